@@ -1,0 +1,7 @@
+//! `hermes-relay`: the dial-out half of the Hermes relay contract.
+
+pub mod adapter;
+pub mod agent;
+pub mod config;
+pub mod net;
+pub mod store;

@@ -1,0 +1,3 @@
+//! The `hermes-relay` binary.
+
+fn main() {}
