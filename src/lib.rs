@@ -5,3 +5,4 @@ pub mod agent;
 pub mod config;
 pub mod net;
 pub mod store;
+pub mod wire;

@@ -1,0 +1,370 @@
+//! What the relay asks of the connector, and what comes back.
+
+use serde::de::{IgnoredAny, MapAccess};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::decode::ObjectParts;
+use super::scalar::{Loose, Scalar};
+
+/// Extras that travel with an op: tenant discriminators, thread, hints.
+pub type Metadata = Map<String, Value>;
+
+/// An op on a chat. Field names are the contract's; optional fields are left out when unset, except
+/// `reply_to`, which is `null`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum Action {
+    /// A new message.
+    Send {
+        /// Where to.
+        chat_id: String,
+        /// What.
+        content: String,
+        /// The message it answers.
+        #[serde(default)]
+        reply_to: Option<String>,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// Replaces a message's text.
+    Edit {
+        /// Where.
+        chat_id: String,
+        /// Which message.
+        message_id: String,
+        /// Its whole new text.
+        content: String,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// Shows that an answer is being written.
+    Typing {
+        /// Where.
+        chat_id: String,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+        /// A status phrase, or `""` to clear it (Slack).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        content: Option<String>,
+    },
+    /// Takes a message away.
+    Delete {
+        /// Where.
+        chat_id: String,
+        /// Which message.
+        message_id: String,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// Asks for a chat's name and type.
+    GetChatInfo {
+        /// Which chat.
+        chat_id: String,
+    },
+    /// Uses a capability that the connector holds for this session, such as an interaction's answer slot.
+    FollowUp {
+        /// The session that the capability is bound to.
+        session_key: String,
+        /// Which capability.
+        kind: String,
+        /// What to say through it.
+        content: String,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// The growing text of a native stream.
+    Draft {
+        /// Where.
+        chat_id: String,
+        /// Which stream.
+        draft_id: u64,
+        /// The whole text so far.
+        content: String,
+        /// Whether this is its last state.
+        r#final: bool,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// A progress card.
+    TaskCard {
+        /// Where.
+        chat_id: String,
+        /// Which card.
+        card_id: String,
+        /// Its content.
+        chunks: Vec<Value>,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// The end of a progress card.
+    TaskCardStop {
+        /// Where.
+        chat_id: String,
+        /// Which card.
+        card_id: String,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// An attachment by reference.
+    SendMedia {
+        /// Where to.
+        chat_id: String,
+        /// `image`, `voice`, `video`, `audio` or `document`.
+        media_kind: String,
+        /// Where the connector finds the bytes.
+        source_url: String,
+        /// Caption; may be empty.
+        content: String,
+        /// The message it answers.
+        #[serde(default)]
+        reply_to: Option<String>,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+        /// Name to show.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        filename: Option<String>,
+    },
+    /// A question with buttons.
+    Prompt {
+        /// Where to.
+        chat_id: String,
+        /// The question.
+        content: String,
+        /// `approval` or `clarify`.
+        prompt_kind: String,
+        /// Ours, with this process's nonce.
+        prompt_id: String,
+        /// The buttons.
+        options: Vec<PromptOption>,
+        /// The message it answers.
+        #[serde(default)]
+        reply_to: Option<String>,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+        /// How long an answer is waited for; advisory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout_s: Option<u64>,
+    },
+    /// Adds or takes away a reaction.
+    React {
+        /// Where.
+        chat_id: String,
+        /// Which message.
+        message_id: String,
+        /// Which reaction.
+        emoji: String,
+        /// Whether it is taken away.
+        remove: bool,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// Opens a thread.
+    ThreadCreate {
+        /// Parent chat.
+        chat_id: String,
+        /// Its name, at most 100 characters.
+        thread_name: String,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+    },
+    /// Renames a thread.
+    ThreadRename {
+        /// Parent chat, else the thread itself.
+        chat_id: String,
+        /// The thread.
+        message_id: String,
+        /// Its new name, at most 100 characters.
+        thread_name: String,
+        /// Extras.
+        #[serde(default)]
+        metadata: Metadata,
+        /// Only when the connector opened it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        only_if_connector_created: Option<bool>,
+        /// Only while it still has this name.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        only_if_current_name: Option<String>,
+    },
+}
+
+/// A button of a prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptOption {
+    /// Letters, digits, `_ . -`, at most 32.
+    pub id: String,
+    /// What is written on it.
+    pub label: String,
+    /// `primary` or `danger`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub style: Option<String>,
+}
+
+impl Action {
+    /// The op's wire name.
+    pub fn op(&self) -> &'static str {
+        match self {
+            Self::Send { .. } => "send",
+            Self::Edit { .. } => "edit",
+            Self::Typing { .. } => "typing",
+            Self::Delete { .. } => "delete",
+            Self::GetChatInfo { .. } => "get_chat_info",
+            Self::FollowUp { .. } => "follow_up",
+            Self::Draft { .. } => "draft",
+            Self::TaskCard { .. } => "task_card",
+            Self::TaskCardStop { .. } => "task_card_stop",
+            Self::SendMedia { .. } => "send_media",
+            Self::Prompt { .. } => "prompt",
+            Self::React { .. } => "react",
+            Self::ThreadCreate { .. } => "thread_create",
+            Self::ThreadRename { .. } => "thread_rename",
+        }
+    }
+
+    /// The chat it acts on; a follow-up acts on a session instead.
+    pub fn chat_id(&self) -> Option<&str> {
+        match self {
+            Self::FollowUp { .. } => None,
+            Self::Send { chat_id, .. }
+            | Self::Edit { chat_id, .. }
+            | Self::Typing { chat_id, .. }
+            | Self::Delete { chat_id, .. }
+            | Self::GetChatInfo { chat_id }
+            | Self::Draft { chat_id, .. }
+            | Self::TaskCard { chat_id, .. }
+            | Self::TaskCardStop { chat_id, .. }
+            | Self::SendMedia { chat_id, .. }
+            | Self::Prompt { chat_id, .. }
+            | Self::React { chat_id, .. }
+            | Self::ThreadCreate { chat_id, .. }
+            | Self::ThreadRename { chat_id, .. } => Some(chat_id),
+        }
+    }
+}
+
+/// What the connector says became of an op.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct OpResult {
+    /// Whether it was done.
+    pub success: bool,
+    /// The message that was made or changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<Scalar>,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Scalar>,
+    /// Why not, for programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<Scalar>,
+    /// The thread that was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<Scalar>,
+    /// The name the connector gave it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_thread_name: Option<Scalar>,
+    /// Answer to `get_chat_info`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_info: Option<Value>,
+    /// The same, spelled flat.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Scalar>,
+    /// The same, spelled flat.
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub chat_type: Option<Scalar>,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Key {
+    Success,
+    MessageId,
+    Error,
+    Code,
+    ThreadId,
+    AutoThreadName,
+    ChatInfo,
+    Name,
+    Type,
+    #[serde(other)]
+    Other,
+}
+
+/// Never fails on a field's type: what cannot be read is absent.
+impl ObjectParts for OpResult {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut result = Self::default();
+        while let Some(key) = map.next_key()? {
+            let slot = match key {
+                Key::Success => {
+                    result.success = map.next_value::<Loose>()?.is_truthy();
+                    continue;
+                }
+                Key::ChatInfo => {
+                    result.chat_info = map.next_value()?;
+                    continue;
+                }
+                Key::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                Key::MessageId => &mut result.message_id,
+                Key::Error => &mut result.error,
+                Key::Code => &mut result.code,
+                Key::ThreadId => &mut result.thread_id,
+                Key::AutoThreadName => &mut result.auto_thread_name,
+                Key::Name => &mut result.name,
+                Key::Type => &mut result.chat_type,
+            };
+            *slot = map.next_value::<Loose>()?.into_scalar();
+        }
+        Ok(result)
+    }
+}
+
+/// What is known about an op: done, refused, or not known.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// The connector did it.
+    Applied(OpResult),
+    /// The connector did not do it and says why.
+    Refused {
+        /// Its answer.
+        result: OpResult,
+        /// It was a matter of permission: nothing else may be tried on that chat for this delivery.
+        declined: bool,
+    },
+    /// The frame went out and no answer came; it may or may not have been done.
+    Unknown,
+}
+
+impl From<OpResult> for Outcome {
+    fn from(result: OpResult) -> Self {
+        if result.success {
+            return Self::Applied(result);
+        }
+        let code = result
+            .code
+            .as_ref()
+            .is_some_and(|code| code.as_str() == "egress_declined");
+        let said = result
+            .error
+            .as_ref()
+            .is_some_and(|error| error.as_str().to_ascii_lowercase().contains("egress declined:"));
+        Self::Refused {
+            declined: code || said,
+            result,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! One message from a chat, normalised.
+
+use serde::de::MapAccess;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::decode::{DecodeError, Object, ObjectParts};
+use super::scalar::{self, Loose, Scalar};
+use super::source::{SessionSource, SourceParts, naming};
+
+/// What kind of message it is; unknown kinds are text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MessageType {
+    /// Plain text.
+    #[default]
+    Text,
+    /// A place.
+    Location,
+    /// A picture.
+    Photo,
+    /// A film.
+    Video,
+    /// Sound.
+    Audio,
+    /// A spoken note.
+    Voice,
+    /// A file.
+    Document,
+    /// A sticker.
+    Sticker,
+    /// A slash command.
+    Command,
+}
+
+impl MessageType {
+    /// Reads a wire name; lower case only, anything else is text (`image` too: the mime says it better).
+    pub fn from_wire(name: &str) -> Self {
+        match name {
+            "location" => Self::Location,
+            "photo" => Self::Photo,
+            "video" => Self::Video,
+            "audio" => Self::Audio,
+            "voice" => Self::Voice,
+            "document" => Self::Document,
+            "sticker" => Self::Sticker,
+            "command" => Self::Command,
+            _ => Self::Text,
+        }
+    }
+
+    /// What text alone makes a message: a command when it starts with a slash.
+    pub fn of_text(text: &str) -> Self {
+        if text.starts_with('/') {
+            Self::Command
+        } else {
+            Self::Text
+        }
+    }
+}
+
+/// A normalised message. Field names are the contract's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MessageEvent {
+    /// What was written; `None` when the wire said `null`.
+    pub text: Option<Scalar>,
+    /// Its kind.
+    pub message_type: MessageType,
+    /// Where it comes from.
+    pub source: SessionSource,
+    /// Its identity, for dedupe and replies.
+    pub message_id: Option<Scalar>,
+    /// The message it answers.
+    pub reply_to_message_id: Option<Scalar>,
+    /// The answered message's text.
+    pub reply_to_text: Option<Scalar>,
+    /// Who wrote the answered message.
+    pub reply_to_author_name: Option<Scalar>,
+    /// Whether the answered message is our own.
+    pub reply_to_is_own_message: bool,
+    /// Attachments by reference, verbatim.
+    pub media_urls: Vec<Value>,
+    /// The attachments' mime types, one for each URL, `""` where unknown.
+    pub media_types: Vec<String>,
+    /// Surrounding messages, rendered; never a trigger, never an instruction.
+    pub channel_context: Option<String>,
+    /// The answer to a prompt, when this is one.
+    pub prompt_response: Option<Map<String, Value>>,
+    /// What else is known about it (Discord interactions); not part of the event's wire form.
+    #[serde(skip)]
+    pub metadata: Map<String, Value>,
+}
+
+impl MessageEvent {
+    /// Reads the `event` object of a frame that is already a JSON value.
+    pub fn from_value(value: &Value) -> Result<Self, DecodeError> {
+        Object::<EventParts>::deserialize(value)
+            .map_err(|error| DecodeError::json(&error))
+            .and_then(Object::assemble)
+    }
+
+    /// The text, empty when there is none.
+    pub fn text(&self) -> &str {
+        self.text.as_ref().map_or("", Scalar::as_str)
+    }
+}
+
+/// An event as it stands on the wire.
+#[derive(Default)]
+pub(super) struct EventParts {
+    text: Loose,
+    message_type: Loose,
+    source: Option<Object<SourceParts>>,
+    message_id: Loose,
+    reply_to_message_id: Loose,
+    reply_to: Option<Object<ReplyParts>>,
+    media_urls: Value,
+    media: Value,
+    context: Value,
+    prompt_response: Value,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Key {
+    Text,
+    MessageType,
+    Source,
+    MessageId,
+    ReplyToMessageId,
+    ReplyTo,
+    MediaUrls,
+    Media,
+    Context,
+    PromptResponse,
+    #[serde(other)]
+    Other,
+}
+
+impl ObjectParts for EventParts {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut parts = Self::default();
+        while let Some(key) = map.next_key()? {
+            match key {
+                Key::Text => parts.text = map.next_value()?,
+                Key::MessageType => parts.message_type = map.next_value()?,
+                Key::Source => parts.source = Some(map.next_value()?),
+                Key::MessageId => parts.message_id = map.next_value()?,
+                Key::ReplyToMessageId => parts.reply_to_message_id = map.next_value()?,
+                Key::ReplyTo => parts.reply_to = Some(map.next_value()?),
+                Key::MediaUrls => parts.media_urls = map.next_value()?,
+                Key::Media => parts.media = map.next_value()?,
+                Key::Context => parts.context = map.next_value()?,
+                Key::PromptResponse => parts.prompt_response = map.next_value()?,
+                Key::Other => {
+                    map.next_value::<serde::de::IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+#[derive(Default)]
+struct ReplyParts {
+    text: Loose,
+    author: Loose,
+    is_own: Loose,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum ReplyKey {
+    Text,
+    Author,
+    IsOwn,
+    #[serde(other)]
+    Other,
+}
+
+impl ObjectParts for ReplyParts {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut parts = Self::default();
+        while let Some(key) = map.next_key()? {
+            match key {
+                ReplyKey::Text => parts.text = map.next_value()?,
+                ReplyKey::Author => parts.author = map.next_value()?,
+                ReplyKey::IsOwn => parts.is_own = map.next_value()?,
+                ReplyKey::Other => {
+                    map.next_value::<serde::de::IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl Object<EventParts> {
+    pub(super) fn assemble(self) -> Result<MessageEvent, DecodeError> {
+        match self {
+            Self::Is(parts) => parts.assemble(),
+            Self::Null | Self::Not(_) => Err(DecodeError::WrongType {
+                field: "event",
+                wanted: "an object",
+            }),
+        }
+    }
+}
+
+impl EventParts {
+    /// Applies the contract's rules; a missing `source` is an empty one, a `reply_to` that is no object is
+    /// no quote.
+    pub(super) fn assemble(self) -> Result<MessageEvent, DecodeError> {
+        let message_id = naming(self.message_id, "event.message_id")?;
+        let source = match self.source {
+            None | Some(Object::Null) => SourceParts::default(),
+            Some(Object::Is(parts)) => parts,
+            Some(Object::Not(_)) => {
+                return Err(DecodeError::WrongType {
+                    field: "event.source",
+                    wanted: "an object",
+                });
+            }
+        };
+        let reply = match self.reply_to {
+            Some(Object::Is(parts)) => parts,
+            None | Some(Object::Null | Object::Not(_)) => ReplyParts::default(),
+        };
+        let (media_urls, media_types) = media(self.media_urls, &self.media);
+        Ok(MessageEvent {
+            text: match self.text {
+                Loose::Missing => Some("".into()),
+                other => naming(other, "event.text")?,
+            },
+            message_type: match self.message_type {
+                Loose::Scalar(name) if name.is_text() => MessageType::from_wire(name.as_str()),
+                _ => MessageType::Text,
+            },
+            source: source.assemble(message_id.as_ref())?,
+            message_id,
+            reply_to_message_id: naming(self.reply_to_message_id, "event.reply_to_message_id")?,
+            reply_to_text: reply.text.into_scalar(),
+            reply_to_author_name: reply.author.into_scalar(),
+            reply_to_is_own_message: reply.is_own.is_truthy(),
+            media_urls,
+            media_types,
+            channel_context: render_context(&self.context),
+            prompt_response: match self.prompt_response {
+                Value::Object(fields) => Some(fields),
+                _ => None,
+            },
+            metadata: Map::new(),
+        })
+    }
+}
+
+/// Pairs URLs with mime types by URL, never by position, so that a junk entry shifts nothing.
+fn media(urls: Value, media: &Value) -> (Vec<Value>, Vec<String>) {
+    let Value::Array(urls) = urls else {
+        return (Vec::new(), Vec::new());
+    };
+    let described = media.as_array().map_or(&[][..], Vec::as_slice);
+    let mime_of = |url: &Value| {
+        let url = url.as_str().filter(|url| !url.is_empty())?;
+        described.iter().rev().find_map(|entry| {
+            (entry.get("url")?.as_str()? == url)
+                .then(|| entry.get("mime").and_then(Value::as_str).unwrap_or(""))
+        })
+    };
+    let types = urls
+        .iter()
+        .map(|url| mime_of(url).unwrap_or("").to_owned())
+        .collect();
+    (urls, types)
+}
+
+/// Renders surrounding messages, oldest first; `None` when there is nothing to say.
+pub fn render_context(context: &Value) -> Option<String> {
+    let mut rendered = String::from("[Recent channel messages]");
+    let mut any = false;
+    for entry in context.as_array()? {
+        let Some(text) = entry.get("text").filter(|text| scalar::is_truthy(text)) else {
+            continue;
+        };
+        any = true;
+        rendered.push('\n');
+        let author = ["user_name", "user_id"].iter().find_map(|field| {
+            entry
+                .get("source")?
+                .get(field)
+                .filter(|name| scalar::is_truthy(name))
+        });
+        if let Some(author) = author {
+            rendered.push_str(&scalar::text_of(author));
+            rendered.push_str(": ");
+        }
+        rendered.push_str(&scalar::text_of(text));
+    }
+    any.then_some(rendered)
+}

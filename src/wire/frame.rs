@@ -1,0 +1,285 @@
+//! Frames: one JSON object per line, told apart by `type`.
+//!
+//! Decoding never panics and never judges the next frame by this one. A frame of an unknown type decodes as
+//! [`ConnectorFrame::Unknown`]; a known one that cannot be used is [`Undecodable`] and still tells its
+//! `bufferId`, so that it can be set aside and acknowledged instead of coming back for ever.
+
+use serde::de::{IgnoredAny, MapAccess};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::Value;
+
+use super::action::OpResult;
+use super::decode::{DecodeError, Object, ObjectParts};
+use super::descriptor::CapabilityDescriptor;
+use super::event::{EventParts, MessageEvent};
+use super::forward::PassthroughForward;
+use super::salvage;
+use super::scalar::{Loose, is_truthy, text_of};
+use super::source::naming;
+
+/// A frame from the connector.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConnectorFrame {
+    /// Answers a hello.
+    Descriptor(Box<CapabilityDescriptor>),
+    /// A message for the agent.
+    Inbound {
+        /// The message.
+        event: Box<MessageEvent>,
+        /// To be acknowledged under this name once it is safe.
+        buffer_id: Option<String>,
+    },
+    /// Answers an outbound frame.
+    OutboundResult {
+        /// Which one.
+        request_id: String,
+        /// The answer; `None` when there was one that is no object.
+        result: Option<Box<OpResult>>,
+    },
+    /// Stop this session's turn.
+    InterruptInbound {
+        /// The session.
+        session_key: String,
+        /// The chat that it is about.
+        chat_id: String,
+    },
+    /// A provider request for the agent.
+    PassthroughForward {
+        /// The request.
+        forward: Box<PassthroughForward>,
+        /// To be acknowledged under this name once it is safe.
+        buffer_id: Option<String>,
+    },
+    /// The connector buffers from now on.
+    GoingIdleAck,
+    /// A type we do not know; to be ignored.
+    Unknown {
+        /// The type, when it is text.
+        kind: Option<String>,
+    },
+}
+
+/// A line that is no usable frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undecodable {
+    /// Its type, as far as that could be read.
+    pub kind: Option<String>,
+    /// The name to acknowledge it under, as far as that could be read.
+    pub buffer_id: Option<String>,
+    /// What is wrong with it.
+    pub error: DecodeError,
+}
+
+impl From<DecodeError> for Undecodable {
+    fn from(error: DecodeError) -> Self {
+        Self {
+            kind: None,
+            buffer_id: None,
+            error,
+        }
+    }
+}
+
+impl ConnectorFrame {
+    /// Reads one line.
+    pub fn decode(line: &[u8]) -> Result<Self, Undecodable> {
+        let parts = match serde_json::from_slice::<Object<FrameParts>>(line) {
+            Ok(Object::Is(parts)) => parts,
+            Ok(Object::Null) => return Err(DecodeError::NotAnObject("null").into()),
+            Ok(Object::Not(what)) => return Err(DecodeError::NotAnObject(what).into()),
+            Err(error) => match salvage::without_lone_surrogates(line) {
+                Some(mended) => return Self::decode(&mended),
+                None => {
+                    return Err(Undecodable {
+                        kind: None,
+                        buffer_id: salvage::buffer_id(line),
+                        error: DecodeError::json(&error),
+                    });
+                }
+            },
+        };
+        parts.assemble()
+    }
+
+    /// The frame's wire type.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Descriptor(_) => "descriptor",
+            Self::Inbound { .. } => "inbound",
+            Self::OutboundResult { .. } => "outbound_result",
+            Self::InterruptInbound { .. } => "interrupt_inbound",
+            Self::PassthroughForward { .. } => "passthrough_forward",
+            Self::GoingIdleAck => "going_idle_ack",
+            Self::Unknown { kind } => kind.as_deref().unwrap_or("unknown"),
+        }
+    }
+}
+
+/// Every field of every frame that the connector sends, read in one pass.
+#[derive(Default)]
+struct FrameParts {
+    kind: Loose,
+    buffer_id: Value,
+    event: Option<Object<EventParts>>,
+    request_id: Loose,
+    result: Option<Object<OpResult>>,
+    session_key: Loose,
+    chat_id: Loose,
+    descriptor: Value,
+    forward: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier)]
+#[expect(clippy::enum_variant_names, reason = "named as the contract's keys")]
+enum Key {
+    #[serde(rename = "type")]
+    Type,
+    #[serde(rename = "bufferId")]
+    BufferId,
+    #[serde(rename = "event")]
+    Event,
+    #[serde(rename = "requestId")]
+    RequestId,
+    #[serde(rename = "result")]
+    Result,
+    #[serde(rename = "session_key")]
+    SessionKey,
+    #[serde(rename = "chat_id")]
+    ChatId,
+    #[serde(rename = "descriptor")]
+    Descriptor,
+    #[serde(rename = "forward")]
+    Forward,
+    #[serde(other)]
+    Other,
+}
+
+impl ObjectParts for FrameParts {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut parts = Self::default();
+        while let Some(key) = map.next_key()? {
+            match key {
+                Key::Type => parts.kind = map.next_value()?,
+                Key::BufferId => parts.buffer_id = map.next_value()?,
+                Key::Event => parts.event = Some(map.next_value()?),
+                Key::RequestId => parts.request_id = map.next_value()?,
+                Key::Result => parts.result = Some(map.next_value()?),
+                Key::SessionKey => parts.session_key = map.next_value()?,
+                Key::ChatId => parts.chat_id = map.next_value()?,
+                Key::Descriptor => parts.descriptor = map.next_value()?,
+                Key::Forward => parts.forward = Some(map.next_value()?),
+                Key::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(parts)
+    }
+}
+
+impl FrameParts {
+    fn assemble(self) -> Result<ConnectorFrame, Undecodable> {
+        let kind = match &self.kind {
+            Loose::Scalar(kind) if kind.is_text() => kind.as_str().to_owned(),
+            _ => return Ok(ConnectorFrame::Unknown { kind: None }),
+        };
+        let buffer_id = match self.buffer_id {
+            Value::String(id) if !id.is_empty() => Some(id),
+            other => is_truthy(&other).then(|| text_of(&other)),
+        };
+        let frame = match kind.as_str() {
+            "inbound" => self
+                .event
+                .map_or_else(
+                    || EventParts::default().assemble(),
+                    Object::<EventParts>::assemble,
+                )
+                .map(|event| ConnectorFrame::Inbound {
+                    event: Box::new(event),
+                    buffer_id: buffer_id.clone(),
+                }),
+            "outbound_result" => outbound_result(self.request_id, self.result),
+            "interrupt_inbound" => interrupt_inbound(self.session_key, self.chat_id),
+            "passthrough_forward" => self
+                .forward
+                .map_or_else(
+                    || Ok(PassthroughForward::default()),
+                    |forward| PassthroughForward::from_value(&forward),
+                )
+                .map(|forward| ConnectorFrame::PassthroughForward {
+                    forward: Box::new(forward),
+                    buffer_id: buffer_id.clone(),
+                }),
+            "descriptor" => CapabilityDescriptor::from_value(&self.descriptor)
+                .map(|descriptor| ConnectorFrame::Descriptor(Box::new(descriptor))),
+            "going_idle_ack" => Ok(ConnectorFrame::GoingIdleAck),
+            _ => Ok(ConnectorFrame::Unknown {
+                kind: Some(kind.clone()),
+            }),
+        };
+        frame.map_err(|error| Undecodable {
+            kind: Some(kind),
+            buffer_id,
+            error,
+        })
+    }
+}
+
+fn outbound_result(
+    request_id: Loose,
+    result: Option<Object<OpResult>>,
+) -> Result<ConnectorFrame, DecodeError> {
+    let request_id = naming(request_id, "requestId")?.ok_or(DecodeError::Missing("requestId".to_owned()))?;
+    let result = match result {
+        Some(Object::Is(result)) => Some(Box::new(result)),
+        None => Some(Box::default()),
+        Some(Object::Null | Object::Not(_)) => None,
+    };
+    Ok(ConnectorFrame::OutboundResult {
+        request_id: request_id.as_str().to_owned(),
+        result,
+    })
+}
+
+fn interrupt_inbound(session_key: Loose, chat_id: Loose) -> Result<ConnectorFrame, DecodeError> {
+    let text = |value, field| {
+        Ok(naming(value, field)?
+            .map(|text| text.as_str().to_owned())
+            .unwrap_or_default())
+    };
+    Ok(ConnectorFrame::InterruptInbound {
+        session_key: text(session_key, "session_key")?,
+        chat_id: text(chat_id, "chat_id")?,
+    })
+}
+
+/// The wire form, with events and descriptors as they were understood.
+impl Serialize for ConnectorFrame {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut out = serializer.serialize_map(None)?;
+        out.serialize_entry("type", self.kind())?;
+        match self {
+            Self::Descriptor(descriptor) => out.serialize_entry("descriptor", descriptor)?,
+            Self::Inbound { event, buffer_id } => {
+                out.serialize_entry("event", event)?;
+                out.serialize_entry("bufferId", buffer_id)?;
+            }
+            Self::OutboundResult { request_id, result } => {
+                out.serialize_entry("requestId", request_id)?;
+                out.serialize_entry("result", result)?;
+            }
+            Self::InterruptInbound { session_key, chat_id } => {
+                out.serialize_entry("session_key", session_key)?;
+                out.serialize_entry("chat_id", chat_id)?;
+            }
+            Self::PassthroughForward { forward, buffer_id } => {
+                out.serialize_entry("forward", forward)?;
+                out.serialize_entry("bufferId", buffer_id)?;
+            }
+            Self::GoingIdleAck | Self::Unknown { .. } => {}
+        }
+        out.end()
+    }
+}

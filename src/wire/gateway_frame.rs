@@ -1,0 +1,133 @@
+//! Frames that the relay sends.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::decode::DecodeError;
+
+/// A frame to the connector. Written as one line, one WebSocket message.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum GatewayFrame {
+    /// Announces one identity; one frame for each, before any answer is awaited.
+    Hello {
+        /// Platform.
+        platform: String,
+        /// Bot on it; may be empty.
+        #[serde(rename = "botId", default)]
+        bot_id: String,
+        /// Slash commands to register (Discord).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_manifest: Option<Vec<Value>>,
+    },
+    /// Asks for an op.
+    Outbound {
+        /// Our name for the request: 32 lower-case hex digits.
+        #[serde(rename = "requestId")]
+        request_id: String,
+        /// An [`Action`](super::Action) in JSON.
+        action: Box<RawValue>,
+        /// The chat's platform, when it is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        platform: Option<String>,
+        /// The bot that fronts it.
+        #[serde(rename = "botId", default, skip_serializing_if = "Option::is_none")]
+        bot_id: Option<String>,
+    },
+    /// Stop this session's turn, wherever it runs.
+    Interrupt {
+        /// The session.
+        session_key: String,
+        /// Why, for people.
+        reason: Option<String>,
+    },
+    /// Buffer from now on; we are about to close.
+    GoingIdle,
+    /// The delivery of this name is safe here.
+    InboundAck {
+        /// The name, as text.
+        #[serde(rename = "bufferId")]
+        buffer_id: String,
+    },
+}
+
+impl GatewayFrame {
+    /// The frame as one line, newline included.
+    pub fn to_line(&self) -> String {
+        let mut line = serde_json::to_string(self).expect("frames have text keys and no failing values");
+        line.push('\n');
+        line
+    }
+
+    /// Reads one line, as a connector does. The type may stand anywhere in the object.
+    pub fn decode(line: &[u8]) -> Result<Self, DecodeError> {
+        let value: Value = serde_json::from_slice(line).map_err(|error| DecodeError::json(&error))?;
+        let text = |key: &'static str| match value.get(key) {
+            Some(Value::String(text)) => Ok(text.clone()),
+            _ => Err(DecodeError::WrongType {
+                field: key,
+                wanted: "text",
+            }),
+        };
+        let optional = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
+        Ok(match text("type")?.as_str() {
+            "hello" => Self::Hello {
+                platform: text("platform")?,
+                bot_id: optional("botId").unwrap_or_default(),
+                command_manifest: value.get("command_manifest").and_then(Value::as_array).cloned(),
+            },
+            "outbound" => Self::Outbound {
+                request_id: text("requestId")?,
+                action: match value.get("action") {
+                    Some(action @ Value::Object(_)) => {
+                        serde_json::value::to_raw_value(action).map_err(|error| DecodeError::json(&error))?
+                    }
+                    _ => {
+                        return Err(DecodeError::WrongType {
+                            field: "action",
+                            wanted: "an object",
+                        });
+                    }
+                },
+                platform: optional("platform"),
+                bot_id: optional("botId"),
+            },
+            "interrupt" => Self::Interrupt {
+                session_key: text("session_key")?,
+                reason: optional("reason"),
+            },
+            "going_idle" => Self::GoingIdle,
+            "inbound_ack" => Self::InboundAck {
+                buffer_id: text("bufferId")?,
+            },
+            _ => {
+                return Err(DecodeError::WrongType {
+                    field: "type",
+                    wanted: "a frame that a gateway sends",
+                });
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_frames_are_read_and_written_alike() {
+        let trace: Value = serde_json::from_str(include_str!("../../tests/vectors/wire-trace.json")).unwrap();
+        let recorded = trace["gateway_to_connector"].as_array().unwrap();
+        assert!(!recorded.is_empty());
+        for line in recorded.iter().map(|line| line.as_str().unwrap()) {
+            let ours = GatewayFrame::decode(line.as_bytes()).unwrap().to_line();
+            assert!(ours.ends_with('\n') && ours.matches('\n').count() == 1);
+            let (ours, theirs): (Value, Value) = (
+                serde_json::from_str(&ours).unwrap(),
+                serde_json::from_str(line).unwrap(),
+            );
+            assert_eq!(ours, theirs);
+        }
+    }
+}

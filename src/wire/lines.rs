@@ -1,0 +1,183 @@
+//! Lines out of WebSocket messages: newline-delimited JSON, however it was cut into messages.
+//!
+//! The framer sees bytes, so a character may be cut anywhere, text and binary messages are the same, and
+//! a line that is not UTF-8 harms only itself. Each byte is looked at once and copied at most once; memory
+//! never exceeds the line limit. It never decodes JSON.
+
+use memchr::memchr;
+
+/// Bytes of the longest line that is accepted unless configured otherwise.
+pub const DEFAULT_MAX_LINE_BYTES: usize = 1024 * 1024;
+
+/// What a newline (or the limit) ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// One line without its newline; never blank.
+    Whole(&'a [u8]),
+    /// A line passed the limit. Said once, when it does; the rest of that line is discarded.
+    TooLong,
+}
+
+/// Cuts a stream of chunks into lines; one per connection.
+#[derive(Debug)]
+pub struct LineFramer {
+    partial: Vec<u8>,
+    discarding: bool,
+    max_line: usize,
+}
+
+impl LineFramer {
+    /// A framer that refuses lines over `max_line` bytes, newline not counted.
+    pub fn new(max_line: usize) -> Self {
+        Self {
+            partial: Vec::new(),
+            discarding: false,
+            max_line,
+        }
+    }
+
+    /// Takes the next chunk and hands every line that it completes to `on_line`, in order.
+    pub fn feed(&mut self, mut chunk: &[u8], mut on_line: impl FnMut(Line<'_>)) {
+        while let Some(end) = memchr(b'\n', chunk) {
+            let (piece, rest) = (&chunk[..end], &chunk[end + 1..]);
+            chunk = rest;
+            if std::mem::take(&mut self.discarding) {
+                continue;
+            }
+            if self.partial.len() + piece.len() > self.max_line {
+                self.partial = Vec::new();
+                on_line(Line::TooLong);
+            } else if self.partial.is_empty() {
+                emit(piece, &mut on_line);
+            } else {
+                self.partial.extend_from_slice(piece);
+                emit(&self.partial, &mut on_line);
+                self.partial.clear();
+            }
+        }
+        if chunk.is_empty() || self.discarding {
+            self.release_spare();
+        } else if self.partial.len() + chunk.len() > self.max_line {
+            self.partial = Vec::new();
+            self.discarding = true;
+            on_line(Line::TooLong);
+        } else {
+            self.partial.extend_from_slice(chunk);
+        }
+    }
+
+    /// Bytes held for a line whose newline has not come yet.
+    pub fn held(&self) -> usize {
+        self.partial.len()
+    }
+
+    fn release_spare(&mut self) {
+        const KEEP: usize = 16 * 1024;
+        if self.partial.is_empty() && self.partial.capacity() > KEEP {
+            self.partial = Vec::new();
+        }
+    }
+}
+
+fn emit(line: &[u8], on_line: &mut impl FnMut(Line<'_>)) {
+    let line = line.trim_ascii();
+    if !line.is_empty() {
+        on_line(Line::Whole(line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn lines(framer: &mut LineFramer, chunks: &[&[u8]]) -> Vec<Result<Vec<u8>, ()>> {
+        let mut seen = Vec::new();
+        for chunk in chunks {
+            framer.feed(chunk, |line| {
+                seen.push(match line {
+                    Line::Whole(bytes) => Ok(bytes.to_vec()),
+                    Line::TooLong => Err(()),
+                });
+            });
+        }
+        seen
+    }
+
+    fn framer() -> LineFramer {
+        LineFramer::new(16)
+    }
+
+    #[test]
+    fn frames_are_joined_split_and_ended_by_crlf_alike() {
+        let seen = lines(
+            &mut framer(),
+            &[b"{\"a\":1}\r\n\n  \n{\"b", b"\":2", b"}\n{}", b"\n"],
+        );
+        assert_eq!(
+            seen,
+            [
+                Ok(b"{\"a\":1}".to_vec()),
+                Ok(b"{\"b\":2}".to_vec()),
+                Ok(b"{}".to_vec())
+            ]
+        );
+    }
+
+    #[test]
+    fn a_character_cut_between_messages_is_whole_again() {
+        let (a, b) = "é\n".as_bytes().split_at(1);
+        assert_eq!(lines(&mut framer(), &[a, b]), [Ok("é".as_bytes().to_vec())]);
+    }
+
+    #[test]
+    fn the_limit_loses_only_that_line_and_is_said_once() {
+        let long = [b'x'; 40];
+        let seen = lines(
+            &mut framer(),
+            &[
+                b"ok\n",
+                &long,
+                &long,
+                b"\nok\n",
+                &long[..17],
+                b"\n",
+                &long[..16],
+                b"\n",
+            ],
+        );
+        assert_eq!(
+            seen,
+            [
+                Ok(b"ok".to_vec()),
+                Err(()),
+                Ok(b"ok".to_vec()),
+                Err(()),
+                Ok(vec![b'x'; 16])
+            ]
+        );
+    }
+
+    #[test]
+    fn an_endless_line_holds_no_memory() {
+        let mut framer = LineFramer::new(1000);
+        for _ in 0..10_000 {
+            framer.feed(&[b'x'; 333], |_| ());
+            assert!(framer.held() <= 1000 && framer.partial.capacity() <= 2048);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_chunking_gives_the_same_lines(
+            bytes in proptest::collection::vec(prop_oneof![3 => Just(b'\n'), 1 => Just(b'\r'), 8 => any::<u8>()], 0..400),
+            cuts in proptest::collection::vec(0usize..400, 0..20),
+        ) {
+            let whole = lines(&mut framer(), &[&bytes]);
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|c| c.min(bytes.len())).chain([0, bytes.len()]).collect();
+            cuts.sort_unstable();
+            let chunks: Vec<&[u8]> = cuts.windows(2).map(|w| &bytes[w[0]..w[1]]).collect();
+            prop_assert_eq!(lines(&mut framer(), &chunks), whole);
+        }
+    }
+}

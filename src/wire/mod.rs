@@ -1,0 +1,39 @@
+//! What travels: frames, and everything in them, as plain data.
+//!
+//! Every item has the contract's own name. This module does no I/O, keeps no clock and never panics on
+//! what a peer sends: a value is understood, coerced by a documented rule, or refused with a typed reason.
+
+mod action;
+mod decode;
+mod descriptor;
+mod event;
+mod forward;
+mod frame;
+mod gateway_frame;
+mod lines;
+mod platform;
+mod policy;
+mod salvage;
+mod scalar;
+mod session_key;
+mod slack;
+mod source;
+mod token;
+mod url;
+
+pub use action::{Action, Metadata, OpResult, Outcome, PromptOption};
+pub use decode::DecodeError;
+pub use descriptor::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LEGACY_OPS, LenUnit};
+pub use event::{MessageEvent, MessageType, render_context};
+pub use forward::PassthroughForward;
+pub use frame::{ConnectorFrame, Undecodable};
+pub use gateway_frame::GatewayFrame;
+pub use lines::{DEFAULT_MAX_LINE_BYTES, Line, LineFramer};
+pub use platform::Platform;
+pub use policy::RelevancePolicy;
+pub use scalar::{Loose, Scalar, is_truthy, text_of};
+pub use session_key::{Grouping, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id};
+pub use slack::CommandMap;
+pub use source::SessionSource;
+pub use token::{TOKEN_TTL_SECS, UpgradeToken, sign};
+pub use url::{ConnectorUrl, UrlError, is_loopback_host};

@@ -1,0 +1,172 @@
+//! The name of a conversation.
+//!
+//! A key is built in one place, here, and nowhere taken apart again: it has no escaping, so an id that
+//! contains `:` stands in it as it is (Matrix rooms do). Two sources can therefore only share a key when a
+//! platform lets people choose ids that contain `:` and imitate another chat's — no supported platform
+//! does — and since nothing is ever read back out of a key, such an id cannot steer anything else.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::platform::Platform;
+use super::scalar::Scalar;
+use super::source::SessionSource;
+
+/// A conversation's name: `agent:<profile>:<platform>:<chat type>[:scope][:chat][:thread][:person]`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionKey(String);
+
+/// Whether people who share a chat share the conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    /// Each person in a group has a conversation of their own (default).
+    pub group_sessions_per_user: bool,
+    /// The same inside threads (default: a thread is shared).
+    pub thread_sessions_per_user: bool,
+}
+
+impl Default for Grouping {
+    fn default() -> Self {
+        Self {
+            group_sessions_per_user: true,
+            thread_sessions_per_user: false,
+        }
+    }
+}
+
+/// Other names of one WhatsApp identity.
+pub trait WhatsAppAliases {
+    /// Ids that `id` is directly known to be the same person as.
+    fn aliases_of(&self, id: &str) -> Vec<String>;
+}
+
+/// Knows no aliases.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoAliases;
+
+impl WhatsAppAliases for NoAliases {
+    fn aliases_of(&self, _: &str) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl SessionKey {
+    /// Builds the key of the conversation that `source` belongs to.
+    pub fn build(
+        source: &SessionSource,
+        grouping: Grouping,
+        profile: Option<&str>,
+        aliases: &dyn WhatsAppAliases,
+    ) -> Self {
+        let namespace = match profile {
+            None | Some("" | "default") => "main",
+            Some("main") => "main~",
+            Some(name) => name,
+        };
+        let whatsapp = source.platform == Platform::WHATSAPP;
+        let canonical = |id: &str| {
+            let canonical = if whatsapp {
+                canonical_whatsapp_id(id, aliases)
+            } else {
+                String::new()
+            };
+            if canonical.is_empty() {
+                id.to_owned()
+            } else {
+                canonical
+            }
+        };
+        let chat_type = source.chat_type.as_ref().map_or("None", Scalar::as_str);
+        let is_dm = chat_type == "dm";
+        let scope = (source.platform == Platform::SLACK)
+            .then(|| set(source.scope_id.as_ref()))
+            .flatten();
+        let chat = set(source.chat_id.as_ref());
+        let person = set(source.user_id_alt.as_ref())
+            .or(set(source.user_id.as_ref()))
+            .map(canonical);
+        let real_thread = set(source.thread_id.as_ref());
+        let prospective =
+            set(source.prospective_thread_id.as_ref()).filter(|_| !is_dm && real_thread.is_none());
+        let thread = real_thread.or(prospective);
+
+        let slot = if prospective.is_some() {
+            "thread"
+        } else {
+            chat_type
+        };
+        let mut key = format!("agent:{namespace}:{}:{slot}", source.platform);
+        let mut append = |part: &str| {
+            key.push(':');
+            key.push_str(part);
+        };
+        scope.into_iter().for_each(&mut append);
+        if is_dm {
+            let who = chat.map(canonical).or(person);
+            who.as_deref().into_iter().for_each(&mut append);
+            thread.into_iter().for_each(&mut append);
+        } else {
+            chat.into_iter().for_each(&mut append);
+            thread.into_iter().for_each(&mut append);
+            let isolated =
+                grouping.group_sessions_per_user && (thread.is_none() || grouping.thread_sessions_per_user);
+            person
+                .as_deref()
+                .filter(|_| isolated)
+                .into_iter()
+                .for_each(&mut append);
+        }
+        Self(key)
+    }
+
+    /// A key that came whole: from an interrupt frame, the journal or a person.
+    pub fn from_text(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The key's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+fn set(id: Option<&Scalar>) -> Option<&str> {
+    id.map(Scalar::as_str).filter(|id| !id.is_empty())
+}
+
+/// The shortest, then first, of all names of a WhatsApp identity, stripped of device and domain.
+pub fn canonical_whatsapp_id(id: &str, aliases: &dyn WhatsAppAliases) -> String {
+    const MOST_ALIASES: usize = 64;
+    let start = bare_whatsapp_id(id);
+    let mut known = BTreeSet::from([start.clone()]);
+    let mut to_visit = vec![start];
+    while let Some(next) = to_visit.pop() {
+        if !next
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "@.+-".contains(c))
+        {
+            continue;
+        }
+        for alias in aliases.aliases_of(&next) {
+            let alias = bare_whatsapp_id(&alias);
+            if !alias.is_empty() && known.len() < MOST_ALIASES && known.insert(alias.clone()) {
+                to_visit.push(alias);
+            }
+        }
+    }
+    known
+        .into_iter()
+        .min_by_key(|id| id.chars().count())
+        .unwrap_or_default()
+}
+
+fn bare_whatsapp_id(id: &str) -> String {
+    let id = id.trim().replacen('+', "", 1);
+    id.split([':', '@']).next().unwrap_or_default().to_owned()
+}

@@ -1,0 +1,238 @@
+//! Where a message comes from: the discriminators that name its conversation.
+
+use serde::de::MapAccess;
+use serde::{Deserialize, Serialize};
+
+use super::decode::{DecodeError, ObjectParts};
+use super::platform::Platform;
+use super::scalar::{Loose, Scalar};
+
+/// A message's origin. Absent and `null` fields are `None`.
+///
+/// `scope_id` of today and `guild_id` of the contract's first text are one slot; `scope_id` wins when both
+/// are there. Trust is not a field: what came over the authenticated link is trusted, whatever it claims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSource {
+    /// The platform, folded to a known name.
+    pub platform: Platform,
+    /// Channel or chat; `Some("")` when the key is missing, `None` when it is `null`.
+    pub chat_id: Option<Scalar>,
+    /// `dm`, `group`, `channel`, `thread`, `forum` or anything else, verbatim; `dm` when missing.
+    pub chat_type: Option<Scalar>,
+    /// Name of the chat, for labels.
+    pub chat_name: Option<Scalar>,
+    /// Author.
+    pub user_id: Option<Scalar>,
+    /// The author's name to show: display name, else user name, else handle.
+    pub user_name: Option<Scalar>,
+    /// Thread or forum topic.
+    pub thread_id: Option<Scalar>,
+    /// The chat's topic text.
+    pub chat_topic: Option<Scalar>,
+    /// A stabler author id where the platform has one; wins over `user_id` in session keys.
+    pub user_id_alt: Option<Scalar>,
+    /// Another id of the chat.
+    pub chat_id_alt: Option<Scalar>,
+    /// Guild, workspace or server.
+    pub scope_id: Option<Scalar>,
+    /// The channel that a thread belongs to.
+    pub parent_chat_id: Option<Scalar>,
+    /// The triggering message, to reply or react to.
+    pub message_id: Option<Scalar>,
+    /// Agent profile that the connector routed to.
+    pub profile: Option<Scalar>,
+    /// Whether the connector opened the thread for this conversation.
+    pub auto_thread_created: bool,
+    /// The name that thread was given.
+    pub auto_thread_initial_name: Option<Scalar>,
+    /// The thread that a reply will open; keys the session as if it were open already.
+    pub prospective_thread_id: Option<Scalar>,
+}
+
+impl Default for SessionSource {
+    fn default() -> Self {
+        SourceParts::default()
+            .assemble(None)
+            .expect("an empty source is a source")
+    }
+}
+
+/// A source as it stands on the wire, before any rule is applied.
+#[derive(Default)]
+pub(super) struct SourceParts {
+    platform: Loose,
+    chat_id: Loose,
+    chat_type: Loose,
+    chat_name: Loose,
+    user_id: Loose,
+    user_name: Loose,
+    user_display_name: Loose,
+    user_handle: Loose,
+    thread_id: Loose,
+    chat_topic: Loose,
+    user_id_alt: Loose,
+    chat_id_alt: Loose,
+    guild_id: Loose,
+    scope_id: Loose,
+    parent_chat_id: Loose,
+    message_id: Loose,
+    profile: Loose,
+    auto_thread_created: Loose,
+    auto_thread_initial_name: Loose,
+    prospective_thread_id: Loose,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Key {
+    Platform,
+    ChatId,
+    ChatType,
+    ChatName,
+    UserId,
+    UserName,
+    UserDisplayName,
+    UserHandle,
+    ThreadId,
+    ChatTopic,
+    UserIdAlt,
+    ChatIdAlt,
+    GuildId,
+    ScopeId,
+    ParentChatId,
+    MessageId,
+    Profile,
+    AutoThreadCreated,
+    AutoThreadInitialName,
+    ProspectiveThreadId,
+    #[serde(other)]
+    Other,
+}
+
+impl ObjectParts for SourceParts {
+    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+        let mut parts = Self::default();
+        while let Some(key) = map.next_key()? {
+            let slot = match key {
+                Key::Platform => &mut parts.platform,
+                Key::ChatId => &mut parts.chat_id,
+                Key::ChatType => &mut parts.chat_type,
+                Key::ChatName => &mut parts.chat_name,
+                Key::UserId => &mut parts.user_id,
+                Key::UserName => &mut parts.user_name,
+                Key::UserDisplayName => &mut parts.user_display_name,
+                Key::UserHandle => &mut parts.user_handle,
+                Key::ThreadId => &mut parts.thread_id,
+                Key::ChatTopic => &mut parts.chat_topic,
+                Key::UserIdAlt => &mut parts.user_id_alt,
+                Key::ChatIdAlt => &mut parts.chat_id_alt,
+                Key::GuildId => &mut parts.guild_id,
+                Key::ScopeId => &mut parts.scope_id,
+                Key::ParentChatId => &mut parts.parent_chat_id,
+                Key::MessageId => &mut parts.message_id,
+                Key::Profile => &mut parts.profile,
+                Key::AutoThreadCreated => &mut parts.auto_thread_created,
+                Key::AutoThreadInitialName => &mut parts.auto_thread_initial_name,
+                Key::ProspectiveThreadId => &mut parts.prospective_thread_id,
+                Key::Other => {
+                    map.next_value::<serde::de::IgnoredAny>()?;
+                    continue;
+                }
+            };
+            *slot = map.next_value()?;
+        }
+        Ok(parts)
+    }
+}
+
+impl SourceParts {
+    /// Applies the contract's rules. Fields that name a conversation must be scalars; the rest is dropped
+    /// when it is not.
+    pub(super) fn assemble(self, event_message_id: Option<&Scalar>) -> Result<SessionSource, DecodeError> {
+        let chat_id = match self.chat_id {
+            Loose::Missing => Some("".into()),
+            other => naming(other, "source.chat_id")?,
+        };
+        let chat_type = match self.chat_type {
+            Loose::Missing => Some("dm".into()),
+            other => naming(other, "source.chat_type")?,
+        };
+        let shown_name = if self.user_display_name.is_truthy() {
+            self.user_display_name
+        } else if !self.user_name.is_truthy() && self.user_handle.is_truthy() {
+            self.user_handle
+        } else {
+            self.user_name
+        };
+        let message_id = naming(self.message_id, "source.message_id")?;
+        Ok(SessionSource {
+            platform: match self.platform {
+                Loose::Scalar(name) => Platform::from_wire(name.as_str()),
+                _ => Platform::RELAY,
+            },
+            chat_id,
+            chat_type,
+            chat_name: self.chat_name.into_scalar(),
+            user_id: naming(self.user_id, "source.user_id")?,
+            user_name: shown_name.into_scalar(),
+            thread_id: naming(self.thread_id, "source.thread_id")?,
+            chat_topic: self.chat_topic.into_scalar(),
+            user_id_alt: naming(self.user_id_alt, "source.user_id_alt")?,
+            chat_id_alt: self.chat_id_alt.into_scalar(),
+            scope_id: match naming(self.scope_id, "source.scope_id")? {
+                Some(scope) => Some(scope),
+                None => naming(self.guild_id, "source.guild_id")?,
+            },
+            parent_chat_id: self.parent_chat_id.into_scalar(),
+            message_id: message_id
+                .filter(Scalar::is_truthy)
+                .or_else(|| event_message_id.cloned()),
+            profile: naming(self.profile, "source.profile")?,
+            auto_thread_created: self.auto_thread_created.is_truthy(),
+            auto_thread_initial_name: self.auto_thread_initial_name.into_scalar(),
+            prospective_thread_id: naming(self.prospective_thread_id, "source.prospective_thread_id")?,
+        })
+    }
+}
+
+/// A field that names something: text, number or boolean, or nothing; a container is an error.
+pub(super) fn naming(value: Loose, field: &'static str) -> Result<Option<Scalar>, DecodeError> {
+    match value {
+        Loose::Missing | Loose::Null => Ok(None),
+        Loose::Scalar(scalar) => Ok(Some(scalar)),
+        Loose::Container { .. } => Err(DecodeError::WrongType {
+            field,
+            wanted: "text",
+        }),
+        Loose::Unbounded => Err(DecodeError::NumberTooLarge { field }),
+    }
+}
+
+/// The contract's own field names, with `guild_id` as the mirror of `scope_id`.
+impl Serialize for SessionSource {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut out = serializer.serialize_struct("SessionSource", 20)?;
+        out.serialize_field("platform", &self.platform)?;
+        out.serialize_field("chat_id", &self.chat_id)?;
+        out.serialize_field("chat_type", &self.chat_type)?;
+        out.serialize_field("chat_name", &self.chat_name)?;
+        out.serialize_field("user_id", &self.user_id)?;
+        out.serialize_field("user_name", &self.user_name)?;
+        out.serialize_field("thread_id", &self.thread_id)?;
+        out.serialize_field("chat_topic", &self.chat_topic)?;
+        out.serialize_field("user_id_alt", &self.user_id_alt)?;
+        out.serialize_field("chat_id_alt", &self.chat_id_alt)?;
+        out.serialize_field("scope_id", &self.scope_id)?;
+        out.serialize_field("guild_id", &self.scope_id)?;
+        out.serialize_field("parent_chat_id", &self.parent_chat_id)?;
+        out.serialize_field("message_id", &self.message_id)?;
+        out.serialize_field("profile", &self.profile)?;
+        out.serialize_field("auto_thread_created", &self.auto_thread_created)?;
+        out.serialize_field("auto_thread_initial_name", &self.auto_thread_initial_name)?;
+        out.serialize_field("prospective_thread_id", &self.prospective_thread_id)?;
+        out.serialize_field("is_bot", &false)?;
+        out.serialize_field("delivered_via_upstream_relay", &true)?;
+        out.end()
+    }
+}
