@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
@@ -23,8 +23,10 @@ const LONGEST_LINE: usize = 64 * 1024 * 1024;
 /// Each line of standard input is one question; each line of output is its answer:
 /// {"ok": …} or {"error": "…"}. Run `hermes-relay oracle --list` for an example of each kind.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  echo '{\"configured\": \"https://connector.example\"}' | hermes-relay oracle url")]
-pub struct OracleArgs {
+#[command(
+    after_help = "Example:\n  echo '{\"configured\": \"https://connector.example\"}' | hermes-relay oracle url"
+)]
+pub(super) struct OracleArgs {
     /// What is asked.
     #[arg(value_enum, required_unless_present = "list")]
     kind: Option<Kind>,
@@ -61,7 +63,9 @@ enum Kind {
 impl Kind {
     fn example(self) -> &'static str {
         match self {
-            Self::Token => r#"{"gateway_id": "gw-test", "secret": "topsecret", "ttl_seconds": 300, "now": 1754700000}"#,
+            Self::Token => {
+                r#"{"gateway_id": "gw-test", "secret": "topsecret", "ttl_seconds": 300, "now": 1754700000}"#
+            }
             Self::Verify => r#"{"token": "YTpi", "secrets": ["new", "old"], "now": 1754700000}"#,
             Self::SessionKey => {
                 r#"{"source": {"platform": "discord", "chat_id": "c1", "chat_type": "group", "user_id": "u1"}, "group_sessions_per_user": true, "thread_sessions_per_user": false, "profile": null}"#
@@ -75,16 +79,20 @@ impl Kind {
             Self::Policy => {
                 r#"{"config_yaml": "discord:\n  require_mention: true\n", "platform_arg": "discord", "env": {"DISCORD_ALLOW_BOTS": "all"}}"#
             }
-            Self::Split => r#"{"content": "one two three four five six seven eight", "max_length": 30, "len_unit": "chars"}"#,
+            Self::Split => {
+                r#"{"content": "one two three four five six seven eight", "max_length": 30, "len_unit": "chars"}"#
+            }
             Self::Interaction => {
                 r#"{"platform": "discord", "botId": "app", "method": "POST", "path": "/interactions/app", "headers": [], "bodyB64": "eyJpZCI6ImkxIiwidHlwZSI6MiwiY2hhbm5lbF9pZCI6ImMiLCJkYXRhIjp7Im5hbWUiOiJuZXcifX0="}"#
             }
             Self::Url => r#"{"configured": "https://connector.example"}"#,
-            Self::Frame => r#"{"line": "{\"type\": \"inbound\", \"event\": {\"text\": \"hi\"}, \"bufferId\": 7}"}"#,
+            Self::Frame => {
+                r#"{"line": "{\"type\": \"inbound\", \"event\": {\"text\": \"hi\"}, \"bufferId\": 7}"}"#
+            }
         }
     }
 
-    fn answer(self, question: &Value, home: Option<&PathBuf>) -> Result<Value, String> {
+    fn answer(self, question: &Value, home: Option<&Path>) -> Result<Value, String> {
         match self {
             Self::Token => token(question),
             Self::Verify => verify(question),
@@ -102,7 +110,12 @@ impl Kind {
 
 /// Runs the verb. `home` is Hermes' home, for WhatsApp's alias files. Fails only when standard input
 /// cannot be read.
-pub fn run(args: &OracleArgs, home: Option<&PathBuf>, input: impl Read, output: impl Write) -> io::Result<()> {
+pub(super) fn run(
+    args: &OracleArgs,
+    home: Option<&Path>,
+    input: impl Read,
+    output: impl Write,
+) -> io::Result<()> {
     let mut output = io::LineWriter::new(output);
     let answered = match args.kind {
         Some(kind) => answer_all(kind, home, input, &mut output),
@@ -118,15 +131,25 @@ fn list(output: &mut impl Write) -> io::Result<()> {
     for kind in Kind::value_variants() {
         let name = kind.to_possible_value().expect("no kind is hidden");
         let question: Value = serde_json::from_str(kind.example()).expect("examples are JSON");
-        writeln!(output, "{}: {}", name.get_name(), name.get_help().map(ToString::to_string).unwrap_or_default())?;
-        writeln!(output, "  in:  {}\n  out: {}", kind.example(), spoken(kind.answer(&question, None)))?;
+        writeln!(
+            output,
+            "{}: {}",
+            name.get_name(),
+            name.get_help().map(ToString::to_string).unwrap_or_default()
+        )?;
+        writeln!(
+            output,
+            "  in:  {}\n  out: {}",
+            kind.example(),
+            spoken(kind.answer(&question, None))
+        )?;
     }
     Ok(())
 }
 
 fn answer_all(
     kind: Kind,
-    home: Option<&PathBuf>,
+    home: Option<&Path>,
     mut input: impl Read,
     output: &mut impl Write,
 ) -> io::Result<()> {
@@ -168,56 +191,104 @@ fn said<T: serde::Serialize, E: std::fmt::Display>(answer: Result<T, E>) -> Resu
 }
 
 fn text<'a>(question: &'a Value, key: &str) -> Result<&'a str, String> {
-    question.get(key).and_then(Value::as_str).ok_or_else(|| format!("{key} must be text"))
+    question
+        .get(key)
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("{key} must be text"))
 }
 
 fn whole(question: &Value, key: &str) -> Result<i64, String> {
     let number = question.get(key).ok_or_else(|| format!("{key} is missing"))?;
-    #[expect(clippy::cast_possible_truncation, reason = "the integer part of a Unix time is what counts")]
-    number.as_i64().or_else(|| number.as_f64().map(|float| float as i64)).ok_or_else(|| format!("{key} must be a number"))
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the integer part of a Unix time is what counts"
+    )]
+    number
+        .as_i64()
+        .or_else(|| number.as_f64().map(|float| float as i64))
+        .ok_or_else(|| format!("{key} must be a number"))
 }
 
 fn token(question: &Value) -> Result<Value, String> {
     let secret = text(question, "secret")?.into();
     let ttl = whole(question, "ttl_seconds")?;
-    Ok(json!(UpgradeToken::mint(text(question, "gateway_id")?, &secret, ttl, whole(question, "now")?).expose()))
+    Ok(json!(
+        UpgradeToken::mint(
+            text(question, "gateway_id")?,
+            &secret,
+            ttl,
+            whole(question, "now")?
+        )
+        .expose()
+    ))
 }
 
 fn verify(question: &Value) -> Result<Value, String> {
-    let secrets = question.get("secrets").and_then(Value::as_array).ok_or("secrets must be a list")?;
+    let secrets = question
+        .get("secrets")
+        .and_then(Value::as_array)
+        .ok_or("secrets must be a list")?;
     let secrets = secrets.iter().filter_map(Value::as_str);
-    Ok(json!(UpgradeToken::verify(text(question, "token")?, secrets, whole(question, "now")?)))
+    Ok(json!(UpgradeToken::verify(
+        text(question, "token")?,
+        secrets,
+        whole(question, "now")?
+    )))
 }
 
 struct GivenAliases(BTreeMap<String, String>);
 
 impl WhatsAppAliases for GivenAliases {
     fn aliases_of(&self, id: &str) -> Vec<String> {
-        let names = [format!("lid-mapping-{id}.json"), format!("lid-mapping-{id}_reverse.json")];
-        names.iter().filter_map(|name| self.0.get(name).cloned()).collect()
+        let names = [
+            format!("lid-mapping-{id}.json"),
+            format!("lid-mapping-{id}_reverse.json"),
+        ];
+        names
+            .iter()
+            .filter_map(|name| self.0.get(name).cloned())
+            .collect()
     }
 }
 
-fn session_key(question: &Value, home: Option<&PathBuf>) -> Result<Value, String> {
+fn session_key(question: &Value, home: Option<&Path>) -> Result<Value, String> {
     let source = SessionSource::from_value(question.get("source").unwrap_or(&Value::Null))
         .map_err(|error| error.to_string())?;
-    let flag = |key: &str, default: bool| question.get(key).filter(|f| !f.is_null()).map_or(default, is_truthy);
+    let flag = |key: &str, default: bool| {
+        question
+            .get(key)
+            .filter(|f| !f.is_null())
+            .map_or(default, is_truthy)
+    };
     let grouping = Grouping {
         group_sessions_per_user: flag("group_sessions_per_user", true),
         thread_sessions_per_user: flag("thread_sessions_per_user", false),
     };
-    let profile = question.get("profile").filter(|profile| !profile.is_null()).map(text_of);
-    let given = question.get("whatsapp_mapping_files").and_then(Value::as_object).map(|files| {
-        GivenAliases(files.iter().map(|(name, alias)| (name.clone(), text_of(alias))).collect())
-    });
-    let files = home.map(|home| AliasFiles::below(home));
+    let profile = question
+        .get("profile")
+        .filter(|profile| !profile.is_null())
+        .map(text_of);
+    let given = question
+        .get("whatsapp_mapping_files")
+        .and_then(Value::as_object)
+        .map(|files| {
+            GivenAliases(
+                files
+                    .iter()
+                    .map(|(name, alias)| (name.clone(), text_of(alias)))
+                    .collect(),
+            )
+        });
+    let files = home.map(AliasFiles::below);
     let none = crate::wire::NoAliases;
     let aliases: &dyn WhatsAppAliases = match (&given, &files) {
         (Some(given), _) => given,
         (None, Some(files)) => files,
         (None, None) => &none,
     };
-    Ok(json!(SessionKey::build(&source, grouping, profile.as_deref(), aliases).as_str()))
+    Ok(json!(
+        SessionKey::build(&source, grouping, profile.as_deref(), aliases).as_str()
+    ))
 }
 
 fn event(question: &Value) -> Result<Value, String> {
@@ -237,8 +308,11 @@ fn policy(question: &Value) -> Result<Value, String> {
             .find(|platform| !platform.is_empty())
             .unwrap_or("relay"),
     };
-    let config = question.get("config_yaml").and_then(Value::as_str).unwrap_or_default();
-    let config = yaml::lenient(config);
+    let config = question
+        .get("config_yaml")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let config = yaml::lenient(config).unwrap_or_default();
     said(Ok::<_, String>(RelevancePolicy::project(
         &config,
         platform,
@@ -248,20 +322,30 @@ fn policy(question: &Value) -> Result<Value, String> {
 
 fn split_text(question: &Value) -> Result<Value, String> {
     let limit = usize::try_from(whole(question, "max_length")?).unwrap_or(0);
-    let unit = LenUnit::from_wire(question.get("len_unit").and_then(Value::as_str).unwrap_or("chars"));
+    let unit = LenUnit::from_wire(
+        question
+            .get("len_unit")
+            .and_then(Value::as_str)
+            .unwrap_or("chars"),
+    );
     Ok(json!(split::split(text(question, "content")?, limit, unit)))
 }
 
 fn interaction(question: &Value) -> Result<Value, String> {
     let forward = PassthroughForward::from_value(question).map_err(|error| error.to_string())?;
-    let Some(event) = interaction_event(&forward) else { return Ok(Value::Null) };
+    let Some(event) = interaction_event(&forward) else {
+        return Ok(Value::Null);
+    };
     let mut answer = said(Ok::<_, String>(&event))?;
     answer["metadata"] = Value::Object(event.metadata);
     Ok(answer)
 }
 
 fn url(question: &Value) -> Result<Value, String> {
-    let configured = question.get("configured").and_then(Value::as_str).unwrap_or_default();
+    let configured = question
+        .get("configured")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     if configured.trim().is_empty() {
         return Ok(json!({"dial_url": null, "provision_url": null, "policy_url": null, "enroll_base": null}));
     }

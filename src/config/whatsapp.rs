@@ -28,8 +28,14 @@ impl AliasFiles {
 
 impl WhatsAppAliases for AliasFiles {
     fn aliases_of(&self, id: &str) -> Vec<String> {
-        let names = [format!("lid-mapping-{id}.json"), format!("lid-mapping-{id}_reverse.json")];
-        let paths = self.directories.iter().flat_map(|dir| names.iter().map(|name| dir.join(name)));
+        let names = [
+            format!("lid-mapping-{id}.json"),
+            format!("lid-mapping-{id}_reverse.json"),
+        ];
+        let paths = self
+            .directories
+            .iter()
+            .flat_map(|dir| names.iter().map(|name| dir.join(name)));
         paths.filter_map(|path| read_alias(&path)).collect()
     }
 }

@@ -43,7 +43,15 @@ impl LenUnit {
     pub fn measure(self, text: &str) -> usize {
         match self {
             Self::Chars => text.chars().count(),
-            Self::Utf16 => text.encode_utf16().count(),
+            Self::Utf16 => text.chars().map(char::len_utf16).sum(),
+        }
+    }
+
+    /// The length of one code point in this unit.
+    pub fn width(self, point: char) -> usize {
+        match self {
+            Self::Chars => 1,
+            Self::Utf16 => point.len_utf16(),
         }
     }
 }

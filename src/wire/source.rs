@@ -55,7 +55,10 @@ impl SessionSource {
         match Object::<SourceParts>::deserialize(value).map_err(|error| DecodeError::json(&error))? {
             Object::Is(parts) => parts.assemble(None),
             Object::Null => Ok(Self::default()),
-            Object::Not(_) => Err(DecodeError::WrongType { field: "source", wanted: "an object" }),
+            Object::Not(_) => Err(DecodeError::WrongType {
+                field: "source",
+                wanted: "an object",
+            }),
         }
     }
 }
