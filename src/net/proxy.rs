@@ -22,7 +22,7 @@ pub struct ProxyRules {
 }
 
 /// A proxy to go through, with the credentials that it alone is shown.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct ProxyTarget {
     /// How to talk to the proxy.
     pub scheme: ProxyScheme,
@@ -162,16 +162,6 @@ impl ProxyTarget {
             port: uri.port_u16().unwrap_or(scheme.default_port()),
             credentials,
         })
-    }
-}
-
-impl fmt::Debug for ProxyTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProxyTarget")
-            .field("scheme", &self.scheme)
-            .field("address", &self.address())
-            .field("credentials", &self.credentials)
-            .finish()
     }
 }
 
