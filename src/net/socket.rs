@@ -3,6 +3,9 @@
 //! A dial tries once and has one deadline for all its stages. It never follows a redirect, never sends
 //! the bearer anywhere but to the host of the URL, never talks plaintext over a network unless told
 //! to, and offers neither a subprotocol nor compression.
+//!
+//! The WebSocket crate writes the whole upgrade request, bearer included, to the `log` facade at trace
+//! level: whoever installs a `log` logger must not let `tungstenite` through below debug.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,11 +1,14 @@
 //! Dialling through a proxy.
 
-use hermes_relay::net::proxy::ProxyRules;
-use hermes_relay::net::socket::{DialError, DialRequest};
-use hermes_relay::net::tls::TlsSettings;
-use secrecy::SecretString;
+use std::time::Duration;
 
-use crate::server::{Answer, Server, assert_echoes, dialer_with, header, request};
+use hermes_relay::net::proxy::ProxyRules;
+use hermes_relay::net::socket::{DialError, DialRequest, Dialer, Stage};
+use hermes_relay::net::tls::{TlsSettings, client_config};
+use secrecy::SecretString;
+use tokio::time::timeout;
+
+use crate::server::{Answer, PATIENCE, Server, assert_echoes, dialer_with, header, request};
 
 const ESTABLISHED: &str = "HTTP/1.1 200 Connection established\r\n\r\n";
 
@@ -17,7 +20,7 @@ fn rules(set: &[(&str, String)]) -> ProxyRules {
     })
 }
 
-fn dialing(set: &[(&str, String)]) -> hermes_relay::net::socket::Dialer {
+fn dialing(set: &[(&str, String)]) -> Dialer {
     dialer_with(&TlsSettings::default(), rules(set))
 }
 
@@ -220,4 +223,25 @@ async fn a_socks_proxy_without_remote_names_is_given_an_address() {
         .expect("a tunnel");
     assert_eq!(proxy.asked().await, "192.0.2.7:80");
     assert_echoes(&mut dialed).await;
+}
+
+#[tokio::test]
+async fn a_silent_proxy_ends_in_a_timeout() {
+    let proxy = Server::start(Answer::Silence).await;
+    let tls = client_config(&TlsSettings::default()).expect("TLS settings");
+    let rules = rules(&[("ALL_PROXY", format!("http://127.0.0.1:{}", proxy.port))]);
+    let dialer = Dialer::new(tls, rules, Duration::from_millis(200));
+    let bearer = SecretString::from("token");
+    let dial = timeout(PATIENCE, dialer.dial(behind_proxy(&bearer)));
+    let error = dial.await.expect("no hang").expect_err("silence");
+    assert!(
+        matches!(
+            error,
+            DialError::Timeout {
+                stage: Stage::Proxy,
+                ..
+            }
+        ),
+        "{error}"
+    );
 }
