@@ -24,7 +24,11 @@ fn oracle(kind: &str, questions: &[Value]) -> Vec<Value> {
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    let input: String = questions.iter().map(|question| format!("{question}\n")).collect();
+    let input = questions
+        .iter()
+        .map(Value::to_string)
+        .collect::<Vec<_>>()
+        .join("\n");
     let writer = std::thread::spawn(move || stdin.write_all(input.as_bytes()).unwrap());
     let output = child.wait_with_output().unwrap();
     writer.join().unwrap();
