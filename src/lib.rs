@@ -6,5 +6,6 @@ pub mod agent;
 pub mod cli;
 pub mod config;
 pub mod net;
+pub mod session;
 pub mod store;
 pub mod wire;

@@ -1,0 +1,108 @@
+//! What must go out to one chat, in order, one at a time.
+//!
+//! Each lane is a chat; only its first op is handed to the link, the next one when that is settled. While the
+//! link is down nothing is handed out, and what was not sent keeps its place in front of what is newer.
+//! Lanes hold row numbers, not texts. Invariant: at most one op of a lane is out at any time.
+
+use std::collections::{HashMap, VecDeque};
+
+/// A chat as the outbox tells them apart: platform and chat id.
+pub type LaneId = String;
+
+#[derive(Debug, Default)]
+struct Lane {
+    waiting: VecDeque<i64>,
+    out: Option<i64>,
+}
+
+/// Every lane with something in it.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    by_chat: HashMap<LaneId, Lane>,
+    lane_of: HashMap<i64, LaneId>,
+    ready: VecDeque<LaneId>,
+}
+
+impl Lanes {
+    /// No lanes yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an op at its lane's end.
+    pub fn push(&mut self, lane: &str, op: i64) {
+        let entry = self.by_chat.entry(lane.to_owned()).or_default();
+        entry.waiting.push_back(op);
+        if entry.out.is_none() && entry.waiting.len() == 1 {
+            self.ready.push_back(lane.to_owned());
+        }
+        self.lane_of.insert(op, lane.to_owned());
+    }
+
+    /// The next op that may go out now. Call until it says none.
+    pub fn next_out(&mut self) -> Option<i64> {
+        loop {
+            let id = self.ready.pop_front()?;
+            let Some(lane) = self.by_chat.get_mut(&id) else {
+                continue;
+            };
+            if lane.out.is_some() {
+                continue;
+            }
+            if let Some(op) = lane.waiting.pop_front() {
+                lane.out = Some(op);
+                return Some(op);
+            }
+        }
+    }
+
+    /// The op is done with; its lane goes on. Settling an op that is not out does nothing.
+    pub fn settle(&mut self, op: i64) -> bool {
+        let Some(id) = self.lane_of.get(&op).cloned() else {
+            return false;
+        };
+        let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| lane.out == Some(op)) else {
+            return false;
+        };
+        lane.out = None;
+        self.lane_of.remove(&op);
+        if lane.waiting.is_empty() {
+            self.by_chat.remove(&id);
+        } else {
+            self.ready.push_back(id);
+        }
+        true
+    }
+
+    /// The op was not sent: it goes back to the front of its lane, and the lane waits for
+    /// [`Self::retry_all`].
+    pub fn put_back(&mut self, op: i64) {
+        let Some(lane) = self.lane_of.get(&op).and_then(|id| self.by_chat.get_mut(id)) else {
+            return;
+        };
+        if lane.out == Some(op) {
+            lane.out = None;
+            lane.waiting.push_front(op);
+        }
+    }
+
+    /// The link is up again: every lane may hand out its first op.
+    pub fn retry_all(&mut self) {
+        self.ready = self
+            .lanes
+            .iter()
+            .filter(|(_, lane)| lane.out.is_none() && !lane.waiting.is_empty())
+            .map(|(id, _)| id.clone())
+            .collect();
+    }
+
+    /// Ops that are not settled yet.
+    pub fn len(&self) -> usize {
+        self.lane_of.len()
+    }
+
+    /// Whether everything is settled.
+    pub fn is_empty(&self) -> bool {
+        self.lane_of.is_empty()
+    }
+}

@@ -1,0 +1,13 @@
+//! Conversations: whose turn it is, and what waits. Pure: no I/O, no clock, no runtime.
+//!
+//! [`Sessions`] decides which message starts a turn and which waits; [`Lanes`] keeps what must go out to one
+//! chat in order. Both are told what happened and answer what to do; neither holds a message's text.
+
+mod lanes;
+mod turns;
+
+pub use lanes::{LaneId, Lanes};
+pub use turns::{Admission, BusyMode, Interrupt, SessionLimits, Sessions, Stop, TurnId};
+
+#[cfg(test)]
+mod tests;

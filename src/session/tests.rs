@@ -1,0 +1,276 @@
+//! Walks, and random walks, of sessions and lanes.
+
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+use crate::wire::SessionKey;
+
+fn key(name: &str) -> SessionKey {
+    SessionKey::from_text(name)
+}
+
+fn sessions(running: usize, queued: usize) -> Sessions {
+    Sessions::new(SessionLimits { running, queued })
+}
+
+#[test]
+fn a_second_message_waits_for_the_first_turn_and_then_runs() {
+    let mut sessions = sessions(8, 8);
+    let Admission::Start(first) = sessions.arrive(&key("a")) else {
+        panic!()
+    };
+    assert_eq!(
+        sessions.arrive(&key("a")),
+        Admission::Wait { behind: Some(first) }
+    );
+    sessions.queue(&key("a"), 2);
+    assert_eq!(sessions.next_start(), None);
+    assert!(sessions.ended(&key("a"), first));
+    let (who, row, second) = sessions.next_start().unwrap();
+    assert_eq!((who, row), (key("a"), 2));
+    assert_ne!(first, second);
+    assert!(sessions.ended(&key("a"), second));
+    assert_eq!(sessions.active(), 0);
+}
+
+#[test]
+fn a_turn_ends_once_and_only_its_own_session() {
+    let mut sessions = sessions(8, 8);
+    let Admission::Start(turn) = sessions.arrive(&key("a")) else {
+        panic!()
+    };
+    assert!(!sessions.ended(&key("b"), turn));
+    assert!(sessions.ended(&key("a"), turn));
+    assert!(!sessions.ended(&key("a"), turn));
+    assert_eq!(sessions.running(), 0);
+}
+
+#[test]
+fn an_interrupt_hits_the_turn_it_meets_and_never_the_next_one() {
+    let mut sessions = sessions(8, 8);
+    assert_eq!(sessions.interrupt(&key("a")), Interrupt::Nothing);
+    let Admission::Start(first) = sessions.arrive(&key("a")) else {
+        panic!()
+    };
+    sessions.arrive(&key("b"));
+    sessions.queue(&key("a"), 2);
+    assert_eq!(sessions.interrupt(&key("a")), Interrupt::Cancel(first));
+    assert_eq!(sessions.interrupt(&key("a")), Interrupt::Nothing);
+    sessions.ended(&key("a"), first);
+    let (_, _, second) = sessions.next_start().unwrap();
+    assert_eq!(sessions.turn_of(&key("a")), Some(second));
+}
+
+#[test]
+fn a_duplicate_gives_its_place_to_what_waits() {
+    let mut sessions = sessions(1, 8);
+    let Admission::Start(turn) = sessions.arrive(&key("a")) else {
+        panic!()
+    };
+    assert_eq!(sessions.arrive(&key("b")), Admission::Wait { behind: None });
+    sessions.queue(&key("b"), 7);
+    sessions.retract(&key("a"), turn);
+    assert_eq!(
+        sessions.next_start().map(|(who, row, _)| (who, row)),
+        Some((key("b"), 7))
+    );
+}
+
+#[test]
+fn places_are_given_first_come_first_served_and_nobody_jumps_the_line() {
+    let mut sessions = sessions(1, 8);
+    let Admission::Start(turn) = sessions.arrive(&key("a")) else {
+        panic!()
+    };
+    for (name, row) in [("b", 1), ("c", 2), ("d", 3)] {
+        assert_eq!(sessions.arrive(&key(name)), Admission::Wait { behind: None });
+        sessions.queue(&key(name), row);
+    }
+    sessions.ended(&key("a"), turn);
+    assert_eq!(sessions.arrive(&key("e")), Admission::Wait { behind: None });
+    sessions.queue(&key("e"), 4);
+    let mut order = Vec::new();
+    while let Some((who, row, turn)) = sessions.next_start() {
+        order.push(row);
+        sessions.ended(&who, turn);
+    }
+    assert_eq!(order, [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_does_not_fit_in_memory_is_told_once_and_fetched_again() {
+    let mut sessions = sessions(8, 2);
+    let Admission::Start(mut turn) = sessions.arrive(&key("a")) else {
+        panic!()
+    };
+    let told: Vec<bool> = (1..=4).map(|row| sessions.queue(&key("a"), row)).collect();
+    assert_eq!(told, [false, false, true, false]);
+    for expected in [1, 2] {
+        sessions.ended(&key("a"), turn);
+        let (_, row, next) = sessions.next_start().unwrap();
+        assert_eq!(row, expected);
+        turn = next;
+    }
+    assert!(sessions.wants_refill(&key("a")));
+    sessions.refill(&key("a"), [3, 4], true);
+    assert!(!sessions.wants_refill(&key("a")));
+    sessions.ended(&key("a"), turn);
+    assert_eq!(sessions.next_start().unwrap().1, 3);
+}
+
+#[test]
+fn a_hundred_thousand_quiet_sessions_cost_nothing() {
+    let mut sessions = sessions(8, 8);
+    for n in 0..100_000 {
+        let who = key(&n.to_string());
+        let Admission::Start(turn) = sessions.arrive(&who) else {
+            panic!()
+        };
+        sessions.ended(&who, turn);
+    }
+    assert_eq!((sessions.active(), sessions.running()), (0, 0));
+}
+
+#[test]
+fn pausing_starts_nothing_and_resuming_starts_what_waits() {
+    let mut sessions = sessions(8, 8);
+    sessions.pause();
+    assert_eq!(sessions.arrive(&key("a")), Admission::Wait { behind: None });
+    sessions.queue(&key("a"), 1);
+    assert_eq!(sessions.next_start(), None);
+    sessions.resume();
+    assert_eq!(sessions.next_start().unwrap().1, 1);
+}
+
+/// A small seeded generator: chance comes in as a number.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+#[test]
+fn random_walks_run_every_row_once_in_order_within_the_limit() {
+    let (mut ran_total, mut stopped_total, mut overflowed_total) = (0, 0, 0);
+    for seed in 0..5_000 {
+        let mut chance = Chance(seed);
+        let limit = 1 + usize::try_from(chance.below(4)).unwrap();
+        let mut sessions = sessions(limit, 3);
+        let mut journal: HashMap<SessionKey, Vec<i64>> = HashMap::new();
+        let mut ran: HashMap<SessionKey, Vec<i64>> = HashMap::new();
+        let mut running: HashMap<TurnId, SessionKey> = HashMap::new();
+        let mut ended: HashSet<TurnId> = HashSet::new();
+        let mut row = 0;
+        for step in 0..120 {
+            let who = key(&format!("s{}", chance.below(4)));
+            match chance.below(if step < 80 { 10 } else { 4 }) {
+                0..=3 => {
+                    if let Some((turn, who)) = running.iter().next().map(|(t, k)| (*t, k.clone())) {
+                        running.remove(&turn);
+                        assert!(ended.insert(turn));
+                        assert!(sessions.ended(&who, turn));
+                        assert!(!sessions.ended(&who, turn));
+                    }
+                }
+                4 => {
+                    if let Interrupt::Cancel(turn) = sessions.interrupt(&who) {
+                        assert_eq!(running.get(&turn), Some(&who));
+                        stopped_total += 1;
+                    }
+                }
+                _ => {
+                    let admission = sessions.arrive(&who);
+                    row += 1;
+                    if chance.below(8) == 0 {
+                        if let Admission::Start(turn) = admission {
+                            sessions.retract(&who, turn);
+                        }
+                    } else if let Admission::Start(turn) = admission {
+                        running.insert(turn, who.clone());
+                        journal.entry(who.clone()).or_default().push(row);
+                        ran.entry(who).or_default().push(row);
+                    } else {
+                        journal.entry(who.clone()).or_default().push(row);
+                        overflowed_total += usize::from(sessions.queue(&who, row));
+                    }
+                }
+            }
+            settle(&mut sessions, &journal, &mut ran, &mut running);
+            assert!(sessions.running() <= limit);
+            assert_eq!(sessions.running(), running.len());
+            let busy: HashSet<&SessionKey> = running.values().collect();
+            assert_eq!(busy.len(), running.len(), "one turn at a time per session");
+        }
+        while let Some((turn, who)) = running.iter().next().map(|(t, k)| (*t, k.clone())) {
+            running.remove(&turn);
+            sessions.ended(&who, turn);
+            settle(&mut sessions, &journal, &mut ran, &mut running);
+        }
+        assert_eq!(ran, journal, "seed {seed}");
+        assert_eq!(sessions.active(), 0, "seed {seed}");
+        ran_total += row;
+    }
+    assert!(ran_total > 100_000 && stopped_total > 1_000 && overflowed_total > 1_000);
+}
+
+/// What the driver does after every event: refill what ran dry, start what may.
+fn settle(
+    sessions: &mut Sessions,
+    journal: &HashMap<SessionKey, Vec<i64>>,
+    ran: &mut HashMap<SessionKey, Vec<i64>>,
+    running: &mut HashMap<TurnId, SessionKey>,
+) {
+    loop {
+        for (who, rows) in journal {
+            if sessions.wants_refill(who) {
+                let after = ran.get(who).and_then(|ran| ran.last().copied()).unwrap_or(0);
+                let rest: Vec<i64> = rows.iter().copied().filter(|row| *row > after).collect();
+                let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
+                sessions.refill(who, fetched, rest.len() <= 2);
+            }
+        }
+        let Some((who, row, turn)) = sessions.next_start() else {
+            return;
+        };
+        ran.entry(who.clone()).or_default().push(row);
+        running.insert(turn, who);
+    }
+}
+
+#[test]
+fn a_lane_goes_one_at_a_time_and_others_do_not_wait_for_it() {
+    let mut lanes = Lanes::new();
+    lanes.push("a", 1);
+    lanes.push("a", 2);
+    lanes.push("b", 3);
+    assert_eq!(
+        (lanes.next_out(), lanes.next_out(), lanes.next_out()),
+        (Some(1), Some(3), None)
+    );
+    assert!(!lanes.settle(2));
+    assert!(lanes.settle(1));
+    assert_eq!((lanes.next_out(), lanes.next_out()), (Some(2), None));
+    lanes.settle(2);
+    lanes.settle(3);
+    assert!(lanes.is_empty());
+}
+
+#[test]
+fn what_was_not_sent_goes_out_before_what_is_newer() {
+    let mut lanes = Lanes::new();
+    lanes.push("a", 1);
+    assert_eq!(lanes.next_out(), Some(1));
+    lanes.push("a", 2);
+    lanes.put_back(1);
+    assert_eq!(lanes.next_out(), None);
+    lanes.retry_all();
+    assert_eq!(lanes.next_out(), Some(1));
+    lanes.settle(1);
+    assert_eq!(lanes.next_out(), Some(2));
+}

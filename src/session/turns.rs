@@ -1,0 +1,298 @@
+//! One turn at a time per session, any number of sessions side by side, up to a limit.
+//!
+//! A session exists here only while it runs or has something waiting; a quiet one costs nothing. A message
+//! that finds its session free is admitted at once and holds the place while the journal commits it
+//! (`arrive`, then `confirm` or `retract`); every other message is queued by its journal row once it is
+//! committed. Rows beyond the queue's bound stay in the journal and are asked for again with `refill`.
+//! Invariant: a turn is ended exactly once, and the number of running turns never passes the limit.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use crate::wire::SessionKey;
+
+/// Names one turn for as long as the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TurnId(pub u64);
+
+/// What a new message does to a running turn of its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BusyMode {
+    /// It waits.
+    #[default]
+    Queue,
+    /// It stops the running turn, then runs.
+    Interrupt,
+    /// It is handed to the running agent if that can take it, else it waits.
+    Steer,
+}
+
+/// How much may run and wait.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionLimits {
+    /// Turns at the same time, over all sessions.
+    pub running: usize,
+    /// Rows that one session keeps in memory; more stay in the journal.
+    pub queued: usize,
+}
+
+/// What becomes of a message that has just arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It starts this turn as soon as the journal has it.
+    Start(TurnId),
+    /// It waits for `running` to end, or for a free place.
+    Wait {
+        /// The session's own turn, when there is one.
+        behind: Option<TurnId>,
+    },
+}
+
+/// Why a turn is being stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// A person or the connector asked for it.
+    Asked,
+    /// A newer message takes its place.
+    Superseded,
+    /// The relay is shutting down.
+    Shutdown,
+}
+
+/// What an interrupt met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interrupt {
+    /// This turn is to be cancelled now.
+    Cancel(TurnId),
+    /// The session has no turn, or it is being stopped already.
+    Nothing,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing runs; something waits for a free place.
+    Idle,
+    /// A turn runs, or holds the place until its message is committed.
+    Running(TurnId),
+    /// A turn was told to stop and has not ended yet.
+    Stopping(TurnId),
+}
+
+impl State {
+    fn turn(&self) -> Option<TurnId> {
+        match self {
+            Self::Idle => None,
+            Self::Running(turn) | Self::Stopping(turn) => Some(*turn),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Session {
+    state: State,
+    queue: VecDeque<i64>,
+    /// Rows after the last queued one are in the journal only.
+    overflowed: bool,
+}
+
+/// All sessions that have something going on.
+#[derive(Debug)]
+pub struct Sessions {
+    limits: SessionLimits,
+    active: HashMap<SessionKey, Session>,
+    /// Idle sessions with something waiting, first come first served.
+    line: VecDeque<SessionKey>,
+    in_line: HashSet<SessionKey>,
+    running: usize,
+    next_turn: u64,
+    paused: bool,
+}
+
+impl Sessions {
+    /// No sessions yet.
+    pub fn new(limits: SessionLimits) -> Self {
+        Self {
+            limits,
+            active: HashMap::new(),
+            line: VecDeque::new(),
+            in_line: HashSet::new(),
+            running: 0,
+            next_turn: 1,
+            paused: false,
+        }
+    }
+
+    /// A message arrived and is about to be written to the journal. [`Admission::Start`] holds the place for
+    /// it until `confirm` or `retract`.
+    pub fn arrive(&mut self, key: &SessionKey) -> Admission {
+        if let Some(session) = self.active.get(key) {
+            return Admission::Wait {
+                behind: session.state.turn(),
+            };
+        }
+        if self.paused || self.running >= self.limits.running || !self.line.is_empty() {
+            return Admission::Wait { behind: None };
+        }
+        let turn = self.begin();
+        self.active.insert(
+            key.clone(),
+            Session {
+                state: State::Running(turn),
+                queue: VecDeque::new(),
+                overflowed: false,
+            },
+        );
+        Admission::Start(turn)
+    }
+
+    /// The message of an admitted turn turned out to be none (a duplicate, or the journal failed): the turn
+    /// never was.
+    pub fn retract(&mut self, key: &SessionKey, turn: TurnId) {
+        self.ended(key, turn);
+    }
+
+    /// A committed row waits for its session. Tells whether it was the first that did not fit in memory.
+    pub fn queue(&mut self, key: &SessionKey, row: i64) -> bool {
+        let bound = self.limits.queued;
+        let session = self.active.entry(key.clone()).or_insert_with(|| Session {
+            state: State::Idle,
+            queue: VecDeque::new(),
+            overflowed: false,
+        });
+        let mut first_over = false;
+        if session.overflowed || session.queue.len() >= bound {
+            first_over = !std::mem::replace(&mut session.overflowed, true);
+        } else {
+            session.queue.push_back(row);
+        }
+        self.stand_in_line(key);
+        first_over
+    }
+
+    /// Rows fetched from the journal for a session whose queue had overflowed; `complete` when there are no
+    /// more after them.
+    pub fn refill(&mut self, key: &SessionKey, rows: impl IntoIterator<Item = i64>, complete: bool) {
+        let Some(session) = self.active.get_mut(key) else {
+            return;
+        };
+        session.queue.extend(rows);
+        session.overflowed = !complete;
+        if session.queue.is_empty() && complete {
+            self.forget_if_quiet(key);
+        } else {
+            self.stand_in_line(key);
+        }
+    }
+
+    /// The turn ended; its session goes to the end of the line when something waits. Ending a turn twice, or
+    /// one that is not the session's, does nothing.
+    pub fn ended(&mut self, key: &SessionKey, turn: TurnId) -> bool {
+        let Some(session) = self.active.get_mut(key) else {
+            return false;
+        };
+        if session.state.turn() != Some(turn) {
+            return false;
+        }
+        session.state = State::Idle;
+        self.running -= 1;
+        self.forget_if_quiet(key);
+        self.stand_in_line(key);
+        true
+    }
+
+    /// The next waiting row that may start now, with the turn it starts. Call until it says none.
+    pub fn next_start(&mut self) -> Option<(SessionKey, i64, TurnId)> {
+        while !self.paused && self.running < self.limits.running {
+            let key = self.line.pop_front()?;
+            self.in_line.remove(&key);
+            let turn = TurnId(self.next_turn);
+            let Some(session) = self.active.get_mut(&key) else {
+                continue;
+            };
+            let Some(row) = session.queue.pop_front() else {
+                continue;
+            };
+            session.state = State::Running(turn);
+            self.begin();
+            return Some((key, row, turn));
+        }
+        None
+    }
+
+    /// Sessions whose memory queue ran dry while the journal holds more: ask it for rows, then `refill`.
+    pub fn wants_refill(&self, key: &SessionKey) -> bool {
+        self.active
+            .get(key)
+            .is_some_and(|session| session.overflowed && session.queue.is_empty())
+    }
+
+    /// Stops the session's turn, if it has one that is not being stopped already. Bound to the turn it
+    /// meets: what starts later is not touched.
+    pub fn interrupt(&mut self, key: &SessionKey) -> Interrupt {
+        match self.active.get_mut(key) {
+            Some(session) => match session.state {
+                State::Running(turn) => {
+                    session.state = State::Stopping(turn);
+                    Interrupt::Cancel(turn)
+                }
+                State::Idle | State::Stopping(_) => Interrupt::Nothing,
+            },
+            None => Interrupt::Nothing,
+        }
+    }
+
+    /// Starts nothing new until [`Self::resume`]: shutdown, or too much waiting to go out.
+    pub fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    /// Starts turns again.
+    pub fn resume(&mut self) {
+        self.paused = false;
+    }
+
+    /// Turns that run now.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// Rows that wait in memory.
+    pub fn queued(&self) -> usize {
+        self.active.values().map(|session| session.queue.len()).sum()
+    }
+
+    /// Sessions that run or have something waiting.
+    pub fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// The session's turn.
+    pub fn turn_of(&self, key: &SessionKey) -> Option<TurnId> {
+        self.active.get(key).and_then(|session| session.state.turn())
+    }
+
+    fn begin(&mut self) -> TurnId {
+        let turn = TurnId(self.next_turn);
+        self.next_turn += 1;
+        self.running += 1;
+        turn
+    }
+
+    fn stand_in_line(&mut self, key: &SessionKey) {
+        let ready = self
+            .active
+            .get(key)
+            .is_some_and(|session| matches!(session.state, State::Idle) && !session.queue.is_empty());
+        if ready && self.in_line.insert(key.clone()) {
+            self.line.push_back(key.clone());
+        }
+    }
+
+    fn forget_if_quiet(&mut self, key: &SessionKey) {
+        let quiet = self.active.get(key).is_some_and(|session| {
+            matches!(session.state, State::Idle) && session.queue.is_empty() && !session.overflowed
+        });
+        if quiet {
+            self.active.remove(key);
+        }
+    }
+}
