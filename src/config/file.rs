@@ -206,6 +206,10 @@ fn explain(path: &Path, text: &str, error: &YamlError) -> ConfigError {
             Some(word) => format!("{}; did you mean `{word}`?", error.problem),
             None => error.problem.to_string(),
         },
+        Problem::Malformed(what) => match error.line.and_then(|line| key_on(text, line)) {
+            Some(key) => format!("`{key}`: {what}"),
+            None => what.clone(),
+        },
         other => other.to_string(),
     };
     let line = error.line.or_else(|| match &error.problem {
@@ -217,6 +221,16 @@ fn explain(path: &Path, text: &str, error: &YamlError) -> ConfigError {
         line,
         what,
     }
+}
+
+/// The key that a line starts with, where it is one of ours.
+fn key_on(text: &str, line: u64) -> Option<String> {
+    let line = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+    let word = line.split(':').next()?.trim().trim_start_matches("- ");
+    known_keys()
+        .into_iter()
+        .find(|key| key.rsplit('.').next() == Some(word))
+        .map(|_| word.to_owned())
 }
 
 fn unknown_key(key: &str, known: &[&'static str]) -> String {
