@@ -116,9 +116,30 @@ fn describe(error: &Error) -> YamlError {
         Error::DuplicateMappingKey { key, .. } => Problem::DuplicateKey {
             key: key.as_deref().map(shorten),
         },
-        other => Problem::Malformed(shorten(&other.to_string())),
+        Error::InvalidScalar { ty, .. } => Problem::Malformed(format!("expected {}", in_words(ty))),
+        Error::Unexpected { expected, .. } => Problem::Malformed(format!("expected {}", in_words(expected))),
+        Error::SerdeMissingField { field, .. } => Problem::Malformed(format!("`{field}` is missing")),
+        other => {
+            let text = other.to_string();
+            let what = text.split(" at line ").next().unwrap_or_default();
+            Problem::Malformed(shorten(what))
+        }
     };
     YamlError { line, problem }
+}
+
+/// The YAML crate's name for a kind of value, as a person would say it.
+fn in_words(kind: &str) -> &str {
+    match kind {
+        "boolean" => "true or false",
+        "mapping start" => "keys with values",
+        "sequence start" => "a list",
+        "string scalar" | "scalar" => "a single value",
+        kind if kind.starts_with(['u', 'i']) && kind[1..].parse::<u8>().is_ok() => {
+            "a whole number, 0 or more"
+        }
+        other => other,
+    }
 }
 
 /// One line, at most 200 characters, nothing that moves a terminal's cursor.

@@ -1,0 +1,284 @@
+//! The environment: every variable that has a meaning here, in one list, and how identities are written.
+//!
+//! The process environment itself is never read; it comes in as a closure.
+
+use serde_json::Value;
+
+use super::settings::Identity;
+
+/// One environment variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// The setting it gives, dotted; `None` where it only leads to one.
+    pub key: Option<&'static str>,
+    /// Whether Hermes reads it too, so that it may stand in Hermes' `.env`.
+    pub shared: bool,
+    /// What it is.
+    pub about: &'static str,
+}
+
+const fn shared(name: &'static str, key: &'static str, about: &'static str) -> Variable {
+    Variable {
+        name,
+        key: Some(key),
+        shared: true,
+        about,
+    }
+}
+
+const fn own(name: &'static str, key: Option<&'static str>, about: &'static str) -> Variable {
+    Variable {
+        name,
+        key,
+        shared: false,
+        about,
+    }
+}
+
+pub(super) const URL: &str = "GATEWAY_RELAY_URL";
+pub(super) const ID: &str = "GATEWAY_RELAY_ID";
+pub(super) const SECRET: &str = "GATEWAY_RELAY_SECRET";
+pub(super) const SECRET_FILE: &str = "GATEWAY_RELAY_SECRET_FILE";
+pub(super) const DELIVERY_KEY: &str = "GATEWAY_RELAY_DELIVERY_KEY";
+pub(super) const PLATFORMS: &str = "GATEWAY_RELAY_PLATFORMS";
+pub(super) const BOT_IDS: &str = "GATEWAY_RELAY_BOT_IDS";
+pub(super) const ENDPOINT: &str = "GATEWAY_RELAY_ENDPOINT";
+pub(super) const ROUTE_KEYS: &str = "GATEWAY_RELAY_ROUTE_KEYS";
+pub(super) const INSTANCE_ID: &str = "GATEWAY_RELAY_INSTANCE_ID";
+pub(super) const WAKE_URL: &str = "GATEWAY_RELAY_WAKE_URL";
+pub(super) const SLEEP_URL: &str = "GATEWAY_RELAY_SLEEP_URL";
+pub(super) const DISPLAY_NAME: &str = "GATEWAY_RELAY_DISPLAY_NAME";
+pub(super) const IDP_TOKEN_URL: &str = "GATEWAY_RELAY_IDP_TOKEN_URL";
+pub(super) const IDP_CLIENT_ID: &str = "GATEWAY_RELAY_IDP_CLIENT_ID";
+pub(super) const IDP_CLIENT_SECRET: &str = "GATEWAY_RELAY_IDP_CLIENT_SECRET";
+pub(super) const IDP_SCOPE: &str = "GATEWAY_RELAY_IDP_SCOPE";
+pub(super) const BUSY_MODE: &str = "HERMES_GATEWAY_BUSY_INPUT_MODE";
+pub(super) const HERMES_HOME: &str = "HERMES_HOME";
+pub(super) const HOME: &str = "HOME";
+pub(super) const CONFIG: &str = "HERMES_RELAY_CONFIG";
+pub(super) const RELAY_STATE_DIR: &str = "HERMES_RELAY_STATE_DIR";
+pub(super) const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
+pub(super) const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
+
+/// The end of the name of the variable that says whether a platform's other bots are heard.
+const ALLOW_BOTS: &str = "_ALLOW_BOTS";
+
+/// Every variable that has a meaning here, apart from `<PLATFORM>_ALLOW_BOTS`.
+pub const VARIABLES: &[Variable] = &[
+    shared(URL, "connector.url", "the connector's URL"),
+    shared(ID, "connector.gateway_id", "the gateway's id"),
+    shared(SECRET, "connector.secret", "the gateway's secret"),
+    own(
+        SECRET_FILE,
+        Some("connector.secret"),
+        "the file that holds the gateway's secret",
+    ),
+    shared(
+        DELIVERY_KEY,
+        "connector.delivery_key",
+        "the delivery key that enrolment gave",
+    ),
+    shared(
+        PLATFORMS,
+        "connector.identities",
+        "platforms, separated by commas",
+    ),
+    shared(
+        BOT_IDS,
+        "connector.identities",
+        "JSON: platform to {botId, username}",
+    ),
+    shared(
+        ENDPOINT,
+        "connector.endpoint",
+        "our own inbound URL, which connectors no longer use",
+    ),
+    shared(
+        ROUTE_KEYS,
+        "connector.route_keys",
+        "route keys, separated by commas",
+    ),
+    shared(
+        INSTANCE_ID,
+        "connector.instance_id",
+        "this instance among several",
+    ),
+    shared(WAKE_URL, "connector.wake_url", "where the connector wakes us"),
+    shared(
+        SLEEP_URL,
+        "connector.sleep_url",
+        "where we ask to be put to sleep",
+    ),
+    shared(DISPLAY_NAME, "connector.display_name", "the name people see"),
+    shared(
+        IDP_TOKEN_URL,
+        "idp.token_url",
+        "the token endpoint; with it no file is asked about the IdP",
+    ),
+    shared(IDP_CLIENT_ID, "idp.client_id", "the client's id at the IdP"),
+    shared(
+        IDP_CLIENT_SECRET,
+        "idp.client_secret",
+        "the client's secret at the IdP",
+    ),
+    shared(IDP_SCOPE, "idp.scope", "the scope asked of the IdP"),
+    shared(BUSY_MODE, "sessions.busy_mode", "queue, interrupt or steer"),
+    own(HERMES_HOME, Some("hermes_home"), "Hermes' home; else ~/.hermes"),
+    own(HOME, None, "where ~ is"),
+    own(
+        CONFIG,
+        None,
+        "our own file; else relay.yaml in Hermes' home, else /etc/hermes-relay/config.yaml",
+    ),
+    own(RELAY_STATE_DIR, Some("state_dir"), "where the journal lives"),
+    own(
+        STATE_DIRECTORY,
+        Some("state_dir"),
+        "the same, as systemd gives it: the first of a colon list",
+    ),
+    own(
+        CREDENTIALS_DIRECTORY,
+        Some("connector.secret"),
+        "systemd's credentials, in which `relay-secret` is ours",
+    ),
+];
+
+/// Variables that older versions of Hermes read, and what to write now.
+pub(super) const RETIRED: &[(&str, &str)] = &[
+    ("GATEWAY_RELAY_PLATFORM", PLATFORMS),
+    ("GATEWAY_RELAY_BOT_ID", BOT_IDS),
+];
+
+/// The variable that says whether other bots of `platform` are heard.
+pub fn allow_bots_variable(platform: &str) -> String {
+    format!("{}{ALLOW_BOTS}", platform.to_uppercase())
+}
+
+/// A comma list: trimmed, empties dropped, order and duplicates kept.
+pub fn comma_list(text: &str) -> Vec<String> {
+    text.split(',')
+        .map(str::trim)
+        .filter(|item| !item.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The identities that the two variables name; never empty.
+///
+/// Without a platform it is the one nameless `relay`. A platform that `bot_ids` does not know, in the same
+/// spelling, has an empty bot id.
+pub fn identities(platforms: Option<&str>, bot_ids: Option<&str>) -> Vec<Identity> {
+    let known = bot_ids.and_then(bot_id_map).unwrap_or_default();
+    let named: Vec<Identity> = comma_list(platforms.unwrap_or_default())
+        .into_iter()
+        .map(|platform| {
+            let entry = known.get(&platform);
+            let bot_id = entry
+                .and_then(|entry| entry.get("botId"))
+                .map(plain)
+                .unwrap_or_default();
+            let username = entry
+                .and_then(|entry| entry.get("username"))
+                .map(plain)
+                .and_then(|name| bare_name(&name));
+            Identity {
+                platform,
+                bot_id,
+                username,
+            }
+        })
+        .collect();
+    if named.is_empty() {
+        vec![Identity::new("relay", "")]
+    } else {
+        named
+    }
+}
+
+/// The object in `GATEWAY_RELAY_BOT_IDS`; `None` when it is not one.
+pub(super) fn bot_id_map(text: &str) -> Option<serde_json::Map<String, Value>> {
+    serde_json::from_str(text).ok()
+}
+
+/// A user name without its leading `@`; `None` when nothing is left.
+pub(super) fn bare_name(name: &str) -> Option<String> {
+    let name = name.trim().trim_start_matches('@');
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn identities_are_read_as_in_the_vectors() {
+        let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/url-env.json")).unwrap();
+        let cases = vectors["identities"].as_array().unwrap();
+        assert!(cases.len() >= 12);
+        for case in cases {
+            let read = identities(case[PLATFORMS].as_str(), case[BOT_IDS].as_str());
+            let pairs: Vec<(&str, &str)> = read
+                .iter()
+                .map(|identity| (identity.platform.as_str(), identity.bot_id.as_str()))
+                .collect();
+            let wanted: Vec<(&str, &str)> = case["identities"]
+                .as_array()
+                .unwrap()
+                .iter()
+                // Python's text for a null id is a slip that nobody can mean.
+                .map(|pair| {
+                    (
+                        pair[0].as_str().unwrap(),
+                        pair[1].as_str().filter(|id| *id != "None").unwrap_or(""),
+                    )
+                })
+                .collect();
+            assert_eq!(pairs, wanted, "{case}");
+            let telegram = read.iter().find(|identity| identity.platform == "telegram");
+            assert_eq!(
+                telegram.and_then(|identity| identity.username.as_deref()),
+                case["telegram_username"].as_str(),
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_null_bot_id_is_an_empty_one() {
+        let read = identities(
+            Some("discord"),
+            Some(r#"{"discord":{"botId":null,"username":null}}"#),
+        );
+        assert_eq!(read, [Identity::new("discord", "")]);
+    }
+
+    #[test]
+    fn each_variable_is_listed_once_and_gives_a_setting_that_exists() {
+        let names: BTreeSet<&str> = VARIABLES.iter().map(|variable| variable.name).collect();
+        assert_eq!(names.len(), VARIABLES.len());
+        let file = super::super::file::known_keys();
+        for key in VARIABLES.iter().filter_map(|variable| variable.key) {
+            let only_here = matches!(
+                key,
+                "connector.secret" | "connector.delivery_key" | "idp.client_secret" | "hermes_home"
+            );
+            assert!(only_here || file.iter().any(|known| known == key), "{key}");
+        }
+    }
+
+    #[test]
+    fn the_bots_variable_is_the_platform_in_capitals() {
+        assert_eq!(allow_bots_variable("whatsapp_cloud"), "WHATSAPP_CLOUD_ALLOW_BOTS");
+    }
+}

@@ -1,0 +1,145 @@
+//! Our own file: the example, and what is said about mistakes.
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../../config.example.yaml");
+
+fn refusal(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("relay.yaml");
+    std::fs::write(&path, text).unwrap();
+    let shown = check_file(&path).unwrap_err().to_string();
+    let prefix = format!("{}", path.display());
+    assert!(shown.starts_with(&prefix), "{shown}");
+    shown[prefix.len()..].to_owned()
+}
+
+#[test]
+fn the_example_holds_every_key_with_its_default() {
+    let read: FileTree = yaml::strict(EXAMPLE).unwrap();
+    assert_eq!(read, FileTree::default());
+    let raw = yaml::lenient(EXAMPLE).unwrap();
+    let keys = known_keys();
+    assert!(keys.len() > 50, "{keys:?}");
+    for key in &keys {
+        assert!(
+            raw.pointer(&format!("/{}", key.replace('.', "/"))).is_some(),
+            "the example lacks {key}"
+        );
+    }
+}
+
+#[test]
+fn every_line_of_the_example_that_sets_something_is_explained() {
+    let mut explained = false;
+    for line in EXAMPLE.lines().map(str::trim) {
+        if line.starts_with('#') {
+            explained = true;
+        } else if line.contains(':') {
+            assert!(explained || line.contains(" # "), "no comment for {line}");
+            explained = false;
+        }
+    }
+}
+
+#[test]
+fn the_commented_entries_of_the_example_are_right_too() {
+    let open = EXAMPLE
+        .replace("#| ", "")
+        .replace(": [] #", ": #")
+        .replace(": {} #", ": #");
+    let read: FileTree = yaml::strict(&open).unwrap();
+    let identity = serde_json::to_value(&read.connector.identities[0]).unwrap();
+    let policy = serde_json::to_value(read.policy.values().next().unwrap()).unwrap();
+    for entry in [identity, policy] {
+        walk(&entry, "", &mut |key, value| {
+            assert!(!value.is_null(), "the example lacks {key}");
+        });
+    }
+    assert!(!read.slack.command_map.is_empty());
+    assert!(!read.connector.route_keys.is_empty());
+}
+
+#[test]
+fn an_unknown_key_names_the_line_and_the_nearest_key() {
+    assert_eq!(
+        refusal("link:\n  backof_min_ms: 5\n"),
+        ":2: unknown key `backof_min_ms`; did you mean `backoff_min_ms`?"
+    );
+    assert_eq!(
+        refusal("# x\nconector:\n  url: x\n"),
+        ":2: unknown key `conector`; did you mean `connector`?"
+    );
+    assert_eq!(
+        refusal("link:\n  stable_secs: 1\n  grace_secs: 5\n"),
+        ":3: unknown key `grace_secs` here; it is known as `sessions.grace_secs`"
+    );
+    assert!(refusal("tls:\n  zzzzzzzz: 1\n").ends_with("known here: ca_file, client_cert, client_key"));
+}
+
+#[test]
+fn a_literal_secret_is_refused_without_being_shown() {
+    for (text, remedy) in [
+        ("connector:\n  secret: hunter2\n", "GATEWAY_RELAY_SECRET"),
+        ("idp:\n  client_secret: hunter2\n", "client_secret_file"),
+    ] {
+        let shown = refusal(text);
+        assert!(
+            shown.starts_with(":2: ") && shown.contains(remedy) && !shown.contains("hunter2"),
+            "{shown}"
+        );
+    }
+}
+
+#[test]
+fn wrong_values_name_the_line_and_the_choices() {
+    assert_eq!(
+        refusal("sessions:\n  busy_mode: stear\n"),
+        ":2: `stear` is not one of: queue, interrupt, steer; did you mean `steer`?"
+    );
+    for value in ["soon", "-1", "1.5"] {
+        let shown = refusal(&format!("link:\n  backoff_min_ms: {value}\n"));
+        assert_eq!(shown, ":2: `backoff_min_ms`: expected a whole number, 0 or more");
+    }
+    assert_eq!(
+        refusal("sessions:\n  resend_unknown: maybe\n"),
+        ":2: `resend_unknown`: expected true or false"
+    );
+    assert_eq!(refusal("link: 5\n"), ":1: `link`: expected keys with values");
+    assert_eq!(
+        refusal("tls: {ca_file: [a]}\n"),
+        ":1: `tls`: expected a single value"
+    );
+    assert_eq!(
+        refusal("connector:\n  identities: [{bot_id: 1}]\n"),
+        ":2: `identities`: `platform` is missing"
+    );
+    assert!(refusal("link: {}\nlink: {}\n").starts_with(":2: the key `link` appears twice"));
+    assert!(refusal("connector: [\n").starts_with(':'));
+    assert_eq!(
+        refusal("journal:\n  keep_days: 1\nlink:\n  # less\n  ping_interval_secs: 90\n"),
+        ":5: `link.ping_interval_secs` must be shorter than `link.dead_after_secs` (60)"
+    );
+}
+
+#[test]
+fn empty_files_and_empty_sections_are_defaults() {
+    for text in [
+        "",
+        "# only a comment\n",
+        "connector:\n  # url: x\nlink:\npolicy:\n",
+        "connector: {identities: , url: }\n",
+    ] {
+        assert_eq!(
+            yaml::strict::<FileTree>(text).unwrap(),
+            FileTree::default(),
+            "{text:?}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_file_says_so() {
+    let gone = check_file(Path::new("/nonexistent/relay.yaml")).unwrap_err();
+    assert!(matches!(gone, ConfigError::Missing { .. }));
+}

@@ -1,0 +1,230 @@
+//! Hermes' `config.yaml`, read for the few keys that concern a relay.
+//!
+//! Reading is lenient: it is not our file. What cannot be understood is left out with a warning, broken
+//! YAML counts as empty, and nothing is ever written to it.
+
+use std::fmt::Display;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::{env, yaml};
+
+/// Hermes' configuration as plain values.
+#[derive(Debug, Clone)]
+pub(super) struct HermesConfig {
+    pub(super) path: PathBuf,
+    pub(super) value: Value,
+}
+
+impl HermesConfig {
+    /// Reads `config.yaml` in Hermes' home; empty where there is none, with a warning where it is broken.
+    pub(super) fn read(home: Option<&Path>, warnings: &mut Vec<String>) -> Self {
+        let path = home.unwrap_or(Path::new("")).join("config.yaml");
+        let empty = Value::Object(Map::new());
+        let Some(text) = home.and_then(|_| text_of(&path, warnings)) else {
+            return Self { path, value: empty };
+        };
+        let value = match yaml::lenient(&text) {
+            Ok(value @ Value::Object(_)) => value,
+            Ok(Value::Null) => empty,
+            Ok(_) => {
+                warn(
+                    warnings,
+                    &path,
+                    "it is not a mapping at the top, and counts as empty",
+                );
+                empty
+            }
+            Err(error) => {
+                let at = error
+                    .line
+                    .map(|line| format!(" from line {line} on"))
+                    .unwrap_or_default();
+                warn(
+                    warnings,
+                    &path,
+                    format!("it is not valid YAML{at}, and counts as empty"),
+                );
+                empty
+            }
+        };
+        Self { path, value }
+    }
+
+    fn at(&self, dotted: &str) -> Option<&Value> {
+        dotted
+            .split('.')
+            .try_fold(&self.value, |value, part| value.get(part))
+            .filter(|value| !value.is_null())
+    }
+
+    /// A text: trimmed, `None` when empty; a number counts as its digits.
+    pub(super) fn text(&self, dotted: &str) -> Option<String> {
+        self.at(dotted).and_then(plain)
+    }
+
+    /// A list: a YAML one, or a text with commas.
+    pub(super) fn list(&self, dotted: &str) -> Option<Vec<String>> {
+        let items = match self.at(dotted)? {
+            Value::Array(items) => items.iter().filter_map(plain).collect(),
+            Value::String(text) => env::comma_list(text),
+            other => plain(other).into_iter().collect(),
+        };
+        Some(items).filter(|items: &Vec<String>| !items.is_empty())
+    }
+
+    /// A switch at the top level, or else below `gateway`.
+    pub(super) fn switch(&self, name: &str, warnings: &mut Vec<String>) -> Option<bool> {
+        let value = self.at(name).or_else(|| self.at(&format!("gateway.{name}")))?;
+        let read = match value {
+            Value::Bool(flag) => Some(*flag),
+            other => plain(other).and_then(|word| match word.to_ascii_lowercase().as_str() {
+                "1" | "true" | "yes" | "on" => Some(true),
+                "0" | "false" | "no" | "off" => Some(false),
+                _ => None,
+            }),
+        };
+        if read.is_none() {
+            warn(
+                warnings,
+                &self.path,
+                format!("`{name}` is neither true nor false, and is left out"),
+            );
+        }
+        read
+    }
+
+    /// A switch for Slack over the relay: in the nested block, or else flat beside it.
+    pub(super) fn slack_switch(&self, name: &str) -> Option<bool> {
+        let nested = self.at(&format!("platforms.relay.extra.slack.{name}"));
+        let value = nested.or_else(|| self.at(&format!("platforms.relay.extra.{name}")))?;
+        Some(match value {
+            Value::Bool(flag) => *flag,
+            other => plain(other).is_some_and(|word| {
+                matches!(word.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
+            }),
+        })
+    }
+
+    /// Whether the relay platform is switched off in so many words.
+    pub(super) fn vetoes_relay(&self) -> bool {
+        match self.at("platforms.relay.enabled") {
+            Some(Value::Bool(enabled)) => !enabled,
+            Some(Value::String(text)) => text.trim().eq_ignore_ascii_case("false"),
+            _ => false,
+        }
+    }
+}
+
+fn text_of(path: &Path, warnings: &mut Vec<String>) -> Option<String> {
+    let mut bytes = Vec::new();
+    let read = std::fs::File::open(path)
+        .and_then(|file| file.take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            warn(
+                warnings,
+                path,
+                format!("it cannot be read ({error}), and counts as empty"),
+            );
+            return None;
+        }
+    }
+    let text = String::from_utf8(bytes).ok();
+    if text.is_none() {
+        warn(warnings, path, "it is not UTF-8 text, and counts as empty");
+    }
+    text
+}
+
+fn warn(warnings: &mut Vec<String>, path: &Path, what: impl Display) {
+    warnings.push(format!("{}: {what}", path.display()));
+}
+
+fn plain(value: &Value) -> Option<String> {
+    let text = match value {
+        Value::String(text) => text.trim().to_owned(),
+        Value::Number(number) => number.to_string(),
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hermes(text: &str) -> (HermesConfig, Vec<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.yaml"), text).unwrap();
+        let mut warnings = Vec::new();
+        let read = HermesConfig::read(Some(dir.path()), &mut warnings);
+        (read, warnings)
+    }
+
+    #[test]
+    fn broken_files_count_as_empty_and_say_so() {
+        for text in ["discord: [\n", "- a\n- b\n", "just text\n"] {
+            let (read, warnings) = hermes(text);
+            assert_eq!(read.value, serde_json::json!({}));
+            assert_eq!(warnings.len(), 1, "{text}");
+        }
+        let (_, warnings) = hermes("# empty\n");
+        assert!(warnings.is_empty());
+        let mut none = Vec::new();
+        HermesConfig::read(Some(Path::new("/nonexistent")), &mut none);
+        assert!(none.is_empty());
+    }
+
+    #[test]
+    fn texts_and_lists_are_taken_as_they_come() {
+        let (read, _) = hermes(
+            "gateway:\n  relay_id: 42\n  relay_url: '  '\n  relay_route_keys: a, ,b\n  other: [1, x, '']\n",
+        );
+        assert_eq!(read.text("gateway.relay_id").as_deref(), Some("42"));
+        assert_eq!(read.text("gateway.relay_url"), None);
+        assert_eq!(read.list("gateway.relay_route_keys").unwrap(), ["a", "b"]);
+        assert_eq!(read.list("gateway.other").unwrap(), ["1", "x"]);
+    }
+
+    #[test]
+    fn switches_stand_at_the_top_or_below_gateway() {
+        let mut warnings = Vec::new();
+        let (read, _) = hermes("a: no\ngateway: {a: yes, b: 'on', c: perhaps}\n");
+        assert_eq!(read.switch("a", &mut warnings), Some(false));
+        assert_eq!(read.switch("b", &mut warnings), Some(true));
+        assert_eq!(read.switch("d", &mut warnings), None);
+        assert!(warnings.is_empty());
+        assert_eq!(read.switch("c", &mut warnings), None);
+        assert_eq!(warnings.len(), 1);
+    }
+
+    #[test]
+    fn slack_switches_are_off_unless_a_word_for_on() {
+        let (read, _) = hermes(
+            "platforms: {relay: {extra: {reply_in_thread: true, flat: 'YES', slack: {reply_in_thread: 'nope'}}}}\n",
+        );
+        assert_eq!(read.slack_switch("reply_in_thread"), Some(false));
+        assert_eq!(read.slack_switch("flat"), Some(true));
+        assert_eq!(read.slack_switch("absent"), None);
+    }
+
+    #[test]
+    fn only_an_explicit_false_vetoes() {
+        for (text, veto) in [
+            ("platforms: {relay: {enabled: false}}", true),
+            ("platforms: {relay: {enabled: no}}", true),
+            ("platforms: {relay: {enabled: ' False '}}", true),
+            ("platforms: {relay: {enabled: 0}}", false),
+            ("platforms: {relay: {enabled: true}}", false),
+            ("platforms: {relay: }", false),
+            ("platforms: relay", false),
+        ] {
+            assert_eq!(hermes(text).0.vetoes_relay(), veto, "{text}");
+        }
+    }
+}

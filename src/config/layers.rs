@@ -1,0 +1,192 @@
+//! The layers themselves: each opened once, asked by name, and every answer noted with its origin.
+//!
+//! It knows in which order the layers speak, and nothing about what any key means.
+
+use std::path::{Path, PathBuf};
+
+use super::dotenv::Dotenv;
+use super::env::{self, VARIABLES};
+use super::file::{self, FileTree, OwnFile};
+use super::hermes::HermesConfig;
+use super::{ConfigError, Flags, Origin, Origins, Sources};
+
+/// A value and where it came from.
+pub(super) type Answer = (String, Origin);
+
+/// Every layer, opened, and the notes taken while asking them.
+pub(super) struct Layers<'a> {
+    pub(super) flags: &'a Flags,
+    pub(super) process: &'a dyn Fn(&str) -> Option<String>,
+    pub(super) user_home: Option<PathBuf>,
+    pub(super) home: Option<PathBuf>,
+    pub(super) own: Option<OwnFile>,
+    pub(super) dotenv_path: PathBuf,
+    pub(super) dotenv: Dotenv,
+    pub(super) hermes: HermesConfig,
+    pub(super) origins: Origins,
+    pub(super) warnings: Vec<String>,
+}
+
+impl<'a> Layers<'a> {
+    pub(super) fn open(sources: &'a Sources<'_>, system: &Path) -> Result<Self, ConfigError> {
+        let asked = |name: &str| (sources.env)(name).and_then(filled);
+        let mut warnings = Vec::new();
+        let mut origins = Origins::default();
+        let user_home = asked(env::HOME).map(PathBuf::from);
+        let home = asked(env::HERMES_HOME).map(PathBuf::from);
+        if home.is_some() {
+            origins.set("hermes_home", Origin::Env(env::HERMES_HOME.to_owned()));
+        }
+        let home = home.or_else(|| user_home.as_ref().map(|user| user.join(".hermes")));
+        let named = sources
+            .flags
+            .config
+            .clone()
+            .or_else(|| asked(env::CONFIG).map(PathBuf::from));
+        let own = named
+            .or_else(|| {
+                let places = [
+                    home.as_ref().map(|home| home.join("relay.yaml")),
+                    Some(system.to_owned()),
+                ];
+                places
+                    .into_iter()
+                    .flatten()
+                    .find(|path| there(path, &mut warnings))
+            })
+            .map(|path| OwnFile::read(&path))
+            .transpose()?;
+        if let Some(own) = &own {
+            file::walk(&own.raw, "", &mut |key, value| {
+                if !value.is_null() {
+                    origins.set(key, Origin::OwnFile(own.path.clone()));
+                }
+            });
+        }
+        let dotenv_path = home.as_deref().unwrap_or(Path::new("")).join(".env");
+        let dotenv = match home.as_ref().map(|_| Dotenv::read(&dotenv_path, sources.env)) {
+            Some(Ok(read)) => read.unwrap_or_default(),
+            Some(Err(error)) => {
+                warnings.push(format!(
+                    "{}: it cannot be read ({error}), and counts as empty",
+                    dotenv_path.display()
+                ));
+                Dotenv::default()
+            }
+            None => Dotenv::default(),
+        };
+        for line in dotenv.skipped_lines().iter().take(5) {
+            warnings.push(format!(
+                "{}:{line}: this line cannot be read, and is left out",
+                dotenv_path.display()
+            ));
+        }
+        let hermes = HermesConfig::read(home.as_deref(), &mut warnings);
+        Ok(Self {
+            flags: &sources.flags,
+            process: sources.env,
+            user_home,
+            home,
+            own,
+            dotenv_path,
+            dotenv,
+            hermes,
+            origins,
+            warnings,
+        })
+    }
+
+    /// What our own file says, defaults filled in.
+    pub(super) fn tree(&self) -> FileTree {
+        self.own.as_ref().map(|own| own.tree.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn anchored(&self, path: &Path) -> PathBuf {
+        self.own.as_ref().map_or_else(
+            || path.to_owned(),
+            |own| own.anchored(path, self.user_home.as_deref()),
+        )
+    }
+
+    pub(super) fn noted<T>(&mut self, key: &str, origin: Origin, value: T) -> T {
+        self.origins.set(key, origin);
+        value
+    }
+
+    pub(super) fn in_process(&self, name: &str) -> Option<Answer> {
+        (self.process)(name)
+            .and_then(filled)
+            .map(|value| (value, Origin::Env(name.to_owned())))
+    }
+
+    pub(super) fn in_own(&self, value: Option<&String>) -> Option<Answer> {
+        let origin = Origin::OwnFile(self.own.as_ref()?.path.clone());
+        value.cloned().and_then(filled).map(|value| (value, origin))
+    }
+
+    pub(super) fn in_dotenv(&self, name: &str) -> Option<Answer> {
+        let value = self.dotenv.value(name).map(str::to_owned).and_then(filled)?;
+        Some((value, Origin::HermesEnv(self.dotenv_path.clone())))
+    }
+
+    pub(super) fn in_hermes(&self, dotted: &str) -> Option<Answer> {
+        self.hermes
+            .text(dotted)
+            .map(|value| (value, Origin::HermesConfig(self.hermes.path.clone())))
+    }
+
+    /// The process environment, our own file, Hermes' `.env`, Hermes' `config.yaml` where it has the key.
+    pub(super) fn ask(&self, name: &str, own: Option<&String>, hermes: Option<&str>) -> Option<Answer> {
+        self.in_process(name)
+            .or_else(|| self.in_own(own))
+            .or_else(|| self.in_dotenv(name))
+            .or_else(|| hermes.and_then(|dotted| self.in_hermes(dotted)))
+    }
+
+    pub(super) fn settle(&mut self, key: &str, answer: Option<Answer>) -> Option<String> {
+        let (value, origin) = answer.map_or((None, Origin::Default), |(value, origin)| (Some(value), origin));
+        self.noted(key, origin, value)
+    }
+
+    pub(super) fn warn_of_disagreement(&mut self) {
+        for variable in VARIABLES.iter().filter(|variable| variable.shared) {
+            let (process, file) = (self.in_process(variable.name), self.in_dotenv(variable.name));
+            if let (Some((process, _)), Some((file, _))) = (process, file)
+                && process != file
+            {
+                self.warnings.push(format!(
+                    "{} differs between the process environment and {}: the relay takes the first, Hermes the second",
+                    variable.name,
+                    self.dotenv_path.display()
+                ));
+            }
+        }
+        for (old, new) in env::RETIRED {
+            if self.in_process(old).or_else(|| self.in_dotenv(old)).is_some() {
+                self.warnings
+                    .push(format!("{old} is no longer read; set {new} instead"));
+            }
+        }
+    }
+}
+
+/// Whether there is a file at `path`; where that cannot be known, a warning says so.
+fn there(path: &Path, warnings: &mut Vec<String>) -> bool {
+    path.try_exists().unwrap_or_else(|error| {
+        warnings.push(format!(
+            "{}: it cannot be reached ({error}), and counts as absent",
+            path.display()
+        ));
+        false
+    })
+}
+
+/// The text without white space around it; `None` when nothing is left.
+pub(super) fn filled(text: String) -> Option<String> {
+    let trimmed = text.trim();
+    match trimmed.len() {
+        0 => None,
+        length if length == text.len() => Some(text),
+        _ => Some(trimmed.to_owned()),
+    }
+}

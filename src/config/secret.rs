@@ -1,0 +1,146 @@
+//! Secrets that live in files: what is read, and what is refused.
+//!
+//! A file that others may read is not a secret. The text never reaches an error or a log.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use secrecy::SecretString;
+use zeroize::Zeroizing;
+
+/// The largest secret file that is read.
+pub const MAX_BYTES: u64 = 64 * 1024;
+
+/// Why a secret file was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// It could not be opened or read.
+    #[error("cannot read the secret file {path}: {source}", path = .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// It is a directory or a device.
+    #[error("the secret file {path} is not a regular file", path = .0.display())]
+    NotAFile(PathBuf),
+    /// Others may read or change it.
+    #[error(
+        "the secret file {path} is open to every user (mode {mode:04o}): run `chmod 600 {path}`, \
+         or mount it with mode 0400",
+        path = .path.display()
+    )]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It is too large to be a secret.
+    #[error("the secret file {path} is larger than {MAX_BYTES} bytes: is it the right file?", path = .0.display())]
+    TooLarge(PathBuf),
+    /// It is not text.
+    #[error("the secret file {path} is not UTF-8 text: is it the right file?", path = .0.display())]
+    NotText(PathBuf),
+    /// There is nothing in it.
+    #[error("the secret file {path} is empty: write the secret into it, or remove the setting", path = .0.display())]
+    Empty(PathBuf),
+}
+
+/// The secret in the file at `path`, without the white space around it.
+pub fn read(path: &Path) -> Result<SecretString, SecretError> {
+    let unreadable = |source| SecretError::Unreadable {
+        path: path.to_owned(),
+        source,
+    };
+    let meta = std::fs::metadata(path).map_err(unreadable)?;
+    if !meta.is_file() {
+        return Err(SecretError::NotAFile(path.to_owned()));
+    }
+    let file = File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?.mode() & 0o7777;
+    if mode & 0o007 != 0 {
+        return Err(SecretError::Open {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .map_err(unreadable)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(SecretError::TooLarge(path.to_owned()));
+    }
+    let text = std::str::from_utf8(&bytes).map_err(|_| SecretError::NotText(path.to_owned()))?;
+    usable(text.trim_start_matches('\u{feff}')).ok_or_else(|| SecretError::Empty(path.to_owned()))
+}
+
+/// The text as a secret; `None` when nothing but white space is in it.
+pub fn usable(text: &str) -> Option<SecretString> {
+    let text = text.trim();
+    (!text.is_empty()).then(|| SecretString::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secrecy::ExposeSecret as _;
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn file(dir: &tempfile::TempDir, bytes: &[u8], mode: u32) -> PathBuf {
+        let path = dir.path().join("secret");
+        let _ = fs::remove_file(&path);
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_private_file_is_read_and_trimmed() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [0o600, 0o400, 0o440] {
+            let path = file(&dir, b"  s3cret value\n\n", mode);
+            assert_eq!(read(&path).unwrap().expose_secret(), "s3cret value");
+        }
+    }
+
+    #[test]
+    fn a_file_open_to_others_is_refused_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [0o644, 0o604, 0o602] {
+            let path = file(&dir, b"s3cret", mode);
+            let refused = read(&path).unwrap_err();
+            assert!(matches!(refused, SecretError::Open { .. }));
+            let text = refused.to_string();
+            assert!(text.contains("chmod 600") && !text.contains("s3cret"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_secret_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            read(&file(&dir, b" \n\t", 0o600)),
+            Err(SecretError::Empty(_))
+        ));
+        assert!(matches!(
+            read(&file(&dir, &[0xff, 0xfe], 0o600)),
+            Err(SecretError::NotText(_))
+        ));
+        let huge = vec![b'x'; usize::try_from(MAX_BYTES).unwrap() + 1];
+        assert!(matches!(
+            read(&file(&dir, &huge, 0o600)),
+            Err(SecretError::TooLarge(_))
+        ));
+        assert!(matches!(read(dir.path()), Err(SecretError::NotAFile(_))));
+        assert!(matches!(
+            read(&dir.path().join("none")),
+            Err(SecretError::Unreadable { .. })
+        ));
+    }
+}

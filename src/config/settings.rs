@@ -1,0 +1,139 @@
+//! The settings: everything the relay was told, after every layer has been asked.
+//!
+//! Serialising it is how it is shown, so a secret serialises as a mark that it is there. It never holds
+//! where a value came from; that is [`super::Origins`].
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+
+/// What is shown in place of a secret.
+pub const HIDDEN: &str = "<hidden>";
+
+/// Everything the relay was told.
+#[derive(Debug, Clone, Serialize)]
+pub struct Settings {
+    /// The other end, and who we are to it.
+    pub connector: Connector,
+    /// Whom we trust, and what we show.
+    pub tls: Tls,
+    /// Where an identity token for enrolment and provisioning comes from.
+    pub idp: Idp,
+    /// The connection.
+    pub link: Link,
+    /// Conversations.
+    pub sessions: Sessions,
+    /// The durable inbox and outbox.
+    pub journal: Journal,
+    /// What is particular to Slack.
+    pub slack: Slack,
+    /// Relevance by platform, where our own file says something.
+    pub policy: BTreeMap<String, PolicyOverride>,
+    /// Who answers: a name, or a built-in kind.
+    pub agent: String,
+    /// The end of the process.
+    pub shutdown: Shutdown,
+    /// Logging.
+    pub log: Log,
+    /// Where the journal lives.
+    pub state_dir: PathBuf,
+    /// Hermes' home, where there is one.
+    pub hermes_home: Option<PathBuf>,
+}
+
+/// The other end, and who we are to it.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Connector {
+    /// The URL as written.
+    pub url: Option<String>,
+    /// Why there is no URL although one was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url_veto: Option<String>,
+    /// The gateway's id.
+    pub gateway_id: Option<String>,
+    /// The secret that upgrade tokens are signed with; never blank.
+    #[serde(serialize_with = "hidden")]
+    pub secret: Option<SecretString>,
+    /// The delivery key that enrolment gave.
+    #[serde(serialize_with = "hidden")]
+    pub delivery_key: Option<SecretString>,
+    /// Dial `ws://` to another host.
+    pub allow_plaintext: bool,
+    /// Who we are on the platforms; never empty, the first is the primary.
+    pub identities: Vec<Identity>,
+    /// What the connector routes to us by.
+    pub route_keys: Vec<String>,
+    /// This instance among several with one gateway id.
+    pub instance_id: Option<String>,
+    /// Where the connector wakes us.
+    pub wake_url: Option<String>,
+    /// Where we ask to be put to sleep.
+    pub sleep_url: Option<String>,
+    /// The name people see, at most 64 characters.
+    pub display_name: Option<String>,
+    /// Our own inbound URL, which connectors no longer use.
+    pub endpoint: Option<String>,
+}
+
+/// One bot on one platform.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// The platform's name, in the spelling of the connector.
+    pub platform: String,
+    /// The bot's id there; empty where the connector knows it.
+    #[serde(default)]
+    pub bot_id: String,
+    /// The bot's user name, without `@`.
+    #[serde(default)]
+    pub username: Option<String>,
+}
+
+impl Identity {
+    /// An identity without a user name.
+    pub fn new(platform: impl Into<String>, bot_id: impl Into<String>) -> Self {
+        Self {
+            platform: platform.into(),
+            bot_id: bot_id.into(),
+            username: None,
+        }
+    }
+}
+
+/// Whom we trust, and what we show.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Tls {
+    /// More roots, in PEM.
+    pub ca_file: Option<PathBuf>,
+    /// Our certificate, in PEM.
+    pub client_cert: Option<PathBuf>,
+    /// Its key, in PEM.
+    pub client_key: Option<PathBuf>,
+}
+
+/// Where an identity token comes from; without a token URL, from nowhere.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Idp {
+    /// The token endpoint.
+    pub token_url: Option<String>,
+    /// The client's id.
+    pub client_id: Option<String>,
+    /// The client's secret.
+    #[serde(serialize_with = "hidden")]
+    pub client_secret: Option<SecretString>,
+    /// The scope asked for.
+    pub scope: Option<String>,
+}
+
+#[expect(clippy::ref_option, reason = "the signature is serde's")]
+fn hidden<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+    match secret {
+        Some(_) => serializer.serialize_str(HIDDEN),
+        None => serializer.serialize_none(),
+    }
+}
