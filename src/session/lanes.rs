@@ -89,7 +89,7 @@ impl Lanes {
     /// The link is up again: every lane may hand out its first op.
     pub fn retry_all(&mut self) {
         self.ready = self
-            .lanes
+            .by_chat
             .iter()
             .filter(|(_, lane)| lane.out.is_none() && !lane.waiting.is_empty())
             .map(|(id, _)| id.clone())

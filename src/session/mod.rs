@@ -7,7 +7,7 @@ mod lanes;
 mod turns;
 
 pub use lanes::{LaneId, Lanes};
-pub use turns::{Admission, BusyMode, Interrupt, SessionLimits, Sessions, Stop, TurnId};
+pub use turns::{Admission, Interrupt, SessionLimits, Sessions, Stop, TurnId};
 
 #[cfg(test)]
 mod tests;

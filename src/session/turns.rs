@@ -14,18 +14,6 @@ use crate::wire::SessionKey;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId(pub u64);
 
-/// What a new message does to a running turn of its session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BusyMode {
-    /// It waits.
-    #[default]
-    Queue,
-    /// It stops the running turn, then runs.
-    Interrupt,
-    /// It is handed to the running agent if that can take it, else it waits.
-    Steer,
-}
-
 /// How much may run and wait.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionLimits {
