@@ -1,0 +1,228 @@
+//! The TLS client settings every connection of this program shares.
+//!
+//! Trusted are the platform's roots, the bundled Mozilla roots (so that an image without a root store
+//! still works) and the certificates of the user's own CA file. Nothing here switches verification
+//! off, offers ALPN, or installs a process-wide crypto provider.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WantsClientCert;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use rustls_platform_verifier::Verifier;
+use zeroize::Zeroizing;
+
+/// The largest PEM file that is read: several times the size of a full system bundle.
+const MAX_PEM_BYTES: u64 = 4 * 1024 * 1024;
+
+/// What the user may add to the platform's trust: a CA bundle and a client certificate.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// PEM file with one or more certificates that are trusted in addition to the platform's.
+    pub ca_file: Option<PathBuf>,
+    /// PEM file with the client certificate, leaf first, then its intermediates.
+    pub client_cert: Option<PathBuf>,
+    /// PEM file with the private key of `client_cert`; when absent the key is looked for in `client_cert`.
+    pub client_key: Option<PathBuf>,
+}
+
+/// Why the TLS settings cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file could not be read.
+    #[error("cannot read the {what} {}: {cause}; check that the path is right and readable", path.display())]
+    Unreadable {
+        /// Which setting names the file.
+        what: PemFile,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// A file is larger than any sensible PEM file.
+    #[error("the {what} {} is larger than {} MiB; it should be a PEM file", path.display(), MAX_PEM_BYTES >> 20)]
+    TooLarge {
+        /// Which setting names the file.
+        what: PemFile,
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file holds nothing of the wanted kind, or something damaged.
+    #[error("the {what} {} is not usable: {reason}; it must be PEM", path.display())]
+    Unusable {
+        /// Which setting names the file.
+        what: PemFile,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, without its content.
+        reason: String,
+    },
+    /// A client key is set but no client certificate.
+    #[error("client_key is set but client_cert is not; set both, or neither")]
+    KeyWithoutCertificate,
+    /// The client certificate and its key do not belong together, or the key is of an unknown kind.
+    #[error("the client certificate {} cannot be used with its key: {cause}; check that both belong together", path.display())]
+    ClientIdentity {
+        /// The certificate file.
+        path: PathBuf,
+        /// What rustls said.
+        cause: rustls::Error,
+    },
+    /// The verifier could not be built from the roots.
+    #[error("cannot set up certificate verification: {0}; check the system's certificate store")]
+    Verifier(rustls::Error),
+}
+
+/// Which setting a PEM file was named by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PemFile {
+    /// `ca_file`.
+    CaFile,
+    /// `client_cert`.
+    ClientCert,
+    /// `client_key`.
+    ClientKey,
+}
+
+impl std::fmt::Display for PemFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::CaFile => "ca_file",
+            Self::ClientCert => "client_cert",
+            Self::ClientKey => "client_key",
+        })
+    }
+}
+
+/// Builds the client configuration from the platform's trust and the user's additions.
+///
+/// Reads the files named in `settings` and, on most systems, the platform's root store; call it once and
+/// share the result.
+pub fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let own_roots = match &settings.ca_file {
+        Some(path) => ca_certificates(path)?,
+        None => Vec::new(),
+    };
+    tracing::debug!(
+        own = own_roots.len(),
+        bundled = webpki_root_certs::TLS_SERVER_ROOT_CERTS.len(),
+        "trusting the platform's roots and these"
+    );
+    let builder = trusting(own_roots, provider)?;
+    let config = match (&settings.client_cert, &settings.client_key) {
+        (None, None) => builder.with_no_client_auth(),
+        (None, Some(_)) => return Err(TlsError::KeyWithoutCertificate),
+        (Some(cert), key) => {
+            let chain = certificates(PemFile::ClientCert, cert)?;
+            let key = private_key(key.as_deref().unwrap_or(cert))?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|cause| TlsError::ClientIdentity {
+                    path: cert.clone(),
+                    cause,
+                })?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+fn trusting(
+    own_roots: Vec<CertificateDer<'static>>,
+    provider: Arc<CryptoProvider>,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    let extra = webpki_root_certs::TLS_SERVER_ROOT_CERTS
+        .iter()
+        .cloned()
+        .chain(own_roots);
+    let verifier =
+        Verifier::new_with_extra_roots(extra, Arc::clone(&provider)).map_err(TlsError::Verifier)?;
+    // "dangerous" is rustls' name for any verifier that is not its own; this one verifies fully.
+    Ok(ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Verifier)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+/// Reads the CA file and makes sure that each certificate can serve as a root, so that a bad one is
+/// reported by its file and not as a verifier that cannot be built.
+fn ca_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = certificates(PemFile::CaFile, path)?;
+    let mut trial = RootCertStore::empty();
+    for (index, certificate) in found.iter().enumerate() {
+        trial
+            .add(certificate.clone())
+            .map_err(|cause| TlsError::Unusable {
+                what: PemFile::CaFile,
+                path: path.to_owned(),
+                reason: format!("certificate {} is damaged ({cause})", index + 1),
+            })?;
+    }
+    Ok(found)
+}
+
+fn certificates(what: PemFile, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let pem = read_pem(what, path)?;
+    let found: Vec<_> = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<_, _>>()
+        .map_err(|cause| unusable(what, path, &cause))?;
+    if found.is_empty() {
+        return Err(TlsError::Unusable {
+            what,
+            path: path.to_owned(),
+            reason: "it holds no certificate".to_owned(),
+        });
+    }
+    Ok(found)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let pem = read_pem(PemFile::ClientKey, path)?;
+    PrivateKeyDer::from_pem_slice(&pem).map_err(|cause| unusable(PemFile::ClientKey, path, &cause))
+}
+
+/// Says what is wrong with a PEM file without quoting it: the parser's own text may hold key material.
+fn unusable(what: PemFile, path: &Path, cause: &rustls::pki_types::pem::Error) -> TlsError {
+    use rustls::pki_types::pem::Error;
+    let reason = match cause {
+        Error::NoItemsFound if what == PemFile::ClientKey => "it holds no unencrypted private key",
+        Error::NoItemsFound => "it holds no certificate",
+        Error::MissingSectionEnd { .. } => "a section has no END line",
+        Error::IllegalSectionStart { .. } => "a BEGIN line is damaged",
+        Error::Base64Decode(_) => "a section is not base64",
+        _ => "a section is damaged",
+    };
+    TlsError::Unusable {
+        what,
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    }
+}
+
+fn read_pem(what: PemFile, path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
+    let mut bytes = Zeroizing::new(Vec::new());
+    File::open(path)
+        .and_then(|file| file.take(MAX_PEM_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|cause| TlsError::Unreadable {
+            what,
+            path: path.to_owned(),
+            cause,
+        })?;
+    if bytes.len() as u64 > MAX_PEM_BYTES {
+        return Err(TlsError::TooLarge {
+            what,
+            path: path.to_owned(),
+        });
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+#[path = "tls_tests.rs"]
+mod tests;
