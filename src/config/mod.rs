@@ -1,1 +1,5 @@
-//! placeholder
+//! What was written, and what it means: flags, environment, files, and where each value came from.
+
+pub mod dotenv;
+pub mod dotenv_write;
+pub mod yaml;

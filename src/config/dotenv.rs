@@ -1,0 +1,426 @@
+//! The reader for Hermes' `.env`: the dialect of python-dotenv, which Hermes loads it with.
+//!
+//! A line it cannot read is skipped and its number kept; the lines after it still count. It never
+//! touches the process environment: what `${NAME}` refers to outside the file comes in as a closure.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::ops::Range;
+use std::path::Path;
+
+/// The largest file that is read.
+pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// The most text all values together may expand to; bindings past it are skipped as unreadable.
+const MAX_EXPANDED_BYTES: usize = 4 * 1024 * 1024;
+
+/// The assignments of one `.env` file. `Debug` names the keys and hides every value.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Dotenv {
+    values: BTreeMap<String, Option<String>>,
+    skipped: Vec<usize>,
+}
+
+impl Dotenv {
+    /// Reads the file at `path`; `None` when there is none.
+    pub fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> io::Result<Option<Self>> {
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_FILE_BYTES {
+            let text = format!("larger than {MAX_FILE_BYTES} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+        Ok(Some(Self::parse(&decode(&bytes), env)))
+    }
+
+    /// Reads assignments from text; `env` answers for names that the file does not define.
+    pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        let mut read = Self::default();
+        let mut room = MAX_EXPANDED_BYTES;
+        for binding in bindings(&text) {
+            match binding.kind {
+                Kind::Assignment { key, value: None } => {
+                    read.values.insert(key.to_owned(), None);
+                }
+                Kind::Assignment {
+                    key,
+                    value: Some(raw),
+                } => {
+                    if let Some(value) = expand(&raw, &read.values, env, room) {
+                        room -= value.len();
+                        read.values.insert(key.to_owned(), Some(value));
+                    } else {
+                        read.skipped.push(line_at(&text, binding.span.start));
+                    }
+                }
+                Kind::Unreadable => read.skipped.push(line_at(&text, binding.span.start)),
+            }
+        }
+        read
+    }
+
+    /// The value of `key` as written; `None` when it is absent or named without `=`.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        self.values.get(key)?.as_deref()
+    }
+
+    /// Every key that the file names.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
+    /// The numbers of the lines at which an unreadable statement starts.
+    pub fn skipped_lines(&self) -> &[usize] {
+        &self.skipped
+    }
+}
+
+impl std::fmt::Debug for Dotenv {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dotenv")
+            .field("keys", &self.values.keys().collect::<Vec<_>>())
+            .field("skipped", &self.skipped)
+            .finish()
+    }
+}
+
+/// One statement of the file and where it stands.
+#[derive(Debug)]
+pub(super) struct Binding<'t> {
+    /// From the first character of the statement to behind its line end; blank space before is outside.
+    pub(super) span: Range<usize>,
+    pub(super) kind: Kind<'t>,
+}
+
+/// What a statement turned out to be.
+#[derive(Debug)]
+pub(super) enum Kind<'t> {
+    Assignment {
+        key: &'t str,
+        value: Option<Cow<'t, str>>,
+    },
+    Unreadable,
+}
+
+/// The statements of `text`, comments left out, before `${NAME}` is replaced.
+pub(super) fn bindings(text: &str) -> impl Iterator<Item = Binding<'_>> {
+    let at = if text.starts_with('\u{feff}') {
+        '\u{feff}'.len_utf8()
+    } else {
+        0
+    };
+    let mut scanner = Scanner { text, at };
+    std::iter::from_fn(move || {
+        loop {
+            scanner.skip(is_space);
+            let start = scanner.at;
+            if scanner.rest().is_empty() {
+                return None;
+            }
+            let kind = match scanner.statement() {
+                Some(Statement::Comment) => continue,
+                Some(Statement::Assignment(key, value)) => Kind::Assignment { key, value },
+                None => {
+                    scanner.skip(|c| !is_newline(c));
+                    scanner.line_end();
+                    Kind::Unreadable
+                }
+            };
+            return Some(Binding {
+                span: start..scanner.at,
+                kind,
+            });
+        }
+    })
+}
+
+/// Bytes as text: UTF-8, or one character per byte where they are not UTF-8, as Hermes falls back to.
+pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Cow::Borrowed(text),
+        Err(_) => Cow::Owned(bytes.iter().map(|byte| char::from(*byte)).collect()),
+    }
+}
+
+/// White space as Python counts it, which has four control characters more than Unicode's.
+pub(super) fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}
+
+fn is_newline(c: char) -> bool {
+    matches!(c, '\r' | '\n')
+}
+
+fn line_at(text: &str, at: usize) -> usize {
+    text[..at].matches('\n').count() + 1
+}
+
+enum Statement<'t> {
+    Comment,
+    Assignment(&'t str, Option<Cow<'t, str>>),
+}
+
+struct Scanner<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Scanner<'t> {
+    fn rest(&self) -> &'t str {
+        &self.text[self.at..]
+    }
+
+    fn starts(&self, c: char) -> bool {
+        self.rest().starts_with(c)
+    }
+
+    fn skip(&mut self, belongs: impl Fn(char) -> bool) -> &'t str {
+        let rest = self.rest();
+        let end = rest.find(|c| !belongs(c)).unwrap_or(rest.len());
+        self.at += end;
+        &rest[..end]
+    }
+
+    fn blank(&mut self) -> &'t str {
+        self.skip(|c| is_space(c) && !is_newline(c))
+    }
+
+    fn line_end(&mut self) {
+        let rest = self.rest();
+        if rest.starts_with("\r\n") {
+            self.at += 2;
+        } else if rest.starts_with(is_newline) {
+            self.at += 1;
+        }
+    }
+
+    /// One statement; `None` leaves the position where reading failed.
+    fn statement(&mut self) -> Option<Statement<'t>> {
+        if self.starts('#') {
+            self.skip(|c| !is_newline(c));
+            return Some(Statement::Comment);
+        }
+        if let Some(after) = self.rest().strip_prefix("export")
+            && after.starts_with(|c| is_space(c) && !is_newline(c))
+        {
+            self.at += "export".len();
+            self.blank();
+        }
+        let key = self.key()?;
+        self.blank();
+        let value = if self.starts('=') {
+            self.at += 1;
+            let gap = self.blank();
+            Some(if !gap.is_empty() && self.starts('#') {
+                Cow::Borrowed("")
+            } else {
+                self.value()?
+            })
+        } else {
+            None
+        };
+        self.blank();
+        if self.starts('#') {
+            self.skip(|c| !is_newline(c));
+        }
+        if !self.rest().is_empty() && !self.rest().starts_with(is_newline) {
+            return None;
+        }
+        self.line_end();
+        Some(Statement::Assignment(key, value))
+    }
+
+    fn key(&mut self) -> Option<&'t str> {
+        let key = if let Some(inner) = self.rest().strip_prefix('\'') {
+            let key = &inner[..inner.find('\'')?];
+            if !key.is_empty() {
+                self.at += key.len() + 2;
+            }
+            key
+        } else {
+            self.skip(|c| c != '=' && c != '#' && !is_space(c))
+        };
+        (!key.is_empty()).then_some(key)
+    }
+
+    fn value(&mut self) -> Option<Cow<'t, str>> {
+        if let Some(quote @ ('\'' | '"')) = self.rest().chars().next() {
+            let inner = &self.rest()[1..];
+            let end = closing_quote(inner, quote)?;
+            self.at += end + 2;
+            return Some(unescape(&inner[..end], quote));
+        }
+        let line = self.skip(|c| !is_newline(c));
+        Some(Cow::Borrowed(without_comment(line).trim_end_matches(is_space)))
+    }
+}
+
+/// Where the text before a `#` that follows white space ends.
+fn without_comment(line: &str) -> &str {
+    let mut gap = None;
+    for (at, c) in line.char_indices() {
+        match gap {
+            Some(start) if c == '#' => return &line[..start],
+            None if is_space(c) => gap = Some(at),
+            Some(_) if !is_space(c) => gap = None,
+            _ => {}
+        }
+    }
+    line
+}
+
+fn closing_quote(inner: &str, quote: char) -> Option<usize> {
+    let mut chars = inner.char_indices();
+    while let Some((at, c)) = chars.next() {
+        if c == quote {
+            return Some(at);
+        }
+        if c == '\\' {
+            chars.next()?;
+        }
+    }
+    None
+}
+
+fn unescape(inner: &str, quote: char) -> Cow<'_, str> {
+    if !inner.contains('\\') {
+        return Cow::Borrowed(inner);
+    }
+    let mut plain = String::with_capacity(inner.len());
+    let mut chars = inner.chars().peekable();
+    while let Some(c) = chars.next() {
+        let escaped = (c == '\\')
+            .then(|| chars.peek().and_then(|next| escape(*next, quote)))
+            .flatten();
+        if escaped.is_some() {
+            chars.next();
+        }
+        plain.push(escaped.unwrap_or(c));
+    }
+    Cow::Owned(plain)
+}
+
+/// What `\c` stands for between such quotes; `None` when the backslash is just a backslash.
+fn escape(c: char, quote: char) -> Option<char> {
+    Some(match (c, quote) {
+        ('\\' | '\'', _) | ('"', '"') => c,
+        ('a', '"') => '\u{7}',
+        ('b', '"') => '\u{8}',
+        ('f', '"') => '\u{c}',
+        ('n', '"') => '\n',
+        ('r', '"') => '\r',
+        ('t', '"') => '\t',
+        ('v', '"') => '\u{b}',
+        _ => return None,
+    })
+}
+
+/// Replaces `${NAME}` and `${NAME:-default}`; `None` when the result would not fit in `room`.
+fn expand(
+    raw: &str,
+    values: &BTreeMap<String, Option<String>>,
+    env: &dyn Fn(&str) -> Option<String>,
+    room: usize,
+) -> Option<String> {
+    let mut out = String::new();
+    let mut rest = raw;
+    while let Some(start) = rest.find("${") {
+        let body = &rest[start + 2..];
+        let Some(stop) = body.find(['}', ':']) else { break };
+        let (name, tail) = body.split_at(stop);
+        let (default, after) = if let Some(tail) = tail.strip_prefix(":-") {
+            let Some(end) = tail.find('}') else { break };
+            (&tail[..end], &tail[end + 1..])
+        } else if let Some(after) = tail.strip_prefix('}') {
+            ("", after)
+        } else {
+            let kept = start + 2 + stop;
+            out.push_str(&rest[..kept]);
+            rest = &rest[kept..];
+            continue;
+        };
+        out.push_str(&rest[..start]);
+        match values.get(name) {
+            Some(inner) => out.push_str(inner.as_deref().unwrap_or_default()),
+            None if name.is_empty() => out.push_str(default),
+            None => out.push_str(env(name).as_deref().unwrap_or(default)),
+        }
+        rest = after;
+        if out.len() > room {
+            return None;
+        }
+    }
+    out.push_str(rest);
+    (out.len() <= room).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn env(name: &str) -> Option<String> {
+        matches!(name, "FROM_ENV" | "BOTH").then(|| "outer".to_owned())
+    }
+
+    #[test]
+    fn reads_what_python_dotenv_reads() {
+        let cases: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/vectors/dotenv.json")).unwrap();
+        let cases = cases.as_array().unwrap();
+        assert!(cases.len() > 50);
+        for case in cases {
+            let text = case["text"].as_str().unwrap();
+            let wanted: BTreeMap<String, Option<String>> =
+                serde_json::from_value(case["values"].clone()).unwrap();
+            assert_eq!(Dotenv::parse(text, &env).values, wanted, "reading {text:?}");
+        }
+    }
+
+    #[test]
+    fn an_unterminated_quote_spoils_only_its_own_line() {
+        let read = Dotenv::parse("A=1\nB=\"open\nC=3\n", &env);
+        assert_eq!(read.value("C"), Some("3"));
+        assert_eq!(read.value("B"), None);
+        assert_eq!(read.skipped_lines(), [2]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_read_one_by_one() {
+        let read = Dotenv::parse(&decode(b"# caf\xe9\nA=\xe9\n"), &env);
+        assert_eq!(read.value("A"), Some("\u{e9}"));
+    }
+
+    #[test]
+    fn doubling_references_stop_at_the_bound() {
+        let mut text = String::from("V0=xxxxxxxxxxxxxxxx\n");
+        for n in 1..200 {
+            use std::fmt::Write as _;
+            writeln!(text, "V{n}=${{V{}}}${{V{}}}", n - 1, n - 1).unwrap();
+        }
+        let read = Dotenv::parse(&text, &env);
+        let size: usize = read.values.values().flatten().map(String::len).sum();
+        assert!(size <= MAX_EXPANDED_BYTES);
+        assert!(!read.skipped_lines().is_empty());
+    }
+
+    #[test]
+    fn debug_hides_values() {
+        let shown = format!("{:?}", Dotenv::parse("A=hunter2\n", &env));
+        assert!(shown.contains('A') && !shown.contains("hunter2"), "{shown}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(text in "[\\PC\n\r\t=#'\"\\\\${}:\\- A]{0,80}") {
+            Dotenv::parse(&text, &env);
+        }
+    }
+}
