@@ -2,6 +2,7 @@
 
 pub mod adapter;
 pub mod agent;
+pub mod cli;
 pub mod config;
 pub mod net;
 pub mod store;
