@@ -6,7 +6,7 @@
 //! Every failure exits with 1, also an unreachable connector: scripts around `hermes gateway enroll`
 //! expect that. Only options that cannot be used exit with 2.
 
-mod failure;
+mod outcome;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use std::time::SystemTime;
 
 use secrecy::{ExposeSecret, SecretString};
 
-pub use self::failure::EnrollFailure;
+pub use self::outcome::{EnrollFailure, EnrollOutcome};
 
 use super::prompt::SecretInput;
 use crate::config::dotenv_write;
@@ -99,26 +99,6 @@ pub struct Streams<'a> {
     pub out: &'a mut dyn Write,
     /// Standard error.
     pub err: &'a mut dyn Write,
-}
-
-/// How the verb ended.
-#[derive(Debug)]
-pub enum EnrollOutcome {
-    /// The credentials are stored or printed.
-    Enrolled,
-    /// They are not, or something after that failed.
-    Failed(EnrollFailure),
-}
-
-impl EnrollOutcome {
-    /// 0, or 1 for every failure, or 2 for options that cannot be used.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Enrolled => 0,
-            Self::Failed(EnrollFailure::BadOption { .. } | EnrollFailure::BadUrl(_)) => 2,
-            Self::Failed(_) => 1,
-        }
-    }
 }
 
 /// Runs the verb and tells how it went.

@@ -42,7 +42,7 @@ pub enum HttpError {
         "it redirected to {target}; redirects are not followed, so configure that address if it is right"
     )]
     Redirect {
-        /// Host the redirect pointed at.
+        /// Origin the redirect pointed at.
         target: String,
     },
     /// The answer's body was longer than [`MAX_BODY`].
@@ -290,15 +290,15 @@ fn sensitive(text: &str) -> Result<HeaderValue, HttpError> {
 }
 
 fn redirect_target(from: &Url, location: &HeaderValue) -> String {
-    location
+    let target = location
         .to_str()
         .ok()
-        .and_then(|location| from.join(location).ok())
-        .and_then(|url| {
-            url.host_str()
-                .map(|host| excerpt(&format!("{}://{host}", url.scheme())))
-        })
-        .unwrap_or_else(|| "an address that cannot be read".to_owned())
+        .and_then(|location| from.join(location).ok());
+    let origin = target.map(|url| url.origin()).filter(url::Origin::is_tuple);
+    origin.map_or_else(
+        || "an address that cannot be read".to_owned(),
+        |origin| excerpt(&origin.ascii_serialization()),
+    )
 }
 
 fn lost(error: reqwest::Error) -> HttpError {

@@ -84,9 +84,10 @@ impl PortalError {
     pub fn needs_login(&self) -> bool {
         match self {
             Self::NotLoggedIn | Self::Expired | Self::NoToken => true,
-            Self::Refused { reason, .. } => reason.as_deref().is_none_or(|code| {
-                ["invalid_grant", "invalid_token", "refresh_token_reused"].contains(&code)
-            }),
+            Self::Refused { status, reason } => match reason.as_deref() {
+                Some(code) => ["invalid_grant", "invalid_token", "refresh_token_reused"].contains(&code),
+                None => matches!(status, 400 | 401 | 403),
+            },
             Self::ForeignPortal { .. } | Self::Unreachable(_) | Self::Locked { .. } | Self::Store(_) => false,
         }
     }

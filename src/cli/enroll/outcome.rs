@@ -1,4 +1,4 @@
-//! Why an enrolment did not happen, in the words that people and scripts know, and what to do next.
+//! How an enrolment ended: its exit code, and if it failed why, in the words that people and scripts know.
 //!
 //! It never holds a token or a secret.
 
@@ -9,6 +9,26 @@ use crate::config::dotenv_write;
 use crate::net::connector_http::{EnrollError, ProvisionError};
 use crate::net::identity::IdentityError;
 use crate::wire::UrlError;
+
+/// How the verb ended.
+#[derive(Debug)]
+pub enum EnrollOutcome {
+    /// The credentials are stored or printed.
+    Enrolled,
+    /// They are not, or something after that failed.
+    Failed(EnrollFailure),
+}
+
+impl EnrollOutcome {
+    /// 0, or 1 for every failure, or 2 for options that cannot be used.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Enrolled => 0,
+            Self::Failed(EnrollFailure::BadOption { .. } | EnrollFailure::BadUrl(_)) => 2,
+            Self::Failed(_) => 1,
+        }
+    }
+}
 
 /// Why nothing, or not everything, was done. `Display` is the line after the cross mark.
 #[derive(Debug, thiserror::Error)]
