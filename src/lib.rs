@@ -1,4 +1,5 @@
 //! `hermes-relay`: the dial-out half of the Hermes relay contract.
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod adapter;
 pub mod agent;

@@ -1,3 +1,7 @@
-//! The `hermes-relay` binary.
+//! The `hermes-relay` binary: hands the environment to the library and returns its exit code.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    hermes_relay::cli::main(&|name| std::env::var(name).ok())
+}

@@ -2,4 +2,7 @@
 
 pub mod dotenv;
 pub mod dotenv_write;
+mod whatsapp;
 pub mod yaml;
+
+pub use whatsapp::AliasFiles;

@@ -1,14 +1,24 @@
 //! Dialling out: TLS, proxies, the WebSocket to the connector, and the connector's HTTP routes.
 //!
-//! The only module that names the WebSocket and HTTP crates. It never listens, never retries, never
-//! follows a redirect, and never reads the process environment: what it needs comes in as an argument.
-//! The bearer goes to the connector's own origin and nowhere else.
+//! The only module that names the WebSocket and HTTP crates. It never listens, never spawns, never
+//! retries, never follows a redirect, and never reads the process environment: what it needs comes in
+//! as an argument. The bearer goes to the connector's own origin and nowhere else, and everything that
+//! waits for the network has a deadline.
+//!
+//! From the wire up: `connect` resolves names and races addresses, [`proxy`] says whether a proxy
+//! stands in between and `tunnel` gets through it, [`tls`] holds the trust, and [`socket`] puts them
+//! together into one dial of the connector's WebSocket.
 
+mod answer;
+mod connect;
 pub mod connector_http;
+mod dial_error;
 pub mod http;
 pub mod identity;
 mod json_store;
 pub mod portal_login;
 pub mod proxy;
+pub mod socket;
 mod timestamp;
 pub mod tls;
+mod tunnel;

@@ -12,16 +12,10 @@ pub const FALLBACK_MESSAGE_LENGTH: u64 = 4096;
 /// Ops that every connector has understood from the beginning.
 pub const LEGACY_OPS: &[&str] = &["send", "edit", "typing", "follow_up"];
 
+#[rustfmt::skip]
 const REQUIRED: &[&str] = &[
-    "contract_version",
-    "platform",
-    "label",
-    "max_message_length",
-    "supports_draft_streaming",
-    "supports_edit",
-    "supports_threads",
-    "markdown_dialect",
-    "len_unit",
+    "contract_version", "platform", "label", "max_message_length", "supports_draft_streaming",
+    "supports_edit", "supports_threads", "markdown_dialect", "len_unit",
 ];
 
 /// The unit in which a platform counts message length.
@@ -43,7 +37,15 @@ impl LenUnit {
     pub fn measure(self, text: &str) -> usize {
         match self {
             Self::Chars => text.chars().count(),
-            Self::Utf16 => text.encode_utf16().count(),
+            Self::Utf16 => text.chars().map(char::len_utf16).sum(),
+        }
+    }
+
+    /// The length of one code point in this unit.
+    pub fn width(self, point: char) -> usize {
+        match self {
+            Self::Chars => 1,
+            Self::Utf16 => point.len_utf16(),
         }
     }
 }

@@ -6,39 +6,12 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Platform(&'static str);
 
+#[rustfmt::skip]
 const KNOWN: &[&str] = &[
-    "api_server",
-    "bluebubbles",
-    "dingtalk",
-    "discord",
-    "email",
-    "feishu",
-    "google_chat",
-    "homeassistant",
-    "irc",
-    "line",
-    "local",
-    "matrix",
-    "mattermost",
-    "msgraph_webhook",
-    "ntfy",
-    "photon",
-    "qqbot",
-    "raft",
-    "relay",
-    "signal",
-    "simplex",
-    "slack",
-    "sms",
-    "teams",
-    "telegram",
-    "webhook",
-    "wecom",
-    "wecom_callback",
-    "weixin",
-    "whatsapp",
-    "whatsapp_cloud",
-    "yuanbao",
+    "api_server", "bluebubbles", "dingtalk", "discord", "email", "feishu", "google_chat", "homeassistant",
+    "irc", "line", "local", "matrix", "mattermost", "msgraph_webhook", "ntfy", "photon", "qqbot", "raft",
+    "relay", "signal", "simplex", "slack", "sms", "teams", "telegram", "webhook", "wecom",
+    "wecom_callback", "weixin", "whatsapp", "whatsapp_cloud", "yuanbao",
 ];
 
 impl Platform {

@@ -3,7 +3,7 @@
 use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 
-use super::decode::{DecodeError, ObjectParts};
+use super::decode::{DecodeError, Object, ObjectParts};
 use super::platform::Platform;
 use super::scalar::{Loose, Scalar};
 
@@ -47,6 +47,20 @@ pub struct SessionSource {
     pub auto_thread_initial_name: Option<Scalar>,
     /// The thread that a reply will open; keys the session as if it were open already.
     pub prospective_thread_id: Option<Scalar>,
+}
+
+impl SessionSource {
+    /// Reads a `source` object that is already a JSON value.
+    pub fn from_value(value: &serde_json::Value) -> Result<Self, DecodeError> {
+        match Object::<SourceParts>::deserialize(value).map_err(|error| DecodeError::json(&error))? {
+            Object::Is(parts) => parts.assemble(None),
+            Object::Null => Ok(Self::default()),
+            Object::Not(_) => Err(DecodeError::WrongType {
+                field: "source",
+                wanted: "an object",
+            }),
+        }
+    }
 }
 
 impl Default for SessionSource {

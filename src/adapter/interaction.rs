@@ -1,0 +1,221 @@
+//! Discord interactions as messages: a slash command, a button or a form lands in the same session as
+//! what the same person types in the same place.
+//!
+//! Interactions arrive as forwarded requests, already verified by the connector. Nothing here answers
+//! Discord; the connector did that.
+
+use serde_json::{Map, Value, json};
+
+use crate::wire::{
+    MessageEvent, MessageType, PassthroughForward, Platform, Scalar, SessionSource, is_truthy, text_of,
+};
+
+/// Longest prompt id or option id in a button's token.
+const LONGEST_TOKEN_PART: usize = 32;
+/// Longest token that every platform carries.
+const LONGEST_TOKEN: usize = 64;
+
+/// Reads a forwarded Discord interaction; `None` when it is not one or its body is unusable.
+pub fn interaction_event(forward: &PassthroughForward) -> Option<MessageEvent> {
+    if forward.platform != Platform::DISCORD.as_str() {
+        return None;
+    }
+    let Ok(Value::Object(body)) = serde_json::from_slice(&forward.body) else {
+        return None;
+    };
+    let said = Said::of(&body);
+    let id = text(&body, "id");
+    let mut metadata = Map::new();
+    if let Some(id) = &id {
+        metadata.insert("discord_interaction_id".to_owned(), json!(id.as_str()));
+    }
+    if let Some(fields) = said.fields {
+        metadata.insert("discord_modal_fields".to_owned(), fields);
+    }
+    Some(MessageEvent {
+        message_type: said.message_type,
+        text: Some(said.text.into()),
+        prompt_response: said.prompt_response,
+        source: source(&body, forward.profile.as_deref()),
+        message_id: id,
+        metadata,
+        ..MessageEvent::default()
+    })
+}
+
+fn source(body: &Map<String, Value>, profile: Option<&str>) -> SessionSource {
+    let object = |parent: Option<&Value>, key: &str| parent.and_then(|parent| parent.get(key)).cloned();
+    let member = body.get("member");
+    let user = object(member, "user")
+        .filter(Value::is_object)
+        .or_else(|| body.get("user").cloned());
+    let user = user.as_ref().and_then(Value::as_object);
+    let guild = text(body, "guild_id");
+    let channel = body.get("channel");
+    let is_thread = guild.is_some()
+        && channel
+            .and_then(|channel| channel.get("type")?.as_u64())
+            .is_some_and(|kind| matches!(kind, 10..=12));
+    let chat_id = text(body, "channel_id").unwrap_or_else(|| "".into());
+    let nick = guild
+        .as_ref()
+        .and(member)
+        .and_then(|member| member.get("nick"))
+        .filter(|nick| is_truthy(nick));
+    let named = |key: &str| user.and_then(|user| user.get(key)).filter(|name| is_truthy(name));
+    SessionSource {
+        platform: Platform::DISCORD,
+        chat_type: Some(match (&guild, is_thread) {
+            (Some(_), true) => "thread".into(),
+            (Some(_), false) => "group".into(),
+            (None, _) => "dm".into(),
+        }),
+        thread_id: is_thread.then(|| chat_id.clone()),
+        chat_id: Some(chat_id),
+        parent_chat_id: channel
+            .and_then(Value::as_object)
+            .and_then(|channel| text(channel, "parent_id")),
+        user_id: user.and_then(|user| text(user, "id")),
+        user_name: nick
+            .or_else(|| named("global_name"))
+            .or_else(|| named("username"))
+            .map(|name| text_of(name).into()),
+        scope_id: guild,
+        message_id: body
+            .get("message")
+            .and_then(Value::as_object)
+            .and_then(|message| text(message, "id")),
+        profile: profile.map(Into::into),
+        ..SessionSource::default()
+    }
+}
+
+/// What an interaction says, by its type.
+#[derive(Default)]
+struct Said {
+    text: String,
+    message_type: MessageType,
+    prompt_response: Option<Map<String, Value>>,
+    fields: Option<Value>,
+}
+
+impl Said {
+    fn of(body: &Map<String, Value>) -> Self {
+        let data = body.get("data").and_then(Value::as_object);
+        match (body.get("type").and_then(Value::as_u64), data) {
+            (Some(2), Some(data)) => Self::slash_command(data),
+            (Some(3), Some(data)) => Self::component(data, body.get("message").and_then(Value::as_object)),
+            (Some(5), Some(data)) => Self::modal(data),
+            _ => Self::default(),
+        }
+    }
+
+    fn slash_command(data: &Map<String, Value>) -> Self {
+        let Some(name) = text(data, "name") else {
+            return Self::default();
+        };
+        let mut words = vec![format!("/{name}")];
+        collect_options(data.get("options"), &mut words);
+        Self {
+            text: words.join(" "),
+            message_type: MessageType::Command,
+            ..Self::default()
+        }
+    }
+
+    fn component(data: &Map<String, Value>, message: Option<&Map<String, Value>>) -> Self {
+        let custom_id = data.get("custom_id").map(text_of).unwrap_or_default();
+        let Some((prompt_id, option_id)) = prompt_token(&custom_id) else {
+            return Self {
+                text: custom_id,
+                ..Self::default()
+            };
+        };
+        let mut response = Map::new();
+        response.insert("prompt_id".to_owned(), json!(prompt_id));
+        response.insert("option_id".to_owned(), json!(option_id));
+        if let Some(id) = message.and_then(|message| text(message, "id")) {
+            response.insert("prompt_message_id".to_owned(), json!(id.as_str()));
+        }
+        Self {
+            text: format!("/{option_id}"),
+            message_type: MessageType::Command,
+            prompt_response: Some(response),
+            fields: None,
+        }
+    }
+
+    fn modal(data: &Map<String, Value>) -> Self {
+        let mut fields = Vec::new();
+        collect_fields(data.get("components"), &mut fields);
+        let lines: Vec<String> = fields.iter().map(|(id, value)| format!("{id}={value}")).collect();
+        let fields = fields
+            .iter()
+            .map(|(id, value)| json!({"custom_id": id, "value": value}))
+            .collect();
+        Self {
+            text: lines.join("\n"),
+            fields: Some(Value::Array(fields)),
+            ..Self::default()
+        }
+    }
+}
+
+/// The prompt and option that a button of ours names: `hp1:<prompt id>:<option id>`.
+pub fn prompt_token(custom_id: &str) -> Option<(&str, &str)> {
+    let (prompt_id, option_id) = custom_id.strip_prefix("hp1:")?.split_once(':')?;
+    let sound = |part: &str| {
+        (1..=LONGEST_TOKEN_PART).contains(&part.len())
+            && part
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+    };
+    (custom_id.len() <= LONGEST_TOKEN && sound(prompt_id) && sound(option_id))
+        .then_some((prompt_id, option_id))
+}
+
+/// Sub-commands and groups (types 1 and 2) add their name and go deeper; values add their text.
+fn collect_options(options: Option<&Value>, words: &mut Vec<String>) {
+    for option in options.and_then(Value::as_array).into_iter().flatten() {
+        if let Some(1 | 2) = option.get("type").and_then(Value::as_u64) {
+            words.extend(option.get("name").map(text_of).filter(|name| !name.is_empty()));
+            collect_options(option.get("options"), words);
+        } else {
+            let value = option.get("value").filter(|value| !value.is_null()).map(text_of);
+            words.extend(
+                value
+                    .map(|value| value.trim().to_owned())
+                    .filter(|value| !value.is_empty()),
+            );
+        }
+    }
+}
+
+fn collect_fields(components: Option<&Value>, fields: &mut Vec<(String, String)>) {
+    for component in components.and_then(Value::as_array).into_iter().flatten() {
+        collect_field(component, fields);
+    }
+}
+
+fn collect_field(component: &Value, fields: &mut Vec<(String, String)>) {
+    if let (Some(id), Some(value)) = (component.get("custom_id"), component.get("value")) {
+        let value = if value.is_null() {
+            String::new()
+        } else {
+            text_of(value)
+        };
+        fields.push((text_of(id), value));
+    }
+    collect_fields(component.get("components"), fields);
+    if let Some(inner) = component.get("component") {
+        collect_field(inner, fields);
+    }
+}
+
+/// A field as text; `None` when it is absent, `null` or empty.
+fn text(object: &Map<String, Value>, key: &str) -> Option<Scalar> {
+    object
+        .get(key)
+        .filter(|value| is_truthy(value))
+        .map(|value| text_of(value).into())
+}

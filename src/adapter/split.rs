@@ -1,0 +1,262 @@
+//! Cuts one long text into chat messages that each fit the platform's limit.
+//!
+//! It never drops a word, never cuts a character in two, and never sends anything.
+//!
+//! Two forms exist. [`split`] keeps code fences whole on both sides of a cut and numbers the parts;
+//! [`split_continuation`] cuts plainly, for text that follows a message already on the screen.
+//!
+//! [`split`] tries a list of layouts and takes the first whose parts all fit. The first one is the layout the
+//! contract's golden vectors describe; it fits in every ordinary case. The others give up, in this order, the
+//! vectors' spacing, the numbering, and the fences, because a part over the limit is refused by the platform
+//! and then nothing is read at all.
+
+mod cut;
+mod fence;
+
+use cut::{clear_of_clusters, natural_cut, plain_cut, trim_leading_space, window};
+use fence::{CLOSE, Fence};
+
+use crate::wire::LenUnit;
+
+/// Splits `content` into parts of at most `max_length`, measured in `unit`.
+///
+/// A text that fits comes back unchanged. Otherwise every part ends in ` (i/n)`, a code fence open at a cut is
+/// closed there and opened again in the next part, and the white space around a cut is dropped.
+///
+/// A part is longer than the limit only where one code point alone is. Where the limit leaves no room for them,
+/// the numbering goes first and the fences go next. A grapheme cluster is cut only when it is itself longer than
+/// the limit.
+pub fn split(content: &str, max_length: usize, unit: LenUnit) -> Vec<String> {
+    if window(content, max_length, unit).whole {
+        return vec![content.to_owned()];
+    }
+    let text = Text {
+        content,
+        limit: max_length,
+        unit,
+    };
+    text.numbered()
+        .or_else(|_| text.lay_out(&Layout::UNNUMBERED))
+        .or_else(|_| text.lay_out(&Layout::BARE))
+        .unwrap_or_else(|_| vec![content.to_owned()])
+}
+
+/// Splits `content` without numbering and without regard to code fences.
+///
+/// A cut falls on the last line break of the window when that is past its middle, and else where the window ends;
+/// the line breaks after a cut are dropped. The limit holds as it does for [`split`].
+pub fn split_continuation(content: &str, limit: usize, unit: LenUnit) -> Vec<String> {
+    let mut parts = Vec::new();
+    let mut rest = content;
+    loop {
+        if window(rest, limit, unit).whole {
+            if !rest.is_empty() || parts.is_empty() {
+                parts.push(rest.to_owned());
+            }
+            return parts;
+        }
+        let cut = clear_of_clusters(rest, plain_cut(rest, limit, unit), limit, unit);
+        parts.push(rest[..cut].to_owned());
+        rest = &rest[cut..];
+        while let Some(after) = rest.strip_prefix("\r\n").or_else(|| rest.strip_prefix('\n')) {
+            rest = after;
+        }
+    }
+}
+
+/// What a part keeps room for besides its text, and what happens where there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Layout {
+    /// Room kept for the numbering; none means the parts are not numbered.
+    numbering: usize,
+    /// Whether a fence open at a cut is closed and opened again.
+    fences: bool,
+    /// Whether every part must prove to be within the limit.
+    strict: Strictness,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strictness {
+    /// Half the limit is used where the room is gone; a part over the limit discards the layout.
+    Contract,
+    /// Nothing is placed that might not fit; a part over the limit discards the layout.
+    Fitting,
+    /// The last resort: what does not fit is sent as small as it gets.
+    Accepting,
+}
+
+/// The numbering's room in the contract's layout: enough for ` (999/999)`.
+const NUMBERING_ROOM: usize = 10;
+/// A longer word than this after a fence is no language name.
+const LANGUAGE_POINTS: usize = 32;
+
+impl Layout {
+    const CONTRACT: Self = Self {
+        numbering: NUMBERING_ROOM,
+        fences: true,
+        strict: Strictness::Contract,
+    };
+    const UNNUMBERED: Self = Self {
+        numbering: 0,
+        fences: true,
+        strict: Strictness::Fitting,
+    };
+    const BARE: Self = Self {
+        numbering: 0,
+        fences: false,
+        strict: Strictness::Accepting,
+    };
+
+    /// The contract's layout with other room for the numbering, and never past the limit.
+    fn fitting(numbering: usize) -> Self {
+        Self {
+            numbering,
+            fences: true,
+            strict: Strictness::Fitting,
+        }
+    }
+
+    fn closing(&self) -> usize {
+        if self.fences { CLOSE.len() } else { 0 }
+    }
+
+    /// Whether the part has as much room for text as for what is put around it.
+    fn suits(&self, limit: usize) -> bool {
+        self.strict != Strictness::Fitting || (self.numbering + 2 * CLOSE.len()) * 2 <= limit
+    }
+
+    /// The text that opens `fence` again. A word too long to be a language must not eat the part.
+    fn reopening(&self, fence: Fence<'_>, limit: usize, unit: LenUnit) -> String {
+        let Fence::Open { language } = fence else {
+            return String::new();
+        };
+        let opening = fence::opening(language);
+        let length = unit.measure(&opening);
+        let excessive = if self.strict == Strictness::Contract {
+            let room = limit.saturating_sub(self.numbering + self.closing());
+            length > fence::opening("").len() + LANGUAGE_POINTS && length > room - room / 4
+        } else {
+            length > limit / 4
+        };
+        if excessive { fence::opening("") } else { opening }
+    }
+
+    /// How much text a part can take besides `around`, or nothing when the layout cannot hold any.
+    fn budget(&self, limit: usize, around: usize) -> Option<usize> {
+        match limit.saturating_sub(around) {
+            0 if self.strict == Strictness::Fitting => None,
+            0 => Some((limit / 2).max(1)),
+            room => Some(room),
+        }
+    }
+}
+
+/// Why a layout was discarded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Misfit {
+    /// A part was over the limit by itself.
+    Part,
+    /// A part was over the limit with its number.
+    Numbering {
+        /// The longest number's length: the room that would have been needed.
+        width: usize,
+    },
+}
+
+fn number(index: usize, total: usize) -> String {
+    format!(" ({index}/{total})")
+}
+
+/// A text to be laid out.
+struct Text<'a> {
+    content: &'a str,
+    limit: usize,
+    unit: LenUnit,
+}
+
+impl Text<'_> {
+    /// The contract's layout, or the one nearest to it that fits with its numbering.
+    fn numbered(&self) -> Result<Vec<String>, Misfit> {
+        let mut room = NUMBERING_ROOM;
+        let mut laid_out = self
+            .lay_out(&Layout::CONTRACT)
+            .or_else(|_| self.lay_out(&Layout::fitting(room)));
+        while let Err(Misfit::Numbering { width }) = laid_out
+            && width > room
+        {
+            room = width;
+            laid_out = self.lay_out(&Layout::fitting(room));
+        }
+        laid_out
+    }
+
+    /// The parts under one layout, or why one of them would be over the limit.
+    fn lay_out(&self, layout: &Layout) -> Result<Vec<String>, Misfit> {
+        if !layout.suits(self.limit) {
+            return Err(Misfit::Part);
+        }
+        let mut parts = Vec::new();
+        let mut fence = Fence::Closed;
+        let mut rest = self.content;
+        while !rest.is_empty() {
+            let mut part = layout.reopening(fence, self.limit, self.unit);
+            let before = self.unit.measure(&part);
+            if let Some(end) = self.ending(layout, fence, before, rest) {
+                part.push_str(rest);
+                part.push_str(end);
+                rest = "";
+            } else {
+                let budget = layout
+                    .budget(self.limit, layout.numbering + before + layout.closing())
+                    .ok_or(Misfit::Part)?;
+                let cut = natural_cut(rest, budget, self.unit);
+                let cut = clear_of_clusters(rest, cut, self.limit, self.unit);
+                part.push_str(&rest[..cut]);
+                if layout.fences {
+                    fence = fence.after(&rest[..cut]);
+                    if fence != Fence::Closed {
+                        part.push_str(CLOSE);
+                    }
+                }
+                rest = trim_leading_space(&rest[cut..]);
+            }
+            if !self.accepts(layout, &part) {
+                return Err(Misfit::Part);
+            }
+            parts.push(part);
+        }
+        if layout.numbering == 0 || parts.len() < 2 {
+            return Ok(parts);
+        }
+        let total = parts.len();
+        let width = number(total, total).len();
+        for (index, part) in parts.iter_mut().enumerate() {
+            part.push_str(&number(index + 1, total));
+            if !self.accepts(layout, part) {
+                return Err(Misfit::Numbering { width });
+            }
+        }
+        Ok(parts)
+    }
+
+    /// What closes the text when all of `rest` fits in the part that starts with `before`; nothing when it does not.
+    fn ending(&self, layout: &Layout, fence: Fence<'_>, before: usize, rest: &str) -> Option<&'static str> {
+        let room = self.limit.checked_sub(layout.numbering + before)?;
+        if !window(rest, room, self.unit).whole {
+            return None;
+        }
+        // A fence that the text itself opens here and never closes stays as it was written.
+        if fence == Fence::Closed || fence.after(rest) == Fence::Closed {
+            return Some("");
+        }
+        let closed = layout.strict == Strictness::Contract
+            || room
+                .checked_sub(CLOSE.len())
+                .is_some_and(|room| window(rest, room, self.unit).whole);
+        closed.then_some(CLOSE)
+    }
+
+    fn accepts(&self, layout: &Layout, part: &str) -> bool {
+        layout.strict == Strictness::Accepting || window(part, self.limit, self.unit).whole
+    }
+}

@@ -1,0 +1,319 @@
+//! One dial of the connector's WebSocket: from a URL to an upgraded, bounded socket.
+//!
+//! A dial tries once and has one deadline for all its stages. It never follows a redirect, never sends
+//! the bearer anywhere but to the host of the URL, never talks plaintext over a network unless told
+//! to, and offers neither a subprotocol nor compression.
+//!
+//! The WebSocket crate writes the whole upgrade request, bearer included, to the `log` facade at trace
+//! level: whoever installs a `log` logger must not let `tungstenite` through below debug.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, HOST, SEC_WEBSOCKET_EXTENSIONS, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
+    UPGRADE, USER_AGENT,
+};
+use http::{HeaderValue, Request, Response};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+use tokio_rustls::TlsConnector;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
+use url::{Host, Url};
+
+pub use super::dial_error::{DialError, Stage};
+use super::proxy::{ProxyRules, is_loopback};
+use super::{answer, connect, dial_error, tunnel};
+
+/// The time a dial is given when nothing else is configured.
+pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How much is gathered before it is written, where the bound on the write buffer leaves room for it.
+const WRITE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// A connection that carries a WebSocket: plain TCP, or TLS over it.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl fmt::Debug for dyn Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stream")
+    }
+}
+
+/// Any connection that carries a WebSocket.
+pub type BoxedStream = Box<dyn Stream>;
+
+/// The connector's WebSocket.
+pub type Socket = WebSocketStream<BoxedStream>;
+
+/// What to dial, and within which bounds.
+#[derive(Clone, Copy)]
+pub struct DialRequest<'a> {
+    /// A `ws://` or `wss://` URL; user and password in it are ignored.
+    pub url: &'a str,
+    /// The upgrade token; without it the dial is unauthenticated.
+    pub bearer: Option<&'a SecretString>,
+    /// The `User-Agent` value.
+    pub user_agent: &'a str,
+    /// Whether `ws://` may go to a host other than this machine.
+    pub allow_plaintext: bool,
+    /// The largest message, and the largest frame, that is accepted.
+    pub max_message_bytes: usize,
+    /// The most that may wait to be written; a write beyond it fails.
+    pub max_write_buffer_bytes: usize,
+}
+
+/// Dials the connector: the settings that stay the same from dial to dial.
+#[derive(Debug, Clone)]
+pub struct Dialer {
+    tls: Arc<ClientConfig>,
+    proxies: ProxyRules,
+    connect_timeout: Duration,
+}
+
+/// A dial that succeeded.
+#[derive(Debug)]
+pub struct Dialed {
+    /// The upgraded socket.
+    pub socket: Socket,
+    /// The connector's clock when it answered, where the answer gave it.
+    pub server_date: Option<SystemTime>,
+}
+
+impl Dialer {
+    /// A dialler with these settings; `connect_timeout` bounds the whole dial.
+    pub fn new(tls: Arc<ClientConfig>, proxies: ProxyRules, connect_timeout: Duration) -> Self {
+        Self {
+            tls,
+            proxies,
+            connect_timeout,
+        }
+    }
+
+    /// Dials once. Dropping the future gives up at any point and closes what was opened.
+    pub async fn dial(&self, request: DialRequest<'_>) -> Result<Dialed, DialError> {
+        let target = Target::parse(request.url)?;
+        if !target.secure && !target.is_loopback() && !request.allow_plaintext {
+            return Err(DialError::Plaintext { host: target.host });
+        }
+        let upgrade = upgrade_request(&target, &request)?;
+        let deadline = Deadline::after(self.connect_timeout);
+
+        let tcp = self.reach(&target, &deadline).await?;
+        let stream: BoxedStream = if target.secure {
+            let handshake = TlsConnector::from(Arc::clone(&self.tls)).connect(target.server_name()?, tcp);
+            let outcome = deadline.within(Stage::Tls, handshake).await?;
+            Box::new(outcome.map_err(|cause| DialError::Tls {
+                host: target.host.clone(),
+                cause,
+            })?)
+        } else {
+            Box::new(tcp)
+        };
+
+        let bounds = bounds(request.max_message_bytes, request.max_write_buffer_bytes);
+        let handshake = client_async_with_config(upgrade, stream, Some(bounds));
+        let (socket, answer) = deadline
+            .within(Stage::Upgrade, handshake)
+            .await?
+            .map_err(|error| refusal(&target, error))?;
+        if answer.headers().contains_key(SEC_WEBSOCKET_EXTENSIONS) {
+            let reason = "the connector chose an extension that was not offered".to_owned();
+            return Err(DialError::Upgrade {
+                host: target.host,
+                reason,
+            });
+        }
+        let server_date = answer::server_date(answer.headers());
+        Ok(Dialed { socket, server_date })
+    }
+
+    async fn reach(&self, target: &Target, deadline: &Deadline) -> Result<TcpStream, DialError> {
+        if let Some(proxy) = self.proxies.proxy_for(&target.url) {
+            let tunnel = tunnel::open(&proxy, &target.host, target.port);
+            return deadline
+                .within(Stage::Proxy, tunnel)
+                .await?
+                .map_err(|error| DialError::Proxy {
+                    proxy: proxy.address(),
+                    status: error.status,
+                    reason: error.reason,
+                });
+        }
+        let found = connect::resolve(target.bare_host(), target.port);
+        let addresses = deadline
+            .within(Stage::Dns, found)
+            .await?
+            .map_err(|cause| DialError::Dns {
+                host: target.host.clone(),
+                cause,
+            })?;
+        deadline
+            .within(Stage::Connect, connect::connect(&addresses))
+            .await?
+            .map_err(|cause| DialError::Connect {
+                host: target.host.clone(),
+                port: target.port,
+                cause,
+            })
+    }
+}
+
+/// The dial URL, taken apart. Its user and password are gone.
+struct Target {
+    url: Url,
+    secure: bool,
+    /// As it stands in the URL: an IPv6 address is in brackets.
+    host: String,
+    port: u16,
+}
+
+impl Target {
+    fn parse(text: &str) -> Result<Self, DialError> {
+        let bad = |reason: &str| DialError::Url {
+            reason: reason.to_owned(),
+        };
+        let mut url = Url::parse(text).map_err(|error| bad(&error.to_string()))?;
+        let secure = match url.scheme() {
+            "wss" => true,
+            "ws" => false,
+            _ => return Err(bad("its scheme is neither wss nor ws")),
+        };
+        let host = url.host_str().ok_or_else(|| bad("it has no host"))?.to_owned();
+        let port = url.port_or_known_default().ok_or_else(|| bad("it has no port"))?;
+        if port == 0 {
+            return Err(bad("port 0 cannot be dialled"));
+        }
+        url.set_fragment(None);
+        let cleared = url.set_username("").and_then(|()| url.set_password(None));
+        cleared.map_err(|()| bad("it has no host"))?;
+        Ok(Self {
+            url,
+            secure,
+            host,
+            port,
+        })
+    }
+
+    fn is_loopback(&self) -> bool {
+        self.url.host().is_some_and(|host| is_loopback(&host))
+    }
+
+    fn bare_host(&self) -> &str {
+        self.host.trim_matches(['[', ']'])
+    }
+
+    fn authority(&self) -> String {
+        match self.url.port() {
+            Some(port) => format!("{}:{port}", self.host),
+            None => self.host.clone(),
+        }
+    }
+
+    fn server_name(&self) -> Result<ServerName<'static>, DialError> {
+        let name = match self.url.host() {
+            Some(Host::Ipv4(address)) => return Ok(ServerName::from(std::net::IpAddr::V4(address))),
+            Some(Host::Ipv6(address)) => return Ok(ServerName::from(std::net::IpAddr::V6(address))),
+            Some(Host::Domain(name)) => name.trim_end_matches('.').to_owned(),
+            None => String::new(),
+        };
+        ServerName::try_from(name).map_err(|_| DialError::Url {
+            reason: "its host is not a name that a certificate can carry".to_owned(),
+        })
+    }
+}
+
+/// The one deadline of a dial, named at each stage for the person who hits it.
+struct Deadline {
+    at: Instant,
+    after: Duration,
+}
+
+impl Deadline {
+    fn after(after: Duration) -> Self {
+        const LONGEST: Duration = Duration::from_secs(60 * 60);
+        Self {
+            at: Instant::now() + after.min(LONGEST),
+            after,
+        }
+    }
+
+    async fn within<T>(&self, stage: Stage, work: impl Future<Output = T>) -> Result<T, DialError> {
+        let waited = timeout_at(self.at, work).await;
+        waited.map_err(|_| DialError::Timeout {
+            stage,
+            after: self.after,
+        })
+    }
+}
+
+fn upgrade_request(target: &Target, request: &DialRequest<'_>) -> Result<Request<()>, DialError> {
+    let field = |name, value: &str| HeaderValue::from_str(value).map_err(|_| DialError::Header { name });
+    let mut upgrade = Request::builder()
+        .uri(target.url.as_str())
+        .header(HOST, field("Host", &target.authority())?)
+        .header(CONNECTION, "Upgrade")
+        .header(UPGRADE, "websocket")
+        .header(SEC_WEBSOCKET_VERSION, "13")
+        .header(SEC_WEBSOCKET_KEY, generate_key())
+        .header(USER_AGENT, field("User-Agent", request.user_agent)?);
+    if let Some(bearer) = request.bearer {
+        let mut value = field("Authorization", &format!("Bearer {}", bearer.expose_secret()))?;
+        value.set_sensitive(true);
+        upgrade = upgrade.header(AUTHORIZATION, value);
+    }
+    upgrade.body(()).map_err(|_| DialError::Url {
+        reason: "it holds characters that a request cannot carry".to_owned(),
+    })
+}
+
+fn bounds(max_message_bytes: usize, max_write_buffer_bytes: usize) -> WebSocketConfig {
+    let most = max_write_buffer_bytes.max(1);
+    WebSocketConfig::default()
+        .max_message_size(Some(max_message_bytes))
+        .max_frame_size(Some(max_message_bytes))
+        .write_buffer_size(WRITE_BUFFER_BYTES.min(most / 2))
+        .max_write_buffer_size(most)
+}
+
+/// What a failed upgrade means. Only words of our own and of the parser are kept, never the answer's body.
+fn refusal(target: &Target, error: tungstenite::Error) -> DialError {
+    use tungstenite::Error;
+    let host = target.host.clone();
+    let reason = match error {
+        Error::Http(answer) => return refused(target, &answer),
+        // With TLS 1.3 a refused client certificate only shows once the server is read from.
+        Error::Io(cause) if dial_error::tls_cause(&cause).is_some() => return DialError::Tls { host, cause },
+        Error::Io(cause) => format!("the connection broke ({cause})"),
+        Error::Protocol(problem) => problem.to_string().to_lowercase(),
+        Error::Capacity(_) | Error::AttackAttempt => "the answer's headers are too large".to_owned(),
+        _ => "the answer is not HTTP".to_owned(),
+    };
+    DialError::Upgrade { host, reason }
+}
+
+fn refused(target: &Target, answer: &Response<Option<Vec<u8>>>) -> DialError {
+    let status = answer.status();
+    if status.is_redirection() {
+        let location = answer.headers().get(http::header::LOCATION);
+        let place = location.and_then(|value| target.url.join(value.to_str().ok()?).ok());
+        return DialError::Redirected {
+            status: status.as_u16(),
+            location_host: place.and_then(|place| place.host_str().map(str::to_owned)),
+        };
+    }
+    DialError::Refused {
+        status: status.as_u16(),
+        retry_after: answer::retry_after(answer.headers()),
+        server_date: answer::server_date(answer.headers()),
+    }
+}
