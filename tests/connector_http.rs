@@ -1,7 +1,5 @@
 //! The connector's HTTP routes against real servers: what travels, what each answer means.
 
-#![expect(clippy::unwrap_used, reason = "a broken fixture should end the test")]
-
 #[path = "support/http_stub.rs"]
 mod http_stub;
 

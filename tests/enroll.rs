@@ -1,7 +1,5 @@
 //! The `enroll` verb, end to end: what was typed, what was asked, what was printed, written and returned.
 
-#![expect(clippy::unwrap_used, reason = "a broken fixture should end the test")]
-
 #[path = "support/enroll_story.rs"]
 mod enroll_story;
 #[path = "support/http_stub.rs"]

@@ -1,7 +1,5 @@
 //! Where the identity token comes from, against real servers and a real home directory.
 
-#![expect(clippy::unwrap_used, reason = "a broken fixture should end the test")]
-
 #[path = "support/http_stub.rs"]
 mod http_stub;
 
