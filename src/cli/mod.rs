@@ -1,6 +1,8 @@
 //! One file per verb: what was typed, what is done, what is printed, and the exit code.
 
+pub mod enroll;
 mod oracle;
+pub mod prompt;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

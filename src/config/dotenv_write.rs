@@ -77,6 +77,11 @@ pub fn update(path: &Path, entries: &[(&str, &str)]) -> Result<(), WriteError> {
     })
 }
 
+/// `entries` as the lines of a new file, for whoever keeps them elsewhere.
+pub fn render(entries: &[(&str, &str)]) -> String {
+    compose("", entries)
+}
+
 /// The text of the file after `entries` are set.
 fn compose(present: &str, entries: &[(&str, &str)]) -> String {
     let newline = if present.contains("\r\n") { "\r\n" } else { "\n" };

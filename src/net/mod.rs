@@ -11,8 +11,14 @@
 
 mod answer;
 mod connect;
+pub mod connector_http;
 mod dial_error;
+pub mod http;
+pub mod identity;
+mod json_store;
+pub mod portal_login;
 pub mod proxy;
 pub mod socket;
+mod timestamp;
 pub mod tls;
 mod tunnel;

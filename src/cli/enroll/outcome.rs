@@ -1,0 +1,137 @@
+//! How an enrolment ended: its exit code, and if it failed why, in the words that people and scripts know.
+//!
+//! It never holds a token or a secret.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::config::dotenv_write;
+use crate::net::connector_http::{EnrollError, ProvisionError};
+use crate::net::identity::IdentityError;
+use crate::wire::UrlError;
+
+/// How the verb ended.
+#[derive(Debug)]
+pub enum EnrollOutcome {
+    /// The credentials are stored or printed.
+    Enrolled,
+    /// They are not, or something after that failed.
+    Failed(EnrollFailure),
+}
+
+impl EnrollOutcome {
+    /// 0, or 1 for every failure, or 2 for options that cannot be used.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Enrolled => 0,
+            Self::Failed(EnrollFailure::BadOption { .. } | EnrollFailure::BadUrl(_)) => 2,
+            Self::Failed(_) => 1,
+        }
+    }
+}
+
+/// Why nothing, or not everything, was done. `Display` is the line after the cross mark.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrollFailure {
+    /// Someone else owns this installation's credentials.
+    #[error("`hermes gateway enroll` is not available in a managed/hosted install.")]
+    Managed,
+    /// No token was given.
+    #[error("No enrollment token. Pass --token <token> (or set GATEWAY_RELAY_ENROLL_TOKEN).")]
+    NoToken,
+    /// The token could not be read.
+    #[error("Could not read the enrollment token: {0}")]
+    TokenInput(io::Error),
+    /// No connector was named.
+    #[error(
+        "No connector URL. Pass --connector-url <url> (or set GATEWAY_RELAY_URL / gateway.relay_url in config.yaml)."
+    )]
+    NoUrl,
+    /// The connector's address cannot be used.
+    #[error("The connector URL cannot be used: {0}")]
+    BadUrl(UrlError),
+    /// An option's value cannot be used.
+    #[error("{option} cannot be used: {reason}")]
+    BadOption {
+        /// The option.
+        option: &'static str,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// There is no portal login, or it ran out.
+    #[error("You're not logged into Nous Portal.")]
+    NotLoggedIn,
+    /// No identity token for another reason.
+    #[error("Could not resolve a caller-identity token: {0}")]
+    Identity(IdentityError),
+    /// The credentials could not be stored; found out before the token was spent.
+    #[error("Cannot write to {}: {reason}", path.display())]
+    Destination {
+        /// The file.
+        path: PathBuf,
+        /// What went wrong.
+        reason: io::Error,
+    },
+    /// The connector said no, or nothing.
+    #[error("Enrollment failed: {}", capitalised(&.0.to_string()))]
+    Enroll(EnrollError),
+    /// Enrolled, but the credentials could not be stored.
+    #[error("Enrolled, but the credentials could not be stored: {0}")]
+    Write(dotenv_write::WriteError),
+    /// Enrolled and stored, but the connector does not know the wake URL.
+    #[error("Enrolled, but the wake URL was not registered: {0}")]
+    Wake(ProvisionError),
+    /// Enrolled and stored, but the dial of `--check` failed.
+    #[error("Enrolled, but the check failed: {0}")]
+    Check(String),
+}
+
+impl EnrollFailure {
+    /// What to do next.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Managed => {
+                "the hosting platform provisions the relay's credentials; there is nothing to enroll here"
+            }
+            Self::NoToken => "the connector's operator issues the token; it works once",
+            Self::TokenInput(_) => "pipe the token in with --token -, or set GATEWAY_RELAY_ENROLL_TOKEN",
+            Self::NoUrl | Self::BadUrl(_) => "it looks like https://connector.example",
+            Self::BadOption { .. } => "see --help",
+            Self::NotLoggedIn => {
+                "run `hermes auth add nous`, then retry; the enrollment token is still unused"
+            }
+            Self::Identity(_) => "fix that and retry; the enrollment token is still unused",
+            Self::Destination { .. } => {
+                "fix that, or use --output FILE or --print; the enrollment token is still unused"
+            }
+            Self::Enroll(EnrollError::Identity) => {
+                "check which account or client the identity token belongs to"
+            }
+            Self::Enroll(EnrollError::Forbidden { .. }) => "ask the connector's operator for a new token",
+            Self::Enroll(EnrollError::Status { status: 404, .. }) => {
+                "this connector may not offer enrollment; ask its operator for an id and a secret"
+            }
+            Self::Enroll(EnrollError::Status { .. } | EnrollError::NoSecret) => {
+                "ask the connector's operator what it logged"
+            }
+            Self::Enroll(EnrollError::Unreachable { .. }) => {
+                "check the URL, the network and any proxy, then retry"
+            }
+            Self::Write(_) => {
+                "the token is spent: make the file writable, then enroll again with a new token"
+            }
+            Self::Wake(_) => {
+                "the credentials are stored and work; until the connector knows the URL it cannot wake this gateway"
+            }
+            Self::Check(_) => "the credentials are stored; run `hermes-relay doctor` to find the cause",
+        }
+    }
+}
+
+fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map(|first| first.to_uppercase().chain(chars).collect())
+        .unwrap_or_default()
+}

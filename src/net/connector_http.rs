@@ -1,0 +1,395 @@
+//! The connector's HTTP routes: redeem an enrolment token, provision, declare a policy.
+//!
+//! It never retries, never stores what it is given, and never trusts an answer's types: a field that is
+//! not what the contract says counts as missing.
+
+use std::time::SystemTime;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::wire::UpgradeToken;
+
+use super::http::{Answer, Body, HttpClient, HttpError, Request, excerpt};
+
+/// Longest display name that the connector accepts, in characters.
+pub const MAX_DISPLAY_NAME: usize = 64;
+/// Longest secret, key or id taken from an answer, in bytes.
+const MAX_VALUE: usize = 4096;
+
+/// What a connector hands to a gateway that it has accepted.
+#[derive(Debug, Clone)]
+pub struct Enrolled {
+    /// Signs this gateway's tokens.
+    pub secret: SecretString,
+    /// Kept for compatibility; used for nothing today.
+    pub delivery_key: Option<SecretString>,
+    /// Whom this gateway belongs to.
+    pub tenant: Option<String>,
+    /// The id to use from now on; the connector's choice wins over ours.
+    pub gateway_id: String,
+    /// The connector's clock when it answered.
+    pub date: Option<SystemTime>,
+}
+
+/// Why an enrolment did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrollError {
+    /// 401: the identity token was not accepted.
+    #[error(
+        "connector rejected the caller identity (401). Log in again with the account that owns this tenant, then retry"
+    )]
+    Identity,
+    /// 403: the enrolment token was not accepted.
+    #[error("{}", reason.as_deref().unwrap_or("connector refused the enrollment token (403): it is invalid, expired, already used, or meant for another tenant"))]
+    Forbidden {
+        /// What the connector said.
+        reason: Option<String>,
+    },
+    /// Any other status that is not a success.
+    #[error("connector returned HTTP {status}{}", detail(reason.as_deref()))]
+    Status {
+        /// The HTTP status.
+        status: u16,
+        /// What the connector said.
+        reason: Option<String>,
+    },
+    /// A success that carries no usable secret.
+    #[error("connector returned an unexpected response (no secret).")]
+    NoSecret,
+    /// No usable answer at all.
+    #[error("could not reach the connector at {base}: {reason}")]
+    Unreachable {
+        /// The connector's address.
+        base: String,
+        /// What went wrong.
+        reason: HttpError,
+    },
+}
+
+/// Redeems a single-use enrolment token: `POST <base>/relay/enroll`.
+pub async fn enroll(
+    http: &HttpClient,
+    base: &str,
+    identity: &SecretString,
+    enrollment_token: &SecretString,
+    gateway_id: &str,
+) -> Result<Enrolled, EnrollError> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct EnrollBody<'a> {
+        enrollment_token: &'a str,
+        gateway_id: &'a str,
+    }
+    let body = json(&EnrollBody {
+        enrollment_token: enrollment_token.expose_secret(),
+        gateway_id,
+    });
+    let answer = post(http, base, "/relay/enroll", identity, body)
+        .await
+        .map_err(|reason| EnrollError::Unreachable {
+            base: shown(base),
+            reason,
+        })?;
+    match answer.status {
+        200..300 => {}
+        401 => return Err(EnrollError::Identity),
+        403 => {
+            return Err(EnrollError::Forbidden {
+                reason: answer.error_text(),
+            });
+        }
+        status => {
+            return Err(EnrollError::Status {
+                status,
+                reason: answer.error_text(),
+            });
+        }
+    }
+    let object = answer.object().ok_or(EnrollError::NoSecret)?;
+    let secret = secret_field(&object, "secret").ok_or(EnrollError::NoSecret)?;
+    Ok(Enrolled {
+        secret,
+        delivery_key: secret_field(&object, "deliveryKey"),
+        tenant: text_field(&object, "tenant"),
+        gateway_id: text_field(&object, "gatewayId").unwrap_or_else(|| gateway_id.to_owned()),
+        date: answer.date,
+    })
+}
+
+/// One identity's provision request, as it travels.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProvisionRequest {
+    /// This gateway.
+    pub gateway_id: String,
+    /// The platform it wants to be reachable on.
+    pub platform: String,
+    /// The bot it answers as there.
+    pub bot_id: String,
+    /// Retired; empty unless configured.
+    pub gateway_endpoint: String,
+    /// Chats or scopes that belong to this gateway.
+    pub route_keys: Vec<String>,
+    /// The hosting platform's name for this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instance_id: Option<String>,
+    /// Where to knock when a message waits and this gateway sleeps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake_url: Option<String>,
+    /// What people see; cut to [`MAX_DISPLAY_NAME`] characters.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "short_name")]
+    pub display_name: Option<String>,
+}
+
+/// A connector's yes to one identity.
+#[derive(Debug, Clone)]
+pub struct Provisioned {
+    /// The secret, unless the connector withheld it.
+    pub grant: Grant,
+    /// Whom this gateway belongs to.
+    pub tenant: Option<String>,
+    /// The id to use from now on.
+    pub gateway_id: String,
+    /// The routes the connector now holds for this gateway.
+    pub route_keys: Vec<String>,
+    /// The connector's clock when it answered.
+    pub date: Option<SystemTime>,
+}
+
+/// Whether a provision answer carried credentials.
+#[derive(Debug, Clone)]
+pub enum Grant {
+    /// They are here.
+    Issued {
+        /// Signs this gateway's tokens.
+        secret: SecretString,
+        /// Kept for compatibility; used for nothing today.
+        delivery_key: Option<SecretString>,
+    },
+    /// The connector said literally `secretIssued: false`: bound, but someone already holds the secret.
+    Withheld,
+}
+
+/// Why one identity was not provisioned.
+#[derive(Debug, thiserror::Error)]
+pub enum ProvisionError {
+    /// Any status that is not a success.
+    #[error("connector returned HTTP {status}{}", detail(reason.as_deref()))]
+    Status {
+        /// The HTTP status; 404 means that this connector does not provision.
+        status: u16,
+        /// What the connector said.
+        reason: Option<String>,
+    },
+    /// A success without a secret and without a literal `secretIssued: false`.
+    #[error("connector returned an unexpected response (no secret)")]
+    NoSecret,
+    /// A success whose body is not a JSON object.
+    #[error("connector returned an unexpected response (not JSON)")]
+    NotJson,
+    /// No usable answer at all.
+    #[error("could not reach connector: {0}")]
+    Unreachable(HttpError),
+}
+
+/// Provisions one identity: `POST <base>/relay/provision`.
+pub async fn provision(
+    http: &HttpClient,
+    base: &str,
+    identity: &SecretString,
+    request: &ProvisionRequest,
+) -> Result<Provisioned, ProvisionError> {
+    let answer = post(http, base, "/relay/provision", identity, json(request))
+        .await
+        .map_err(ProvisionError::Unreachable)?;
+    if !answer.is_success() {
+        return Err(ProvisionError::Status {
+            status: answer.status,
+            reason: answer.error_text(),
+        });
+    }
+    let object = answer.object().ok_or(ProvisionError::NotJson)?;
+    let grant = match secret_field(&object, "secret") {
+        Some(secret) => Grant::Issued {
+            secret,
+            delivery_key: secret_field(&object, "deliveryKey"),
+        },
+        None if object.get("secretIssued") == Some(&Value::Bool(false)) => Grant::Withheld,
+        None => return Err(ProvisionError::NoSecret),
+    };
+    let route_keys = object.get("routeKeys").and_then(Value::as_array);
+    Ok(Provisioned {
+        grant,
+        tenant: text_field(&object, "tenant"),
+        gateway_id: text_field(&object, "gatewayId").unwrap_or_else(|| request.gateway_id.clone()),
+        route_keys: route_keys
+            .map(|keys| keys.iter().filter_map(Value::as_str).map(excerpt).collect())
+            .unwrap_or_default(),
+        date: answer.date,
+    })
+}
+
+/// How each identity fared, in the order asked.
+#[derive(Debug)]
+pub struct Provisioning {
+    /// One result per request.
+    pub results: Vec<Result<Provisioned, ProvisionError>>,
+}
+
+/// What a round of provision requests amounts to.
+#[derive(Debug)]
+pub enum Verdict<'a> {
+    /// Dial with these: the first answer that carried a secret.
+    Issued {
+        /// The id to use.
+        gateway_id: &'a str,
+        /// Signs this gateway's tokens.
+        secret: &'a SecretString,
+        /// Kept for compatibility.
+        delivery_key: Option<&'a SecretString>,
+    },
+    /// Bound, but nobody gave us a secret: it must be pinned, or rotated at the connector.
+    Withheld,
+    /// No identity was accepted.
+    Failed,
+}
+
+impl Provisioning {
+    /// Sums the results up.
+    pub fn verdict(&self) -> Verdict<'_> {
+        let accepted = || self.results.iter().filter_map(|result| result.as_ref().ok());
+        let issued = accepted().find_map(|provisioned| match &provisioned.grant {
+            Grant::Issued { secret, delivery_key } => Some(Verdict::Issued {
+                gateway_id: &provisioned.gateway_id,
+                secret,
+                delivery_key: delivery_key.as_ref(),
+            }),
+            Grant::Withheld => None,
+        });
+        issued.unwrap_or(if accepted().next().is_some() {
+            Verdict::Withheld
+        } else {
+            Verdict::Failed
+        })
+    }
+}
+
+/// Provisions every identity, one after the other; a failure does not stop the rest.
+pub async fn provision_all(
+    http: &HttpClient,
+    base: &str,
+    identity: &SecretString,
+    requests: &[ProvisionRequest],
+) -> Provisioning {
+    let mut results = Vec::with_capacity(requests.len());
+    for request in requests {
+        results.push(provision(http, base, identity, request).await);
+    }
+    Provisioning { results }
+}
+
+/// Why a policy was not taken; the connector keeps the previous one.
+#[derive(Debug, thiserror::Error)]
+pub enum PolicyError {
+    /// Any status but 200.
+    #[error("connector returned HTTP {status}{}", detail(reason.as_deref()))]
+    Status {
+        /// The HTTP status.
+        status: u16,
+        /// What the connector said.
+        reason: Option<String>,
+        /// The connector's clock: a 401 is often our clock being wrong.
+        date: Option<SystemTime>,
+    },
+    /// No usable answer at all.
+    #[error("could not reach connector: {0}")]
+    Unreachable(HttpError),
+}
+
+/// Declares one platform's policy: `POST <base>/relay/policy`. Only 200 is success.
+pub async fn declare_policy(
+    http: &HttpClient,
+    base: &str,
+    token: &UpgradeToken,
+    policy: &Value,
+) -> Result<(), PolicyError> {
+    let answer = post(http, base, "/relay/policy", token.as_secret(), json(policy))
+        .await
+        .map_err(PolicyError::Unreachable)?;
+    if answer.status == 200 {
+        return Ok(());
+    }
+    Err(PolicyError::Status {
+        status: answer.status,
+        reason: answer.error_text(),
+        date: answer.date,
+    })
+}
+
+async fn post(
+    http: &HttpClient,
+    base: &str,
+    route: &str,
+    bearer: &SecretString,
+    json: Vec<u8>,
+) -> Result<Answer, HttpError> {
+    let url = format!("{base}{route}");
+    http.send(Request {
+        url: &url,
+        accept: "application/json",
+        bearer: Some(bearer),
+        secret_header: None,
+        body: Body::Json(json),
+    })
+    .await
+}
+
+/// The address without a user name or password.
+fn shown(base: &str) -> String {
+    let Ok(mut url) = url::Url::parse(base) else {
+        return excerpt(base);
+    };
+    // Both only fail where there is no host, and then there is nothing to hide.
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    excerpt(url.as_str().trim_end_matches('/'))
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("texts, lists and flags always serialise")
+}
+
+#[expect(clippy::ref_option, reason = "the signature that serde calls")]
+fn short_name<S: serde::Serializer>(name: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    let name = name.as_deref().unwrap_or_default().trim();
+    let end = name
+        .char_indices()
+        .nth(MAX_DISPLAY_NAME)
+        .map_or(name.len(), |(at, _)| at);
+    serializer.serialize_str(&name[..end])
+}
+
+fn detail(reason: Option<&str>) -> String {
+    reason.map(|reason| format!(": {reason}")).unwrap_or_default()
+}
+
+/// A value that survives a `.env` line and a signature unchanged, or nothing.
+fn plain_field<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    let text = object.get(key)?.as_str()?.trim();
+    let usable = !text.is_empty() && text.len() <= MAX_VALUE && !text.contains(char::is_control);
+    usable.then_some(text)
+}
+
+fn text_field(object: &Map<String, Value>, key: &str) -> Option<String> {
+    plain_field(object, key).map(str::to_owned)
+}
+
+fn secret_field(object: &Map<String, Value>, key: &str) -> Option<SecretString> {
+    plain_field(object, key).map(SecretString::from)
+}
+
+#[cfg(test)]
+#[path = "connector_http_tests.rs"]
+mod tests;

@@ -1,0 +1,336 @@
+//! The Nous Portal login that `hermes` keeps in `auth.json`: read it, and refresh it when it runs out.
+//!
+//! Refresh tokens are single use and shared with `hermes`, so a refresh happens only under the same file
+//! locks that `hermes` takes, after reading again, and what comes back is written before it is used. It
+//! never logs in, never follows a stored portal address outside nousresearch.com, never drops a field.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
+use url::{Url, form_urlencoded};
+
+use super::http::{Body, HttpClient, HttpError, Request, excerpt, unix_secs};
+use super::identity::usable_token;
+use super::json_store::{self, StoreError};
+use super::timestamp;
+
+const DEFAULT_PORTAL: &str = "https://portal.nousresearch.com";
+const DEFAULT_CLIENT: &str = "hermes-cli";
+/// A token that ends within this many seconds is refreshed first.
+const REFRESH_AHEAD_SECS: i64 = 120;
+/// Longer than a holder's own request may take.
+const LOCK_WAIT: Duration = Duration::from_secs(25);
+const LOCK_RETRY: Duration = Duration::from_millis(50);
+/// What the copy shared between profiles and a profile's own store have in common.
+const SHARED_FIELDS: [&str; 8] = [
+    "access_token",
+    "refresh_token",
+    "token_type",
+    "scope",
+    "client_id",
+    "portal_base_url",
+    "obtained_at",
+    "expires_at",
+];
+
+/// Why the portal login gave no token.
+#[derive(Debug, thiserror::Error)]
+pub enum PortalError {
+    /// There is no login.
+    #[error("you are not logged into Nous Portal")]
+    NotLoggedIn,
+    /// The token ran out and nothing can refresh it.
+    #[error("the Nous Portal session expired and holds no refresh token")]
+    Expired,
+    /// The stored portal address is not one of Nous Research's.
+    #[error(
+        "auth.json names the portal {host}, which is not under nousresearch.com over https; log in again, or set HERMES_PORTAL_BASE_URL if it is meant"
+    )]
+    ForeignPortal {
+        /// Where it pointed.
+        host: String,
+    },
+    /// The portal refused the refresh token.
+    #[error("Nous Portal refused to refresh the session (HTTP {status}{})", reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default())]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The portal's own error code.
+        reason: Option<String>,
+    },
+    /// The portal's answer holds no token.
+    #[error("Nous Portal's answer holds no access token")]
+    NoToken,
+    /// No usable answer from the portal.
+    #[error("could not reach Nous Portal: {0}")]
+    Unreachable(HttpError),
+    /// Another process kept the login locked.
+    #[error("another process keeps {} locked; retry when it is done", path.display())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// A file of the login cannot be read or written.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+}
+
+impl PortalError {
+    /// Whether logging in (again) is the way out.
+    pub fn needs_login(&self) -> bool {
+        match self {
+            Self::NotLoggedIn | Self::Expired | Self::NoToken => true,
+            Self::Refused { status, reason } => match reason.as_deref() {
+                Some(code) => ["invalid_grant", "invalid_token", "refresh_token_reused"].contains(&code),
+                None => matches!(status, 400 | 401 | 403),
+            },
+            Self::ForeignPortal { .. } | Self::Unreachable(_) | Self::Locked { .. } | Self::Store(_) => false,
+        }
+    }
+}
+
+/// A stored login, found again each time it is asked.
+#[derive(Debug, Clone)]
+pub struct PortalLogin {
+    stores: Vec<PathBuf>,
+    shared: PathBuf,
+    portal_override: Option<String>,
+}
+
+impl PortalLogin {
+    /// The login of `home`; a profile (`<root>/profiles/<name>`) falls back to its root's.
+    pub fn new(home: &Path, env: &dyn Fn(&str) -> Option<String>) -> Self {
+        let var = |name: &str| env(name).map(|v| v.trim().to_owned()).filter(|v| !v.is_empty());
+        let profiles = home
+            .parent()
+            .filter(|parent| parent.file_name().is_some_and(|n| n == "profiles"));
+        let root = profiles.and_then(Path::parent);
+        let shared_dir =
+            var("HERMES_SHARED_AUTH_DIR").map_or_else(|| root.unwrap_or(home).join("shared"), PathBuf::from);
+        Self {
+            stores: [Some(home), root]
+                .into_iter()
+                .flatten()
+                .map(|dir| dir.join("auth.json"))
+                .collect(),
+            shared: shared_dir.join("nous_auth.json"),
+            portal_override: var("HERMES_PORTAL_BASE_URL").or_else(|| var("NOUS_PORTAL_BASE_URL")),
+        }
+    }
+
+    /// A token good for at least two more minutes, refreshed first when need be.
+    pub async fn access_token(&self, http: &HttpClient) -> Result<SecretString, PortalError> {
+        let (path, store) = self.find()?;
+        if let Some(token) = login_of(&store).and_then(fresh_token) {
+            return Ok(token);
+        }
+        let _store_lock = lock(&path.with_extension("lock")).await?;
+        let mut store = json_store::read(&path)?.ok_or(PortalError::NotLoggedIn)?;
+        let login = login_of_mut(&mut store).ok_or(PortalError::NotLoggedIn)?;
+        if let Some(token) = fresh_token(login) {
+            return Ok(token);
+        }
+        // The order of the two locks is the one `hermes` takes them in.
+        let mut shared = None;
+        let _shared_lock;
+        if self.shared.exists() {
+            _shared_lock = lock(&self.shared.with_extension("lock")).await?;
+            shared = json_store::read(&self.shared)?;
+        }
+        let adopted = shared.as_ref().is_some_and(|shared| adopt(login, shared));
+        if let Some(token) = fresh_token(login).filter(|_| adopted) {
+            json_store::prepare(&path)?.commit(&store)?;
+            return Ok(token);
+        }
+        let portal = self.portal(login)?;
+        // Proves that the rotated token can be stored before the old one is spent.
+        let pending = json_store::prepare(&path)?;
+        let pending_shared = shared
+            .as_ref()
+            .map(|_| json_store::prepare(&self.shared))
+            .transpose()?;
+        let token = refresh(http, &portal, login).await?;
+        if let Some(shared) = shared.as_mut() {
+            for field in SHARED_FIELDS {
+                shared.extend(login.get(field).map(|value| (field.to_owned(), value.clone())));
+            }
+        }
+        pending.commit(&store)?;
+        if let (Some(pending), Some(shared)) = (pending_shared, &shared) {
+            pending.commit(shared)?;
+        }
+        Ok(token)
+    }
+
+    fn find(&self) -> Result<(PathBuf, Map<String, Value>), PortalError> {
+        for path in &self.stores {
+            // A profile may link to its root's file: lock and replace the file itself, not the link.
+            let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            if let Some(store) = json_store::read(&path)?.filter(|store| login_of(store).is_some()) {
+                return Ok((path, store));
+            }
+        }
+        Err(PortalError::NotLoggedIn)
+    }
+
+    fn portal(&self, login: &Map<String, Value>) -> Result<String, PortalError> {
+        if let Some(portal) = &self.portal_override {
+            return Ok(portal.trim_end_matches('/').to_owned());
+        }
+        let stored = text(login, "portal_base_url")
+            .unwrap_or(DEFAULT_PORTAL)
+            .trim_end_matches('/');
+        let trusted = Url::parse(stored).ok().filter(|url| {
+            let host = url.host_str().unwrap_or_default();
+            url.scheme() == "https" && (host == "nousresearch.com" || host.ends_with(".nousresearch.com"))
+        });
+        match trusted {
+            Some(_) => Ok(stored.to_owned()),
+            None => Err(PortalError::ForeignPortal {
+                host: excerpt(stored),
+            }),
+        }
+    }
+}
+
+/// Spends the refresh token and puts what comes back into `login`.
+async fn refresh(
+    http: &HttpClient,
+    portal: &str,
+    login: &mut Map<String, Value>,
+) -> Result<SecretString, PortalError> {
+    let refresh_token = text(login, "refresh_token")
+        .and_then(usable_token)
+        .ok_or(PortalError::Expired)?;
+    let client_id = text(login, "client_id").unwrap_or(DEFAULT_CLIENT).to_owned();
+    let form = form_urlencoded::Serializer::new(String::new())
+        .append_pair("grant_type", "refresh_token")
+        .append_pair("client_id", &client_id)
+        .finish();
+    let request = Request {
+        url: &format!("{portal}/api/oauth/token"),
+        accept: "application/json",
+        bearer: None,
+        secret_header: Some(("x-nous-refresh-token", &refresh_token)),
+        body: Body::Form(form.into()),
+    };
+    let answer = http.send(request).await.map_err(PortalError::Unreachable)?;
+    if answer.status != 200 {
+        return Err(PortalError::Refused {
+            status: answer.status,
+            reason: answer.error_text(),
+        });
+    }
+    let granted = answer.object().ok_or(PortalError::NoToken)?;
+    let token = text(&granted, "access_token")
+        .and_then(usable_token)
+        .ok_or(PortalError::NoToken)?;
+
+    let now = unix_secs(SystemTime::now());
+    let lifetime = granted.get("expires_in").map_or(0, whole_seconds);
+    let mut set = |field: &str, value: Value| login.insert(field.to_owned(), value);
+    set("access_token", token.expose_secret().into());
+    for field in ["refresh_token", "token_type", "scope"] {
+        if let Some(value) = text(&granted, field) {
+            set(field, value.into());
+        }
+    }
+    set("obtained_at", timestamp::format(now).into());
+    set("expires_in", lifetime.into());
+    set(
+        "expires_at",
+        timestamp::format(now.saturating_add(lifetime)).into(),
+    );
+    set("portal_base_url", portal.into());
+    set("client_id", client_id.into());
+    Ok(token)
+}
+
+/// Takes over the shared copy when another profile refreshed since; says whether it did.
+fn adopt(login: &mut Map<String, Value>, shared: &Map<String, Value>) -> bool {
+    let Some(refresh_token) = text(shared, "refresh_token") else {
+        return false;
+    };
+    let rotated = Some(refresh_token) != text(login, "refresh_token");
+    if !rotated && expiry(shared) <= expiry(login) {
+        return false;
+    }
+    for field in SHARED_FIELDS {
+        login.extend(text(shared, field).map(|value| (field.to_owned(), value.into())));
+    }
+    true
+}
+
+fn login_of(store: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    match store.get("providers").and_then(|providers| providers.get("nous")) {
+        Some(nous) => nous.as_object(),
+        None => text(store, "access_token")
+            .or(text(store, "refresh_token"))
+            .map(|_| store),
+    }
+}
+
+fn login_of_mut(store: &mut Map<String, Value>) -> Option<&mut Map<String, Value>> {
+    login_of(store)?;
+    if store
+        .get("providers")
+        .is_some_and(|providers| providers.get("nous").is_some())
+    {
+        return store.get_mut("providers")?.get_mut("nous")?.as_object_mut();
+    }
+    Some(store)
+}
+
+fn fresh_token(login: &Map<String, Value>) -> Option<SecretString> {
+    let ends = expiry(login)?;
+    let fresh = ends > unix_secs(SystemTime::now()) + REFRESH_AHEAD_SECS;
+    text(login, "access_token")
+        .filter(|_| fresh)
+        .and_then(usable_token)
+}
+
+fn expiry(login: &Map<String, Value>) -> Option<i64> {
+    match login.get("expires_at")? {
+        Value::String(text) => timestamp::parse(text),
+        number => number.as_i64(),
+    }
+}
+
+fn whole_seconds(value: &Value) -> i64 {
+    let seconds = value.as_i64().or_else(|| value.as_str()?.trim().parse().ok());
+    seconds.unwrap_or(0).clamp(0, 10 * 365 * 86_400)
+}
+
+fn text<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
+    object
+        .get(key)?
+        .as_str()
+        .map(str::trim)
+        .filter(|text| !text.is_empty())
+}
+
+/// Held until dropped; the lock file stays, since removing it would let two holders in.
+async fn lock(path: &Path) -> Result<File, PortalError> {
+    let file = json_store::open_lock(path)?;
+    let deadline = tokio::time::Instant::now() + LOCK_WAIT;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(std::fs::TryLockError::WouldBlock) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOCK_RETRY).await;
+            }
+            Err(std::fs::TryLockError::WouldBlock) => {
+                return Err(PortalError::Locked {
+                    path: path.to_owned(),
+                });
+            }
+            Err(std::fs::TryLockError::Error(error)) => {
+                return Err(StoreError::new(path, &io::Error::from(error.kind())).into());
+            }
+        }
+    }
+}
