@@ -1,0 +1,403 @@
+//! One transaction: commands in, outcomes out, completions only after the commit.
+//!
+//! The ledger keeps the few numbers that a rollback must restore beside the database. It never commits half of
+//! a command, and never makes a completion of a transaction that did not commit.
+
+use super::done::{ChatMemory, Done, Failed, NewOp, TurnState};
+use super::fault::Fault;
+use super::ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
+use super::reads;
+use super::recent::Recent;
+use super::recover::Footing;
+use super::retention::Shelf;
+use super::statements::Statements;
+use super::write::Write;
+use rusqlite::{Connection, OptionalExtension, Result, params};
+use std::collections::HashSet;
+
+/// Milliseconds of a day.
+pub(super) const DAY_MS: i64 = 86_400_000;
+
+/// The database and what is counted beside it.
+pub(super) struct Ledger<'c> {
+    pub(super) db: &'c Connection,
+    pub(super) recent: Recent,
+    pub(super) shelf: Shelf,
+    statements: Statements<'c>,
+    counters: Counters,
+    sent: HashSet<OpSeq>,
+    index_in_use: bool,
+}
+
+/// The numbers given next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    pub(super) inbox: i64,
+    pub(super) op: i64,
+}
+
+/// Why a transaction did not commit, and which command broke it, if one did.
+#[derive(Debug)]
+pub(super) struct Broken {
+    pub(super) fault: Fault,
+    pub(super) at: Option<usize>,
+}
+
+/// What a command came to, before the commit.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Accepted(InboxSeq),
+    Duplicate(InboxSeq, TurnState),
+    Quarantined,
+    Started(u32),
+    Missing(InboxSeq),
+    Ended(OpSeqs, Option<InboxSeq>),
+    OpsAdded(OpSeqs),
+    Read(Done),
+    Silent,
+}
+
+impl<'c> Ledger<'c> {
+    pub(super) fn new(db: &'c Connection, footing: Footing) -> Result<Self> {
+        let Footing {
+            recent,
+            shelf,
+            counters,
+        } = footing;
+        let index_in_use = db.query_row("SELECT EXISTS (SELECT 1 FROM dedupe)", [], |row| row.get(0))?;
+        let statements = Statements::prepare(db)?;
+        Ok(Self {
+            db,
+            recent,
+            shelf,
+            statements,
+            counters,
+            sent: HashSet::new(),
+            index_in_use,
+        })
+    }
+
+    /// Runs all commands in one transaction and commits, or leaves everything as it was.
+    pub(super) fn transact(
+        &mut self,
+        writes: &[Write],
+        now_ms: i64,
+    ) -> std::result::Result<Vec<Outcome>, Broken> {
+        let before = self.counters;
+        let mut at = None;
+        let result = self.run(writes, now_ms, &mut at);
+        self.settle(before, result).map_err(|error| Broken {
+            fault: Fault::of(&error),
+            at,
+        })
+    }
+
+    /// Runs upkeep in a transaction of its own.
+    pub(super) fn upkeep<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> std::result::Result<T, Fault> {
+        let before = self.counters;
+        let result = self
+            .statements
+            .begin
+            .execute([])
+            .and_then(|_| work(self))
+            .and_then(|value| {
+                self.statements.commit.execute([])?;
+                Ok(value)
+            });
+        self.settle(before, result).map_err(|error| Fault::of(&error))
+    }
+
+    /// Writes and removes a few pages: whether the disk takes anything at all.
+    pub(super) fn probe(&mut self) -> std::result::Result<(), Fault> {
+        self.upkeep(|ledger| {
+            ledger.db.execute(
+                "INSERT OR REPLACE INTO meta (name, value) VALUES ('probe', zeroblob(16384))",
+                [],
+            )
+        })?;
+        self.upkeep(|ledger| ledger.db.execute("DELETE FROM meta WHERE name = 'probe'", []))?;
+        Ok(())
+    }
+
+    /// A command that only reads, outside any transaction.
+    pub(super) fn read(&self, write: &Write) -> Option<Done> {
+        reads::answer(self.db, write).unwrap_or_else(|error| {
+            Some(Done::Failed(Failed {
+                of: write.subject(),
+                fault: Fault::of(&error),
+            }))
+        })
+    }
+
+    /// Moves up to `limit` recent keys into the index.
+    pub(super) fn move_keys(&mut self, limit: usize, now_ms: i64) -> Result<()> {
+        let day = now_ms.div_euclid(DAY_MS);
+        let slice = self.recent.slice(limit);
+        if slice.is_empty() {
+            return Ok(());
+        }
+        for (key, seq) in slice {
+            self.statements
+                .add_key
+                .execute(params![key.as_bytes().as_slice(), seq.0, day])?;
+        }
+        self.index_in_use = true;
+        if let Some(upto) = self.recent.completes() {
+            self.db
+                .prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES ('indexed_upto', ?1)")?
+                .execute([upto.0])?;
+        }
+        Ok(())
+    }
+
+    fn settle<T>(&mut self, before: Counters, result: Result<T>) -> Result<T> {
+        self.sent.clear();
+        match result {
+            Ok(value) => {
+                self.recent.committed();
+                self.shelf.committed();
+                Ok(value)
+            }
+            Err(error) => {
+                self.counters = before;
+                self.recent.rolled_back();
+                self.shelf.rolled_back();
+                if !self.db.is_autocommit() {
+                    // Nothing better can be done about a rollback that fails; the next begin reports it.
+                    let _ = self.db.execute_batch("ROLLBACK");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn run(&mut self, writes: &[Write], now_ms: i64, at: &mut Option<usize>) -> Result<Vec<Outcome>> {
+        self.statements.begin.execute([])?;
+        let mut outcomes = Vec::with_capacity(writes.len());
+        for (index, write) in writes.iter().enumerate() {
+            *at = Some(index);
+            outcomes.push(self.apply(write)?);
+        }
+        *at = None;
+        for op in self.sent.drain() {
+            self.statements.op_sent.execute([op.0])?;
+        }
+        if self.recent.is_moving() {
+            self.move_keys(writes.len() * 2 + 64, now_ms)?;
+        }
+        self.statements.commit.execute([])?;
+        Ok(outcomes)
+    }
+
+    fn apply(&mut self, write: &Write) -> Result<Outcome> {
+        Ok(match write {
+            Write::Accept { dedupe, .. } => match self.known(dedupe.as_ref())? {
+                Some(of) => Outcome::Duplicate(of, self.state_of(of)?),
+                None => self.accept(write)?,
+            },
+            Write::Quarantine {
+                reason,
+                buffer_id,
+                line,
+                now_ms,
+                ..
+            } => {
+                self.shelf
+                    .put(self.db, reason, buffer_id.as_deref(), line, *now_ms)?;
+                Outcome::Quarantined
+            }
+            Write::Start { seq, now_ms } => {
+                let attempt = self
+                    .statements
+                    .start
+                    .query_row(params![seq.0, now_ms], |row| row.get(0))
+                    .optional()?;
+                attempt.map_or(Outcome::Missing(*seq), Outcome::Started)
+            }
+            Write::End {
+                seq,
+                state,
+                ops,
+                start_next,
+                now_ms,
+            } => {
+                if self
+                    .statements
+                    .finish
+                    .execute(params![seq.0, state.code(), now_ms])?
+                    == 0
+                {
+                    return Ok(Outcome::Missing(*seq));
+                }
+                self.statements.forget.execute([seq.0])?;
+                let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
+                let mut started = None;
+                if let Some(next) = start_next
+                    && self.statements.start_queued.execute(params![next.0, now_ms])? == 1
+                {
+                    started = Some(*next);
+                }
+                Outcome::Ended(ops, started)
+            }
+            Write::AddOps {
+                inbox, ops, now_ms, ..
+            } => Outcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms)?),
+            Write::OpSent { op } => {
+                self.sent.insert(*op);
+                Outcome::Silent
+            }
+            Write::OpSettled { op } => {
+                self.sent.remove(op);
+                self.statements.op_settled.execute([op.0])?;
+                Outcome::Silent
+            }
+            Write::RememberChat(chat) => self.remember(chat)?,
+            Write::SetResume {
+                session,
+                blob,
+                now_ms,
+            } => {
+                self.db
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO resume (session, blob, updated_at) VALUES (?1, ?2, ?3)",
+                    )?
+                    .execute(params![session, blob, now_ms])?;
+                Outcome::Silent
+            }
+            Write::DropResume { session } => {
+                self.db
+                    .prepare_cached("DELETE FROM resume WHERE session = ?1")?
+                    .execute([session])?;
+                Outcome::Silent
+            }
+            Write::Load { .. }
+            | Write::NextQueued { .. }
+            | Write::NextWaiting { .. }
+            | Write::NextOps { .. }
+            | Write::LoadResume { .. } => {
+                reads::answer(self.db, write)?.map_or(Outcome::Silent, Outcome::Read)
+            }
+        })
+    }
+
+    fn known(&mut self, key: Option<&DedupeKey>) -> Result<Option<InboxSeq>> {
+        let Some(key) = key else { return Ok(None) };
+        if let Some(seq) = self.recent.find(key) {
+            return Ok(Some(seq));
+        }
+        if !self.index_in_use {
+            return Ok(None);
+        }
+        let found = self
+            .statements
+            .find_key
+            .query_row([key.as_bytes().as_slice()], |row| row.get(0));
+        Ok(found.optional()?.map(InboxSeq))
+    }
+
+    fn accept(&mut self, write: &Write) -> Result<Outcome> {
+        let Write::Accept {
+            kind,
+            session,
+            dedupe,
+            buffer_id,
+            line,
+            start,
+            now_ms,
+            ..
+        } = write
+        else {
+            return Ok(Outcome::Silent);
+        };
+        let seq = InboxSeq(self.counters.inbox);
+        let running = i64::from(*start);
+        let key = dedupe.as_ref().map(|key| key.as_bytes().as_slice());
+        self.statements.accept.execute(params![
+            seq.0,
+            kind.code(),
+            session,
+            key,
+            buffer_id,
+            running,
+            now_ms,
+            start.then_some(now_ms),
+            line
+        ])?;
+        self.counters.inbox += 1;
+        if let Some(key) = dedupe {
+            self.recent.add(*key, seq);
+        }
+        Ok(Outcome::Accepted(seq))
+    }
+
+    fn state_of(&self, seq: InboxSeq) -> Result<TurnState> {
+        let mut find = self.db.prepare_cached(
+            "SELECT state FROM inbox WHERE seq = ?1 UNION ALL SELECT state FROM done WHERE seq = ?1 LIMIT 1",
+        )?;
+        let code = find.query_row([seq.0], |row| row.get(0)).optional()?;
+        Ok(code.map_or(TurnState::Done, TurnState::of_code))
+    }
+
+    fn add_ops(&mut self, inbox: Option<InboxSeq>, ops: &[NewOp], now_ms: i64) -> Result<OpSeqs> {
+        let first = self.counters.op;
+        let mut count = 0;
+        for op in ops {
+            let seq = self.counters.op;
+            self.statements.add_op.execute(params![
+                seq,
+                op.session,
+                op.chat,
+                op.op,
+                inbox.map(|seq| seq.0),
+                now_ms
+            ])?;
+            self.counters.op += 1;
+            count += 1;
+        }
+        Ok(OpSeqs::new(first, count))
+    }
+
+    fn remember(&mut self, chat: &ChatMemory) -> Result<Outcome> {
+        let mut upsert = self.db.prepare_cached(
+            "INSERT INTO chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (platform, chat_id)
+             DO UPDATE SET memory = excluded.memory, last_used = max(last_used, excluded.last_used)",
+        )?;
+        upsert.execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
+        Ok(Outcome::Silent)
+    }
+}
+
+/// The completion of a command whose transaction committed.
+pub(super) fn complete(write: Write, outcome: Outcome) -> Option<Done> {
+    Some(match (write, outcome) {
+        (Write::Accept { token, buffer_id, .. }, Outcome::Accepted(seq)) => Done::Accepted {
+            token,
+            seq,
+            receipt: Committed::new(buffer_id),
+        },
+        (Write::Accept { token, buffer_id, .. }, Outcome::Duplicate(of, of_state)) => Done::Duplicate {
+            token,
+            of,
+            of_state,
+            receipt: Committed::new(buffer_id),
+        },
+        (Write::Quarantine { token, buffer_id, .. }, Outcome::Quarantined) => Done::Quarantined {
+            token,
+            receipt: Committed::new(buffer_id),
+        },
+        (Write::Start { seq, .. }, Outcome::Started(attempt)) => Done::Started { seq, attempt },
+        (Write::End { seq, .. }, Outcome::Ended(ops, started_next)) => Done::Ended {
+            seq,
+            ops,
+            started_next,
+        },
+        (Write::AddOps { token, .. }, Outcome::OpsAdded(ops)) => Done::OpsAdded { token, ops },
+        (_, Outcome::Missing(seq)) => Done::Missing { seq },
+        (_, Outcome::Read(done)) => done,
+        (_, _) => return None,
+    })
+}

@@ -1,0 +1,168 @@
+//! Why the journal could not do something. It never carries message text.
+
+use rusqlite::ErrorCode;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::{fmt, io};
+
+/// The journal's state as others see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// Commits succeed.
+    Ok,
+    /// Commits fail; it tries again by itself.
+    Failing {
+        /// What a person can act on.
+        reason: Arc<str>,
+    },
+}
+
+/// Which kind of failure it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultKind {
+    /// No space left.
+    Full,
+    /// The disk reported an error.
+    Io,
+    /// The file or directory cannot be written.
+    ReadOnly,
+    /// The database is damaged.
+    Corrupt,
+    /// Another process held it for too long.
+    Busy,
+    /// This command alone was impossible; others were not affected.
+    Refused,
+}
+
+/// A failed commit or command.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {detail}", what = Self::what(*kind))]
+pub struct Fault {
+    /// Which kind.
+    pub kind: FaultKind,
+    /// The database's own words.
+    pub detail: Arc<str>,
+}
+
+impl Fault {
+    pub(super) fn of(error: &rusqlite::Error) -> Self {
+        let kind = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => FaultKind::Full,
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => FaultKind::ReadOnly,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => FaultKind::Corrupt,
+            Some(
+                ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed,
+            ) => FaultKind::Busy,
+            Some(
+                ErrorCode::TooBig
+                | ErrorCode::ConstraintViolation
+                | ErrorCode::TypeMismatch
+                | ErrorCode::ParameterOutOfRange,
+            )
+            | None => FaultKind::Refused,
+            // Everything unexpected is treated like a sick disk: nothing is receipted, nothing is lost.
+            Some(_) => FaultKind::Io,
+        };
+        Self {
+            kind,
+            detail: error.to_string().into(),
+        }
+    }
+
+    /// Whether the whole commit failed, rather than one impossible command.
+    pub(super) fn is_of_the_disk(&self) -> bool {
+        self.kind != FaultKind::Refused
+    }
+
+    fn what(kind: FaultKind) -> &'static str {
+        match kind {
+            FaultKind::Full => "the disk of the state directory is full, free some space",
+            FaultKind::Io => "the state directory's disk reported an error, check it",
+            FaultKind::ReadOnly => "the journal cannot be written, check the state directory's permissions",
+            FaultKind::Corrupt => "the journal is damaged, restart to have it checked",
+            FaultKind::Busy => "another program keeps the journal locked, close it",
+            FaultKind::Refused => "the journal refused the record",
+        }
+    }
+}
+
+/// Why the journal could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another relay has it.
+    #[error("state directory {} is in use by process {pid}", dir.display())]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Who has it.
+        pid: Holder,
+    },
+    /// The directory or a file in it cannot be made or written.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Directory {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The file can be read but not written.
+    #[error("journal {} is read-only; give its owner write permission, or choose another state directory", path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The database is damaged.
+    #[error(
+        "journal {} is damaged ({detail}); move it aside, or allow a fresh start on corruption",
+        path.display()
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// The database's own words.
+        detail: String,
+    },
+    /// A newer program wrote it.
+    #[error("journal {} has format {found}, this program knows up to {known}; upgrade it", path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: i64,
+        /// The newest known here.
+        known: i64,
+    },
+    /// Anything else the database said.
+    #[error("cannot open journal {}: {fault}", path.display())]
+    Database {
+        /// The file.
+        path: PathBuf,
+        /// What it said.
+        fault: Fault,
+    },
+    /// The writer thread could not be started.
+    #[error("cannot start the journal's thread: {0}")]
+    Thread(io::Error),
+}
+
+/// The process that holds a state directory, as far as its lock file tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder(pub(super) Option<u32>);
+
+impl Holder {
+    /// Its process id, if the lock file tells.
+    pub fn pid(self) -> Option<u32> {
+        self.0
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(pid) => pid.fmt(f),
+            None => f.write_str("(unknown)"),
+        }
+    }
+}

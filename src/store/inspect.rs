@@ -1,0 +1,340 @@
+//! The journal as people see it: counted, listed, shown, exported, and mended by hand.
+//!
+//! Reading works while a relay runs: it opens the database read-only, beside the writer, and takes no lock.
+//! Mending ([`Inspector::retry`], [`Inspector::discard`]) takes the state directory's lock first and is refused
+//! while a relay holds it, because the writer keeps numbers and keys in memory. It never shows a dedupe key.
+
+use super::fault::{Fault, OpenError};
+use super::ids::{InboxSeq, OpSeq};
+use super::lock::StateLock;
+use super::schema;
+use super::settings::JournalSettings;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, Row, params};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Rows read at a time by an export.
+const PAGE: u32 = 256;
+
+/// A read-only look at a journal.
+#[derive(Debug)]
+pub struct Inspector {
+    db: Connection,
+    path: PathBuf,
+}
+
+/// One thing in the journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A message.
+    Message(InboxSeq),
+    /// An op.
+    Op(OpSeq),
+    /// A quarantined line.
+    Quarantined(i64),
+}
+
+/// A part of the journal that can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// Messages that wait or run.
+    Unfinished,
+    /// Messages whose turn ended; their text is gone.
+    Finished,
+    /// Ops that are not settled.
+    Ops,
+    /// Lines nobody could read.
+    Quarantine,
+}
+
+/// One line of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Which thing.
+    pub item: Item,
+    /// Its state in one word.
+    pub state: &'static str,
+    /// Its session; a quarantined line has none.
+    pub session: Option<String>,
+    /// The connector's name for the delivery, or an op's chat.
+    pub name: Option<String>,
+    /// Why it is quarantined.
+    pub reason: Option<String>,
+    /// How often its turn was started.
+    pub attempt: u32,
+    /// When it came, Unix milliseconds.
+    pub at: i64,
+    /// When its turn ended, Unix milliseconds.
+    pub ended_at: Option<i64>,
+    /// Size of what is kept of it.
+    pub bytes: u64,
+}
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that wait.
+    pub queued: u64,
+    /// Messages whose turn runs.
+    pub running: u64,
+    /// Finished messages still listed.
+    pub finished: u64,
+    /// Unsettled ops.
+    pub ops: u64,
+    /// Quarantined lines.
+    pub quarantined: u64,
+    /// Remembered chats.
+    pub chats: u64,
+}
+
+/// Why a look or a mending failed.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// Nothing there.
+    #[error("no journal at {}; a relay with this state directory has not run yet", .0.display())]
+    NoJournal(PathBuf),
+    /// It could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The database failed.
+    #[error("cannot read journal: {0}")]
+    Fault(Fault),
+    /// It is not there (any more).
+    #[error("there is no such entry in the journal")]
+    NoSuchItem,
+    /// It is not in a state that can be tried again.
+    #[error("this entry cannot be tried again: only a running message or a sent op can")]
+    NotRetryable,
+}
+
+impl From<rusqlite::Error> for InspectError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Fault(Fault::of(&error))
+    }
+}
+
+impl Inspector {
+    /// Opens the journal of a state directory for reading.
+    pub fn open(dir: &Path) -> Result<Self, InspectError> {
+        let path = existing(dir)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let refused = |error| InspectError::Open(schema::refused(&path, &error));
+        let db = Connection::open_with_flags(&path, flags).map_err(refused)?;
+        db.busy_timeout(Duration::from_secs(5)).map_err(refused)?;
+        schema::check_known(&db, &path)?;
+        Ok(Self { db, path })
+    }
+
+    /// The database's file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How much there is of everything.
+    pub fn counts(&self) -> Result<Counts, InspectError> {
+        let count = |what: &str| -> SqlResult<u64> {
+            let count: i64 = self
+                .db
+                .query_row(&format!("SELECT count(*) FROM {what}"), [], |row| row.get(0))?;
+            Ok(u64::try_from(count).unwrap_or(0))
+        };
+        Ok(Counts {
+            queued: count("inbox WHERE state = 0")?,
+            running: count("inbox WHERE state = 1")?,
+            finished: count("done")?,
+            ops: count("outbox")?,
+            quarantined: count("quarantine")?,
+            chats: count("chats")?,
+        })
+    }
+
+    /// Up to `limit` entries of a section with a number above `after`, oldest first.
+    pub fn list(&self, section: Section, after: i64, limit: u32) -> Result<Vec<Listed>, InspectError> {
+        let sql = format!("{} WHERE seq > ?1 ORDER BY seq LIMIT ?2", section.select());
+        let mut find = self.db.prepare_cached(&sql)?;
+        let rows = find.query_map(params![after, limit], |row| section.listed(row))?;
+        Ok(rows.collect::<SqlResult<_>>()?)
+    }
+
+    /// One entry and what is kept of it: a message's or quarantined line, an op's encoding.
+    pub fn show(&self, item: Item) -> Result<(Listed, Option<Vec<u8>>), InspectError> {
+        for section in item.sections() {
+            let sql = format!("{} WHERE seq = ?1", section.select());
+            let mut find = self.db.prepare_cached(&sql)?;
+            let found = find
+                .query_row([item.number()], |row| section.listed(row))
+                .optional()?;
+            if let Some(listed) = found {
+                return Ok((listed, self.content(*section, item.number())?));
+            }
+        }
+        Err(InspectError::NoSuchItem)
+    }
+
+    /// Hands every entry of a section to `each`, oldest first, a page in memory at a time, until it says stop.
+    pub fn export<E: From<InspectError>>(
+        &self,
+        section: Section,
+        mut each: impl FnMut(Listed, Option<Vec<u8>>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut after = i64::MIN;
+        loop {
+            let page = self.list(section, after, PAGE)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.item.number();
+            for listed in page {
+                let content = self
+                    .content(section, listed.item.number())
+                    .map_err(InspectError::from)?;
+                each(listed, content)?;
+            }
+        }
+    }
+
+    /// Puts a running message back to waiting, or a sent op back to pending. Refused while a relay runs.
+    pub fn retry(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
+        Self::open(dir)?.show(item)?;
+        let changed = mend(dir, now_ms, |db| match item {
+            Item::Message(seq) => db.execute(
+                "UPDATE inbox SET state = 0, started_at = NULL WHERE seq = ?1 AND state = 1",
+                [seq.0],
+            ),
+            Item::Op(op) => db.execute("UPDATE outbox SET state = 0 WHERE seq = ?1 AND state = 1", [op.0]),
+            Item::Quarantined(_) => Ok(0),
+        })?;
+        if changed == 0 {
+            Err(InspectError::NotRetryable)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Gives an entry up: a message ends as ignored, an op or a quarantined line goes. Refused while a relay runs.
+    pub fn discard(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
+        Self::open(dir)?.show(item)?;
+        let changed = mend(dir, now_ms, |db| match item {
+            Item::Message(seq) => {
+                db.execute(
+                    "INSERT INTO done
+                     (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
+                     SELECT seq, kind, session, dedupe, buffer_id, 6, attempt, received_at, started_at, ?2
+                     FROM inbox WHERE seq = ?1",
+                    params![seq.0, now_ms],
+                )?;
+                db.execute("DELETE FROM inbox WHERE seq = ?1", [seq.0])
+            }
+            Item::Op(op) => db.execute("DELETE FROM outbox WHERE seq = ?1", [op.0]),
+            Item::Quarantined(seq) => db.execute("DELETE FROM quarantine WHERE seq = ?1", [seq]),
+        })?;
+        if changed == 0 {
+            Err(InspectError::NoSuchItem)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn content(&self, section: Section, number: i64) -> SqlResult<Option<Vec<u8>>> {
+        let sql = match section {
+            Section::Unfinished => "SELECT line FROM inbox WHERE seq = ?1",
+            Section::Finished => return Ok(None),
+            Section::Ops => "SELECT op FROM outbox WHERE seq = ?1",
+            Section::Quarantine => "SELECT line FROM quarantine WHERE seq = ?1",
+        };
+        Ok(self
+            .db
+            .prepare_cached(sql)?
+            .query_row([number], |row| row.get(0))
+            .optional()?
+            .flatten())
+    }
+}
+
+impl Item {
+    /// Its number.
+    pub fn number(self) -> i64 {
+        match self {
+            Self::Message(InboxSeq(number)) | Self::Op(OpSeq(number)) | Self::Quarantined(number) => number,
+        }
+    }
+
+    fn sections(self) -> &'static [Section] {
+        match self {
+            Self::Message(_) => &[Section::Unfinished, Section::Finished],
+            Self::Op(_) => &[Section::Ops],
+            Self::Quarantined(_) => &[Section::Quarantine],
+        }
+    }
+}
+
+impl Section {
+    /// Columns: number, state, session, name, reason, attempt, at, `ended_at`, bytes.
+    fn select(self) -> &'static str {
+        match self {
+            Self::Unfinished => {
+                "SELECT seq, state, session, buffer_id, NULL, attempt, received_at, NULL, ifnull(length(line), 0)
+                 FROM inbox"
+            }
+            Self::Finished => {
+                "SELECT seq, state, session, buffer_id, NULL, attempt, received_at, ended_at, 0 FROM done"
+            }
+            Self::Ops => "SELECT seq, state, session, chat, NULL, 0, created_at, NULL, length(op) FROM outbox",
+            Self::Quarantine => "SELECT seq, 0, NULL, buffer_id, reason, 0, at, NULL, length(line) FROM quarantine",
+        }
+    }
+
+    fn listed(self, row: &Row<'_>) -> SqlResult<Listed> {
+        let number = row.get(0)?;
+        let (item, words): (_, &[&'static str]) = match self {
+            Self::Unfinished | Self::Finished => (
+                Item::Message(InboxSeq(number)),
+                &[
+                    "queued",
+                    "running",
+                    "done",
+                    "stopped",
+                    "failed",
+                    "interrupted",
+                    "ignored",
+                ],
+            ),
+            Self::Ops => (Item::Op(OpSeq(number)), &["pending", "sent"]),
+            Self::Quarantine => (Item::Quarantined(number), &["quarantined"]),
+        };
+        Ok(Listed {
+            item,
+            state: words.get(usize::from(row.get::<_, u8>(1)?)).unwrap_or(&"unknown"),
+            session: row.get(2)?,
+            name: row.get(3)?,
+            reason: row.get(4)?,
+            attempt: row.get(5)?,
+            at: row.get(6)?,
+            ended_at: row.get(7)?,
+            bytes: u64::try_from(row.get::<_, i64>(8)?).unwrap_or(0),
+        })
+    }
+}
+
+fn existing(dir: &Path) -> Result<PathBuf, InspectError> {
+    let path = schema::path_in(dir);
+    if path.exists() {
+        Ok(path)
+    } else {
+        Err(InspectError::NoJournal(path))
+    }
+}
+
+/// One change in a transaction of its own, with the state directory held.
+fn mend(
+    dir: &Path,
+    now_ms: i64,
+    change: impl FnOnce(&Connection) -> SqlResult<usize>,
+) -> Result<usize, InspectError> {
+    let lock = StateLock::take(dir, now_ms)?;
+    let mut db = schema::open(&existing(dir)?, &JournalSettings::default())?;
+    let transaction = db.transaction()?;
+    let changed = change(&transaction)?;
+    transaction.commit()?;
+    drop(db);
+    drop(lock);
+    Ok(changed)
+}

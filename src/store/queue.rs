@@ -1,0 +1,267 @@
+//! The bounded queue between the handles and the writer thread.
+//!
+//! Room is counted in units, one per command and one more per KiB it carries, and is given back only when the
+//! command is through, so commands kept for another try count against the same bound. It never drops a command.
+
+use super::write::Write;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, TryAcquireError};
+
+/// How long a command without completion may wait for company.
+const LAZY: Duration = Duration::from_millis(50);
+/// One transaction's share: commands.
+const TAKE_COMMANDS: usize = 1024;
+/// One transaction's share: bytes carried.
+const TAKE_BYTES: usize = 4 << 20;
+
+/// Commands on their way to the writer.
+#[derive(Debug)]
+pub(super) struct Queue {
+    waiting: Mutex<Waiting>,
+    rung: Condvar,
+    room: Semaphore,
+    units: u32,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    writes: VecDeque<Write>,
+    urgent: usize,
+    oldest_lazy: Option<Instant>,
+    closed: bool,
+}
+
+/// Why the writer woke.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Woken {
+    /// Commands were taken.
+    Work,
+    /// The asked-for time came.
+    Time,
+    /// Nothing is left and nothing will come.
+    Closed,
+}
+
+/// Why nothing was queued.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// No room now.
+    Full,
+    /// The journal is closed.
+    Closed,
+}
+
+impl Queue {
+    pub(super) fn new(units: u32) -> Self {
+        let units = units.max(1);
+        Self {
+            waiting: Mutex::default(),
+            rung: Condvar::new(),
+            room: Semaphore::new(units as usize),
+            units,
+        }
+    }
+
+    /// Waits for room and queues the commands in order. Dropped midway, a tail of them is not queued.
+    pub(super) async fn push(&self, mut writes: Vec<Write>) -> Result<(), Refused> {
+        while !writes.is_empty() {
+            let (count, units) = self.share(&writes);
+            let room = self.room.acquire_many(units).await.map_err(|_| Refused::Closed)?;
+            let rest = if count == writes.len() {
+                Vec::new()
+            } else {
+                writes.split_off(count)
+            };
+            self.enqueue(writes).map_err(|_| Refused::Closed)?;
+            room.forget();
+            writes = rest;
+        }
+        Ok(())
+    }
+
+    /// Queues all of the commands or, when there is no room, none. More than the whole bound never fits.
+    pub(super) fn try_push(&self, writes: Vec<Write>) -> Result<(), (Refused, Vec<Write>)> {
+        let units = writes
+            .iter()
+            .map(|write| self.units_of(write))
+            .fold(0, u32::saturating_add);
+        match self.room.try_acquire_many(units) {
+            Ok(room) => {
+                self.enqueue(writes).map_err(|back| (Refused::Closed, back))?;
+                room.forget();
+                Ok(())
+            }
+            Err(TryAcquireError::NoPermits) => Err((Refused::Full, writes)),
+            Err(TryAcquireError::Closed) => Err((Refused::Closed, writes)),
+        }
+    }
+
+    /// No more commands; what is queued is still worked off.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.room.close();
+        self.rung.notify_all();
+    }
+
+    /// Waits for commands or until `until`, then moves one transaction's share into `into`.
+    pub(super) fn take(&self, into: &mut Vec<Write>, until: Instant) -> Woken {
+        let mut waiting = self.lock();
+        loop {
+            let now = Instant::now();
+            let lazy_due = waiting.oldest_lazy.map(|since| since + LAZY);
+            if waiting.urgent > 0 || waiting.closed || lazy_due.is_some_and(|due| due <= now) {
+                if waiting.writes.is_empty() {
+                    return Woken::Closed;
+                }
+                waiting.drain_share(into);
+                return Woken::Work;
+            }
+            if until <= now {
+                return Woken::Time;
+            }
+            let wait = lazy_due.map_or(until, |due| due.min(until)) - now;
+            waiting = self
+                .rung
+                .wait_timeout(waiting, wait)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// Gives back the room of commands that are through.
+    pub(super) fn release(&self, units: usize) {
+        self.room.add_permits(units);
+    }
+
+    /// The room one command takes.
+    pub(super) fn units_of(&self, write: &Write) -> u32 {
+        u32::try_from(write.payload() >> 10)
+            .unwrap_or(u32::MAX)
+            .saturating_add(1)
+            .min(self.units)
+    }
+
+    fn share(&self, writes: &[Write]) -> (usize, u32) {
+        let mut units = 0;
+        for (count, write) in writes.iter().enumerate() {
+            let more = self.units_of(write);
+            if units + more > self.units {
+                return (count, units);
+            }
+            units += more;
+        }
+        (writes.len(), units)
+    }
+
+    fn enqueue(&self, writes: Vec<Write>) -> Result<(), Vec<Write>> {
+        let urgent = writes.iter().filter(|write| !write.is_lazy()).count();
+        let mut waiting = self.lock();
+        if waiting.closed {
+            return Err(writes);
+        }
+        if urgent < writes.len() && waiting.oldest_lazy.is_none() {
+            waiting.oldest_lazy = Some(Instant::now());
+        }
+        waiting.urgent += urgent;
+        waiting.writes.extend(writes);
+        drop(waiting);
+        self.rung.notify_one();
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Waiting {
+    fn drain_share(&mut self, into: &mut Vec<Write>) {
+        let mut bytes = 0;
+        let mut lazy_left = self.writes.len() - self.urgent;
+        while into.len() < TAKE_COMMANDS && bytes < TAKE_BYTES {
+            let Some(write) = self.writes.pop_front() else {
+                break;
+            };
+            bytes += write.payload();
+            if write.is_lazy() {
+                lazy_left -= 1;
+            } else {
+                self.urgent -= 1;
+            }
+            into.push(write);
+        }
+        if lazy_left == 0 {
+            self.oldest_lazy = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{InboxSeq, OpSeq};
+
+    fn urgent() -> Write {
+        Write::Load { seq: InboxSeq(1) }
+    }
+
+    #[test]
+    fn a_full_queue_gives_everything_back_and_takes_it_after_a_release() {
+        let queue = Queue::new(2);
+        queue.try_push(vec![urgent(), urgent()]).unwrap();
+        let (why, back) = queue.try_push(vec![urgent()]).unwrap_err();
+        assert_eq!((why, back.len()), (Refused::Full, 1));
+        let mut taken = Vec::new();
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Work);
+        assert_eq!(taken.len(), 2);
+        queue.release(2);
+        queue.try_push(back).unwrap();
+    }
+
+    #[test]
+    fn a_lazy_command_waits_for_company_but_not_for_ever() {
+        let queue = Queue::new(8);
+        queue.try_push(vec![Write::OpSettled { op: OpSeq(1) }]).unwrap();
+        let mut taken = Vec::new();
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Time);
+        assert_eq!(
+            queue.take(&mut taken, Instant::now() + Duration::from_secs(60)),
+            Woken::Work
+        );
+        queue
+            .try_push(vec![Write::OpSettled { op: OpSeq(2) }, urgent()])
+            .unwrap();
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Work);
+        assert_eq!(taken.len(), 3);
+    }
+
+    #[test]
+    fn a_share_is_bounded_and_a_closed_queue_is_worked_off() {
+        let queue = Queue::new(4096);
+        queue.try_push((0..1500).map(|_| urgent()).collect()).unwrap();
+        queue.close();
+        assert_eq!(queue.try_push(vec![urgent()]).unwrap_err().0, Refused::Closed);
+        let mut taken = Vec::new();
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Work);
+        assert_eq!(taken.len(), TAKE_COMMANDS);
+        taken.clear();
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Work);
+        assert_eq!(taken.len(), 1500 - TAKE_COMMANDS);
+        assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Closed);
+    }
+
+    #[test]
+    fn a_command_larger_than_the_queue_still_fits_alone() {
+        let queue = Queue::new(4);
+        let big = Write::SetResume {
+            session: "s".into(),
+            blob: vec![0; 1 << 20],
+            now_ms: 0,
+        };
+        assert_eq!(queue.units_of(&big), 4);
+        queue.try_push(vec![big]).unwrap();
+        assert!(queue.try_push(vec![urgent()]).is_err());
+    }
+}

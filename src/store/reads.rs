@@ -1,0 +1,148 @@
+//! The journal's questions: rows of the inbox and the outbox, in order, bounded. It never writes.
+
+use super::done::{Done, InboxRow, Kind, OpRow, OpState, TurnState, WaitingSession};
+use super::ids::{InboxSeq, OpSeq};
+use super::write::Write;
+use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
+use std::sync::Arc;
+
+/// Bytes of lines or ops in one answer; at least one row is always given.
+const ANSWER_BYTES: usize = 4 << 20;
+
+const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line";
+
+/// The answer of a command that only reads; `None` for any other.
+pub(super) fn answer(db: &Connection, write: &Write) -> Result<Option<Done>> {
+    Ok(Some(match write {
+        Write::Load { seq } => {
+            let mut load = db.prepare_cached(&format!("SELECT {INBOX} FROM inbox WHERE seq = ?1"))?;
+            let row = load.query_row([seq.0], inbox_row).optional()?;
+            row.map_or(Done::Missing { seq: *seq }, |row| Done::Loaded(Box::new(row)))
+        }
+        Write::NextQueued {
+            token,
+            session,
+            after,
+            limit,
+        } => Done::Queued {
+            token: *token,
+            rows: queued(db, session, *after, *limit)?,
+        },
+        Write::NextWaiting { token, after, limit } => Done::Waiting {
+            token: *token,
+            sessions: waiting(db, after, *limit)?,
+        },
+        Write::NextOps { token, after, limit } => Done::Ops {
+            token: *token,
+            ops: ops(db, *after, *limit)?,
+        },
+        Write::LoadResume { token, session } => {
+            let mut load = db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?;
+            Done::Resume {
+                token: *token,
+                blob: load.query_row([session], |row| row.get(0)).optional()?,
+            }
+        }
+        _ => return Ok(None),
+    }))
+}
+
+/// Sessions with waiting messages after this key, in key order.
+pub(super) fn waiting(db: &Connection, after: &str, limit: u32) -> Result<Vec<WaitingSession>> {
+    let mut find = db.prepare_cached(
+        "SELECT session, min(seq), count(*) FROM inbox INDEXED BY inbox_queued
+         WHERE state = 0 AND session > ?1 GROUP BY session ORDER BY session LIMIT ?2",
+    )?;
+    let rows = find.query_map(params![after, limit], |row| {
+        Ok(WaitingSession {
+            session: text(row, 0)?,
+            first: InboxSeq(row.get(1)?),
+            count: u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0),
+        })
+    })?;
+    rows.collect()
+}
+
+/// Messages that were running, oldest first; past the byte bound they come without their line.
+pub(super) fn running(db: &Connection, limit: u32) -> Result<Vec<InboxRow>> {
+    let sql =
+        format!("SELECT {INBOX} FROM inbox INDEXED BY inbox_running WHERE state = 1 ORDER BY seq LIMIT ?1");
+    let mut find = db.prepare_cached(&sql)?;
+    let mut bytes = 0;
+    let rows = find.query_map([limit], |row| {
+        let mut row = inbox_row(row)?;
+        bytes += row.line.as_ref().map_or(0, Vec::len);
+        if bytes > ANSWER_BYTES {
+            row.line = None;
+        }
+        Ok(row)
+    })?;
+    rows.collect()
+}
+
+/// Unsettled ops after this one, in order.
+pub(super) fn ops(db: &Connection, after: OpSeq, limit: u32) -> Result<Vec<OpRow>> {
+    let sql = "SELECT seq, session, chat, op, inbox_seq, state, created_at FROM outbox
+               WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+    bounded(db, sql, params![after.0, limit], op_row, |row| row.op.len())
+}
+
+fn queued(db: &Connection, session: &str, after: InboxSeq, limit: u32) -> Result<Vec<InboxRow>> {
+    let sql = format!(
+        "SELECT {INBOX} FROM inbox INDEXED BY inbox_queued
+         WHERE state = 0 AND session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3"
+    );
+    let size = |row: &InboxRow| row.line.as_ref().map_or(0, Vec::len);
+    bounded(db, &sql, params![session, after.0, limit], inbox_row, size)
+}
+
+fn bounded<T>(
+    db: &Connection,
+    sql: &str,
+    params: impl Params,
+    read: impl Fn(&Row<'_>) -> Result<T>,
+    size: impl Fn(&T) -> usize,
+) -> Result<Vec<T>> {
+    let mut find = db.prepare_cached(sql)?;
+    let mut rows = find.query(params)?;
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    while bytes < ANSWER_BYTES
+        && let Some(row) = rows.next()?
+    {
+        let row = read(row)?;
+        bytes += size(&row);
+        all.push(row);
+    }
+    Ok(all)
+}
+
+fn inbox_row(row: &Row<'_>) -> Result<InboxRow> {
+    Ok(InboxRow {
+        seq: InboxSeq(row.get(0)?),
+        kind: Kind::of_code(row.get(1)?),
+        session: text(row, 2)?,
+        buffer_id: row.get(3)?,
+        state: TurnState::of_code(row.get(4)?),
+        attempt: row.get(5)?,
+        received_at: row.get(6)?,
+        started_at: row.get(7)?,
+        line: row.get(8)?,
+    })
+}
+
+fn op_row(row: &Row<'_>) -> Result<OpRow> {
+    Ok(OpRow {
+        seq: OpSeq(row.get(0)?),
+        session: text(row, 1)?,
+        chat: text(row, 2)?,
+        op: row.get(3)?,
+        inbox: row.get::<_, Option<i64>>(4)?.map(InboxSeq),
+        state: OpState::of_code(row.get(5)?),
+        created_at: row.get(6)?,
+    })
+}
+
+/// A text column without a detour through an owned string.
+pub(super) fn text(row: &Row<'_>, column: usize) -> Result<Arc<str>> {
+    row.get(column)
+}

@@ -1,0 +1,145 @@
+//! Dedupe keys on their way into the database's index.
+//!
+//! New keys are found here, in memory; their rows carry them durably. When enough have gathered they are sorted
+//! and moved into the index slice by slice, so that neighbours share pages. It never forgets a key that is not
+//! in the index yet.
+
+use super::ids::{DedupeKey, InboxSeq};
+use std::collections::HashMap;
+
+/// How many keys gather before they are moved: the most a table of 32,768 slots takes before it doubles.
+const GATHER: usize = 28_672;
+/// How many may gather before an idle moment is used to move them.
+const GATHER_IDLE: usize = 1024;
+
+/// Keys that the index does not have yet.
+#[derive(Debug, Default)]
+pub(super) struct Recent {
+    gathering: HashMap<DedupeKey, InboxSeq>,
+    moving: HashMap<DedupeKey, InboxSeq>,
+    sorted: Vec<(DedupeKey, InboxSeq)>,
+    moved: usize,
+    uncommitted: Vec<DedupeKey>,
+    moved_uncommitted: usize,
+}
+
+impl Recent {
+    pub(super) fn find(&self, key: &DedupeKey) -> Option<InboxSeq> {
+        self.gathering.get(key).or_else(|| self.moving.get(key)).copied()
+    }
+
+    /// Adds a key of the transaction under way.
+    pub(super) fn add(&mut self, key: DedupeKey, seq: InboxSeq) {
+        self.gathering.insert(key, seq);
+        self.uncommitted.push(key);
+    }
+
+    /// Adds a key that a row already holds.
+    pub(super) fn restore(&mut self, key: DedupeKey, seq: InboxSeq) {
+        self.gathering.insert(key, seq);
+    }
+
+    /// The next keys to move, in key order, at most `limit`. Counted as moved if the transaction commits.
+    pub(super) fn slice(&mut self, limit: usize) -> &[(DedupeKey, InboxSeq)] {
+        let start = self.moved + self.moved_uncommitted;
+        let end = self.sorted.len().min(start + limit);
+        self.moved_uncommitted += end - start;
+        &self.sorted[start..end]
+    }
+
+    /// The number up to which every key will be in the index, when this transaction moves the last of a round.
+    pub(super) fn completes(&self) -> Option<InboxSeq> {
+        let complete = self.moved_uncommitted > 0 && self.moved + self.moved_uncommitted == self.sorted.len();
+        complete.then(|| self.sorted.iter().map(|(_, seq)| *seq).max())?
+    }
+
+    pub(super) fn committed(&mut self) {
+        self.uncommitted.clear();
+        self.moved += std::mem::take(&mut self.moved_uncommitted);
+        if !self.sorted.is_empty() && self.moved == self.sorted.len() {
+            self.sorted.clear();
+            self.moving.clear();
+            self.moved = 0;
+        }
+        if self.gathering.len() >= GATHER {
+            self.begin_round();
+        }
+    }
+
+    pub(super) fn rolled_back(&mut self) {
+        for key in self.uncommitted.drain(..) {
+            self.gathering.remove(&key);
+        }
+        self.moved_uncommitted = 0;
+    }
+
+    /// Uses an idle moment: whether there is something worth moving now.
+    pub(super) fn idle_round(&mut self) -> bool {
+        if self.gathering.len() >= GATHER_IDLE {
+            self.begin_round();
+        }
+        self.is_moving()
+    }
+
+    /// Whether a round is under way.
+    pub(super) fn is_moving(&self) -> bool {
+        !self.sorted.is_empty()
+    }
+
+    fn begin_round(&mut self) {
+        if self.is_moving() {
+            return;
+        }
+        std::mem::swap(&mut self.gathering, &mut self.moving);
+        self.sorted
+            .extend(self.moving.iter().map(|(key, seq)| (*key, *seq)));
+        self.sorted.sort_unstable();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(n: usize) -> DedupeKey {
+        DedupeKey::of(&[&n.to_string()])
+    }
+
+    fn seq(n: usize) -> InboxSeq {
+        InboxSeq(i64::try_from(n).unwrap())
+    }
+
+    #[test]
+    fn a_key_is_found_until_it_is_in_the_index_and_a_rollback_forgets_it() {
+        let mut recent = Recent::default();
+        recent.add(key(0), seq(1));
+        recent.rolled_back();
+        assert_eq!(recent.find(&key(0)), None);
+        for n in 0..GATHER {
+            recent.add(key(n), seq(n + 1));
+        }
+        recent.committed();
+        assert!(recent.is_moving());
+        recent.add(key(GATHER), seq(GATHER + 1));
+        recent.committed();
+
+        assert_eq!(recent.slice(1000).len(), 1000);
+        recent.rolled_back();
+        let mut moved = Vec::new();
+        while recent.is_moving() {
+            moved.extend_from_slice(recent.slice(1000));
+            for (key, seq) in &moved {
+                assert_eq!(recent.find(key), Some(*seq));
+                break;
+            }
+            if recent.completes().is_some() {
+                assert_eq!(recent.completes(), Some(seq(GATHER)));
+            }
+            recent.committed();
+        }
+        assert_eq!(moved.len(), GATHER);
+        assert!(moved.is_sorted());
+        assert_eq!(recent.find(&key(3)), None);
+        assert_eq!(recent.find(&key(GATHER)), Some(seq(GATHER + 1)));
+    }
+}

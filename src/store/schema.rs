@@ -1,0 +1,167 @@
+//! The database file: how it is opened, its settings, and its numbered formats. It never reads rows.
+
+use super::fault::{Fault, FaultKind, OpenError};
+use super::lock::{database_files, private_file};
+use super::settings::{Durability, JournalSettings};
+use rusqlite::{Connection, OpenFlags};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Each format's step from the one before it; the file's `user_version` is how many it has taken.
+const STEPS: &[&str] = &["
+    CREATE TABLE inbox (
+        seq INTEGER PRIMARY KEY,
+        kind INTEGER NOT NULL,
+        session TEXT NOT NULL,
+        dedupe BLOB,
+        buffer_id TEXT,
+        state INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        received_at INTEGER NOT NULL,
+        started_at INTEGER,
+        line BLOB
+    ) STRICT;
+    CREATE INDEX inbox_queued ON inbox (session, seq) WHERE state = 0;
+    CREATE INDEX inbox_running ON inbox (seq) WHERE state = 1;
+    CREATE TABLE done (
+        seq INTEGER PRIMARY KEY,
+        kind INTEGER NOT NULL,
+        session TEXT NOT NULL,
+        dedupe BLOB,
+        buffer_id TEXT,
+        state INTEGER NOT NULL,
+        attempt INTEGER NOT NULL,
+        received_at INTEGER NOT NULL,
+        started_at INTEGER,
+        ended_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE dedupe (key BLOB PRIMARY KEY, seq INTEGER NOT NULL, day INTEGER NOT NULL) STRICT, WITHOUT ROWID;
+    CREATE TABLE outbox (
+        seq INTEGER PRIMARY KEY,
+        session TEXT NOT NULL,
+        chat TEXT NOT NULL,
+        op BLOB NOT NULL,
+        inbox_seq INTEGER,
+        state INTEGER NOT NULL,
+        created_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE chats (
+        platform TEXT NOT NULL,
+        chat_id TEXT NOT NULL,
+        memory BLOB NOT NULL,
+        last_used INTEGER NOT NULL,
+        PRIMARY KEY (platform, chat_id)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX chats_by_use ON chats (last_used);
+    CREATE TABLE resume (session TEXT PRIMARY KEY, blob BLOB NOT NULL, updated_at INTEGER NOT NULL)
+        STRICT, WITHOUT ROWID;
+    CREATE TABLE quarantine (
+        seq INTEGER PRIMARY KEY,
+        reason TEXT NOT NULL,
+        buffer_id TEXT,
+        line BLOB NOT NULL,
+        at INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+"];
+
+/// Where the database lies in a state directory.
+pub(super) fn path_in(dir: &Path) -> PathBuf {
+    dir.join("journal.db")
+}
+
+/// Opens the journal for its one writer, creating or stepping it up as needed.
+pub(super) fn open(path: &Path, settings: &JournalSettings) -> Result<Connection, OpenError> {
+    private_file(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let db = Connection::open_with_flags(path, flags).map_err(|error| refused(path, &error))?;
+    prepare(&db, settings).map_err(|error| refused(path, &error))?;
+    step_up(&db, path)?;
+    Ok(db)
+}
+
+/// Moves a damaged database and its companions to `journal.corrupt-<seconds>`.
+pub(super) fn move_aside(path: &Path, now_ms: i64) -> Result<(), OpenError> {
+    let aside = path.with_file_name(format!("journal.corrupt-{}", now_ms / 1000));
+    for (from, to) in database_files(path).iter().zip(database_files(&aside)) {
+        match fs::rename(from, to) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(OpenError::Directory {
+                    action: "move",
+                    path: from.clone(),
+                    source: error,
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What an error means when it happens while opening.
+pub(super) fn refused(path: &Path, error: &rusqlite::Error) -> OpenError {
+    let path = path.to_owned();
+    let fault = Fault::of(error);
+    match fault.kind {
+        FaultKind::Corrupt => OpenError::Corrupt {
+            path,
+            detail: fault.detail.to_string(),
+        },
+        FaultKind::ReadOnly => OpenError::ReadOnly { path },
+        FaultKind::Full | FaultKind::Io | FaultKind::Busy | FaultKind::Refused => {
+            OpenError::Database { path, fault }
+        }
+    }
+}
+
+fn prepare(db: &Connection, settings: &JournalSettings) -> rusqlite::Result<()> {
+    db.busy_timeout(Duration::from_secs(5))?;
+    let sync = match settings.durability {
+        Durability::Full => "FULL",
+        Durability::Process => "NORMAL",
+    };
+    // Checkpoints are this program's to place, never inside somebody's commit.
+    db.execute_batch(&format!(
+        "PRAGMA auto_vacuum = INCREMENTAL;
+         PRAGMA journal_mode = WAL;
+         PRAGMA synchronous = {sync};
+         PRAGMA wal_autocheckpoint = 0;
+         PRAGMA journal_size_limit = 67108864;
+         PRAGMA cache_size = -{cache};
+         PRAGMA temp_store = MEMORY;
+         PRAGMA foreign_keys = OFF;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA secure_delete = FAST;",
+        cache = settings.cache_kib.max(256),
+    ))?;
+    db.set_prepared_statement_cache_capacity(48);
+    Ok(())
+}
+
+/// Makes sure that this program knows the file's format; gives how many steps it has taken.
+pub(super) fn check_known(db: &Connection, path: &Path) -> Result<usize, OpenError> {
+    let found: i64 = db
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(|error| refused(path, &error))?;
+    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    usize::try_from(found)
+        .ok()
+        .filter(|taken| *taken <= STEPS.len())
+        .ok_or_else(|| OpenError::Newer {
+            path: path.to_owned(),
+            found,
+            known,
+        })
+}
+
+fn step_up(db: &Connection, path: &Path) -> Result<(), OpenError> {
+    let taken = check_known(db, path)?;
+    for (step, number) in STEPS.iter().zip(1..).skip(taken) {
+        db.execute_batch(&format!(
+            "BEGIN IMMEDIATE; {step}; PRAGMA user_version = {number}; COMMIT;"
+        ))
+        .map_err(|error| refused(path, &error))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,264 @@
+//! The writer thread: takes what waits, commits it once, hands the completions back; upkeep when time allows.
+//!
+//! It owns the only writing connection. It never receipts what was not committed, and never drops an ending: what
+//! must not be lost is kept and tried again when the disk fails.
+
+use super::apply::{Ledger, complete};
+use super::checkpoint::{self, Checkpoint};
+use super::done::{Batch, Done, Failed};
+use super::fault::{Fault, Health};
+use super::queue::{Queue, Woken};
+use super::retention::{Upkeep, give_back};
+use super::settings::JournalSettings;
+use super::write::{Temper, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{mpsc, watch};
+
+/// First upkeep after opening, and the pause when there is nothing to do.
+const UPKEEP_EVERY: Duration = Duration::from_secs(20);
+/// The pause between two slices of upkeep.
+const UPKEEP_PAUSE: Duration = Duration::from_millis(20);
+/// The pauses between two tries on a sick disk.
+const RETRY: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(5);
+
+/// What the thread needs besides its database.
+pub(super) struct Writer {
+    pub(super) queue: Arc<Queue>,
+    pub(super) batches: mpsc::Sender<Batch>,
+    pub(super) health: watch::Sender<Health>,
+    pub(super) settings: JournalSettings,
+    pub(super) clock: Clock,
+}
+
+/// The caller's time, carried on between commands.
+#[derive(Debug)]
+pub(super) struct Clock {
+    told_ms: i64,
+    at: Instant,
+}
+
+impl Clock {
+    pub(super) fn new(now_ms: i64) -> Self {
+        Self {
+            told_ms: now_ms,
+            at: Instant::now(),
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.told_ms
+            .saturating_add(i64::try_from(self.at.elapsed().as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// The disk's state as the thread knows it.
+enum Disk {
+    Well,
+    Sick {
+        fault: Fault,
+        retry_at: Instant,
+        pause: Duration,
+    },
+}
+
+struct Work<'a, 'c> {
+    writer: Writer,
+    ledger: &'a mut Ledger<'c>,
+    disk: Disk,
+    /// Commands that a failed commit must not lose, in order.
+    kept: Vec<Write>,
+    checkpoint: Checkpoint,
+    upkeep: Upkeep,
+    upkeep_at: Instant,
+}
+
+impl Writer {
+    /// Runs until the queue is closed and worked off. Returns how many commands could not be held.
+    pub(super) fn run(self, ledger: &mut Ledger<'_>) -> usize {
+        let mut work = Work {
+            writer: self,
+            ledger,
+            disk: Disk::Well,
+            kept: Vec::new(),
+            checkpoint: Checkpoint::default(),
+            upkeep: Upkeep::default(),
+            upkeep_at: Instant::now() + UPKEEP_EVERY,
+        };
+        loop {
+            let mut taken = Vec::new();
+            let until = match work.disk {
+                Disk::Well => work.upkeep_at,
+                Disk::Sick { retry_at, .. } => retry_at,
+            };
+            if work.writer.queue.take(&mut taken, until) == Woken::Closed {
+                break;
+            }
+            work.step(taken);
+        }
+        if !work.kept.is_empty() {
+            work.attempt(Vec::new());
+        }
+        checkpoint::finish(work.ledger.db);
+        work.kept.len()
+    }
+}
+
+impl Work<'_, '_> {
+    fn step(&mut self, taken: Vec<Write>) {
+        if let Some(now_ms) = taken.iter().rev().find_map(Write::now_ms) {
+            self.writer.clock = Clock::new(now_ms);
+        }
+        match &self.disk {
+            Disk::Sick { fault, retry_at, .. } if Instant::now() < *retry_at => {
+                let fault = fault.clone();
+                self.turn_away(taken, &fault);
+            }
+            Disk::Sick { .. } => self.attempt(taken),
+            Disk::Well => {
+                if !taken.is_empty() {
+                    self.attempt(taken);
+                }
+                if Instant::now() >= self.upkeep_at {
+                    self.tidy();
+                }
+            }
+        }
+    }
+
+    /// Commits what was kept and what was taken; on a sick disk with nothing at hand, a probe.
+    fn attempt(&mut self, taken: Vec<Write>) {
+        let mut writes = std::mem::take(&mut self.kept);
+        writes.extend(taken);
+        let bytes = writes.iter().map(Write::payload).sum();
+        let mut done = Vec::with_capacity(writes.len());
+        match self.commit(writes, &mut done) {
+            Ok(commands) => {
+                self.recovered();
+                self.deliver(done);
+                self.checkpoint.after(self.ledger.db, commands, bytes);
+            }
+            Err((fault, writes)) => {
+                self.deliver(done);
+                self.failed(&fault);
+                self.turn_away(writes, &fault);
+            }
+        }
+    }
+
+    fn commit(&mut self, mut writes: Vec<Write>, done: &mut Vec<Done>) -> Result<usize, (Fault, Vec<Write>)> {
+        let now_ms = self.writer.clock.now_ms();
+        if writes.is_empty() {
+            return self.ledger.probe().map(|()| 0).map_err(|fault| (fault, writes));
+        }
+        loop {
+            match self.ledger.transact(&writes, now_ms) {
+                Ok(outcomes) => {
+                    let commands = writes.len();
+                    self.release(&writes);
+                    done.extend(
+                        writes
+                            .into_iter()
+                            .zip(outcomes)
+                            .filter_map(|(w, o)| complete(w, o)),
+                    );
+                    return Ok(commands);
+                }
+                Err(broken) => match broken.at {
+                    Some(at) if !broken.fault.is_of_the_disk() => {
+                        let write = writes.remove(at);
+                        self.release(std::slice::from_ref(&write));
+                        done.push(Done::Failed(Failed {
+                            of: write.subject(),
+                            fault: broken.fault,
+                        }));
+                    }
+                    _ => return Err((broken.fault, writes)),
+                },
+            }
+        }
+    }
+
+    /// Sorts commands that cannot be committed now: failed, answered, or kept.
+    fn turn_away(&mut self, writes: Vec<Write>, fault: &Fault) {
+        let mut done = Vec::new();
+        for write in writes {
+            match write.temper() {
+                Temper::Kept => {
+                    self.kept.push(write);
+                    continue;
+                }
+                Temper::Read => done.extend(self.ledger.read(&write)),
+                Temper::Repeatable => {
+                    done.push(Done::Failed(Failed {
+                        of: write.subject(),
+                        fault: fault.clone(),
+                    }));
+                }
+            }
+            self.release(std::slice::from_ref(&write));
+        }
+        self.deliver(done);
+    }
+
+    fn recovered(&mut self) {
+        if matches!(self.disk, Disk::Sick { .. }) {
+            self.disk = Disk::Well;
+            self.writer.health.send_replace(Health::Ok);
+            tracing::info!("journal writes succeed again");
+        }
+    }
+
+    fn failed(&mut self, fault: &Fault) {
+        let pause = match self.disk {
+            Disk::Well => {
+                tracing::error!(%fault, "journal cannot be written, trying again");
+                RETRY.start
+            }
+            Disk::Sick { pause, .. } => (pause * 2).min(RETRY.end),
+        };
+        self.writer.health.send_replace(Health::Failing {
+            reason: fault.to_string().into(),
+        });
+        self.disk = Disk::Sick {
+            fault: fault.clone(),
+            retry_at: Instant::now() + pause,
+            pause,
+        };
+    }
+
+    fn tidy(&mut self) {
+        let now_ms = self.writer.clock.now_ms();
+        let (upkeep, settings) = (&mut self.upkeep, &self.writer.settings);
+        let more = self
+            .ledger
+            .upkeep(|ledger| upkeep.slice(ledger, settings, now_ms))
+            .and_then(|more| Ok(more | give_back(self.ledger.db).map_err(|error| Fault::of(&error))?));
+        let pause = match more {
+            Ok(true) => UPKEEP_PAUSE,
+            Ok(false) => {
+                self.checkpoint.idle(self.ledger.db);
+                // Only a hint: memory that cannot be given back now is given back later.
+                let _ = self.ledger.db.release_memory();
+                UPKEEP_EVERY
+            }
+            Err(fault) => {
+                self.failed(&fault);
+                UPKEEP_EVERY
+            }
+        };
+        self.upkeep_at = Instant::now() + pause;
+    }
+
+    fn release(&self, writes: &[Write]) {
+        let queue = &self.writer.queue;
+        queue.release(writes.iter().map(|write| queue.units_of(write) as usize).sum());
+    }
+
+    fn deliver(&self, done: Vec<Done>) {
+        if !done.is_empty() {
+            // A reader that went away wants no completions; what was asked for is done all the same.
+            let _ = self.writer.batches.blocking_send(Batch { done });
+        }
+    }
+}
