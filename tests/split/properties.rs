@@ -1,7 +1,8 @@
 //! What holds for any text, any limit and both units.
 
 use super::{assert_within, bodies, is_balanced, is_space};
-use hermes_relay::adapter::split::{LenUnit, split, split_continuation};
+use hermes_relay::adapter::split::{split, split_continuation};
+use hermes_relay::wire::LenUnit;
 use proptest::prelude::*;
 use unicode_segmentation::UnicodeSegmentation;
 
