@@ -3,6 +3,7 @@
 pub mod adapter;
 pub mod agent;
 pub mod config;
+pub mod link;
 pub mod net;
 pub mod store;
 pub mod wire;
