@@ -5,6 +5,7 @@ pub mod adapter;
 pub mod agent;
 pub mod cli;
 pub mod config;
+pub mod link;
 pub mod net;
 pub mod session;
 pub mod store;

@@ -1,0 +1,91 @@
+//! What the connector declared, per platform, connection after connection.
+//!
+//! While a new connection is being made the old declarations stand. Its first one makes its platform the
+//! primary; an old one of another platform stands until it is replaced, or until the connection has had its
+//! chance to: all hellos answered, or their time over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::state::Generation;
+use crate::wire::CapabilityDescriptor;
+
+/// The descriptors in force.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Descriptors {
+    primary: Option<Arc<CapabilityDescriptor>>,
+    by_platform: BTreeMap<String, Declared>,
+    answered: usize,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Declared {
+    on: Generation,
+    descriptor: Arc<CapabilityDescriptor>,
+}
+
+impl Descriptors {
+    /// The first descriptor of the last connection that had one.
+    pub fn primary(&self) -> Option<&Arc<CapabilityDescriptor>> {
+        self.primary.as_ref()
+    }
+
+    /// The descriptor of this platform, if it was declared.
+    pub fn declared(&self, platform: &str) -> Option<&Arc<CapabilityDescriptor>> {
+        self.by_platform
+            .get(platform)
+            .map(|declared| &declared.descriptor)
+    }
+
+    /// The descriptor of this platform, else the primary.
+    pub fn for_platform(&self, platform: &str) -> Option<&Arc<CapabilityDescriptor>> {
+        self.declared(platform).or(self.primary())
+    }
+
+    /// All of them, by platform.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<CapabilityDescriptor>)> {
+        self.by_platform
+            .iter()
+            .map(|(platform, declared)| (platform.as_str(), &declared.descriptor))
+    }
+
+    /// Takes in the first descriptor of a connection.
+    pub(super) fn begin(
+        &mut self,
+        on: Generation,
+        descriptor: CapabilityDescriptor,
+    ) -> Arc<CapabilityDescriptor> {
+        self.answered = 1;
+        let descriptor = Arc::new(descriptor);
+        self.primary = Some(Arc::clone(&descriptor));
+        self.declare(on, Arc::clone(&descriptor));
+        descriptor
+    }
+
+    /// Takes in a further one; `false` when there are too many.
+    pub(super) fn add(&mut self, on: Generation, descriptor: CapabilityDescriptor, most: usize) -> bool {
+        self.answered = self.answered.saturating_add(1);
+        if self.by_platform.len() >= most && !self.by_platform.contains_key(&descriptor.platform) {
+            return false;
+        }
+        self.declare(on, Arc::new(descriptor));
+        true
+    }
+
+    /// Hellos that this connection has answered.
+    pub(super) fn answered(&self) -> usize {
+        self.answered
+    }
+
+    /// Drops what this connection did not declare; tells whether anything went.
+    pub(super) fn drop_older(&mut self, than: Generation) -> bool {
+        let before = self.by_platform.len();
+        self.by_platform.retain(|_, declared| declared.on >= than);
+        self.by_platform.len() != before
+    }
+
+    fn declare(&mut self, on: Generation, descriptor: Arc<CapabilityDescriptor>) {
+        self.by_platform
+            .insert(descriptor.platform.clone(), Declared { on, descriptor });
+    }
+}

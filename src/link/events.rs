@@ -1,0 +1,198 @@
+//! What happened: the driver's reports.
+
+use super::action::{ControlFrame, Report};
+use super::clock::{Deadline, Moment};
+use super::course::Goodbye;
+use super::state::{Generation, Idle, Link, LinkState, Live};
+use super::verdict::{Departure, DialFailure};
+use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
+
+/// For a socket that the other end has closed: there is nobody to say more to.
+const CLOSED_ALREADY: Goodbye = (1000, "");
+
+impl Link {
+    /// The socket is open. Every identity is announced at once, in order.
+    pub fn handle_dialed(&mut self, generation: Generation, server_date_unix_ms: Option<i64>, now: Moment) {
+        let now = self.enter(now);
+        if matches!(self.state, LinkState::Dialing { .. }) && self.is_current(generation) {
+            self.learn_date(server_date_unix_ms, now);
+            self.state = LinkState::Greeting {
+                generation,
+                until: Deadline::after(now, self.settings.handshake_timeout),
+            };
+            for index in 0..self.identities.len() {
+                let identity = self.identities[index].clone();
+                let hello = GatewayFrame::Hello {
+                    platform: identity.platform,
+                    bot_id: identity.bot_id,
+                    command_manifest: identity.command_manifest,
+                };
+                self.write(generation, &hello);
+            }
+        } else {
+            self.counters.stale_events += 1;
+        }
+        self.dial_if_due(now);
+    }
+
+    /// The dial did not lead to a socket.
+    pub fn handle_dial_failed(
+        &mut self,
+        generation: Generation,
+        failure: DialFailure,
+        server_date_unix_ms: Option<i64>,
+        now: Moment,
+    ) {
+        let now = self.enter(now);
+        if matches!(self.state, LinkState::Dialing { .. }) && self.is_current(generation) {
+            self.learn_date(server_date_unix_ms, now);
+            self.lose(Departure::Dial(failure), None, now);
+        } else {
+            self.counters.stale_events += 1;
+        }
+        self.dial_if_due(now);
+    }
+
+    /// Anything at all came from the connector, pings and pongs included.
+    pub fn handle_traffic(&mut self, generation: Generation, now: Moment) {
+        let now = self.enter(now);
+        self.note_traffic(generation, now);
+        self.dial_if_due(now);
+    }
+
+    /// A frame for the link came. Counts as traffic.
+    pub fn handle_frame(&mut self, generation: Generation, frame: ControlFrame, now: Moment) {
+        let now = self.enter(now);
+        if self.note_traffic(generation, now) {
+            match frame {
+                ControlFrame::Descriptor(descriptor) => self.take_descriptor(*descriptor, now),
+                ControlFrame::OutboundResult { request_id, result } => {
+                    self.take_result(&request_id, result.map(|result| *result));
+                }
+                ControlFrame::GoingIdleAck => self.take_idle_ack(),
+            }
+        }
+        self.dial_if_due(now);
+    }
+
+    /// The socket is gone: with the close frame that the connector sent, or broken without one.
+    pub fn handle_closed(&mut self, generation: Generation, close: Option<(u16, &str)>, now: Moment) {
+        let now = self.enter(now);
+        if self.is_current(generation) {
+            let departure = match close {
+                Some((code, reason)) => Departure::Closed {
+                    code,
+                    reason: reason.to_owned(),
+                },
+                None => Departure::Broken,
+            };
+            self.lose(departure, Some(CLOSED_ALREADY), now);
+        } else {
+            self.counters.stale_events += 1;
+        }
+        self.dial_if_due(now);
+    }
+
+    fn is_current(&self, generation: Generation) -> bool {
+        self.generation() == Some(generation)
+    }
+
+    fn learn_date(&mut self, server_date_unix_ms: Option<i64>, now: Moment) {
+        let warning = server_date_unix_ms.and_then(|date| self.clock.learn(date, now));
+        if let Some(ms) = warning {
+            self.report(Report::SkewWarning { ms });
+        }
+    }
+
+    /// Whether the generation is a socket that we still listen to.
+    fn note_traffic(&mut self, generation: Generation, now: Moment) -> bool {
+        match &mut self.state {
+            LinkState::Live(live) if live.generation == generation => {
+                live.silent_at = Deadline::after(now, self.settings.dead_after);
+                true
+            }
+            LinkState::Greeting {
+                generation: current, ..
+            }
+            | LinkState::Closing {
+                generation: current, ..
+            } if *current == generation => true,
+            LinkState::Waiting { .. }
+            | LinkState::Dialing { .. }
+            | LinkState::Greeting { .. }
+            | LinkState::Live(_)
+            | LinkState::Dormant { .. }
+            | LinkState::Closing { .. }
+            | LinkState::Ended(_) => {
+                self.counters.stale_events += 1;
+                false
+            }
+        }
+    }
+
+    fn take_descriptor(&mut self, descriptor: CapabilityDescriptor, now: Moment) {
+        match &self.state {
+            LinkState::Greeting { generation, until } => {
+                let (generation, until) = (*generation, *until);
+                let primary = self.descriptors.begin(generation, descriptor);
+                self.handshaken = true;
+                self.counters.handshakes += 1;
+                self.state = LinkState::Live(Live {
+                    generation,
+                    since: now,
+                    ping_at: now.mono.saturating_add(self.settings.ping_interval),
+                    silent_at: Deadline::after(now, self.settings.dead_after),
+                    idle: Idle::Awake,
+                    older_until: Some(until),
+                });
+                self.drop_older_if_all_answered();
+                self.report(Report::Live { generation, primary });
+            }
+            LinkState::Live(live) => {
+                let generation = live.generation;
+                let most = self.settings.max_platforms;
+                if self.descriptors.add(generation, descriptor, most) {
+                    self.report(Report::Described { generation });
+                } else {
+                    self.counters.unexpected_frames += 1;
+                }
+                self.drop_older_if_all_answered();
+            }
+            LinkState::Waiting { .. }
+            | LinkState::Dialing { .. }
+            | LinkState::Dormant { .. }
+            | LinkState::Closing { .. }
+            | LinkState::Ended(_) => self.counters.unexpected_frames += 1,
+        }
+    }
+
+    fn drop_older_if_all_answered(&mut self) {
+        if let LinkState::Live(live) = &mut self.state
+            && live.older_until.is_some()
+            && self.descriptors.answered() >= self.identities.len()
+        {
+            live.older_until = None;
+            self.descriptors.drop_older(live.generation);
+        }
+    }
+
+    fn take_result(&mut self, request_id: &str, result: Option<OpResult>) {
+        match self.pending.answer(request_id, result) {
+            Some(left) => self.settle(left),
+            None => self.counters.late_results += 1,
+        }
+        self.close_if_drained();
+    }
+
+    fn take_idle_ack(&mut self) {
+        if let LinkState::Live(live) = &mut self.state
+            && let Idle::Asked { .. } | Idle::Unanswered = live.idle
+        {
+            let late = live.idle == Idle::Unanswered;
+            live.idle = Idle::Acked;
+            self.report(Report::IdleAcked { late });
+        } else {
+            self.counters.unexpected_frames += 1;
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! What we want of the link.
+
+use std::time::Duration;
+
+use super::action::{NotSent, Report, Settled};
+use super::clock::{Deadline, Moment};
+use super::course::GOING_AWAY;
+use super::pending::{Left, Op};
+use super::state::{Generation, Idle, Link, LinkState, WaitReason};
+use super::verdict::{Departure, Doubt, End};
+use crate::wire::GatewayFrame;
+
+/// Why the link stays connected instead of going dormant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DormancyRefused {
+    /// There is no connection that could be closed for a sleep.
+    #[error("the relay is not connected")]
+    NotLive,
+    /// The connector has not said that it buffers: what it sends during a sleep would be lost.
+    #[error("the connector has not said that it buffers")]
+    NotBuffering,
+    /// Ops are unsettled.
+    #[error("ops are still unsettled")]
+    Busy,
+}
+
+impl Link {
+    /// Asks for an op. It is settled exactly once, at once when it cannot be accepted.
+    pub fn request(&mut self, op: Op, now: Moment) {
+        let now = self.enter(now);
+        self.counters.requests += 1;
+        let refusal = match &self.state {
+            LinkState::Live(_) if self.pending.waiting() >= self.settings.max_waiting => Some(NotSent::Full),
+            LinkState::Live(_) => None,
+            LinkState::Closing { .. } | LinkState::Ended(End::Closed) => Some(NotSent::Closing),
+            LinkState::Waiting { .. }
+            | LinkState::Dialing { .. }
+            | LinkState::Greeting { .. }
+            | LinkState::Dormant { .. }
+            | LinkState::Ended(End::Revoked { .. }) => Some(NotSent::NotLive),
+        };
+        match refusal {
+            None => self.pending.push(op, self.settings.request_timeout, now.mono),
+            Some(why) => self.settle(Left {
+                token: op.token,
+                outcome: Settled::NotSent(why),
+            }),
+        }
+        self.dial_if_due(now);
+    }
+
+    /// Takes back the ops of a lane that are not written yet.
+    pub fn cancel_lane(&mut self, lane: &str) {
+        for left in self.pending.cancel_lane(lane) {
+            self.settle(left);
+        }
+        self.close_if_drained();
+    }
+
+    /// Tells the connector to stop a session's turn, wherever it runs; `false` when there is no connection.
+    pub fn interrupt(&mut self, session_key: String, reason: Option<String>) -> bool {
+        let LinkState::Live(live) = &self.state else {
+            return false;
+        };
+        let generation = live.generation;
+        self.write(generation, &GatewayFrame::Interrupt { session_key, reason });
+        true
+    }
+
+    /// Says that a delivery is safe here, on the connection that brought it; `false` when that is gone, for
+    /// then the connector delivers again.
+    pub fn acknowledge(&mut self, generation: Generation, buffer_id: String) -> bool {
+        let open = match &self.state {
+            LinkState::Greeting { generation, .. } | LinkState::Closing { generation, .. } => {
+                Some(*generation)
+            }
+            LinkState::Live(live) => Some(live.generation),
+            LinkState::Waiting { .. }
+            | LinkState::Dialing { .. }
+            | LinkState::Dormant { .. }
+            | LinkState::Ended(_) => None,
+        };
+        if open == Some(generation) {
+            self.counters.acks_sent += 1;
+            self.write(generation, &GatewayFrame::InboundAck { buffer_id });
+            true
+        } else {
+            self.counters.acks_dropped += 1;
+            false
+        }
+    }
+
+    /// Asks the connector to buffer, and goes on serving. Answered by one report, [`Report::IdleAcked`] or
+    /// [`Report::IdleUnanswered`], also for several askers, the least patient of whom decides how long is waited.
+    pub fn go_idle(&mut self, within: Duration, now: Moment) {
+        let now = self.enter(now);
+        let deadline = Deadline::after(now, within);
+        if let LinkState::Live(live) = &mut self.state {
+            match &mut live.idle {
+                Idle::Asked { until } => *until = until.or_earlier(deadline),
+                Idle::Acked => self.report(Report::IdleAcked { late: false }),
+                idle @ (Idle::Awake | Idle::Unanswered) => {
+                    *idle = Idle::Asked { until: deadline };
+                    let generation = live.generation;
+                    self.write(generation, &GatewayFrame::GoingIdle);
+                }
+            }
+        } else {
+            self.report(Report::IdleUnanswered);
+        }
+        self.dial_if_due(now);
+    }
+
+    /// Closes the socket to sleep. Only a connector that has said that it buffers is left like this. The next
+    /// dial comes by itself, unless it is held.
+    pub fn go_dormant(&mut self, now: Moment) -> Result<(), DormancyRefused> {
+        let now = self.enter(now);
+        let refusal = match &self.state {
+            LinkState::Live(live) if live.idle != Idle::Acked => Some(DormancyRefused::NotBuffering),
+            LinkState::Live(_) if !self.pending.is_empty() => Some(DormancyRefused::Busy),
+            LinkState::Live(_) => None,
+            LinkState::Waiting { .. }
+            | LinkState::Dialing { .. }
+            | LinkState::Greeting { .. }
+            | LinkState::Dormant { .. }
+            | LinkState::Closing { .. }
+            | LinkState::Ended(_) => Some(DormancyRefused::NotLive),
+        };
+        if let Some(refusal) = refusal {
+            self.dial_if_due(now);
+            return Err(refusal);
+        }
+        self.leave_socket(NotSent::Lost, Some(GOING_AWAY));
+        self.doubt = Doubt::None;
+        self.state = LinkState::Dormant {
+            until: Deadline::after(now, self.settings.dormant_redial),
+        };
+        self.report(Report::Dormant);
+        Ok(())
+    }
+
+    /// Stays connected after all: dials anew, because a connector that buffers delivers again only on a new
+    /// connection. `false` when it was not asked to buffer. Ops in flight become unknown.
+    pub fn stay_awake(&mut self, now: Moment) -> bool {
+        let now = self.enter(now);
+        let buffers = match &self.state {
+            LinkState::Live(live) => live.idle != Idle::Awake,
+            _ => false,
+        };
+        if buffers {
+            self.lose(Departure::StayedAwake, Some(GOING_AWAY), now);
+        }
+        self.dial_if_due(now);
+        buffers
+    }
+
+    /// Holds back every dial until released, woken, or the ceiling is reached on either clock, so that a
+    /// dial does not undo what [`Self::go_dormant`] did before the machine has come to sleep.
+    pub fn hold_redial(&mut self, now: Moment) {
+        let now = self.enter(now);
+        self.hold = Some(Deadline::after(now, self.settings.hold_ceiling));
+    }
+
+    /// Lets go of what [`Self::hold_redial`] holds.
+    pub fn release_redial(&mut self, now: Moment) {
+        let now = self.enter(now);
+        self.hold = None;
+        self.dial_if_due(now);
+    }
+
+    /// Dials at once if there is no connection, held or not. Whoever calls this for every stranger's knock is
+    /// safe: dials keep their shortest distance.
+    pub fn wake(&mut self, now: Moment) {
+        let now = self.enter(now);
+        if let LinkState::Waiting { until, .. } | LinkState::Dormant { until } = &mut self.state {
+            self.hold = None;
+            *until = until.or_earlier(self.last_dial);
+        }
+        self.dial_if_due(now);
+    }
+
+    /// There is a new secret: whatever was said about the old one no longer counts.
+    pub fn note_secret_rotated(&mut self, now: Moment) {
+        let now = self.enter(now);
+        self.doubt = Doubt::None;
+        match &mut self.state {
+            LinkState::Ended(End::Revoked { .. }) | LinkState::Waiting { .. } => {
+                self.state = LinkState::Waiting {
+                    until: Deadline::after(now, Duration::ZERO),
+                    why: WaitReason::SecretRotated,
+                };
+            }
+            LinkState::Dialing { .. } | LinkState::Greeting { .. } => self.mint.spoiled = true,
+            LinkState::Live(_)
+            | LinkState::Dormant { .. }
+            | LinkState::Closing { .. }
+            | LinkState::Ended(End::Closed) => {}
+        }
+        self.dial_if_due(now);
+    }
+
+    /// Closes for good. A live link settles what it has accepted first, for so long at most; asked again, the
+    /// shorter wait counts.
+    pub fn close(&mut self, within: Duration, now: Moment) {
+        let now = self.enter(now);
+        let deadline = Deadline::after(now, within);
+        let until = match &self.state {
+            LinkState::Ended(End::Closed) => return,
+            LinkState::Live(_) if !self.pending.is_empty() => deadline,
+            LinkState::Closing { until, .. } => until.or_earlier(deadline),
+            LinkState::Waiting { .. }
+            | LinkState::Dialing { .. }
+            | LinkState::Greeting { .. }
+            | LinkState::Live(_)
+            | LinkState::Dormant { .. }
+            | LinkState::Ended(End::Revoked { .. }) => return self.end(End::Closed, Some(GOING_AWAY)),
+        };
+        let Some(generation) = self.generation().filter(|_| !until.passed(now)) else {
+            return self.end(End::Closed, Some(GOING_AWAY));
+        };
+        self.stop_asking_idle();
+        self.state = LinkState::Closing { generation, until };
+    }
+}

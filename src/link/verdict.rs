@@ -1,0 +1,229 @@
+//! What a socket that went means: try again, or never again. Decided in one function, from the close, and
+//! from what this process has lived through.
+
+use std::time::Duration;
+
+use super::state::Generation;
+
+/// Close code with which a connector refuses a token.
+const UNAUTHORIZED: u16 = 4401;
+/// A close frame has no room for more.
+const REASON_BYTES: usize = 123;
+
+/// Why the link is down for now. Always retried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// The connector could not be reached.
+    #[error("the connector could not be reached")]
+    DialFailed,
+    /// The dial took too long.
+    #[error("the dial was not answered in time")]
+    DialTimeout,
+    /// The upgrade was answered with another status than 101, 401 or 403.
+    #[error("the connector refused the upgrade with HTTP status {status}")]
+    Refused {
+        /// Which one.
+        status: u16,
+    },
+    /// The credentials were refused at the upgrade, with HTTP status 401 or 403.
+    #[error("the connector refused our credentials with HTTP status {status}")]
+    UnauthorizedHttp {
+        /// Which one.
+        status: u16,
+    },
+    /// The credentials were refused by close code 4401 before they ever worked in this process.
+    #[error("the connector refused our credentials: {reason}")]
+    Unauthorized {
+        /// The connector's words.
+        reason: String,
+    },
+    /// The token was too old when the connector looked at it.
+    #[error("the connector found our token expired")]
+    Expired,
+    /// Credentials that used to work were refused; one fresh token decides whether for good.
+    #[error("the connector refused credentials that used to work: {reason}")]
+    Doubted {
+        /// The connector's words.
+        reason: String,
+    },
+    /// No descriptor came in time.
+    #[error("the connector did not answer our hello in time")]
+    HandshakeTimeout,
+    /// The connector closed the socket.
+    #[error("the connector closed the connection with code {code}: {reason}")]
+    Closed {
+        /// Its close code.
+        code: u16,
+        /// The connector's words.
+        reason: String,
+    },
+    /// Nothing at all came for too long.
+    #[error("the connector fell silent")]
+    Silent,
+    /// The socket broke without a close frame.
+    #[error("the connection broke")]
+    SocketError,
+    /// We dial again so that the connector stops buffering.
+    #[error("the connection is renewed so that the connector delivers again")]
+    StayedAwake,
+}
+
+/// Why the link is down for good. Never retried.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum End {
+    /// The connector refused a fresh token after it had refused one before.
+    #[error("the connector has revoked this relay: {reason}")]
+    Revoked {
+        /// The connector's words.
+        reason: String,
+    },
+    /// We were asked to close.
+    #[error("the link was closed")]
+    Closed,
+}
+
+/// How a dial failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DialFailure {
+    /// No connection, no TLS, or no HTTP answer.
+    Network,
+    /// An HTTP answer that is no upgrade.
+    Http {
+        /// Its status.
+        status: u16,
+        /// When to come back, as the answer says.
+        retry_after: Option<Duration>,
+    },
+    /// Upgraded, and closed before the driver could say so.
+    Closed {
+        /// Close code.
+        code: u16,
+        /// The connector's words.
+        reason: String,
+    },
+}
+
+/// How a generation went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Departure {
+    Dial(DialFailure),
+    DialTimeout,
+    HandshakeTimeout,
+    Closed { code: u16, reason: String },
+    Broken,
+    Silent,
+    StayedAwake,
+}
+
+/// Whether a connector has refused credentials that used to work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    None,
+    /// It has, on this generation; a later one with a fresh token decides.
+    Raised(Generation),
+}
+
+/// What is known about the generation that went, and about the process.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Record {
+    pub(super) generation: Generation,
+    /// A descriptor was received at any time in this process.
+    pub(super) handshaken: bool,
+    pub(super) doubt: Doubt,
+    /// How long the generation was live; `None` when it never was.
+    pub(super) lived: Option<Duration>,
+    pub(super) stable: Duration,
+    /// Its token was minted by a clock that we have since learned to be wrong, or before a sleep.
+    pub(super) stale_token: bool,
+}
+
+/// When to dial again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    AtOnce,
+    Backoff { retry_after: Option<Duration> },
+    Slow { retry_after: Option<Duration> },
+}
+
+/// Retry or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Retry { loss: Loss, pace: Pace, doubt: Doubt },
+    End(End),
+}
+
+/// Decides what a departure means.
+pub(super) fn judge(departure: Departure, record: &Record) -> Verdict {
+    // A connection that was live has shown that the credentials are good, whatever ended it.
+    let doubt = match (record.doubt, record.lived) {
+        (Doubt::Raised(on), None) => Doubt::Raised(on),
+        (Doubt::Raised(_), Some(_)) | (Doubt::None, _) => Doubt::None,
+    };
+    let backoff = Pace::Backoff { retry_after: None };
+    let (loss, pace) = match departure {
+        Departure::Closed { code, reason } | Departure::Dial(DialFailure::Closed { code, reason }) => {
+            let reason = bounded(reason);
+            if code == UNAUTHORIZED {
+                return judge_unauthorized(reason, record);
+            }
+            (Loss::Closed { code, reason }, backoff)
+        }
+        Departure::Dial(DialFailure::Http {
+            status: status @ (401 | 403),
+            retry_after,
+        }) => {
+            let pace = if record.stale_token {
+                Pace::Backoff { retry_after }
+            } else {
+                Pace::Slow { retry_after }
+            };
+            (Loss::UnauthorizedHttp { status }, pace)
+        }
+        Departure::Dial(DialFailure::Http { status, retry_after }) => {
+            (Loss::Refused { status }, Pace::Backoff { retry_after })
+        }
+        Departure::Dial(DialFailure::Network) => (Loss::DialFailed, backoff),
+        Departure::DialTimeout => (Loss::DialTimeout, backoff),
+        Departure::HandshakeTimeout => (Loss::HandshakeTimeout, backoff),
+        Departure::Broken => (Loss::SocketError, backoff),
+        Departure::Silent => (Loss::Silent, backoff),
+        Departure::StayedAwake => (Loss::StayedAwake, Pace::AtOnce),
+    };
+    Verdict::Retry { loss, pace, doubt }
+}
+
+fn judge_unauthorized(reason: String, record: &Record) -> Verdict {
+    let expired = reason.trim().eq_ignore_ascii_case("expired");
+    if expired || record.stale_token {
+        return Verdict::Retry {
+            loss: Loss::Expired,
+            pace: Pace::Backoff { retry_after: None },
+            doubt: Doubt::None,
+        };
+    }
+    if !record.handshaken {
+        return Verdict::Retry {
+            loss: Loss::Unauthorized { reason },
+            pace: Pace::Slow { retry_after: None },
+            doubt: Doubt::None,
+        };
+    }
+    let held = record.lived.is_some_and(|lived| lived >= record.stable);
+    match record.doubt {
+        Doubt::Raised(on) if on < record.generation && !held => Verdict::End(End::Revoked { reason }),
+        Doubt::Raised(_) | Doubt::None => Verdict::Retry {
+            loss: Loss::Doubted { reason },
+            pace: Pace::AtOnce,
+            doubt: Doubt::Raised(record.generation),
+        },
+    }
+}
+
+fn bounded(mut reason: String) -> String {
+    let mut end = reason.len().min(REASON_BYTES);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    reason.truncate(end);
+    reason
+}
