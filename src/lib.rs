@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod link;
 pub mod net;
+pub mod relay;
 pub mod session;
 pub mod store;
 pub mod wire;

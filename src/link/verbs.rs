@@ -154,6 +154,16 @@ impl Link {
         buffers
     }
 
+    /// Dials anew, so that the connector delivers again what was not acknowledged. Ops in flight become
+    /// unknown. Does nothing without a connection: the next one is as good.
+    pub fn renew(&mut self, now: Moment) {
+        let now = self.enter(now);
+        if self.is_live() {
+            self.lose(Departure::StayedAwake, Some(GOING_AWAY), now);
+        }
+        self.dial_if_due(now);
+    }
+
     /// Holds back every dial until released, woken, or the ceiling is reached on either clock, so that a
     /// dial does not undo what [`Self::go_dormant`] did before the machine has come to sleep.
     pub fn hold_redial(&mut self, now: Moment) {

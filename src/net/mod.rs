@@ -18,6 +18,7 @@ pub mod identity;
 mod json_store;
 pub mod portal_login;
 pub mod proxy;
+pub mod pump;
 pub mod socket;
 mod timestamp;
 pub mod tls;

@@ -111,9 +111,10 @@ fn what_does_not_fit_in_memory_is_told_once_and_fetched_again() {
         assert_eq!(row, expected);
         turn = next;
     }
-    assert!(sessions.wants_refill(&key("a")));
+    assert_eq!(sessions.next_refill(), Some((key("a"), 2)));
+    assert_eq!(sessions.next_refill(), None);
     sessions.refill(&key("a"), [3, 4], true);
-    assert!(!sessions.wants_refill(&key("a")));
+    assert_eq!(sessions.next_refill(), None);
     sessions.ended(&key("a"), turn);
     assert_eq!(sessions.next_start().unwrap().1, 3);
 }
@@ -227,13 +228,10 @@ fn settle(
     running: &mut HashMap<TurnId, SessionKey>,
 ) {
     loop {
-        for (who, rows) in journal {
-            if sessions.wants_refill(who) {
-                let after = ran.get(who).and_then(|ran| ran.last().copied()).unwrap_or(0);
-                let rest: Vec<i64> = rows.iter().copied().filter(|row| *row > after).collect();
-                let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
-                sessions.refill(who, fetched, rest.len() <= 2);
-            }
+        while let Some((who, after)) = sessions.next_refill() {
+            let rest: Vec<i64> = journal[&who].iter().copied().filter(|row| *row > after).collect();
+            let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
+            sessions.refill(&who, fetched, rest.len() <= 2);
         }
         let Some((who, row, turn)) = sessions.next_start() else {
             return;
@@ -241,6 +239,27 @@ fn settle(
         ran.entry(who.clone()).or_default().push(row);
         running.insert(turn, who);
     }
+}
+
+#[test]
+fn what_was_waiting_before_a_restart_runs_before_what_is_new() {
+    let mut sessions = sessions(8, 8);
+    sessions.recover(&key("a"));
+    assert_eq!(sessions.arrive(&key("a")), Admission::Wait { behind: None });
+    sessions.queue(&key("a"), 9);
+    assert_eq!(sessions.next_start(), None);
+    assert_eq!(sessions.next_refill(), Some((key("a"), 0)));
+    sessions.queue(&key("a"), 10);
+    sessions.refill(&key("a"), [3, 9], true);
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!(row, 3);
+    sessions.ended(&key("a"), turn);
+    let (_, row, turn) = sessions.next_start().unwrap();
+    assert_eq!(row, 9);
+    sessions.ended(&key("a"), turn);
+    assert_eq!(sessions.next_refill(), Some((key("a"), 9)));
+    sessions.refill(&key("a"), [10], true);
+    assert_eq!(sessions.next_start().unwrap().1, 10);
 }
 
 #[test]

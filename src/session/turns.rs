@@ -74,12 +74,37 @@ impl State {
     }
 }
 
+/// Whether the journal holds rows of a session that its queue does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beyond {
+    /// The queue is all there is.
+    Nothing,
+    /// There are more.
+    More,
+    /// There are more, and the journal was asked for them.
+    Asked,
+    /// The same, and yet more have come since it was asked.
+    AskedAndMore,
+}
+
 #[derive(Debug)]
 struct Session {
     state: State,
     queue: VecDeque<i64>,
-    /// Rows after the last queued one are in the journal only.
-    overflowed: bool,
+    beyond: Beyond,
+    /// The last row that was queued.
+    last: i64,
+}
+
+impl Session {
+    fn new(state: State) -> Self {
+        Self {
+            state,
+            queue: VecDeque::new(),
+            beyond: Beyond::Nothing,
+            last: 0,
+        }
+    }
 }
 
 /// All sessions that have something going on.
@@ -90,6 +115,8 @@ pub struct Sessions {
     /// Idle sessions with something waiting, first come first served.
     line: VecDeque<SessionKey>,
     in_line: HashSet<SessionKey>,
+    /// Sessions that may have to be refilled.
+    dry: VecDeque<SessionKey>,
     running: usize,
     next_turn: u64,
     paused: bool,
@@ -103,6 +130,7 @@ impl Sessions {
             active: HashMap::new(),
             line: VecDeque::new(),
             in_line: HashSet::new(),
+            dry: VecDeque::new(),
             running: 0,
             next_turn: 1,
             paused: false,
@@ -121,14 +149,8 @@ impl Sessions {
             return Admission::Wait { behind: None };
         }
         let turn = self.begin();
-        self.active.insert(
-            key.clone(),
-            Session {
-                state: State::Running(turn),
-                queue: VecDeque::new(),
-                overflowed: false,
-            },
-        );
+        self.active
+            .insert(key.clone(), Session::new(State::Running(turn)));
         Admission::Start(turn)
     }
 
@@ -140,35 +162,71 @@ impl Sessions {
 
     /// A committed row waits for its session. Tells whether it was the first that did not fit in memory.
     pub fn queue(&mut self, key: &SessionKey, row: i64) -> bool {
-        let bound = self.limits.queued;
-        let session = self.active.entry(key.clone()).or_insert_with(|| Session {
-            state: State::Idle,
-            queue: VecDeque::new(),
-            overflowed: false,
-        });
-        let mut first_over = false;
-        if session.overflowed || session.queue.len() >= bound {
-            first_over = !std::mem::replace(&mut session.overflowed, true);
-        } else {
-            session.queue.push_back(row);
-        }
+        let bound = self.limits.queued.max(1);
+        let session = self
+            .active
+            .entry(key.clone())
+            .or_insert_with(|| Session::new(State::Idle));
+        let first_over = match session.beyond {
+            Beyond::Nothing if session.queue.len() < bound => {
+                session.queue.push_back(row);
+                session.last = row;
+                false
+            }
+            Beyond::Nothing => {
+                session.beyond = Beyond::More;
+                true
+            }
+            Beyond::Asked => {
+                session.beyond = Beyond::AskedAndMore;
+                false
+            }
+            Beyond::More | Beyond::AskedAndMore => false,
+        };
         self.stand_in_line(key);
         first_over
     }
 
-    /// Rows fetched from the journal for a session whose queue had overflowed; `complete` when there are no
-    /// more after them.
+    /// The journal holds rows of this session from before; they come first.
+    pub fn recover(&mut self, key: &SessionKey) {
+        let session = self
+            .active
+            .entry(key.clone())
+            .or_insert_with(|| Session::new(State::Idle));
+        session.beyond = Beyond::More;
+        self.dry.push_back(key.clone());
+    }
+
+    /// The next session whose queue ran dry while the journal holds more, and the row after which to read.
+    /// Answer with [`Self::refill`].
+    pub fn next_refill(&mut self) -> Option<(SessionKey, i64)> {
+        loop {
+            let key = self.dry.pop_front()?;
+            let Some(session) = self.active.get_mut(&key) else {
+                continue;
+            };
+            if session.queue.is_empty() && session.beyond == Beyond::More {
+                session.beyond = Beyond::Asked;
+                return Some((key, session.last));
+            }
+        }
+    }
+
+    /// Rows that [`Self::next_refill`] asked for; `complete` when the journal had no more.
     pub fn refill(&mut self, key: &SessionKey, rows: impl IntoIterator<Item = i64>, complete: bool) {
         let Some(session) = self.active.get_mut(key) else {
             return;
         };
         session.queue.extend(rows);
-        session.overflowed = !complete;
-        if session.queue.is_empty() && complete {
-            self.forget_if_quiet(key);
+        session.last = session.queue.back().copied().unwrap_or(session.last);
+        let came_since = session.beyond == Beyond::AskedAndMore;
+        session.beyond = if complete && !came_since {
+            Beyond::Nothing
         } else {
-            self.stand_in_line(key);
-        }
+            Beyond::More
+        };
+        self.forget_if_quiet(key);
+        self.stand_in_line(key);
     }
 
     /// The turn ended; its session goes to the end of the line when something waits. Ending a turn twice, or
@@ -200,17 +258,13 @@ impl Sessions {
                 continue;
             };
             session.state = State::Running(turn);
+            if session.queue.is_empty() && session.beyond == Beyond::More {
+                self.dry.push_back(key.clone());
+            }
             self.begin();
             return Some((key, row, turn));
         }
         None
-    }
-
-    /// Sessions whose memory queue ran dry while the journal holds more: ask it for rows, then `refill`.
-    pub fn wants_refill(&self, key: &SessionKey) -> bool {
-        self.active
-            .get(key)
-            .is_some_and(|session| session.overflowed && session.queue.is_empty())
     }
 
     /// Stops the session's turn, if it has one that is not being stopped already. Bound to the turn it
@@ -266,18 +320,23 @@ impl Sessions {
     }
 
     fn stand_in_line(&mut self, key: &SessionKey) {
-        let ready = self
-            .active
-            .get(key)
-            .is_some_and(|session| matches!(session.state, State::Idle) && !session.queue.is_empty());
-        if ready && self.in_line.insert(key.clone()) {
+        let Some(session) = self.active.get(key) else {
+            return;
+        };
+        if session.queue.is_empty() {
+            if session.beyond == Beyond::More {
+                self.dry.push_back(key.clone());
+            }
+        } else if matches!(session.state, State::Idle) && self.in_line.insert(key.clone()) {
             self.line.push_back(key.clone());
         }
     }
 
     fn forget_if_quiet(&mut self, key: &SessionKey) {
         let quiet = self.active.get(key).is_some_and(|session| {
-            matches!(session.state, State::Idle) && session.queue.is_empty() && !session.overflowed
+            matches!(session.state, State::Idle)
+                && session.queue.is_empty()
+                && session.beyond == Beyond::Nothing
         });
         if quiet {
             self.active.remove(key);

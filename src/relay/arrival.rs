@@ -1,0 +1,351 @@
+//! What arrives: into the journal first, then acknowledged, then acted on.
+
+use std::sync::Arc;
+
+use super::core::Core;
+use super::transport::{Cargo, Delivery};
+use super::turns::LiveTurn;
+use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::config::{AliasFiles, BusyMode};
+use crate::link::Generation;
+use crate::session::{Admission, Interrupt, Stop, TurnId};
+use crate::store::{ChatMemory as ChatRow, Committed, DedupeKey, Kind, TurnState, Write};
+use crate::wire::{MessageEvent, NoAliases, Platform, Scalar, SessionKey, Undecodable, WhatsAppAliases};
+
+/// A message on its way into the journal.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    generation: Generation,
+    key: SessionKey,
+    intent: Intent,
+}
+
+/// What a message will do once it is committed.
+#[derive(Debug)]
+enum Intent {
+    /// Start this turn, whose place it holds.
+    Start(TurnId, Box<MessageEvent>),
+    /// Wait behind `behind`, possibly stopping it.
+    Wait(Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
+    /// Stop the turn that it met.
+    Stop(Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
+    /// Forget the conversation, and stop the turn that it met.
+    Forget(Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
+    /// Nothing: an answer to a prompt that is not ours.
+    Swallow,
+    /// Nothing: the line was set aside.
+    SetAside,
+}
+
+impl Core {
+    pub(super) fn take_deliveries(&mut self, deliveries: Vec<Delivery>) {
+        let now_ms = self.now_ms();
+        for Delivery {
+            generation,
+            cargo,
+            line,
+        } in deliveries
+        {
+            match cargo {
+                Cargo::Inbound { event, buffer_id } => {
+                    self.tally.inbound += 1;
+                    self.take_message(generation, Kind::Inbound, *event, buffer_id, line, now_ms);
+                }
+                Cargo::Forward { forward, buffer_id } => {
+                    self.tally.forwards += 1;
+                    if let Some(event) = interaction_event(&forward) {
+                        self.take_message(generation, Kind::Forward, event, buffer_id, line, now_ms);
+                    } else {
+                        let platform = forward.platform.chars().take(40).collect::<String>();
+                        tracing::warn!(platform, "a forwarded request has no use here and is set aside");
+                        self.set_aside(
+                            generation,
+                            "a forward without a use here".to_owned(),
+                            buffer_id,
+                            line,
+                            now_ms,
+                        );
+                    }
+                }
+                Cargo::Interrupt { session_key, .. } => {
+                    self.tally.interrupts += 1;
+                    self.interrupt(&SessionKey::from_text(session_key), None);
+                }
+                Cargo::Unusable(Undecodable {
+                    kind,
+                    buffer_id,
+                    error,
+                }) => {
+                    self.tally.undecodable += 1;
+                    tracing::warn!(kind, %error, buffered = buffer_id.is_some(), "a frame cannot be used and is set aside");
+                    if buffer_id.is_some() {
+                        self.set_aside(generation, error.to_string(), buffer_id, line, now_ms);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stops a session's turn: the one given, or whichever runs. Tells whether there was one.
+    pub(super) fn interrupt(&mut self, key: &SessionKey, only: Option<TurnId>) -> bool {
+        if only.is_some() && self.sessions.turn_of(key) != only {
+            return false;
+        }
+        match self.sessions.interrupt(key) {
+            Interrupt::Cancel(turn) => {
+                self.cancel_turn(turn, Stop::Asked);
+                true
+            }
+            Interrupt::Nothing => false,
+        }
+    }
+
+    fn take_message(
+        &mut self,
+        generation: Generation,
+        kind: Kind,
+        mut event: MessageEvent,
+        buffer_id: Option<String>,
+        line: Vec<u8>,
+        now_ms: i64,
+    ) {
+        let key = self.understand(&mut event);
+        let dedupe = dedupe_key(&event, buffer_id.as_deref());
+        let intent = self.intent(&key, event);
+        let start = matches!(intent, Intent::Start(..));
+        let token = self.token();
+        let session: Arc<str> = key.as_str().into();
+        self.arrivals.insert(
+            token,
+            Arrival {
+                generation,
+                key,
+                intent,
+            },
+        );
+        self.writes.push(Write::Accept {
+            token,
+            kind,
+            session,
+            dedupe,
+            buffer_id,
+            line,
+            start,
+            now_ms,
+        });
+    }
+
+    /// Applies the settings to a message and names its session. The same for a fresh message and for one
+    /// read back from the journal.
+    pub(super) fn understand(&self, event: &mut MessageEvent) -> SessionKey {
+        self.settings.commands.rewrite(event);
+        let source = &mut event.source;
+        if self.settings.slack_threads && source.platform == Platform::SLACK && source.thread_id.is_none() {
+            source.thread_id.clone_from(&event.message_id);
+        }
+        let profile = source
+            .profile
+            .as_ref()
+            .map(Scalar::as_str)
+            .filter(|_| self.settings.multiplex_profiles);
+        let files = self
+            .settings
+            .hermes_home
+            .as_deref()
+            .filter(|_| source.platform == Platform::WHATSAPP)
+            .map(AliasFiles::below);
+        let aliases: &dyn WhatsAppAliases = files.as_ref().map_or(&NoAliases, |files| files);
+        SessionKey::build(source, self.settings.grouping, profile, aliases)
+    }
+
+    fn intent(&mut self, key: &SessionKey, event: MessageEvent) -> Intent {
+        if event.prompt_response.is_some() {
+            return Intent::Swallow;
+        }
+        let chat = || Box::new(ChatId::of(&event.source));
+        let facts = || Box::new(ChatFacts::of(&event.source));
+        match command(event.text()) {
+            Some("stop") => return Intent::Stop(self.sessions.turn_of(key), chat(), facts()),
+            Some("new" | "reset") => return Intent::Forget(self.sessions.turn_of(key), chat(), facts()),
+            _ => {}
+        }
+        match self.sessions.arrive(key) {
+            Admission::Start(turn) => {
+                self.turns.insert(turn, LiveTurn::new(key.clone(), &event));
+                Intent::Start(turn, Box::new(event))
+            }
+            Admission::Wait { behind } => Intent::Wait(behind, chat(), facts()),
+        }
+    }
+
+    fn set_aside(
+        &mut self,
+        generation: Generation,
+        reason: String,
+        buffer_id: Option<String>,
+        line: Vec<u8>,
+        now_ms: i64,
+    ) {
+        self.tally.quarantined += 1;
+        let token = self.token();
+        let key = SessionKey::from_text("");
+        self.arrivals.insert(
+            token,
+            Arrival {
+                generation,
+                key,
+                intent: Intent::SetAside,
+            },
+        );
+        self.writes.push(Write::Quarantine {
+            token,
+            reason,
+            buffer_id,
+            line,
+            now_ms,
+        });
+    }
+
+    /// The journal has it: acknowledge, then act.
+    pub(super) fn take_accepted(&mut self, token: u64, seq: i64, receipt: &Committed) {
+        let Some(Arrival {
+            generation,
+            key,
+            intent,
+        }) = self.arrivals.remove(&token)
+        else {
+            return;
+        };
+        self.acknowledge(generation, receipt);
+        match intent {
+            Intent::Start(turn, event) => {
+                self.remember(&event);
+                self.start_turn(turn, seq, &event);
+            }
+            Intent::Wait(behind, chat, facts) => {
+                self.learn(&chat, (*facts).clone());
+                if self.sessions.queue(&key, seq) {
+                    self.tell_overflow(&key, &chat, &facts);
+                }
+                self.when_busy(&key, behind);
+            }
+            Intent::Stop(met, chat, facts) => {
+                let stopped = met.is_some() && self.interrupt(&key, met);
+                let said = if stopped {
+                    "Stopped."
+                } else {
+                    "Nothing is running."
+                };
+                self.answer_directly(&key, seq, said, &chat, &facts);
+            }
+            Intent::Forget(met, chat, facts) => {
+                if met.is_some() {
+                    self.interrupt(&key, met);
+                }
+                self.forget_session(&key);
+                self.answer_directly(&key, seq, "A new conversation begins.", &chat, &facts);
+            }
+            Intent::Swallow => self.end_row(seq, TurnState::Ignored, Vec::new()),
+            Intent::SetAside => {}
+        }
+    }
+
+    /// The journal has had it before: acknowledge again, and act on nothing.
+    pub(super) fn take_duplicate(&mut self, token: u64, receipt: &Committed) {
+        self.tally.duplicates += 1;
+        let Some(arrival) = self.arrivals.remove(&token) else {
+            return;
+        };
+        self.acknowledge(arrival.generation, receipt);
+        self.retract(arrival);
+    }
+
+    /// The journal could not take it: no acknowledgement, so that it comes again.
+    pub(super) fn take_unaccepted(&mut self, token: u64) {
+        self.tally.refused_by_journal += 1;
+        if let Some(arrival) = self.arrivals.remove(&token) {
+            self.retract(arrival);
+        }
+    }
+
+    fn retract(&mut self, arrival: Arrival) {
+        if let Intent::Start(turn, _) = arrival.intent {
+            self.turns.remove(&turn);
+            self.sessions.retract(&arrival.key, turn);
+        }
+    }
+
+    /// Only a receipt of the journal leads here.
+    pub(super) fn acknowledge(&mut self, generation: Generation, receipt: &Committed) {
+        if let Some(buffer_id) = receipt.ack_id() {
+            self.tally.acks += 1;
+            self.transport.acknowledge(generation, buffer_id.to_owned());
+        }
+    }
+
+    fn when_busy(&mut self, key: &SessionKey, behind: Option<TurnId>) {
+        if let (BusyMode::Interrupt, Some(turn)) = (self.settings.busy_mode, behind)
+            && self.sessions.turn_of(key) == Some(turn)
+            && let Interrupt::Cancel(turn) = self.sessions.interrupt(key)
+        {
+            self.cancel_turn(turn, Stop::Superseded);
+        }
+    }
+
+    pub(super) fn remember(&mut self, event: &MessageEvent) {
+        self.learn(&ChatId::of(&event.source), ChatFacts::of(&event.source));
+    }
+
+    fn learn(&mut self, chat: &ChatId, facts: ChatFacts) {
+        let now_ms = self.now_ms();
+        let written = serde_json::to_vec(&facts);
+        if self.chats.learn(chat, facts, now_ms)
+            && let Ok(memory) = written
+        {
+            self.writes.push(Write::RememberChat(ChatRow {
+                platform: chat.platform.as_str().into(),
+                chat_id: chat.chat.as_str().into(),
+                memory,
+                last_used: now_ms,
+            }));
+        }
+    }
+}
+
+/// The name of a command: the first word without its slash, in lower case, cut at `@`.
+fn command(text: &str) -> Option<&'static str> {
+    let word = text
+        .trim_start()
+        .strip_prefix('/')?
+        .split(char::is_whitespace)
+        .next()?;
+    let name = word.split('@').next()?;
+    ["stop", "new", "reset"]
+        .into_iter()
+        .find(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// What makes a message the same when it comes again: its id in its chat, else the delivery's name.
+fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
+    let chat = event
+        .source
+        .chat_id
+        .as_ref()
+        .map(Scalar::as_str)
+        .filter(|chat| !chat.is_empty());
+    let message = event
+        .message_id
+        .as_ref()
+        .map(Scalar::as_str)
+        .filter(|id| !id.is_empty());
+    match (chat, message, buffer_id) {
+        (Some(chat), Some(message), _) => Some(DedupeKey::of(&[
+            "message",
+            event.source.platform.as_str(),
+            chat,
+            message,
+        ])),
+        (_, _, Some(buffer_id)) => Some(DedupeKey::of(&["delivery", buffer_id])),
+        _ => None,
+    }
+}

@@ -1,0 +1,217 @@
+//! Putting a relay together.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::clock::unix_ms;
+use super::core::{Core, Ended};
+use super::handle::{COMMANDS, Command, RelayHandle};
+use super::live::{Credentials, LiveSettings, LiveTransport};
+use super::settings::{CoreSettings, identities};
+use super::transport::RelayTransport;
+use crate::agent::{Agent, UnknownAgent, built_in};
+use crate::config::{Durability, Settings};
+use crate::link::LinkSettings;
+use crate::net::proxy::ProxyRules;
+use crate::net::socket::Dialer;
+use crate::net::tls::{TlsError, TlsSettings, client_config};
+use crate::store::{self, Journal, JournalSettings, OpenError};
+use crate::wire::{ConnectorUrl, UrlError};
+
+/// Why a relay cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// No connector is configured.
+    #[error("no connector URL is configured")]
+    NoUrl,
+    /// The connector's URL cannot be used.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The connector is not on this machine and the URL is not encrypted.
+    #[error("the connector URL {0} is not encrypted; use wss:// or set `connector.allow_plaintext: true`")]
+    Plaintext(ConnectorUrl),
+    /// The agent is unknown.
+    #[error(transparent)]
+    Agent(#[from] UnknownAgent),
+    /// The TLS settings cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The journal cannot be opened.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+}
+
+/// Collects what a relay is made of.
+pub struct RelayBuilder {
+    settings: Settings,
+    agents: Vec<(String, Arc<dyn Agent>)>,
+    transport: Option<Arc<dyn RelayTransport>>,
+    proxies: ProxyRules,
+    credentials: Option<watch::Receiver<Option<Credentials>>>,
+    fresh_on_corruption: bool,
+}
+
+/// A relay, ready to run.
+pub struct Relay {
+    core: Core,
+    ears: super::core::Ears,
+    settled: mpsc::Receiver<(u64, crate::link::Settled)>,
+    handle: RelayHandle,
+}
+
+impl RelayBuilder {
+    /// Adds an agent under a name; `settings.agent` says which one answers.
+    #[must_use]
+    pub fn agent(mut self, name: &str, agent: impl Agent) -> Self {
+        self.agents.push((name.to_owned(), Arc::new(agent)));
+        self
+    }
+
+    /// Uses this transport instead of dialling the configured connector.
+    #[must_use]
+    pub fn transport(mut self, transport: Arc<dyn RelayTransport>) -> Self {
+        self.transport = Some(transport);
+        self
+    }
+
+    /// Dials through these proxies.
+    #[must_use]
+    pub fn proxies(mut self, proxies: ProxyRules) -> Self {
+        self.proxies = proxies;
+        self
+    }
+
+    /// Takes the credentials from here, and new ones when they change.
+    #[must_use]
+    pub fn credentials(mut self, credentials: watch::Receiver<Option<Credentials>>) -> Self {
+        self.credentials = Some(credentials);
+        self
+    }
+
+    /// Moves a corrupt journal aside and starts a fresh one, instead of refusing to start.
+    #[must_use]
+    pub fn fresh_on_corruption(mut self, fresh: bool) -> Self {
+        self.fresh_on_corruption = fresh;
+        self
+    }
+
+    /// Checks everything and opens the journal. Nothing is dialled yet.
+    pub fn build(self) -> Result<Relay, BuildError> {
+        let name = &self.settings.agent;
+        let own = self
+            .agents
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, agent)| Arc::clone(agent));
+        let agent = own.map_or_else(|| built_in(name), Ok)?;
+        let transport = match self.transport {
+            Some(transport) => transport,
+            None => Arc::new(live_transport(&self.settings, self.proxies, self.credentials)?),
+        };
+        let journal = JournalSettings {
+            durability: match self.settings.journal.durability {
+                Durability::Full => store::Durability::Full,
+                Durability::Process => store::Durability::Process,
+            },
+            dedupe_days: small(self.settings.journal.dedupe_days),
+            keep_days: small(self.settings.journal.keep_days),
+            max_bytes: self.settings.journal.max_bytes,
+            chat_memory: small(self.settings.journal.chat_memory as u64),
+            fresh_on_corruption: self.fresh_on_corruption,
+            ..JournalSettings::default()
+        };
+        let now_ms = unix_ms(std::time::SystemTime::now());
+        let opened = Journal::open(&self.settings.state_dir, journal, now_ms)?;
+        let (commands, command_ears) = mpsc::channel::<Command>(COMMANDS);
+        let core_settings = CoreSettings::of(&self.settings);
+        let (core, ears, settled) = Core::new(core_settings, agent, transport, opened, command_ears);
+        Ok(Relay {
+            core,
+            ears,
+            settled,
+            handle: RelayHandle(commands),
+        })
+    }
+}
+
+impl Relay {
+    /// Begins to put a relay together.
+    pub fn builder(settings: Settings) -> RelayBuilder {
+        RelayBuilder {
+            settings,
+            agents: Vec::new(),
+            transport: None,
+            proxies: ProxyRules::none(),
+            credentials: None,
+            fresh_on_corruption: false,
+        }
+    }
+
+    /// For asking and telling the relay while it runs.
+    pub fn handle(&self) -> RelayHandle {
+        self.handle.clone()
+    }
+
+    /// Serves until `shutdown` resolves, then ends in order within the shutdown budget.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Ended {
+        self.core.run(self.ears, self.settled, shutdown).await
+    }
+}
+
+fn live_transport(
+    settings: &Settings,
+    proxies: ProxyRules,
+    credentials: Option<watch::Receiver<Option<Credentials>>>,
+) -> Result<LiveTransport, BuildError> {
+    let url = ConnectorUrl::parse(settings.connector.url.as_deref().ok_or(BuildError::NoUrl)?)?;
+    if url.is_plaintext() && !url.is_loopback() && !settings.connector.allow_plaintext {
+        return Err(BuildError::Plaintext(url));
+    }
+    let tls = client_config(&TlsSettings {
+        ca_file: settings.tls.ca_file.clone(),
+        client_cert: settings.tls.client_cert.clone(),
+        client_key: settings.tls.client_key.clone(),
+    })?;
+    let link = &settings.link;
+    let dialer = Dialer::new(tls, proxies, Duration::from_secs(link.connect_timeout_secs));
+    Ok(LiveTransport::new(LiveSettings {
+        dial_url: url.dial_url().to_owned(),
+        allow_plaintext: settings.connector.allow_plaintext,
+        max_message_bytes: link.max_message_bytes,
+        max_line_bytes: link.max_line_bytes,
+        max_write_buffer_bytes: link.max_write_buffer_bytes,
+        link: link_settings(link),
+        identities: identities(settings),
+        dialer,
+        credentials: credentials.unwrap_or_else(|| watch::channel(configured(settings)).1),
+    }))
+}
+
+/// The credentials that the settings themselves hold.
+fn configured(settings: &Settings) -> Option<Credentials> {
+    let connector = &settings.connector;
+    let (gateway_id, secret) = (connector.gateway_id.clone()?, connector.secret.clone()?);
+    Some(Credentials { gateway_id, secret })
+}
+
+fn link_settings(link: &crate::config::Link) -> LinkSettings {
+    LinkSettings {
+        backoff_min: Duration::from_millis(link.backoff_min_ms),
+        backoff_max: Duration::from_millis(link.backoff_max_ms),
+        stable: Duration::from_secs(link.stable_secs),
+        refused_retry: Duration::from_secs(link.refused_retry_secs),
+        handshake_timeout: Duration::from_secs(link.handshake_timeout_secs),
+        request_timeout: Duration::from_secs(link.request_timeout_secs),
+        ping_interval: Duration::from_secs(link.ping_interval_secs),
+        dead_after: Duration::from_secs(link.dead_after_secs),
+        max_in_flight: link.max_in_flight,
+        ..LinkSettings::default()
+    }
+}
+
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,35 @@
+//! The two clocks, read here and handed down as arguments.
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::link::Moment;
+
+/// Reads both clocks; every moment of one process counts from the same start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    /// Starts counting.
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// What both clocks say now.
+    pub(crate) fn now(self) -> Moment {
+        Moment {
+            mono: self.0.elapsed(),
+            unix_ms: unix_ms(SystemTime::now()),
+        }
+    }
+
+    /// A point of the monotonic clock, for a timer.
+    pub(crate) fn instant(self, mono: std::time::Duration) -> tokio::time::Instant {
+        tokio::time::Instant::from_std(self.0 + mono)
+    }
+}
+
+/// Milliseconds since 1970; zero for a clock that stands before it.
+pub(crate) fn unix_ms(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}

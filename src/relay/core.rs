@@ -1,0 +1,403 @@
+//! The relay at work: one task that owns the sessions, the outgoing lanes and what is remembered of chats.
+//!
+//! It is told what arrived, what was committed, what turns ended and what became of ops, asks the pure layers
+//! what that means, and has it done. It never waits for a turn, a commit or an op; what it must write is
+//! submitted together, and when the journal is behind, it stops taking deliveries until it is not.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::arrival::Arrival;
+use super::clock::Clock;
+use super::handle::Command;
+use super::owed::OwedOp;
+use super::settings::CoreSettings;
+use super::shutdown::Phase;
+use super::status::Tally;
+use super::transport::{Delivery, LinkView, RelayTransport};
+use super::turn_task::TurnReport;
+use super::turns::LiveTurn;
+use crate::adapter::ChatMemory;
+use crate::agent::Agent;
+use crate::link::{End, Settled};
+use crate::session::{Lanes, SessionLimits, Sessions, TurnId};
+use crate::store::{Batch, Health, Journal, OpSeq, Opened, SubmitError, Write};
+use crate::wire::SessionKey;
+
+/// Messages that may wait for their commit; deliveries are not taken beyond it.
+const MOST_ARRIVALS: usize = 4096;
+/// Ops that may be out at once.
+pub(super) const MOST_OUT: usize = 2048;
+/// Batches of deliveries that wait for this task.
+const DELIVERY_BATCHES: usize = 4;
+/// Ops owed at which no further turns are started.
+const MOST_OWED: usize = 20_000;
+/// How long an op may be out before the journal is told; a shorter life is not worth a write.
+const OUT_UNTOLD: Duration = Duration::from_millis(20);
+/// How long to wait before trying again what the link would not take.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Why the relay ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It was asked to.
+    Asked,
+    /// The connector has revoked this gateway.
+    Revoked {
+        /// The connector's words.
+        reason: String,
+    },
+    /// The journal's writer is gone.
+    JournalLost,
+}
+
+type Submission = Pin<Box<dyn Future<Output = Result<(), SubmitError>> + Send>>;
+
+pub(super) struct Core {
+    pub(super) settings: CoreSettings,
+    pub(super) agent: Arc<dyn Agent>,
+    pub(super) transport: Arc<dyn RelayTransport>,
+    pub(super) clock: Clock,
+    pub(super) sessions: Sessions,
+    pub(super) lanes: Lanes,
+    pub(super) chats: ChatMemory,
+    /// Messages on their way into the journal.
+    pub(super) arrivals: HashMap<u64, Arrival>,
+    /// Turns that run, or hold their place.
+    pub(super) turns: HashMap<TurnId, LiveTurn>,
+    /// Turns whose message is being read back from the journal.
+    pub(super) loading: HashMap<i64, TurnId>,
+    /// Ops of turns whose end is being committed.
+    pub(super) ending: HashMap<i64, Vec<OwedOp>>,
+    /// Ops outside turns that are being committed.
+    pub(super) adding: HashMap<u64, Vec<OwedOp>>,
+    /// Sessions being refilled.
+    pub(super) refilling: HashMap<u64, SessionKey>,
+    /// Ops that are owed and not settled.
+    pub(super) owed: HashMap<i64, OwedOp>,
+    /// Ops that went out lately and may not be worth telling the journal.
+    pub(super) lately_out: VecDeque<(Instant, i64)>,
+    pub(super) out: HashSet<i64>,
+    pub(super) settlements: mpsc::Sender<(u64, Settled)>,
+    pub(super) writes: Vec<Write>,
+    pub(super) tasks: JoinSet<TurnReport>,
+    pub(super) task_turns: HashMap<tokio::task::Id, TurnId>,
+    pub(super) view: LinkView,
+    pub(super) tally: Tally,
+    pub(super) journal_failing: Option<String>,
+    pub(super) phase: Phase,
+    pub(super) next_token: u64,
+    /// The last op and session that recovery has read so far.
+    pub(super) recovery: Option<(Option<OpSeq>, Option<Arc<str>>)>,
+    journal: Journal,
+    submission: Option<Submission>,
+    retry_at: Option<Instant>,
+    journal_lost: bool,
+}
+
+/// What woke the relay.
+enum Happened {
+    Shutdown,
+    IdleAnswered,
+    Committed(Option<Batch>),
+    Submitted(Result<(), SubmitError>),
+    Settled(usize),
+    TurnEnded(Option<Result<(tokio::task::Id, TurnReport), tokio::task::JoinError>>),
+    Link,
+    Health,
+    Command(Option<Command>),
+    Delivered(Option<Vec<Delivery>>),
+    Deadline,
+}
+
+/// The ends of the channels that the relay listens to.
+pub(super) struct Ears {
+    pub(super) batches: mpsc::Receiver<Batch>,
+    pub(super) health: watch::Receiver<Health>,
+    pub(super) commands: mpsc::Receiver<Command>,
+}
+
+impl Core {
+    pub(super) fn new(
+        settings: CoreSettings,
+        agent: Arc<dyn Agent>,
+        transport: Arc<dyn RelayTransport>,
+        opened: Opened,
+        commands: mpsc::Receiver<Command>,
+    ) -> (Self, Ears, mpsc::Receiver<(u64, Settled)>) {
+        let (settlements, settled) = mpsc::channel(MOST_OUT);
+        let limits = SessionLimits {
+            running: settings.max_concurrent_turns,
+            queued: settings.max_queue,
+        };
+        let mut core = Self {
+            sessions: Sessions::new(limits),
+            lanes: Lanes::new(),
+            chats: ChatMemory::new(settings.chat_memory),
+            clock: Clock::start(),
+            settings,
+            agent,
+            transport,
+            arrivals: HashMap::new(),
+            turns: HashMap::new(),
+            loading: HashMap::new(),
+            ending: HashMap::new(),
+            adding: HashMap::new(),
+            refilling: HashMap::new(),
+            owed: HashMap::new(),
+            lately_out: VecDeque::new(),
+            out: HashSet::new(),
+            settlements,
+            writes: Vec::new(),
+            tasks: JoinSet::new(),
+            task_turns: HashMap::new(),
+            view: LinkView::default(),
+            tally: Tally::default(),
+            journal_failing: None,
+            phase: Phase::Serving,
+            next_token: 0,
+            recovery: None,
+            journal: opened.journal,
+            submission: None,
+            retry_at: None,
+            journal_lost: false,
+        };
+        core.recover(opened.recovered);
+        (
+            core,
+            Ears {
+                batches: opened.batches,
+                health: opened.health,
+                commands,
+            },
+            settled,
+        )
+    }
+
+    /// Serves until `shutdown` resolves, the gateway is revoked, or the journal is lost.
+    pub(super) async fn run(
+        mut self,
+        mut ears: Ears,
+        mut settled: mpsc::Receiver<(u64, Settled)>,
+        shutdown: impl Future<Output = ()>,
+    ) -> Ended {
+        let mut link = self.transport.view();
+        let (delivery_sender, mut deliveries) = mpsc::channel(DELIVERY_BATCHES);
+        self.finish_recovery(&mut ears).await;
+        self.transport.connect(delivery_sender);
+        let mut shutdown = std::pin::pin!(shutdown);
+        let transport = Arc::clone(&self.transport);
+        let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
+        let mut outcomes = Vec::with_capacity(256);
+        let ended = loop {
+            self.advance();
+            self.submit();
+            if let Some(ended) = self.ended() {
+                break ended;
+            }
+            let deadline = self.next_deadline();
+            let serving = matches!(self.phase, Phase::Serving);
+            let takes_deliveries = self.takes_deliveries();
+            let happened = tokio::select! {
+                biased;
+                () = &mut shutdown, if serving => Happened::Shutdown,
+                _ = maybe(&mut idle) => Happened::IdleAnswered,
+                batch = ears.batches.recv() => Happened::Committed(batch),
+                done = maybe(&mut self.submission) => Happened::Submitted(done),
+                // Cancel-safe: recv_many, recv, changed and join_next take nothing unless chosen.
+                count = settled.recv_many(&mut outcomes, 256) => Happened::Settled(count),
+                ended = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => Happened::TurnEnded(ended),
+                Ok(()) = link.changed() => Happened::Link,
+                Ok(()) = ears.health.changed() => Happened::Health,
+                command = ears.commands.recv() => Happened::Command(command),
+                batch = deliveries.recv(), if takes_deliveries => Happened::Delivered(batch),
+                () = tokio::time::sleep_until(deadline) => Happened::Deadline,
+            };
+            match happened {
+                Happened::Shutdown => {
+                    self.begin_shutdown();
+                    idle = Some(transport.go_idle(self.settings.going_idle));
+                }
+                Happened::IdleAnswered => idle = None,
+                Happened::Committed(Some(batch)) => self.take_batch(batch),
+                Happened::Committed(None) => self.journal_lost = true,
+                Happened::Submitted(done) => {
+                    self.submission = None;
+                    self.journal_lost |= done.is_err();
+                }
+                Happened::Settled(_) => {
+                    for (op, outcome) in outcomes.drain(..) {
+                        self.take_outcome(op, outcome);
+                    }
+                }
+                Happened::TurnEnded(ended) => self.take_turn_end(ended),
+                Happened::Link => {
+                    let now = link.borrow_and_update().clone();
+                    self.take_link(now);
+                }
+                Happened::Health => {
+                    let now = ears.health.borrow_and_update().clone();
+                    self.take_health(now);
+                }
+                Happened::Command(Some(command)) => self.take_command(command),
+                Happened::Command(None) | Happened::Deadline => {}
+                Happened::Delivered(Some(batch)) => self.take_deliveries(batch),
+                Happened::Delivered(None) => {}
+            }
+        };
+        self.wind_up(&mut ears).await;
+        ended
+    }
+
+    pub(super) fn token(&mut self) -> u64 {
+        self.next_token += 1;
+        self.next_token
+    }
+
+    pub(super) fn now_ms(&self) -> i64 {
+        self.clock.now().unix_ms
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.view.live.is_some()
+    }
+
+    pub(super) fn retry_soon(&mut self) {
+        self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+    }
+
+    /// Everything that may go on goes on: rows are fetched, turns started, ops handed to the link.
+    fn advance(&mut self) {
+        self.step_phase();
+        if matches!(self.phase, Phase::Serving) {
+            if self.owed.len() >= MOST_OWED {
+                self.sessions.pause();
+            } else {
+                self.sessions.resume();
+            }
+        }
+        self.fetch_waiting();
+        self.start_waiting();
+        let now = Instant::now();
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.lanes.retry_all();
+        }
+        self.hand_out_ops();
+        self.tell_journal_of_ops(now, OUT_UNTOLD);
+    }
+
+    pub(super) fn submit(&mut self) {
+        if self.writes.is_empty() || self.submission.is_some() {
+            return;
+        }
+        match self.journal.try_submit(std::mem::take(&mut self.writes)) {
+            Ok(()) => {}
+            Err((SubmitError::Full, writes)) => {
+                let journal = self.journal.clone();
+                self.submission = Some(Box::pin(async move { journal.submit(writes).await }));
+            }
+            Err((SubmitError::Closed, _)) => self.journal_lost = true,
+        }
+    }
+
+    fn takes_deliveries(&self) -> bool {
+        self.submission.is_none() && self.arrivals.len() < MOST_ARRIVALS && !matches!(self.phase, Phase::Over)
+    }
+
+    fn next_deadline(&self) -> Instant {
+        let far = Instant::now() + Duration::from_secs(60);
+        let untold = self.lately_out.front().map(|(since, _)| *since + OUT_UNTOLD);
+        [self.retry_at, untold, self.phase.deadline()]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or(far)
+            .min(far)
+    }
+
+    fn ended(&self) -> Option<Ended> {
+        if self.journal_lost {
+            return Some(Ended::JournalLost);
+        }
+        if matches!(self.phase, Phase::Over) {
+            return Some(Ended::Asked);
+        }
+        match &self.view.ended {
+            Some(End::Revoked { reason }) if self.settings.exit_when_revoked => Some(Ended::Revoked {
+                reason: reason.clone(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn take_link(&mut self, now: LinkView) {
+        let reconnected = now.live.is_some() && now.live != self.view.live;
+        self.view = now;
+        if reconnected {
+            self.lanes.retry_all();
+        }
+    }
+
+    fn take_health(&mut self, now: Health) {
+        match now {
+            Health::Ok => {
+                if self.journal_failing.take().is_some() {
+                    tracing::info!(
+                        "the journal works again; asking the connector for what was not acknowledged"
+                    );
+                    self.transport.renew();
+                }
+            }
+            Health::Failing { reason } => {
+                let reason = reason.to_string();
+                tracing::error!(
+                    reason,
+                    "the journal cannot be written; nothing is acknowledged until it can"
+                );
+                self.journal_failing = Some(reason);
+            }
+        }
+    }
+
+    /// Says goodbye to everyone, in order: the connector, the agent, the journal.
+    async fn wind_up(&mut self, ears: &mut Ears) {
+        self.tasks.abort_all();
+        self.transport.disconnect(self.settings.goodbye).await;
+        self.agent.shutdown().await;
+        self.tell_journal_of_ops(Instant::now(), Duration::ZERO);
+        if let Some(submission) = self.submission.take() {
+            let _ = submission.await;
+        }
+        let last = std::mem::take(&mut self.writes);
+        let journal = self.journal.clone();
+        let closing = async {
+            let _ = journal.submit(last).await;
+            journal.close().await
+        };
+        let mut closing = std::pin::pin!(closing);
+        let closed = loop {
+            tokio::select! {
+                closed = &mut closing => break closed,
+                batch = ears.batches.recv() => if batch.is_none() { break closing.await },
+            }
+        };
+        if let Err(error) = closed {
+            tracing::error!(%error, "the journal was not closed cleanly");
+        }
+    }
+}
+
+async fn maybe<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,99 @@
+//! What others may ask of a running relay.
+
+use tokio::sync::{mpsc, oneshot};
+
+use super::core::Core;
+use super::status::Status;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::wire::SessionKey;
+
+/// Questions and wishes that wait for the relay.
+pub(super) const COMMANDS: usize = 64;
+
+/// A question or wish.
+#[derive(Debug)]
+pub(super) enum Command {
+    Status(oneshot::Sender<Status>),
+    StopTurn(SessionKey, oneshot::Sender<bool>),
+    Send(String, String, oneshot::Sender<Result<(), SendError>>),
+}
+
+/// Why a message was not taken for sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Nothing is known of that chat, so its tenant cannot be named.
+    #[error("this chat has never spoken here, so the connector would not know whose it is")]
+    UnknownChat,
+    /// There is nothing to send.
+    #[error("the text is empty")]
+    Empty,
+    /// The relay is not running.
+    #[error("the relay is not running")]
+    NotRunning,
+}
+
+/// A running relay, for those who did not start it. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct RelayHandle(pub(super) mpsc::Sender<Command>);
+
+impl RelayHandle {
+    /// How the relay stands; nothing when it is not running.
+    pub async fn status(&self) -> Option<Status> {
+        self.ask(Command::Status).await
+    }
+
+    /// Stops a session's turn; `false` when it has none.
+    pub async fn stop_turn(&self, session: SessionKey) -> bool {
+        self.ask(|answer| Command::StopTurn(session, answer))
+            .await
+            .unwrap_or(false)
+    }
+
+    /// Sends a message to a chat that has spoken before, by its id. It is journaled first and goes out when
+    /// the link is up.
+    pub async fn send(&self, chat: &str, text: &str) -> Result<(), SendError> {
+        let (chat, text) = (chat.to_owned(), text.to_owned());
+        self.ask(|answer| Command::Send(chat, text, answer))
+            .await
+            .unwrap_or(Err(SendError::NotRunning))
+    }
+
+    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        self.0.send(command(answer)).await.ok()?;
+        answered.await.ok()
+    }
+}
+
+impl Core {
+    pub(super) fn take_command(&mut self, command: Command) {
+        match command {
+            Command::Status(answer) => {
+                let _ = answer.send(self.status());
+            }
+            Command::StopTurn(session, answer) => {
+                let stopped = self.interrupt(&session, None);
+                let _ = answer.send(stopped);
+            }
+            Command::Send(chat, text, answer) => {
+                let _ = answer.send(self.send_unasked(&chat, &text));
+            }
+        }
+    }
+
+    fn send_unasked(&mut self, chat: &str, text: &str) -> Result<(), SendError> {
+        if text.trim().is_empty() {
+            return Err(SendError::Empty);
+        }
+        let known = self.chats.find(chat).cloned();
+        let chat: ChatId = known.ok_or(SendError::UnknownChat)?;
+        let facts = self.chats.facts(&chat).cloned().ok_or(SendError::UnknownChat)?;
+        let facts = ChatFacts {
+            message_id: None,
+            ..facts
+        };
+        let ops = self.plan(text, &SessionKey::from_text(""), &chat, &facts);
+        self.owe(ops);
+        Ok(())
+    }
+}

@@ -1,0 +1,29 @@
+//! The running thing: drives the link, the sessions, the journal and the agent; the only place that spawns.
+//!
+//! [`Relay`] is built from settings and an agent and runs until it is told to stop. Inside, one task owns the
+//! link (`live`), two own each socket (`connection`), one owns everything else (`core`), and one runs each
+//! turn (`turn_task`). They speak over bounded channels. Decisions are made in the pure layers; what is here
+//! performs them.
+
+mod arrival;
+mod builder;
+mod clock;
+mod connection;
+mod core;
+mod handle;
+mod live;
+mod owed;
+mod recovery;
+mod settings;
+mod shutdown;
+mod status;
+mod transport;
+mod turn_task;
+mod turns;
+
+pub use self::core::Ended;
+pub use builder::{BuildError, Relay, RelayBuilder};
+pub use handle::{RelayHandle, SendError};
+pub use live::{Credentials, LiveSettings, LiveTransport, USER_AGENT};
+pub use status::{Status, Tally};
+pub use transport::{Cargo, ChatInfo, Delivery, LinkView, RelayTransport, Settlements, TransportFuture};

@@ -1,0 +1,176 @@
+//! What the journal says, batch by batch; and what it says first, after a restart.
+
+use super::core::{Core, Ears};
+use super::turns::read_back;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::store::{Batch, Done, InboxRow, InboxSeq, Recovered, Subject, TurnState, Write};
+use crate::wire::SessionKey;
+
+/// Rows of one kind that are read at a time while recovering.
+const PAGE: u32 = 1024;
+
+impl Core {
+    pub(super) fn take_batch(&mut self, batch: Batch) {
+        for done in batch.done {
+            match done {
+                Done::Accepted { token, seq, receipt } => self.take_accepted(token, seq.0, &receipt),
+                Done::Duplicate { token, receipt, .. } => self.take_duplicate(token, &receipt),
+                Done::Quarantined { token, receipt } => self.take_accepted(token, 0, &receipt),
+                Done::Ended { seq, ops, .. } => {
+                    if let Some(owed) = self.ending.remove(&seq.0) {
+                        self.take_owed(ops.iter(), owed);
+                    }
+                }
+                Done::OpsAdded { token, ops } => {
+                    if let Some(owed) = self.adding.remove(&token) {
+                        self.take_owed(ops.iter(), owed);
+                    }
+                }
+                Done::Loaded(row) => self.take_loaded(*row),
+                Done::Missing { seq } => self.take_missing(seq.0),
+                Done::Queued { token, rows } => self.take_fetched(token, &rows),
+                Done::Failed(failed) => self.take_failed(failed.of),
+                Done::Started { .. } | Done::Waiting { .. } | Done::Ops { .. } | Done::Resume { .. } => {}
+            }
+        }
+    }
+
+    fn take_failed(&mut self, subject: Subject) {
+        match subject {
+            Subject::Token(token) if self.refilling.contains_key(&token) => {
+                if let Some(key) = self.refilling.remove(&token) {
+                    self.sessions.refill(&key, [], false);
+                }
+            }
+            Subject::Token(token) => self.take_unaccepted(token),
+            // Only a read of it can fail; the row is still there and is read again.
+            Subject::Message(seq) if self.loading.contains_key(&seq.0) => {
+                self.writes.push(Write::Load { seq })
+            }
+            Subject::Message(_) | Subject::Op(_) | Subject::Nameless => {}
+        }
+    }
+
+    /// Takes in what the journal held when it was opened.
+    pub(super) fn recover(&mut self, recovered: Recovered) {
+        for chat in recovered.chats.iter().rev() {
+            if let Ok(facts) = serde_json::from_slice::<ChatFacts>(&chat.memory) {
+                let id = ChatId {
+                    platform: chat.platform.to_string(),
+                    chat: chat.chat_id.to_string(),
+                };
+                self.chats.restore(id, facts, chat.last_used);
+            }
+        }
+        for row in &recovered.ops {
+            self.take_recovered_op(row);
+        }
+        for row in recovered.running {
+            self.take_cut_short(&row);
+        }
+        for waiting in &recovered.waiting {
+            self.sessions.recover(&SessionKey::from_text(&*waiting.session));
+        }
+        self.recovery = Some((
+            recovered.ops.last().map(|op| op.seq),
+            recovered.waiting.last().map(|w| w.session.clone()),
+        ));
+    }
+
+    /// Reads whatever did not fit into the first pages, before anything new is taken.
+    pub(super) async fn finish_recovery(&mut self, ears: &mut Ears) {
+        let Some((mut last_op, mut last_session)) = self.recovery.take() else {
+            return;
+        };
+        while last_op.is_some() || last_session.is_some() {
+            let mut asked = 0;
+            if let Some(after) = last_op.take() {
+                self.writes.push(Write::NextOps {
+                    token: 0,
+                    after,
+                    limit: PAGE,
+                });
+                asked += 1;
+            }
+            if let Some(after) = last_session.take() {
+                self.writes.push(Write::NextWaiting {
+                    token: 0,
+                    after,
+                    limit: PAGE,
+                });
+                asked += 1;
+            }
+            self.submit();
+            while asked > 0 {
+                let Some(batch) = ears.batches.recv().await else {
+                    return;
+                };
+                let mut rest = Batch::default();
+                for done in batch.done {
+                    match done {
+                        Done::Ops { ops, .. } => {
+                            asked -= 1;
+                            last_op = ops.last().map(|op| op.seq);
+                            ops.iter().for_each(|row| self.take_recovered_op(row));
+                        }
+                        Done::Waiting { sessions, .. } => {
+                            asked -= 1;
+                            last_session = sessions.last().map(|waiting| waiting.session.clone());
+                            for waiting in sessions {
+                                self.sessions.recover(&SessionKey::from_text(&*waiting.session));
+                            }
+                        }
+                        Done::Failed(failed) if failed.of == Subject::Token(0) => asked -= 1,
+                        other => rest.done.push(other),
+                    }
+                }
+                self.take_batch(rest);
+            }
+        }
+        let (owed, waiting) = (self.owed.len(), self.sessions.active());
+        if owed + waiting > 0 {
+            tracing::info!(owed, waiting, "going on where the last run ended");
+        }
+    }
+
+    /// A turn that was running when the process ended: the agent may have acted, so it is not run again but
+    /// told to the chat, unless running it twice does no harm.
+    fn take_cut_short(&mut self, row: &InboxRow) {
+        if self.agent.describe().repeatable {
+            return self.run_again(row);
+        }
+        self.tally.turns_interrupted += 1;
+        let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
+        let ops = match (event, self.settings.interrupted_notice.clone()) {
+            (Some(mut event), Some(notice)) => {
+                let key = self.understand(&mut event);
+                self.plan(
+                    &notice,
+                    &key,
+                    &ChatId::of(&event.source),
+                    &ChatFacts::of(&event.source),
+                )
+            }
+            _ => Vec::new(),
+        };
+        tracing::warn!(row = row.seq.0, "a turn was cut short by the end of the last run");
+        self.end_row(row.seq.0, TurnState::Interrupted, ops);
+    }
+
+    fn run_again(&mut self, row: &InboxRow) {
+        let key = SessionKey::from_text(&*row.session);
+        if let crate::session::Admission::Start(turn) = self.sessions.arrive(&key) {
+            let event = crate::wire::MessageEvent::default();
+            self.turns.insert(turn, super::turns::LiveTurn::new(key, &event));
+            self.loading.insert(row.seq.0, turn);
+            let seq = InboxSeq(row.seq.0);
+            self.writes.push(Write::Start {
+                seq,
+                now_ms: self.now_ms(),
+            });
+            self.writes.push(Write::Load { seq });
+        } else {
+            self.sessions.queue(&key, row.seq.0);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What the relay tells about itself.
+
+use serde::Serialize;
+
+use super::core::Core;
+
+/// What has happened since the relay started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Messages that arrived, duplicates included.
+    pub inbound: u64,
+    /// Forwarded requests that arrived.
+    pub forwards: u64,
+    /// Interrupts that arrived.
+    pub interrupts: u64,
+    /// Lines that could not be used.
+    pub undecodable: u64,
+    /// Lines set aside.
+    pub quarantined: u64,
+    /// Deliveries that had been seen before.
+    pub duplicates: u64,
+    /// Deliveries acknowledged.
+    pub acks: u64,
+    /// Deliveries that the journal could not take.
+    pub refused_by_journal: u64,
+    /// Turns started.
+    pub turns_started: u64,
+    /// Turns that ended well.
+    pub turns_done: u64,
+    /// Turns that were stopped.
+    pub turns_stopped: u64,
+    /// Turns that failed.
+    pub turns_failed: u64,
+    /// Turns that the end of an earlier run cut short.
+    pub turns_interrupted: u64,
+    /// Sessions whose queue overflowed into the journal.
+    pub overflows: u64,
+    /// Ops that the connector did.
+    pub ops_applied: u64,
+    /// Ops that the connector refused.
+    pub ops_refused: u64,
+    /// Ops of which it is not known whether they were done, and which were not repeated.
+    pub ops_unknown: u64,
+    /// Ops that were taken over from an earlier run and sent.
+    pub ops_recovered: u64,
+}
+
+/// How the relay stands.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// The link's state.
+    pub link: String,
+    /// Why the last connection went.
+    pub last_loss: Option<String>,
+    /// How far the connector's clock is ahead, in milliseconds.
+    pub clock_skew_ms: Option<i64>,
+    /// Platforms that the connector declared.
+    pub platforms: Vec<String>,
+    /// Turns that run.
+    pub turns_running: usize,
+    /// Sessions that run or wait.
+    pub sessions_active: usize,
+    /// Messages that wait in memory.
+    pub messages_waiting: usize,
+    /// Ops that are owed.
+    pub ops_owed: usize,
+    /// Chats remembered.
+    pub chats_known: usize,
+    /// Why the journal cannot be written.
+    pub journal_failing: Option<String>,
+    /// What has happened so far.
+    pub tally: Tally,
+}
+
+impl Core {
+    pub(super) fn status(&self) -> Status {
+        Status {
+            link: self.view.state.clone(),
+            last_loss: self.view.last_loss.clone(),
+            clock_skew_ms: self.view.clock_skew_ms,
+            platforms: self
+                .view
+                .descriptors
+                .iter()
+                .map(|(platform, _)| platform.to_owned())
+                .collect(),
+            turns_running: self.sessions.running(),
+            sessions_active: self.sessions.active(),
+            messages_waiting: self.sessions.queued(),
+            ops_owed: self.owed.len(),
+            chats_known: self.chats.len(),
+            journal_failing: self.journal_failing.clone(),
+            tally: self.tally,
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Turns, from their start to their end.
+
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use super::core::Core;
+use super::owed::OwedOp;
+use super::turn_task::{TurnReport, run_turn};
+use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::agent::{EventSink, Turn, TurnEnd, TurnInput};
+use crate::session::{Stop, TurnId};
+use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
+use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
+
+/// Rows of one session that are fetched at a time.
+const FETCHED_ROWS: u32 = 32;
+
+/// A turn that runs, or holds its place until its message is there.
+#[derive(Debug)]
+pub(super) struct LiveTurn {
+    pub(super) key: SessionKey,
+    pub(super) seq: Option<i64>,
+    pub(super) stop: Option<Stop>,
+    cancel: CancellationToken,
+    chat: ChatId,
+    facts: ChatFacts,
+}
+
+impl LiveTurn {
+    pub(super) fn new(key: SessionKey, event: &MessageEvent) -> Self {
+        Self {
+            key,
+            seq: None,
+            stop: None,
+            cancel: CancellationToken::new(),
+            chat: ChatId::of(&event.source),
+            facts: ChatFacts::of(&event.source),
+        }
+    }
+}
+
+impl Core {
+    /// Fetches rows for sessions whose queue in memory ran dry.
+    pub(super) fn fetch_waiting(&mut self) {
+        while let Some((key, after)) = self.sessions.next_refill() {
+            let token = self.token();
+            let session: Arc<str> = key.as_str().into();
+            self.refilling.insert(token, key);
+            self.writes.push(Write::NextQueued {
+                token,
+                session,
+                after: InboxSeq(after),
+                limit: FETCHED_ROWS,
+            });
+        }
+    }
+
+    pub(super) fn take_fetched(&mut self, token: u64, rows: &[InboxRow]) {
+        if let Some(key) = self.refilling.remove(&token) {
+            let complete = rows.len() < FETCHED_ROWS as usize;
+            self.sessions
+                .refill(&key, rows.iter().map(|row| row.seq.0), complete);
+        }
+    }
+
+    /// Starts what waits and may: marked as running and read back in one commit, then run.
+    pub(super) fn start_waiting(&mut self) {
+        let now_ms = self.now_ms();
+        while let Some((key, row, turn)) = self.sessions.next_start() {
+            self.turns
+                .insert(turn, LiveTurn::new(key, &MessageEvent::default()));
+            self.loading.insert(row, turn);
+            let seq = InboxSeq(row);
+            self.writes.push(Write::Start { seq, now_ms });
+            self.writes.push(Write::Load { seq });
+        }
+    }
+
+    pub(super) fn take_loaded(&mut self, row: InboxRow) {
+        let Some(turn) = self.loading.remove(&row.seq.0) else {
+            return;
+        };
+        let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
+        match event {
+            Some(mut event) => {
+                self.understand(&mut event);
+                self.start_turn(turn, row.seq.0, &event);
+            }
+            None => {
+                tracing::error!(
+                    row = row.seq.0,
+                    "a journaled message cannot be read back and is given up"
+                );
+                self.abandon(turn);
+                self.end_row(row.seq.0, TurnState::Failed, Vec::new());
+            }
+        }
+    }
+
+    /// The row is gone: somebody dropped it, or it had ended.
+    pub(super) fn take_missing(&mut self, row: i64) {
+        self.ending.remove(&row);
+        if let Some(turn) = self.loading.remove(&row) {
+            self.abandon(turn);
+        }
+    }
+
+    fn abandon(&mut self, turn: TurnId) {
+        if let Some(live) = self.turns.remove(&turn) {
+            self.sessions.ended(&live.key, turn);
+        }
+    }
+
+    /// Runs the agent for a committed message, unless the turn was stopped before it began.
+    pub(super) fn start_turn(&mut self, id: TurnId, seq: i64, event: &MessageEvent) {
+        let Some(live) = self.turns.get_mut(&id) else {
+            return;
+        };
+        live.seq = Some(seq);
+        live.chat = ChatId::of(&event.source);
+        live.facts = ChatFacts::of(&event.source);
+        if live.cancel.is_cancelled() {
+            let end = TurnEnd::Cancelled { confirmed: true };
+            return self.end_turn(TurnReport {
+                turn: id,
+                text: String::new(),
+                cut: false,
+                end,
+            });
+        }
+        let (events, heard) = EventSink::new();
+        let turn = Turn {
+            id,
+            session: live.key.clone(),
+            input: TurnInput::of(event),
+            events,
+            cancel: live.cancel.clone(),
+        };
+        self.tally.turns_started += 1;
+        let (grace, most) = (self.settings.grace, self.settings.max_output_bytes);
+        let task = self
+            .tasks
+            .spawn(run_turn(Arc::clone(&self.agent), turn, heard, grace, most));
+        self.task_turns.insert(task.id(), id);
+    }
+
+    pub(super) fn cancel_turn(&mut self, turn: TurnId, why: Stop) {
+        if let Some(live) = self.turns.get_mut(&turn) {
+            live.stop.get_or_insert(why);
+            live.cancel.cancel();
+        }
+    }
+
+    pub(super) fn take_turn_end(
+        &mut self,
+        ended: Option<Result<(tokio::task::Id, TurnReport), tokio::task::JoinError>>,
+    ) {
+        match ended {
+            None => {}
+            Some(Ok((task, report))) => {
+                self.task_turns.remove(&task);
+                self.end_turn(report);
+            }
+            Some(Err(error)) => {
+                let Some(turn) = self.task_turns.remove(&error.id()) else {
+                    return;
+                };
+                tracing::error!(turn = turn.0, "the agent panicked");
+                let failure = crate::agent::Failure {
+                    public_text: "Something went wrong inside the agent.".to_owned(),
+                    detail: "it panicked".to_owned(),
+                    side_effects_possible: true,
+                };
+                let end = TurnEnd::Failed(failure);
+                self.end_turn(TurnReport {
+                    turn,
+                    text: String::new(),
+                    cut: false,
+                    end,
+                });
+            }
+        }
+    }
+
+    /// The answer and the turn's end are one commit; the ops go out after it.
+    fn end_turn(&mut self, report: TurnReport) {
+        let Some(live) = self.turns.remove(&report.turn) else {
+            return;
+        };
+        self.sessions.ended(&live.key, report.turn);
+        let Some(seq) = live.seq else { return };
+        let (state, said) = self.conclude(&report, live.stop);
+        let ops = self.plan(&said, &live.key, &live.chat, &live.facts);
+        self.end_row(seq, state, ops);
+    }
+
+    fn conclude(&mut self, report: &TurnReport, stop: Option<Stop>) -> (TurnState, String) {
+        let mut said = report.text.clone();
+        if report.cut {
+            said.push_str("\n\n[the rest was too long and is cut]");
+        }
+        let then = |said: String, more: &str| {
+            if said.trim().is_empty() {
+                more.to_owned()
+            } else {
+                format!("{said}\n\n{more}")
+            }
+        };
+        match &report.end {
+            TurnEnd::Completed => {
+                self.tally.turns_done += 1;
+                (TurnState::Done, said)
+            }
+            TurnEnd::Cancelled { confirmed } => {
+                self.tally.turns_stopped += 1;
+                if !confirmed {
+                    tracing::warn!(
+                        turn = report.turn.0,
+                        "the agent did not stop in time and was given up"
+                    );
+                }
+                if stop == Some(Stop::Shutdown) {
+                    let notice = self.settings.interrupted_notice.clone().unwrap_or_default();
+                    return (TurnState::Interrupted, then(said, &notice));
+                }
+                let marked = if said.trim().is_empty() {
+                    said
+                } else {
+                    then(said, "[stopped]")
+                };
+                (TurnState::Stopped, marked)
+            }
+            TurnEnd::Failed(failure) => {
+                self.tally.turns_failed += 1;
+                tracing::warn!(turn = report.turn.0, detail = failure.detail, "the turn failed");
+                (TurnState::Failed, then(said, &failure.public_text))
+            }
+        }
+    }
+
+    pub(super) fn end_row(&mut self, seq: i64, state: TurnState, ops: Vec<OwedOp>) {
+        let now_ms = self.now_ms();
+        let rows = ops.iter().map(OwedOp::to_row).collect();
+        self.ending.insert(seq, ops);
+        self.writes.push(Write::End {
+            seq: InboxSeq(seq),
+            state,
+            ops: rows,
+            start_next: None,
+            now_ms,
+        });
+    }
+
+    /// Ends a message that the relay itself answers.
+    pub(super) fn answer_directly(
+        &mut self,
+        key: &SessionKey,
+        seq: i64,
+        said: &str,
+        chat: &ChatId,
+        facts: &ChatFacts,
+    ) {
+        let ops = self.plan(said, key, chat, facts);
+        self.end_row(seq, TurnState::Done, ops);
+    }
+
+    pub(super) fn forget_session(&mut self, key: &SessionKey) {
+        self.writes.push(Write::DropResume {
+            session: key.as_str().into(),
+        });
+        let (agent, key) = (Arc::clone(&self.agent), key.clone());
+        tokio::spawn(async move { agent.forget(&key).await });
+    }
+}
+
+/// Reads a journaled line again.
+pub(super) fn read_back(kind: Kind, line: &[u8]) -> Option<MessageEvent> {
+    match (kind, ConnectorFrame::decode(line).ok()?) {
+        (Kind::Inbound, ConnectorFrame::Inbound { event, .. }) => Some(*event),
+        (Kind::Forward, ConnectorFrame::PassthroughForward { forward, .. }) => interaction_event(&forward),
+        _ => None,
+    }
+}
