@@ -97,7 +97,8 @@ pub(super) fn give_back(db: &Connection) -> Result<bool> {
     Ok(true)
 }
 
-fn used_bytes(db: &Connection) -> Result<u64> {
+/// The size of the pages in use.
+pub(super) fn used_bytes(db: &Connection) -> Result<u64> {
     let used = (pragma(db, "page_count")? - pragma(db, "freelist_count")?) * pragma(db, "page_size")?;
     Ok(u64::try_from(used).unwrap_or(0))
 }
