@@ -1,7 +1,7 @@
 //! The journal's inside: faults made by a second connection, upkeep on a made-up clock.
 
 use super::apply::{DAY_MS, Ledger, Outcome};
-use super::retention::{Upkeep, give_back, used_bytes};
+use super::retention::{Moment, Upkeep, give_back, used_bytes};
 use super::*;
 use rusqlite::Connection;
 use std::path::Path;
@@ -270,7 +270,7 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
         let mut tidy = |ledger: &mut Ledger<'_>, now_ms| {
             let mut slices = 0;
             while ledger
-                .upkeep(|ledger| upkeep.slice(ledger, &settings, now_ms))
+                .upkeep(|ledger| upkeep.slice(ledger, &settings, Moment { now_ms, idle: true }))
                 .unwrap()
             {
                 slices += 1;
@@ -325,7 +325,16 @@ fn a_full_journal_forgets_finished_records_early_and_gives_space_back() {
         let mut upkeep = Upkeep::default();
         for _ in 0..200 {
             if !ledger
-                .upkeep(|ledger| upkeep.slice(ledger, &settings, NOW))
+                .upkeep(|ledger| {
+                    upkeep.slice(
+                        ledger,
+                        &settings,
+                        Moment {
+                            now_ms: NOW,
+                            idle: true,
+                        },
+                    )
+                })
                 .unwrap()
             {
                 break;
@@ -364,7 +373,16 @@ fn chats_are_bounded_by_use() {
         ledger.transact(&batch, NOW).unwrap();
         let mut upkeep = Upkeep::default();
         while ledger
-            .upkeep(|ledger| upkeep.slice(ledger, &settings, NOW))
+            .upkeep(|ledger| {
+                upkeep.slice(
+                    ledger,
+                    &settings,
+                    Moment {
+                        now_ms: NOW,
+                        idle: true,
+                    },
+                )
+            })
             .unwrap()
         {}
         assert_eq!(count(ledger.db, "chats"), 10);
