@@ -95,7 +95,14 @@ impl Journal {
             })
             .map_err(OpenError::Thread)?;
         let died = || OpenError::Thread(std::io::Error::other("it ended unexpectedly"));
-        let recovered = ready.recv().map_err(|_| died())??;
+        let recovered = match ready.recv().unwrap_or_else(|_| Err(died())) {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                // The thread holds the state directory until its end.
+                let _ = thread.join();
+                return Err(error);
+            }
+        };
         let shared = Shared {
             queue,
             ended,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// A state directory that this process holds until it is dropped.
 #[derive(Debug)]
 pub(super) struct StateLock {
-    _file: File,
+    file: File,
 }
 
 impl StateLock {
@@ -49,7 +49,14 @@ impl StateLock {
             .and_then(|()| file.set_len(0))
             .and_then(|()| file.write_all(text.as_bytes()))
             .map_err(|source| failed("write", source))?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for StateLock {
+    fn drop(&mut self) {
+        // Closing alone would leave it to a child that is between its fork and its exec.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 

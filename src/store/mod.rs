@@ -50,6 +50,9 @@ mod statements;
 mod write;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use done::{
     Batch, ChatMemory, Done, Failed, InboxRow, Kind, NewOp, OpRow, OpState, Subject, TurnState,
     WaitingSession,

@@ -21,8 +21,17 @@ const VACUUM_FLOOR: i64 = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     sweep: Option<Sweep>,
-    swept_before: i64,
+    swept_before: Option<i64>,
     hurried_days: i64,
+}
+
+/// When a slice is done.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    /// Unix milliseconds.
+    pub(super) now_ms: i64,
+    /// Whether no command waits.
+    pub(super) idle: bool,
 }
 
 #[derive(Debug)]
@@ -32,14 +41,16 @@ struct Sweep {
 }
 
 impl Upkeep {
-    /// One slice of work in a transaction; whether there is more to do soon.
+    /// One slice of work in a transaction; whether there is more to do soon. Recent keys are only hurried into
+    /// the index when nothing else wants the writer: many together share pages, few do not.
     pub(super) fn slice(
         &mut self,
         ledger: &mut Ledger<'_>,
         settings: &JournalSettings,
-        now_ms: i64,
+        now: Moment,
     ) -> Result<bool> {
-        let mut more = ledger.recent.idle_round();
+        let Moment { now_ms, idle } = now;
+        let mut more = idle && ledger.recent.idle_round();
         if more {
             ledger.move_keys(1024, now_ms)?;
         }
@@ -60,11 +71,17 @@ impl Upkeep {
     fn sweep_keys(&mut self, db: &Connection, settings: &JournalSettings, now_ms: i64) -> Result<bool> {
         let days = (i64::from(settings.dedupe_days) - self.hurried_days).max(1);
         let before_day = now_ms.div_euclid(DAY_MS) - days;
-        if self.sweep.is_none() && before_day > self.swept_before {
-            self.sweep = Some(Sweep {
-                after: Vec::new(),
-                before_day,
-            });
+        if self.sweep.is_none() {
+            let swept_before = match self.swept_before {
+                Some(day) => day,
+                None => *self.swept_before.insert(swept_before(db, before_day)?),
+            };
+            if before_day > swept_before {
+                self.sweep = Some(Sweep {
+                    after: Vec::new(),
+                    before_day,
+                });
+            }
         }
         let Some(sweep) = &mut self.sweep else {
             return Ok(false);
@@ -79,11 +96,31 @@ impl Upkeep {
         if let Some(key) = end {
             sweep.after = key;
         } else {
-            self.swept_before = sweep.before_day;
+            note_swept(db, sweep.before_day)?;
+            self.swept_before = Some(sweep.before_day);
             self.sweep = None;
         }
         Ok(self.sweep.is_some())
     }
+}
+
+/// The day before which the index was swept last. A journal that never was has nothing older than today's limit.
+fn swept_before(db: &Connection, limit: i64) -> Result<i64> {
+    let noted = db
+        .prepare_cached("SELECT value FROM meta WHERE name = 'swept_before'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    if let Some(day) = noted {
+        return Ok(day);
+    }
+    note_swept(db, limit)?;
+    Ok(limit)
+}
+
+fn note_swept(db: &Connection, day: i64) -> Result<()> {
+    db.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES ('swept_before', ?1)")?
+        .execute([day])?;
+    Ok(())
 }
 
 /// Gives a slice of free pages back; whether there are more. Outside any transaction.
@@ -97,7 +134,8 @@ pub(super) fn give_back(db: &Connection) -> Result<bool> {
     Ok(true)
 }
 
-fn used_bytes(db: &Connection) -> Result<u64> {
+/// The size of the pages in use.
+pub(super) fn used_bytes(db: &Connection) -> Result<u64> {
     let used = (pragma(db, "page_count")? - pragma(db, "freelist_count")?) * pragma(db, "page_size")?;
     Ok(u64::try_from(used).unwrap_or(0))
 }

@@ -116,7 +116,7 @@ pub(super) fn refused(path: &Path, error: &rusqlite::Error) -> OpenError {
 }
 
 fn prepare(db: &Connection, settings: &JournalSettings) -> rusqlite::Result<()> {
-    db.busy_timeout(Duration::from_secs(5))?;
+    db.busy_timeout(Duration::from_millis(settings.lock_wait_ms.into()))?;
     let sync = match settings.durability {
         Durability::Full => "FULL",
         Durability::Process => "NORMAL",

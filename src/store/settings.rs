@@ -31,6 +31,8 @@ pub struct JournalSettings {
     pub queue: u32,
     /// Finished batches waiting for their reader; the writer waits at it.
     pub batches: u32,
+    /// How long a commit waits for another program that locks the database, in milliseconds.
+    pub lock_wait_ms: u32,
     /// Page cache of the database in KiB.
     pub cache_kib: u32,
     /// Rows of each kind read at opening; the rest is paged with commands.
@@ -51,6 +53,7 @@ impl Default for JournalSettings {
             quarantine_bytes: 4 << 20,
             queue: 16 << 10,
             batches: 64,
+            lock_wait_ms: 5000,
             cache_kib: 4 << 10,
             recover_rows: 4096,
             fresh_on_corruption: false,

@@ -8,7 +8,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::done::{Batch, Done, Failed};
 use super::fault::{Fault, Health};
 use super::queue::{Queue, Woken};
-use super::retention::{Upkeep, give_back};
+use super::retention::{Moment, Upkeep, give_back};
 use super::settings::JournalSettings;
 use super::write::{Temper, Write};
 use std::sync::Arc;
@@ -116,11 +116,12 @@ impl Work<'_, '_> {
             }
             Disk::Sick { .. } => self.attempt(taken),
             Disk::Well => {
-                if !taken.is_empty() {
+                let idle = taken.is_empty();
+                if !idle {
                     self.attempt(taken);
                 }
                 if Instant::now() >= self.upkeep_at {
-                    self.tidy();
+                    self.tidy(idle);
                 }
             }
         }
@@ -227,15 +228,19 @@ impl Work<'_, '_> {
         };
     }
 
-    fn tidy(&mut self) {
-        let now_ms = self.writer.clock.now_ms();
+    fn tidy(&mut self, idle: bool) {
+        let now = Moment {
+            now_ms: self.writer.clock.now_ms(),
+            idle,
+        };
         let (upkeep, settings) = (&mut self.upkeep, &self.writer.settings);
         let more = self
             .ledger
-            .upkeep(|ledger| upkeep.slice(ledger, settings, now_ms))
+            .upkeep(|ledger| upkeep.slice(ledger, settings, now))
             .and_then(|more| Ok(more | give_back(self.ledger.db).map_err(|error| Fault::of(&error))?));
         let pause = match more {
             Ok(true) => UPKEEP_PAUSE,
+            Ok(false) if !idle => UPKEEP_EVERY,
             Ok(false) => {
                 self.checkpoint.idle(self.ledger.db);
                 // Only a hint: memory that cannot be given back now is given back later.

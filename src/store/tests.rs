@@ -1,0 +1,455 @@
+//! The journal's inside: faults made by a second connection, upkeep on a made-up clock.
+
+use super::apply::{DAY_MS, Ledger, Outcome};
+use super::retention::{Moment, Upkeep, give_back, used_bytes};
+use super::*;
+use rusqlite::Connection;
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::timeout;
+
+const NOW: i64 = 1_790_000_000_000;
+
+fn accept(token: u64, session: &str, key: Option<&str>) -> Write {
+    Write::Accept {
+        token,
+        kind: Kind::Inbound,
+        session: session.into(),
+        dedupe: key.map(|key| DedupeKey::of(&[key])),
+        buffer_id: Some(format!("buffer-{token}")),
+        line: vec![b'x'; 400],
+        start: true,
+        now_ms: NOW,
+    }
+}
+
+fn end(seq: i64, now_ms: i64) -> Write {
+    Write::End {
+        seq: InboxSeq(seq),
+        state: TurnState::Done,
+        ops: Vec::new(),
+        start_next: None,
+        now_ms,
+    }
+}
+
+fn with_ledger(dir: &Path, settings: &JournalSettings, work: impl FnOnce(&mut Ledger<'_>)) {
+    let db = schema::open(&schema::path_in(dir), settings).unwrap();
+    let (_, footing) = recover::recover(&db, settings).unwrap();
+    work(&mut Ledger::new(&db, footing).unwrap());
+}
+
+fn count(db: &Connection, from: &str) -> i64 {
+    db.query_row(&format!("SELECT count(*) FROM {from}"), [], |row| row.get(0))
+        .unwrap()
+}
+
+async fn next(opened: &mut Opened) -> Vec<Done> {
+    timeout(Duration::from_secs(20), opened.batches.recv())
+        .await
+        .expect("a batch in time")
+        .unwrap()
+        .done
+}
+
+#[tokio::test]
+async fn a_failed_commit_receipts_nothing_keeps_endings_and_heals() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        lock_wait_ms: 1,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    opened
+        .journal
+        .submit(vec![accept(1, "s", Some("a"))])
+        .await
+        .unwrap();
+    assert!(matches!(
+        next(&mut opened).await[..],
+        [Done::Accepted { seq: InboxSeq(1), .. }]
+    ));
+
+    let other = Connection::open(schema::path_in(dir.path())).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let ops = vec![NewOp {
+        session: "s".into(),
+        chat: "c".into(),
+        op: b"{}".to_vec(),
+    }];
+    let ending = Write::End {
+        seq: InboxSeq(1),
+        state: TurnState::Done,
+        ops,
+        start_next: None,
+        now_ms: NOW,
+    };
+    let asked = vec![
+        accept(2, "s", Some("b")),
+        ending,
+        Write::LoadResume {
+            token: 3,
+            session: "s".into(),
+        },
+    ];
+    opened.journal.submit(asked).await.unwrap();
+    let done = next(&mut opened).await;
+    let [Done::Failed(failed), Done::Resume { token: 3, blob: None }] = &done[..] else {
+        panic!("{done:?}")
+    };
+    assert_eq!(
+        (failed.of, failed.fault.kind),
+        (Subject::Token(2), FaultKind::Busy)
+    );
+    assert!(matches!(
+        &*opened.health.borrow_and_update(),
+        Health::Failing { .. }
+    ));
+
+    opened
+        .journal
+        .submit(vec![accept(4, "s", Some("b"))])
+        .await
+        .unwrap();
+    assert!(matches!(next(&mut opened).await[..], [Done::Failed(_)]));
+
+    other.execute_batch("ROLLBACK").unwrap();
+    let done = next(&mut opened).await;
+    assert!(
+        matches!(done[..], [Done::Ended { seq: InboxSeq(1), .. }]),
+        "{done:?}"
+    );
+    timeout(
+        Duration::from_secs(5),
+        opened.health.wait_for(|health| *health == Health::Ok),
+    )
+    .await
+    .unwrap()
+    .unwrap();
+    opened
+        .journal
+        .submit(vec![accept(5, "s", Some("b"))])
+        .await
+        .unwrap();
+    let done = next(&mut opened).await;
+    let [
+        Done::Accepted {
+            seq: InboxSeq(2),
+            receipt,
+            ..
+        },
+    ] = &done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert_eq!(receipt.ack_id(), Some("buffer-5"));
+    opened.journal.close().await.unwrap();
+    assert_eq!(count(&other, "outbox"), 1);
+}
+
+#[tokio::test]
+async fn a_sick_disk_is_probed_even_when_nobody_asks() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        lock_wait_ms: 1,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    let other = Connection::open(schema::path_in(dir.path())).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    opened.journal.submit(vec![accept(1, "s", None)]).await.unwrap();
+    assert!(matches!(next(&mut opened).await[..], [Done::Failed(_)]));
+    other.execute_batch("ROLLBACK").unwrap();
+    timeout(
+        Duration::from_secs(5),
+        opened.health.wait_for(|health| *health == Health::Ok),
+    )
+    .await
+    .unwrap()
+    .unwrap();
+}
+
+#[tokio::test]
+async fn an_impossible_command_fails_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap();
+    let other = Connection::open(schema::path_in(dir.path())).unwrap();
+    other
+        .execute_batch(
+            "CREATE TRIGGER no BEFORE INSERT ON inbox WHEN new.session = 'bad'
+             BEGIN SELECT raise(ABORT, 'no'); END",
+        )
+        .unwrap();
+    let asked = vec![
+        accept(1, "good", Some("a")),
+        accept(2, "bad", Some("b")),
+        accept(3, "good", Some("c")),
+    ];
+    opened.journal.submit(asked).await.unwrap();
+    let done = next(&mut opened).await;
+    let [
+        Done::Failed(failed),
+        Done::Accepted { token: 1, .. },
+        Done::Accepted { token: 3, seq, .. },
+    ] = &done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert_eq!(
+        (failed.of, failed.fault.kind),
+        (Subject::Token(2), FaultKind::Refused)
+    );
+    assert_eq!(*seq, InboxSeq(2));
+    assert_eq!(*opened.health.borrow(), Health::Ok);
+}
+
+#[test]
+fn keys_move_to_the_index_and_are_still_known_after_it_and_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    let total = 40_000_u64;
+    let key = |n: u64| format!("key-{n}");
+    with_ledger(dir.path(), &settings, |ledger| {
+        for first in (0..total).step_by(1000) {
+            let batch: Vec<_> = (first..first + 1000)
+                .map(|n| accept(n, "s", Some(&key(n))))
+                .collect();
+            ledger.transact(&batch, NOW).unwrap();
+        }
+        assert!(count(ledger.db, "dedupe") >= 20_000, "the index took part");
+        let mut last = Vec::new();
+        for n in (0..total).step_by(997) {
+            last.push(accept(n, "s", Some(&key(n))));
+        }
+        for outcome in ledger.transact(&last, NOW).unwrap() {
+            assert!(
+                matches!(outcome, Outcome::Duplicate(_, TurnState::Running)),
+                "{outcome:?}"
+            );
+        }
+    });
+    with_ledger(dir.path(), &settings, |ledger| {
+        for n in (0..total).step_by(997) {
+            let outcome = ledger
+                .transact(&[accept(n, "s", Some(&key(n)))], NOW)
+                .unwrap()
+                .pop()
+                .unwrap();
+            let expected = InboxSeq(i64::try_from(n).unwrap() + 1);
+            assert!(
+                matches!(outcome, Outcome::Duplicate(of, _) if of == expected),
+                "{n}: {outcome:?}"
+            );
+        }
+        let outcome = ledger
+            .transact(&[accept(0, "s", Some("new"))], NOW)
+            .unwrap()
+            .pop()
+            .unwrap();
+        assert!(
+            matches!(outcome, Outcome::Accepted(InboxSeq(40_001))),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
+fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        keep_days: 2,
+        dedupe_days: 5,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |ledger| {
+        let batch: Vec<_> = (0..3000).map(|n| accept(n, "s", Some(&n.to_string()))).collect();
+        ledger.transact(&batch, NOW).unwrap();
+        let ends: Vec<_> = (2..=3000).map(|seq| end(seq, NOW)).collect();
+        ledger.transact(&ends, NOW).unwrap();
+        let mut upkeep = Upkeep::default();
+        let mut tidy = |ledger: &mut Ledger<'_>, now_ms| {
+            let mut slices = 0;
+            while ledger
+                .upkeep(|ledger| upkeep.slice(ledger, &settings, Moment { now_ms, idle: true }))
+                .unwrap()
+            {
+                slices += 1;
+                assert!(slices < 100, "upkeep comes to an end");
+            }
+        };
+        tidy(ledger, NOW + DAY_MS);
+        assert_eq!(
+            (count(ledger.db, "done"), count(ledger.db, "dedupe")),
+            (2999, 3000)
+        );
+        tidy(ledger, NOW + 3 * DAY_MS);
+        assert_eq!((count(ledger.db, "done"), count(ledger.db, "inbox")), (1, 1));
+        assert_eq!(count(ledger.db, "dedupe"), 3000);
+        tidy(ledger, NOW + 8 * DAY_MS);
+        assert_eq!((count(ledger.db, "dedupe"), count(ledger.db, "inbox")), (0, 1));
+        let outcome = ledger
+            .transact(&[accept(9, "s", Some("9"))], NOW)
+            .unwrap()
+            .pop()
+            .unwrap();
+        assert!(
+            matches!(outcome, Outcome::Accepted(InboxSeq(3001))),
+            "{outcome:?}"
+        );
+    });
+}
+
+#[test]
+fn a_full_journal_forgets_finished_records_early_and_gives_space_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        max_bytes: 1 << 20,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |ledger| {
+        for first in (0..20_000).step_by(1000) {
+            let batch: Vec<_> = (first..first + 1000)
+                .map(|n| accept(n, "s", Some(&n.to_string())))
+                .collect();
+            ledger.transact(&batch, NOW).unwrap();
+        }
+        for first in (11..=20_000_i64).step_by(1000) {
+            let ends: Vec<_> = (first..(first + 1000).min(20_001))
+                .map(|seq| end(seq, NOW))
+                .collect();
+            ledger.transact(&ends, NOW).unwrap();
+        }
+        let pages =
+            |db: &Connection| -> i64 { db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap() };
+        let before = pages(ledger.db);
+        let mut upkeep = Upkeep::default();
+        for _ in 0..200 {
+            if !ledger
+                .upkeep(|ledger| {
+                    upkeep.slice(
+                        ledger,
+                        &settings,
+                        Moment {
+                            now_ms: NOW,
+                            idle: true,
+                        },
+                    )
+                })
+                .unwrap()
+            {
+                break;
+            }
+        }
+        assert!(used_bytes(ledger.db).unwrap() <= settings.max_bytes);
+        assert!(
+            (1..10_000).contains(&count(ledger.db, "done")),
+            "{}",
+            count(ledger.db, "done")
+        );
+        assert_eq!(count(ledger.db, "inbox"), 10);
+        while give_back(ledger.db).unwrap() {}
+        assert!(pages(ledger.db) < before / 2, "{} of {before}", pages(ledger.db));
+    });
+}
+
+#[test]
+fn chats_are_bounded_by_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        chat_memory: 10,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |ledger| {
+        let chat = |n: i64, at: i64| {
+            Write::RememberChat(ChatMemory {
+                platform: "discord".into(),
+                chat_id: n.to_string().into(),
+                memory: b"{}".to_vec(),
+                last_used: at,
+            })
+        };
+        let mut batch: Vec<_> = (0..50).map(|n| chat(n, NOW + n)).collect();
+        batch.push(chat(0, NOW + 100));
+        ledger.transact(&batch, NOW).unwrap();
+        let mut upkeep = Upkeep::default();
+        while ledger
+            .upkeep(|ledger| {
+                upkeep.slice(
+                    ledger,
+                    &settings,
+                    Moment {
+                        now_ms: NOW,
+                        idle: true,
+                    },
+                )
+            })
+            .unwrap()
+        {}
+        assert_eq!(count(ledger.db, "chats"), 10);
+        let (recovered, _) = recover::recover(ledger.db, &settings).unwrap();
+        let ids: Vec<&str> = recovered.chats.iter().map(|chat| &*chat.chat_id).collect();
+        assert_eq!(ids, ["0", "49", "48", "47", "46", "45", "44", "43", "42", "41"]);
+    });
+}
+
+#[test]
+fn quarantine_is_bounded_by_count_and_by_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        quarantine_rows: 5,
+        quarantine_bytes: 1000,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |ledger| {
+        let put = |token, size| Write::Quarantine {
+            token,
+            reason: "not json".into(),
+            buffer_id: None,
+            line: vec![b'x'; size],
+            now_ms: NOW,
+        };
+        ledger
+            .transact(&(0..9).map(|n| put(n, 10)).collect::<Vec<_>>(), NOW)
+            .unwrap();
+        assert_eq!(count(ledger.db, "quarantine"), 5);
+        ledger.transact(&[put(10, 985)], NOW).unwrap();
+        assert_eq!(count(ledger.db, "quarantine"), 2);
+        ledger.transact(&[put(11, 5000)], NOW).unwrap();
+        assert_eq!(count(ledger.db, "quarantine WHERE length(line) = 1000"), 1);
+        assert_eq!(count(ledger.db, "quarantine"), 1);
+    });
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    with_ledger(dir.path(), &JournalSettings::default(), |ledger| {
+        ledger.db.execute_batch("PRAGMA user_version = 99").unwrap();
+    });
+    let error = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap_err();
+    assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
+    assert!(matches!(
+        Inspector::open(dir.path()),
+        Err(InspectError::Open(OpenError::Newer { .. }))
+    ));
+}
+
+#[test]
+fn the_hot_questions_use_their_indexes() {
+    let dir = tempfile::tempdir().unwrap();
+    with_ledger(dir.path(), &JournalSettings::default(), |ledger| {
+        let plan = |sql: &str| -> String {
+            let mut explain = ledger.db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let rows = explain.query_map([], |row| row.get::<_, String>(3)).unwrap();
+            rows.map(Result::unwrap).collect::<Vec<_>>().join("; ")
+        };
+        let queued =
+            plan("SELECT line FROM inbox WHERE state = 0 AND session = 'a' AND seq > 1 ORDER BY seq");
+        assert!(queued.contains("inbox_queued (session=? AND seq>?)"), "{queued}");
+        let chats = plan("SELECT memory FROM chats ORDER BY last_used DESC LIMIT 1");
+        assert!(chats.contains("chats_by_use"), "{chats}");
+        let sweep =
+            plan("DELETE FROM dedupe WHERE key > x'00' AND (NULL IS NULL OR key <= NULL) AND day < 1");
+        assert!(sweep.contains("PRIMARY KEY (key>?"), "{sweep}");
+    });
+}

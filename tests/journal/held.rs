@@ -1,0 +1,339 @@
+//! What is held, in which order, and what survives a crash.
+
+use super::{NOW, accept, ask, chat, copy, next, op, open};
+use hermes_relay::store::{
+    Done, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, SubmitError, TurnState, Write,
+};
+use std::fs;
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn a_message_is_held_once_and_recognised_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let done = ask(
+        &mut opened,
+        vec![accept(1, "s", Some("a"), true), accept(2, "s", Some("a"), true)],
+        2,
+    )
+    .await;
+    let [
+        Done::Accepted {
+            token: 1,
+            seq,
+            receipt,
+        },
+        Done::Duplicate {
+            token: 2,
+            of,
+            of_state,
+            receipt: again,
+        },
+    ] = &done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert_eq!(
+        (seq, of, of_state),
+        (&InboxSeq(1), &InboxSeq(1), &TurnState::Running)
+    );
+    assert_eq!(
+        (receipt.buffer_id(), again.ack_id()),
+        (Some("buffer-1"), Some("buffer-2"))
+    );
+    let end = Write::End {
+        seq: *seq,
+        state: TurnState::Stopped,
+        ops: vec![],
+        start_next: None,
+        now_ms: NOW,
+    };
+    ask(&mut opened, vec![end], 1).await;
+    opened.journal.close().await.unwrap();
+
+    let mut opened = open(dir.path());
+    let done = ask(
+        &mut opened,
+        vec![accept(3, "s", Some("a"), true), accept(4, "s", None, true)],
+        2,
+    )
+    .await;
+    assert!(
+        matches!(
+            done[0],
+            Done::Duplicate {
+                of: InboxSeq(1),
+                of_state: TurnState::Stopped,
+                ..
+            }
+        ),
+        "{done:?}"
+    );
+    assert!(
+        matches!(done[1], Done::Accepted { seq: InboxSeq(2), .. }),
+        "{done:?}"
+    );
+}
+
+#[tokio::test]
+async fn many_submissions_share_few_commits_and_keep_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        queue: 50_000,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    for token in 0..5000 {
+        opened
+            .journal
+            .try_submit(vec![accept(token, "s", Some(&token.to_string()), false)])
+            .unwrap();
+    }
+    let (mut batches, mut tokens, mut seqs) = (0, Vec::new(), Vec::new());
+    while tokens.len() < 5000 {
+        batches += 1;
+        for done in next(&mut opened).await {
+            let Done::Accepted { token, seq, .. } = done else {
+                panic!("{done:?}")
+            };
+            tokens.push(token);
+            seqs.push(seq);
+        }
+    }
+    assert!(tokens.is_sorted() && seqs.is_sorted());
+    assert!(batches < 2000, "{batches} commits for 5000 submissions");
+}
+
+#[tokio::test]
+async fn an_end_is_all_or_nothing_and_happens_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let accepts = vec![
+        accept(1, "s", None, true),
+        accept(2, "s", None, false),
+        accept(3, "t", None, false),
+    ];
+    ask(&mut opened, accepts, 3).await;
+    let end = |ops| Write::End {
+        seq: InboxSeq(1),
+        state: TurnState::Done,
+        ops,
+        start_next: Some(InboxSeq(2)),
+        now_ms: NOW,
+    };
+    let done = ask(
+        &mut opened,
+        vec![end(vec![op("a"), op("b")]), end(vec![op("again")])],
+        2,
+    )
+    .await;
+    let [
+        Done::Ended {
+            seq: InboxSeq(1),
+            ops,
+            started_next: Some(InboxSeq(2)),
+        },
+        Done::Missing { .. },
+    ] = &done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert_eq!(ops.iter().collect::<Vec<_>>(), [OpSeq(1), OpSeq(2)]);
+    let asked = vec![
+        Write::Load { seq: InboxSeq(1) },
+        Write::Load { seq: InboxSeq(2) },
+        Write::Start {
+            seq: InboxSeq(3),
+            now_ms: NOW + 5,
+        },
+        Write::NextOps {
+            token: 9,
+            after: OpSeq(0),
+            limit: 10,
+        },
+    ];
+    let done = ask(&mut opened, asked, 4).await;
+    let [
+        Done::Missing { .. },
+        Done::Loaded(row),
+        Done::Started { attempt: 1, .. },
+        Done::Ops { ops, .. },
+    ] = &done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert_eq!(
+        (row.state, row.attempt, row.line.as_deref()),
+        (TurnState::Running, 1, Some(&b"line 2"[..]))
+    );
+    assert_eq!(
+        ops.iter().map(|op| op.op.clone()).collect::<Vec<_>>(),
+        [b"a", b"b"]
+    );
+}
+
+#[tokio::test]
+async fn a_crash_leaves_waiting_running_and_owed_work_to_the_next_run() {
+    let (dir, crashed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut opened = open(dir.path());
+    let mut accepts = vec![
+        accept(1, "a", Some("1"), true),
+        accept(2, "ended", Some("2"), true),
+    ];
+    accepts.extend((3..8).map(|token| accept(token, if token % 2 == 0 { "a" } else { "b" }, None, false)));
+    ask(&mut opened, accepts, 7).await;
+    let chat = chat();
+    let asked = vec![
+        Write::RememberChat(chat.clone()),
+        Write::SetResume {
+            session: "a".into(),
+            blob: b"resume".to_vec(),
+            now_ms: NOW,
+        },
+        Write::End {
+            seq: InboxSeq(2),
+            state: TurnState::Done,
+            ops: vec![op("one"), op("two"), op("three")],
+            start_next: None,
+            now_ms: NOW,
+        },
+    ];
+    ask(&mut opened, asked, 1).await;
+    let settle = vec![
+        Write::OpSent { op: OpSeq(2) },
+        Write::OpSent { op: OpSeq(1) },
+        Write::OpSettled { op: OpSeq(1) },
+    ];
+    ask(
+        &mut opened,
+        [settle, vec![Write::Load { seq: InboxSeq(1) }]].concat(),
+        1,
+    )
+    .await;
+    copy(dir.path(), crashed.path());
+
+    let mut after = open(crashed.path());
+    let recovered = std::mem::take(&mut after.recovered);
+    let running: Vec<_> = recovered
+        .running
+        .iter()
+        .map(|row| (row.seq, row.line.clone().unwrap()))
+        .collect();
+    assert_eq!(running, [(InboxSeq(1), b"line 1".to_vec())]);
+    let waiting: Vec<_> = recovered
+        .waiting
+        .iter()
+        .map(|waiting| (&*waiting.session, waiting.first, waiting.count))
+        .collect();
+    assert_eq!(waiting, [("a", InboxSeq(4), 2), ("b", InboxSeq(3), 3)]);
+    let ops: Vec<_> = recovered
+        .ops
+        .iter()
+        .map(|op| (op.seq, op.state, op.inbox))
+        .collect();
+    let owner = Some(InboxSeq(2));
+    assert_eq!(
+        ops,
+        [
+            (OpSeq(2), OpState::Sent, owner),
+            (OpSeq(3), OpState::Pending, owner)
+        ]
+    );
+    assert_eq!(recovered.chats, [chat]);
+    let asked = vec![
+        accept(20, "a", Some("1"), true),
+        Write::NextQueued {
+            token: 1,
+            session: "b".into(),
+            after: InboxSeq(3),
+            limit: 1,
+        },
+        Write::NextWaiting {
+            token: 2,
+            after: "a".into(),
+            limit: 5,
+        },
+        Write::LoadResume {
+            token: 3,
+            session: "a".into(),
+        },
+        accept(21, "a", None, true),
+    ];
+    let done = ask(&mut after, asked, 5).await;
+    let [
+        Done::Duplicate { of: InboxSeq(1), .. },
+        Done::Queued { rows, .. },
+        Done::Waiting { sessions, .. },
+        Done::Resume { blob: Some(blob), .. },
+        Done::Accepted { seq: InboxSeq(8), .. },
+    ] = &done[..]
+    else {
+        panic!("{done:?}")
+    };
+    assert_eq!((rows.len(), rows[0].seq), (1, InboxSeq(5)));
+    assert_eq!((sessions.len(), &*sessions[0].session), (1, "b"));
+    assert_eq!(blob, b"resume");
+}
+
+#[tokio::test]
+async fn lazy_commands_are_held_soon_without_company() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    ask(
+        &mut opened,
+        vec![Write::AddOps {
+            token: 1,
+            inbox: None,
+            ops: vec![op("x")],
+            now_ms: NOW,
+        }],
+        1,
+    )
+    .await;
+    opened
+        .journal
+        .submit(vec![Write::OpSettled { op: OpSeq(1) }])
+        .await
+        .unwrap();
+    let inspector = Inspector::open(dir.path()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while inspector.counts().unwrap().ops > 0 {
+        assert!(Instant::now() < deadline, "the op is settled in time");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn submitters_wait_for_room_and_a_closed_journal_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        queue: 8,
+        batches: 1,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    let journal = opened.journal.clone();
+    let submitter = tokio::spawn(async move {
+        for token in 0..200 {
+            journal
+                .submit(vec![accept(token, "s", None, true)])
+                .await
+                .unwrap();
+        }
+    });
+    let mut held = 0;
+    while held < 200 {
+        held += next(&mut opened).await.len();
+    }
+    submitter.await.unwrap();
+    let many: Vec<_> = (0..9).map(|token| accept(token, "s", None, true)).collect();
+    let (why, back) = opened.journal.try_submit(many).unwrap_err();
+    assert_eq!((why, back.len()), (SubmitError::Full, 9));
+    opened.journal.close().await.unwrap();
+    assert_eq!(opened.journal.submit(back).await, Err(SubmitError::Closed));
+    assert!(opened.batches.recv().await.is_none());
+    assert_eq!(
+        fs::metadata(dir.path().join("journal.db-wal")).map_or(0, |data| data.len()),
+        0
+    );
+}

@@ -1,0 +1,250 @@
+//! The state directory and its files: private, locked, damaged, full, read-only, looked at and mended.
+
+use super::{NOW, accept, ask, next, op, open};
+use hermes_relay::store::{
+    Done, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp, OpSeq, OpState,
+    OpenError, Section, TurnState, Write,
+};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use tokio::time::timeout;
+
+#[tokio::test]
+async fn everything_is_private_and_one_process_holds_it() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("deep/state");
+    let mut opened = open(&dir);
+    ask(&mut opened, vec![accept(1, "s", None, true)], 1).await;
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&dir), 0o700);
+    let mut files = 0;
+    for entry in fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+        files += 1;
+    }
+    assert!(files >= 4, "database, log, shared memory and lock");
+
+    let error = Journal::open(&dir, JournalSettings::default(), NOW).unwrap_err();
+    let text = format!(
+        "state directory {} is in use by process {}",
+        dir.display(),
+        std::process::id()
+    );
+    assert_eq!(error.to_string(), text);
+    let refused = Inspector::retry(&dir, Item::Message(InboxSeq(1)), NOW);
+    assert!(
+        matches!(refused, Err(InspectError::Open(OpenError::InUse { .. }))),
+        "{refused:?}"
+    );
+    opened.journal.close().await.unwrap();
+    open(&dir).journal.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_named_or_moved_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    open(dir.path()).journal.close().await.unwrap();
+    fs::write(dir.path().join("journal.db"), vec![b'!'; 8192]).unwrap();
+    let error = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap_err();
+    assert!(matches!(error, OpenError::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains("move it aside"), "{error}");
+
+    let settings = JournalSettings {
+        fresh_on_corruption: true,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir.path(), settings, NOW).unwrap();
+    ask(&mut opened, vec![accept(1, "s", None, true)], 1).await;
+    let aside = dir.path().join(format!("journal.corrupt-{}", NOW / 1000));
+    assert_eq!(fs::read(aside).unwrap(), vec![b'!'; 8192]);
+}
+
+#[test]
+fn a_state_directory_that_cannot_be_made_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "").unwrap();
+    let error = Journal::open(&dir.path().join("file/state"), JournalSettings::default(), NOW).unwrap_err();
+    assert!(
+        matches!(error, OpenError::Directory { action: "create", .. }),
+        "{error}"
+    );
+    assert!(matches!(
+        Inspector::open(dir.path()),
+        Err(InspectError::NoJournal(_))
+    ));
+}
+
+#[tokio::test]
+async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let quarantine = Write::Quarantine {
+        token: 4,
+        reason: "not json".into(),
+        buffer_id: Some("q".into()),
+        line: b"{oops".to_vec(),
+        now_ms: NOW,
+    };
+    let accepts = vec![
+        accept(1, "s", None, true),
+        accept(2, "s", None, false),
+        accept(3, "s", None, true),
+        quarantine,
+        Write::AddOps {
+            token: 5,
+            inbox: None,
+            ops: vec![op("x")],
+            now_ms: NOW,
+        },
+    ];
+    ask(&mut opened, accepts, 5).await;
+    let end = Write::End {
+        seq: InboxSeq(3),
+        state: TurnState::Failed,
+        ops: vec![],
+        start_next: None,
+        now_ms: NOW,
+    };
+    ask(&mut opened, vec![Write::OpSent { op: OpSeq(1) }, end], 1).await;
+
+    let look = Inspector::open(dir.path()).unwrap();
+    let counts = look.counts().unwrap();
+    assert_eq!(
+        (counts.queued, counts.running, counts.finished, counts.quarantined),
+        (1, 1, 1, 1)
+    );
+    let states: Vec<_> = look
+        .list(Section::Unfinished, 0, 10)
+        .unwrap()
+        .iter()
+        .map(|listed| listed.state)
+        .collect();
+    assert_eq!(states, ["running", "queued"]);
+    let (failed, text) = look.show(Item::Message(InboxSeq(3))).unwrap();
+    assert_eq!((failed.state, text), ("failed", None));
+    let mut exported = Vec::new();
+    look.export(Section::Quarantine, |listed, line| {
+        exported.push((listed.reason, line));
+        Ok::<_, InspectError>(())
+    })
+    .unwrap();
+    assert_eq!(exported, [(Some("not json".into()), Some(b"{oops".to_vec()))]);
+    drop(look);
+    opened.journal.close().await.unwrap();
+
+    Inspector::retry(dir.path(), Item::Message(InboxSeq(1)), NOW).unwrap();
+    Inspector::retry(dir.path(), Item::Op(OpSeq(1)), NOW).unwrap();
+    assert!(matches!(
+        Inspector::retry(dir.path(), Item::Message(InboxSeq(3)), NOW),
+        Err(InspectError::NotRetryable)
+    ));
+    Inspector::discard(dir.path(), Item::Message(InboxSeq(2)), NOW).unwrap();
+    Inspector::discard(dir.path(), Item::Quarantined(1), NOW).unwrap();
+    let gone = Inspector::discard(dir.path(), Item::Quarantined(1), NOW);
+    assert!(matches!(gone, Err(InspectError::NoSuchItem)), "{gone:?}");
+    let opened = open(dir.path());
+    assert_eq!(opened.recovered.waiting[0].first, InboxSeq(1));
+    assert!(opened.recovered.running.is_empty());
+    assert_eq!(opened.recovered.ops[0].state, OpState::Pending);
+}
+
+/// A small file system, taken away again when dropped.
+struct Small<'a>(&'a Path);
+
+impl<'a> Small<'a> {
+    fn mount(at: &'a Path, options: &str) -> Option<Self> {
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
+            .arg(at)
+            .status();
+        if mount.is_ok_and(|status| status.success()) {
+            return Some(Self(at));
+        }
+        eprintln!("SKIPPED: mounting a small tmpfs needs root");
+        None
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_small) = Small::mount(dir.path(), "size=1m,mode=700") else {
+        return;
+    };
+    let mut opened = open(dir.path());
+    ask(&mut opened, vec![accept(1, "s", Some("first"), true)], 1).await;
+    let filler = dir.path().join("filler");
+    let mut size = 1 << 20;
+    while size > 0 {
+        let have = fs::metadata(&filler).map_or(0, |data| data.len());
+        let more = vec![0; size];
+        let mut file = fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&filler)
+            .unwrap();
+        if std::io::Write::write_all(&mut file, &more).is_err() {
+            size /= 2;
+        }
+        assert!(have <= 1 << 20);
+    }
+    let ended = Write::End {
+        seq: InboxSeq(1),
+        state: TurnState::Done,
+        ops: vec![NewOp {
+            session: "s".into(),
+            chat: "c".into(),
+            op: vec![b'x'; 100_000],
+        }],
+        start_next: None,
+        now_ms: NOW,
+    };
+    let done = ask(&mut opened, vec![accept(2, "s", Some("second"), true), ended], 1).await;
+    assert!(
+        matches!(&done[..], [Done::Failed(failed)] if failed.fault.to_string().contains("full")),
+        "{done:?}"
+    );
+    fs::remove_file(&filler).unwrap();
+    let done = next(&mut opened).await;
+    assert!(
+        matches!(done[..], [Done::Ended { seq: InboxSeq(1), .. }]),
+        "{done:?}"
+    );
+    timeout(
+        Duration::from_secs(5),
+        opened.health.wait_for(|health| *health == Health::Ok),
+    )
+    .await
+    .unwrap()
+    .unwrap();
+    let done = ask(&mut opened, vec![accept(3, "s", Some("second"), true)], 1).await;
+    assert!(
+        matches!(done[..], [Done::Accepted { seq: InboxSeq(2), .. }]),
+        "{done:?}"
+    );
+    opened.journal.close().await.unwrap();
+}
+
+#[test]
+fn a_read_only_state_directory_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_small) = Small::mount(dir.path(), "ro,mode=700") else {
+        return;
+    };
+    let error = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains(&dir.path().display().to_string()) && text.contains("Read-only"),
+        "{text}"
+    );
+}
