@@ -52,7 +52,7 @@ fn a_live_link_settles_what_it_accepted_and_takes_nothing_new() {
     assert_eq!(world.settled(), [(3, Settled::NotSent(NotSent::Closing))]);
     assert!(world.link.acknowledge(generation, "9".to_owned()));
     world.drain();
-    world.answer(&request_id(&first[0]), done());
+    world.answer(&request_id(&first[0]), Some(done()));
     let said = world.drain();
     assert_eq!(said.len(), 2);
     assert_eq!(
@@ -66,7 +66,7 @@ fn a_live_link_settles_what_it_accepted_and_takes_nothing_new() {
         panic!("{said:?}")
     };
     assert_eq!(kind(line), "outbound");
-    world.answer(&request_id(&serde_json::from_str(line).unwrap()), done());
+    world.answer(&request_id(&serde_json::from_str(line).unwrap()), Some(done()));
     let [close, ended] = closed(generation);
     assert_eq!(
         world.drain(),

@@ -27,7 +27,7 @@ fn going_idle_is_asked_once_served_meanwhile_and_answered_once() {
     world.run(secs(5));
     world.link.request(op(1, None), world.now);
     let lines = world.lines();
-    world.answer(&request_id(&lines[0]), done());
+    world.answer(&request_id(&lines[0]), Some(done()));
     assert!(world.link.acknowledge(generation, "7".to_owned()));
     world.drain();
     world.frame(generation, ControlFrame::GoingIdleAck);

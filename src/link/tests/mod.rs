@@ -9,6 +9,7 @@ mod random;
 mod refusals;
 mod requests;
 mod sleep;
+mod watch;
 
 use std::time::Duration;
 
@@ -222,11 +223,11 @@ impl World {
     }
 }
 
-fn done() -> Option<OpResult> {
-    Some(OpResult {
+fn done() -> OpResult {
+    OpResult {
         success: true,
         ..OpResult::default()
-    })
+    }
 }
 
 fn unknown() -> Settled {
@@ -234,7 +235,7 @@ fn unknown() -> Settled {
 }
 
 fn applied() -> Settled {
-    Settled::Sent(Box::new(Outcome::from(done().unwrap())))
+    Settled::Sent(Box::new(Outcome::from(done())))
 }
 
 fn request_id(line: &Value) -> String {

@@ -31,7 +31,7 @@ fn an_op_is_written_with_its_envelope_and_settled_by_its_answer() {
         [json!({"type": "outbound", "requestId": id, "platform": "discord",
                 "action": {"op": "send", "chat_id": "c", "content": "5"}})]
     );
-    world.answer(&id, done());
+    world.answer(&id, Some(done()));
     assert_eq!(world.settled(), [(5, applied())]);
     assert_eq!(world.link.in_flight(), 0);
 }
@@ -116,10 +116,10 @@ fn an_unanswered_op_is_unknown_after_its_time_and_its_late_answer_is_ignored() {
     assert_eq!(world.settled(), []);
     world.run(Duration::from_millis(1));
     assert_eq!(world.settled(), [(1, unknown())]);
-    world.answer(&ids[0], done());
-    world.answer(&ids[0], done());
-    world.answer("nonsense", done());
-    world.answer(&ids[1].to_uppercase(), done());
+    world.answer(&ids[0], Some(done()));
+    world.answer(&ids[0], Some(done()));
+    world.answer("nonsense", Some(done()));
+    world.answer(&ids[1].to_uppercase(), Some(done()));
     assert_eq!(world.settled(), []);
     assert_eq!(world.link.counters().late_results, 4);
 }
@@ -133,7 +133,7 @@ fn ops_of_one_lane_go_one_at_a_time_in_order_and_other_lanes_are_not_held_up() {
     ask(&mut world, 6, None);
     let lines = world.lines();
     assert_eq!(contents(&lines), ["1", "3", "6"]);
-    world.answer(&request_id(&lines[0]), done());
+    world.answer(&request_id(&lines[0]), Some(done()));
     let next = world.lines();
     assert_eq!(contents(&next), ["2"]);
     world.answer(&request_id(&next[0]), Some(OpResult::default()));
@@ -190,7 +190,7 @@ fn what_is_in_flight_and_what_waits_is_bounded() {
     }
     assert_eq!((world.link.in_flight(), world.link.waiting()), (3, 4));
     assert_eq!(world.settled(), [(7, Settled::NotSent(NotSent::Full))]);
-    world.answer(&request_id(&lines[1]), done());
+    world.answer(&request_id(&lines[1]), Some(done()));
     let next = world.lines();
     assert_eq!(contents(&next), ["3"]);
     assert_eq!((world.link.in_flight(), world.link.waiting()), (3, 3));
@@ -223,7 +223,7 @@ fn the_waiting_ops_of_a_lane_can_be_taken_back() {
     );
     world.link.cancel_lane("b");
     assert_eq!(world.settled(), [(3, taken.clone()), (5, taken)]);
-    world.answer(&request_id(&lines[0]), done());
+    world.answer(&request_id(&lines[0]), Some(done()));
     assert_eq!(world.settled(), [(1, applied())]);
     ask(&mut world, 6, Some("a"));
     ask(&mut world, 7, Some("b"));
@@ -269,7 +269,7 @@ fn fifty_thousand_ops_have_names_of_their_own_and_leave_nothing_behind() {
             .collect();
         assert_eq!(ids.len(), 1000);
         for id in ids {
-            world.answer(&id, done());
+            world.answer(&id, Some(done()));
             names.insert(id);
         }
         while world.link.poll_action().is_some() {}
