@@ -35,7 +35,10 @@ impl Backoff {
                 self.grow(settings, chance);
                 let half = settings.refused_retry / 2;
                 (
-                    settings.refused_retry.saturating_sub(half / 2) + chance.up_to(half),
+                    settings
+                        .refused_retry
+                        .saturating_sub(half / 2)
+                        .saturating_add(chance.up_to(half)),
                     retry_after,
                 )
             }

@@ -49,13 +49,17 @@ impl Descriptors {
             .map(|(platform, declared)| (platform.as_str(), &declared.descriptor))
     }
 
-    /// Takes in the first descriptor of a connection.
+    /// Takes in the first descriptor of a connection; too many old ones make room for it.
     pub(super) fn begin(
         &mut self,
         on: Generation,
         descriptor: CapabilityDescriptor,
+        most: usize,
     ) -> Arc<CapabilityDescriptor> {
         self.answered = 1;
+        if self.by_platform.len() >= most && !self.by_platform.contains_key(&descriptor.platform) {
+            self.by_platform.clear();
+        }
         let descriptor = Arc::new(descriptor);
         self.primary = Some(Arc::clone(&descriptor));
         self.declare(on, Arc::clone(&descriptor));

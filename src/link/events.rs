@@ -134,7 +134,9 @@ impl Link {
         match &self.state {
             LinkState::Greeting { generation, until } => {
                 let (generation, until) = (*generation, *until);
-                let primary = self.descriptors.begin(generation, descriptor);
+                let primary = self
+                    .descriptors
+                    .begin(generation, descriptor, self.settings.max_platforms);
                 self.handshaken = true;
                 self.counters.handshakes += 1;
                 self.state = LinkState::Live(Live {

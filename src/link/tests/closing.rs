@@ -1,0 +1,163 @@
+use super::*;
+
+fn closed(generation: Generation) -> [Action; 2] {
+    [
+        Action::CloseSocket {
+            generation,
+            code: 1001,
+            reason: "going away",
+        },
+        Action::Report(Report::Ended(End::Closed)),
+    ]
+}
+
+#[test]
+fn a_link_without_a_socket_ends_at_once() {
+    let mut world = World::new();
+    world.fail_dial(DialFailure::Network);
+    world.drain();
+    world.link.close(secs(5), world.now);
+    assert_eq!(world.drain(), [Action::Report(Report::Ended(End::Closed))]);
+    assert_eq!(world.link.state(), &LinkState::Ended(End::Closed));
+    assert_eq!(world.link.poll_timeout(), None);
+}
+
+#[test]
+fn a_dial_or_a_handshake_under_way_is_given_up() {
+    let mut world = World::new();
+    let generation = world.dialing();
+    world.drain();
+    world.link.close(secs(5), world.now);
+    assert_eq!(world.drain(), closed(generation));
+
+    let mut world = World::new();
+    world.link.handle_dialed(generation, None, world.now);
+    world.drain();
+    world.link.close(secs(5), world.now);
+    assert_eq!(world.drain(), closed(generation));
+    world.frame(generation, descriptor("discord", "late"));
+    world.link.handle_closed(generation, Some((1001, "")), world.now);
+    assert_eq!(world.drain(), []);
+}
+
+#[test]
+fn a_live_link_settles_what_it_accepted_and_takes_nothing_new() {
+    let mut world = World::live();
+    let generation = world.generation();
+    world.link.request(op(1, Some("a")), world.now);
+    world.link.request(op(2, Some("a")), world.now);
+    let first = world.lines();
+    world.link.close(secs(5), world.now);
+    world.link.request(op(3, None), world.now);
+    assert_eq!(world.settled(), [(3, Settled::NotSent(NotSent::Closing))]);
+    assert!(world.link.acknowledge(generation, "9".to_owned()));
+    world.drain();
+    world.answer(&request_id(&first[0]), Some(done()));
+    let said = world.drain();
+    assert_eq!(said.len(), 2);
+    assert_eq!(
+        said[0],
+        Action::Settled {
+            token: 1,
+            outcome: applied()
+        }
+    );
+    let Action::Write { line, .. } = &said[1] else {
+        panic!("{said:?}")
+    };
+    assert_eq!(kind(line), "outbound");
+    world.answer(&request_id(&serde_json::from_str(line).unwrap()), Some(done()));
+    let [close, ended] = closed(generation);
+    assert_eq!(
+        world.drain(),
+        [
+            Action::Settled {
+                token: 2,
+                outcome: applied()
+            },
+            close,
+            ended
+        ]
+    );
+}
+
+#[test]
+fn closing_ends_at_its_deadline_with_everything_settled() {
+    let mut world = World::live();
+    world.link.request(op(1, Some("a")), world.now);
+    world.link.request(op(2, Some("a")), world.now);
+    world.drain();
+    world.link.close(secs(5), world.now);
+    world.run(Duration::from_millis(4_999));
+    assert!(matches!(world.link.state(), LinkState::Closing { .. }));
+    world.run(Duration::from_millis(1));
+    assert_eq!(
+        world.settled(),
+        [(1, unknown()), (2, Settled::NotSent(NotSent::Closing))]
+    );
+    assert_eq!(world.link.state(), &LinkState::Ended(End::Closed));
+}
+
+#[test]
+fn a_second_close_may_only_shorten_the_first() {
+    let mut world = World::live();
+    let generation = world.generation();
+    world.link.request(op(1, None), world.now);
+    world.drain();
+    world.link.close(secs(5), world.now);
+    world.link.close(secs(50), world.now);
+    assert!(
+        matches!(world.link.state(), LinkState::Closing { until, .. } if until.mono == world.now.mono + secs(5))
+    );
+    world.link.close(Duration::ZERO, world.now);
+    let [close, ended] = closed(generation);
+    assert_eq!(
+        world.drain(),
+        [
+            Action::Settled {
+                token: 1,
+                outcome: unknown()
+            },
+            close,
+            ended
+        ]
+    );
+    world.link.close(Duration::ZERO, world.now);
+    assert_eq!(world.drain(), []);
+}
+
+#[test]
+fn a_socket_that_goes_while_closing_ends_the_link_whatever_its_code() {
+    let mut world = World::live();
+    world.link.request(op(1, None), world.now);
+    world.drain();
+    world.link.close(secs(5), world.now);
+    world.close(4401, "unauthorized");
+    assert_eq!(world.settled(), [(1, unknown())]);
+    assert_eq!(world.link.state(), &LinkState::Ended(End::Closed));
+}
+
+#[test]
+fn an_open_question_about_idleness_is_answered_at_the_close() {
+    let mut world = World::live();
+    world.link.go_idle(secs(10), world.now);
+    world.link.request(op(1, None), world.now);
+    world.drain();
+    world.link.close(secs(5), world.now);
+    assert_eq!(world.reports(), [Report::IdleUnanswered]);
+}
+
+#[test]
+fn a_closed_link_never_comes_back() {
+    let mut world = World::live();
+    world.link.close(secs(5), world.now);
+    world.drain();
+    world.link.wake(world.now);
+    world.link.note_secret_rotated(world.now);
+    world.link.release_redial(world.now);
+    world.freeze(secs(600));
+    world.link.handle_timeout(world.now);
+    assert_eq!(world.drain(), []);
+    world.link.request(op(1, None), world.now);
+    assert_eq!(world.settled(), [(1, Settled::NotSent(NotSent::Closing))]);
+}

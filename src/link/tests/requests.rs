@@ -1,0 +1,281 @@
+use std::collections::HashSet;
+
+use super::*;
+use crate::wire::Scalar;
+
+fn ask(world: &mut World, token: u64, lane: Option<&str>) {
+    world.link.request(op(token, lane), world.now);
+}
+
+fn contents(lines: &[Value]) -> Vec<&str> {
+    lines
+        .iter()
+        .map(|line| line["action"]["content"].as_str().unwrap())
+        .collect()
+}
+
+#[test]
+fn an_op_is_written_with_its_envelope_and_settled_by_its_answer() {
+    let mut world = World::live();
+    ask(&mut world, 5, None);
+    let lines = world.lines();
+    let id = request_id(&lines[0]);
+    assert!(
+        id.len() == 32
+            && id
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
+    );
+    assert_eq!(
+        lines,
+        [json!({"type": "outbound", "requestId": id, "platform": "discord",
+                "action": {"op": "send", "chat_id": "c", "content": "5"}})]
+    );
+    world.answer(&id, Some(done()));
+    assert_eq!(world.settled(), [(5, applied())]);
+    assert_eq!(world.link.in_flight(), 0);
+}
+
+#[test]
+fn a_refusal_and_an_unusable_answer_are_told_apart() {
+    let mut world = World::live();
+    ask(&mut world, 1, None);
+    ask(&mut world, 2, None);
+    ask(&mut world, 3, None);
+    let ids: Vec<_> = world.lines().iter().map(request_id).collect();
+    let declined = OpResult {
+        code: Some(Scalar::from("egress_declined".to_owned())),
+        ..OpResult::default()
+    };
+    world.answer(&ids[2], None);
+    world.answer(&ids[1], Some(declined.clone()));
+    world.answer(&ids[0], Some(OpResult::default()));
+    let refused = |result, declined| Settled::Sent(Box::new(Outcome::Refused { result, declined }));
+    assert_eq!(
+        world.settled(),
+        [
+            (3, unknown()),
+            (2, refused(declined, true)),
+            (1, refused(OpResult::default(), false))
+        ]
+    );
+}
+
+#[test]
+fn without_a_live_connection_an_op_is_not_sent() {
+    let mut world = World::new();
+    ask(&mut world, 1, None);
+    let generation = world.dialing();
+    world.link.handle_dialed(generation, None, world.now);
+    ask(&mut world, 2, None);
+    world.close(1001, "");
+    ask(&mut world, 3, None);
+    let not_live = Settled::NotSent(NotSent::NotLive);
+    assert_eq!(
+        world.settled(),
+        [(1, not_live.clone()), (2, not_live.clone()), (3, not_live)]
+    );
+}
+
+#[test]
+fn when_the_socket_dies_what_was_written_is_unknown_and_the_rest_was_not_sent() {
+    let mut world = World::live();
+    ask(&mut world, 1, Some("a"));
+    ask(&mut world, 2, Some("a"));
+    assert_eq!(contents(&world.lines()), ["1"]);
+    ask(&mut world, 3, None);
+    world.close(1006, "");
+    let lost = Settled::NotSent(NotSent::Lost);
+    let said = world.drain();
+    assert!(!said.iter().any(|action| matches!(action, Action::Write { .. })));
+    let settled: Vec<_> = said
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::Settled { token, outcome } => Some((token, outcome)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(settled, [(1, unknown()), (2, lost.clone()), (3, lost)]);
+}
+
+#[test]
+fn an_unanswered_op_is_unknown_after_its_time_and_its_late_answer_is_ignored() {
+    let mut world = World::live();
+    ask(&mut world, 1, None);
+    world.link.request(
+        Op {
+            timeout: Some(secs(2)),
+            ..op(2, None)
+        },
+        world.now,
+    );
+    let ids: Vec<_> = world.lines().iter().map(request_id).collect();
+    world.run(secs(2));
+    assert_eq!(world.settled(), [(2, unknown())]);
+    world.run(Duration::from_millis(27_999));
+    assert_eq!(world.settled(), []);
+    world.run(Duration::from_millis(1));
+    assert_eq!(world.settled(), [(1, unknown())]);
+    world.answer(&ids[0], Some(done()));
+    world.answer(&ids[0], Some(done()));
+    world.answer("nonsense", Some(done()));
+    world.answer(&ids[1].to_uppercase(), Some(done()));
+    assert_eq!(world.settled(), []);
+    assert_eq!(world.link.counters().late_results, 4);
+}
+
+#[test]
+fn ops_of_one_lane_go_one_at_a_time_in_order_and_other_lanes_are_not_held_up() {
+    let mut world = World::live();
+    for (token, lane) in [(1, "a"), (2, "a"), (3, "b"), (4, "a"), (5, "b")] {
+        ask(&mut world, token, Some(lane));
+    }
+    ask(&mut world, 6, None);
+    let lines = world.lines();
+    assert_eq!(contents(&lines), ["1", "3", "6"]);
+    world.answer(&request_id(&lines[0]), Some(done()));
+    let next = world.lines();
+    assert_eq!(contents(&next), ["2"]);
+    world.answer(&request_id(&next[0]), Some(OpResult::default()));
+    assert_eq!(contents(&world.lines()), ["4"]);
+    world.answer(&request_id(&lines[1]), None);
+    assert_eq!(contents(&world.lines()), ["5"]);
+}
+
+#[test]
+fn a_lane_goes_on_after_an_op_that_ran_out_of_time() {
+    let mut world = World::live();
+    let generation = world.generation();
+    ask(&mut world, 1, Some("a"));
+    world.drain();
+    world.run(secs(20));
+    ask(&mut world, 2, Some("a"));
+    ask(&mut world, 3, Some("a"));
+    assert_eq!(world.lines().len(), 0);
+    world.run(secs(10));
+    world.link.handle_traffic(generation, world.now);
+    let said = world.lines();
+    assert_eq!(contents(&said), ["2"]);
+    world.run(secs(20));
+    assert_eq!(
+        world.settled(),
+        [(3, Settled::NotSent(NotSent::Expired))],
+        "waiting is bounded too"
+    );
+    world.run(secs(10));
+    assert_eq!(
+        world.settled(),
+        [(2, unknown())],
+        "it has its full time from being written"
+    );
+}
+
+#[test]
+fn what_is_in_flight_and_what_waits_is_bounded() {
+    let settings = LinkSettings {
+        max_in_flight: 3,
+        max_waiting: 4,
+        ..LinkSettings::default()
+    };
+    let mut world = World::with(settings, vec![]);
+    world.go_live();
+    world.drain();
+    let mut lines = Vec::new();
+    for token in 0..3 {
+        ask(&mut world, token, None);
+        lines.extend(world.lines());
+    }
+    for token in 3..8 {
+        ask(&mut world, token, None);
+    }
+    assert_eq!((world.link.in_flight(), world.link.waiting()), (3, 4));
+    assert_eq!(world.settled(), [(7, Settled::NotSent(NotSent::Full))]);
+    world.answer(&request_id(&lines[1]), Some(done()));
+    let next = world.lines();
+    assert_eq!(contents(&next), ["3"]);
+    assert_eq!((world.link.in_flight(), world.link.waiting()), (3, 3));
+}
+
+#[test]
+fn the_waiting_ops_of_a_lane_can_be_taken_back() {
+    let mut world = World::live();
+    ask(&mut world, 1, Some("a"));
+    let lines = world.lines();
+    for (token, lane) in [(2, "a"), (3, "b"), (4, "a"), (5, "b")] {
+        ask(&mut world, token, Some(lane));
+    }
+    let taken = Settled::NotSent(NotSent::Cancelled);
+    world.link.cancel_lane("a");
+    world.link.cancel_lane("nobody");
+    assert_eq!(
+        world.link.poll_action(),
+        Some(Action::Settled {
+            token: 2,
+            outcome: taken.clone()
+        })
+    );
+    assert_eq!(
+        world.link.poll_action(),
+        Some(Action::Settled {
+            token: 4,
+            outcome: taken.clone()
+        })
+    );
+    world.link.cancel_lane("b");
+    assert_eq!(world.settled(), [(3, taken.clone()), (5, taken)]);
+    world.answer(&request_id(&lines[0]), Some(done()));
+    assert_eq!(world.settled(), [(1, applied())]);
+    ask(&mut world, 6, Some("a"));
+    ask(&mut world, 7, Some("b"));
+    assert_eq!(contents(&world.lines()), ["6", "7"]);
+}
+
+#[test]
+fn an_op_written_over_several_lines_still_goes_out_as_one() {
+    let mut world = World::live();
+    let action =
+        RawValue::from_string("{\r\n  \"op\": \"send\",\n  \"content\": \"a\\nb\"\n}".to_owned()).unwrap();
+    world.link.request(
+        Op {
+            action,
+            ..op(1, None)
+        },
+        world.now,
+    );
+    let said = world.drain();
+    let [Action::Write { line, .. }] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert_eq!(line.find('\n'), Some(line.len() - 1));
+    assert!(!line.contains('\r'));
+    let value: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(value["action"], json!({"op": "send", "content": "a\nb"}));
+}
+
+#[test]
+fn fifty_thousand_ops_have_names_of_their_own_and_leave_nothing_behind() {
+    let mut world = World::live();
+    let mut names = HashSet::new();
+    for round in 0..50 {
+        for token in 0..1000 {
+            let lane = format!("c{}", token % 1000);
+            ask(&mut world, round * 1000 + token, Some(&lane));
+        }
+        let ids: Vec<_> = std::iter::from_fn(|| world.link.poll_action())
+            .filter_map(|action| match action {
+                Action::Write { line, .. } => Some(line[32..64].to_owned()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ids.len(), 1000);
+        for id in ids {
+            world.answer(&id, Some(done()));
+            names.insert(id);
+        }
+        while world.link.poll_action().is_some() {}
+    }
+    assert_eq!(names.len(), 50_000);
+    assert_eq!(world.link.counters().applied, 50_000);
+    assert_eq!((world.link.in_flight(), world.link.waiting()), (0, 0));
+    assert_eq!(world.link.poll_timeout().unwrap().reason, TimerReason::Ping);
+}
