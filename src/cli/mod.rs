@@ -1,13 +1,23 @@
 //! One file per verb: what was typed, what is done, what is printed, and the exit code.
 
+mod config;
 pub mod enroll;
+mod enroll_verb;
+mod exit;
+mod logging;
 mod oracle;
 pub mod prompt;
+mod run;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::{Flags, LogFormat, LogLevel};
+
+/// The process environment, as it is handed down.
+type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// One line that says which of the many things called hermes and relay this is.
 const WHICH_RELAY: &str = concat!(
@@ -29,28 +39,81 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
+    Run(run::RunArgs),
+    /// Trade a one-time token for this gateway's credentials.
+    Enroll(enroll_verb::EnrollVerb),
+    /// The same verbs under the name that Hermes' own command line uses.
+    #[command(hide = true)]
+    Gateway {
+        #[command(subcommand)]
+        verb: GatewayVerb,
+    },
+    Config(config::ConfigArgs),
     Oracle(oracle::OracleArgs),
 }
 
+#[derive(Subcommand, Debug)]
+enum GatewayVerb {
+    /// Trade a one-time token for this gateway's credentials.
+    Enroll(enroll_verb::EnrollVerb),
+    Run(run::RunArgs),
+}
+
+/// Options that every verb with settings has.
+#[derive(Args, Debug, Clone, Default)]
+struct SharedArgs {
+    /// Our settings file [default: `HERMES_RELAY_CONFIG`, $`HERMES_HOME/relay.yaml`, /etc/hermes-relay/config.yaml].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How much is logged: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<LogLevel>,
+    /// How log lines look: auto, text or json.
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+impl SharedArgs {
+    fn flags(&self) -> Flags {
+        Flags {
+            config: self.config.clone(),
+            log_level: self.log_level,
+            log_format: self.log_format,
+            ..Flags::default()
+        }
+    }
+}
+
 /// Runs what was typed. `env` is the process environment.
-pub fn main(env: &dyn Fn(&str) -> Option<String>) -> ExitCode {
+pub fn main(env: Environment<'_>) -> ExitCode {
     match Cli::parse().verb {
-        Verb::Oracle(args) => {
-            let home = env("HERMES_HOME")
-                .filter(|home| !home.is_empty())
-                .map(PathBuf::from);
-            match oracle::run(
-                &args,
-                home.as_deref(),
-                std::io::stdin().lock(),
-                std::io::stdout().lock(),
-            ) {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(error) => {
-                    eprintln!("error: cannot read the questions on standard input: {error}");
-                    ExitCode::FAILURE
-                }
-            }
+        Verb::Run(args)
+        | Verb::Gateway {
+            verb: GatewayVerb::Run(args),
+        } => run::run(&args, env),
+        Verb::Enroll(args)
+        | Verb::Gateway {
+            verb: GatewayVerb::Enroll(args),
+        } => enroll_verb::run(&args, env),
+        Verb::Config(args) => config::run(&args, env),
+        Verb::Oracle(args) => ask_oracle(&args, env),
+    }
+}
+
+fn ask_oracle(args: &oracle::OracleArgs, env: Environment<'_>) -> ExitCode {
+    let home = env("HERMES_HOME")
+        .filter(|home| !home.is_empty())
+        .map(PathBuf::from);
+    match oracle::run(
+        args,
+        home.as_deref(),
+        std::io::stdin().lock(),
+        std::io::stdout().lock(),
+    ) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let what = format!("cannot read the questions on standard input: {error}");
+            exit::fail(exit::FAILED, what, None)
         }
     }
 }

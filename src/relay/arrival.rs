@@ -257,18 +257,18 @@ impl Core {
             return;
         };
         self.acknowledge(arrival.generation, receipt);
-        self.retract(arrival);
+        self.retract(&arrival);
     }
 
     /// The journal could not take it: no acknowledgement, so that it comes again.
     pub(super) fn take_unaccepted(&mut self, token: u64) {
         self.tally.refused_by_journal += 1;
         if let Some(arrival) = self.arrivals.remove(&token) {
-            self.retract(arrival);
+            self.retract(&arrival);
         }
     }
 
-    fn retract(&mut self, arrival: Arrival) {
+    fn retract(&mut self, arrival: &Arrival) {
         if let Intent::Start(turn, _) = arrival.intent {
             self.turns.remove(&turn);
             self.sessions.retract(&arrival.key, turn);

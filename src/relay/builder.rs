@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
+use super::boot::pinned_credentials;
 use super::clock::unix_ms;
 use super::core::{Core, Ended};
 use super::handle::{COMMANDS, Command, RelayHandle};
@@ -150,6 +151,15 @@ impl Relay {
         }
     }
 
+    /// A transport to the configured connector, without a relay around it.
+    pub fn dial(
+        settings: &Settings,
+        proxies: ProxyRules,
+        credentials: watch::Receiver<Option<Credentials>>,
+    ) -> Result<LiveTransport, BuildError> {
+        live_transport(settings, proxies, Some(credentials))
+    }
+
     /// For asking and telling the relay while it runs.
     pub fn handle(&self) -> RelayHandle {
         self.handle.clone()
@@ -186,15 +196,8 @@ fn live_transport(
         link: link_settings(link),
         identities: identities(settings),
         dialer,
-        credentials: credentials.unwrap_or_else(|| watch::channel(configured(settings)).1),
+        credentials: credentials.unwrap_or_else(|| watch::channel(pinned_credentials(settings)).1),
     }))
-}
-
-/// The credentials that the settings themselves hold.
-fn configured(settings: &Settings) -> Option<Credentials> {
-    let connector = &settings.connector;
-    let (gateway_id, secret) = (connector.gateway_id.clone()?, connector.secret.clone()?);
-    Some(Credentials { gateway_id, secret })
 }
 
 fn link_settings(link: &crate::config::Link) -> LinkSettings {

@@ -108,7 +108,7 @@ enum Happened {
     IdleAnswered,
     Committed(Option<Batch>),
     Submitted(Result<(), SubmitError>),
-    Settled(usize),
+    Settled,
     TurnEnded(Option<Result<(tokio::task::Id, TurnReport), tokio::task::JoinError>>),
     Link,
     Health,
@@ -212,7 +212,10 @@ impl Core {
                 batch = ears.batches.recv() => Happened::Committed(batch),
                 done = maybe(&mut self.submission) => Happened::Submitted(done),
                 // Cancel-safe: recv_many, recv, changed and join_next take nothing unless chosen.
-                count = settled.recv_many(&mut outcomes, 256) => Happened::Settled(count),
+                count = settled.recv_many(&mut outcomes, 256) => {
+                    debug_assert!(count > 0, "we hold a sender ourselves");
+                    Happened::Settled
+                }
                 ended = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => Happened::TurnEnded(ended),
                 Ok(()) = link.changed() => Happened::Link,
                 Ok(()) = ears.health.changed() => Happened::Health,
@@ -232,7 +235,7 @@ impl Core {
                     self.submission = None;
                     self.journal_lost |= done.is_err();
                 }
-                Happened::Settled(_) => {
+                Happened::Settled => {
                     for (op, outcome) in outcomes.drain(..) {
                         self.take_outcome(op, outcome);
                     }
@@ -247,9 +250,8 @@ impl Core {
                     self.take_health(now);
                 }
                 Happened::Command(Some(command)) => self.take_command(command),
-                Happened::Command(None) | Happened::Deadline => {}
                 Happened::Delivered(Some(batch)) => self.take_deliveries(batch),
-                Happened::Delivered(None) => {}
+                Happened::Command(None) | Happened::Delivered(None) | Happened::Deadline => {}
             }
         };
         self.wind_up(&mut ears).await;

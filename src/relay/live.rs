@@ -524,10 +524,10 @@ impl Drive {
             view.clock_skew_ms = self.link.clock_skew_ms();
             view.counters = *self.link.counters();
             match report {
-                Report::Lost { loss, .. } => {
-                    if !matches!(loss, Loss::DialFailed) || view.last_loss.is_none() {
-                        view.last_loss = Some(loss_told(loss));
-                    }
+                Report::Lost { loss, .. }
+                    if (!matches!(loss, Loss::DialFailed) || view.last_loss.is_none()) =>
+                {
+                    view.last_loss = Some(loss_told(loss));
                 }
                 Report::Ended(end) => view.ended = Some(end.clone()),
                 Report::Live { .. } | Report::Dialing { .. } => view.ended = None,

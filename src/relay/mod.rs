@@ -6,6 +6,7 @@
 //! performs them.
 
 mod arrival;
+pub mod boot;
 mod builder;
 mod clock;
 mod connection;

@@ -26,7 +26,7 @@ impl Core {
                         self.take_owed(ops.iter(), owed);
                     }
                 }
-                Done::Loaded(row) => self.take_loaded(*row),
+                Done::Loaded(row) => self.take_loaded(&row),
                 Done::Missing { seq } => self.take_missing(seq.0),
                 Done::Queued { token, rows } => self.take_fetched(token, &rows),
                 Done::Failed(failed) => self.take_failed(failed.of),
@@ -45,7 +45,7 @@ impl Core {
             Subject::Token(token) => self.take_unaccepted(token),
             // Only a read of it can fail; the row is still there and is read again.
             Subject::Message(seq) if self.loading.contains_key(&seq.0) => {
-                self.writes.push(Write::Load { seq })
+                self.writes.push(Write::Load { seq });
             }
             Subject::Message(_) | Subject::Op(_) | Subject::Nameless => {}
         }

@@ -63,7 +63,6 @@ impl Core {
         let now = Instant::now();
         loop {
             self.phase = match self.phase {
-                Phase::Serving | Phase::Over => return,
                 Phase::Draining { over, .. } if self.turns.is_empty() => Phase::Flushing { over },
                 Phase::Draining { until, over } if now >= until => {
                     self.stop_all_turns();
@@ -75,7 +74,11 @@ impl Core {
                 Phase::Stopping { over, .. } if self.turns.is_empty() => Phase::Flushing { over },
                 Phase::Stopping { until, over } if now >= until => Phase::Flushing { over },
                 Phase::Flushing { over } if now >= over || self.is_flushed() => Phase::Over,
-                Phase::Draining { .. } | Phase::Stopping { .. } | Phase::Flushing { .. } => return,
+                Phase::Serving
+                | Phase::Draining { .. }
+                | Phase::Stopping { .. }
+                | Phase::Flushing { .. }
+                | Phase::Over => return,
             };
         }
     }

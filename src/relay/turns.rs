@@ -77,24 +77,21 @@ impl Core {
         }
     }
 
-    pub(super) fn take_loaded(&mut self, row: InboxRow) {
+    pub(super) fn take_loaded(&mut self, row: &InboxRow) {
         let Some(turn) = self.loading.remove(&row.seq.0) else {
             return;
         };
         let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
-        match event {
-            Some(mut event) => {
-                self.understand(&mut event);
-                self.start_turn(turn, row.seq.0, &event);
-            }
-            None => {
-                tracing::error!(
-                    row = row.seq.0,
-                    "a journaled message cannot be read back and is given up"
-                );
-                self.abandon(turn);
-                self.end_row(row.seq.0, TurnState::Failed, Vec::new());
-            }
+        if let Some(mut event) = event {
+            self.understand(&mut event);
+            self.start_turn(turn, row.seq.0, &event);
+        } else {
+            tracing::error!(
+                row = row.seq.0,
+                "a journaled message cannot be read back and is given up"
+            );
+            self.abandon(turn);
+            self.end_row(row.seq.0, TurnState::Failed, Vec::new());
         }
     }
 
@@ -122,7 +119,7 @@ impl Core {
         live.facts = ChatFacts::of(&event.source);
         if live.cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
-            return self.end_turn(TurnReport {
+            return self.end_turn(&TurnReport {
                 turn: id,
                 text: String::new(),
                 cut: false,
@@ -160,7 +157,7 @@ impl Core {
             None => {}
             Some(Ok((task, report))) => {
                 self.task_turns.remove(&task);
-                self.end_turn(report);
+                self.end_turn(&report);
             }
             Some(Err(error)) => {
                 let Some(turn) = self.task_turns.remove(&error.id()) else {
@@ -173,7 +170,7 @@ impl Core {
                     side_effects_possible: true,
                 };
                 let end = TurnEnd::Failed(failure);
-                self.end_turn(TurnReport {
+                self.end_turn(&TurnReport {
                     turn,
                     text: String::new(),
                     cut: false,
@@ -184,13 +181,13 @@ impl Core {
     }
 
     /// The answer and the turn's end are one commit; the ops go out after it.
-    fn end_turn(&mut self, report: TurnReport) {
+    fn end_turn(&mut self, report: &TurnReport) {
         let Some(live) = self.turns.remove(&report.turn) else {
             return;
         };
         self.sessions.ended(&live.key, report.turn);
         let Some(seq) = live.seq else { return };
-        let (state, said) = self.conclude(&report, live.stop);
+        let (state, said) = self.conclude(report, live.stop);
         let ops = self.plan(&said, &live.key, &live.chat, &live.facts);
         self.end_row(seq, state, ops);
     }

@@ -1,0 +1,97 @@
+//! `hermes-relay enroll`: puts the surroundings together for [`super::enroll`].
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::enroll::{self, EnrollArgs, NewCredentials, Streams, Surroundings};
+use super::exit::{self, fail};
+use super::run::http_client;
+use super::{Environment, SharedArgs, logging, prompt};
+use crate::config::{self, Settings, Sources};
+use crate::net::proxy::ProxyRules;
+use crate::relay::{Credentials, Relay, RelayTransport as _, boot};
+
+/// How long `--check` waits for the handshake.
+const CHECK: Duration = Duration::from_secs(15);
+
+#[derive(Args, Debug)]
+pub(super) struct EnrollVerb {
+    #[command(flatten)]
+    shared: SharedArgs,
+    #[command(flatten)]
+    enroll: EnrollArgs,
+}
+
+/// Runs the verb.
+pub(super) fn run(args: &EnrollVerb, env: Environment<'_>) -> ExitCode {
+    let loaded = match config::load(&Sources {
+        flags: args.shared.flags(),
+        env,
+    }) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    logging::start(&loaded.settings.log, env);
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(enroll(&args.enroll, &loaded.settings, env)),
+        Err(error) => fail(
+            exit::OUR_FAULT,
+            format!("cannot start the runtime: {error}"),
+            None,
+        ),
+    }
+}
+
+async fn enroll(args: &EnrollArgs, settings: &Settings, env: Environment<'_>) -> ExitCode {
+    let proxies = ProxyRules::from_env(env);
+    let http = match http_client(settings, &proxies) {
+        Ok(http) => http,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
+    let dial = |new: NewCredentials| -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>> {
+        let (mut settings, proxies) = (settings.clone(), proxies.clone());
+        settings.connector.url = Some(new.connector.dial_url().to_owned());
+        Box::pin(async move { dial_once(&settings, proxies, new).await })
+    };
+    let around = Surroundings {
+        env,
+        home: &home,
+        relay_url: settings.connector.url.clone(),
+        idp: boot::idp_settings(settings),
+        hostname: enroll::hostname(),
+        identities: boot::provision_requests(settings, ""),
+        http: &http,
+        dial: &dial,
+    };
+    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    let mut streams = Streams {
+        input: &mut prompt::Stdin,
+        out: &mut out,
+        err: &mut err,
+    };
+    enroll::run(args, &around, &mut streams).await.exit_code().into()
+}
+
+/// Dials with new credentials and waits for a handshake.
+async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials) -> Result<(), String> {
+    let credentials = Credentials {
+        gateway_id: new.gateway_id,
+        secret: new.secret,
+    };
+    let (_keep, watched) = tokio::sync::watch::channel(Some(credentials));
+    let transport = Relay::dial(settings, proxies, watched).map_err(|error| error.to_string())?;
+    let (deliveries, _unread) = tokio::sync::mpsc::channel(1);
+    transport.connect(deliveries);
+    let shaken = tokio::time::timeout(CHECK, transport.handshake()).await;
+    let why = transport.view().borrow().last_loss.clone();
+    transport.disconnect(Duration::ZERO).await;
+    match shaken {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(end)) => Err(end.to_string()),
+        Err(_) => Err(why.unwrap_or_else(|| "the connector did not answer in time".to_owned())),
+    }
+}

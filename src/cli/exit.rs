@@ -1,0 +1,24 @@
+//! Exit codes, one meaning each, and how an error is told.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// The answer is no, or it failed.
+pub(super) const FAILED: u8 = 1;
+/// A bug of ours, or a fault that we could not survive.
+pub(super) const OUR_FAULT: u8 = 70;
+/// Try again: another process is still in the way.
+pub(super) const TRY_AGAIN: u8 = 75;
+/// Refused or revoked: enrol again.
+pub(super) const REFUSED: u8 = 77;
+/// The configuration cannot be used.
+pub(super) const CONFIGURATION: u8 = 78;
+
+/// Tells a person what failed and what to do, and gives the exit code back.
+pub(super) fn fail(code: u8, what: impl Display, hint: Option<&str>) -> ExitCode {
+    anstream::eprintln!("error: {what}");
+    if let Some(hint) = hint {
+        anstream::eprintln!("hint: {hint}");
+    }
+    ExitCode::from(code)
+}

@@ -1,0 +1,327 @@
+//! `hermes-relay run`: serve until told to stop.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Notify, watch};
+
+use super::exit::{self, fail};
+use super::logging::{self, LogHandle};
+use super::{Environment, SharedArgs, enroll};
+use crate::config::{self, Flags, Loaded, Sources};
+use crate::net::http::HttpClient;
+use crate::net::proxy::ProxyRules;
+use crate::net::tls::{TlsSettings, client_config};
+use crate::relay::{BuildError, Credentials, Ended, Relay, USER_AGENT, boot};
+use crate::store::OpenError;
+use crate::wire::ConnectorUrl;
+
+/// Dial the connector and answer messages with an agent, until told to stop.
+///
+/// Settings come from flags, the environment (`GATEWAY_RELAY_*`), relay.yaml, and Hermes' own files, in that
+/// order; `hermes-relay config show` prints each with its origin. SIGTERM or Ctrl-C finishes running turns and
+/// ends; a second one ends at once. SIGHUP reads the settings again.
+///
+/// Exit codes: 0 asked to stop, 75 another relay holds the state directory, 77 revoked (enrol again),
+/// 78 the configuration cannot be used, 70 a fault of ours.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay run --agent echo\n  GATEWAY_RELAY_URL=wss://connector.example GATEWAY_RELAY_ID=gw-1 \\\n    GATEWAY_RELAY_SECRET_FILE=/etc/hermes-relay/secret hermes-relay run"
+)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    shared: SharedArgs,
+    /// Who answers: a built-in agent (`echo` says back what it hears and understands `sleep=MS`,
+    /// `stream=MS` and `fail` in front of the text; `noop` says nothing).
+    #[arg(long, value_name = "NAME")]
+    agent: Option<String>,
+    /// The connector's URL.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Where the journal lives.
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Move a damaged journal aside and start a fresh one. What it held is lost to the relay.
+    #[arg(long)]
+    fresh_journal_if_corrupt: bool,
+}
+
+impl RunArgs {
+    fn flags(&self) -> Flags {
+        Flags {
+            agent: self.agent.clone(),
+            url: self.url.clone(),
+            state_dir: self.state_dir.clone(),
+            ..self.shared.flags()
+        }
+    }
+}
+
+/// Runs the verb.
+pub(super) fn run(args: &RunArgs, env: Environment<'_>) -> ExitCode {
+    let loaded = match config::load(&Sources {
+        flags: args.flags(),
+        env,
+    }) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let log = logging::start(&loaded.settings.log, env);
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+    let Some(configured) = loaded.settings.connector.url.clone() else {
+        let veto = loaded.settings.connector.url_veto.clone();
+        let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());
+        return fail(exit::CONFIGURATION, what, Some(NO_URL));
+    };
+    let url = match ConnectorUrl::parse(&configured) {
+        Ok(url) => url,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(serve(args, loaded, url, env, log)),
+        Err(error) => fail(
+            exit::OUR_FAULT,
+            format!("cannot start the runtime: {error}"),
+            None,
+        ),
+    }
+}
+
+const NO_URL: &str = "enrol with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, \
+                      or try everything on this machine with `hermes-relay dev`";
+
+async fn serve(
+    args: &RunArgs,
+    loaded: Loaded,
+    url: ConnectorUrl,
+    env: Environment<'_>,
+    log: Option<LogHandle>,
+) -> ExitCode {
+    let settings = loaded.settings.clone();
+    let (mut stop, mut reload) = match (Stops::listen(), signal(SignalKind::hangup())) {
+        (Ok(stops), Ok(hangup)) => (stops, hangup),
+        (Err(error), _) | (_, Err(error)) => {
+            return fail(
+                exit::OUR_FAULT,
+                format!("cannot listen for signals: {error}"),
+                None,
+            );
+        }
+    };
+    let proxies = ProxyRules::from_env(env);
+    let http = match http_client(&settings, &proxies) {
+        Ok(http) => http,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let (credentials, watched) = watch::channel(boot::pinned_credentials(&settings));
+    let builder = Relay::builder(settings.clone())
+        .proxies(proxies)
+        .credentials(watched.clone())
+        .fresh_on_corruption(args.fresh_journal_if_corrupt);
+    let relay = match builder.build() {
+        Ok(relay) => relay,
+        Err(error) => return build_failure(&error),
+    };
+    if credentials.borrow().is_none() {
+        let provisioned = tokio::select! {
+            biased;
+            () = stop.first() => return ExitCode::SUCCESS,
+            provisioned = boot::self_provision(&settings, &url, env, enroll::hostname(), &http) => provisioned,
+        };
+        credentials.send_replace(provisioned);
+    }
+    let mut policy = Declaration::begin(&loaded, &url, &http, &watched);
+    let shutdown = Arc::new(Notify::new());
+    let asked = Arc::clone(&shutdown);
+    let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
+    let mut stopping = false;
+    let ended = loop {
+        tokio::select! {
+            biased;
+            ended = &mut running => break ended,
+            () = stop.first() => {
+                if std::mem::replace(&mut stopping, true) {
+                    tracing::warn!("told to stop a second time; ending at once");
+                    return ExitCode::from(exit::FAILED);
+                }
+                shutdown.notify_one();
+            }
+            _ = reload.recv() => {
+                if let Some(again) = reread(args, &settings, env, log.as_ref()) {
+                    rotate(&credentials, &again);
+                    policy = Declaration::begin(&again, &url, &http, &watched);
+                }
+            }
+        }
+    };
+    drop(policy);
+    match ended {
+        Ended::Asked => ExitCode::SUCCESS,
+        Ended::Revoked { reason } => {
+            let what = format!("the connector has revoked this gateway ({reason})");
+            fail(
+                exit::REFUSED,
+                what,
+                Some("enrol again with `hermes-relay enroll`, then start the relay"),
+            )
+        }
+        Ended::JournalLost => fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None),
+    }
+}
+
+/// The signals that end the relay.
+struct Stops(Signal, Signal);
+
+impl Stops {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self(
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::interrupt())?,
+        ))
+    }
+
+    async fn first(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}
+
+/// A policy declaration under way; ends when dropped.
+struct Declaration(tokio::task::JoinHandle<()>);
+
+impl Declaration {
+    fn begin(
+        loaded: &Loaded,
+        url: &ConnectorUrl,
+        http: &HttpClient,
+        credentials: &watch::Receiver<Option<Credentials>>,
+    ) -> Self {
+        let policies = boot::policies(loaded);
+        let (url, http, credentials) = (url.clone(), http.clone(), credentials.clone());
+        Self(tokio::spawn(boot::declare_policies(
+            policies,
+            url,
+            http,
+            credentials,
+        )))
+    }
+}
+
+impl Drop for Declaration {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(super) fn http_client(settings: &config::Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
+    let tls = client_config(&TlsSettings {
+        ca_file: settings.tls.ca_file.clone(),
+        client_cert: settings.tls.client_cert.clone(),
+        client_key: settings.tls.client_key.clone(),
+    })
+    .map_err(|error| error.to_string())?;
+    HttpClient::new(&tls, proxies.clone(), USER_AGENT)
+        .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
+        .map_err(|error| error.to_string())
+}
+
+/// Reads the settings again, applies what can be applied, and says what cannot.
+fn reread(
+    args: &RunArgs,
+    before: &config::Settings,
+    env: Environment<'_>,
+    log: Option<&LogHandle>,
+) -> Option<Loaded> {
+    let loaded = match config::load(&Sources {
+        flags: args.flags(),
+        env,
+    }) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            tracing::error!(%error, "the settings cannot be read again; going on with the old ones");
+            return None;
+        }
+    };
+    if let Some(log) = log {
+        let _ = log.reload(logging::targets(&loaded.settings.log, env));
+    }
+    let sections = [
+        ("connector", "url"),
+        ("tls", ""),
+        ("link", ""),
+        ("sessions", ""),
+        ("journal", ""),
+        ("agent", ""),
+        ("state_dir", ""),
+    ];
+    let shown = |settings: &config::Settings| serde_json::to_value(settings).unwrap_or_default();
+    let (old, new) = (shown(before), shown(&loaded.settings));
+    let changed: Vec<&str> = sections
+        .iter()
+        .filter(|(section, key)| {
+            let part = |all: &serde_json::Value| {
+                if key.is_empty() {
+                    all[section].clone()
+                } else {
+                    all[section][key].clone()
+                }
+            };
+            part(&old) != part(&new)
+        })
+        .map(|(section, _)| *section)
+        .collect();
+    if changed.is_empty() {
+        tracing::info!("settings read again: log level, credentials and relevance policy are in force");
+    } else {
+        tracing::warn!(needs_restart = ?changed, "settings read again; these changes need a restart");
+    }
+    Some(loaded)
+}
+
+fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) {
+    use secrecy::ExposeSecret as _;
+    let Some(new) = boot::pinned_credentials(&loaded.settings) else {
+        return;
+    };
+    credentials.send_if_modified(|now| {
+        let same = now.as_ref().is_some_and(|now| {
+            now.gateway_id == new.gateway_id && now.secret.expose_secret() == new.secret.expose_secret()
+        });
+        if !same {
+            *now = Some(new);
+        }
+        !same
+    });
+}
+
+fn build_failure(error: &BuildError) -> ExitCode {
+    match error {
+        BuildError::NoUrl => fail(exit::CONFIGURATION, error, Some(NO_URL)),
+        BuildError::Journal(OpenError::InUse { .. }) => fail(
+            exit::TRY_AGAIN,
+            error,
+            Some("stop the other relay, or give this one its own --state-dir"),
+        ),
+        BuildError::Journal(OpenError::Corrupt { .. }) => fail(
+            exit::CONFIGURATION,
+            error,
+            Some("keep a copy of the file, then start once with --fresh-journal-if-corrupt"),
+        ),
+        BuildError::Agent(_)
+        | BuildError::Url(_)
+        | BuildError::Plaintext(_)
+        | BuildError::Tls(_)
+        | BuildError::Journal(_) => fail(exit::CONFIGURATION, error, None),
+    }
+}

@@ -1,0 +1,168 @@
+//! Before and beside the first dial: credentials where none are pinned, and the relevance policy.
+//!
+//! Both fail soft. Without credentials the relay dials unauthenticated and the connector says what it thinks
+//! of that; a policy that is not accepted is declared again until it is, and never holds anything up.
+
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::clock::unix_ms;
+use super::live::Credentials;
+use crate::config::{Loaded, Settings};
+use crate::net::connector_http::{ProvisionRequest, Verdict, declare_policy, provision_all};
+use crate::net::http::HttpClient;
+use crate::net::identity::{IdentitySource, IdpSettings};
+use crate::wire::{ConnectorUrl, RelevancePolicy, TOKEN_TTL_SECS, UpgradeToken};
+
+/// First wait before a policy is declared again; doubles up to the last.
+const FIRST_RETRY: Duration = Duration::from_secs(2);
+/// Longest wait before a policy is declared again.
+const LAST_RETRY: Duration = Duration::from_secs(300);
+
+/// The credentials that the settings themselves hold; both parts or none.
+pub fn pinned_credentials(settings: &Settings) -> Option<Credentials> {
+    let connector = &settings.connector;
+    let (gateway_id, secret) = (connector.gateway_id.clone()?, connector.secret.clone()?);
+    Some(Credentials { gateway_id, secret })
+}
+
+/// One provision request for each identity.
+pub fn provision_requests(settings: &Settings, gateway_id: &str) -> Vec<ProvisionRequest> {
+    let connector = &settings.connector;
+    let request = |identity: &crate::config::Identity| ProvisionRequest {
+        gateway_id: gateway_id.to_owned(),
+        platform: identity.platform.clone(),
+        bot_id: identity.bot_id.clone(),
+        gateway_endpoint: connector.endpoint.clone().unwrap_or_default(),
+        route_keys: connector.route_keys.clone(),
+        instance_id: connector.instance_id.clone(),
+        wake_url: connector.wake_url.clone(),
+        display_name: connector.display_name.clone(),
+    };
+    connector.identities.iter().map(request).collect()
+}
+
+/// Where an identity token comes from, as the settings say.
+pub fn idp_settings(settings: &Settings) -> IdpSettings {
+    IdpSettings {
+        token_url: settings.idp.token_url.clone(),
+        client_id: settings.idp.client_id.clone(),
+        client_secret: settings.idp.client_secret.clone(),
+        scope: settings.idp.scope.clone(),
+    }
+}
+
+/// Asks the connector for credentials, in memory only. Nothing when they are pinned already, or when the
+/// connector gives none; then the log says why.
+pub async fn self_provision(
+    settings: &Settings,
+    url: &ConnectorUrl,
+    env: &dyn Fn(&str) -> Option<String>,
+    hostname: Option<String>,
+    http: &HttpClient,
+) -> Option<Credentials> {
+    let gateway_id = settings
+        .connector
+        .gateway_id
+        .clone()
+        .unwrap_or_else(|| format!("gw-{}", hostname.unwrap_or_else(|| "hermes".to_owned())));
+    let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
+    let token = match IdentitySource::choose(env, &idp_settings(settings), &home) {
+        Ok(source) => source.token(http).await,
+        Err(error) => Err(error),
+    };
+    let token = match token {
+        Ok(token) => token,
+        Err(error) => {
+            tracing::warn!(%error, "no secret is set and no identity to ask for one with; dialling without credentials");
+            return None;
+        }
+    };
+    let requests = provision_requests(settings, &gateway_id);
+    let provisioning = provision_all(http, url.http_base(), &token, &requests).await;
+    for (request, result) in requests.iter().zip(&provisioning.results) {
+        if let Err(error) = result {
+            tracing::warn!(platform = request.platform, %error, "the connector did not provision this identity");
+        }
+    }
+    match provisioning.verdict() {
+        Verdict::Issued {
+            gateway_id, secret, ..
+        } => {
+            tracing::info!(gateway_id, "provisioned by the connector");
+            Some(Credentials {
+                gateway_id: gateway_id.to_owned(),
+                secret: secret.clone(),
+            })
+        }
+        Verdict::Withheld => {
+            tracing::warn!(
+                "the connector holds a binding for this gateway id and gave no secret; rotate it at the connector, or set GATEWAY_RELAY_SECRET"
+            );
+            None
+        }
+        Verdict::Failed => {
+            tracing::warn!("the connector provisioned no identity; dialling without credentials");
+            None
+        }
+    }
+}
+
+/// What is to be declared, by platform; nothing for platforms whose settings say nothing.
+pub fn policies(loaded: &Loaded) -> Vec<RelevancePolicy> {
+    let mut policies: Vec<RelevancePolicy> = Vec::new();
+    for identity in &loaded.settings.connector.identities {
+        let platform = &identity.platform;
+        if policies.iter().any(|known| known.platform == *platform) {
+            continue;
+        }
+        let config = loaded.policy_yaml(platform);
+        let bots = loaded.allow_bots(platform);
+        policies.extend(RelevancePolicy::project(&config, platform, bots.as_deref()));
+    }
+    policies
+}
+
+/// Declares policies until every one is accepted. Runs beside the link; waits for credentials first.
+pub async fn declare_policies(
+    policies: Vec<RelevancePolicy>,
+    url: ConnectorUrl,
+    http: HttpClient,
+    mut credentials: watch::Receiver<Option<Credentials>>,
+) {
+    let Ok(_) = credentials.wait_for(Option::is_some).await else {
+        return;
+    };
+    let mut left = policies;
+    let mut wait = FIRST_RETRY;
+    while !left.is_empty() {
+        let mut refused = Vec::new();
+        for policy in left {
+            let Some(who) = credentials.borrow().clone() else {
+                return;
+            };
+            let now = unix_ms(SystemTime::now()) / 1000;
+            let token = UpgradeToken::mint(&who.gateway_id, &who.secret, TOKEN_TTL_SECS, now);
+            let body = serde_json::to_value(&policy).unwrap_or(Value::Null);
+            match declare_policy(&http, url.http_base(), &token, &body).await {
+                Ok(()) => tracing::info!(
+                    platform = policy.platform,
+                    "the connector has taken the relevance policy"
+                ),
+                Err(error) => {
+                    let retry_secs = wait.as_secs();
+                    tracing::warn!(platform = policy.platform, %error, retry_secs, "the relevance policy was not taken");
+                    refused.push(policy);
+                }
+            }
+        }
+        left = refused;
+        if !left.is_empty() {
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LAST_RETRY);
+        }
+    }
+}
