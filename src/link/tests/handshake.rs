@@ -171,6 +171,23 @@ fn a_delivery_is_acknowledged_only_on_the_connection_that_brought_it() {
 }
 
 #[test]
+fn nothing_is_written_to_a_socket_that_is_known_to_be_gone() {
+    let mut world = World::live();
+    let generation = world.generation();
+    assert!(world.link.acknowledge(generation, "1".to_owned()));
+    world.skip(secs(40));
+    world.link.handle_timeout(world.now);
+    world.close(1006, "");
+    let said = world.drain();
+    assert!(
+        !said
+            .iter()
+            .any(|action| matches!(action, Action::Write { .. } | Action::Ping { .. })),
+        "{said:?}"
+    );
+}
+
+#[test]
 fn an_interrupt_goes_out_only_on_a_live_link() {
     let mut world = World::new();
     assert!(!world.link.interrupt("agent:main".to_owned(), None));
