@@ -96,6 +96,16 @@ fn old_descriptors_stand_until_the_new_connection_replaces_or_outlives_them() {
 }
 
 #[test]
+fn a_single_identity_leaves_no_old_descriptor_behind() {
+    let mut world = World::live();
+    world.close(1001, "");
+    let generation = world.run_to_dial();
+    world.link.handle_dialed(generation, None, world.now);
+    world.frame(generation, descriptor("slack", "S"));
+    assert_eq!(labels(&world.link), [("slack".to_owned(), "S".to_owned())]);
+}
+
+#[test]
 fn a_connector_cannot_declare_platforms_without_end() {
     let mut world = World::live();
     let generation = world.generation();
