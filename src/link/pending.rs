@@ -263,7 +263,7 @@ fn parse_id(text: &str) -> Option<u128> {
 
 /// A frame is one line: JSON may hold line breaks between its tokens, and only there.
 fn on_one_line(action: Box<RawValue>) -> Box<RawValue> {
-    if !action.get().contains(['\n', '\r']) {
+    if memchr::memchr2(b'\n', b'\r', action.get().as_bytes()).is_none() {
         return action;
     }
     let flat = action.get().replace(['\n', '\r'], " ");

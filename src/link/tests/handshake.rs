@@ -96,6 +96,16 @@ fn old_descriptors_stand_until_the_new_connection_replaces_or_outlives_them() {
 }
 
 #[test]
+fn a_single_identity_leaves_no_old_descriptor_behind() {
+    let mut world = World::live();
+    world.close(1001, "");
+    let generation = world.run_to_dial();
+    world.link.handle_dialed(generation, None, world.now);
+    world.frame(generation, descriptor("slack", "S"));
+    assert_eq!(labels(&world.link), [("slack".to_owned(), "S".to_owned())]);
+}
+
+#[test]
 fn a_connector_cannot_declare_platforms_without_end() {
     let mut world = World::live();
     let generation = world.generation();
@@ -167,6 +177,23 @@ fn a_delivery_is_acknowledged_only_on_the_connection_that_brought_it() {
             world.link.counters().acks_dropped
         ),
         (3, 3)
+    );
+}
+
+#[test]
+fn nothing_is_written_to_a_socket_that_is_known_to_be_gone() {
+    let mut world = World::live();
+    let generation = world.generation();
+    assert!(world.link.acknowledge(generation, "1".to_owned()));
+    world.skip(secs(40));
+    world.link.handle_timeout(world.now);
+    world.close(1006, "");
+    let said = world.drain();
+    assert!(
+        !said
+            .iter()
+            .any(|action| matches!(action, Action::Write { .. } | Action::Ping { .. })),
+        "{said:?}"
     );
 }
 

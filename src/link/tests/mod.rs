@@ -195,6 +195,11 @@ impl World {
             assert!(timer.wake_at <= timer.due);
             self.skip(timer.wake_at.saturating_sub(self.now.mono));
             self.link.handle_timeout(self.now);
+            let next = self.link.poll_timeout();
+            assert!(
+                next.is_none_or(|next| next.wake_at > self.now.mono),
+                "a timer that spins: {next:?}"
+            );
         }
         self.skip(end.saturating_sub(self.now.mono));
     }
