@@ -111,7 +111,9 @@ impl Core {
                         Done::Ops { ops, .. } => {
                             asked -= 1;
                             last_op = ops.last().map(|op| op.seq);
-                            ops.iter().for_each(|row| self.take_recovered_op(row));
+                            for row in &ops {
+                                self.take_recovered_op(row);
+                            }
                         }
                         Done::Waiting { sessions, .. } => {
                             asked -= 1;
