@@ -1,4 +1,80 @@
 //! `hermes-relay`: the dial-out half of the Hermes relay contract.
+//!
+//! One program, one socket, many conversations. The relay dials out to a *connector* (which holds the bots and
+//! their secrets), learns from capability descriptors what each platform can do, and turns every message into
+//! one turn of an *agent*: durably, in order, stoppable, answered exactly once. It holds no platform secret and
+//! listens on no port.
+//!
+//! # Words
+//!
+//! relay (this program) · connector (the other end) · agent (who answers) · link (the connection to the
+//! connector) · frame · op (an outbound action) · chat · session (one conversation, named by its session key) ·
+//! turn (one run of the agent) · journal (the durable inbox and outbox) · identity (platform, bot id).
+//!
+//! # Map
+//!
+//! Imports point down only; `tests/layers.rs` reads the sources and fails on an arrow that points up.
+//!
+//! | | module | what it is |
+//! |---|---|---|
+//! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed |
+//! | | `dev` | the embedded connector: the other end of the contract on loopback |
+//! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; the only place that spawns |
+//! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
+//! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
+//! | | [`net`] | dialling, TLS, proxies, the connector's HTTP routes; the only one that names those crates |
+//! | | [`agent`] | who answers: one trait, one file per backend |
+//! | L1 | [`link`] | the connection as a state machine · *pure* |
+//! | | [`session`] | whose turn it is, and what waits to go out, as state machines · *pure* |
+//! | | [`adapter`] | what may be said where, and how: chat memory, splitting, replies, interactions · *pure* |
+//! | L0 | [`wire`] | what travels: frames, events, session keys, actions, tokens, lines · *pure* |
+//!
+//! The pure modules do no I/O and read no clock: time comes in as `now`, chance as a seed.
+//!
+//! # A message, from socket to reply
+//!
+//! 1. `net` yields one WebSocket message; [`wire::LineFramer`] cuts lines and [`wire::ConnectorFrame::decode`]
+//!    reads each. A frame that cannot be used is counted, set aside in the journal when the connector waits for
+//!    an acknowledgement, and never harms the next one.
+//! 2. Results of ops and descriptors go to [`link::Link`] at once; the task that resolves them waits for nobody.
+//! 3. A message gets its session key, and [`session::Sessions`] says whether it may start at once. It goes to the
+//!    journal's writer, which commits everything that is waiting with one fsync.
+//! 4. Committed: only now is it acknowledged — the acknowledgement needs a [`store::Committed`], which only the
+//!    store can make. A duplicate is acknowledged again and not run again.
+//! 5. The turn runs in a task of its own. Messages of the same session wait in the journal, by row number.
+//! 6. The turn ends: the answer's ops and "done" are one commit, and then the ops go out, one at a time per chat
+//!    ([`session::Lanes`]). While the link is down they wait, and go out in order after the next handshake. An op
+//!    whose outcome is unknown is not repeated unless repeating it is harmless.
+//!
+//! After a crash: rows that were not started run; a turn that was running is told to the chat as cut short and
+//! not run again, because agents act on the world; what was owed goes out.
+//!
+//! # An interrupt
+//!
+//! `interrupt_inbound` names a session. The turn that it meets is told to stop through its cancellation token and
+//! is given up when it has not stopped within the grace period; it ends once, either way. A stale or unknown key
+//! does nothing. Messages that waited stay, and run.
+//!
+//! # Invariants
+//!
+//! 1. Nothing is acknowledged before it is committed (`store`, `tests/sessions.rs`).
+//! 2. Outside `Ended`, the link has a timer armed: it cannot hang (`link` random walks).
+//! 3. Every turn ends exactly once (`session` random walks).
+//! 4. Every queue, buffer, cache and line has a bound, and says what happens at it.
+//! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
+//! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged.
+//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`).
+//! 8. It never listens on the network.
+//!
+//! # Where things are added
+//!
+//! | to add | declare | what catches you |
+//! |---|---|---|
+//! | a frame or op | a variant in [`wire`] | exhaustive matches; the golden files |
+//! | a backend | a file in [`agent`] and a line in its table | the agent's own tests |
+//! | a verb | a file in [`cli`] and a variant | help is checked |
+//! | an option | the section in [`config`], `config.example.yaml` | the example must show every option |
+
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod adapter;

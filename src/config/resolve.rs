@@ -82,9 +82,11 @@ impl Layers<'_> {
             .and_then(filled)
             .map(|url| (url, Origin::Flag));
         let url = flag.or_else(|| self.ask(env::URL, own.url.as_ref(), Some("gateway.relay_url")));
+        // Who names the URL to this program means it; the switch is about what Hermes itself would dial.
+        let named_to_us = matches!(url, Some((_, Origin::Flag | Origin::OwnFile(_))));
         let mut url = self.settle("connector.url", url);
         let mut url_veto = None;
-        if url.is_some() && self.hermes.vetoes_relay() {
+        if url.is_some() && !named_to_us && self.hermes.vetoes_relay() {
             let path = self.hermes.path.clone();
             url = None;
             url_veto = Some(format!(

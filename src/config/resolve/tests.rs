@@ -90,6 +90,9 @@ fn hermes_can_veto_the_url() {
         assert_eq!(connector.url, None);
         assert!(connector.url_veto.unwrap().contains("platforms.relay.enabled"));
     }
+    let mut named = Stage::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
+    named.flags.url = Some("https://c.example".to_owned());
+    assert_eq!(named.load().settings.connector.url.as_deref(), Some("https://c.example"));
     let without_url = Stage::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
     assert_eq!(without_url.load().settings.connector.url_veto, None);
 }
