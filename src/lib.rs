@@ -3,6 +3,8 @@
 pub mod adapter;
 pub mod agent;
 pub mod config;
+#[cfg(feature = "dev")]
+pub mod dev;
 pub mod net;
 pub mod store;
 pub mod wire;
