@@ -81,6 +81,8 @@ pub mod adapter;
 pub mod agent;
 pub mod cli;
 pub mod config;
+#[cfg(feature = "dev")]
+pub mod dev;
 pub mod link;
 pub mod net;
 pub mod relay;

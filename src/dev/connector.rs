@@ -1,0 +1,338 @@
+//! The embedded connector's handle: starting, stopping, and everything that a connector does of its own.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Mutex, Semaphore};
+use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+use tower_service::Service as _;
+use url::Url;
+
+use super::buffer::{BufferFull, BufferId, Parcel};
+use super::hear::{answer, text};
+use super::http::router;
+use super::script::ResultRule;
+use super::settings::{ConnectorSettings, Credentials};
+use super::state::Hub;
+use super::wake;
+use crate::wire::Action;
+
+const MAX_HTTP_CONNECTIONS: usize = 256;
+
+/// A running connector on 127.0.0.1. Dropping it resets its sockets and frees its port.
+pub struct Connector {
+    pub(super) hub: Arc<Hub>,
+    addr: SocketAddr,
+    listening: Mutex<Option<Listening>>,
+}
+
+/// The open port.
+struct Listening {
+    down: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Connector {
+    fn drop(&mut self) {
+        self.hub.stop.cancel();
+    }
+}
+
+impl Connector {
+    /// Binds the port and starts serving.
+    pub async fn start(settings: ConnectorSettings) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
+        let addr = listener.local_addr()?;
+        let hub = Arc::new(Hub::new(settings, tokio::runtime::Handle::current()));
+        let listening = listen(&hub, listener);
+        Ok(Self {
+            hub,
+            addr,
+            listening: Mutex::new(Some(listening)),
+        })
+    }
+
+    /// Closes every connection with 1001 and frees the port.
+    pub async fn stop(self) {
+        self.close_with(1001, "going away");
+        let gone = self
+            .until("every socket closed", Duration::from_secs(2), |connector| {
+                connector.open_connections().is_empty().then_some(())
+            })
+            .await;
+        drop(gone);
+        self.take_down().await;
+    }
+
+    /// Frees the port and resets every socket: dials are refused by the system. What is buffered stays.
+    pub async fn take_down(&self) {
+        if let Some(Listening { down, task }) = self.listening.lock().await.take() {
+            down.cancel();
+            let _ = task.await;
+        }
+        self.drop_sockets();
+    }
+
+    /// Takes [`take_down`](Self::take_down) back, on the same port.
+    pub async fn bring_up(&self) -> io::Result<()> {
+        let mut listening = self.listening.lock().await;
+        if listening.is_none() {
+            *listening = Some(listen(&self.hub, TcpListener::bind(self.addr).await?));
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.addr.port()
+    }
+
+    /// The address that a relay is configured with.
+    pub fn url(&self) -> String {
+        format!("ws://{}", self.addr)
+    }
+
+    /// The base of the HTTP routes.
+    pub fn http_base(&self) -> String {
+        format!("http://{}", self.addr)
+    }
+
+    /// A gateway that may dial: the first of the settings.
+    pub fn credentials(&self) -> Option<Credentials> {
+        self.hub.settings.gateways.first().cloned()
+    }
+
+    /// Allows one more enrolment.
+    pub fn add_enrol_token(&self, token: &str) {
+        self.hub
+            .change(|state| state.enrol_tokens.insert(token.to_owned()));
+    }
+
+    /// Answers further hellos of a platform with this descriptor, whatever it is.
+    pub fn set_descriptor(&self, platform: &str, descriptor: Value) {
+        self.hub
+            .change(|state| state.descriptors.insert(platform.to_owned(), descriptor));
+    }
+
+    /// Pokes this URL when something is buffered for the gateway while it is away. Only loopback is poked.
+    pub fn set_wake_url(&self, url: Url) {
+        self.hub.change(|state| {
+            let primary = state.primary.clone();
+            if let Some(gateway) = state.gateways.get_mut(&primary) {
+                gateway.wake_url = Some(url);
+            }
+        });
+    }
+
+    /// Buffers an event for the gateway, whether it listens or not: delivered in order, again on every new
+    /// connection, until it is acknowledged. The gateway is the one last enrolled or greeted, else the first.
+    pub fn deliver(&self, event: &Value) -> Result<BufferId, BufferFull> {
+        self.buffer(None, Parcel::Event(event))
+    }
+
+    /// The same for a gateway by name.
+    pub fn deliver_to(&self, gateway_id: &str, event: &Value) -> Result<BufferId, BufferFull> {
+        self.buffer(Some(gateway_id), Parcel::Event(event))
+    }
+
+    /// Sends an event once, without a buffer id. Tells whether a gateway listens that has not gone idle.
+    pub fn deliver_live(&self, event: &Value) -> bool {
+        self.hub.change(|state| state.chats.learn(event));
+        self.send_live(Parcel::Event(event))
+    }
+
+    /// Buffers a provider request.
+    pub fn forward(&self, forward: &Value) -> Result<BufferId, BufferFull> {
+        self.buffer(None, Parcel::Forward(forward))
+    }
+
+    /// Sends a provider request once. Tells whether a gateway listens that has not gone idle.
+    pub fn forward_live(&self, forward: &Value) -> bool {
+        self.send_live(Parcel::Forward(forward))
+    }
+
+    /// Asks for a session's turn to stop. Tells whether a gateway listens.
+    pub fn interrupt(&self, session_key: &str, chat_id: &str) -> bool {
+        self.send(text(
+            &json!({ "type": "interrupt_inbound", "session_key": session_key, "chat_id": chat_id }),
+        ))
+    }
+
+    /// Sends a text message as it is, newline and all or not. Tells whether a gateway listens.
+    pub fn send_raw(&self, raw: &str) -> bool {
+        self.send(Message::text(raw))
+    }
+
+    /// Sends a binary message as it is. Tells whether a gateway listens.
+    pub fn send_binary(&self, bytes: &[u8]) -> bool {
+        self.send(Message::binary(bytes.to_vec()))
+    }
+
+    /// Answers a request by hand. Tells whether a gateway listens.
+    pub fn answer(&self, request_id: &str, result: &Value) -> bool {
+        self.send(text(&answer(request_id, result)))
+    }
+
+    /// Presses a button of a prompt that the gateway put in a chat. `None` when there is no such button.
+    pub fn press(&self, prompt_id: &str, option_id: &str) -> Option<Result<BufferId, BufferFull>> {
+        let event = {
+            let state = self.hub.lock();
+            let (sent, label) = state.ledger.messages.iter().rev().find_map(|sent| {
+                let Action::Prompt {
+                    prompt_id: minted,
+                    options,
+                    ..
+                } = &sent.action
+                else {
+                    return None;
+                };
+                let option = options.iter().find(|option| option.id == option_id)?;
+                (minted == prompt_id).then_some((sent, &option.label))
+            })?;
+            let source = state.chats.source(&sent.chat_id).cloned().unwrap_or_else(
+                || json!({ "platform": sent.platform, "chat_id": sent.chat_id, "chat_type": "dm", "user_id": "u1" }),
+            );
+            json!({
+                "text": format!("/{option_id}"),
+                "message_type": "command",
+                "source": source,
+                "prompt_response": {
+                    "prompt_id": prompt_id,
+                    "option_id": option_id,
+                    "label": label,
+                    "prompt_message_id": sent.message_id,
+                },
+            })
+        };
+        Some(self.deliver(&event))
+    }
+
+    /// Binds a capability to a session, for `follow_up` to use.
+    pub fn grant_follow_up(&self, session_key: &str, kind: &str) {
+        self.hub.change(|state| state.ledger.grant(session_key, kind));
+    }
+
+    /// Keeps a file for the gateway to fetch, and tells its URL.
+    pub fn put_media(&self, mime: &str, filename: Option<&str>, bytes: Vec<u8>) -> String {
+        let id = self.hub.change(|state| {
+            let owner = state.primary.clone();
+            state.shelf.put(&owner, mime, filename, bytes.into())
+        });
+        format!("{}/relay/media/{id}", self.http_base())
+    }
+
+    /// Adds a rule for the answers to ops.
+    pub fn script(&self, rule: ResultRule) {
+        self.hub.change(|state| state.script.add(rule));
+    }
+
+    /// Takes every rule away.
+    pub fn clear_script(&self) {
+        self.hub.change(|state| state.script.clear());
+    }
+
+    fn buffer(&self, gateway_id: Option<&str>, parcel: Parcel<'_>) -> Result<BufferId, BufferFull> {
+        let cooldown = self.hub.settings.wake_cooldown;
+        let (id, poke) = self.hub.change(|state| {
+            let gateway_id = gateway_id.map_or_else(|| state.primary.clone(), str::to_owned);
+            state.buffer(&gateway_id, parcel, cooldown)
+        })?;
+        if let Some(url) = poke {
+            wake::poke(&self.hub, url);
+        }
+        Ok(id)
+    }
+
+    fn send_live(&self, parcel: Parcel<'_>) -> bool {
+        let idle = {
+            let state = self.hub.lock();
+            let gateway = state.gateways.get(&state.primary);
+            gateway.is_some_and(|gateway| gateway.idle_since.is_some())
+        };
+        !idle && self.send(Message::text(parcel.live()))
+    }
+
+    fn send(&self, message: Message) -> bool {
+        self.hub.change(|state| {
+            let primary = state.primary.clone();
+            state.listening(&primary).is_some_and(|live| live.push(message))
+        })
+    }
+}
+
+/// A direct message from the user `u1`, as an event.
+pub fn text_event(platform: &str, chat_id: &str, message_id: &str, text: &str) -> Value {
+    json!({
+        "text": text,
+        "message_type": "text",
+        "message_id": message_id,
+        "source": {
+            "platform": platform,
+            "chat_id": chat_id,
+            "chat_type": "dm",
+            "user_id": "u1",
+            "user_name": "User One",
+            "message_id": message_id,
+        },
+    })
+}
+
+fn listen(hub: &Arc<Hub>, listener: TcpListener) -> Listening {
+    let down = hub.stop.child_token();
+    let task = hub.runtime.spawn(accept(listener, router(hub), down.clone()));
+    Listening { down, task }
+}
+
+async fn accept(listener: TcpListener, router: Router, down: CancellationToken) {
+    let places = Arc::new(Semaphore::new(MAX_HTTP_CONNECTIONS));
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = down.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        let Ok((socket, _)) = accepted else {
+            // Out of descriptors, most likely: give the sockets that are open a moment to end.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let (router, down) = (router.clone(), down.clone());
+            tokio::spawn(async move {
+                tokio::select! {
+                    biased;
+                    () = down.cancelled() => {}
+                    () = serve(socket, router) => {}
+                }
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn serve(socket: TcpStream, router: Router) {
+    let _ = socket.set_nodelay(true);
+    let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
+        router.clone().call(request.map(Body::new))
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(socket), service)
+        .with_upgrades();
+    let _ = served.await;
+}

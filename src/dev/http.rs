@@ -1,0 +1,287 @@
+//! The HTTP routes: enrolment, provisioning, policy, media.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{self, Request};
+use axum::middleware::map_response_with_state;
+use axum::response::Response;
+use axum::routing::{any, get, post};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use url::Url;
+
+use super::faults::Route;
+use super::media::MAX_MEDIA_BYTES;
+use super::record;
+use super::settings::random_hex;
+use super::state::{Hub, MAX_GATEWAYS};
+use super::upgrade;
+
+const MAX_JSON_BYTES: usize = 1024 * 1024;
+
+/// Every route, with the connector's date on every answer.
+pub(super) fn router(hub: &Arc<Hub>) -> Router {
+    let on = |route: Route| {
+        move |extract::State(hub): extract::State<Arc<Hub>>, request: Request| handle(hub, route, request)
+    };
+    Router::new()
+        .route("/relay", any(upgrade::dial))
+        .route("/relay/enroll", post(on(Route::Enroll)))
+        .route("/relay/provision", post(on(Route::Provision)))
+        .route("/relay/policy", post(on(Route::Policy)))
+        .route("/relay/media", post(on(Route::MediaUpload)))
+        .route("/relay/media/{id}", get(on(Route::MediaDownload)))
+        .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no such route") })
+        .layer(map_response_with_state(Arc::clone(hub), dated))
+        .with_state(Arc::clone(hub))
+}
+
+async fn dated(extract::State(hub): extract::State<Arc<Hub>>, mut response: Response) -> Response {
+    if let Ok(date) = HeaderValue::try_from(httpdate::fmt_http_date(hub.clock())) {
+        response.headers_mut().insert(header::DATE, date);
+    }
+    response
+}
+
+/// What a request carries.
+struct Asked {
+    route: Route,
+    path: String,
+    headers: HeaderMap,
+    bearer: Option<String>,
+    /// The gateway whose upgrade token the bearer is.
+    gateway_id: Option<String>,
+    body: Bytes,
+    json: Value,
+}
+
+async fn handle(hub: Arc<Hub>, route: Route, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let (method, path) = (parts.method, parts.uri.path().to_owned());
+    let bearer = bearer(&parts.headers);
+    let (verdict, owner) = hub.verify(bearer.as_deref());
+    let gateway_id = owner.filter(|_| verdict == record::TokenVerdict::Valid);
+    let limit = match route {
+        Route::MediaUpload => MAX_MEDIA_BYTES,
+        Route::Enroll | Route::Provision | Route::Policy | Route::MediaDownload => MAX_JSON_BYTES,
+    };
+    let Ok(body) = to_bytes(body, limit).await else {
+        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
+    };
+    let asked = Asked {
+        route,
+        path,
+        bearer,
+        gateway_id,
+        json: serde_json::from_slice(&body).unwrap_or_default(),
+        headers: parts.headers,
+        body,
+    };
+    let fault = hub.lock().faults.route(route);
+    let response = match fault {
+        Some(fault) => {
+            tokio::time::sleep(fault.delay).await;
+            let mut response = Response::builder()
+                .status(fault.status)
+                .header(header::CONTENT_TYPE, "application/json");
+            if let Some(location) = fault.location {
+                response = response.header(header::LOCATION, location);
+            }
+            if let Some(secs) = fault.retry_after {
+                response = response.header(header::RETRY_AFTER, secs);
+            }
+            response
+                .body(Body::from(fault.body))
+                .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the fault is no answer"))
+        }
+        None => answer(&hub, &asked),
+    };
+    remember(&hub, method, asked, response.status());
+    response
+}
+
+fn remember(hub: &Hub, method: Method, asked: Asked, answered: StatusCode) {
+    let mut headers = asked.headers;
+    headers.remove(header::AUTHORIZATION);
+    hub.change(|state| {
+        state.log.requests.push(record::Request {
+            at: Instant::now(),
+            method,
+            path: asked.path,
+            headers,
+            bearer: asked.bearer.map(SecretString::from),
+            gateway_id: asked.gateway_id,
+            json: asked.json,
+            body_bytes: asked.body.len(),
+            answered,
+        });
+    });
+}
+
+fn answer(hub: &Hub, asked: &Asked) -> Response {
+    match asked.route {
+        Route::Enroll => enroll(hub, asked),
+        Route::Provision => provision(hub, asked),
+        Route::Policy => policy(asked),
+        Route::MediaUpload => upload(hub, asked),
+        Route::MediaDownload => download(hub, asked),
+    }
+}
+
+fn enroll(hub: &Hub, asked: &Asked) -> Response {
+    if let Some(refusal) = stranger(hub, asked) {
+        return refusal;
+    }
+    let token = asked.json["enrollmentToken"].as_str().unwrap_or_default();
+    let mut state = hub.lock();
+    if !state.enrol_tokens.contains(token) {
+        return plain(
+            StatusCode::FORBIDDEN,
+            "the enrollment token is unknown or was used already",
+        );
+    }
+    let gateway_id = match asked.json["gatewayId"].as_str() {
+        Some(id) if !id.is_empty() => id.to_owned(),
+        _ => format!("gw-{}", state.gateways.len() + 1),
+    };
+    if state.gateways.len() >= MAX_GATEWAYS && !state.gateways.contains_key(&gateway_id) {
+        return plain(StatusCode::INSUFFICIENT_STORAGE, "too many gateways are enrolled");
+    }
+    state.enrol_tokens.remove(token);
+    let secret = random_hex();
+    state.know(&gateway_id, secret.clone().into());
+    state.primary.clone_from(&gateway_id);
+    reply(&json!({
+        "secret": secret,
+        "deliveryKey": random_hex(),
+        "tenant": hub.settings.tenant,
+        "gatewayId": gateway_id,
+    }))
+}
+
+fn provision(hub: &Hub, asked: &Asked) -> Response {
+    if let Some(refusal) = stranger(hub, asked) {
+        return refusal;
+    }
+    let Some(gateway_id) = asked.json["gatewayId"].as_str().filter(|id| !id.is_empty()) else {
+        return plain(StatusCode::BAD_REQUEST, "there is no gatewayId");
+    };
+    let mut state = hub.lock();
+    let known = state.gateways.contains_key(gateway_id);
+    if !known && state.gateways.len() >= MAX_GATEWAYS {
+        return plain(StatusCode::INSUFFICIENT_STORAGE, "too many gateways are enrolled");
+    }
+    let mut answer = json!({
+        "tenant": hub.settings.tenant,
+        "gatewayId": gateway_id,
+        "routeKeys": asked.json["routeKeys"].as_array().cloned().unwrap_or_default(),
+    });
+    if known {
+        answer["secretIssued"] = json!(false);
+    } else {
+        let secret = random_hex();
+        state.know(gateway_id, secret.clone().into());
+        gateway_id.clone_into(&mut state.primary);
+        answer["secretIssued"] = json!(true);
+        answer["secret"] = json!(secret);
+        answer["deliveryKey"] = json!(random_hex());
+    }
+    let wake_url = asked.json["wakeUrl"]
+        .as_str()
+        .and_then(|url| Url::parse(url).ok());
+    if let Some(gateway) = state.gateways.get_mut(gateway_id)
+        && wake_url.is_some()
+    {
+        gateway.wake_url = wake_url;
+    }
+    reply(&answer)
+}
+
+/// The refusal of a caller whose identity is not accepted.
+fn stranger(hub: &Hub, asked: &Asked) -> Option<Response> {
+    let known = match (&asked.bearer, &hub.settings.identity_tokens) {
+        (Some(bearer), None) => !bearer.is_empty(),
+        (Some(bearer), Some(accepted)) => accepted.contains(bearer),
+        (None, _) => false,
+    };
+    (!known).then(|| plain(StatusCode::UNAUTHORIZED, "the caller's identity is not accepted"))
+}
+
+fn policy(asked: &Asked) -> Response {
+    match (&asked.gateway_id, asked.json["platform"].as_str()) {
+        (None, _) => not_yours(),
+        (Some(_), None) => plain(StatusCode::BAD_REQUEST, "there is no platform"),
+        (Some(_), Some(_)) => reply(&json!({ "ok": true })),
+    }
+}
+
+fn upload(hub: &Hub, asked: &Asked) -> Response {
+    let Some(owner) = &asked.gateway_id else {
+        return not_yours();
+    };
+    if asked.body.is_empty() {
+        return plain(StatusCode::BAD_REQUEST, "the file is empty");
+    }
+    let text = |name: &str| asked.headers.get(name).and_then(|value| value.to_str().ok());
+    let mime = text("content-type").unwrap_or("application/octet-stream");
+    let filename = text("x-media-filename");
+    let id = hub.lock().shelf.put(owner, mime, filename, asked.body.clone());
+    reply(&json!({ "id": id }))
+}
+
+fn download(hub: &Hub, asked: &Asked) -> Response {
+    let Some(caller) = &asked.gateway_id else {
+        return not_yours();
+    };
+    let id = asked.path.rsplit('/').next().unwrap_or_default();
+    let state = hub.lock();
+    // Someone else's file is not told from one that is not there.
+    let Some(medium) = state.shelf.find(id).filter(|medium| medium.owner == *caller) else {
+        return plain(StatusCode::NOT_FOUND, "there is no such file");
+    };
+    let mut response = Response::builder().header(header::CONTENT_TYPE, &medium.mime);
+    if let Some(filename) = &medium.filename {
+        let quoted = filename.replace(['"', '\\'], "_");
+        response = response.header(
+            header::CONTENT_DISPOSITION,
+            format!("attachment; filename=\"{quoted}\""),
+        );
+    }
+    response
+        .body(Body::from(medium.bytes.clone()))
+        .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the file has a bad name"))
+}
+
+fn not_yours() -> Response {
+    plain(
+        StatusCode::UNAUTHORIZED,
+        "the bearer is no upgrade token of a known gateway",
+    )
+}
+
+fn reply(value: &Value) -> Response {
+    let mut response = Response::new(Body::from(value.to_string()));
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, json);
+    response
+}
+
+/// An answer that says what is wrong.
+pub(super) fn plain(status: StatusCode, error: &str) -> Response {
+    let mut response = reply(&json!({ "error": error }));
+    *response.status_mut() = status;
+    response
+}
+
+/// The bearer of a request.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<String> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim().to_owned())
+}

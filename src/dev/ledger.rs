@@ -1,0 +1,202 @@
+//! What the gateway has said in the chats: messages with their edits, drafts, reactions and threads.
+//!
+//! Bounded: the oldest message goes first, and an op on a message that is gone is refused like one on a
+//! message that never was.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use super::record::{ConnectionId, Ring};
+use crate::wire::{Action, Metadata};
+
+const MESSAGES: usize = 20_000;
+const EXTRAS: usize = 10_000;
+
+/// A message that the gateway put in a chat.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// The id that the connector gave it.
+    pub message_id: String,
+    /// The op that made it.
+    pub op: &'static str,
+    /// Its platform: as the frame said, else as the chat is known, else the first identity's.
+    pub platform: String,
+    /// The bot that the frame named.
+    pub bot_id: Option<String>,
+    /// The chat; empty for a follow-up, which names a session.
+    pub chat_id: String,
+    /// Its text now, with every edit.
+    pub text: String,
+    /// The message that it answers, from `reply_to` or `metadata.reply_to_message_id`.
+    pub reply_to: Option<String>,
+    /// Extras of the op that made it.
+    pub metadata: Metadata,
+    /// How often it was edited.
+    pub edits: usize,
+    /// Whether it was deleted.
+    pub deleted: bool,
+    /// The op that made it, as it came.
+    pub action: Action,
+    /// When it was made.
+    pub at: Instant,
+    /// The connection that it came over.
+    pub connection: ConnectionId,
+}
+
+/// A thread that the gateway asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thread {
+    /// Its id.
+    pub thread_id: String,
+    /// The chat it was opened in.
+    pub chat_id: String,
+    /// Its name now.
+    pub name: String,
+}
+
+/// Everything that was said.
+pub(super) struct Ledger {
+    pub(super) messages: Ring<Sent>,
+    pub(super) drafts: BTreeMap<(String, u64), String>,
+    sealed: Ring<(String, u64)>,
+    reactions: BTreeMap<(String, String), BTreeSet<String>>,
+    pub(super) threads: Ring<Thread>,
+    capabilities: BTreeSet<(String, String)>,
+}
+
+/// Who asks, and over what.
+pub(super) struct Origin<'a> {
+    pub(super) platform: &'a str,
+    pub(super) bot_id: Option<&'a str>,
+    pub(super) connection: ConnectionId,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self {
+            messages: Ring::new(MESSAGES),
+            drafts: BTreeMap::new(),
+            sealed: Ring::new(EXTRAS),
+            reactions: BTreeMap::new(),
+            threads: Ring::new(EXTRAS),
+            capabilities: BTreeSet::new(),
+        }
+    }
+
+    /// Puts a message in a chat and names it.
+    pub(super) fn post(
+        &mut self,
+        action: &Action,
+        text: &str,
+        reply_to: Option<&String>,
+        metadata: &Metadata,
+        origin: &Origin<'_>,
+    ) -> String {
+        let message_id = format!("m{}", self.messages.pushed() + 1);
+        self.messages.push(Sent {
+            message_id: message_id.clone(),
+            op: action.op(),
+            platform: origin.platform.to_owned(),
+            bot_id: origin.bot_id.map(str::to_owned),
+            chat_id: action.chat_id().unwrap_or_default().to_owned(),
+            text: text.to_owned(),
+            reply_to: reply_to.cloned().or_else(|| {
+                let anchor = metadata.get("reply_to_message_id")?;
+                anchor.as_str().map(str::to_owned)
+            }),
+            metadata: metadata.clone(),
+            edits: 0,
+            deleted: false,
+            action: action.clone(),
+            at: Instant::now(),
+            connection: origin.connection,
+        });
+        message_id
+    }
+
+    /// A message of ours that is still there.
+    pub(super) fn standing(&mut self, chat_id: &str, message_id: &str) -> Option<&mut Sent> {
+        let number: u64 = message_id.strip_prefix('m')?.parse().ok()?;
+        self.messages
+            .get_mut(number.checked_sub(1)?)
+            .filter(|sent| sent.chat_id == chat_id && !sent.deleted)
+    }
+
+    /// Shows a draft; tells whether there was room for it.
+    pub(super) fn draft(&mut self, chat_id: &str, draft_id: u64, text: &str) -> bool {
+        let key = (chat_id.to_owned(), draft_id);
+        let room = self.drafts.len() < EXTRAS || self.drafts.contains_key(&key);
+        if room {
+            self.drafts.insert(key, text.to_owned());
+        }
+        room
+    }
+
+    /// Whether a draft became a message already.
+    pub(super) fn is_sealed(&self, chat_id: &str, draft_id: u64) -> bool {
+        self.sealed
+            .iter()
+            .any(|(chat, draft)| chat == chat_id && *draft == draft_id)
+    }
+
+    /// Ends a draft.
+    pub(super) fn seal(&mut self, chat_id: &str, draft_id: u64) {
+        let key = (chat_id.to_owned(), draft_id);
+        self.drafts.remove(&key);
+        self.sealed.push(key);
+    }
+
+    /// Forgets the previews in a chat.
+    pub(super) fn clear_previews(&mut self, chat_id: &str) {
+        self.drafts.retain(|(chat, _), _| chat != chat_id);
+    }
+
+    /// Adds or takes away a reaction.
+    pub(super) fn react(&mut self, chat_id: &str, message_id: &str, emoji: &str, remove: bool) {
+        let key = (chat_id.to_owned(), message_id.to_owned());
+        if remove {
+            if let Some(emojis) = self.reactions.get_mut(&key) {
+                emojis.remove(emoji);
+                if emojis.is_empty() {
+                    self.reactions.remove(&key);
+                }
+            }
+        } else if self.reactions.len() < EXTRAS || self.reactions.contains_key(&key) {
+            self.reactions.entry(key).or_default().insert(emoji.to_owned());
+        }
+    }
+
+    /// The reactions on a message.
+    pub(super) fn reactions(&self, chat_id: &str, message_id: &str) -> Vec<String> {
+        let key = (chat_id.to_owned(), message_id.to_owned());
+        self.reactions
+            .get(&key)
+            .map(|emojis| emojis.iter().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Opens a thread and names it.
+    pub(super) fn open_thread(&mut self, chat_id: &str, name: &str) -> String {
+        let thread_id = format!("t{}", self.threads.pushed() + 1);
+        self.threads.push(Thread {
+            thread_id: thread_id.clone(),
+            chat_id: chat_id.to_owned(),
+            name: name.to_owned(),
+        });
+        thread_id
+    }
+
+    /// Binds a capability to a session.
+    pub(super) fn grant(&mut self, session_key: &str, kind: &str) {
+        if self.capabilities.len() < EXTRAS {
+            self.capabilities
+                .insert((session_key.to_owned(), kind.to_owned()));
+        }
+    }
+
+    /// Whether a capability is bound to a session.
+    pub(super) fn is_granted(&self, session_key: &str, kind: &str) -> bool {
+        self.capabilities
+            .contains(&(session_key.to_owned(), kind.to_owned()))
+    }
+}

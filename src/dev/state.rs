@@ -1,0 +1,374 @@
+//! The connector's memory, behind one lock that is held briefly and never across an await.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, watch};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_util::sync::CancellationToken;
+use url::Url;
+
+use super::buffer::{BufferFull, BufferId, Mailbox, Parcel};
+use super::chats::Chats;
+use super::faults::{Denial, Faults, When};
+use super::ledger::Ledger;
+use super::media::Shelf;
+use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenVerdict};
+use super::script::Script;
+use super::settings::{ConnectorSettings, SecondConnection};
+use crate::wire::{CapabilityDescriptor, UpgradeToken};
+
+/// Gateways that are known at most; enrolment and provisioning refuse further ones.
+pub(super) const MAX_GATEWAYS: usize = 1_000;
+/// Sockets that are open at most; further dials are answered 503.
+pub(super) const MAX_CONNECTIONS: usize = 64;
+/// Frames queued for one socket beyond its buffer: further ones are refused, and reading waits.
+pub(super) const MAX_OUTGOING: usize = 16_384;
+
+/// What every task of one connector shares.
+pub(super) struct Hub {
+    pub(super) settings: ConnectorSettings,
+    /// Told after every change that someone may wait for.
+    pub(super) changed: Notify,
+    pub(super) stop: CancellationToken,
+    pub(super) runtime: Handle,
+    state: Mutex<State>,
+}
+
+impl Hub {
+    pub(super) fn new(settings: ConnectorSettings, runtime: Handle) -> Self {
+        let state = State::new(&settings);
+        Self {
+            settings,
+            changed: Notify::new(),
+            stop: CancellationToken::new(),
+            runtime,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Looks at the state.
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state and tells those who wait.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let out = change(&mut self.lock());
+        self.changed.notify_waiters();
+        out
+    }
+
+    /// The connector's clock, which may be told to be wrong.
+    pub(super) fn clock(&self) -> SystemTime {
+        let offset = self.lock().faults.clock_offset;
+        let shift = Duration::from_secs(offset.unsigned_abs());
+        let now = SystemTime::now();
+        let shifted = if offset < 0 {
+            now.checked_sub(shift)
+        } else {
+            now.checked_add(shift)
+        };
+        shifted.unwrap_or(now)
+    }
+
+    /// Whose bearer this is.
+    pub(super) fn verify(&self, bearer: Option<&str>) -> (TokenVerdict, Option<String>) {
+        let now = self.clock().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        self.lock().verify(bearer, now)
+    }
+}
+
+/// A gateway that may dial.
+pub(super) struct Gateway {
+    pub(super) secrets: Vec<SecretString>,
+    pub(super) mailbox: Mailbox,
+    pub(super) current: Option<ConnectionId>,
+    /// The connection on which it said that it goes idle: nothing is delivered there any more.
+    pub(super) idle_since: Option<ConnectionId>,
+    pub(super) wake_url: Option<Url>,
+    pub(super) poked: Option<Instant>,
+}
+
+/// How a socket is to end.
+#[derive(Clone, Debug)]
+pub(super) enum Ending {
+    /// With a close frame.
+    Close { code: u16, reason: String },
+    /// Without a word.
+    Abort,
+}
+
+/// An identity that a connection announced.
+pub(super) struct Identity {
+    pub(super) platform: String,
+    pub(super) descriptor: Option<CapabilityDescriptor>,
+}
+
+/// An open socket.
+pub(super) struct Live {
+    pub(super) gateway_id: Option<String>,
+    pub(super) identities: Vec<Identity>,
+    pub(super) outgoing: VecDeque<Message>,
+    /// Answers that are due later, in order.
+    pub(super) later: BTreeMap<(Instant, u64), Message>,
+    pub(super) deferred: u64,
+    pub(super) denial: Option<Denial>,
+    pub(super) heard: Instant,
+    pub(super) wake: Arc<Notify>,
+    pub(super) ending: watch::Sender<Option<Ending>>,
+    pub(super) stalled: watch::Sender<bool>,
+}
+
+impl Live {
+    /// Queues a message; tells whether there was room.
+    pub(super) fn push(&mut self, message: Message) -> bool {
+        let room = self.outgoing.len() < MAX_OUTGOING;
+        if room {
+            self.outgoing.push_back(message);
+            self.wake.notify_one();
+        }
+        room
+    }
+
+    pub(super) fn end(&self, ending: Ending) {
+        self.ending.send_if_modified(|slot| {
+            let first = slot.is_none();
+            slot.get_or_insert(ending);
+            first
+        });
+    }
+}
+
+/// The session task's end of an open socket.
+pub(super) struct Seat {
+    pub(super) id: ConnectionId,
+    pub(super) wake: Arc<Notify>,
+    pub(super) ending: watch::Receiver<Option<Ending>>,
+    pub(super) stalled: watch::Receiver<bool>,
+}
+
+/// Everything that the connector remembers.
+pub(super) struct State {
+    pub(super) gateways: BTreeMap<String, Gateway>,
+    /// The gateway that deliveries without an address go to: the one last enrolled or greeted.
+    pub(super) primary: String,
+    pub(super) connections: BTreeMap<ConnectionId, Live>,
+    pub(super) descriptors: BTreeMap<String, Value>,
+    pub(super) enrol_tokens: BTreeSet<String>,
+    pub(super) chats: Chats,
+    pub(super) ledger: Ledger,
+    pub(super) script: Script,
+    pub(super) faults: Faults,
+    pub(super) shelf: Shelf,
+    pub(super) log: Log,
+    pub(super) undecodable: u64,
+    second: SecondConnection,
+    mailbox: (usize, usize, bool),
+}
+
+impl State {
+    fn new(settings: &ConnectorSettings) -> Self {
+        let mut state = Self {
+            gateways: BTreeMap::new(),
+            primary: String::new(),
+            connections: BTreeMap::new(),
+            descriptors: settings.descriptors.clone(),
+            enrol_tokens: settings.enrol_tokens.iter().cloned().collect(),
+            chats: Chats::default(),
+            ledger: Ledger::new(),
+            script: Script::default(),
+            faults: Faults::default(),
+            shelf: Shelf::default(),
+            log: Log::new(settings.recording, settings.record_limit),
+            undecodable: 0,
+            second: settings.second_connection,
+            mailbox: (
+                settings.drain_window,
+                settings.buffer_limit,
+                settings.numeric_buffer_ids,
+            ),
+        };
+        for credentials in &settings.gateways {
+            state.know(&credentials.gateway_id, credentials.secret.clone());
+        }
+        if let Some(first) = settings.gateways.first() {
+            state.primary.clone_from(&first.gateway_id);
+        }
+        state
+    }
+
+    /// Gives a gateway one more secret; its previous one stays good.
+    pub(super) fn know(&mut self, gateway_id: &str, secret: SecretString) {
+        const ROTATION: usize = 4;
+        let (window, limit, numeric) = self.mailbox;
+        let gateway = self
+            .gateways
+            .entry(gateway_id.to_owned())
+            .or_insert_with(|| Gateway {
+                secrets: Vec::new(),
+                mailbox: Mailbox::new(window, limit, numeric),
+                current: None,
+                idle_since: None,
+                wake_url: None,
+                poked: None,
+            });
+        gateway.secrets.push(secret);
+        if gateway.secrets.len() > ROTATION {
+            gateway.secrets.remove(0);
+        }
+    }
+
+    fn verify(&self, bearer: Option<&str>, now: i64) -> (TokenVerdict, Option<String>) {
+        let Some(bearer) = bearer.filter(|bearer| !bearer.is_empty()) else {
+            return (TokenVerdict::Missing, None);
+        };
+        let expiry = UpgradeToken::expiry(bearer);
+        let in_time = expiry.map_or(now, |expiry| expiry.min(now));
+        let owner = self.gateways.iter().find_map(|(gateway_id, gateway)| {
+            let secrets = gateway.secrets.iter().map(ExposeSecret::expose_secret);
+            UpgradeToken::verify(bearer, secrets, in_time).filter(|signed| signed == gateway_id)
+        });
+        let verdict = match (&owner, expiry) {
+            (None, _) => TokenVerdict::Unauthorized,
+            (Some(_), _) if self.faults.revoked => TokenVerdict::Unauthorized,
+            (Some(_), Some(expiry)) if now > expiry => TokenVerdict::Expired,
+            (Some(_), _) => TokenVerdict::Valid,
+        };
+        (verdict, owner)
+    }
+
+    /// Opens a place for a socket whose upgrade was accepted.
+    pub(super) fn seat(&mut self, gateway_id: Option<String>, denial: Option<Denial>) -> Seat {
+        self.log.accepted += 1;
+        let id = ConnectionId(self.log.accepted);
+        let (ending, ending_seen) = watch::channel(None);
+        let (stalled, stalled_seen) = watch::channel(false);
+        let wake = Arc::new(Notify::new());
+        let live = Live {
+            gateway_id,
+            identities: Vec::new(),
+            outgoing: VecDeque::new(),
+            later: BTreeMap::new(),
+            deferred: 0,
+            denial,
+            heard: Instant::now(),
+            wake: Arc::clone(&wake),
+            ending,
+            stalled,
+        };
+        let duplicate = self.arrive(id, &live);
+        if let Some(Denial { reason, .. }) = live.denial.as_ref().filter(|denial| denial.when == When::AtOnce)
+        {
+            live.end(unauthorized(reason));
+        } else if duplicate {
+            live.end(Ending::Close {
+                code: 1008,
+                reason: "duplicate session".to_owned(),
+            });
+        }
+        self.connections.insert(id, live);
+        Seat {
+            id,
+            wake,
+            ending: ending_seen,
+            stalled: stalled_seen,
+        }
+    }
+
+    /// Makes the connection its gateway's current one; tells whether it is one too many instead.
+    fn arrive(&mut self, id: ConnectionId, live: &Live) -> bool {
+        let denied = live
+            .denial
+            .as_ref()
+            .is_some_and(|denial| denial.when == When::AtOnce);
+        let Some(gateway) = live
+            .gateway_id
+            .as_ref()
+            .filter(|_| !denied)
+            .and_then(|gateway_id| self.gateways.get_mut(gateway_id))
+        else {
+            return false;
+        };
+        let old = gateway.current.and_then(|old| self.connections.get(&old));
+        if let Some(old) = old {
+            match self.second {
+                SecondConnection::RefuseNew => return true,
+                SecondConnection::NewestWins => old.end(Ending::Close {
+                    code: 4000,
+                    reason: "replaced by a new dial".to_owned(),
+                }),
+            }
+        }
+        gateway.current = Some(id);
+        false
+    }
+
+    /// Takes a socket's place away; gives back what was queued for it.
+    pub(super) fn unseat(
+        &mut self,
+        id: ConnectionId,
+        by: ClosedBy,
+        code: Option<u16>,
+        reason: String,
+    ) -> VecDeque<Message> {
+        self.log.closed.push(Closed {
+            at: Instant::now(),
+            connection: id,
+            by,
+            code,
+            reason,
+        });
+        for gateway in self.gateways.values_mut() {
+            if gateway.current == Some(id) {
+                gateway.current = None;
+            }
+        }
+        let live = self.connections.remove(&id);
+        live.map(|live| live.outgoing).unwrap_or_default()
+    }
+
+    /// The connection that a gateway listens on.
+    pub(super) fn listening(&mut self, gateway_id: &str) -> Option<&mut Live> {
+        let id = self.gateways.get(gateway_id)?.current?;
+        let live = self.connections.get_mut(&id)?;
+        (!live.identities.is_empty()).then_some(live)
+    }
+
+    /// Buffers something for a gateway. Also tells whom to wake, if that is due.
+    pub(super) fn buffer(
+        &mut self,
+        gateway_id: &str,
+        parcel: Parcel<'_>,
+        cooldown: Duration,
+    ) -> Result<(BufferId, Option<Url>), BufferFull> {
+        if let Parcel::Event(event) = parcel {
+            self.chats.learn(event);
+        }
+        let gateway = self.gateways.get_mut(gateway_id).ok_or(BufferFull(0))?;
+        let id = gateway.mailbox.push(parcel)?;
+        if let Some(live) = gateway.current.and_then(|id| self.connections.get(&id)) {
+            live.wake.notify_one();
+            return Ok((id, None));
+        }
+        let rested = gateway.poked.is_none_or(|poked| poked.elapsed() >= cooldown);
+        let poke = gateway.wake_url.clone().filter(|_| rested);
+        if poke.is_some() {
+            gateway.poked = Some(Instant::now());
+        }
+        Ok((id, poke))
+    }
+}
+
+/// The close that refuses a token.
+pub(super) fn unauthorized(reason: &str) -> Ending {
+    Ending::Close {
+        code: 4401,
+        reason: reason.to_owned(),
+    }
+}

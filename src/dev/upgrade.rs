@@ -1,0 +1,165 @@
+//! The dial: who may have a WebSocket.
+//!
+//! As real connectors do, a bad token is not refused at the upgrade: the upgrade is completed and the socket
+//! closed with 4401, because that is the only refusal that a gateway understands as one.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::body::Body;
+use axum::extract::{self, Request};
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use secrecy::SecretString;
+use tokio::net::TcpStream;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use super::faults::{Denial, DialRule, When};
+use super::http::{bearer, plain};
+use super::record::{Dial, TokenVerdict};
+use super::session;
+use super::state::{Hub, MAX_CONNECTIONS};
+use crate::wire::UpgradeToken;
+
+/// Answers `/relay`.
+pub(super) async fn dial(extract::State(hub): extract::State<Arc<Hub>>, request: Request) -> Response {
+    let shown = bearer(request.headers());
+    let (token, gateway_id) = hub.verify(shown.as_deref());
+    let rule = hub.lock().faults.dial();
+    let response = match rule {
+        DialRule::Accept => accept(&hub, request, token, gateway_id.clone()),
+        DialRule::Refuse { status, retry_after } => {
+            let response = refused(&request, plain(status, "dials are refused"));
+            with(
+                response,
+                header::RETRY_AFTER,
+                retry_after.map(|secs| secs.to_string()),
+            )
+        }
+        DialRule::Redirect { location } => {
+            let response = refused(&request, plain(StatusCode::FOUND, "elsewhere"));
+            with(response, header::LOCATION, Some(location))
+        }
+        DialRule::Hang => {
+            let response = refused(&request, plain(StatusCode::REQUEST_TIMEOUT, "hung"));
+            record(&hub, &response, shown.as_deref(), token, gateway_id);
+            hub.stop.cancelled().await;
+            return response.1;
+        }
+    };
+    record(&hub, &response, shown.as_deref(), token, gateway_id);
+    response.1
+}
+
+/// The dial's headers, kept for the record, and its answer.
+type Answered = (HeaderMap, Response);
+
+fn refused(request: &Request, response: Response) -> Answered {
+    (request.headers().clone(), response)
+}
+
+fn with(answered: Answered, name: header::HeaderName, value: Option<String>) -> Answered {
+    let (headers, mut response) = answered;
+    if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
+        response.headers_mut().insert(name, value);
+    }
+    (headers, response)
+}
+
+fn record(
+    hub: &Hub,
+    (headers, response): &Answered,
+    shown: Option<&str>,
+    token: TokenVerdict,
+    gateway_id: Option<String>,
+) {
+    let mut headers = headers.clone();
+    headers.remove(header::AUTHORIZATION);
+    hub.change(|state| {
+        state.log.dials.push(Dial {
+            at: Instant::now(),
+            gateway_id,
+            token,
+            bearer: shown.map(SecretString::from),
+            expires_at: shown.and_then(UpgradeToken::expiry),
+            headers,
+            answered: response.status(),
+        });
+    });
+}
+
+fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenVerdict, gateway_id: Option<String>) -> Answered {
+    let headers = request.headers().clone();
+    let key = match websocket_key(&request) {
+        Ok(key) => key,
+        Err(response) => return (headers, *response),
+    };
+    let denial = {
+        let mut state = hub.lock();
+        if state.connections.len() >= MAX_CONNECTIONS {
+            let full = plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open");
+            return (headers, full);
+        }
+        match token {
+            TokenVerdict::Valid => state.faults.denials.pop_front(),
+            TokenVerdict::Expired => Some(denied("expired")),
+            TokenVerdict::Unauthorized | TokenVerdict::Missing => Some(denied("unauthorized")),
+        }
+    };
+    let upgrade = hyper::upgrade::on(&mut request);
+    let task = Arc::clone(hub);
+    hub.runtime.spawn(async move {
+        let Ok(upgraded) = upgrade.await else {
+            return;
+        };
+        if let Ok(parts) = upgraded.downcast::<TokioIo<TcpStream>>() {
+            let early = parts.read_buf.to_vec();
+            session::serve(task, parts.io.into_inner(), early, gateway_id, denial).await;
+        }
+    });
+    let switching = Response::builder()
+        .status(StatusCode::SWITCHING_PROTOCOLS)
+        .header(header::CONNECTION, "Upgrade")
+        .header(header::UPGRADE, "websocket")
+        .header(header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes()))
+        .body(Body::empty())
+        .expect("the headers are ASCII");
+    (headers, switching)
+}
+
+fn denied(reason: &str) -> Denial {
+    Denial {
+        when: When::AtOnce,
+        reason: reason.to_owned(),
+    }
+}
+
+fn websocket_key(request: &Request) -> Result<HeaderValue, Box<Response>> {
+    let headers = request.headers();
+    let lists = |name: header::HeaderName, wanted: &str| {
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .any(|item| item.trim().eq_ignore_ascii_case(wanted))
+    };
+    let refuse = |status, why| Err(Box::new(plain(status, why)));
+    if request.method() != Method::GET {
+        return refuse(StatusCode::METHOD_NOT_ALLOWED, "dial with GET");
+    }
+    if !lists(header::CONNECTION, "upgrade") || !lists(header::UPGRADE, "websocket") {
+        return refuse(StatusCode::UPGRADE_REQUIRED, "this is a WebSocket endpoint");
+    }
+    if !lists(header::SEC_WEBSOCKET_VERSION, "13") {
+        return refuse(
+            StatusCode::UPGRADE_REQUIRED,
+            "WebSocket version 13 is spoken here",
+        );
+    }
+    match headers.get(header::SEC_WEBSOCKET_KEY) {
+        Some(key) => Ok(key.clone()),
+        None => refuse(StatusCode::BAD_REQUEST, "there is no Sec-WebSocket-Key"),
+    }
+}
