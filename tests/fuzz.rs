@@ -7,6 +7,7 @@
 #[path = "../fuzz/src/targets.rs"]
 mod targets;
 
+use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -143,7 +144,10 @@ fn setting(name: &str) -> Option<u64> {
 
 fn attempt(name: &str, target: fn(&[u8]), seed: u64, input: &[u8]) {
     if catch_unwind(AssertUnwindSafe(|| target(input))).is_err() {
-        let hex: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut hex = String::new();
+        for byte in input {
+            write!(hex, "{byte:02x}").expect("a string takes all");
+        }
         panic!("{name} broke its promise; repeat with FUZZ_SEED={seed}; input {hex}");
     }
 }

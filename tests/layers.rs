@@ -2,6 +2,8 @@
 //! world, a crate named outside the module that owns it, an acknowledgement made by someone who cannot know,
 //! a file too long to read, or a library that reads the environment or ends the process.
 
+#[path = "layers/lexer.rs"]
+mod lexer;
 #[path = "layers/rules.rs"]
 mod rules;
 #[path = "layers/source.rs"]
@@ -168,7 +170,7 @@ fn imports_that_point_down_pass() {
 fn comments_literals_and_tests_are_not_code() {
     passes(
         "wire/url.rs",
-        r####"
+        r##"
         //! Unlike [`crate::net::Socket`], this is pure.
         /* use crate::net::Socket; /* use crate::store::Journal; */ use tokio::spawn; */
         const A: &str = "use crate::net::Socket; \" std::fs::read";
@@ -182,7 +184,7 @@ fn comments_literals_and_tests_are_not_code() {
         fn only_here() { std::fs::read("x"); }
         #[cfg(test)]
         mod tests { use crate::net::Socket; fn f() { if true { std::thread::yield_now(); } } }
-        "####,
+        "##,
     );
     passes("wire/fixture.rs", "#![cfg(test)] use crate::net::Socket;");
     fails(

@@ -1,6 +1,7 @@
 //! The rules: which module may name what. Each takes one file's text and says what breaks it.
 
-use crate::source::{self, Kind, Path, Token, bracketed};
+use crate::lexer::{Kind, Token};
+use crate::source::{self, Path, bracketed};
 
 /// The floors, lowest first. An import points down; to a module of the same floor only by [`SIDEWAYS`].
 const LAYERS: &[&[&str]] = &[
