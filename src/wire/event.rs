@@ -1,5 +1,7 @@
 //! One message from a chat, normalised.
 
+use std::collections::BTreeMap;
+
 use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -260,16 +262,20 @@ fn media(urls: Value, media: &Value) -> (Vec<Value>, Vec<String>) {
         return (Vec::new(), Vec::new());
     };
     let described = media.as_array().map_or(&[][..], Vec::as_slice);
-    let mime_of = |url: &Value| {
-        let url = url.as_str().filter(|url| !url.is_empty())?;
-        described.iter().rev().find_map(|entry| {
-            (entry.get("url")?.as_str()? == url)
-                .then(|| entry.get("mime").and_then(Value::as_str).unwrap_or(""))
+    // Looked up, not searched: both lists are as long as a peer likes. The last entry of equal URLs wins.
+    let mime_of: BTreeMap<&str, &str> = described
+        .iter()
+        .filter_map(|entry| {
+            let url = entry.get("url")?.as_str()?;
+            Some((url, entry.get("mime").and_then(Value::as_str).unwrap_or("")))
         })
-    };
+        .collect();
     let types = urls
         .iter()
-        .map(|url| mime_of(url).unwrap_or("").to_owned())
+        .map(|url| match url.as_str() {
+            Some(url) if !url.is_empty() => (*mime_of.get(url).unwrap_or(&"")).to_owned(),
+            _ => String::new(),
+        })
         .collect();
     (urls, types)
 }

@@ -1,0 +1,142 @@
+//! What is fuzzed: each target takes any bytes and panics when a promise is broken.
+//!
+//! One definition for both runners: the coverage-guided one in `fuzz_targets`, and the plain one in
+//! `tests/fuzz.rs`.
+
+use hermes_relay::adapter::split::{split, split_continuation};
+use hermes_relay::wire::{
+    CapabilityDescriptor, ConnectorFrame, GatewayFrame, LenUnit, Line, LineFramer, MessageEvent,
+    PassthroughForward, SessionSource,
+};
+
+/// However a stream is cut into chunks, the lines are the same, none is over the limit, and what is held is bounded.
+///
+/// The first byte is the line limit, the second the length of the chunks.
+pub(crate) fn framer(data: &[u8]) {
+    let [limit, chunk, stream @ ..] = data else {
+        return;
+    };
+    let (limit, chunk) = (usize::from(*limit), usize::from(*chunk).max(1));
+    let whole = lines(limit, std::iter::once(stream));
+    assert_eq!(
+        whole,
+        lines(limit, stream.chunks(chunk)),
+        "the chunks make no difference"
+    );
+
+    let mut expected = Vec::new();
+    let mut pieces: Vec<&[u8]> = stream.split(|byte| *byte == b'\n').collect();
+    let unfinished = pieces.pop().unwrap_or_default();
+    for piece in pieces {
+        if piece.len() > limit {
+            expected.push(None);
+        } else if !piece.trim_ascii().is_empty() {
+            expected.push(Some(piece.trim_ascii().to_vec()));
+        }
+    }
+    if unfinished.len() > limit {
+        expected.push(None);
+    }
+    assert_eq!(whole, expected, "every line once, in order");
+}
+
+/// The lines of a stream; `None` for one over the limit.
+fn lines<'a>(limit: usize, chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Option<Vec<u8>>> {
+    let mut framer = LineFramer::new(limit);
+    let mut seen = Vec::new();
+    for chunk in chunks {
+        framer.feed(chunk, |line| {
+            seen.push(match line {
+                Line::Whole(line) => Some(line.to_vec()),
+                Line::TooLong => None,
+            });
+        });
+        assert!(framer.held() <= limit, "no more is held than the limit");
+    }
+    seen
+}
+
+/// A line is decoded or refused; what was decoded can be written and says the same again.
+pub(crate) fn decoder(data: &[u8]) {
+    match ConnectorFrame::decode(data) {
+        Ok(frame) => {
+            let written = serde_json::to_vec(&frame).expect("a decoded frame can be written");
+            let again = ConnectorFrame::decode(&written).expect("what we wrote, we read");
+            assert_eq!(frame.kind(), again.kind());
+            if let (
+                ConnectorFrame::Inbound { event, buffer_id },
+                ConnectorFrame::Inbound {
+                    event: event_again,
+                    buffer_id: id_again,
+                },
+            ) = (&frame, &again)
+            {
+                assert_eq!(buffer_id, id_again);
+                assert_eq!(
+                    (&event.text, &event.source),
+                    (&event_again.text, &event_again.source)
+                );
+            }
+        }
+        Err(refused) => assert!(!refused.error.to_string().is_empty()),
+    }
+    if let Ok(frame) = GatewayFrame::decode(data) {
+        let line = frame.to_line();
+        assert_eq!(line.matches('\n').count(), 1, "one frame, one line");
+        assert!(GatewayFrame::decode(line.as_bytes()).is_ok());
+    }
+    if let Ok(value) = serde_json::from_slice(data) {
+        let _ = MessageEvent::from_value(&value);
+        let _ = SessionSource::from_value(&value);
+        let _ = CapabilityDescriptor::from_value(&value);
+        let _ = PassthroughForward::from_value(&value);
+    }
+}
+
+/// Every part fits, no word is lost, and the parts stand in the text's order.
+///
+/// The first byte is the limit, the second chooses the unit.
+pub(crate) fn splitter(data: &[u8]) {
+    let [limit, unit, text @ ..] = data else {
+        return;
+    };
+    let text = String::from_utf8_lossy(text);
+    let limit = usize::from(*limit);
+    let unit = if unit % 2 == 0 {
+        LenUnit::Chars
+    } else {
+        LenUnit::Utf16
+    };
+    for (parts, plain) in [
+        (split(&text, limit, unit), false),
+        (split_continuation(&text, limit, unit), true),
+    ] {
+        assert!(!parts.is_empty(), "there is always something to send");
+        for part in &parts {
+            let fits = unit.measure(part) <= limit;
+            assert!(
+                fits || part.chars().count() == 1,
+                "a part of {} is over {limit}",
+                unit.measure(part)
+            );
+        }
+        assert_in_order(&text, &parts, plain);
+    }
+}
+
+/// The text's characters, white space and backticks aside, stand in the parts in the same order. A numbered part
+/// may add its number and a fence's language, so the parts may say more, and never less.
+fn assert_in_order(text: &str, parts: &[String], plain: bool) {
+    // The information separators count as white space, as the contract's peers strip it.
+    let kept = |c: &char| !c.is_whitespace() && !('\u{1c}'..='\u{1f}').contains(c) && *c != '`';
+    let mut said = parts.iter().flat_map(|part| part.chars()).filter(kept);
+    for wanted in text.chars().filter(kept) {
+        let found = if plain {
+            said.next() == Some(wanted)
+        } else {
+            said.any(|c| c == wanted)
+        };
+        assert!(found, "{wanted:?} is lost");
+    }
+    assert!(!plain || said.next().is_none(), "nothing is added");
+}
