@@ -25,10 +25,16 @@ impl BufferId {
     }
 }
 
-/// The buffer holds as many messages as it may; nothing was added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the gateway's buffer is full: {0} messages wait for it")]
-pub struct BufferFull(pub usize);
+/// Why nothing was buffered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBuffered {
+    /// Nobody of this name may dial.
+    #[error("no gateway is called {0:?}; enroll it or name it in the settings")]
+    UnknownGateway(String),
+    /// As many messages wait as may.
+    #[error("the gateway's buffer is full: {0} messages wait for it")]
+    Full(usize),
+}
 
 /// What is buffered.
 #[derive(Clone, Copy)]
@@ -88,9 +94,9 @@ impl Mailbox {
         }
     }
 
-    pub(super) fn push(&mut self, parcel: Parcel<'_>) -> Result<BufferId, BufferFull> {
+    pub(super) fn push(&mut self, parcel: Parcel<'_>) -> Result<BufferId, NotBuffered> {
         if self.entries.len() >= self.limit {
-            return Err(BufferFull(self.limit));
+            return Err(NotBuffered::Full(self.limit));
         }
         let id = BufferId(self.first + self.entries.len() as u64);
         let frame = parcel.open();
@@ -216,7 +222,10 @@ mod tests {
     fn a_full_buffer_says_so() {
         let mut mailbox = Mailbox::new(1, 1, true);
         mailbox.push(Parcel::Forward(&json!({}))).unwrap();
-        assert_eq!(mailbox.push(Parcel::Forward(&json!({}))), Err(BufferFull(1)));
+        assert_eq!(
+            mailbox.push(Parcel::Forward(&json!({}))),
+            Err(NotBuffered::Full(1))
+        );
         assert!(mailbox.next().unwrap().contains("\"bufferId\":1}"));
         assert!(mailbox.ack("1"));
     }

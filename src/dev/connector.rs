@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 use url::Url;
 
-use super::buffer::{BufferFull, BufferId, Parcel};
+use super::buffer::{BufferId, NotBuffered, Parcel};
 use super::hear::{answer, text};
 use super::http::router;
 use super::script::ResultRule;
@@ -141,23 +141,24 @@ impl Connector {
 
     /// Buffers an event for the gateway, whether it listens or not: delivered in order, again on every new
     /// connection, until it is acknowledged. The gateway is the one last enrolled or greeted, else the first.
-    pub fn deliver(&self, event: &Value) -> Result<BufferId, BufferFull> {
+    pub fn deliver(&self, event: &Value) -> Result<BufferId, NotBuffered> {
         self.buffer(None, Parcel::Event(event))
     }
 
     /// The same for a gateway by name.
-    pub fn deliver_to(&self, gateway_id: &str, event: &Value) -> Result<BufferId, BufferFull> {
+    pub fn deliver_to(&self, gateway_id: &str, event: &Value) -> Result<BufferId, NotBuffered> {
         self.buffer(Some(gateway_id), Parcel::Event(event))
     }
 
-    /// Sends an event once, without a buffer id. Tells whether a gateway listens that has not gone idle.
+    /// Sends an event once, without a buffer id, ahead of what is buffered. Tells whether a gateway listens
+    /// that has not gone idle; one that has is given live events again when its buffer is empty.
     pub fn deliver_live(&self, event: &Value) -> bool {
         self.hub.change(|state| state.chats.learn(event));
         self.send_live(Parcel::Event(event))
     }
 
     /// Buffers a provider request.
-    pub fn forward(&self, forward: &Value) -> Result<BufferId, BufferFull> {
+    pub fn forward(&self, forward: &Value) -> Result<BufferId, NotBuffered> {
         self.buffer(None, Parcel::Forward(forward))
     }
 
@@ -189,7 +190,7 @@ impl Connector {
     }
 
     /// Presses a button of a prompt that the gateway put in a chat. `None` when there is no such button.
-    pub fn press(&self, prompt_id: &str, option_id: &str) -> Option<Result<BufferId, BufferFull>> {
+    pub fn press(&self, prompt_id: &str, option_id: &str) -> Option<Result<BufferId, NotBuffered>> {
         let event = {
             let state = self.hub.lock();
             let (sent, label) = state.ledger.messages.iter().rev().find_map(|sent| {
@@ -246,7 +247,7 @@ impl Connector {
         self.hub.change(|state| state.script.clear());
     }
 
-    fn buffer(&self, gateway_id: Option<&str>, parcel: Parcel<'_>) -> Result<BufferId, BufferFull> {
+    fn buffer(&self, gateway_id: Option<&str>, parcel: Parcel<'_>) -> Result<BufferId, NotBuffered> {
         let cooldown = self.hub.settings.wake_cooldown;
         let (id, poke) = self.hub.change(|state| {
             let gateway_id = gateway_id.map_or_else(|| state.primary.clone(), str::to_owned);

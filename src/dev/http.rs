@@ -69,9 +69,9 @@ async fn handle(hub: Arc<Hub>, route: Route, request: Request) -> Response {
         Route::MediaUpload => MAX_MEDIA_BYTES,
         Route::Enroll | Route::Provision | Route::Policy | Route::MediaDownload => MAX_JSON_BYTES,
     };
-    let Ok(body) = to_bytes(body, limit).await else {
-        return plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large");
-    };
+    let body = to_bytes(body, limit).await;
+    let too_large = body.is_err();
+    let body = body.unwrap_or_default();
     let asked = Asked {
         route,
         path,
@@ -98,6 +98,7 @@ async fn handle(hub: Arc<Hub>, route: Route, request: Request) -> Response {
                 .body(Body::from(fault.body))
                 .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the fault is no answer"))
         }
+        None if too_large => plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
         None => answer(&hub, &asked),
     };
     remember(&hub, method, asked, response.status());

@@ -4,6 +4,21 @@
 //! said where anyone can look at it; and it can be told to misbehave in every way that real connectors and
 //! networks do. It never listens on anything but loopback, never reaches out to anything but loopback, and
 //! keeps everything in memory, bounded.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let connector = Connector::start(ConnectorSettings::default()).await?;
+//! println!("dial {} as {:?}", connector.url(), connector.credentials());
+//! connector.wait_connected(Duration::from_secs(30)).await?;
+//! connector.deliver(&text_event("discord", "chat-1", "message-1", "hello"))?;
+//! let reply = connector.reply_to(Duration::from_secs(30), "message-1").await?;
+//! println!("{}", reply.text);
+//! # Ok(())
+//! # }
+//! ```
 
 mod buffer;
 mod chats;
@@ -24,7 +39,7 @@ mod state;
 mod upgrade;
 mod wake;
 
-pub use buffer::{BufferFull, BufferId};
+pub use buffer::{BufferId, NotBuffered};
 pub use connector::{Connector, text_event};
 pub use faults::{DialRule, Route, RouteFault, When};
 pub use ledger::{Sent, Thread};

@@ -42,7 +42,7 @@ impl Connector {
     }
 
     /// Switches the recording of frames and acknowledgements on or off.
-    pub fn record(&self, recording: bool) {
+    pub fn set_recording(&self, recording: bool) {
         self.hub.lock().log.recording = recording;
     }
 

@@ -107,8 +107,8 @@ pub struct Dial {
     pub expires_at: Option<i64>,
     /// Every header but `Authorization`.
     pub headers: HeaderMap,
-    /// The answer.
-    pub answered: StatusCode,
+    /// The answer; `None` when the dial was left hanging.
+    pub answered: Option<StatusCode>,
 }
 
 /// Who ended a connection.

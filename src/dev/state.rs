@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::buffer::{BufferFull, BufferId, Mailbox, Parcel};
+use super::buffer::{BufferId, Mailbox, NotBuffered, Parcel};
 use super::chats::Chats;
 use super::faults::{Denial, Faults, When};
 use super::ledger::Ledger;
@@ -346,11 +346,14 @@ impl State {
         gateway_id: &str,
         parcel: Parcel<'_>,
         cooldown: Duration,
-    ) -> Result<(BufferId, Option<Url>), BufferFull> {
+    ) -> Result<(BufferId, Option<Url>), NotBuffered> {
         if let Parcel::Event(event) = parcel {
             self.chats.learn(event);
         }
-        let gateway = self.gateways.get_mut(gateway_id).ok_or(BufferFull(0))?;
+        let gateway = self
+            .gateways
+            .get_mut(gateway_id)
+            .ok_or_else(|| NotBuffered::UnknownGateway(gateway_id.to_owned()))?;
         let id = gateway.mailbox.push(parcel)?;
         if let Some(live) = gateway.current.and_then(|id| self.connections.get(&id)) {
             live.wake.notify_one();

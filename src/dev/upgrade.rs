@@ -9,7 +9,7 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::extract::{self, Request};
 use axum::response::Response;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use secrecy::SecretString;
 use tokio::net::TcpStream;
@@ -26,80 +26,57 @@ use crate::wire::UpgradeToken;
 pub(super) async fn dial(extract::State(hub): extract::State<Arc<Hub>>, request: Request) -> Response {
     let shown = bearer(request.headers());
     let (token, gateway_id) = hub.verify(shown.as_deref());
+    let mut headers = request.headers().clone();
+    headers.remove(header::AUTHORIZATION);
+    let mut dial = Dial {
+        at: Instant::now(),
+        gateway_id: gateway_id.clone(),
+        token,
+        expires_at: shown.as_deref().and_then(UpgradeToken::expiry),
+        bearer: shown.map(SecretString::from),
+        headers,
+        answered: None,
+    };
     let rule = hub.lock().faults.dial();
     let response = match rule {
-        DialRule::Accept => accept(&hub, request, token, gateway_id.clone()),
-        DialRule::Refuse { status, retry_after } => {
-            let response = refused(&request, plain(status, "dials are refused"));
-            with(
-                response,
-                header::RETRY_AFTER,
-                retry_after.map(|secs| secs.to_string()),
-            )
-        }
-        DialRule::Redirect { location } => {
-            let response = refused(&request, plain(StatusCode::FOUND, "elsewhere"));
-            with(response, header::LOCATION, Some(location))
-        }
+        DialRule::Accept => accept(&hub, request, token, gateway_id),
+        DialRule::Refuse { status, retry_after } => with(
+            plain(status, "dials are refused"),
+            header::RETRY_AFTER,
+            retry_after.map(|secs| secs.to_string()),
+        ),
+        DialRule::Redirect { location } => with(
+            plain(StatusCode::FOUND, "elsewhere"),
+            header::LOCATION,
+            Some(location),
+        ),
         DialRule::Hang => {
-            let response = refused(&request, plain(StatusCode::REQUEST_TIMEOUT, "hung"));
-            record(&hub, &response, shown.as_deref(), token, gateway_id);
+            hub.change(|state| state.log.dials.push(dial));
             hub.stop.cancelled().await;
-            return response.1;
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "the connector stops");
         }
     };
-    record(&hub, &response, shown.as_deref(), token, gateway_id);
-    response.1
+    dial.answered = Some(response.status());
+    hub.change(|state| state.log.dials.push(dial));
+    response
 }
 
-/// The dial's headers, kept for the record, and its answer.
-type Answered = (HeaderMap, Response);
-
-fn refused(request: &Request, response: Response) -> Answered {
-    (request.headers().clone(), response)
-}
-
-fn with(answered: Answered, name: header::HeaderName, value: Option<String>) -> Answered {
-    let (headers, mut response) = answered;
+fn with(mut response: Response, name: header::HeaderName, value: Option<String>) -> Response {
     if let Some(value) = value.and_then(|value| HeaderValue::try_from(value).ok()) {
         response.headers_mut().insert(name, value);
     }
-    (headers, response)
+    response
 }
 
-fn record(
-    hub: &Hub,
-    (headers, response): &Answered,
-    shown: Option<&str>,
-    token: TokenVerdict,
-    gateway_id: Option<String>,
-) {
-    let mut headers = headers.clone();
-    headers.remove(header::AUTHORIZATION);
-    hub.change(|state| {
-        state.log.dials.push(Dial {
-            at: Instant::now(),
-            gateway_id,
-            token,
-            bearer: shown.map(SecretString::from),
-            expires_at: shown.and_then(UpgradeToken::expiry),
-            headers,
-            answered: response.status(),
-        });
-    });
-}
-
-fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenVerdict, gateway_id: Option<String>) -> Answered {
-    let headers = request.headers().clone();
+fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenVerdict, gateway_id: Option<String>) -> Response {
     let key = match websocket_key(&request) {
         Ok(key) => key,
-        Err(response) => return (headers, *response),
+        Err(response) => return *response,
     };
     let denial = {
         let mut state = hub.lock();
         if state.connections.len() >= MAX_CONNECTIONS {
-            let full = plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open");
-            return (headers, full);
+            return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections are open");
         }
         match token {
             TokenVerdict::Valid => state.faults.denials.pop_front(),
@@ -118,14 +95,13 @@ fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenVerdict, gateway_id:
             session::serve(task, parts.io.into_inner(), early, gateway_id, denial).await;
         }
     });
-    let switching = Response::builder()
+    Response::builder()
         .status(StatusCode::SWITCHING_PROTOCOLS)
         .header(header::CONNECTION, "Upgrade")
         .header(header::UPGRADE, "websocket")
         .header(header::SEC_WEBSOCKET_ACCEPT, derive_accept_key(key.as_bytes()))
         .body(Body::empty())
-        .expect("the headers are ASCII");
-    (headers, switching)
+        .expect("the headers are ASCII")
 }
 
 fn denied(reason: &str) -> Denial {

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, NotBuffered, text_event};
 use serde_json::{Value, json};
 
 use crate::client::{Client, SOON, connector, dial, greeted};
@@ -164,7 +164,8 @@ async fn an_enrolled_gateway_has_a_buffer_of_its_own() {
     assert_eq!(text, "message 0");
     client.ack(&id).await;
     assert_eq!(inbound(&mut client).await.0, "message 2");
-    assert!(connector.deliver_to("gw-three", &event(3)).is_err());
+    let nobody = connector.deliver_to("gw-three", &event(3)).unwrap_err();
+    assert_eq!(nobody, NotBuffered::UnknownGateway("gw-three".into()));
 }
 
 #[tokio::test]

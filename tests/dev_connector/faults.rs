@@ -71,9 +71,9 @@ async fn dials_are_refused_redirected_or_left_hanging() {
     let answers: Vec<_> = connector
         .dials()
         .iter()
-        .map(|dial| dial.answered.as_u16())
+        .map(|dial| dial.answered.map_or(0, |status| status.as_u16()))
         .collect();
-    assert_eq!(answers, [503, 302, 408, 101]);
+    assert_eq!(answers, [503, 302, 0, 101]);
 }
 
 #[tokio::test]
