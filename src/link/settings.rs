@@ -15,7 +15,7 @@ pub struct LinkSettings {
     pub backoff_floor: Duration,
     /// How long a connection must hold before the waits become short again.
     pub stable: Duration,
-    /// About how long to wait after the credentials were refused.
+    /// About how long to wait after the credentials were refused again and again; an eighth of it at first.
     pub refused_retry: Duration,
     /// For the dial, and again for the first descriptor after it.
     pub handshake_timeout: Duration,

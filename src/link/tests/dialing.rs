@@ -126,7 +126,7 @@ fn a_retry_after_is_honoured_up_to_ten_minutes_and_never_shortens_our_own_wait()
         (503, 120, 120, 120),
         (429, 86_400, 600, 600),
         (503, 0, 0, 1),
-        (401, 5, 45, 75),
+        (401, 2, 5, 10),
         (403, 300, 300, 300),
     ] {
         let mut world = World::new();
@@ -217,7 +217,7 @@ fn a_clock_that_is_off_is_corrected_for_and_told_once() {
     let date = Some(world.now.unix_ms + 600_000);
     world.link.handle_dial_failed(again, refused, date, world.now);
     let (_, wait) = world.loss();
-    assert!(wait >= secs(45), "the second refusal is about the credentials");
+    assert!(wait >= secs(5), "the second refusal is about the credentials");
     assert!(
         !world
             .said
