@@ -96,7 +96,7 @@ pub struct MessageEvent {
 impl MessageEvent {
     /// Reads the `event` object of a frame that is already a JSON value.
     pub fn from_value(value: &Value) -> Result<Self, DecodeError> {
-        Object::<EventParts>::deserialize(value)
+        Object::<Box<EventParts>>::deserialize(value)
             .map_err(|error| DecodeError::json(&error))
             .and_then(Object::assemble)
     }
@@ -112,7 +112,7 @@ impl MessageEvent {
 pub(super) struct EventParts {
     text: Loose,
     message_type: Loose,
-    source: Option<Object<SourceParts>>,
+    source: Option<Object<Box<SourceParts>>>,
     message_id: Loose,
     reply_to_message_id: Loose,
     reply_to: Option<Object<ReplyParts>>,
@@ -139,7 +139,8 @@ enum Key {
     Other,
 }
 
-impl ObjectParts for EventParts {
+/// Boxed, because a reader hands it through several layers and it is large.
+impl ObjectParts for Box<EventParts> {
     fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut parts = Self::default();
         while let Some(key) = map.next_key()? {
@@ -197,7 +198,7 @@ impl ObjectParts for ReplyParts {
     }
 }
 
-impl Object<EventParts> {
+impl Object<Box<EventParts>> {
     pub(super) fn assemble(self) -> Result<MessageEvent, DecodeError> {
         match self {
             Self::Is(parts) => parts.assemble(),
@@ -212,10 +213,10 @@ impl Object<EventParts> {
 impl EventParts {
     /// Applies the contract's rules; a missing `source` is an empty one, a `reply_to` that is no object is
     /// no quote.
-    pub(super) fn assemble(self) -> Result<MessageEvent, DecodeError> {
+    pub(super) fn assemble(self: Box<Self>) -> Result<MessageEvent, DecodeError> {
         let message_id = naming(self.message_id, "event.message_id")?;
         let source = match self.source {
-            None | Some(Object::Null) => SourceParts::default(),
+            None | Some(Object::Null) => Box::default(),
             Some(Object::Is(parts)) => parts,
             Some(Object::Not(_)) => {
                 return Err(DecodeError::WrongType {
@@ -234,7 +235,7 @@ impl EventParts {
                 Loose::Missing => Some("".into()),
                 other => naming(other, "event.text")?,
             },
-            message_type: match self.message_type {
+            message_type: match &self.message_type {
                 Loose::Scalar(name) if name.is_text() => MessageType::from_wire(name.as_str()),
                 _ => MessageType::Text,
             },

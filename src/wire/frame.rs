@@ -15,7 +15,7 @@ use super::descriptor::CapabilityDescriptor;
 use super::event::{EventParts, MessageEvent};
 use super::forward::PassthroughForward;
 use super::salvage;
-use super::scalar::{Loose, is_truthy, text_of};
+use super::scalar::{Loose, Scalar, is_truthy, text_of};
 use super::source::naming;
 
 /// A frame from the connector.
@@ -121,9 +121,9 @@ impl ConnectorFrame {
 struct FrameParts {
     kind: Loose,
     buffer_id: Value,
-    event: Option<Object<EventParts>>,
+    event: Option<Object<Box<EventParts>>>,
     request_id: Loose,
-    result: Option<Object<OpResult>>,
+    result: Option<Object<Box<OpResult>>>,
     session_key: Loose,
     chat_id: Loose,
     descriptor: Value,
@@ -179,76 +179,83 @@ impl ObjectParts for FrameParts {
     }
 }
 
+impl ObjectParts for Box<OpResult> {
+    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
+        OpResult::read(map).map(Box::new)
+    }
+}
+
 impl FrameParts {
     fn assemble(self) -> Result<ConnectorFrame, Undecodable> {
-        let kind = match &self.kind {
-            Loose::Scalar(kind) if kind.is_text() => kind.as_str().to_owned(),
+        let kind = match self.kind {
+            Loose::Scalar(kind) if kind.is_text() => kind.into_string(),
             _ => return Ok(ConnectorFrame::Unknown { kind: None }),
         };
         let buffer_id = match self.buffer_id {
             Value::String(id) if !id.is_empty() => Some(id),
             other => is_truthy(&other).then(|| text_of(&other)),
         };
-        let frame = match kind.as_str() {
-            "inbound" => self
-                .event
-                .map_or_else(
-                    || EventParts::default().assemble(),
-                    Object::<EventParts>::assemble,
-                )
-                .map(|event| ConnectorFrame::Inbound {
-                    event: Box::new(event),
-                    buffer_id: buffer_id.clone(),
-                }),
-            "outbound_result" => outbound_result(self.request_id, self.result),
-            "interrupt_inbound" => interrupt_inbound(self.session_key, self.chat_id),
-            "passthrough_forward" => self
-                .forward
-                .map_or_else(
-                    || Ok(PassthroughForward::default()),
-                    |forward| PassthroughForward::from_value(&forward),
-                )
-                .map(|forward| ConnectorFrame::PassthroughForward {
-                    forward: Box::new(forward),
-                    buffer_id: buffer_id.clone(),
-                }),
-            "descriptor" => CapabilityDescriptor::from_value(&self.descriptor)
-                .map(|descriptor| ConnectorFrame::Descriptor(Box::new(descriptor))),
-            "going_idle_ack" => Ok(ConnectorFrame::GoingIdleAck),
-            _ => Ok(ConnectorFrame::Unknown {
-                kind: Some(kind.clone()),
-            }),
-        };
-        frame.map_err(|error| Undecodable {
+        let undecodable = |kind, buffer_id, error| Undecodable {
             kind: Some(kind),
             buffer_id,
             error,
-        })
+        };
+        let frame = match kind.as_str() {
+            "inbound" => {
+                let event = self.event.map_or_else(
+                    || Box::<EventParts>::default().assemble(),
+                    Object::<Box<EventParts>>::assemble,
+                );
+                return match event {
+                    Ok(event) => Ok(ConnectorFrame::Inbound {
+                        event: Box::new(event),
+                        buffer_id,
+                    }),
+                    Err(error) => Err(undecodable(kind, buffer_id, error)),
+                };
+            }
+            "passthrough_forward" => {
+                let forward = self.forward.map_or_else(
+                    || Ok(PassthroughForward::default()),
+                    |forward| PassthroughForward::from_value(&forward),
+                );
+                return match forward {
+                    Ok(forward) => Ok(ConnectorFrame::PassthroughForward {
+                        forward: Box::new(forward),
+                        buffer_id,
+                    }),
+                    Err(error) => Err(undecodable(kind, buffer_id, error)),
+                };
+            }
+            "outbound_result" => outbound_result(self.request_id, self.result),
+            "interrupt_inbound" => interrupt_inbound(self.session_key, self.chat_id),
+            "descriptor" => CapabilityDescriptor::from_value(&self.descriptor)
+                .map(|descriptor| ConnectorFrame::Descriptor(Box::new(descriptor))),
+            "going_idle_ack" => Ok(ConnectorFrame::GoingIdleAck),
+            _ => return Ok(ConnectorFrame::Unknown { kind: Some(kind) }),
+        };
+        frame.map_err(|error| undecodable(kind, buffer_id, error))
     }
 }
 
 fn outbound_result(
     request_id: Loose,
-    result: Option<Object<OpResult>>,
+    result: Option<Object<Box<OpResult>>>,
 ) -> Result<ConnectorFrame, DecodeError> {
     let request_id = naming(request_id, "requestId")?.ok_or(DecodeError::Missing("requestId".to_owned()))?;
     let result = match result {
-        Some(Object::Is(result)) => Some(Box::new(result)),
+        Some(Object::Is(result)) => Some(result),
         None => Some(Box::default()),
         Some(Object::Null | Object::Not(_)) => None,
     };
     Ok(ConnectorFrame::OutboundResult {
-        request_id: request_id.as_str().to_owned(),
+        request_id: request_id.into_string(),
         result,
     })
 }
 
 fn interrupt_inbound(session_key: Loose, chat_id: Loose) -> Result<ConnectorFrame, DecodeError> {
-    let text = |value, field| {
-        Ok(naming(value, field)?
-            .map(|text| text.as_str().to_owned())
-            .unwrap_or_default())
-    };
+    let text = |value, field| Ok(naming(value, field)?.map(Scalar::into_string).unwrap_or_default());
     Ok(ConnectorFrame::InterruptInbound {
         session_key: text(session_key, "session_key")?,
         chat_id: text(chat_id, "chat_id")?,

@@ -13,50 +13,56 @@ use serde_json::{Number, Value};
 
 /// Text that may have come as a number or a boolean; compares and reads as text, serialises as it came.
 #[derive(Clone, Debug)]
-pub struct Scalar {
-    text: String,
-    form: Form,
-}
+pub struct Scalar(Form);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// As small as a `String`: an event has two dozen of these, and nearly all are text.
+#[derive(Clone, Debug)]
 enum Form {
-    Text,
-    Number(Number),
+    Text(String),
+    Number(Box<(Number, String)>),
     Bool(bool),
 }
 
 impl Scalar {
     /// The value as text.
     pub fn as_str(&self) -> &str {
-        &self.text
+        match &self.0 {
+            Form::Text(text) => text,
+            Form::Number(number) => &number.1,
+            Form::Bool(value) => bool_text(*value),
+        }
     }
 
     /// Whether it counts as something: non-empty text, a non-zero number, `true`.
     pub fn is_truthy(&self) -> bool {
-        match &self.form {
-            Form::Text => !self.text.is_empty(),
-            Form::Number(number) => number.as_f64() != Some(0.0),
+        match &self.0 {
+            Form::Text(text) => !text.is_empty(),
+            Form::Number(number) => number.0.as_f64() != Some(0.0),
             Form::Bool(value) => *value,
         }
     }
 
     /// Whether it came as a JSON string.
     pub fn is_text(&self) -> bool {
-        self.form == Form::Text
+        matches!(self.0, Form::Text(_))
+    }
+
+    /// The value as text of its own.
+    pub(super) fn into_string(self) -> String {
+        match self.0 {
+            Form::Text(text) => text,
+            Form::Number(number) => number.1,
+            Form::Bool(value) => bool_text(value).to_owned(),
+        }
     }
 
     fn number(number: Number) -> Self {
-        Self {
-            text: number_text(&number),
-            form: Form::Number(number),
-        }
+        let text = number_text(&number);
+        Self(Form::Number(Box::new((number, text))))
     }
 
     fn bool(value: bool) -> Self {
-        Self {
-            text: bool_text(value).to_owned(),
-            form: Form::Bool(value),
-        }
+        Self(Form::Bool(value))
     }
 }
 
@@ -68,16 +74,13 @@ impl From<&str> for Scalar {
 
 impl From<String> for Scalar {
     fn from(text: String) -> Self {
-        Self {
-            text,
-            form: Form::Text,
-        }
+        Self(Form::Text(text))
     }
 }
 
 impl PartialEq for Scalar {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        self.as_str() == other.as_str()
     }
 }
 
@@ -85,15 +88,15 @@ impl Eq for Scalar {}
 
 impl fmt::Display for Scalar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.as_str())
     }
 }
 
 impl Serialize for Scalar {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match &self.form {
-            Form::Text => serializer.serialize_str(&self.text),
-            Form::Number(number) => number.serialize(serializer),
+        match &self.0 {
+            Form::Text(text) => serializer.serialize_str(text),
+            Form::Number(number) => number.0.serialize(serializer),
             Form::Bool(value) => serializer.serialize_bool(*value),
         }
     }

@@ -52,7 +52,7 @@ pub struct SessionSource {
 impl SessionSource {
     /// Reads a `source` object that is already a JSON value.
     pub fn from_value(value: &serde_json::Value) -> Result<Self, DecodeError> {
-        match Object::<SourceParts>::deserialize(value).map_err(|error| DecodeError::json(&error))? {
+        match Object::<Box<SourceParts>>::deserialize(value).map_err(|error| DecodeError::json(&error))? {
             Object::Is(parts) => parts.assemble(None),
             Object::Null => Ok(Self::default()),
             Object::Not(_) => Err(DecodeError::WrongType {
@@ -65,7 +65,7 @@ impl SessionSource {
 
 impl Default for SessionSource {
     fn default() -> Self {
-        SourceParts::default()
+        Box::<SourceParts>::default()
             .assemble(None)
             .expect("an empty source is a source")
     }
@@ -123,7 +123,8 @@ enum Key {
     Other,
 }
 
-impl ObjectParts for SourceParts {
+/// Boxed, because a reader hands it through several layers and it is large.
+impl ObjectParts for Box<SourceParts> {
     fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut parts = Self::default();
         while let Some(key) = map.next_key()? {
@@ -162,7 +163,10 @@ impl ObjectParts for SourceParts {
 impl SourceParts {
     /// Applies the contract's rules. Fields that name a conversation must be scalars; the rest is dropped
     /// when it is not.
-    pub(super) fn assemble(self, event_message_id: Option<&Scalar>) -> Result<SessionSource, DecodeError> {
+    pub(super) fn assemble(
+        self: Box<Self>,
+        event_message_id: Option<&Scalar>,
+    ) -> Result<SessionSource, DecodeError> {
         let chat_id = match self.chat_id {
             Loose::Missing => Some("".into()),
             other => naming(other, "source.chat_id")?,
