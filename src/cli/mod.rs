@@ -1,6 +1,8 @@
 //! One file per verb: what was typed, what is done, what is printed, and the exit code.
 
 mod config;
+#[cfg(feature = "dev")]
+mod dev;
 pub mod enroll;
 mod enroll_verb;
 mod exit;
@@ -48,6 +50,8 @@ enum Verb {
         #[command(subcommand)]
         verb: GatewayVerb,
     },
+    #[cfg(feature = "dev")]
+    Dev(dev::DevArgs),
     Config(config::ConfigArgs),
     Oracle(oracle::OracleArgs),
 }
@@ -95,6 +99,8 @@ pub fn main(env: Environment<'_>) -> ExitCode {
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),
         } => enroll_verb::run(&args, env),
+        #[cfg(feature = "dev")]
+        Verb::Dev(args) => dev::run(&args, env),
         Verb::Config(args) => config::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),
     }

@@ -31,30 +31,53 @@ fn escape_at(line: &[u8], at: usize) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The `bufferId` of a line that does not parse, found by its key. An escaped quote cannot pass for the
-/// key's own, so message text cannot forge one.
+/// The `bufferId` of a line that does not parse: the last key of that name in the outermost object. What
+/// stands in strings or deeper objects is not looked at, so nothing that a person writes can forge one.
 pub(super) fn buffer_id(line: &[u8]) -> Option<String> {
-    const KEY: &[u8] = b"\"bufferId\"";
-    const LONGEST: usize = 256;
-    let at = memchr::memmem::rfind(line, KEY)?;
-    if at > 0 && line[at - 1] == b'\\' {
-        return None;
+    let mut found = None;
+    let (mut at, mut depth) = (0, 0_usize);
+    while at < line.len() {
+        match line[at] {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let end = string_end(line, at)?;
+                let rest = line[end..].trim_ascii_start();
+                if depth == 1
+                    && &line[at..end] == b"\"bufferId\""
+                    && let Some(value) = rest.strip_prefix(b":")
+                {
+                    found = scalar_text(value.trim_ascii_start());
+                }
+                at = end;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
     }
-    let rest = line[at + KEY.len()..]
-        .trim_ascii_start()
-        .strip_prefix(b":")?
-        .trim_ascii_start();
-    if rest.first() == Some(&b'"') {
-        let value = &rest[..rest.len().min(LONGEST)];
-        let mut values = serde_json::Deserializer::from_slice(value).into_iter::<String>();
-        return values.next()?.ok().filter(|id| !id.is_empty());
+    found
+}
+
+/// Where the string that begins at `at` ends, its closing quote included.
+fn string_end(line: &[u8], at: usize) -> Option<usize> {
+    let mut next = at + 1;
+    loop {
+        match line.get(next)? {
+            b'"' => return Some(next + 1),
+            b'\\' => next += 2,
+            _ => next += 1,
+        }
     }
-    let digits: Vec<u8> = rest
-        .iter()
-        .copied()
-        .take_while(u8::is_ascii_digit)
-        .take(LONGEST)
-        .collect();
+}
+
+/// The text or whole number that a value begins with.
+fn scalar_text(value: &[u8]) -> Option<String> {
+    if value.first() == Some(&b'"') {
+        let id: String = serde_json::from_slice(&value[..string_end(value, 0)?]).ok()?;
+        return Some(id).filter(|id| !id.is_empty());
+    }
+    let digits: Vec<u8> = value.iter().copied().take_while(u8::is_ascii_digit).collect();
     String::from_utf8(digits)
         .ok()
         .filter(|id| !id.is_empty() && id != "0")
@@ -82,7 +105,22 @@ mod tests {
     fn the_buffer_id_is_found_by_its_own_key_only() {
         assert_eq!(buffer_id(br#"{"x":NaN,"bufferId":"b1"}"#).as_deref(), Some("b1"));
         assert_eq!(buffer_id(br#"{"bufferId": 12, "x": nope"#).as_deref(), Some("12"));
-        assert_eq!(buffer_id(br#"{"text":"\"bufferId\":\"forged\"" x"#), None);
+        assert_eq!(buffer_id(br#"{"text":"\"bufferId\":\"forged\"" x}"#), None);
+        assert_eq!(
+            buffer_id(br#"{"event":{"bufferId":"inner"},"bufferId":"outer","x":NaN}"#).as_deref(),
+            Some("outer")
+        );
+        assert_eq!(
+            buffer_id(br#"{"bufferId":"outer","event":{"bufferId":"inner","x":NaN}}"#).as_deref(),
+            Some("outer")
+        );
+        assert_eq!(
+            buffer_id(br#"{"bufferId":"b1","event":{"text":"bufferId"},"x":NaN}"#).as_deref(),
+            Some("b1")
+        );
         assert_eq!(buffer_id(br#"{"bufferId":"#), None);
+        assert_eq!(buffer_id(br#"{"bufferId":"open"#), None);
+        let long = format!(r#"{{"bufferId":"{}","x":NaN}}"#, "b".repeat(1000));
+        assert_eq!(buffer_id(long.as_bytes()).map(|id| id.len()), Some(1000));
     }
 }
