@@ -269,9 +269,13 @@ impl Core {
     }
 
     fn retract(&mut self, arrival: &Arrival) {
-        if let Intent::Start(turn, _) = arrival.intent {
-            self.turns.remove(&turn);
-            self.sessions.retract(&arrival.key, turn);
+        match arrival.intent {
+            Intent::Start(turn, _) => {
+                self.turns.remove(&turn);
+                self.sessions.retract(&arrival.key, turn);
+            }
+            Intent::Wait(..) => self.sessions.withdraw(&arrival.key),
+            Intent::Stop(..) | Intent::Forget(..) | Intent::Swallow | Intent::SetAside => {}
         }
     }
 
