@@ -263,6 +263,7 @@ impl Core {
     /// The journal could not take it: no acknowledgement, so that it comes again.
     pub(super) fn take_unaccepted(&mut self, token: u64) {
         self.tally.refused_by_journal += 1;
+        self.turned_away = true;
         if let Some(arrival) = self.arrivals.remove(&token) {
             self.retract(&arrival);
         }
