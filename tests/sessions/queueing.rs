@@ -1,7 +1,7 @@
 //! Who is answered when: in order within a chat, side by side between chats, fairly at the limit.
 
 use super::{HANG, start};
-use hermes_relay::config::BusyMode;
+use hermes_relay::config::{BusyMode, Durability};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_chat_is_answered_in_order() {
@@ -29,6 +29,28 @@ async fn every_chat_is_answered_in_order() {
         assert_eq!(answers(relay.told(chat, 60).await), expected, "{chat}");
     }
     assert_eq!(relay.stop().await.acks.len(), 300);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_does_not_overtake_one_that_is_still_being_written_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |settings| {
+        // Every commit waits for the disk, so that turns end while the next message is on its way into it.
+        settings.journal.durability = Durability::Full;
+        settings.sessions.overflow_notice = None;
+    })
+    .await;
+    for id in 0..300 {
+        relay.hears("a", &id.to_string(), &id.to_string()).await;
+        // As fast as the relay takes them, one at a time.
+        let taken = id + 1;
+        relay
+            .stands("taken", |status| status.tally.inbound == taken)
+            .await;
+    }
+    let expected: Vec<String> = (0..300).map(|id| format!("echo: {id}")).collect();
+    assert_eq!(relay.told("a", 300).await, expected);
+    relay.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
