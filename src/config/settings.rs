@@ -45,6 +45,38 @@ pub struct Settings {
     pub hermes_home: Option<PathBuf>,
 }
 
+impl Settings {
+    /// Settings for a relay inside another program: every default, the built-in agent, no connector URL, and
+    /// no file or environment asked. Change what should differ:
+    ///
+    /// ```
+    /// use hermes_relay::config::Settings;
+    ///
+    /// let settings = Settings { agent: "mine".into(), ..Settings::embedded("/var/lib/mine") };
+    /// assert_eq!(settings.sessions.max_concurrent_turns, 512);
+    /// ```
+    pub fn embedded(state_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            connector: Connector {
+                identities: vec![Identity::new("relay", "")],
+                ..Connector::default()
+            },
+            tls: Tls::default(),
+            idp: Idp::default(),
+            link: Link::default(),
+            sessions: Sessions::default(),
+            journal: Journal::default(),
+            slack: Slack::default(),
+            policy: BTreeMap::new(),
+            agent: super::DEFAULT_AGENT.to_owned(),
+            shutdown: Shutdown::default(),
+            log: Log::default(),
+            state_dir: state_dir.into(),
+            hermes_home: None,
+        }
+    }
+}
+
 /// The other end, and who we are to it.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Connector {

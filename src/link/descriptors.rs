@@ -25,6 +25,19 @@ struct Declared {
 }
 
 impl Descriptors {
+    /// What one connection declared, in order; the first is the primary.
+    pub fn of(on: Generation, declared: impl IntoIterator<Item = CapabilityDescriptor>) -> Self {
+        let mut all = Self::default();
+        for descriptor in declared {
+            if all.primary.is_none() {
+                all.begin(on, descriptor, usize::MAX);
+            } else {
+                all.add(on, descriptor, usize::MAX);
+            }
+        }
+        all
+    }
+
     /// The first descriptor of the last connection that had one.
     pub fn primary(&self) -> Option<&Arc<CapabilityDescriptor>> {
         self.primary.as_ref()

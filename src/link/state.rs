@@ -20,7 +20,14 @@ use crate::wire::CapabilityDescriptor;
 pub struct Generation(u64);
 
 impl Generation {
-    fn next(self) -> Self {
+    /// The name of a process's first dial.
+    pub const fn first() -> Self {
+        Self(1)
+    }
+
+    /// The name of the dial after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }

@@ -1,0 +1,175 @@
+//! A whole relay over a connector in memory, with a real journal.
+
+use hermes_relay::agent::Agent;
+use hermes_relay::config::{Durability, Settings};
+use hermes_relay::relay::{
+    BuildError, Ended, MemoryConnector, MemoryTransport, Record, Relay, RelayHandle, Status,
+};
+use hermes_relay::store::OpenError;
+use hermes_relay::wire::CapabilityDescriptor;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Long enough for a busy machine, short enough for a test.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// A relay at work.
+pub(crate) struct Running {
+    pub(crate) connector: MemoryConnector,
+    pub(crate) handle: RelayHandle,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Ended>,
+}
+
+/// A relay with an agent of the test's own.
+pub(crate) async fn start_with<A: Agent + Clone>(
+    dir: &Path,
+    agent: A,
+    adjust: impl FnOnce(&mut Settings),
+) -> Running {
+    let mut settings = Settings {
+        agent: "tested".into(),
+        ..Settings::embedded(dir)
+    };
+    settings.journal.durability = Durability::Process;
+    adjust(&mut settings);
+    let deadline = Instant::now() + SOON;
+    loop {
+        let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+        let built = Relay::builder(settings.clone())
+            .agent("tested", agent.clone())
+            .transport(Arc::new(transport))
+            .build();
+        let relay = match built {
+            Ok(relay) => relay,
+            // The journal of a relay that was cut off lets go of its directory a moment later.
+            Err(BuildError::Journal(OpenError::InUse { .. })) if Instant::now() < deadline => {
+                sleep(Duration::from_millis(2)).await;
+                continue;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let handle = relay.handle();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(relay.run(async { drop(stopped.await) }));
+        let running = Running {
+            connector,
+            handle,
+            stop,
+            task,
+        };
+        running.seen("a connection", |seen| seen.connected).await;
+        return running;
+    }
+}
+
+impl Running {
+    /// Waits until the connector has seen what is wanted.
+    pub(crate) async fn seen(&self, what: &str, wanted: impl FnMut(&Record) -> bool) -> Record {
+        let seen = self.connector.wait_for(SOON, wanted).await;
+        let now = || self.connector.record().borrow().clone();
+        seen.unwrap_or_else(|| panic!("in vain for: {what}; saw {:?}", now()))
+    }
+
+    /// Waits until a chat was told exactly so much, and gives it.
+    pub(crate) async fn told(&self, chat: &str, count: usize) -> Vec<String> {
+        let what = format!("{count} messages to {chat}");
+        let seen = self.seen(&what, |seen| seen.texts(chat).len() >= count).await;
+        seen.texts(chat).into_iter().map(str::to_owned).collect()
+    }
+
+    /// Waits until the relay stands as wanted.
+    pub(crate) async fn stands(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + SOON;
+        loop {
+            let status = self.handle.status().await.expect("the relay runs");
+            if wanted(&status) {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "in vain for: {what}; it is {status:?}");
+            sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Waits until so many turns run.
+    pub(crate) async fn runs(&self, turns: usize) -> Status {
+        self.stands(&format!("{turns} turns"), |status| status.turns_running == turns)
+            .await
+    }
+
+    /// Delivers a message under a buffer id that is made of its chat and its id.
+    pub(crate) async fn hears(&self, chat: &str, id: &str, text: &str) {
+        let buffer_id = format!("{chat}-{id}");
+        let delivered = self
+            .connector
+            .deliver_buffered(&buffer_id, event(chat, id, text))
+            .await;
+        delivered.unwrap();
+    }
+
+    pub(crate) async fn interrupt(&self, chat: &str) {
+        self.connector.interrupt(&session(chat), chat).await.unwrap();
+    }
+
+    /// Asks the relay to end, without waiting for it.
+    pub(crate) fn ask_to_stop(self) -> Ending {
+        drop(self.stop);
+        Ending {
+            connector: self.connector,
+            task: self.task,
+        }
+    }
+
+    /// Ends the relay in order.
+    pub(crate) async fn stop(self) -> Record {
+        self.ask_to_stop().ended().await
+    }
+
+    /// Cuts the relay off in the middle of whatever it does.
+    pub(crate) async fn crash(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+}
+
+/// A relay on its way to the end.
+pub(crate) struct Ending {
+    pub(crate) connector: MemoryConnector,
+    task: JoinHandle<Ended>,
+}
+
+impl Ending {
+    /// Waits for the end and gives what the connector saw.
+    pub(crate) async fn ended(self) -> Record {
+        let ended = timeout(SOON, self.task).await.expect("an end in time").unwrap();
+        assert_eq!(ended, Ended::Asked);
+        self.connector.record().borrow().clone()
+    }
+}
+
+/// A direct message as it stands on the wire.
+pub(crate) fn event(chat: &str, id: &str, text: &str) -> Value {
+    json!({
+        "text": text,
+        "message_type": "text",
+        "message_id": id,
+        "source": {
+            "platform": "discord",
+            "chat_id": chat,
+            "chat_type": "dm",
+            "user_id": format!("user-of-{chat}"),
+            "scope_id": "guild",
+            "message_id": id,
+        },
+    })
+}
+
+/// The session of a direct chat.
+pub(crate) fn session(chat: &str) -> String {
+    format!("agent:main:discord:dm:{chat}")
+}
