@@ -197,7 +197,7 @@ impl Core {
         let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
         let mut outcomes = Vec::with_capacity(256);
         let ended = loop {
-            self.advance();
+            self.advance(idle.is_some());
             self.submit();
             if let Some(ended) = self.ended() {
                 break ended;
@@ -276,8 +276,8 @@ impl Core {
     }
 
     /// Everything that may go on goes on: rows are fetched, turns started, ops handed to the link.
-    fn advance(&mut self) {
-        self.step_phase();
+    fn advance(&mut self, awaiting_idle: bool) {
+        self.step_phase(awaiting_idle);
         if matches!(self.phase, Phase::Serving) {
             if self.owed.len() >= MOST_OWED {
                 self.sessions.pause();

@@ -58,8 +58,9 @@ impl Core {
         self.phase = Phase::Draining { until, over };
     }
 
-    /// Moves on to the next phase when this one is through.
-    pub(super) fn step_phase(&mut self) {
+    /// Moves on to the next phase when this one is through. A connector that was asked to buffer is given the
+    /// time to say that it does.
+    pub(super) fn step_phase(&mut self, awaiting_idle: bool) {
         let now = Instant::now();
         loop {
             self.phase = match self.phase {
@@ -73,7 +74,9 @@ impl Core {
                 }
                 Phase::Stopping { over, .. } if self.turns.is_empty() => Phase::Flushing { over },
                 Phase::Stopping { until, over } if now >= until => Phase::Flushing { over },
-                Phase::Flushing { over } if now >= over || self.is_flushed() => Phase::Over,
+                Phase::Flushing { over } if now >= over || (!awaiting_idle && self.is_flushed()) => {
+                    Phase::Over
+                }
                 Phase::Serving
                 | Phase::Draining { .. }
                 | Phase::Stopping { .. }
