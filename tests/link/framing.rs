@@ -34,13 +34,21 @@ async fn answered(connector: &Connector, expected: &[(&str, &str)]) {
         .map(|(id, text)| ((*id).to_owned(), format!("echo: {text}")))
         .collect();
     assert_eq!(sent, expected);
-    assert_eq!((connector.dials().len(), connector.open_connections().len()), (1, 1));
+    assert_eq!(
+        (connector.dials().len(), connector.open_connections().len()),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
 async fn several_frames_in_one_message_are_taken_in_order() {
     let (connector, relay) = connected().await;
-    let joined = format!("{}\n\n  \n{}\n{}\n", line("m1", "a"), line("m2", "b"), line("m3", "c"));
+    let joined = format!(
+        "{}\n\n  \n{}\n{}\n",
+        line("m1", "a"),
+        line("m2", "b"),
+        line("m3", "c")
+    );
     assert!(connector.send_raw(&joined));
     answered(&connector, &[("m1", "a"), ("m2", "b"), ("m3", "c")]).await;
     relay.stops().await;

@@ -61,7 +61,10 @@ async fn every_identity_says_hello_in_order_before_any_descriptor_comes() {
         ]
     );
     assert!(
-        !connector.frames().iter().any(|frame| frame.to_gateway("descriptor")),
+        !connector
+            .frames()
+            .iter()
+            .any(|frame| frame.to_gateway("descriptor")),
         "no descriptor was there to wait for"
     );
     drop(relay);

@@ -8,7 +8,13 @@ mod http_stub;
 #[path = "../support/relay_process.rs"]
 mod relay_process;
 
+mod boot;
+mod clock;
 mod framing;
 mod handshake;
 mod poison;
+mod provision;
 mod refusals;
+mod reload;
+mod shutdown;
+mod trouble;

@@ -157,7 +157,11 @@ async fn a_buffered_poison_is_set_aside_and_acknowledged_so_that_what_is_behind_
     let inspector = Inspector::open(&setup.state_dir()).unwrap();
     let aside = inspector.list(Section::Quarantine, 0, 100).unwrap();
     assert_eq!(aside.len(), poisons().len() + 2, "{aside:?}");
-    assert!(aside.iter().all(|listed| listed.name.is_some() && listed.reason.is_some()));
+    assert!(
+        aside
+            .iter()
+            .all(|listed| listed.name.is_some() && listed.reason.is_some())
+    );
 }
 
 #[tokio::test]

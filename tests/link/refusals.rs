@@ -60,7 +60,11 @@ async fn credentials_refused_before_any_handshake_are_tried_again_slowly_and_for
     connector.revoke();
     let mut relay = Setup::against(&connector).start();
     dials(&connector, 3).await;
-    assert!(gaps(&connector).iter().all(|gap| *gap >= SLOW), "{:?}", gaps(&connector));
+    assert!(
+        gaps(&connector).iter().all(|gap| *gap >= SLOW),
+        "{:?}",
+        gaps(&connector)
+    );
     assert!(!relay.has_ended());
     let line = relay.says("does not accept our credentials").await;
     assert!(line.contains("hermes-relay enroll"), "{line}");
@@ -220,7 +224,10 @@ async fn a_busy_connector_is_left_alone_for_as_long_as_it_asks() {
     connector.answer_next_dials(1, &busy);
     let relay = started(&Setup::against(&connector), &connector).await;
     let gaps = gaps(&connector);
-    assert!(gaps.len() == 1 && gaps[0] >= Duration::from_millis(1950), "{gaps:?}");
+    assert!(
+        gaps.len() == 1 && gaps[0] >= Duration::from_millis(1950),
+        "{gaps:?}"
+    );
     let line = relay.says("lost the connector").await;
     assert!(line.contains("503"), "{line}");
     relay.stops().await;

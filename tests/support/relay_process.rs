@@ -136,7 +136,10 @@ impl Setup {
             .kill_on_drop(true)
             .spawn()
             .expect("the binary starts");
-        let pid = child.id().and_then(|id| id.try_into().ok()).and_then(Pid::from_raw);
+        let pid = child
+            .id()
+            .and_then(|id| id.try_into().ok())
+            .and_then(Pid::from_raw);
         RelayProcess {
             child,
             pid: pid.expect("a process id"),
@@ -263,11 +266,7 @@ impl RelayProcess {
 impl Drop for RelayProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!(
-                "--- the relay (pid {}) said:\n{}--- end",
-                self.pid(),
-                self.said()
-            );
+            eprintln!("--- the relay (pid {}) said:\n{}--- end", self.pid(), self.said());
         }
     }
 }
