@@ -31,13 +31,14 @@ fn escape_at(line: &[u8], at: usize) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The `bufferId` of a line that does not parse, found by its key. An escaped quote cannot pass for the
-/// key's own, so message text cannot forge one.
+/// The `bufferId` of a line that does not parse, or of its end, found by its key. An escaped quote cannot pass
+/// for the key's own, so message text cannot forge one.
 pub(super) fn buffer_id(line: &[u8]) -> Option<String> {
     const KEY: &[u8] = b"\"bufferId\"";
     const LONGEST: usize = 256;
     let at = memchr::memmem::rfind(line, KEY)?;
-    if at > 0 && line[at - 1] == b'\\' {
+    // Whatever was cut off before the first byte may have been the backslash.
+    if at == 0 || line[at - 1] == b'\\' {
         return None;
     }
     let rest = line[at + KEY.len()..]
@@ -84,5 +85,6 @@ mod tests {
         assert_eq!(buffer_id(br#"{"bufferId": 12, "x": nope"#).as_deref(), Some("12"));
         assert_eq!(buffer_id(br#"{"text":"\"bufferId\":\"forged\"" x"#), None);
         assert_eq!(buffer_id(br#"{"bufferId":"#), None);
+        assert_eq!(buffer_id(br#""bufferId":"cut"}"#), None);
     }
 }

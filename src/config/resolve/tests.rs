@@ -92,7 +92,10 @@ fn hermes_can_veto_the_url() {
     }
     let mut named = Stage::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
     named.flags.url = Some("https://c.example".to_owned());
-    assert_eq!(named.load().settings.connector.url.as_deref(), Some("https://c.example"));
+    assert_eq!(
+        named.load().settings.connector.url.as_deref(),
+        Some("https://c.example")
+    );
     let without_url = Stage::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
     assert_eq!(without_url.load().settings.connector.url_veto, None);
 }
