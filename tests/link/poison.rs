@@ -165,6 +165,27 @@ async fn a_buffered_poison_is_set_aside_and_acknowledged_so_that_what_is_behind_
 }
 
 #[tokio::test]
+async fn a_line_that_is_broken_deep_or_too_long_is_acknowledged_under_the_name_that_it_still_shows() {
+    let connector = strict().await;
+    let mut relay = Setup::against(&connector).start();
+    reconnected(&connector, &mut relay, 1).await;
+    let inbound =
+        |event: &str, name: &str| format!("{{\"type\":\"inbound\",\"event\":{event},\"bufferId\":{name}}}\n");
+    let long = format!("\"{}\"", "x".repeat(1_100_000));
+    assert!(connector.send_raw(&inbound("{nonsense}", "\"broken\"")));
+    assert!(connector.send_raw(&inbound(&nested(1_500), "\"deep\"")));
+    assert!(connector.send_raw(&inbound(&long, "\"long\"")));
+    assert!(connector.send_raw(&inbound(&long, "17")));
+    let (id, event) = good(0);
+    assert!(connector.deliver_live(&event));
+    answered_once(&connector, &[id]).await;
+    let names: Vec<_> = connector.acks().into_iter().map(|ack| ack.buffer_id).collect();
+    assert_eq!(names, ["broken", "deep", "long", "17"]);
+    one_at_a_time(&connector, 1);
+    relay.stops().await;
+}
+
+#[tokio::test]
 async fn events_that_are_merely_odd_are_taken_as_they_are() {
     let connector = strict().await;
     let relay = Setup::against(&connector)
