@@ -12,10 +12,12 @@ use super::run::http_client;
 use super::{Environment, SharedArgs, logging, prompt};
 use crate::config::{self, Settings, Sources};
 use crate::net::proxy::ProxyRules;
-use crate::relay::{Credentials, Relay, RelayTransport as _, boot};
+use crate::relay::{Credentials, LinkView, Relay, RelayTransport as _, boot};
 
 /// How long `--check` waits for the handshake.
 const CHECK: Duration = Duration::from_secs(15);
+/// A difference of clocks that the link corrects for.
+const NOTABLE_SKEW_MS: u64 = 5_000;
 
 #[derive(Args, Debug)]
 pub(super) struct EnrollVerb {
@@ -76,7 +78,8 @@ async fn enroll(args: &EnrollArgs, settings: &Settings, env: Environment<'_>) ->
     enroll::run(args, &around, &mut streams).await.exit_code().into()
 }
 
-/// Dials with new credentials and waits for a handshake.
+/// Dials with new credentials and waits for a handshake. The first failure counts, unless it has just shown that
+/// the clocks differ: then the next token is minted by the connector's.
 async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials) -> Result<(), String> {
     let credentials = Credentials {
         gateway_id: new.gateway_id,
@@ -86,12 +89,26 @@ async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials
     let transport = Relay::dial(settings, proxies, watched).map_err(|error| error.to_string())?;
     let (deliveries, _unread) = tokio::sync::mpsc::channel(1);
     transport.connect(deliveries);
-    let shaken = tokio::time::timeout(CHECK, transport.handshake()).await;
-    let why = transport.view().borrow().last_loss.clone();
+    let mut view = transport.view();
+    let known = view.wait_for(|view| view.live.is_some() || has_failed(view));
+    let _ = tokio::time::timeout(CHECK, known).await;
+    let outcome = {
+        let view = view.borrow();
+        let why = view.last_loss.clone();
+        match (&view.live, &view.ended) {
+            (Some(_), _) => Ok(()),
+            (None, Some(end)) => Err(end.to_string()),
+            (None, None) => Err(why.unwrap_or_else(|| "the connector did not answer in time".to_owned())),
+        }
+    };
     transport.disconnect(Duration::ZERO).await;
-    match shaken {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(end)) => Err(end.to_string()),
-        Err(_) => Err(why.unwrap_or_else(|| "the connector did not answer in time".to_owned())),
-    }
+    outcome
+}
+
+fn has_failed(view: &LinkView) -> bool {
+    let clocks_differ = view
+        .clock_skew_ms
+        .is_some_and(|ms| ms.unsigned_abs() > NOTABLE_SKEW_MS);
+    let allowed = u64::from(clocks_differ);
+    view.ended.is_some() || view.counters.losses > allowed
 }

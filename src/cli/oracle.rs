@@ -164,7 +164,7 @@ fn answer_all(
                 Line::Whole(line) => serde_json::from_slice(line)
                     .map_err(|error| format!("not JSON: {error}"))
                     .and_then(|question| kind.answer(&question, home)),
-                Line::TooLong => Err(format!("longer than {LONGEST_LINE} bytes")),
+                Line::TooLong { .. } => Err(format!("longer than {LONGEST_LINE} bytes")),
             };
             if written.is_ok() {
                 written = writeln!(output, "{}", spoken(answer));

@@ -256,37 +256,43 @@ fn reread(
     if let Some(log) = log {
         let _ = log.reload(logging::targets(&loaded.settings.log, env));
     }
-    let sections = [
-        ("connector", "url"),
-        ("tls", ""),
-        ("link", ""),
-        ("sessions", ""),
-        ("journal", ""),
-        ("agent", ""),
-        ("state_dir", ""),
-    ];
-    let shown = |settings: &config::Settings| serde_json::to_value(settings).unwrap_or_default();
-    let (old, new) = (shown(before), shown(&loaded.settings));
-    let changed: Vec<&str> = sections
-        .iter()
-        .filter(|(section, key)| {
-            let part = |all: &serde_json::Value| {
-                if key.is_empty() {
-                    all[section].clone()
-                } else {
-                    all[section][key].clone()
-                }
-            };
-            part(&old) != part(&new)
-        })
-        .map(|(section, _)| *section)
-        .collect();
+    let changed = needs_restart(before, &loaded.settings);
     if changed.is_empty() {
         tracing::info!("settings read again: log level, credentials and relevance policy are in force");
     } else {
         tracing::warn!(needs_restart = ?changed, "settings read again; these changes need a restart");
     }
     Some(loaded)
+}
+
+/// What takes effect while running, and is not named when it changes.
+const APPLIED: [&str; 5] = [
+    "log",
+    "policy",
+    "connector.gateway_id",
+    "connector.secret",
+    "connector.delivery_key",
+];
+
+/// The dotted keys of changes that a running relay cannot take on.
+fn needs_restart(before: &config::Settings, after: &config::Settings) -> Vec<String> {
+    let shown = |settings: &config::Settings| serde_json::to_value(settings).unwrap_or_default();
+    let (before, after) = (shown(before), shown(after));
+    let mut changed = Vec::new();
+    for (section, new) in after.as_object().into_iter().flatten() {
+        let old = &before[section];
+        match new.as_object() {
+            _ if APPLIED.contains(&section.as_str()) || old == new => {}
+            Some(keys) => changed.extend(
+                keys.iter()
+                    .filter(|(key, new)| old[key.as_str()] != **new)
+                    .map(|(key, _)| format!("{section}.{key}"))
+                    .filter(|key| !APPLIED.contains(&key.as_str())),
+            ),
+            None => changed.push(section.clone()),
+        }
+    }
+    changed
 }
 
 fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) {

@@ -130,7 +130,7 @@ async fn read(hub: &Hub, seat: &Seat, stream: &mut SplitStream<Socket>) -> End {
             let mut feed = |bytes: &[u8]| {
                 framer.feed(bytes, |line| match line {
                     Line::Whole(line) => heard.push(Heard::read(line)),
-                    Line::TooLong => heard.push(Heard::too_long()),
+                    Line::TooLong { .. } => heard.push(Heard::too_long()),
                 });
             };
             match message {

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::clock::unix_ms;
 use super::live::Credentials;
 use crate::config::{Loaded, Settings};
-use crate::net::connector_http::{ProvisionRequest, Verdict, declare_policy, provision_all};
+use crate::net::connector_http::{PolicyError, ProvisionRequest, Verdict, declare_policy, provision_all};
 use crate::net::http::HttpClient;
 use crate::net::identity::{IdentitySource, IdpSettings};
 use crate::wire::{ConnectorUrl, RelevancePolicy, TOKEN_TTL_SECS, UpgradeToken};
@@ -138,14 +138,15 @@ pub async fn declare_policies(
     };
     let mut left = policies;
     let mut wait = FIRST_RETRY;
+    let mut ahead_ms = 0;
     while !left.is_empty() {
         let mut refused = Vec::new();
         for policy in left {
             let Some(who) = credentials.borrow().clone() else {
                 return;
             };
-            let now = unix_ms(SystemTime::now()) / 1000;
-            let token = UpgradeToken::mint(&who.gateway_id, &who.secret, TOKEN_TTL_SECS, now);
+            let now_ms = unix_ms(SystemTime::now()).saturating_add(ahead_ms);
+            let token = UpgradeToken::mint(&who.gateway_id, &who.secret, TOKEN_TTL_SECS, now_ms / 1000);
             let body = serde_json::to_value(&policy).unwrap_or(Value::Null);
             match declare_policy(&http, url.http_base(), &token, &body).await {
                 Ok(()) => tracing::info!(
@@ -155,6 +156,7 @@ pub async fn declare_policies(
                 Err(error) => {
                     let retry_secs = wait.as_secs();
                     tracing::warn!(platform = policy.platform, %error, retry_secs, "the relevance policy was not taken");
+                    ahead_ms = connector_ahead_ms(&error).unwrap_or(ahead_ms);
                     refused.push(policy);
                 }
             }
@@ -164,5 +166,17 @@ pub async fn declare_policies(
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LAST_RETRY);
         }
+    }
+}
+
+/// How far the clock of a connector that refused our token is ahead of ours.
+fn connector_ahead_ms(error: &PolicyError) -> Option<i64> {
+    match error {
+        PolicyError::Status {
+            status: 401 | 403,
+            date: Some(date),
+            ..
+        } => Some(unix_ms(*date).saturating_sub(unix_ms(SystemTime::now()))),
+        PolicyError::Status { .. } | PolicyError::Unreachable(_) => None,
     }
 }

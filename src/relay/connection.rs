@@ -14,7 +14,7 @@ use super::transport::{Cargo, Delivery};
 use crate::link::{ControlFrame, Generation};
 use crate::net::pump::{Heard, SocketReader, SocketWriter, halves};
 use crate::net::socket::Socket;
-use crate::wire::{ConnectorFrame, DecodeError, Line, LineFramer, Undecodable};
+use crate::wire::{ConnectorFrame, Line, LineFramer, Undecodable};
 
 /// Frames that are handed on together.
 const BATCH: usize = 256;
@@ -149,8 +149,8 @@ impl Ear {
         self.framer.feed(bytes, |line| {
             let line = match line {
                 Line::Whole(line) => line,
-                Line::TooLong => {
-                    let unusable = Undecodable::from(DecodeError::TooLong { limit });
+                Line::TooLong { end } => {
+                    let unusable = Undecodable::too_long(limit, end);
                     return cargo.push(Delivery {
                         generation,
                         cargo: Cargo::Unusable(unusable),

@@ -71,6 +71,17 @@ pub struct Undecodable {
     pub error: DecodeError,
 }
 
+impl Undecodable {
+    /// A line over the limit, of which only the end is there.
+    pub fn too_long(limit: usize, end: &[u8]) -> Self {
+        Self {
+            kind: None,
+            buffer_id: salvage::buffer_id_at_end(end),
+            error: DecodeError::TooLong { limit },
+        }
+    }
+}
+
 impl From<DecodeError> for Undecodable {
     fn from(error: DecodeError) -> Self {
         Self {

@@ -9,13 +9,19 @@ use memchr::memchr;
 /// Bytes of the longest line that is accepted unless configured otherwise.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// What a newline (or the limit) ended.
+/// How much of the end of a line over the limit is kept.
+const END_BYTES: usize = 512;
+
+/// What a newline ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// One line without its newline; never blank.
     Whole(&'a [u8]),
-    /// A line passed the limit. Said once, when it does; the rest of that line is discarded.
-    TooLong,
+    /// A line over the limit; only its end was kept.
+    TooLong {
+        /// At most its last 512 bytes.
+        end: &'a [u8],
+    },
 }
 
 /// Cuts a stream of chunks into lines; one per connection.
@@ -41,12 +47,11 @@ impl LineFramer {
         while let Some(end) = memchr(b'\n', chunk) {
             let (piece, rest) = (&chunk[..end], &chunk[end + 1..]);
             chunk = rest;
-            if std::mem::take(&mut self.discarding) {
-                continue;
-            }
-            if self.partial.len() + piece.len() > self.max_line {
-                self.partial = Vec::new();
-                on_line(Line::TooLong);
+            if self.discarding || self.partial.len() + piece.len() > self.max_line {
+                self.discard(piece);
+                on_line(Line::TooLong { end: &self.partial });
+                self.partial.clear();
+                self.discarding = false;
             } else if self.partial.is_empty() {
                 emit(piece, &mut on_line);
             } else {
@@ -55,12 +60,10 @@ impl LineFramer {
                 self.partial.clear();
             }
         }
-        if chunk.is_empty() || self.discarding {
+        if chunk.is_empty() {
             self.release_spare();
-        } else if self.partial.len() + chunk.len() > self.max_line {
-            self.partial = Vec::new();
-            self.discarding = true;
-            on_line(Line::TooLong);
+        } else if self.discarding || self.partial.len() + chunk.len() > self.max_line {
+            self.discard(chunk);
         } else {
             self.partial.extend_from_slice(chunk);
         }
@@ -69,6 +72,16 @@ impl LineFramer {
     /// Bytes held for a line whose newline has not come yet.
     pub fn held(&self) -> usize {
         self.partial.len()
+    }
+
+    /// Keeps the end of what is held and `piece` together.
+    fn discard(&mut self, piece: &[u8]) {
+        let keep = END_BYTES.min(self.max_line);
+        let held = std::mem::take(&mut self.partial);
+        let piece = &piece[piece.len().saturating_sub(keep)..];
+        let held = &held[held.len().saturating_sub(keep - piece.len())..];
+        self.partial = [held, piece].concat();
+        self.discarding = true;
     }
 
     fn release_spare(&mut self) {
@@ -91,13 +104,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lines(framer: &mut LineFramer, chunks: &[&[u8]]) -> Vec<Result<Vec<u8>, ()>> {
+    fn lines(framer: &mut LineFramer, chunks: &[&[u8]]) -> Vec<Result<Vec<u8>, Vec<u8>>> {
         let mut seen = Vec::new();
         for chunk in chunks {
             framer.feed(chunk, |line| {
                 seen.push(match line {
                     Line::Whole(bytes) => Ok(bytes.to_vec()),
-                    Line::TooLong => Err(()),
+                    Line::TooLong { end } => Err(end.to_vec()),
                 });
             });
         }
@@ -131,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_loses_only_that_line_and_is_said_once() {
+    fn the_limit_loses_only_that_line_and_keeps_its_end() {
         let long = [b'x'; 40];
         let seen = lines(
             &mut framer(),
@@ -139,7 +152,7 @@ mod tests {
                 b"ok\n",
                 &long,
                 &long,
-                b"\nok\n",
+                b"the end\nok\n",
                 &long[..17],
                 b"\n",
                 &long[..16],
@@ -150,9 +163,9 @@ mod tests {
             seen,
             [
                 Ok(b"ok".to_vec()),
-                Err(()),
+                Err([&long[..9], b"the end"].concat()),
                 Ok(b"ok".to_vec()),
-                Err(()),
+                Err(vec![b'x'; 16]),
                 Ok(vec![b'x'; 16])
             ]
         );

@@ -59,6 +59,27 @@ pub(super) fn buffer_id(line: &[u8]) -> Option<String> {
     found
 }
 
+/// The `bufferId` of a line of which only the end is there: when it is the last key of the outermost object,
+/// as connectors write it. An escaped quote cannot pass for the key's own.
+pub(super) fn buffer_id_at_end(end: &[u8]) -> Option<String> {
+    const KEY: &[u8] = b"\"bufferId\"";
+    let at = memchr::memmem::rfind(end, KEY)?;
+    // Whatever was cut off before the first byte may have been the backslash.
+    if at == 0 || end[at - 1] == b'\\' {
+        return None;
+    }
+    let value = end[at + KEY.len()..]
+        .trim_ascii_start()
+        .strip_prefix(b":")?
+        .trim_ascii();
+    let value = value.strip_suffix(b"}")?.trim_ascii_end();
+    let whole = match value.first() {
+        Some(b'"') => string_end(value, 0) == Some(value.len()),
+        _ => value.iter().all(u8::is_ascii_digit),
+    };
+    scalar_text(value).filter(|_| whole)
+}
+
 /// Where the string that begins at `at` ends, its closing quote included.
 fn string_end(line: &[u8], at: usize) -> Option<usize> {
     let mut next = at + 1;
@@ -122,5 +143,16 @@ mod tests {
         assert_eq!(buffer_id(br#"{"bufferId":"open"#), None);
         let long = format!(r#"{{"bufferId":"{}","x":NaN}}"#, "b".repeat(1000));
         assert_eq!(buffer_id(long.as_bytes()).map(|id| id.len()), Some(1000));
+    }
+
+    #[test]
+    fn the_end_of_a_line_names_it_only_as_its_last_key() {
+        let id = |end: &str| buffer_id_at_end(end.as_bytes());
+        assert_eq!(id(r#"xxx"},"bufferId":"b1"}"#).as_deref(), Some("b1"));
+        assert_eq!(id(r#"xxx"}, "bufferId": 7 } "#).as_deref(), Some("7"));
+        assert_eq!(id(r#"xxx","bufferId":"inner"}}"#), None);
+        assert_eq!(id(r#"x\"bufferId\":\"forged\"}"}"#), None);
+        assert_eq!(id(r#""bufferId":"cut"}"#), None);
+        assert_eq!(id(r#"x,"bufferId":"b","type":"inbound"}"#), None);
     }
 }

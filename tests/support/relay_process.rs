@@ -1,0 +1,276 @@
+//! The real binary as a child process: its own home, its own state, its own environment, killed on drop.
+#![allow(dead_code, reason = "each test binary uses its own part")]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hermes_relay::dev::Connector;
+use rustix::process::{Pid, Signal, kill_process};
+use secrecy::ExposeSecret as _;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+/// Far more than anything takes that is to happen at once, even on a machine that is busy with other things.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+/// How often a file is looked at again.
+const GLANCE: Duration = Duration::from_millis(10);
+
+/// Waits short enough for a test; what decides that a connection is dead stays long unless a test shortens it.
+const BRISK: [(&str, &str); 5] = [
+    ("link.backoff_min_ms", "50"),
+    ("link.backoff_max_ms", "400"),
+    ("link.handshake_timeout_secs", "10"),
+    ("link.connect_timeout_secs", "10"),
+    ("link.refused_retry_secs", "1"),
+];
+
+/// What a relay is started with. Several relays started from one setup share its home and state.
+pub(crate) struct Setup {
+    folder: Arc<TempDir>,
+    args: Vec<String>,
+    env: BTreeMap<String, String>,
+    settings: BTreeMap<String, String>,
+}
+
+impl Setup {
+    /// No connector, no credentials: a fresh home and the echoing agent.
+    pub(crate) fn bare() -> Self {
+        let folder = Arc::new(tempfile::tempdir().expect("a folder"));
+        fs::create_dir(folder.path().join("home")).expect("a home");
+        let mut setup = Self {
+            args: ["run", "--agent", "echo"].map(str::to_owned).to_vec(),
+            env: BTreeMap::new(),
+            settings: BTreeMap::new(),
+            folder,
+        };
+        for name in ["HERMES_HOME", "HOME"] {
+            let home = setup.home().display().to_string();
+            setup.env.insert(name.to_owned(), home);
+        }
+        let state = setup.state_dir().display().to_string();
+        setup.env.insert("HERMES_RELAY_STATE_DIR".to_owned(), state);
+        for (key, value) in BRISK {
+            setup = setup.setting(key, value);
+        }
+        setup
+    }
+
+    /// Knows a URL, and no credentials.
+    pub(crate) fn toward(url: &str) -> Self {
+        Self::bare().env("GATEWAY_RELAY_URL", url)
+    }
+
+    /// Knows a connector and the credentials of its first gateway, as a Discord bot without an id.
+    pub(crate) fn against(connector: &Connector) -> Self {
+        Self::toward(&connector.url()).enrolled_with(connector)
+    }
+
+    /// Knows the credentials of a connector's first gateway.
+    pub(crate) fn enrolled_with(self, connector: &Connector) -> Self {
+        let credentials = connector.credentials().expect("a gateway that may dial");
+        self.env("GATEWAY_RELAY_ID", &credentials.gateway_id)
+            .env("GATEWAY_RELAY_SECRET", credentials.secret.expose_secret())
+            .env("GATEWAY_RELAY_PLATFORMS", "discord")
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    pub(crate) fn without_env(mut self, name: &str) -> Self {
+        self.env.remove(name);
+        self
+    }
+
+    /// Replaces the command line.
+    pub(crate) fn args(mut self, args: &[&str]) -> Self {
+        self.args = args.iter().map(|&arg| arg.to_owned()).collect();
+        self
+    }
+
+    /// One line of relay.yaml, by its dotted key.
+    pub(crate) fn setting(mut self, key: &str, value: &str) -> Self {
+        self.settings.insert(key.to_owned(), value.to_owned());
+        self.write("relay.yaml", &self.yaml());
+        self
+    }
+
+    /// Writes a file into the home.
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.home().join(name), text).expect("a file in the home");
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.folder.path().join("home")
+    }
+
+    pub(crate) fn state_dir(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self) -> RelayProcess {
+        let log = tempfile::Builder::new()
+            .prefix("stderr-")
+            .tempfile_in(self.folder.path())
+            .and_then(|file| Ok(file.keep()?))
+            .expect("a log file");
+        let (stderr, log) = log;
+        let out = log.with_extension("out");
+        let stdout = File::create(&out).expect("an output file");
+        let started = Instant::now();
+        let child = Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
+            .args(&self.args)
+            .env_clear()
+            .envs(&self.env)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .kill_on_drop(true)
+            .spawn()
+            .expect("the binary starts");
+        let pid = child
+            .id()
+            .and_then(|id| id.try_into().ok())
+            .and_then(Pid::from_raw);
+        RelayProcess {
+            child,
+            pid: pid.expect("a process id"),
+            log,
+            out,
+            started,
+            _folder: Arc::clone(&self.folder),
+        }
+    }
+
+    /// Starts it and waits for its end: the exit code and everything it said.
+    pub(crate) async fn ends(&self) -> (i32, String) {
+        let mut relay = self.start();
+        let code = relay.exit_code(SOON).await;
+        (code, relay.said())
+    }
+
+    fn yaml(&self) -> String {
+        let mut sections: BTreeMap<&str, String> = BTreeMap::new();
+        let mut top = String::new();
+        for (key, value) in &self.settings {
+            match key.split_once('.') {
+                Some((section, key)) => {
+                    let lines = sections.entry(section).or_default();
+                    *lines += &format!("  {key}: {value}\n");
+                }
+                None => top += &format!("{key}: {value}\n"),
+            }
+        }
+        let sections = sections.iter().map(|(name, lines)| format!("{name}:\n{lines}"));
+        top + &sections.collect::<String>()
+    }
+}
+
+/// A relay at work.
+pub(crate) struct RelayProcess {
+    child: Child,
+    pid: Pid,
+    log: PathBuf,
+    out: PathBuf,
+    pub(crate) started: Instant,
+    /// The home and the state outlive the setup.
+    _folder: Arc<TempDir>,
+}
+
+impl RelayProcess {
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(self.pid, signal).expect("the relay is there to be told");
+    }
+
+    /// Asks it to stop.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_some()
+    }
+
+    /// How it ended.
+    pub(crate) async fn exited(&mut self, deadline: Duration) -> ExitStatus {
+        match timeout(deadline, self.child.wait()).await {
+            Ok(status) => status.expect("a child of ours"),
+            Err(_) => panic!("the relay has not ended within {deadline:?}"),
+        }
+    }
+
+    /// The exit code with which it ended of its own.
+    pub(crate) async fn exit_code(&mut self, deadline: Duration) -> i32 {
+        let status = self.exited(deadline).await;
+        status.code().unwrap_or_else(|| panic!("ended by {status}"))
+    }
+
+    /// Asks it to stop and expects that it does, cleanly.
+    pub(crate) async fn stops(mut self) {
+        self.terminate();
+        assert_eq!(self.exit_code(SOON).await, 0, "{}", self.said());
+    }
+
+    /// Everything on standard error so far.
+    pub(crate) fn said(&self) -> String {
+        read(&self.log)
+    }
+
+    /// Everything on standard output so far.
+    pub(crate) fn printed(&self) -> String {
+        read(&self.out)
+    }
+
+    /// How many lines of standard error hold this.
+    pub(crate) fn count(&self, part: &str) -> usize {
+        self.said().lines().filter(|line| line.contains(part)).count()
+    }
+
+    /// Waits until standard error holds this, and gives the line.
+    pub(crate) async fn says(&self, part: &str) -> String {
+        let end = Instant::now() + SOON;
+        loop {
+            let said = self.said();
+            if let Some(line) = said.lines().find(|line| line.contains(part)) {
+                return line.to_owned();
+            }
+            assert!(Instant::now() < end, "the relay has not said {part:?}");
+            sleep(GLANCE).await;
+        }
+    }
+
+    /// A number of kilobytes from the kernel's account of the process.
+    pub(crate) fn memory_kib(&self, field: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("procfs");
+        let line = status.lines().find_map(|line| line.strip_prefix(field));
+        let number = line.and_then(|line| line.trim_start_matches(':').split_whitespace().next());
+        number
+            .and_then(|number| number.parse().ok())
+            .expect("a number of kilobytes")
+    }
+}
+
+impl Drop for RelayProcess {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the relay (pid {}) said:\n{}--- end", self.pid(), self.said());
+        }
+    }
+}
+
+fn read(path: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
