@@ -167,7 +167,14 @@ impl Relay {
 
     /// Serves until `shutdown` resolves, then ends in order within the shutdown budget.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Ended {
-        self.core.run(self.ears, self.settled, shutdown).await
+        // Our own handle keeps the channel of wishes open for as long as the relay runs.
+        let Self {
+            core,
+            ears,
+            settled,
+            handle: _handle,
+        } = self;
+        core.run(ears, settled, shutdown).await
     }
 }
 

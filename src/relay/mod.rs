@@ -1,7 +1,7 @@
 //! The running thing: drives the link, the sessions, the journal and the agent; the only place that spawns.
 //!
 //! [`Relay`] is built from settings and an agent and runs until it is told to stop. Inside, one task owns the
-//! link (`live`), two own each socket (`connection`), one owns everything else (`core`), and one runs each
+//! link (`drive`), two own each socket (`connection`), one owns everything else (`core`), and one runs each
 //! turn (`turn_task`). They speak over bounded channels. Decisions are made in the pure layers; what is here
 //! performs them.
 
@@ -11,6 +11,7 @@ mod builder;
 mod clock;
 mod connection;
 mod core;
+mod drive;
 mod handle;
 mod live;
 mod memory;
@@ -19,6 +20,7 @@ mod recovery;
 mod settings;
 mod shutdown;
 mod status;
+mod tell;
 mod transport;
 mod turn_task;
 mod turns;

@@ -1,0 +1,383 @@
+//! The task that owns the link: performs what it decides, reports what happens, sleeps until the deadline.
+//!
+//! It has no opinions and never waits for anyone but the clock, the socket's own tasks and its commands; a dial
+//! runs beside it. Invariant: the old socket's tasks have ended before a new dial begins.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use super::clock::{Clock, unix_ms};
+use super::connection::{Connection, News, Say};
+use super::live::{Command, LiveSettings, USER_AGENT};
+use super::transport::{Answer, Delivery, LinkView, Settlements};
+use crate::link::{Action, DialFailure, Generation, Link};
+use crate::net::socket::{DialError, DialRequest, Dialed};
+use crate::wire::{TOKEN_TTL_SECS, UpgradeToken};
+
+/// Commands taken together.
+const BATCH: usize = 512;
+/// Lines that wait for a slow connector; acknowledgements beyond it are left to the next delivery.
+const UNWRITTEN: usize = 16 * 1024;
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    pub(super) settings: LiveSettings,
+    pub(super) inbox: mpsc::Receiver<Command>,
+    pub(super) view: watch::Sender<LinkView>,
+}
+
+/// What woke the driver.
+enum Happened {
+    News(Option<News>),
+    Dialed(Option<Box<DialResult>>),
+    Room(mpsc::OwnedPermit<Say>),
+    Commands(usize),
+    Credentials(bool),
+    Deadline,
+}
+
+type DialResult = (Generation, Result<Dialed, DialError>);
+
+/// The driver at work.
+pub(super) struct Drive {
+    pub(super) link: Link,
+    clock: Clock,
+    settings: LiveSettings,
+    pub(super) view: watch::Sender<LinkView>,
+    deliveries: mpsc::Sender<Vec<Delivery>>,
+    connection: Option<Connection>,
+    closing: Option<JoinHandle<()>>,
+    dialing: Option<JoinHandle<DialResult>>,
+    unwritten: VecDeque<Say>,
+    askers: HashMap<u64, (u64, Settlements)>,
+    next_token: u64,
+    pub(super) idle_askers: Vec<Answer<bool>>,
+    disconnecting: Vec<Answer<()>>,
+}
+
+impl Driver {
+    pub(super) async fn drive(mut self, deliveries: mpsc::Sender<Vec<Delivery>>) {
+        let clock = Clock::start();
+        let identities = std::mem::take(&mut self.settings.identities);
+        let mut seed = [0; 8];
+        if getrandom::fill(&mut seed).is_err() {
+            seed = clock.now().unix_ms.to_le_bytes();
+        }
+        let link = Link::new(
+            self.settings.link.clone(),
+            identities,
+            u64::from_le_bytes(seed),
+            clock.now(),
+        );
+        let mut drive = Drive {
+            link,
+            clock,
+            settings: self.settings,
+            view: self.view,
+            deliveries,
+            connection: None,
+            closing: None,
+            dialing: None,
+            unwritten: VecDeque::new(),
+            askers: HashMap::new(),
+            next_token: 0,
+            idle_askers: Vec::new(),
+            disconnecting: Vec::new(),
+        };
+        drive.run(&mut self.inbox).await;
+    }
+}
+
+impl Drive {
+    async fn run(&mut self, inbox: &mut mpsc::Receiver<Command>) {
+        let mut commands = Vec::with_capacity(BATCH);
+        let mut credentials = self.settings.credentials.clone();
+        credentials.mark_unchanged();
+        let mut watching = true;
+        loop {
+            self.perform();
+            if !self.disconnecting.is_empty() && self.link.poll_timeout().is_none() {
+                return self.finish().await;
+            }
+            let deadline = self
+                .link
+                .poll_timeout()
+                .map(|timer| self.clock.instant(timer.wake_at));
+            let crowded = self.connection.as_ref().filter(|_| !self.unwritten.is_empty());
+            let writer = crowded.map(|connection| connection.say.clone());
+            let happened = tokio::select! {
+                biased;
+                news = next_news(&mut self.connection) => Happened::News(news),
+                dialed = finished(&mut self.dialing) => Happened::Dialed(dialed.map(Box::new)),
+                // Cancel-safe: a permit that is not used is given back.
+                permit = room(writer) => Happened::Room(permit),
+                count = inbox.recv_many(&mut commands, BATCH) => Happened::Commands(count),
+                changed = credentials.changed(), if watching => Happened::Credentials(changed.is_ok()),
+                () = until(deadline) => Happened::Deadline,
+            };
+            match happened {
+                Happened::News(news) => self.take_news(news),
+                Happened::Dialed(dialed) => self.take_dial(dialed.map(|dialed| *dialed)),
+                Happened::Room(permit) => {
+                    if let Some(word) = self.unwritten.pop_front() {
+                        permit.send(word);
+                        self.write_on();
+                    }
+                }
+                Happened::Commands(0) => {
+                    self.link.close(Duration::ZERO, self.clock.now());
+                    self.perform();
+                    return self.finish().await;
+                }
+                Happened::Commands(_) => commands.drain(..).for_each(|command| self.take_command(command)),
+                Happened::Credentials(true) => self.link.note_secret_rotated(self.clock.now()),
+                Happened::Credentials(false) => watching = false,
+                Happened::Deadline => self.link.handle_timeout(self.clock.now()),
+            }
+        }
+    }
+
+    async fn finish(&mut self) {
+        if let Some(closing) = self.closing.take() {
+            let _ = closing.await;
+        }
+        for answer in self.disconnecting.drain(..) {
+            let _ = answer.send(());
+        }
+    }
+
+    fn take_news(&mut self, news: Option<News>) {
+        let Some(generation) = self.connection.as_ref().map(|connection| connection.generation) else {
+            return;
+        };
+        let now = self.clock.now();
+        match news {
+            Some(News::Control(frames)) => {
+                self.link.handle_traffic(generation, now);
+                for frame in frames {
+                    self.link.handle_frame(generation, frame, now);
+                }
+            }
+            Some(News::Gone(close)) => {
+                let close = close.as_ref().map(|(code, reason)| (*code, reason.as_str()));
+                self.link.handle_closed(generation, close, now);
+            }
+            None => self.link.handle_closed(generation, None, now),
+        }
+    }
+
+    fn take_dial(&mut self, dialed: Option<DialResult>) {
+        let now = self.clock.now();
+        let Some((generation, result)) = dialed else {
+            return;
+        };
+        match result {
+            Ok(Dialed { socket, server_date }) => {
+                if self.link.generation() != Some(generation) {
+                    return;
+                }
+                let deliveries = self.deliveries.clone();
+                self.connection = Some(Connection::open(
+                    socket,
+                    generation,
+                    self.settings.max_line_bytes,
+                    deliveries,
+                ));
+                self.link.handle_dialed(generation, server_date.map(unix_ms), now);
+            }
+            Err(error) => {
+                tracing::debug!(%generation, %error, "the dial failed");
+                let server_date = error.server_date().map(unix_ms);
+                self.view
+                    .send_modify(|view| view.last_loss = Some(error.to_string()));
+                self.link
+                    .handle_dial_failed(generation, failure(&error), server_date, now);
+            }
+        }
+    }
+
+    fn take_command(&mut self, command: Command) {
+        let now = self.clock.now();
+        match command {
+            Command::Submit(mut op, settlements) => {
+                self.next_token += 1;
+                self.askers.insert(self.next_token, (op.token, settlements));
+                op.token = self.next_token;
+                self.link.request(op, now);
+            }
+            Command::Acknowledge(generation, buffer_id) => {
+                if self.unwritten.len() < UNWRITTEN {
+                    self.link.acknowledge(generation, buffer_id);
+                }
+            }
+            Command::Interrupt(session_key, reason) => {
+                self.link.interrupt(session_key, reason);
+            }
+            Command::GoIdle(within, answer) => {
+                self.idle_askers.push(answer);
+                self.link.go_idle(within, now);
+            }
+            Command::GoDormant(answer) => {
+                self.link.hold_redial(now);
+                let outcome = self.link.go_dormant(now);
+                if outcome.is_err() {
+                    self.link.release_redial(now);
+                }
+                let _ = answer.send(outcome);
+            }
+            Command::Wake => self.link.wake(now),
+            Command::Renew => self.link.renew(now),
+            Command::Disconnect(within, answer) => {
+                self.disconnecting.push(answer);
+                self.link.close(within, now);
+            }
+        }
+    }
+
+    /// Does everything that the link wants done.
+    fn perform(&mut self) {
+        while let Some(action) = self.link.poll_action() {
+            match action {
+                Action::Dial {
+                    generation,
+                    mint_at_unix,
+                } => self.dial(generation, mint_at_unix),
+                Action::Write { generation, line } => self.write(generation, Say::Line(line)),
+                Action::Ping { generation } => self.write(generation, Say::Ping),
+                Action::CloseSocket {
+                    generation,
+                    code,
+                    reason,
+                } => self.close_socket(generation, code, reason),
+                Action::Settled { token, outcome } => {
+                    if let Some((token, settlements)) = self.askers.remove(&token) {
+                        let _ = settlements.try_send((token, outcome));
+                    }
+                }
+                Action::Report(report) => self.tell(&report),
+            }
+        }
+    }
+
+    fn dial(&mut self, generation: Generation, mint_at_unix: i64) {
+        let credentials = self.settings.credentials.borrow().clone();
+        let bearer = credentials
+            .map(|who| UpgradeToken::mint(&who.gateway_id, &who.secret, TOKEN_TTL_SECS, mint_at_unix));
+        let (dialer, url) = (self.settings.dialer.clone(), self.settings.dial_url.clone());
+        let (allow_plaintext, max_message_bytes, max_write_buffer_bytes) = (
+            self.settings.allow_plaintext,
+            self.settings.max_message_bytes,
+            self.settings.max_write_buffer_bytes,
+        );
+        let before = self.closing.take();
+        self.dialing = Some(tokio::spawn(async move {
+            if let Some(before) = before {
+                let _ = before.await;
+            }
+            let request = DialRequest {
+                url: &url,
+                bearer: bearer.as_ref().map(UpgradeToken::as_secret),
+                user_agent: USER_AGENT,
+                allow_plaintext,
+                max_message_bytes,
+                max_write_buffer_bytes,
+            };
+            (generation, dialer.dial(request).await)
+        }));
+    }
+
+    fn write(&mut self, generation: Generation, word: Say) {
+        if self
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.generation == generation)
+        {
+            self.unwritten.push_back(word);
+            self.write_on();
+        }
+    }
+
+    fn write_on(&mut self) {
+        let Some(connection) = &self.connection else {
+            return;
+        };
+        while let Some(word) = self.unwritten.pop_front() {
+            if let Err(mpsc::error::TrySendError::Full(word) | mpsc::error::TrySendError::Closed(word)) =
+                connection.say.try_send(word)
+            {
+                return self.unwritten.push_front(word);
+            }
+        }
+    }
+
+    fn close_socket(&mut self, generation: Generation, code: u16, reason: &'static str) {
+        if let Some(dialing) = self.dialing.take() {
+            dialing.abort();
+        }
+        if self
+            .connection
+            .as_ref()
+            .is_none_or(|connection| connection.generation != generation)
+        {
+            return;
+        }
+        self.unwritten.clear();
+        if let Some(connection) = self.connection.take() {
+            self.closing = Some(tokio::spawn(connection.close(code, reason)));
+        }
+    }
+}
+
+fn failure(error: &DialError) -> DialFailure {
+    match error {
+        DialError::Refused {
+            status, retry_after, ..
+        } => DialFailure::Http {
+            status: *status,
+            retry_after: *retry_after,
+        },
+        DialError::Redirected { status, .. } => DialFailure::Http {
+            status: *status,
+            retry_after: None,
+        },
+        _ => DialFailure::Network,
+    }
+}
+
+async fn next_news(connection: &mut Option<Connection>) -> Option<News> {
+    match connection {
+        Some(connection) => connection.news.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn finished(dialing: &mut Option<JoinHandle<DialResult>>) -> Option<DialResult> {
+    match dialing {
+        Some(handle) => {
+            let result = handle.await.ok();
+            *dialing = None;
+            result
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn room(writer: Option<mpsc::Sender<Say>>) -> mpsc::OwnedPermit<Say> {
+    if let Some(writer) = writer
+        && let Ok(permit) = writer.reserve_owned().await
+    {
+        return permit;
+    }
+    // Nothing waits, or the writer has ended and the reader will say so.
+    std::future::pending().await
+}
+
+async fn until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,86 @@
+//! What the driver tells: the log, and whoever watches the link.
+
+use super::drive::Drive;
+use crate::link::{End, LinkState, Loss, Report};
+
+impl Drive {
+    pub(super) fn tell(&mut self, report: &Report) {
+        let loss_told = |loss: &Loss| loss.to_string();
+        match report {
+            Report::Dialing { generation } => tracing::debug!(%generation, "dialling the connector"),
+            Report::Live { generation, primary } => {
+                tracing::info!(%generation, platform = primary.platform, "connected to the connector");
+            }
+            Report::Described { generation } => tracing::debug!(%generation, "descriptors changed"),
+            Report::Lost { loss, retry_in } => {
+                let retry_ms = u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX);
+                let detail = self.view.borrow().last_loss.clone().unwrap_or_default();
+                tell_loss(loss, &detail, retry_ms);
+            }
+            Report::SkewWarning { ms } => {
+                tracing::warn!(
+                    skew_ms = ms,
+                    "this machine's clock and the connector's differ; correcting for it, but set the clock"
+                );
+            }
+            Report::Thawed => tracing::info!("the machine slept; looking after the connection"),
+            Report::IdleAcked { .. } => self.answer_idle(true),
+            Report::IdleUnanswered => self.answer_idle(false),
+            Report::Dormant => tracing::info!("dormant: the connector buffers until the next dial"),
+            Report::Ended(End::Closed) => tracing::info!("the link is closed"),
+            Report::Ended(End::Revoked { reason }) => {
+                tracing::error!(
+                    reason,
+                    "the connector has revoked this gateway; enrol again with `hermes-relay enroll`"
+                );
+            }
+        }
+        let state = state_name(self.link.state());
+        self.view.send_modify(|view| {
+            view.live = self.link.is_live().then(|| self.link.generation()).flatten();
+            view.descriptors = self.link.descriptors().clone();
+            state.clone_into(&mut view.state);
+            view.clock_skew_ms = self.link.clock_skew_ms();
+            view.counters = *self.link.counters();
+            match report {
+                Report::Lost { loss, .. }
+                    if (!matches!(loss, Loss::DialFailed) || view.last_loss.is_none()) =>
+                {
+                    view.last_loss = Some(loss_told(loss));
+                }
+                Report::Ended(end) => view.ended = Some(end.clone()),
+                Report::Live { .. } | Report::Dialing { .. } => view.ended = None,
+                _ => {}
+            }
+        });
+    }
+
+    fn answer_idle(&mut self, buffers: bool) {
+        for answer in self.idle_askers.drain(..) {
+            let _ = answer.send(buffers);
+        }
+    }
+}
+
+fn tell_loss(loss: &Loss, detail: &str, retry_ms: u64) {
+    match loss {
+        Loss::DialFailed => tracing::warn!(why = detail, retry_ms, "cannot reach the connector"),
+        Loss::UnauthorizedHttp { .. } | Loss::Unauthorized { .. } => {
+            tracing::warn!(why = %loss, retry_ms, "the connector does not accept our credentials; check the gateway id and secret, or enrol again with `hermes-relay enroll`");
+        }
+        other => tracing::warn!(why = %other, retry_ms, "lost the connector"),
+    }
+}
+
+fn state_name(state: &LinkState) -> &'static str {
+    match state {
+        LinkState::Waiting { .. } => "waiting",
+        LinkState::Dialing { .. } => "dialing",
+        LinkState::Greeting { .. } => "greeting",
+        LinkState::Live(_) => "live",
+        LinkState::Dormant { .. } => "dormant",
+        LinkState::Closing { .. } => "closing",
+        LinkState::Ended(End::Closed) => "closed",
+        LinkState::Ended(End::Revoked { .. }) => "revoked",
+    }
+}
