@@ -39,13 +39,10 @@ pub trait Agent: Send + Sync + 'static {
     /// future when it does not.
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd>;
 
-    /// Hands a message to a session's running turn; `false` when it cannot be taken.
-    fn steer<'a>(
-        &'a self,
-        _session: &'a crate::wire::SessionKey,
-        _input: &'a TurnInput,
-    ) -> AgentFuture<'a, bool> {
-        Box::pin(async { false })
+    /// Hands a message to a session's running turn, without waiting; `false` when it cannot be taken. Asked only
+    /// of agents that say they can, and only while nothing older waits.
+    fn steer(&self, _session: &crate::wire::SessionKey, _input: &TurnInput) -> bool {
+        false
     }
 
     /// Forgets what it remembers of a session.

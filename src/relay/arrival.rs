@@ -6,6 +6,7 @@ use super::core::Core;
 use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
 use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::agent::TurnInput;
 use crate::config::{AliasFiles, BusyMode};
 use crate::link::Generation;
 use crate::session::{Admission, Interrupt, Stop, TurnId};
@@ -25,8 +26,13 @@ pub(super) struct Arrival {
 enum Intent {
     /// Start this turn, whose place it holds.
     Start(TurnId, Box<MessageEvent>),
-    /// Wait behind `behind`, possibly stopping it.
-    Wait(Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
+    /// Wait behind a turn, possibly stopping it, or be handed to it.
+    Wait(
+        Option<TurnId>,
+        Box<ChatId>,
+        Box<ChatFacts>,
+        Option<Box<TurnInput>>,
+    ),
     /// Stop the turn that it met.
     Stop(Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
     /// Forget the conversation, and stop the turn that it met.
@@ -174,7 +180,11 @@ impl Core {
                 self.turns.insert(turn, LiveTurn::new(key.clone(), &event));
                 Intent::Start(turn, Box::new(event))
             }
-            Admission::Wait { behind } => Intent::Wait(behind, chat(), facts()),
+            Admission::Wait { behind } => {
+                let steers = self.settings.busy_mode == BusyMode::Steer && self.agent.describe().steers;
+                let input = (steers && behind.is_some()).then(|| Box::new(TurnInput::of(&event)));
+                Intent::Wait(behind, chat(), facts(), input)
+            }
         }
     }
 
@@ -222,8 +232,12 @@ impl Core {
                 self.remember(&event);
                 self.start_turn(turn, seq, &event);
             }
-            Intent::Wait(behind, chat, facts) => {
+            Intent::Wait(behind, chat, facts, input) => {
                 self.learn(&chat, (*facts).clone());
+                if self.is_steered(&key, behind, input.as_deref()) {
+                    self.sessions.withdraw(&key);
+                    return self.end_row(seq, TurnState::Done, Vec::new());
+                }
                 if self.sessions.queue(&key, seq) {
                     self.tell_overflow(&key, &chat, &facts);
                 }
@@ -286,6 +300,19 @@ impl Core {
             self.tally.acks += 1;
             self.transport.acknowledge(generation, buffer_id.to_owned());
         }
+    }
+
+    /// Hands a message to the turn that it met, if that still runs and nothing older waits. What a turn has
+    /// taken is the turn's business: its row is done, and the turn's own end tells the chat.
+    fn is_steered(&mut self, key: &SessionKey, met: Option<TurnId>, input: Option<&TurnInput>) -> bool {
+        let Some(input) =
+            input.filter(|_| self.sessions.turn_of(key) == met && !self.sessions.has_waiting(key))
+        else {
+            return false;
+        };
+        let taken = self.agent.steer(key, input);
+        self.tally.steered += u64::from(taken);
+        taken
     }
 
     fn when_busy(&mut self, key: &SessionKey, behind: Option<TurnId>) {

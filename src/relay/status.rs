@@ -23,6 +23,8 @@ pub struct Tally {
     pub acks: u64,
     /// Deliveries that the journal could not take.
     pub refused_by_journal: u64,
+    /// Messages handed to a running turn.
+    pub steered: u64,
     /// Turns started.
     pub turns_started: u64,
     /// Turns that ended well.

@@ -10,6 +10,7 @@ mod arriving;
 mod ending;
 mod owing;
 mod queueing;
+mod steering;
 mod stopping;
 
 use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd};
