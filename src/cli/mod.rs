@@ -4,6 +4,7 @@ mod config;
 pub mod enroll;
 mod enroll_verb;
 mod exit;
+mod journal;
 mod logging;
 mod oracle;
 pub mod prompt;
@@ -49,6 +50,7 @@ enum Verb {
         verb: GatewayVerb,
     },
     Config(config::ConfigArgs),
+    Journal(journal::JournalArgs),
     Oracle(oracle::OracleArgs),
 }
 
@@ -96,6 +98,7 @@ pub fn main(env: Environment<'_>) -> ExitCode {
             verb: GatewayVerb::Enroll(args),
         } => enroll_verb::run(&args, env),
         Verb::Config(args) => config::run(&args, env),
+        Verb::Journal(args) => journal::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),
     }
 }
