@@ -33,12 +33,8 @@ impl Agent for Shout {
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     let state = tempfile::tempdir()?;
-    let settings = Settings {
-        agent: "shout".into(),
-        ..Settings::embedded(state.path())
-    };
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
-    let relay = Relay::builder(settings)
+    let relay = Relay::builder(Settings::embedded(state.path()))
         .agent("shout", Shout)
         .transport(Arc::new(transport))
         .build()?;

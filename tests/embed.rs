@@ -8,10 +8,11 @@ mod memory_relay;
 
 use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd};
 use hermes_relay::config::Settings;
-use hermes_relay::relay::{BuildError, Relay, SendError};
-use hermes_relay::wire::SessionKey;
-use memory_relay::{session, start_with};
+use hermes_relay::relay::{BuildError, MemoryTransport, Relay, SendError};
+use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
+use memory_relay::{SOON, event, session, start_with};
 use serde_json::json;
+use std::sync::Arc;
 
 /// Answers with its own name.
 #[derive(Clone)]
@@ -87,6 +88,39 @@ async fn two_relays_in_one_process_do_not_hear_each_other() {
     two.hears("shared", "4", "4").await;
     assert_eq!(two.told("shared", 4).await[3], "two heard 4");
     two.stop().await;
+}
+
+#[tokio::test]
+async fn the_settings_may_name_one_of_several_agents() {
+    for (named, answer) in [
+        ("", "one heard hi"),
+        ("second", "two heard hi"),
+        ("echo", "echo: hi"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+        let settings = Settings {
+            agent: named.into(),
+            ..Settings::embedded(dir.path())
+        };
+        let relay = Relay::builder(settings)
+            .agent("first", Named("one"))
+            .agent("second", Named("two"))
+            .transport(Arc::new(transport))
+            .build()
+            .unwrap();
+        let running = tokio::spawn(relay.run(std::future::pending()));
+        connector
+            .deliver_buffered("b", event("a", "1", "hi"))
+            .await
+            .unwrap();
+        let seen = connector
+            .wait_for(SOON, |seen| seen.ops.len() == 1)
+            .await
+            .unwrap();
+        assert_eq!(seen.texts("a"), [answer]);
+        running.abort();
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Exit codes, one meaning each, and how an error is told.
 
 use std::fmt::Display;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// The answer is no, or it failed.
@@ -16,9 +17,11 @@ pub(super) const CONFIGURATION: u8 = 78;
 
 /// Tells a person what failed and what to do, and gives the exit code back.
 pub(super) fn fail(code: u8, what: impl Display, hint: Option<&str>) -> ExitCode {
-    anstream::eprintln!("error: {what}");
+    let mut err = anstream::stderr().lock();
+    // Nobody reads it any more: the exit code still tells.
+    let _ = writeln!(err, "error: {what}");
     if let Some(hint) = hint {
-        anstream::eprintln!("hint: {hint}");
+        let _ = writeln!(err, "hint: {hint}");
     }
     ExitCode::from(code)
 }

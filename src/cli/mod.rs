@@ -6,6 +6,7 @@ mod dev;
 pub mod enroll;
 mod enroll_verb;
 mod exit;
+mod journal;
 mod logging;
 mod oracle;
 pub mod prompt;
@@ -53,6 +54,7 @@ enum Verb {
     #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
     Config(config::ConfigArgs),
+    Journal(journal::JournalArgs),
     Oracle(oracle::OracleArgs),
 }
 
@@ -102,6 +104,7 @@ pub fn main(env: Environment<'_>) -> ExitCode {
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(&args, env),
         Verb::Config(args) => config::run(&args, env),
+        Verb::Journal(args) => journal::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),
     }
 }

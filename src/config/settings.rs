@@ -33,7 +33,7 @@ pub struct Settings {
     pub slack: Slack,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
-    /// Who answers: a name, or a built-in kind.
+    /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
     pub agent: String,
     /// The end of the process.
     pub shutdown: Shutdown,
@@ -46,14 +46,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings for a relay inside another program: every default, the built-in agent, no connector URL, and
-    /// no file or environment asked. Change what should differ:
+    /// Settings for a relay inside another program: every default, the agent that the builder is given, no
+    /// connector URL, and no file or environment asked. Change what should differ:
     ///
     /// ```
     /// use hermes_relay::config::Settings;
     ///
-    /// let settings = Settings { agent: "mine".into(), ..Settings::embedded("/var/lib/mine") };
-    /// assert_eq!(settings.sessions.max_concurrent_turns, 512);
+    /// let mut settings = Settings::embedded("/var/lib/mine");
+    /// settings.connector.url = Some("wss://connector.example/relay".into());
+    /// settings.sessions.max_concurrent_turns = 8;
     /// ```
     pub fn embedded(state_dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -68,7 +69,7 @@ impl Settings {
             journal: Journal::default(),
             slack: Slack::default(),
             policy: BTreeMap::new(),
-            agent: super::DEFAULT_AGENT.to_owned(),
+            agent: String::new(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: state_dir.into(),

@@ -20,6 +20,6 @@ pub mod portal_login;
 pub mod proxy;
 pub mod pump;
 pub mod socket;
-mod timestamp;
+pub(crate) mod timestamp;
 pub mod tls;
 mod tunnel;

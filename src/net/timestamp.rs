@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Option<i64> {
 }
 
 /// Writes `2026-11-15T02:41:00+00:00`.
-pub(super) fn format(unix_secs: i64) -> String {
+pub(crate) fn format(unix_secs: i64) -> String {
     let (days, second_of_day) = (unix_secs.div_euclid(86_400), unix_secs.rem_euclid(86_400));
     let (year, month, day) = civil_from_days(days);
     let (hour, minute, second) = (second_of_day / 3600, second_of_day / 60 % 60, second_of_day % 60);

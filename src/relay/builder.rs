@@ -14,7 +14,7 @@ use super::live::{Credentials, LiveSettings, LiveTransport};
 use super::settings::{CoreSettings, identities};
 use super::transport::RelayTransport;
 use crate::agent::{Agent, UnknownAgent, built_in};
-use crate::config::{Durability, Settings};
+use crate::config::{DEFAULT_AGENT, Durability, Settings};
 use crate::link::LinkSettings;
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
@@ -55,7 +55,24 @@ pub struct RelayBuilder {
     fresh_on_corruption: bool,
 }
 
-/// A relay, ready to run.
+/// A relay, ready to run. Any number of them run in one process, each with a state directory of its own.
+///
+/// ```no_run
+/// use hermes_relay::{agent::Echo, config::Settings, relay::Relay};
+///
+/// # async fn serve(stop: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut settings = Settings::embedded("/var/lib/mine");
+/// settings.connector.url = Some("wss://connector.example/relay".into());
+/// let relay = Relay::builder(settings).agent("mine", Echo).build()?;
+/// let handle = relay.handle();
+/// tokio::spawn(async move {
+///     // Reaches a chat that has spoken before, also before the last restart.
+///     handle.send("chat-1", "I am back.").await
+/// });
+/// relay.run(stop).await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Relay {
     core: Core,
     ears: super::core::Ears,
@@ -64,7 +81,8 @@ pub struct Relay {
 }
 
 impl RelayBuilder {
-    /// Adds an agent under a name; `settings.agent` says which one answers.
+    /// Adds an agent under a name. `settings.agent` says which one answers; when it says nothing, the first
+    /// that was added does.
     #[must_use]
     pub fn agent(mut self, name: &str, agent: impl Agent) -> Self {
         self.agents.push((name.to_owned(), Arc::new(agent)));
@@ -101,7 +119,11 @@ impl RelayBuilder {
 
     /// Checks everything and opens the journal. Nothing is dialled yet.
     pub fn build(self) -> Result<Relay, BuildError> {
-        let name = &self.settings.agent;
+        let first = self.agents.first().map(|(name, _)| name.as_str());
+        let name = match self.settings.agent.as_str() {
+            "" => first.unwrap_or(DEFAULT_AGENT),
+            named => named,
+        };
         let own = self
             .agents
             .iter()
@@ -165,7 +187,8 @@ impl Relay {
         self.handle.clone()
     }
 
-    /// Serves until `shutdown` resolves, then ends in order within the shutdown budget.
+    /// Serves until `shutdown` resolves, then ends in order within the shutdown budget. Dropped while it runs,
+    /// it ends like a crash: the next run tells the chats whose turns were cut off and goes on with the rest.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Ended {
         // Our own handle keeps the channel of wishes open for as long as the relay runs.
         let Self {

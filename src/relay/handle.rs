@@ -46,7 +46,7 @@ impl RelayHandle {
         self.ask(Command::Status).await
     }
 
-    /// Stops a session's turn; `false` when it has none.
+    /// Stops a session's turn, and no other; `false` when it has none. What waits in the session runs next.
     pub async fn stop_turn(&self, session: SessionKey) -> bool {
         self.ask(|answer| Command::StopTurn(session, answer))
             .await

@@ -156,6 +156,14 @@ impl Inspector {
         Ok(rows.collect::<SqlResult<_>>()?)
     }
 
+    /// The `limit` newest entries of a section, newest first.
+    pub fn latest(&self, section: Section, limit: u32) -> Result<Vec<Listed>, InspectError> {
+        let sql = format!("{} ORDER BY seq DESC LIMIT ?1", section.select());
+        let mut find = self.db.prepare_cached(&sql)?;
+        let rows = find.query_map([limit], |row| section.listed(row))?;
+        Ok(rows.collect::<SqlResult<_>>()?)
+    }
+
     /// One entry and what is kept of it: a message's or quarantined line, an op's encoding.
     pub fn show(&self, item: Item) -> Result<(Listed, Option<Vec<u8>>), InspectError> {
         for section in item.sections() {

@@ -8,6 +8,7 @@ mod small_disk;
 
 mod arriving;
 mod ending;
+mod line;
 mod owing;
 mod queueing;
 mod steering;

@@ -32,10 +32,7 @@ pub(crate) async fn start_with<A: Agent + Clone>(
     agent: A,
     adjust: impl FnOnce(&mut Settings),
 ) -> Running {
-    let mut settings = Settings {
-        agent: "tested".into(),
-        ..Settings::embedded(dir)
-    };
+    let mut settings = Settings::embedded(dir);
     settings.journal.durability = Durability::Process;
     adjust(&mut settings);
     let deadline = Instant::now() + SOON;

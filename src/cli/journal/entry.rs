@@ -1,0 +1,287 @@
+//! One entry as people and programs see it, and its name as it is typed.
+//!
+//! Everything in an entry came from outside: on its way to a terminal, control characters are spelled out.
+
+use std::io::{self, Write};
+
+use base64::Engine as _;
+use serde_json::{Map, Value};
+
+use super::Part;
+use crate::net::timestamp;
+use crate::store::{InboxSeq, Item, Listed, OpSeq};
+use crate::wire::ConnectorFrame;
+
+/// What an id may begin with.
+const KINDS: [&str; 3] = ["message", "op", "quarantine"];
+
+/// One entry, with as much of its content as was asked for.
+pub(super) struct Entry<'a> {
+    listed: &'a Listed,
+    op_kind: Option<String>,
+    said: Option<Said>,
+}
+
+/// What is kept of an entry.
+struct Said {
+    /// What a person wrote or will read.
+    text: Option<String>,
+    line: Vec<u8>,
+}
+
+impl<'a> Entry<'a> {
+    pub(super) fn of(listed: &'a Listed) -> Self {
+        Self {
+            listed,
+            op_kind: None,
+            said: None,
+        }
+    }
+
+    /// Adds what the content tells, and the content itself when `text` asks for it.
+    pub(super) fn with(mut self, content: Option<Vec<u8>>, text: bool) -> Self {
+        let Some(line) = content else { return self };
+        let op = matches!(self.listed.item, Item::Op(_))
+            .then(|| serde_json::from_slice::<Value>(&line).ok())
+            .flatten();
+        let word = |path: &str| op.as_ref()?.pointer(path)?.as_str().map(str::to_owned);
+        self.op_kind = word("/op");
+        if text {
+            let text = match self.listed.item {
+                Item::Message(_) => message_text(&line),
+                Item::Op(_) => word("/action/content"),
+                Item::Quarantined(_) => None,
+            };
+            self.said = Some(Said { text, line });
+        }
+        self
+    }
+
+    /// Its name, as it can be typed.
+    pub(super) fn name(item: Item) -> String {
+        let kind = match item {
+            Item::Message(_) => "message",
+            Item::Op(_) => "op",
+            Item::Quarantined(_) => "quarantine",
+        };
+        format!("{kind}:{}", item.number())
+    }
+
+    /// One line of a listing.
+    pub(super) fn row(&self, now_ms: i64) -> String {
+        let listed = self.listed;
+        let about = match listed.item {
+            Item::Message(_) => listed.session.as_deref(),
+            Item::Op(_) => listed.name.as_deref(),
+            Item::Quarantined(_) => listed.reason.as_deref(),
+        };
+        let again = match listed.attempt {
+            0 | 1 => String::new(),
+            attempt => format!("  (attempt {attempt})"),
+        };
+        format!(
+            "{:<16}{:<13}{:<10}{}{again}",
+            Self::name(listed.item),
+            listed.state,
+            age(listed.at, now_ms),
+            spelled(about.unwrap_or("-"))
+        )
+    }
+
+    /// The whole entry, one fact per line.
+    pub(super) fn write_to(&self, out: &mut impl Write, now_ms: i64) -> io::Result<()> {
+        let listed = self.listed;
+        let mut fact = |name: &str, value: Option<&str>| match value {
+            Some(value) => writeln!(out, "{name:<10} {}", spelled(value)),
+            None => Ok(()),
+        };
+        let when = |ms: i64| format!("{} ({})", timestamp::format(ms.div_euclid(1000)), age(ms, now_ms));
+        fact("id", Some(&Self::name(listed.item)))?;
+        fact("section", Some(Part::of(listed).name()))?;
+        fact("state", Some(listed.state))?;
+        fact("kind", self.op_kind.as_deref())?;
+        fact(
+            "session",
+            listed.session.as_deref().filter(|session| !session.is_empty()),
+        )?;
+        fact(self.name_key().trim_end_matches("_id"), listed.name.as_deref())?;
+        fact("reason", listed.reason.as_deref())?;
+        fact(
+            "attempt",
+            (listed.attempt > 0)
+                .then(|| listed.attempt.to_string())
+                .as_deref(),
+        )?;
+        fact("came", Some(&when(listed.at)))?;
+        fact("ended", listed.ended_at.map(when).as_deref())?;
+        fact("bytes", Some(&listed.bytes.to_string()))?;
+        let Some(said) = &self.said else { return Ok(()) };
+        let text = match &said.text {
+            Some(text) => text.clone(),
+            None => String::from_utf8_lossy(&said.line).into_owned(),
+        };
+        writeln!(out, "text")?;
+        for line in text.lines() {
+            writeln!(out, "  {}", spelled(line))?;
+        }
+        Ok(())
+    }
+
+    /// The same for programs.
+    pub(super) fn to_json(&self) -> Value {
+        let listed = self.listed;
+        let mut entry = Map::new();
+        let mut put = |key: &str, value: Value| {
+            if !value.is_null() {
+                entry.insert(key.to_owned(), value);
+            }
+        };
+        put("id", Self::name(listed.item).into());
+        put("section", Part::of(listed).name().into());
+        put("state", listed.state.into());
+        put("kind", self.op_kind.clone().into());
+        put("session", listed.session.clone().into());
+        put(self.name_key(), listed.name.clone().into());
+        put("reason", listed.reason.clone().into());
+        put("attempt", listed.attempt.into());
+        put("at_ms", listed.at.into());
+        put("ended_at_ms", listed.ended_at.into());
+        put("bytes", listed.bytes.into());
+        if let Some(said) = &self.said {
+            put("text", said.text.clone().into());
+            if let Ok(line) = std::str::from_utf8(&said.line) {
+                put("line", line.into());
+            } else {
+                let encoded = base64::engine::general_purpose::STANDARD.encode(&said.line);
+                put("line_base64", encoded.into());
+            }
+        }
+        Value::Object(entry)
+    }
+
+    fn name_key(&self) -> &'static str {
+        match self.listed.item {
+            Item::Op(_) => "chat",
+            Item::Message(_) | Item::Quarantined(_) => "buffer_id",
+        }
+    }
+}
+
+/// Reads an id as it is typed.
+pub(super) fn parse_item(typed: &str) -> Result<Item, String> {
+    const FORM: &str = "an id looks like message:12, op:3 or quarantine:1";
+    let Some((kind, number)) = typed.split_once(':') else {
+        let all_digits = !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit());
+        return Err(if all_digits {
+            format!(
+                "a number alone does not tell what it is: message:{typed}, op:{typed} or quarantine:{typed}?"
+            )
+        } else {
+            FORM.to_owned()
+        });
+    };
+    let number: i64 = number
+        .parse()
+        .ok()
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("{FORM}; `{}` is no such number", number.escape_debug()))?;
+    match kind {
+        "message" => Ok(Item::Message(InboxSeq(number))),
+        "op" => Ok(Item::Op(OpSeq(number))),
+        "quarantine" => Ok(Item::Quarantined(number)),
+        other => {
+            let near = KINDS
+                .into_iter()
+                .map(|kind| (strsim::jaro_winkler(kind, other), kind))
+                .filter(|(likeness, _)| *likeness > 0.7)
+                .max_by(|a, b| a.0.total_cmp(&b.0));
+            Err(match near {
+                Some((_, kind)) => format!("{FORM}; did you mean {kind}:{number}?"),
+                None => FORM.to_owned(),
+            })
+        }
+    }
+}
+
+fn message_text(line: &[u8]) -> Option<String> {
+    match ConnectorFrame::decode(line).ok()? {
+        ConnectorFrame::Inbound { event, .. } => Some(event.text().to_owned()),
+        _ => None,
+    }
+}
+
+/// How long ago, in the largest unit that fits.
+fn age(at_ms: i64, now_ms: i64) -> String {
+    let secs = now_ms.saturating_sub(at_ms).max(0) / 1000;
+    match secs {
+        0..60 => format!("{secs}s ago"),
+        60..3600 => format!("{}m ago", secs / 60),
+        3600..86_400 => format!("{}h ago", secs / 3600),
+        _ => format!("{}d ago", secs / 86_400),
+    }
+}
+
+/// A text in which nothing can move a terminal's cursor.
+fn spelled(text: &str) -> String {
+    let mut spelled = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            spelled.extend(character.escape_default());
+        } else {
+            spelled.push(character);
+        }
+    }
+    spelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_read_as_they_are_written() {
+        for item in [
+            Item::Message(InboxSeq(12)),
+            Item::Op(OpSeq(3)),
+            Item::Quarantined(1),
+        ] {
+            assert_eq!(parse_item(&Entry::name(item)), Ok(item));
+        }
+    }
+
+    #[test]
+    fn a_mistyped_id_is_told_what_it_could_be() {
+        let told = |typed| parse_item(typed).unwrap_err();
+        assert!(told("mesage:7").contains("did you mean message:7?"));
+        assert!(told("12").contains("message:12, op:12 or quarantine:12"));
+        for typed in [
+            "",
+            ":",
+            "message:",
+            "message:0",
+            "message:-1",
+            "op:x",
+            "zzz:1",
+            "message:99999999999999999999",
+        ] {
+            assert!(told(typed).contains("looks like"), "{typed}");
+        }
+    }
+
+    #[test]
+    fn ages_are_told_in_one_unit() {
+        let told: Vec<_> = [-5, 59, 60, 3599, 3600, 86_400]
+            .map(|secs: i64| age(0, secs * 1000))
+            .to_vec();
+        assert_eq!(
+            told,
+            ["0s ago", "59s ago", "1m ago", "59m ago", "1h ago", "1d ago"]
+        );
+    }
+
+    #[test]
+    fn nothing_reaches_the_terminal_as_a_command() {
+        assert_eq!(spelled("a\x1b[2Jb\u{9b}c\n"), "a\\u{1b}[2Jb\\u{9b}c\\n");
+        assert_eq!(spelled("Grüße"), "Grüße");
+    }
+}

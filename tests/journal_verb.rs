@@ -1,0 +1,347 @@
+//! The `journal` verb of the real binary: what it prints, what it refuses, and with which exit code.
+
+use hermes_relay::store::{InboxSeq, Journal, JournalSettings, Kind, NewOp, OpSeq, Opened, TurnState, Write};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use tokio::time::timeout;
+
+const NOW: i64 = 1_790_000_000_000;
+const SECRET: &str = "what was said";
+
+fn verb(dir: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_hermes-relay"));
+    command
+        .env_clear()
+        .env("HERMES_HOME", dir)
+        .stdin(Stdio::null())
+        .arg("journal")
+        .args(words)
+        .arg("--state-dir")
+        .arg(dir.join("state"));
+    command
+}
+
+fn run(dir: &Path, words: &[&str]) -> Output {
+    verb(dir, words).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().expect("it was not killed")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn good(dir: &Path, words: &[&str]) -> String {
+    let output = run(dir, words);
+    assert_eq!(code(&output), 0, "{words:?}: {}", err(&output));
+    out(&output)
+}
+
+fn accept(token: u64, start: bool) -> Write {
+    let event = json!({"text": SECRET, "message_id": token.to_string()});
+    let line = json!({"type": "inbound", "bufferId": format!("b{token}"), "event": event});
+    Write::Accept {
+        token,
+        kind: Kind::Inbound,
+        session: "agent:main:discord:dm:c1".into(),
+        dedupe: None,
+        buffer_id: Some(format!("b{token}")),
+        line: line.to_string().into_bytes(),
+        start,
+        now_ms: NOW,
+    }
+}
+
+/// Two messages running, one waiting, one done, an op that was sent, a line set aside.
+async fn filled(dir: &Path) -> Opened {
+    let mut opened = Journal::open(&dir.join("state"), JournalSettings::default(), NOW).unwrap();
+    let op = json!({"platform": "discord", "op": "send", "action": {"op": "send", "content": SECRET}});
+    let writes = vec![
+        accept(1, true),
+        accept(2, false),
+        accept(3, true),
+        accept(4, true),
+        Write::Quarantine {
+            token: 5,
+            reason: "not \u{1b}[2Jjson".into(),
+            buffer_id: Some("q".into()),
+            line: vec![0xff, b'{'],
+            now_ms: NOW,
+        },
+        Write::AddOps {
+            token: 6,
+            inbox: None,
+            ops: vec![NewOp {
+                session: "s".into(),
+                chat: "discord:c1".into(),
+                op: op.to_string().into_bytes(),
+            }],
+            now_ms: NOW,
+        },
+        Write::OpSent { op: OpSeq(1) },
+        Write::End {
+            seq: InboxSeq(3),
+            state: TurnState::Failed,
+            ops: vec![],
+            start_next: None,
+            now_ms: NOW,
+        },
+    ];
+    opened.journal.submit(writes).await.unwrap();
+    let mut done = 0;
+    while done < 7 {
+        let batch = timeout(Duration::from_secs(20), opened.batches.recv()).await;
+        done += batch.expect("in time").unwrap().done.len();
+    }
+    opened
+}
+
+#[tokio::test]
+async fn everything_can_be_looked_at_while_a_relay_holds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let opened = filled(dir.path()).await;
+    let listed = good(dir.path(), &["list"]);
+    for expected in [
+        "inbox: 1 waiting, 2 running",
+        "outbox: 1 not settled",
+        "done: 1",
+        "quarantine: 1",
+        "message:1 ",
+        "op:1 ",
+        "quarantine:1 ",
+        "agent:main:discord:dm:c1",
+        "failed",
+    ] {
+        assert!(listed.contains(expected), "{expected} in {listed}");
+    }
+    assert!(!listed.contains(SECRET) && !listed.contains('\u{1b}'), "{listed}");
+    let few = good(dir.path(), &["list", "--section", "inbox", "--limit", "1"]);
+    assert!(few.contains("and 2 more") && !few.contains("outbox"), "{few}");
+
+    let all: Value = serde_json::from_str(&good(dir.path(), &["list", "--json"])).unwrap();
+    assert_eq!(
+        all["counts"],
+        json!({"waiting": 1, "running": 2, "outbox": 1, "done": 1, "quarantine": 1, "chats": 0})
+    );
+    let ids: Vec<_> = all["entries"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|entry| &entry["id"])
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            "message:1",
+            "message:2",
+            "message:4",
+            "op:1",
+            "message:3",
+            "quarantine:1"
+        ]
+    );
+
+    for id in ["message:1", "op:1"] {
+        let quiet = good(dir.path(), &["show", id]);
+        assert!(quiet.contains(id) && !quiet.contains(SECRET), "{quiet}");
+        assert!(good(dir.path(), &["show", id, "--text"]).contains(SECRET));
+        let quiet = good(dir.path(), &["show", id, "--json"]);
+        assert!(!quiet.contains(SECRET), "{quiet}");
+        let shown: Value =
+            serde_json::from_str(&good(dir.path(), &["show", id, "--text", "--json"])).unwrap();
+        assert_eq!(shown["text"], json!(SECRET));
+    }
+    assert!(good(dir.path(), &["show", "op:1"]).contains("send"));
+    let done = good(dir.path(), &["show", "message:3", "--text"]);
+    assert!(done.contains("failed") && done.contains("2026-09-"), "{done}");
+    let poison = good(dir.path(), &["show", "quarantine:1", "--text"]);
+    assert!(
+        poison.contains("\\u{1b}[2J") && !poison.contains('\u{1b}'),
+        "{poison}"
+    );
+
+    for words in [["retry", "message:1"], ["drop", "message:1"]] {
+        let refused = run(dir.path(), &words);
+        assert_eq!(code(&refused), 75, "{}", err(&refused));
+        let pid = std::process::id().to_string();
+        assert!(
+            err(&refused).contains(&format!("in use by process {pid}")) && err(&refused).contains("hint:"),
+            "{}",
+            err(&refused)
+        );
+    }
+    opened.journal.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn entries_can_be_mended_when_no_relay_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).await.journal.close().await.unwrap();
+    assert!(good(dir.path(), &["retry", "message:1"]).contains("message:1 will be tried again"));
+    let told: Value = serde_json::from_str(&good(dir.path(), &["retry", "op:1", "--json"])).unwrap();
+    assert_eq!(told, json!({"id": "op:1", "done": "retry"}));
+    for (id, said) in [
+        ("message:2", "queued"),
+        ("message:3", "failed"),
+        ("op:1", "pending"),
+    ] {
+        let refused = run(dir.path(), &["retry", id]);
+        assert_eq!(code(&refused), 1);
+        assert!(
+            err(&refused).contains(said) && err(&refused).contains("hint:"),
+            "{}",
+            err(&refused)
+        );
+    }
+    assert!(good(dir.path(), &["drop", "message:2", "--yes"]).contains("message:2 is given up"));
+    assert!(good(dir.path(), &["drop", "quarantine:1"]).contains("given up"));
+    let again = run(dir.path(), &["drop", "quarantine:1", "-y"]);
+    assert_eq!(code(&again), 1);
+    assert!(
+        err(&again).contains("there is no quarantine:1"),
+        "{}",
+        err(&again)
+    );
+    let ended = run(dir.path(), &["drop", "message:2", "-y"]);
+    assert_eq!(code(&ended), 1);
+    assert!(err(&ended).contains("has ended (ignored)"), "{}", err(&ended));
+    let counts = &serde_json::from_str::<Value>(&good(dir.path(), &["list", "--json"])).unwrap()["counts"];
+    assert_eq!(
+        (&counts["waiting"], &counts["running"], &counts["quarantine"]),
+        (&json!(1), &json!(1), &json!(0))
+    );
+}
+
+#[tokio::test]
+async fn an_export_is_lines_of_json_and_a_private_file() {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).await.journal.close().await.unwrap();
+    let quiet = good(dir.path(), &["export"]);
+    assert!(!quiet.contains(SECRET));
+    let entries: Vec<Value> = quiet
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(entries.len(), 6);
+    let file = dir.path().join("export.jsonl");
+    let name = file.to_str().unwrap();
+    let said = good(dir.path(), &["export", "--text", "--output", name]);
+    assert!(said.contains("6 entries"), "{said}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let written = fs::read_to_string(&file).unwrap();
+    let entries: Vec<Value> = written
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(
+        entries
+            .iter()
+            .filter(|entry| entry["text"] == json!(SECRET))
+            .count(),
+        4
+    );
+    assert_eq!(entries.last().unwrap()["line_base64"], json!("/3s="));
+    let again = run(dir.path(), &["export", "--output", name]);
+    assert_eq!(code(&again), 1);
+    assert!(err(&again).contains("hint:"), "{}", err(&again));
+    assert_eq!(fs::read_to_string(&file).unwrap(), written);
+    assert_eq!(
+        good(dir.path(), &["export", "--section", "quarantine"])
+            .lines()
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn what_is_not_there_is_named_with_the_option_that_changes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for words in [
+        &["list"][..],
+        &["show", "op:1"],
+        &["retry", "op:1"],
+        &["drop", "op:1"],
+        &["export"],
+    ] {
+        let output = run(dir.path(), words);
+        assert_eq!(code(&output), 1, "{words:?}");
+        let told = err(&output);
+        let state = dir.path().join("state");
+        assert!(
+            told.contains(state.to_str().unwrap()) && told.contains("--state-dir"),
+            "{told}"
+        );
+        assert!(!state.exists(), "looking makes nothing");
+    }
+    let missing = run(dir.path(), &["list", "--config", "/nowhere/relay.yaml"]);
+    assert_eq!(code(&missing), 78, "{}", err(&missing));
+    fs::create_dir(dir.path().join("state")).unwrap();
+    fs::write(dir.path().join("state/journal.db"), vec![b'!'; 8192]).unwrap();
+    let damaged = run(dir.path(), &["list"]);
+    assert_eq!(code(&damaged), 78, "{}", err(&damaged));
+}
+
+#[test]
+fn what_is_typed_wrongly_is_told_what_would_be_right() {
+    let dir = tempfile::tempdir().unwrap();
+    for (words, hint) in [
+        (&["show", "mesage:1"][..], "did you mean message:1?"),
+        (&["show", "12"], "message:12"),
+        (&["lst"], "list"),
+        (&["list", "--section", "outbx"], "outbox"),
+        (&["list", "--limit", "0"], "1.."),
+        (&["show"], "<ID>"),
+    ] {
+        let output = run(dir.path(), words);
+        assert_eq!(code(&output), 2, "{words:?}: {}", err(&output));
+        assert!(err(&output).contains(hint), "{words:?}: {}", err(&output));
+    }
+    let help = Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
+        .args(["journal", "--help"])
+        .output()
+        .unwrap();
+    assert!(code(&help) == 0 && out(&help).contains("Examples:"));
+}
+
+#[tokio::test]
+async fn a_closed_pipe_ends_it_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = filled(dir.path()).await;
+    let many = (10..2000).map(|token| accept(token, false)).collect();
+    opened.journal.submit(many).await.unwrap();
+    let mut held = 0;
+    while held < 1990 {
+        held += opened.batches.recv().await.unwrap().done.len();
+    }
+    opened.journal.close().await.unwrap();
+    for words in [
+        &["export", "--text"][..],
+        &["list", "--limit", "5000"],
+        &["list", "--json", "--limit", "5000"],
+    ] {
+        let mut child = verb(dir.path(), words)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!((code(&output), err(&output)), (0, String::new()), "{words:?}");
+    }
+    let mut child = verb(dir.path(), &["show", "op:99"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stderr.take());
+    assert_eq!(code(&child.wait_with_output().unwrap()), 1);
+}
