@@ -263,15 +263,20 @@ impl Core {
     /// The journal could not take it: no acknowledgement, so that it comes again.
     pub(super) fn take_unaccepted(&mut self, token: u64) {
         self.tally.refused_by_journal += 1;
+        self.turned_away = true;
         if let Some(arrival) = self.arrivals.remove(&token) {
             self.retract(&arrival);
         }
     }
 
     fn retract(&mut self, arrival: &Arrival) {
-        if let Intent::Start(turn, _) = arrival.intent {
-            self.turns.remove(&turn);
-            self.sessions.retract(&arrival.key, turn);
+        match arrival.intent {
+            Intent::Start(turn, _) => {
+                self.turns.remove(&turn);
+                self.sessions.retract(&arrival.key, turn);
+            }
+            Intent::Wait(..) => self.sessions.withdraw(&arrival.key),
+            Intent::Stop(..) | Intent::Forget(..) | Intent::Swallow | Intent::SetAside => {}
         }
     }
 

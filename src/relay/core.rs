@@ -17,7 +17,8 @@ use tokio::time::Instant;
 use super::arrival::Arrival;
 use super::clock::Clock;
 use super::handle::Command;
-use super::owed::OwedOp;
+use super::owed::{Adding, OwedOp};
+use super::recovery::Unread;
 use super::settings::CoreSettings;
 use super::shutdown::Phase;
 use super::status::Tally;
@@ -77,9 +78,11 @@ pub(super) struct Core {
     /// Ops of turns whose end is being committed.
     pub(super) ending: HashMap<i64, Vec<OwedOp>>,
     /// Ops outside turns that are being committed.
-    pub(super) adding: HashMap<u64, Vec<OwedOp>>,
+    pub(super) adding: HashMap<u64, Adding>,
     /// Sessions being refilled.
     pub(super) refilling: HashMap<u64, SessionKey>,
+    /// What the journal could not read and will be asked again.
+    pub(super) unread: Vec<Unread>,
     /// Ops that are owed and not settled.
     pub(super) owed: HashMap<i64, OwedOp>,
     /// Ops that went out lately and may not be worth telling the journal.
@@ -92,7 +95,11 @@ pub(super) struct Core {
     pub(super) view: LinkView,
     pub(super) tally: Tally,
     pub(super) journal_failing: Option<String>,
+    /// Deliveries were turned away and have to come again.
+    pub(super) turned_away: bool,
     pub(super) phase: Phase,
+    /// What may still come in before the end.
+    pub(super) incoming: Incoming,
     pub(super) next_token: u64,
     /// The last op and session that recovery has read so far.
     pub(super) recovery: Option<(Option<OpSeq>, Option<Arc<str>>)>,
@@ -100,6 +107,17 @@ pub(super) struct Core {
     submission: Option<Submission>,
     retry_at: Option<Instant>,
     journal_lost: bool,
+}
+
+/// What may still come in.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    /// The connector was asked to buffer and has not answered.
+    pub(super) idle_unanswered: bool,
+    /// Deliveries wait to be taken.
+    pub(super) untaken: bool,
+    /// The transport will deliver nothing any more.
+    over: bool,
 }
 
 /// What woke the relay.
@@ -151,6 +169,7 @@ impl Core {
             ending: HashMap::new(),
             adding: HashMap::new(),
             refilling: HashMap::new(),
+            unread: Vec::new(),
             owed: HashMap::new(),
             lately_out: VecDeque::new(),
             out: HashSet::new(),
@@ -161,7 +180,9 @@ impl Core {
             view: LinkView::default(),
             tally: Tally::default(),
             journal_failing: None,
+            turned_away: false,
             phase: Phase::Serving,
+            incoming: Incoming::default(),
             next_token: 0,
             recovery: None,
             journal: opened.journal,
@@ -197,6 +218,7 @@ impl Core {
         let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
         let mut outcomes = Vec::with_capacity(256);
         let ended = loop {
+            self.incoming.untaken = !deliveries.is_empty();
             self.advance();
             self.submit();
             if let Some(ended) = self.ended() {
@@ -226,9 +248,13 @@ impl Core {
             match happened {
                 Happened::Shutdown => {
                     self.begin_shutdown();
+                    self.incoming.idle_unanswered = true;
                     idle = Some(transport.go_idle(self.settings.going_idle));
                 }
-                Happened::IdleAnswered => idle = None,
+                Happened::IdleAnswered => {
+                    self.incoming.idle_unanswered = false;
+                    idle = None;
+                }
                 Happened::Committed(Some(batch)) => self.take_batch(batch),
                 Happened::Committed(None) => self.journal_lost = true,
                 Happened::Submitted(done) => {
@@ -251,7 +277,8 @@ impl Core {
                 }
                 Happened::Command(Some(command)) => self.take_command(command),
                 Happened::Delivered(Some(batch)) => self.take_deliveries(batch),
-                Happened::Command(None) | Happened::Delivered(None) | Happened::Deadline => {}
+                Happened::Delivered(None) => self.incoming.over = true,
+                Happened::Command(None) | Happened::Deadline => {}
             }
         };
         self.wind_up(&mut ears).await;
@@ -290,6 +317,7 @@ impl Core {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
+            self.read_again();
             self.lanes.retry_all();
         }
         self.hand_out_ops();
@@ -311,7 +339,8 @@ impl Core {
     }
 
     fn takes_deliveries(&self) -> bool {
-        self.submission.is_none() && self.arrivals.len() < MOST_ARRIVALS && !matches!(self.phase, Phase::Over)
+        let room = self.submission.is_none() && self.arrivals.len() < MOST_ARRIVALS;
+        room && !self.incoming.over && !matches!(self.phase, Phase::Over)
     }
 
     fn next_deadline(&self) -> Instant {
@@ -348,39 +377,18 @@ impl Core {
         }
     }
 
-    fn take_health(&mut self, now: Health) {
-        match now {
-            Health::Ok => {
-                if self.journal_failing.take().is_some() {
-                    tracing::info!(
-                        "the journal works again; asking the connector for what was not acknowledged"
-                    );
-                    self.transport.renew();
-                }
-            }
-            Health::Failing { reason } => {
-                let reason = reason.to_string();
-                tracing::error!(
-                    reason,
-                    "the journal cannot be written; nothing is acknowledged until it can"
-                );
-                self.journal_failing = Some(reason);
-            }
-        }
-    }
-
     /// Says goodbye to everyone, in order: the connector, the agent, the journal.
     async fn wind_up(&mut self, ears: &mut Ears) {
         self.tasks.abort_all();
         self.transport.disconnect(self.settings.goodbye).await;
         self.agent.shutdown().await;
         self.tell_journal_of_ops(Instant::now(), Duration::ZERO);
-        if let Some(submission) = self.submission.take() {
-            let _ = submission.await;
-        }
-        let last = std::mem::take(&mut self.writes);
+        let (before, last) = (self.submission.take(), std::mem::take(&mut self.writes));
         let journal = self.journal.clone();
         let closing = async {
+            if let Some(before) = before {
+                let _ = before.await;
+            }
             let _ = journal.submit(last).await;
             journal.close().await
         };

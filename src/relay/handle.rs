@@ -3,8 +3,9 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::Core;
+use super::owed::OwedOp;
 use super::status::Status;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::ChatFacts;
 use crate::wire::SessionKey;
 
 /// Questions and wishes that wait for the relay.
@@ -27,7 +28,10 @@ pub enum SendError {
     /// There is nothing to send.
     #[error("the text is empty")]
     Empty,
-    /// The relay is not running.
+    /// The journal cannot hold it.
+    #[error("the journal refused the message")]
+    Refused,
+    /// The relay is not running, or ended before the journal had the message.
     #[error("the relay is not running")]
     NotRunning,
 }
@@ -49,8 +53,9 @@ impl RelayHandle {
             .unwrap_or(false)
     }
 
-    /// Sends a message to a chat that has spoken before, by its id. It is journaled first and goes out when
-    /// the link is up.
+    /// Sends a message to a chat that has spoken before, by its id; also before the last restart. Returns once
+    /// the journal has it: it goes out when the link is up, be it in a later run. Waits while the journal
+    /// cannot be written.
     pub async fn send(&self, chat: &str, text: &str) -> Result<(), SendError> {
         let (chat, text) = (chat.to_owned(), text.to_owned());
         self.ask(|answer| Command::Send(chat, text, answer))
@@ -76,24 +81,30 @@ impl Core {
                 let _ = answer.send(stopped);
             }
             Command::Send(chat, text, answer) => {
-                let _ = answer.send(self.send_unasked(&chat, &text));
+                self.send_unasked(&chat, &text, answer);
             }
         }
     }
 
-    fn send_unasked(&mut self, chat: &str, text: &str) -> Result<(), SendError> {
+    fn send_unasked(&mut self, chat: &str, text: &str, asker: oneshot::Sender<Result<(), SendError>>) {
+        match self.plan_unasked(chat, text) {
+            Ok(ops) => self.owe(ops, Some(asker)),
+            Err(error) => {
+                let _ = asker.send(Err(error));
+            }
+        }
+    }
+
+    fn plan_unasked(&self, chat: &str, text: &str) -> Result<Vec<OwedOp>, SendError> {
         if text.trim().is_empty() {
             return Err(SendError::Empty);
         }
-        let known = self.chats.find(chat).cloned();
-        let chat: ChatId = known.ok_or(SendError::UnknownChat)?;
-        let facts = self.chats.facts(&chat).cloned().ok_or(SendError::UnknownChat)?;
+        let chat = self.chats.find(chat).ok_or(SendError::UnknownChat)?;
+        let facts = self.chats.facts(chat).ok_or(SendError::UnknownChat)?;
         let facts = ChatFacts {
             message_id: None,
-            ..facts
+            ..facts.clone()
         };
-        let ops = self.plan(text, &SessionKey::from_text(""), &chat, &facts);
-        self.owe(ops);
-        Ok(())
+        Ok(self.plan(text, &SessionKey::from_text(""), chat, &facts))
     }
 }

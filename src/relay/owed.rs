@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::core::{Core, MOST_OUT};
+use super::handle::SendError;
 use crate::adapter::{ChatFacts, ChatId, egress_platform, reply};
 use crate::link::{NotSent, Op, Settled};
 use crate::store::{NewOp, OpRow, OpSeq, OpState, Write};
@@ -23,6 +25,23 @@ pub(super) struct OwedOp {
     lane: Arc<str>,
     body: Body,
     attempts: u32,
+}
+
+/// Ops on their way into the journal, and who waits for that.
+#[derive(Debug)]
+pub(super) struct Adding {
+    ops: Vec<OwedOp>,
+    asker: Option<oneshot::Sender<Result<(), SendError>>>,
+}
+
+impl Adding {
+    /// Tells the asker what became of them, and gives them back.
+    pub(super) fn tell(self, outcome: Result<(), SendError>) -> Vec<OwedOp> {
+        if let Some(asker) = self.asker {
+            let _ = asker.send(outcome);
+        }
+        self.ops
+    }
 }
 
 /// The part of an op that the journal keeps.
@@ -115,14 +134,11 @@ impl Core {
             .collect()
     }
 
-    /// Owes ops outside a turn's end.
-    pub(super) fn owe(&mut self, ops: Vec<OwedOp>) {
-        if ops.is_empty() {
-            return;
-        }
+    /// Owes ops outside a turn's end; the asker is told once they are committed.
+    pub(super) fn owe(&mut self, ops: Vec<OwedOp>, asker: Option<oneshot::Sender<Result<(), SendError>>>) {
         let (token, now_ms) = (self.token(), self.now_ms());
         let rows = ops.iter().map(OwedOp::to_row).collect();
-        self.adding.insert(token, ops);
+        self.adding.insert(token, Adding { ops, asker });
         self.writes.push(Write::AddOps {
             token,
             inbox: None,
@@ -135,7 +151,7 @@ impl Core {
         self.tally.overflows += 1;
         if let Some(notice) = self.settings.overflow_notice.clone() {
             let ops = self.plan(&notice, key, chat, facts);
-            self.owe(ops);
+            self.owe(ops, None);
         }
     }
 

@@ -1,15 +1,47 @@
 //! What the journal says, batch by batch; and what it says first, after a restart.
 
 use super::core::{Core, Ears};
+use super::handle::SendError;
 use super::turns::read_back;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::store::{Batch, Done, InboxRow, InboxSeq, Recovered, Subject, TurnState, Write};
+use crate::store::{Batch, Done, Health, InboxRow, InboxSeq, Recovered, Subject, TurnState, Write};
 use crate::wire::SessionKey;
 
 /// Rows of one kind that are read at a time while recovering.
 const PAGE: u32 = 1024;
 
+/// Something that the journal could not read.
+#[derive(Debug)]
+pub(super) enum Unread {
+    /// The message of a turn that holds its place.
+    Row(InboxSeq),
+    /// A session's waiting rows.
+    Session(SessionKey),
+}
+
 impl Core {
+    pub(super) fn take_health(&mut self, now: Health) {
+        match now {
+            Health::Ok => {
+                self.journal_failing = None;
+                if std::mem::take(&mut self.turned_away) {
+                    tracing::info!(
+                        "the journal works again; asking the connector for what was not acknowledged"
+                    );
+                    self.transport.renew();
+                }
+            }
+            Health::Failing { reason } => {
+                let reason = reason.to_string();
+                tracing::error!(
+                    reason,
+                    "the journal cannot be written; nothing is acknowledged until it can"
+                );
+                self.journal_failing = Some(reason);
+            }
+        }
+    }
+
     pub(super) fn take_batch(&mut self, batch: Batch) {
         for done in batch.done {
             match done {
@@ -22,7 +54,8 @@ impl Core {
                     }
                 }
                 Done::OpsAdded { token, ops } => {
-                    if let Some(owed) = self.adding.remove(&token) {
+                    if let Some(adding) = self.adding.remove(&token) {
+                        let owed = adding.tell(Ok(()));
                         self.take_owed(ops.iter(), owed);
                     }
                 }
@@ -37,17 +70,38 @@ impl Core {
 
     fn take_failed(&mut self, subject: Subject) {
         match subject {
-            Subject::Token(token) if self.refilling.contains_key(&token) => {
+            Subject::Token(token) => {
                 if let Some(key) = self.refilling.remove(&token) {
-                    self.sessions.refill(&key, [], false);
+                    self.unread.push(Unread::Session(key));
+                    self.retry_soon();
+                } else if let Some(adding) = self.adding.remove(&token) {
+                    tracing::error!("the journal refused what was to be sent; it is given up");
+                    adding.tell(Err(SendError::Refused));
+                } else {
+                    self.take_unaccepted(token);
                 }
             }
-            Subject::Token(token) => self.take_unaccepted(token),
             // Only a read of it can fail; the row is still there and is read again.
             Subject::Message(seq) if self.loading.contains_key(&seq.0) => {
-                self.writes.push(Write::Load { seq });
+                self.unread.push(Unread::Row(seq));
+                self.retry_soon();
             }
-            Subject::Message(_) | Subject::Op(_) | Subject::Nameless => {}
+            Subject::Message(seq) => {
+                if self.ending.remove(&seq.0).is_some() {
+                    tracing::error!(row = seq.0, "the journal refused an answer; it is given up");
+                }
+            }
+            Subject::Op(_) | Subject::Nameless => {}
+        }
+    }
+
+    /// Asks the journal again for what it could not read.
+    pub(super) fn read_again(&mut self) {
+        for unread in std::mem::take(&mut self.unread) {
+            match unread {
+                Unread::Row(seq) => self.writes.push(Write::Load { seq }),
+                Unread::Session(key) => self.sessions.refill(&key, [], false),
+            }
         }
     }
 

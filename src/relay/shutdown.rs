@@ -83,8 +83,11 @@ impl Core {
         }
     }
 
-    /// Nothing is on its way into the journal, and nothing owed can still go out.
+    /// Nothing comes in any more, nothing is on its way into the journal, and nothing owed can still go out.
     fn is_flushed(&self) -> bool {
+        if self.incoming.idle_unanswered || self.incoming.untaken {
+            return false;
+        }
         let committed = self.arrivals.is_empty() && self.ending.is_empty() && self.adding.is_empty();
         committed && self.writes.is_empty() && (self.owed.is_empty() || !self.is_live())
     }

@@ -1,6 +1,6 @@
 //! Walks, and random walks, of sessions and lanes.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::*;
 use crate::wire::SessionKey;
@@ -157,88 +157,182 @@ impl Chance {
 }
 
 #[test]
+fn nothing_overtakes_a_message_that_is_still_being_committed() {
+    let mut sessions = sessions(1, 8);
+    let Admission::Start(first) = sessions.arrive(&key("a")) else {
+        panic!()
+    };
+    assert_eq!(
+        sessions.arrive(&key("a")),
+        Admission::Wait { behind: Some(first) }
+    );
+    assert_eq!(sessions.arrive(&key("b")), Admission::Wait { behind: None });
+    sessions.ended(&key("a"), first);
+    for name in ["a", "b"] {
+        assert_eq!(sessions.arrive(&key(name)), Admission::Wait { behind: None });
+    }
+    for (name, row) in [("a", 2), ("b", 3), ("a", 4), ("b", 5)] {
+        sessions.queue(&key(name), row);
+    }
+    let mut order = Vec::new();
+    while let Some((who, row, turn)) = sessions.next_start() {
+        order.push(row);
+        sessions.ended(&who, turn);
+    }
+    assert_eq!(order, [2, 3, 4, 5]);
+    assert_eq!(sessions.active(), 0);
+}
+
+#[test]
+fn a_message_that_came_to_nothing_is_not_waited_for() {
+    let mut sessions = sessions(8, 8);
+    sessions.pause();
+    sessions.arrive(&key("a"));
+    sessions.withdraw(&key("a"));
+    assert_eq!(sessions.active(), 0);
+    sessions.withdraw(&key("a"));
+    assert_eq!(sessions.active(), 0);
+}
+
+#[test]
+fn an_overflow_is_told_once_until_the_session_is_quiet_again() {
+    let mut sessions = sessions(8, 1);
+    for _ in 0..2 {
+        let Admission::Start(mut turn) = sessions.arrive(&key("a")) else {
+            panic!()
+        };
+        let told: Vec<bool> = (1..=4).map(|row| sessions.queue(&key("a"), row)).collect();
+        assert_eq!(told, [false, true, false, false]);
+        sessions.ended(&key("a"), turn);
+        (_, _, turn) = sessions.next_start().unwrap();
+        assert_eq!(sessions.next_refill(), Some((key("a"), 1)));
+        sessions.refill(&key("a"), [2, 3, 4], true);
+        assert!(!sessions.queue(&key("a"), 5), "still the same crowd");
+        for expected in [2, 3, 4] {
+            sessions.ended(&key("a"), turn);
+            let (_, row, next) = sessions.next_start().unwrap();
+            assert_eq!(row, expected);
+            turn = next;
+        }
+        assert_eq!(sessions.next_refill(), Some((key("a"), 4)));
+        sessions.refill(&key("a"), [], true);
+        sessions.ended(&key("a"), turn);
+        assert_eq!(sessions.active(), 0);
+    }
+}
+
+/// The relay around the sessions: what arrived, what is committed, what runs.
+#[derive(Default)]
+struct Walk {
+    /// Arrived, not committed: in order, as a journal commits.
+    coming: VecDeque<(SessionKey, Admission, i64)>,
+    committed: HashMap<SessionKey, Vec<i64>>,
+    ran: HashMap<SessionKey, Vec<i64>>,
+    running: HashMap<TurnId, (SessionKey, i64)>,
+    rows: i64,
+    overflowed: usize,
+    overtaken: usize,
+}
+
+impl Walk {
+    fn arrive(&mut self, sessions: &mut Sessions, who: &SessionKey) {
+        let admission = sessions.arrive(who);
+        self.rows += 1;
+        if matches!(admission, Admission::Wait { behind: None }) && sessions.turn_of(who).is_none() {
+            self.overtaken += 1;
+        }
+        self.coming.push_back((who.clone(), admission, self.rows));
+    }
+
+    /// The journal answers for the oldest message: held, or nothing new.
+    fn commit(&mut self, sessions: &mut Sessions, held: bool) {
+        let Some((who, admission, row)) = self.coming.pop_front() else {
+            return;
+        };
+        match (admission, held) {
+            (Admission::Start(turn), false) => sessions.retract(&who, turn),
+            (Admission::Wait { .. }, false) => sessions.withdraw(&who),
+            (Admission::Start(turn), true) => {
+                self.committed.entry(who.clone()).or_default().push(row);
+                self.ran.entry(who.clone()).or_default().push(row);
+                self.running.insert(turn, (who, row));
+            }
+            (Admission::Wait { .. }, true) => {
+                self.committed.entry(who.clone()).or_default().push(row);
+                self.overflowed += usize::from(sessions.queue(&who, row));
+            }
+        }
+        self.settle(sessions);
+    }
+
+    fn end_one(&mut self, sessions: &mut Sessions) {
+        let Some(turn) = self.running.keys().next().copied() else {
+            return;
+        };
+        let Some((who, _)) = self.running.remove(&turn) else {
+            return;
+        };
+        assert!(sessions.ended(&who, turn));
+        assert!(!sessions.ended(&who, turn));
+        self.settle(sessions);
+    }
+
+    /// What the driver does after every event: refill what ran dry, start what may.
+    fn settle(&mut self, sessions: &mut Sessions) {
+        loop {
+            while let Some((who, after)) = sessions.next_refill() {
+                let rows = &self.committed[&who];
+                let rest: Vec<i64> = rows.iter().copied().filter(|row| *row > after).collect();
+                let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
+                sessions.refill(&who, fetched, rest.len() <= 2);
+            }
+            let Some((who, row, turn)) = sessions.next_start() else {
+                return;
+            };
+            self.ran.entry(who.clone()).or_default().push(row);
+            self.running.insert(turn, (who, row));
+        }
+    }
+}
+
+#[test]
 fn random_walks_run_every_row_once_in_order_within_the_limit() {
-    let (mut ran_total, mut stopped_total, mut overflowed_total) = (0, 0, 0);
+    let (mut rows, mut stopped, mut overflowed, mut overtaken) = (0, 0, 0, 0);
     for seed in 0..5_000 {
         let mut chance = Chance(seed);
         let limit = 1 + usize::try_from(chance.below(4)).unwrap();
         let mut sessions = sessions(limit, 3);
-        let mut journal: HashMap<SessionKey, Vec<i64>> = HashMap::new();
-        let mut ran: HashMap<SessionKey, Vec<i64>> = HashMap::new();
-        let mut running: HashMap<TurnId, SessionKey> = HashMap::new();
-        let mut ended: HashSet<TurnId> = HashSet::new();
-        let mut row = 0;
-        for step in 0..120 {
+        let mut walk = Walk::default();
+        for step in 0..160 {
             let who = key(&format!("s{}", chance.below(4)));
-            match chance.below(if step < 80 { 10 } else { 4 }) {
-                0..=3 => {
-                    if let Some((turn, who)) = running.iter().next().map(|(t, k)| (*t, k.clone())) {
-                        running.remove(&turn);
-                        assert!(ended.insert(turn));
-                        assert!(sessions.ended(&who, turn));
-                        assert!(!sessions.ended(&who, turn));
-                    }
-                }
-                4 => {
+            match chance.below(if step < 110 { 14 } else { 8 }) {
+                0..=3 => walk.end_one(&mut sessions),
+                4..=6 => walk.commit(&mut sessions, chance.below(8) > 0),
+                7 => {
                     if let Interrupt::Cancel(turn) = sessions.interrupt(&who) {
-                        assert_eq!(running.get(&turn), Some(&who));
-                        stopped_total += 1;
+                        assert!(walk.running.get(&turn).is_none_or(|(whose, _)| *whose == who));
+                        stopped += 1;
                     }
                 }
-                _ => {
-                    let admission = sessions.arrive(&who);
-                    row += 1;
-                    if chance.below(8) == 0 {
-                        if let Admission::Start(turn) = admission {
-                            sessions.retract(&who, turn);
-                        }
-                    } else if let Admission::Start(turn) = admission {
-                        running.insert(turn, who.clone());
-                        journal.entry(who.clone()).or_default().push(row);
-                        ran.entry(who).or_default().push(row);
-                    } else {
-                        journal.entry(who.clone()).or_default().push(row);
-                        overflowed_total += usize::from(sessions.queue(&who, row));
-                    }
-                }
+                _ => walk.arrive(&mut sessions, &who),
             }
-            settle(&mut sessions, &journal, &mut ran, &mut running);
             assert!(sessions.running() <= limit);
-            assert_eq!(sessions.running(), running.len());
-            let busy: HashSet<&SessionKey> = running.values().collect();
-            assert_eq!(busy.len(), running.len(), "one turn at a time per session");
+            let busy: HashSet<&SessionKey> = walk.running.values().map(|(who, _)| who).collect();
+            assert_eq!(busy.len(), walk.running.len(), "one turn at a time per session");
         }
-        while let Some((turn, who)) = running.iter().next().map(|(t, k)| (*t, k.clone())) {
-            running.remove(&turn);
-            sessions.ended(&who, turn);
-            settle(&mut sessions, &journal, &mut ran, &mut running);
+        while !walk.coming.is_empty() {
+            walk.commit(&mut sessions, true);
         }
-        assert_eq!(ran, journal, "seed {seed}");
-        assert_eq!(sessions.active(), 0, "seed {seed}");
-        ran_total += row;
+        while !walk.running.is_empty() {
+            walk.end_one(&mut sessions);
+        }
+        assert_eq!(walk.ran, walk.committed, "seed {seed}");
+        assert_eq!((sessions.active(), sessions.running()), (0, 0), "seed {seed}");
+        rows += walk.rows;
+        overflowed += walk.overflowed;
+        overtaken += walk.overtaken;
     }
-    assert!(ran_total > 100_000 && stopped_total > 1_000 && overflowed_total > 1_000);
-}
-
-/// What the driver does after every event: refill what ran dry, start what may.
-fn settle(
-    sessions: &mut Sessions,
-    journal: &HashMap<SessionKey, Vec<i64>>,
-    ran: &mut HashMap<SessionKey, Vec<i64>>,
-    running: &mut HashMap<TurnId, SessionKey>,
-) {
-    loop {
-        while let Some((who, after)) = sessions.next_refill() {
-            let rest: Vec<i64> = journal[&who].iter().copied().filter(|row| *row > after).collect();
-            let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
-            sessions.refill(&who, fetched, rest.len() <= 2);
-        }
-        let Some((who, row, turn)) = sessions.next_start() else {
-            return;
-        };
-        ran.entry(who.clone()).or_default().push(row);
-        running.insert(turn, who);
-    }
+    assert!(rows > 100_000 && stopped > 1_000 && overflowed > 1_000 && overtaken > 1_000);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! One turn at a time per session, any number of sessions side by side, up to a limit.
 //!
 //! A session exists here only while it runs or has something waiting; a quiet one costs nothing. A message
-//! that finds its session free is admitted at once and holds the place while the journal commits it
-//! (`arrive`, then `confirm` or `retract`); every other message is queued by its journal row once it is
-//! committed. Rows beyond the queue's bound stay in the journal and are asked for again with `refill`.
-//! Invariant: a turn is ended exactly once, and the number of running turns never passes the limit.
+//! that finds its session free is admitted at once and holds the place while the journal commits it; every
+//! other message is queued by its journal row once it is committed (`arrive`, then `queue`, `retract` or
+//! `withdraw`). Rows beyond the queue's bound stay in the journal and are asked for again with `refill`.
+//! Invariants: a session's messages start in the order in which they arrived; a turn is ended exactly once;
+//! the number of running turns never passes the limit.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -94,6 +95,10 @@ struct Session {
     beyond: Beyond,
     /// The last row that was queued.
     last: i64,
+    /// Messages that arrived to wait and are not committed yet: nothing that arrives later may start first.
+    coming: usize,
+    /// Whether it did not fit in memory since it was last quiet.
+    overflowed: bool,
 }
 
 impl Session {
@@ -103,6 +108,8 @@ impl Session {
             queue: VecDeque::new(),
             beyond: Beyond::Nothing,
             last: 0,
+            coming: 0,
+            overflowed: false,
         }
     }
 }
@@ -138,14 +145,21 @@ impl Sessions {
     }
 
     /// A message arrived and is about to be written to the journal. [`Admission::Start`] holds the place for
-    /// it until `confirm` or `retract`.
+    /// it until the turn ends or [`Self::retract`]; [`Admission::Wait`] is followed by [`Self::queue`] or
+    /// [`Self::withdraw`].
     pub fn arrive(&mut self, key: &SessionKey) -> Admission {
-        if let Some(session) = self.active.get(key) {
+        if let Some(session) = self.active.get_mut(key) {
+            session.coming += 1;
             return Admission::Wait {
                 behind: session.state.turn(),
             };
         }
         if self.paused || self.running >= self.limits.running || !self.line.is_empty() {
+            let session = self
+                .active
+                .entry(key.clone())
+                .or_insert_with(|| Session::new(State::Idle));
+            session.coming = 1;
             return Admission::Wait { behind: None };
         }
         let turn = self.begin();
@@ -160,13 +174,23 @@ impl Sessions {
         self.ended(key, turn);
     }
 
-    /// A committed row waits for its session. Tells whether it was the first that did not fit in memory.
+    /// The message that was to wait turned out to be none: nobody waits for it any more.
+    pub fn withdraw(&mut self, key: &SessionKey) {
+        if let Some(session) = self.active.get_mut(key) {
+            session.coming = session.coming.saturating_sub(1);
+            self.forget_if_quiet(key);
+        }
+    }
+
+    /// A committed row waits for its session. Tells whether it was the first that did not fit in memory since
+    /// the session was last quiet.
     pub fn queue(&mut self, key: &SessionKey, row: i64) -> bool {
         let bound = self.limits.queued.max(1);
         let session = self
             .active
             .entry(key.clone())
             .or_insert_with(|| Session::new(State::Idle));
+        session.coming = session.coming.saturating_sub(1);
         let first_over = match session.beyond {
             Beyond::Nothing if session.queue.len() < bound => {
                 session.queue.push_back(row);
@@ -175,7 +199,7 @@ impl Sessions {
             }
             Beyond::Nothing => {
                 session.beyond = Beyond::More;
-                true
+                !std::mem::replace(&mut session.overflowed, true)
             }
             Beyond::Asked => {
                 session.beyond = Beyond::AskedAndMore;
@@ -337,6 +361,7 @@ impl Sessions {
             matches!(session.state, State::Idle)
                 && session.queue.is_empty()
                 && session.beyond == Beyond::Nothing
+                && session.coming == 0
         });
         if quiet {
             self.active.remove(key);
