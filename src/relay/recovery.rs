@@ -136,6 +136,8 @@ impl Core {
         let Some((mut last_op, mut last_session)) = self.recovery.take() else {
             return;
         };
+        // What recovery itself owes is written after everything was read, or it would be read as left behind.
+        let held = std::mem::take(&mut self.writes);
         while last_op.is_some() || last_session.is_some() {
             let mut asked = 0;
             if let Some(after) = last_op.take() {
@@ -183,9 +185,21 @@ impl Core {
                 self.take_batch(rest);
             }
         }
-        let (owed, waiting) = (self.owed.len(), self.sessions.active());
-        if owed + waiting > 0 {
-            tracing::info!(owed, waiting, "going on where the last run ended");
+        self.writes.splice(..0, held);
+        let waiting = self.sessions.active();
+        let (owed, unknown, interrupted) = (
+            self.tally.ops_recovered,
+            self.tally.ops_unknown,
+            self.tally.turns_interrupted,
+        );
+        if waiting > 0 || owed + unknown + interrupted > 0 {
+            tracing::info!(
+                owed,
+                unknown,
+                interrupted,
+                waiting,
+                "going on where the last run ended"
+            );
         }
     }
 

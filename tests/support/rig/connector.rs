@@ -1,0 +1,275 @@
+//! A connector reduced to the wire: one gateway, no authentication, everything on request.
+//!
+//! It hears a connection to its very end even when it can no longer speak on it, so that nothing that a dying
+//! gateway managed to say goes unnoticed.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use hermes_relay::wire::{Action, GatewayFrame};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+
+use super::state::{DialFate, Ending, Judge, State};
+use super::{line, until};
+
+/// How long a close may take.
+const GOODBYE: Duration = Duration::from_millis(300);
+
+#[derive(Clone)]
+pub(crate) struct Connector {
+    hub: Arc<Hub>,
+    pub(crate) addr: SocketAddr,
+}
+
+struct Hub {
+    state: Mutex<State>,
+    /// Something is to be said, or a connection is to end.
+    wake: Notify,
+    accepting: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        if let Some(task) = self.accepting.get_mut().expect("no panic while held").take() {
+            task.abort();
+        }
+    }
+}
+
+impl Connector {
+    pub(crate) async fn start(state: State) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let addr = listener.local_addr().expect("its address");
+        let hub = Arc::new(Hub {
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            accepting: Mutex::new(None),
+        });
+        let task = tokio::spawn(accept(listener, Arc::downgrade(&hub)));
+        *hub.accepting.lock().expect("no panic while held") = Some(task);
+        Self { hub, addr }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("ws://{}", self.addr)
+    }
+
+    /// The state, to look at or to change.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.hub.state.lock().expect("no panic while held")
+    }
+
+    /// Says what is to be said.
+    pub(crate) fn wake(&self) {
+        self.hub.wake.notify_waiters();
+    }
+
+    pub(crate) fn push(&self, chat: usize, text: impl Into<String>) -> usize {
+        let number = self.state().push(chat, text.into());
+        self.wake();
+        number
+    }
+
+    pub(crate) fn judge_by(&self, judge: Judge) {
+        self.state().judge = judge;
+    }
+
+    pub(crate) fn interrupt(&self, chat: usize) {
+        let interrupt = line::interrupt(&line::session_key(chat), &line::chat(chat));
+        let mut state = self.state();
+        let open: Vec<u64> = state.open.keys().copied().collect();
+        for connection in open {
+            state.say(connection, interrupt.clone());
+        }
+        drop(state);
+        self.wake();
+    }
+
+    pub(crate) fn end_all(&self, ending: Ending) {
+        for live in self.state().open.values_mut() {
+            live.ending = Some(ending);
+        }
+        self.wake();
+    }
+
+    /// Waits until every connection was heard to its end.
+    pub(crate) async fn all_heard(&self) {
+        until("every connection heard to its end", Duration::from_secs(10), || {
+            self.state().open.is_empty().then_some(())
+        })
+        .await;
+    }
+}
+
+async fn accept(listener: TcpListener, hub: std::sync::Weak<Hub>) {
+    while let Ok((socket, _)) = listener.accept().await {
+        let Some(hub) = hub.upgrade() else { return };
+        let fate = {
+            let mut state = hub.state.lock().expect("no panic while held");
+            state.dials.pop_front().unwrap_or(DialFate::Accept)
+        };
+        tokio::spawn(async move {
+            match fate {
+                DialFate::Accept => serve(hub, socket).await,
+                DialFate::Reset => {
+                    let _ = socket.set_zero_linger();
+                }
+                DialFate::Refuse(status) => refuse(socket, status).await,
+            }
+        });
+    }
+}
+
+async fn refuse(mut socket: TcpStream, status: u16) {
+    let mut request = [0; 4096];
+    let _ = socket.read(&mut request).await;
+    let answer =
+        format!("HTTP/1.1 {status} Refused\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let _ = socket.write_all(answer.as_bytes()).await;
+}
+
+async fn serve(hub: Arc<Hub>, socket: TcpStream) {
+    let _ = socket.set_nodelay(true);
+    let Ok(socket) = tokio_tungstenite::accept_async(socket).await else {
+        return;
+    };
+    let connection = lock(&hub).seat();
+    let (mut sink, mut stream) = socket.split();
+    let ending = {
+        let hear = async {
+            let mut kept = Vec::new();
+            while let Some(Ok(message)) = stream.next().await {
+                match message {
+                    Message::Text(text) => hear(&hub, connection, &mut kept, text.as_bytes()),
+                    Message::Binary(bytes) => hear(&hub, connection, &mut kept, &bytes),
+                    _ => {}
+                }
+            }
+            None
+        };
+        tokio::select! {
+            biased;
+            ending = told(&hub, connection) => Some(ending),
+            ending = hear => ending,
+            // Does not end: a connection that cannot be spoken on is still heard.
+            () = speak(&hub, connection, &mut sink) => None,
+        }
+    };
+    if let (Some(ending), Ok(socket)) = (ending, sink.reunite(stream)) {
+        say_goodbye(socket, ending).await;
+    }
+    lock(&hub).unseat(connection);
+}
+
+async fn say_goodbye(mut socket: WebSocketStream<TcpStream>, ending: Ending) {
+    match ending {
+        Ending::Reset => {
+            let _ = socket.get_ref().set_zero_linger();
+        }
+        Ending::Close(code) => {
+            let frame = CloseFrame {
+                code: code.into(),
+                reason: "on request".into(),
+            };
+            let closing = async {
+                if socket.close(Some(frame)).await.is_ok() {
+                    while let Some(Ok(_)) = socket.next().await {}
+                }
+            };
+            let _ = tokio::time::timeout(GOODBYE, closing).await;
+        }
+    }
+}
+
+async fn told(hub: &Hub, connection: u64) -> Ending {
+    loop {
+        let woken = hub.wake.notified();
+        if let Some(ending) = lock(hub).open.get(&connection).and_then(|live| live.ending) {
+            return ending;
+        }
+        woken.await;
+    }
+}
+
+fn hear(hub: &Arc<Hub>, connection: u64, kept: &mut Vec<u8>, bytes: &[u8]) {
+    kept.extend_from_slice(bytes);
+    let Some(end) = kept.iter().rposition(|byte| *byte == b'\n') else {
+        return;
+    };
+    let lines: Vec<u8> = kept.drain(..=end).collect();
+    for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        match GatewayFrame::decode(line) {
+            Ok(GatewayFrame::Hello { platform, .. }) => lock(hub).hello(connection, &platform),
+            Ok(GatewayFrame::InboundAck { buffer_id }) => lock(hub).ack(connection, &buffer_id),
+            Ok(GatewayFrame::GoingIdle) => {
+                lock(hub).say(connection, "{\"type\":\"going_idle_ack\"}\n".to_owned());
+            }
+            Ok(GatewayFrame::Outbound {
+                request_id, action, ..
+            }) => outbound(hub, connection, &request_id, action.get()),
+            Ok(GatewayFrame::Interrupt { .. }) => {}
+            Err(error) => panic!("a gateway said something that is no frame: {error}"),
+        }
+    }
+    hub.wake.notify_waiters();
+}
+
+fn outbound(hub: &Arc<Hub>, connection: u64, request_id: &str, action: &str) {
+    let Ok(Action::Send {
+        chat_id,
+        content,
+        reply_to,
+        ..
+    }) = serde_json::from_str(action)
+    else {
+        panic!("only sends are expected here, not {action}");
+    };
+    let fate = lock(hub).op(connection, &chat_id, reply_to.as_deref(), &content);
+    let Some((delay, answers)) = fate else { return };
+    let result = line::result(request_id);
+    if delay.is_zero() {
+        return lock(hub).answer(connection, result, answers);
+    }
+    let hub = Arc::clone(hub);
+    tokio::spawn(async move {
+        tokio::time::sleep(delay).await;
+        lock(&hub).answer(connection, result, answers);
+        hub.wake.notify_waiters();
+    });
+}
+
+async fn speak(
+    hub: &Hub,
+    connection: u64,
+    sink: &mut futures_util::stream::SplitSink<WebSocketStream<TcpStream>, Message>,
+) {
+    loop {
+        let woken = hub.wake.notified();
+        let (texts, answers) = lock(hub).outgoing(connection);
+        if texts.is_empty() {
+            woken.await;
+            continue;
+        }
+        for text in texts {
+            if sink.feed(Message::text(text)).await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+        if sink.flush().await.is_err() {
+            return std::future::pending().await;
+        }
+        lock(hub).answered(&answers);
+    }
+}
+
+fn lock(hub: &Hub) -> MutexGuard<'_, State> {
+    hub.state.lock().expect("no panic while held")
+}
