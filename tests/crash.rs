@@ -124,11 +124,15 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     connector.judge_by(Box::new(|_, _| Fate::Answer));
     let mut relay = story.begin(&connector, &mut home);
     connector.wake();
-    until("every message acknowledged and answered", Duration::from_secs(60), || {
-        let state = connector.state();
-        let done = |message: &rig::state::Message| message.acked && !message.replies.is_empty();
-        state.messages.iter().all(done).then_some(())
-    })
+    until(
+        "every message acknowledged and answered",
+        Duration::from_secs(60),
+        || {
+            let state = connector.state();
+            let done = |message: &rig::state::Message| message.acked && !message.replies.is_empty();
+            state.messages.iter().all(done).then_some(())
+        },
+    )
     .await;
     relay.terminate();
     assert_eq!(relay.exit_code(Duration::from_secs(20)), Some(0));
@@ -139,7 +143,10 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     println!("seed {seed}: {totals:?}");
     check_journal_at_rest(&home.state_dir, totals.messages);
     assert!(totals.messages > rounds * 10, "the load was no load: {totals:?}");
-    assert!(totals.interrupted > 0 && totals.unknown > 0 && totals.owed > 0, "{totals:?}");
+    assert!(
+        totals.interrupted > 0 && totals.unknown > 0 && totals.owed > 0,
+        "{totals:?}"
+    );
 }
 
 /// Answers most ops at once, some late, a few never.
@@ -204,8 +211,14 @@ impl Story {
             assert_eq!(told["unknown"], owed.sent.len(), "{told}");
             self.totals.owed += owed.pending.len();
             self.totals.unknown += owed.sent.len();
-        } else if log.iter().any(|line| line["message"] == "connected to the connector") {
-            assert!(owed.pending.is_empty() && owed.sent.is_empty(), "not told: {owed:?}");
+        } else if log
+            .iter()
+            .any(|line| line["message"] == "connected to the connector")
+        {
+            assert!(
+                owed.pending.is_empty() && owed.sent.is_empty(),
+                "not told: {owed:?}"
+            );
         }
     }
 
@@ -240,7 +253,10 @@ impl Story {
                 .filter(|reply| reply.content.starts_with(NOTICE))
                 .count();
             assert_eq!(echoes + notices, message.replies.len(), "m{number}: {message:?}");
-            assert!(echoes == 0 || notices == 0, "m{number} was run and reported as not: {message:?}");
+            assert!(
+                echoes == 0 || notices == 0,
+                "m{number} was run and reported as not: {message:?}"
+            );
             totals.acked += usize::from(message.acked);
             totals.answered += usize::from(echoes > 0);
             totals.interrupted += usize::from(notices > 0);
@@ -252,13 +268,25 @@ impl Story {
                     "the reply to m{number} came again though nothing was owed: {message:?}"
                 );
                 let same_run = twice.insert(number, run_number(&self.runs, again.connection));
-                assert_ne!(same_run, Some(run_number(&self.runs, again.connection)), "{message:?}");
+                assert_ne!(
+                    same_run,
+                    Some(run_number(&self.runs, again.connection)),
+                    "{message:?}"
+                );
             }
         }
         assert_eq!(state.strange_ops, [""; 0], "ops that answer nothing");
         assert_eq!(totals.acked, totals.messages);
-        assert_eq!(totals.answered + totals.interrupted, totals.messages, "{totals:?}");
-        assert_eq!(totals.interrupted, self.cut_short.len(), "told to the chats and to the log");
+        assert_eq!(
+            totals.answered + totals.interrupted,
+            totals.messages,
+            "{totals:?}"
+        );
+        assert_eq!(
+            totals.interrupted,
+            self.cut_short.len(),
+            "told to the chats and to the log"
+        );
         totals
     }
 
@@ -275,7 +303,11 @@ fn run_number(runs: &[Run], connection: u64) -> usize {
 fn check_journal_at_rest(state_dir: &Path, messages: usize) {
     let inspector = Inspector::open(state_dir).unwrap();
     let counts = inspector.counts().unwrap();
-    assert_eq!((counts.queued, counts.running, counts.ops), (0, 0, 0), "{counts:?}");
+    assert_eq!(
+        (counts.queued, counts.running, counts.ops),
+        (0, 0, 0),
+        "{counts:?}"
+    );
     assert_eq!(counts.finished, messages as u64);
     let each: Result<(), InspectError> = inspector.export(Section::Finished, |listed, _| {
         assert!(listed.attempt <= 1, "a turn was begun twice: {listed:?}");

@@ -41,7 +41,7 @@ pub(super) fn buffer_id(line: &[u8]) -> Option<String> {
             b'{' | b'[' => depth += 1,
             b'}' | b']' => depth = depth.saturating_sub(1),
             b'"' => {
-                let end = string_end(line, at)?;
+                let Some(end) = string_end(line, at) else { break };
                 let rest = line[end..].trim_ascii_start();
                 if depth == 1
                     && &line[at..end] == b"\"bufferId\""

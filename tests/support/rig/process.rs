@@ -92,7 +92,9 @@ impl Relay {
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = i32::try_from(self.child.id()).ok();
-        let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a process id");
+        let pid = pid
+            .and_then(rustix::process::Pid::from_raw)
+            .expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it can be told");
     }
 
@@ -130,7 +132,11 @@ impl Relay {
     pub(crate) fn told(&self, message: &str) -> usize {
         self.log()
             .iter()
-            .filter(|line| line["message"].as_str().is_some_and(|said| said.contains(message)))
+            .filter(|line| {
+                line["message"]
+                    .as_str()
+                    .is_some_and(|said| said.contains(message))
+            })
             .count()
     }
 
@@ -139,6 +145,8 @@ impl Relay {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
-        number.and_then(|number| number.parse().ok()).expect("VmRSS in KiB")
+        number
+            .and_then(|number| number.parse().ok())
+            .expect("VmRSS in KiB")
     }
 }
