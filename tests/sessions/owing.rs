@@ -171,7 +171,9 @@ async fn a_hanging_turn_does_not_hold_up_what_is_said_unasked() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| settings.shutdown.drain_secs = 0).await;
     relay.hears("a", "1", HANG).await;
-    relay.runs(1).await;
+    relay
+        .stands("a turn", |status| status.tally.turns_started == 1)
+        .await;
     relay.handle.send("a", "by the way").await.unwrap();
     assert_eq!(relay.told("a", 1).await, ["by the way"]);
     relay.stop().await;
