@@ -38,9 +38,11 @@ async fn an_interrupt_that_comes_too_late_stops_nothing() {
 #[tokio::test]
 async fn a_stopped_turn_keeps_what_it_had_said() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path(), |_| {}).await;
+    let agent = Witness::default();
+    let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
     relay.hears("a", "1", "stream=600000 never said").await;
-    relay.runs(1).await;
+    // It begins and says its first word in one go.
+    relay.stands("its first word", |_| agent.ran().len() == 1).await;
     relay.interrupt("a").await;
     let told = relay.told("a", 1).await;
     assert!(
