@@ -1,7 +1,5 @@
 //! Lines inside WebSocket messages, however they were cut and joined.
 
-use std::fmt::Write as _;
-
 use hermes_relay::dev::{Connector, text_event};
 use serde_json::json;
 
@@ -57,8 +55,7 @@ async fn several_frames_in_one_message_are_taken_in_order() {
 #[tokio::test]
 async fn a_frame_cut_into_single_bytes_is_taken_when_its_newline_comes() {
     let (connector, relay) = connected().await;
-    let mut whole = line("m1", "grüße 😀") + "\n";
-    write!(whole, "{}\n", line("m2", "next")).unwrap();
+    let whole = format!("{}\n{}\n", line("m1", "grüße 😀"), line("m2", "next"));
     // Binary messages, so that the cuts go through the characters too.
     for byte in whole.as_bytes() {
         assert!(connector.send_binary(&[*byte]));

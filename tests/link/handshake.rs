@@ -1,6 +1,6 @@
 //! The dial, the hellos, and a message there and back.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, TokenVerdict, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, Preset, TokenVerdict, text_event};
 use serde_json::json;
 
 use crate::relay_process::{SOON, Setup};
@@ -128,6 +128,56 @@ async fn a_numeric_buffer_id_is_acknowledged_as_text() {
     assert_eq!(*ack.json(), json!({ "type": "inbound_ack", "bufferId": "1" }));
     connector.reply_to(SOON, "m1").await.unwrap();
     assert!(connector.acks().iter().all(|ack| ack.matched));
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn a_socket_that_goes_between_hello_and_descriptor_leaves_nobody_waiting() {
+    let connector = connector().await;
+    connector.ignore_hellos(true);
+    let relay = Setup::against(&connector)
+        .setting("link.handshake_timeout_secs", "600")
+        .start();
+    let first = connector
+        .wait_for("a hello", SOON, |frame| frame.from_gateway("hello"))
+        .await
+        .unwrap();
+    connector.ignore_hellos(false);
+    connector.drop_sockets();
+    connector
+        .deliver(&text_event("discord", "c1", "m1", "here?"))
+        .unwrap();
+    let sent = connector.reply_to(SOON, "m1").await.unwrap();
+    assert!(sent.connection > first.connection);
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn what_a_connector_declares_on_a_new_connection_replaces_what_it_declared_before() {
+    let connector = connector().await;
+    let relay = Setup::against(&connector).start();
+    connector.wait_connected(SOON).await.unwrap();
+    let long = "word ".repeat(30);
+    connector
+        .deliver(&text_event("discord", "c1", "m1", &long))
+        .unwrap();
+    connector.reply_to(SOON, "m1").await.unwrap();
+    assert_eq!(connector.sent_messages().len(), 1);
+    let mut narrow = Preset::Discord.wire("discord");
+    narrow["max_message_length"] = json!(100);
+    connector.set_descriptor("discord", narrow);
+    connector.drop_sockets();
+    connector
+        .deliver(&text_event("discord", "c1", "m2", &long))
+        .unwrap();
+    let parts = connector.until("an answer in parts", SOON, |connector| {
+        let sent = connector.sent_messages();
+        let parts: Vec<_> = sent.into_iter().skip(1).collect();
+        (parts.len() >= 2).then_some(parts)
+    });
+    let parts = parts.await.unwrap();
+    assert!(parts.iter().all(|part| part.text.chars().count() <= 100));
+    assert!(parts.iter().all(|part| part.reply_to.as_deref() == Some("m2")));
     relay.stops().await;
 }
 

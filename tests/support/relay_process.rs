@@ -159,18 +159,12 @@ impl Setup {
 
     fn yaml(&self) -> String {
         let mut sections: BTreeMap<&str, String> = BTreeMap::new();
-        let mut top = String::new();
         for (key, value) in &self.settings {
-            match key.split_once('.') {
-                Some((section, key)) => {
-                    let lines = sections.entry(section).or_default();
-                    *lines += &format!("  {key}: {value}\n");
-                }
-                None => top += &format!("{key}: {value}\n"),
-            }
+            let (section, key) = key.split_once('.').expect("a section and a key");
+            let block = sections.entry(section).or_insert_with(|| format!("{section}:\n"));
+            block.extend(["  ", key, ": ", value, "\n"]);
         }
-        let sections = sections.iter().map(|(name, lines)| format!("{name}:\n{lines}"));
-        top + &sections.collect::<String>()
+        sections.into_values().collect()
     }
 }
 
@@ -206,10 +200,8 @@ impl RelayProcess {
 
     /// How it ended.
     pub(crate) async fn exited(&mut self, deadline: Duration) -> ExitStatus {
-        match timeout(deadline, self.child.wait()).await {
-            Ok(status) => status.expect("a child of ours"),
-            Err(_) => panic!("the relay has not ended within {deadline:?}"),
-        }
+        let ended = timeout(deadline, self.child.wait()).await;
+        ended.expect("an end in time").expect("a child of ours")
     }
 
     /// The exit code with which it ended of its own.
