@@ -225,6 +225,11 @@ fn real_frames_survive_a_hop() {
     assert!(usable > 50, "only {usable} of the golden frames decode");
 }
 
+#[test]
+fn an_id_that_is_a_fraction_is_the_same_after_a_hop() {
+    survives(br#"{"type":"inbound","event":{"message_id":-1.8427863338658136e-165}}"#);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
