@@ -309,23 +309,23 @@ fn a_crate_outside_its_owner_fails() {
 fn an_acknowledgement_made_elsewhere_fails() {
     let made = "fn f(id: String) -> GatewayFrame { GatewayFrame::InboundAck { buffer_id: id } }";
     fails("relay/run.rs", made, "may make an acknowledgement");
-    fails("link/state.rs", made, "may make an acknowledgement");
+    fails("session/turns.rs", made, "may make an acknowledgement");
     fails(
-        "link/state.rs",
+        "session/turns.rs",
         "use crate::wire::GatewayFrame as Out; fn f() { send(Out::InboundAck { buffer_id }) }",
         "may make an acknowledgement",
     );
     fails(
-        "link/state.rs",
+        "session/turns.rs",
         "use crate::wire::GatewayFrame::*;",
         "under another name",
     );
     fails(
-        "link/state.rs",
+        "session/turns.rs",
         "use crate::wire::GatewayFrame::InboundAck;",
         "under another name",
     );
-    for module in ["wire/frame.rs", "store/inbox.rs", "dev/connector.rs"] {
+    for module in ["wire/frame.rs", "link/verbs.rs", "dev/connector.rs"] {
         passes(module, made);
     }
     passes(

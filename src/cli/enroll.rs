@@ -40,7 +40,7 @@ pub struct EnrollArgs {
     /// The connector's address, http(s) or ws(s) [env: GATEWAY_RELAY_URL]
     #[arg(long, value_name = "URL")]
     pub connector_url: Option<String>,
-    /// Name of this gateway [default: gw-<hostname>]
+    /// Name of this gateway [default: gw- and the host name]
     #[arg(long, value_name = "ID")]
     pub gateway_id: Option<String>,
     /// Address that the connector calls to wake this gateway

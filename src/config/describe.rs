@@ -1,6 +1,6 @@
 //! The settings for people: every key, what it is, where it came from.
 //!
-//! Secrets are shown as [`HIDDEN`](super::settings::HIDDEN), and so are passwords and queries in URLs.
+//! Secrets are shown as [`HIDDEN`], and so are passwords and queries in URLs.
 
 use serde_json::Value;
 

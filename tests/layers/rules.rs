@@ -85,9 +85,9 @@ const OWNED: &[(&str, &[&str])] = &[
     ("serde_saphyr", &["config::yaml"]),
 ];
 
-/// Who may make an acknowledgement: the contract's own module, the one that knows what is committed, and the
-/// connector's side, which only reads them back.
-const ACKNOWLEDGERS: &[&str] = &["wire", "store", "dev"];
+/// Who may make an acknowledgement: the contract's own module, the link, whom the relay asks only with the
+/// journal's receipt in its hand, and the connector's side, which only reads them back.
+const ACKNOWLEDGERS: &[&str] = &["wire", "link", "dev"];
 
 /// A file is shorter than this.
 pub(crate) const LINES: usize = 450;
