@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::handshake::connector;
 use crate::relay_process::{RelayProcess, SOON, Setup};
 
-/// The least of what `refused_retry_secs: 1` allows, a little less for the way.
+/// The least of what `refused_retry_secs: 8` allows at first, a little less for the way.
 const SLOW: Duration = Duration::from_millis(700);
 
 pub(crate) async fn dials(connector: &Connector, count: usize) {
@@ -58,7 +58,9 @@ async fn another_second(connector: &Connector) {
 async fn credentials_refused_before_any_handshake_are_tried_again_slowly_and_for_ever() {
     let connector = connector().await;
     connector.revoke();
-    let mut relay = Setup::against(&connector).start();
+    let mut relay = Setup::against(&connector)
+        .setting("link.refused_retry_secs", "8")
+        .start();
     dials(&connector, 3).await;
     assert!(
         gaps(&connector).iter().all(|gap| *gap >= SLOW),
@@ -200,7 +202,8 @@ async fn a_connection_that_has_held_makes_a_later_refusal_the_first_again() {
 async fn credentials_refused_at_the_upgrade_are_no_revocation_and_tried_again_slowly() {
     for status in [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN] {
         let connector = connector().await;
-        let mut relay = started(&Setup::against(&connector), &connector).await;
+        let setup = Setup::against(&connector).setting("link.refused_retry_secs", "8");
+        let mut relay = started(&setup, &connector).await;
         connector.refuse_dials(status, None);
         connector.drop_sockets();
         dials(&connector, 3).await;
