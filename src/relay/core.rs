@@ -4,7 +4,7 @@
 //! what that means, and has it done. It never waits for a turn, a commit or an op; what it must write is
 //! submitted together, and when the journal is behind, it stops taking deliveries until it is not.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -85,9 +85,10 @@ pub(super) struct Core {
     pub(super) unread: Vec<Unread>,
     /// Ops that are owed and not settled.
     pub(super) owed: HashMap<i64, OwedOp>,
-    /// Ops that went out lately and may not be worth telling the journal.
-    pub(super) lately_out: VecDeque<(Instant, i64)>,
-    pub(super) out: HashSet<i64>,
+    /// Ops that went out lately and may not be worth telling the journal, by the name they went out under.
+    pub(super) lately_out: VecDeque<(Instant, u64)>,
+    /// Ops that are out, by the name they went out under: a new one each time.
+    pub(super) out: HashMap<u64, i64>,
     pub(super) settlements: mpsc::Sender<(u64, Settled)>,
     pub(super) writes: Vec<Write>,
     pub(super) tasks: JoinSet<TurnReport>,
@@ -172,7 +173,7 @@ impl Core {
             unread: Vec::new(),
             owed: HashMap::new(),
             lately_out: VecDeque::new(),
-            out: HashSet::new(),
+            out: HashMap::new(),
             settlements,
             writes: Vec::new(),
             tasks: JoinSet::new(),

@@ -5,7 +5,8 @@
 //! dial begins.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -20,7 +21,7 @@ use crate::link::{
     Report, Settled,
 };
 use crate::net::socket::{DialError, DialRequest, Dialed, Dialer};
-use crate::wire::{TOKEN_TTL_SECS, UpgradeToken};
+use crate::wire::{Outcome, TOKEN_TTL_SECS, UpgradeToken};
 
 /// Commands that wait for the driver; an op that finds no room is told so, an acknowledgement is left to the
 /// next delivery.
@@ -70,6 +71,7 @@ pub const USER_AGENT: &str = concat!("hermes-relay/", env!("CARGO_PKG_VERSION"))
 pub struct LiveTransport {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<LinkView>,
+    written: Arc<AtomicU64>,
     idle: Mutex<Option<Driver>>,
 }
 
@@ -93,14 +95,17 @@ impl LiveTransport {
             state: "starting".to_owned(),
             ..LinkView::default()
         });
+        let written = Arc::new(AtomicU64::new(0));
         let driver = Driver {
             settings,
             inbox,
             view: view_sender,
+            written: Arc::clone(&written),
         };
         Self {
             commands,
             view,
+            written,
             idle: Mutex::new(Some(driver)),
         }
     }
@@ -146,6 +151,10 @@ impl RelayTransport for LiveTransport {
         }
     }
 
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
+    }
+
     fn acknowledge(&self, generation: Generation, buffer_id: String) {
         let _ = self
             .commands
@@ -182,6 +191,7 @@ struct Driver {
     settings: LiveSettings,
     inbox: mpsc::Receiver<Command>,
     view: watch::Sender<LinkView>,
+    written: Arc<AtomicU64>,
 }
 
 /// What woke the driver.
@@ -202,6 +212,7 @@ struct Drive {
     clock: Clock,
     settings: LiveSettings,
     view: watch::Sender<LinkView>,
+    written: Arc<AtomicU64>,
     deliveries: mpsc::Sender<Vec<Delivery>>,
     connection: Option<Connection>,
     closing: Option<JoinHandle<()>>,
@@ -232,6 +243,7 @@ impl Driver {
             clock,
             settings: self.settings,
             view: self.view,
+            written: self.written,
             deliveries,
             connection: None,
             closing: None,
@@ -340,6 +352,7 @@ impl Drive {
                     generation,
                     self.settings.max_line_bytes,
                     deliveries,
+                    Arc::clone(&self.written),
                 ));
                 self.link.handle_dialed(generation, server_date.map(unix_ms), now);
             }
@@ -394,21 +407,42 @@ impl Drive {
 
     /// Does everything that the link wants done.
     fn perform(&mut self) {
+        let generation = self.link.generation();
+        let gone = self.connection.as_ref();
+        let gone = gone.filter(|connection| generation != Some(connection.generation));
+        let begun = gone.map(|connection| connection.progress.shut());
         while let Some(action) = self.link.poll_action() {
             match action {
                 Action::Dial {
                     generation,
                     mint_at_unix,
                 } => self.dial(generation, mint_at_unix),
-                Action::Write { generation, line } => self.write(generation, Say::Line(line)),
+                Action::Write { generation, line, op } => {
+                    let asker = op.and_then(|number| Some((number, self.askers.get(&number)?.0)));
+                    let word = match asker {
+                        Some((number, token)) => Say::Op { number, token, line },
+                        None => Say::Line(line),
+                    };
+                    self.write(generation, word);
+                }
                 Action::Ping { generation } => self.write(generation, Say::Ping),
                 Action::CloseSocket {
                     generation,
                     code,
                     reason,
                 } => self.close_socket(generation, code, reason),
-                Action::Settled { token, outcome } => {
-                    if let Some((token, settlements)) = self.askers.remove(&token) {
+                Action::Settled {
+                    token: number,
+                    outcome,
+                } => {
+                    if let Some((token, settlements)) = self.askers.remove(&number) {
+                        // The link counts an op as sent when it hands out its line; this one never left.
+                        let unsent = begun.is_some_and(|begun| number > begun) && is_unknown(&outcome);
+                        let outcome = if unsent {
+                            Settled::NotSent(NotSent::Lost)
+                        } else {
+                            outcome
+                        };
                         let _ = settlements.try_send((token, outcome));
                     }
                 }
@@ -551,6 +585,10 @@ fn tell_loss(loss: &Loss, detail: &str, retry_ms: u64) {
         }
         other => tracing::warn!(why = %other, retry_ms, "lost the connector"),
     }
+}
+
+fn is_unknown(outcome: &Settled) -> bool {
+    matches!(outcome, Settled::Sent(known) if matches!(**known, Outcome::Unknown))
 }
 
 fn state_name(state: &crate::link::LinkState) -> &'static str {

@@ -14,6 +14,7 @@ mod core;
 mod handle;
 mod live;
 mod owed;
+mod progress;
 mod recovery;
 mod settings;
 mod shutdown;
