@@ -41,7 +41,7 @@ const DELIVERY_BATCHES: usize = 4;
 /// Ops owed at which no further turns are started.
 const MOST_OWED: usize = 20_000;
 /// How long an op may be out before the journal is told; a shorter life is not worth a write.
-const OUT_UNTOLD: Duration = Duration::from_millis(20);
+const OUT_UNTOLD: Duration = Duration::from_millis(5);
 /// How long to wait before trying again what the link would not take.
 const RETRY: Duration = Duration::from_millis(200);
 
