@@ -125,14 +125,18 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     connector.judge_by(Box::new(|_, _| Fate::Answer));
     let mut relay = story.begin(&connector, &mut home);
     connector.wake();
-    until("every message acknowledged and answered", Duration::from_secs(60), || {
-        let state = connector.state();
-        let done = |message: &rig::state::Message| message.acked && !message.replies.is_empty();
-        state.messages.iter().all(done).then_some(())
-    })
+    until(
+        "every message acknowledged and answered",
+        Duration::from_secs(60),
+        || {
+            let state = connector.state();
+            let done = |message: &rig::state::Message| message.acked && !message.replies.is_empty();
+            state.messages.iter().all(done).then_some(())
+        },
+    )
     .await;
     relay.terminate();
-    assert_eq!(relay.exit_code(Duration::from_secs(20)), Some(0));
+    assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
     connector.all_heard().await;
     story.end(&relay);
 
@@ -140,7 +144,10 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     println!("seed {seed}: {totals:?}");
     check_journal_at_rest(&home.state_dir, totals.messages);
     assert!(totals.messages > rounds * 10, "the load was no load: {totals:?}");
-    assert!(totals.interrupted > 0 && totals.unknown > 0 && totals.owed > 0, "{totals:?}");
+    assert!(
+        totals.interrupted > 0 && totals.unknown > 0 && totals.owed > 0,
+        "{totals:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -149,7 +156,9 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     connector.judge_by(Box::new(|_, _| Fate::Never));
     let mut home = Home::new(&connector.url(), "link:\n  max_in_flight: 8\n");
     let mut relay = home.start();
-    let numbers: Vec<usize> = (0..CHATS).map(|chat| connector.push(chat, format!("t{chat}"))).collect();
+    let numbers: Vec<usize> = (0..CHATS)
+        .map(|chat| connector.push(chat, format!("t{chat}")))
+        .collect();
     let held = until("eight ops held as sent", Duration::from_secs(20), || {
         let held = Owed::of(&Inspector::open(&home.state_dir).ok()?);
         (held.sent.len() + held.pending.len() == CHATS && held.sent.len() >= 8).then_some(held)
@@ -159,7 +168,10 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     connector.all_heard().await;
     let heard = |connector: &Connector| -> Vec<usize> {
         let state = connector.state();
-        numbers.iter().map(|number| state.messages[*number].replies.len()).collect()
+        numbers
+            .iter()
+            .map(|number| state.messages[*number].replies.len())
+            .collect()
     };
     assert_eq!(heard(&connector).iter().sum::<usize>(), 8);
     assert_eq!(held.sent.len(), 8, "{held:?}");
@@ -171,7 +183,41 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     })
     .await;
     assert_eq!(heard(&connector), [1; CHATS], "each exactly once");
-    assert_eq!(relay.told("not known whether this was delivered before the restart"), 8);
+    assert_eq!(
+        relay.told("not known whether this was delivered before the restart"),
+        8
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_turn_cut_short_is_told_however_long_their_messages_are_together() {
+    const TURNS: usize = 500;
+    let connector = Connector::start(State::new(TURNS, 1)).await;
+    let mut home = Home::new(&connector.url(), "sessions:\n  max_concurrent_turns: 500\n");
+    let mut relay = home.start();
+    let long = "word ".repeat(2_000);
+    for chat in 0..TURNS {
+        connector.push(chat, format!("sleep=600000 {long}"));
+    }
+    until("every message accepted", Duration::from_secs(30), || {
+        (connector.state().acked == TURNS).then_some(())
+    })
+    .await;
+    relay.kill();
+    connector.all_heard().await;
+    let relay = home.start();
+    let told = |state: &State| {
+        let told = state
+            .messages
+            .iter()
+            .filter(|message| message.replies.len() == 1 && message.replies[0].content.starts_with(NOTICE));
+        told.count()
+    };
+    until("every chat told", Duration::from_secs(30), || {
+        (told(&connector.state()) == TURNS).then_some(())
+    })
+    .await;
+    assert_eq!(relay.told("cut short by the end of the last run"), TURNS);
 }
 
 /// Answers most ops at once, some late, a few never.
@@ -236,8 +282,14 @@ impl Story {
             assert_eq!(told["unknown"], owed.sent.len(), "{told}");
             self.totals.owed += owed.pending.len();
             self.totals.unknown += owed.sent.len();
-        } else if log.iter().any(|line| line["message"] == "connected to the connector") {
-            assert!(owed.pending.is_empty() && owed.sent.is_empty(), "not told: {owed:?}");
+        } else if log
+            .iter()
+            .any(|line| line["message"] == "connected to the connector")
+        {
+            assert!(
+                owed.pending.is_empty() && owed.sent.is_empty(),
+                "not told: {owed:?}"
+            );
         }
     }
 
@@ -272,7 +324,10 @@ impl Story {
                 .filter(|reply| reply.content.starts_with(NOTICE))
                 .count();
             assert_eq!(echoes + notices, message.replies.len(), "m{number}: {message:?}");
-            assert!(echoes == 0 || notices == 0, "m{number} was run and reported as not: {message:?}");
+            assert!(
+                echoes == 0 || notices == 0,
+                "m{number} was run and reported as not: {message:?}"
+            );
             totals.acked += usize::from(message.acked);
             totals.answered += usize::from(echoes > 0);
             totals.interrupted += usize::from(notices > 0);
@@ -284,13 +339,25 @@ impl Story {
                     "the reply to m{number} came again though nothing was owed: {message:?}"
                 );
                 let same_run = twice.insert(number, run_number(&self.runs, again.connection));
-                assert_ne!(same_run, Some(run_number(&self.runs, again.connection)), "{message:?}");
+                assert_ne!(
+                    same_run,
+                    Some(run_number(&self.runs, again.connection)),
+                    "{message:?}"
+                );
             }
         }
         assert_eq!(state.strange_ops, [""; 0], "ops that answer nothing");
         assert_eq!(totals.acked, totals.messages);
-        assert_eq!(totals.answered + totals.interrupted, totals.messages, "{totals:?}");
-        assert_eq!(totals.interrupted, self.cut_short.len(), "told to the chats and to the log");
+        assert_eq!(
+            totals.answered + totals.interrupted,
+            totals.messages,
+            "{totals:?}"
+        );
+        assert_eq!(
+            totals.interrupted,
+            self.cut_short.len(),
+            "told to the chats and to the log"
+        );
         totals
     }
 
@@ -307,7 +374,11 @@ fn run_number(runs: &[Run], connection: u64) -> usize {
 fn check_journal_at_rest(state_dir: &Path, messages: usize) {
     let inspector = Inspector::open(state_dir).unwrap();
     let counts = inspector.counts().unwrap();
-    assert_eq!((counts.queued, counts.running, counts.ops), (0, 0, 0), "{counts:?}");
+    assert_eq!(
+        (counts.queued, counts.running, counts.ops),
+        (0, 0, 0),
+        "{counts:?}"
+    );
     assert_eq!(counts.finished, messages as u64);
     let each: Result<(), InspectError> = inspector.export(Section::Finished, |listed, _| {
         assert!(listed.attempt <= 1, "a turn was begun twice: {listed:?}");

@@ -4,7 +4,7 @@
 //! what that means, and has it done. It never waits for a turn, a commit or an op; what it must write is
 //! submitted together, and when the journal is behind, it stops taking deliveries until it is not.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::adapter::ChatMemory;
 use crate::agent::Agent;
 use crate::link::{End, Settled};
 use crate::session::{Lanes, SessionLimits, Sessions, TurnId};
-use crate::store::{Batch, Health, Journal, OpSeq, Opened, SubmitError, Write};
+use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
 use crate::wire::SessionKey;
 
 /// Messages that may wait for their commit; deliveries are not taken beyond it.
@@ -75,6 +75,10 @@ pub(super) struct Core {
     pub(super) turns: HashMap<TurnId, LiveTurn>,
     /// Turns whose message is being read back from the journal.
     pub(super) loading: HashMap<i64, TurnId>,
+    /// Turns whose message was read before the journal had written that they run.
+    pub(super) unstarted: HashSet<i64>,
+    /// Turns that an earlier run left, whose message is still to be read, one after the other.
+    pub(super) cut_short: VecDeque<InboxSeq>,
     /// Ops of turns whose end is being committed.
     pub(super) ending: HashMap<i64, Vec<OwedOp>>,
     /// Ops outside turns that are being committed.
@@ -167,6 +171,8 @@ impl Core {
             arrivals: HashMap::new(),
             turns: HashMap::new(),
             loading: HashMap::new(),
+            unstarted: HashSet::new(),
+            cut_short: VecDeque::new(),
             ending: HashMap::new(),
             adding: HashMap::new(),
             refilling: HashMap::new(),

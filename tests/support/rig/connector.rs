@@ -102,9 +102,11 @@ impl Connector {
 
     /// Waits until every connection was heard to its end.
     pub(crate) async fn all_heard(&self) {
-        until("every connection heard to its end", Duration::from_secs(10), || {
-            self.state().open.is_empty().then_some(())
-        })
+        until(
+            "every connection heard to its end",
+            Duration::from_secs(10),
+            || self.state().open.is_empty().then_some(()),
+        )
         .await;
     }
 }
@@ -131,8 +133,7 @@ async fn accept(listener: TcpListener, hub: std::sync::Weak<Hub>) {
 async fn refuse(mut socket: TcpStream, status: u16) {
     let mut request = [0; 4096];
     let _ = socket.read(&mut request).await;
-    let answer =
-        format!("HTTP/1.1 {status} Refused\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let answer = format!("HTTP/1.1 {status} Refused\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     let _ = socket.write_all(answer.as_bytes()).await;
 }
 

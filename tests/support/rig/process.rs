@@ -3,10 +3,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use super::until;
 
 /// Where a relay lives between its runs: a home, settings, a state directory, logs.
 pub(crate) struct Home {
@@ -92,7 +94,9 @@ impl Relay {
     /// SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = i32::try_from(self.child.id()).ok();
-        let pid = pid.and_then(rustix::process::Pid::from_raw).expect("a process id");
+        let pid = pid
+            .and_then(rustix::process::Pid::from_raw)
+            .expect("a process id");
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it can be told");
     }
 
@@ -102,15 +106,8 @@ impl Relay {
     }
 
     /// Waits for its end and gives its exit code.
-    pub(crate) fn exit_code(&mut self, within: Duration) -> Option<i32> {
-        let end = Instant::now() + within;
-        loop {
-            if let Some(status) = self.ended() {
-                return status.code();
-            }
-            assert!(Instant::now() < end, "the relay did not end within {within:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    pub(crate) async fn exit_code(&mut self, within: Duration) -> Option<i32> {
+        until("the relay's end", within, || self.ended()).await.code()
     }
 
     /// Everything it has written to standard error.
@@ -130,7 +127,11 @@ impl Relay {
     pub(crate) fn told(&self, message: &str) -> usize {
         self.log()
             .iter()
-            .filter(|line| line["message"].as_str().is_some_and(|said| said.contains(message)))
+            .filter(|line| {
+                line["message"]
+                    .as_str()
+                    .is_some_and(|said| said.contains(message))
+            })
             .count()
     }
 
@@ -139,6 +140,8 @@ impl Relay {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("its status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let number = line.and_then(|line| line.split_whitespace().next());
-        number.and_then(|number| number.parse().ok()).expect("VmRSS in KiB")
+        number
+            .and_then(|number| number.parse().ok())
+            .expect("VmRSS in KiB")
     }
 }
