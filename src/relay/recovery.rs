@@ -32,12 +32,13 @@ impl Core {
                 }
             }
             Health::Failing { reason } => {
-                let reason = reason.to_string();
-                tracing::error!(
-                    reason,
-                    "the journal cannot be written; nothing is acknowledged until it can"
-                );
-                self.journal_failing = Some(reason);
+                let before = self.journal_failing.replace(reason.to_string());
+                if before.is_none() {
+                    tracing::error!(
+                        %reason,
+                        "the journal cannot be written; nothing is acknowledged until it can"
+                    );
+                }
             }
         }
     }
