@@ -43,7 +43,6 @@ struct Owed {
 impl Owed {
     /// Reads a copy, so that the relay finds its journal exactly as it left it.
     fn read(state_dir: &Path) -> Self {
-        let mut owed = Self::default();
         let copy = tempfile::tempdir().unwrap();
         for name in ["journal.db", "journal.db-wal"] {
             if state_dir.join(name).exists() {
@@ -51,9 +50,11 @@ impl Owed {
             }
         }
         // Killed before there was a journal, or before it had its tables: it held nothing.
-        let Ok(inspector) = Inspector::open(copy.path()) else {
-            return owed;
-        };
+        Inspector::open(copy.path()).map_or_else(|_| Self::default(), |inspector| Self::of(&inspector))
+    }
+
+    fn of(inspector: &Inspector) -> Self {
+        let mut owed = Self::default();
         let read: Result<(), InspectError> = inspector.export(Section::Ops, |listed, content| {
             let op: Value = serde_json::from_slice(&content.unwrap()).unwrap();
             let message = line::number(op["action"]["reply_to"].as_str().unwrap()).unwrap();
@@ -135,7 +136,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     )
     .await;
     relay.terminate();
-    assert_eq!(relay.exit_code(Duration::from_secs(20)), Some(0));
+    assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
     connector.all_heard().await;
     story.end(&relay);
 
@@ -147,6 +148,76 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
         totals.interrupted > 0 && totals.unknown > 0 && totals.owed > 0,
         "{totals:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
+    let connector = Connector::start(State::new(256, 1)).await;
+    connector.judge_by(Box::new(|_, _| Fate::Never));
+    let mut home = Home::new(&connector.url(), "link:\n  max_in_flight: 8\n");
+    let mut relay = home.start();
+    let numbers: Vec<usize> = (0..CHATS)
+        .map(|chat| connector.push(chat, format!("t{chat}")))
+        .collect();
+    let held = until("eight ops held as sent", Duration::from_secs(20), || {
+        let held = Owed::of(&Inspector::open(&home.state_dir).ok()?);
+        (held.sent.len() + held.pending.len() == CHATS && held.sent.len() >= 8).then_some(held)
+    })
+    .await;
+    relay.kill();
+    connector.all_heard().await;
+    let heard = |connector: &Connector| -> Vec<usize> {
+        let state = connector.state();
+        numbers
+            .iter()
+            .map(|number| state.messages[*number].replies.len())
+            .collect()
+    };
+    assert_eq!(heard(&connector).iter().sum::<usize>(), 8);
+    assert_eq!(held.sent.len(), 8, "{held:?}");
+
+    connector.judge_by(Box::new(|_, _| Fate::Answer));
+    let relay = home.start();
+    until("the other replies", Duration::from_secs(20), || {
+        (heard(&connector).iter().sum::<usize>() >= CHATS).then_some(())
+    })
+    .await;
+    assert_eq!(heard(&connector), [1; CHATS], "each exactly once");
+    assert_eq!(
+        relay.told("not known whether this was delivered before the restart"),
+        8
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_turn_cut_short_is_told_however_long_their_messages_are_together() {
+    const TURNS: usize = 500;
+    let connector = Connector::start(State::new(TURNS, 1)).await;
+    let mut home = Home::new(&connector.url(), "sessions:\n  max_concurrent_turns: 500\n");
+    let mut relay = home.start();
+    let long = "word ".repeat(2_000);
+    for chat in 0..TURNS {
+        connector.push(chat, format!("sleep=600000 {long}"));
+    }
+    until("every message accepted", Duration::from_secs(30), || {
+        (connector.state().acked == TURNS).then_some(())
+    })
+    .await;
+    relay.kill();
+    connector.all_heard().await;
+    let relay = home.start();
+    let told = |state: &State| {
+        let told = state
+            .messages
+            .iter()
+            .filter(|message| message.replies.len() == 1 && message.replies[0].content.starts_with(NOTICE));
+        told.count()
+    };
+    until("every chat told", Duration::from_secs(30), || {
+        (told(&connector.state()) == TURNS).then_some(())
+    })
+    .await;
+    assert_eq!(relay.told("cut short by the end of the last run"), TURNS);
 }
 
 /// Answers most ops at once, some late, a few never.

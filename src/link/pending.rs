@@ -136,8 +136,8 @@ impl Pending {
         self.ops.insert(serial, entry);
     }
 
-    /// The next line to write; from here on the op counts as sent.
-    pub(super) fn write_next(&mut self, chance: &mut Chance, now: Duration) -> Option<String> {
+    /// The next line to write, and whose it is; from here on the op counts as sent.
+    pub(super) fn write_next(&mut self, chance: &mut Chance, now: Duration) -> Option<(u64, String)> {
         let serial = self.ready.pop_first()?;
         let entry = self.ops.get_mut(&serial)?;
         let mut id = chance.next_u128();
@@ -162,7 +162,7 @@ impl Pending {
             platform,
             bot_id,
         };
-        Some(frame.to_line())
+        Some((entry.token, frame.to_line()))
     }
 
     /// Settles what was answered; `None` when nobody waits for it.

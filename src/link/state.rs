@@ -218,8 +218,12 @@ impl Link {
             return None;
         }
         let now = self.clock.seen().mono;
-        let line = self.pending.write_next(&mut self.chance, now)?;
-        Some(Action::Write { generation, line })
+        let (token, line) = self.pending.write_next(&mut self.chance, now)?;
+        Some(Action::Write {
+            generation,
+            line,
+            op: Some(token),
+        })
     }
 
     /// Where the link stands.

@@ -4,12 +4,15 @@
 //! at once; messages, forwards and interrupts go to the relay in the order in which they came, and when the
 //! relay is behind, this task waits and the network with it. Nothing here decides anything.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::progress::Progress;
 use super::transport::{Cargo, Delivery};
 use crate::link::{ControlFrame, Generation};
 use crate::net::pump::{Heard, SocketReader, SocketWriter, halves};
@@ -39,6 +42,15 @@ pub(super) enum News {
 pub(super) enum Say {
     /// One line.
     Line(String),
+    /// One line that asks for an op.
+    Op {
+        /// The driver's number for it; numbers grow.
+        number: u64,
+        /// The asker's name for it.
+        token: u64,
+        /// The line.
+        line: String,
+    },
     /// A ping.
     Ping,
 }
@@ -49,6 +61,7 @@ pub(super) struct Connection {
     pub(super) generation: Generation,
     pub(super) news: mpsc::Receiver<News>,
     pub(super) say: mpsc::Sender<Say>,
+    pub(super) progress: Arc<Progress>,
     goodbye: mpsc::Sender<(u16, &'static str)>,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
@@ -61,8 +74,10 @@ impl Connection {
         generation: Generation,
         max_line: usize,
         deliveries: mpsc::Sender<Vec<Delivery>>,
+        written: Arc<AtomicU64>,
     ) -> Self {
         let (hearing, speaking) = halves(socket);
+        let progress = Arc::new(Progress::new(written));
         let (news_sender, news) = mpsc::channel(CONTROL_BATCHES);
         let (say, said) = mpsc::channel(LINES);
         let (goodbye, farewell) = mpsc::channel(1);
@@ -79,7 +94,8 @@ impl Connection {
             say,
             goodbye,
             reader: tokio::spawn(ear.listen(hearing)),
-            writer: tokio::spawn(speak(speaking, said, farewell)),
+            writer: tokio::spawn(speak(speaking, said, farewell, Arc::clone(&progress))),
+            progress,
         }
     }
 
@@ -184,14 +200,17 @@ async fn speak(
     mut socket: SocketWriter,
     mut said: mpsc::Receiver<Say>,
     mut farewell: mpsc::Receiver<(u16, &'static str)>,
+    progress: Arc<Progress>,
 ) {
     let mut batch = Vec::with_capacity(BATCH);
+    let mut last_op = None;
     loop {
         tokio::select! {
             biased;
             goodbye = farewell.recv() => {
                 while let Ok(word) = said.try_recv() {
-                    if utter(&mut socket, word).await.is_err() {
+                    let dropped = matches!(word, Say::Op { number, .. } if !progress.begin(number));
+                    if !dropped && utter(&mut socket, word).await.is_err() {
                         return;
                     }
                 }
@@ -205,13 +224,23 @@ async fn speak(
                 if count == 0 {
                     return;
                 }
+                let last = batch.iter().rev().find_map(|word| match word {
+                    Say::Op { number, token, .. } => Some((*number, *token)),
+                    Say::Line(_) | Say::Ping => None,
+                });
+                let open = last.is_none_or(|(number, _)| progress.begin(number));
+                last_op = last.map(|(_, token)| token).filter(|_| open).or(last_op);
                 for word in batch.drain(..) {
-                    if utter(&mut socket, word).await.is_err() {
+                    let dropped = !open && matches!(word, Say::Op { .. });
+                    if !dropped && utter(&mut socket, word).await.is_err() {
                         return;
                     }
                 }
-                if said.is_empty() && socket.flush().await.is_err() {
-                    return;
+                if said.is_empty() {
+                    if socket.flush().await.is_err() {
+                        return;
+                    }
+                    last_op.take().into_iter().for_each(|token| progress.flushed(token));
                 }
             }
         }
@@ -220,7 +249,7 @@ async fn speak(
 
 async fn utter(socket: &mut SocketWriter, word: Say) -> Result<(), crate::net::pump::WriteFailed> {
     match word {
-        Say::Line(line) => socket.line(line).await,
+        Say::Line(line) | Say::Op { line, .. } => socket.line(line).await,
         Say::Ping => socket.ping().await,
     }
 }

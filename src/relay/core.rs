@@ -29,7 +29,7 @@ use crate::adapter::ChatMemory;
 use crate::agent::Agent;
 use crate::link::{End, Settled};
 use crate::session::{Lanes, SessionLimits, Sessions, TurnId};
-use crate::store::{Batch, Health, Journal, OpSeq, Opened, SubmitError, Write};
+use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
 use crate::wire::SessionKey;
 
 /// Messages that may wait for their commit; deliveries are not taken beyond it.
@@ -41,7 +41,7 @@ const DELIVERY_BATCHES: usize = 4;
 /// Ops owed at which no further turns are started.
 const MOST_OWED: usize = 20_000;
 /// How long an op may be out before the journal is told; a shorter life is not worth a write.
-const OUT_UNTOLD: Duration = Duration::from_millis(20);
+const OUT_UNTOLD: Duration = Duration::from_millis(5);
 /// How long to wait before trying again what the link would not take.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -75,6 +75,10 @@ pub(super) struct Core {
     pub(super) turns: HashMap<TurnId, LiveTurn>,
     /// Turns whose message is being read back from the journal.
     pub(super) loading: HashMap<i64, TurnId>,
+    /// Turns whose message was read before the journal had written that they run.
+    pub(super) unstarted: HashSet<i64>,
+    /// Turns that an earlier run left, whose message is still to be read, one after the other.
+    pub(super) cut_short: VecDeque<InboxSeq>,
     /// Ops of turns whose end is being committed.
     pub(super) ending: HashMap<i64, Vec<OwedOp>>,
     /// Ops outside turns that are being committed.
@@ -85,9 +89,10 @@ pub(super) struct Core {
     pub(super) unread: Vec<Unread>,
     /// Ops that are owed and not settled.
     pub(super) owed: HashMap<i64, OwedOp>,
-    /// Ops that went out lately and may not be worth telling the journal.
-    pub(super) lately_out: VecDeque<(Instant, i64)>,
-    pub(super) out: HashSet<i64>,
+    /// Ops that went out lately and may not be worth telling the journal, by the name they went out under.
+    pub(super) lately_out: VecDeque<(Instant, u64)>,
+    /// Ops that are out, by the name they went out under: a new one each time.
+    pub(super) out: HashMap<u64, i64>,
     pub(super) settlements: mpsc::Sender<(u64, Settled)>,
     pub(super) writes: Vec<Write>,
     pub(super) tasks: JoinSet<TurnReport>,
@@ -166,13 +171,15 @@ impl Core {
             arrivals: HashMap::new(),
             turns: HashMap::new(),
             loading: HashMap::new(),
+            unstarted: HashSet::new(),
+            cut_short: VecDeque::new(),
             ending: HashMap::new(),
             adding: HashMap::new(),
             refilling: HashMap::new(),
             unread: Vec::new(),
             owed: HashMap::new(),
             lately_out: VecDeque::new(),
-            out: HashSet::new(),
+            out: HashMap::new(),
             settlements,
             writes: Vec::new(),
             tasks: JoinSet::new(),

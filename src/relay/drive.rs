@@ -4,6 +4,8 @@
 //! runs beside it. Invariant: the old socket's tasks have ended before a new dial begins.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -13,9 +15,9 @@ use super::clock::{Clock, unix_ms};
 use super::connection::{Connection, News, Say};
 use super::live::{Command, LiveSettings, USER_AGENT};
 use super::transport::{Answer, Delivery, LinkView, Settlements};
-use crate::link::{Action, DialFailure, Generation, Link};
+use crate::link::{Action, DialFailure, Generation, Link, NotSent, Settled};
 use crate::net::socket::{DialError, DialRequest, Dialed};
-use crate::wire::{TOKEN_TTL_SECS, UpgradeToken};
+use crate::wire::{Outcome, TOKEN_TTL_SECS, UpgradeToken};
 
 /// Commands taken together.
 const BATCH: usize = 512;
@@ -27,6 +29,7 @@ pub(super) struct Driver {
     pub(super) settings: LiveSettings,
     pub(super) inbox: mpsc::Receiver<Command>,
     pub(super) view: watch::Sender<LinkView>,
+    pub(super) written: Arc<AtomicU64>,
 }
 
 /// What woke the driver.
@@ -47,6 +50,7 @@ pub(super) struct Drive {
     clock: Clock,
     settings: LiveSettings,
     pub(super) view: watch::Sender<LinkView>,
+    written: Arc<AtomicU64>,
     deliveries: mpsc::Sender<Vec<Delivery>>,
     connection: Option<Connection>,
     closing: Option<JoinHandle<()>>,
@@ -77,6 +81,7 @@ impl Driver {
             clock,
             settings: self.settings,
             view: self.view,
+            written: self.written,
             deliveries,
             connection: None,
             closing: None,
@@ -185,6 +190,7 @@ impl Drive {
                     generation,
                     self.settings.max_line_bytes,
                     deliveries,
+                    Arc::clone(&self.written),
                 ));
                 self.link.handle_dialed(generation, server_date.map(unix_ms), now);
             }
@@ -239,21 +245,42 @@ impl Drive {
 
     /// Does everything that the link wants done.
     fn perform(&mut self) {
+        let generation = self.link.generation();
+        let gone = self.connection.as_ref();
+        let gone = gone.filter(|connection| generation != Some(connection.generation));
+        let begun = gone.map(|connection| connection.progress.shut());
         while let Some(action) = self.link.poll_action() {
             match action {
                 Action::Dial {
                     generation,
                     mint_at_unix,
                 } => self.dial(generation, mint_at_unix),
-                Action::Write { generation, line } => self.write(generation, Say::Line(line)),
+                Action::Write { generation, line, op } => {
+                    let asker = op.and_then(|number| Some((number, self.askers.get(&number)?.0)));
+                    let word = match asker {
+                        Some((number, token)) => Say::Op { number, token, line },
+                        None => Say::Line(line),
+                    };
+                    self.write(generation, word);
+                }
                 Action::Ping { generation } => self.write(generation, Say::Ping),
                 Action::CloseSocket {
                     generation,
                     code,
                     reason,
                 } => self.close_socket(generation, code, reason),
-                Action::Settled { token, outcome } => {
-                    if let Some((token, settlements)) = self.askers.remove(&token) {
+                Action::Settled {
+                    token: number,
+                    outcome,
+                } => {
+                    if let Some((token, settlements)) = self.askers.remove(&number) {
+                        // The link counts an op as sent when it hands out its line; this one never left.
+                        let unsent = begun.is_some_and(|begun| number > begun) && is_unknown(&outcome);
+                        let outcome = if unsent {
+                            Settled::NotSent(NotSent::Lost)
+                        } else {
+                            outcome
+                        };
                         let _ = settlements.try_send((token, outcome));
                     }
                 }
@@ -329,6 +356,10 @@ impl Drive {
             self.closing = Some(tokio::spawn(connection.close(code, reason)));
         }
     }
+}
+
+fn is_unknown(outcome: &Settled) -> bool {
+    matches!(outcome, Settled::Sent(known) if matches!(**known, Outcome::Unknown))
 }
 
 fn failure(error: &DialError) -> DialFailure {

@@ -1,6 +1,7 @@
 //! The live transport: a handle to the task that drives the link over the network.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -55,6 +56,7 @@ pub const USER_AGENT: &str = concat!("hermes-relay/", env!("CARGO_PKG_VERSION"))
 pub struct LiveTransport {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<LinkView>,
+    written: Arc<AtomicU64>,
     idle: Mutex<Option<Driver>>,
 }
 
@@ -78,14 +80,17 @@ impl LiveTransport {
             state: "starting".to_owned(),
             ..LinkView::default()
         });
+        let written = Arc::new(AtomicU64::new(0));
         let driver = Driver {
             settings,
             inbox,
             view: view_sender,
+            written: Arc::clone(&written),
         };
         Self {
             commands,
             view,
+            written,
             idle: Mutex::new(Some(driver)),
         }
     }
@@ -129,6 +134,10 @@ impl RelayTransport for LiveTransport {
         if let (Command::Submit(_, settlements), why) = refused {
             let _ = settlements.try_send((token, Settled::NotSent(why)));
         }
+    }
+
+    fn written(&self) -> u64 {
+        self.written.load(Ordering::Acquire)
     }
 
     fn acknowledge(&self, generation: Generation, buffer_id: String) {

@@ -16,6 +16,7 @@ mod handle;
 mod live;
 mod memory;
 mod owed;
+mod progress;
 mod recovery;
 mod settings;
 mod shutdown;

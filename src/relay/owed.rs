@@ -1,4 +1,16 @@
 //! What is owed to chats: committed first, sent in order, settled once.
+//!
+//! When the process is killed, an op's row says what is known of it:
+//!
+//! | the row is | because | at the next start |
+//! |---|---|---|
+//! | gone | its outcome was committed | nothing |
+//! | *sent* | it was on the wire for a while without an outcome | unknown: not repeated unless that is safe or wanted |
+//! | *pending* | it never went out, or went out in the last moments | sent, and counted as recovered |
+//!
+//! A row is marked as sent only after its bytes have left the process, so what is not repeated was not merely
+//! meant to be sent; and a mark or an outcome rides in the next commit, so only what went out or was answered
+//! just before the kill can come twice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +27,9 @@ use crate::link::{NotSent, Op, Settled};
 use crate::store::{NewOp, OpRow, OpSeq, OpState, Write};
 use crate::wire::{Action, Outcome, SessionKey};
 
-/// Times that an op which is safe to repeat is tried when nothing is known of it.
-const MOST_ATTEMPTS: u32 = 3;
+/// Times that an op which is safe to repeat is sent without anything becoming known of it. One that breaks the
+/// connection each time must not do so for ever.
+const MOST_ATTEMPTS: u32 = 8;
 
 /// An op that is owed.
 #[derive(Debug)]
@@ -192,41 +205,46 @@ impl Core {
         let now = Instant::now();
         while self.is_live() && self.out.len() < MOST_OUT {
             let Some(seq) = self.lanes.next_out() else { return };
-            let Some(op) = self.owed.get_mut(&seq) else {
+            let Some(op) = self.owed.get(&seq) else {
                 self.lanes.settle(seq);
                 continue;
             };
-            op.attempts += 1;
-            self.out.insert(seq);
-            self.lately_out.push_back((now, seq));
             let request = Op {
                 lane: None,
                 action: op.body.action.clone(),
                 platform: op.body.platform.clone(),
                 bot_id: op.body.bot_id.clone(),
                 timeout: None,
-                token: seq.unsigned_abs(),
+                token: self.next_token + 1,
             };
+            self.next_token += 1;
+            self.out.insert(request.token, seq);
+            self.lately_out.push_back((now, request.token));
             self.transport.submit(request, self.settlements.clone());
         }
     }
 
     /// Tells the journal which ops are still out after a while; one that is settled sooner is not worth it.
     pub(super) fn tell_journal_of_ops(&mut self, now: Instant, after: Duration) {
-        while let Some((since, seq)) = self.lately_out.front().copied() {
-            if now.duration_since(since) < after {
+        let written = self.transport.written();
+        for _ in 0..self.lately_out.len() {
+            let due = |(since, _): &(Instant, u64)| now.duration_since(*since) >= after;
+            let Some((_, token)) = self.lately_out.front().copied().filter(due) else {
                 return;
-            }
+            };
             self.lately_out.pop_front();
-            if self.out.contains(&seq) {
-                self.writes.push(Write::OpSent { op: OpSeq(seq) });
+            match self.out.get(&token) {
+                Some(seq) if token <= written => self.writes.push(Write::OpSent { op: OpSeq(*seq) }),
+                Some(_) => self.lately_out.push_back((now, token)),
+                None => {}
             }
         }
     }
 
     pub(super) fn take_outcome(&mut self, token: u64, outcome: Settled) {
-        let seq = i64::try_from(token).unwrap_or(i64::MAX);
-        self.out.remove(&seq);
+        let Some(seq) = self.out.remove(&token) else {
+            return;
+        };
         let Some(op) = self.owed.get(&seq) else { return };
         match outcome {
             Settled::Sent(outcome) => match *outcome {
@@ -261,7 +279,10 @@ impl Core {
     }
 
     fn take_unknown(&mut self, seq: i64) {
-        let Some(op) = self.owed.get(&seq) else { return };
+        let Some(op) = self.owed.get_mut(&seq) else {
+            return;
+        };
+        op.attempts += 1;
         let repeat = op.when_unknown(self.settings.resend_unknown) == WhenUnknown::Repeat;
         if repeat && op.attempts < MOST_ATTEMPTS {
             self.lanes.put_back(seq);

@@ -32,12 +32,13 @@ impl Core {
                 }
             }
             Health::Failing { reason } => {
-                let reason = reason.to_string();
-                tracing::error!(
-                    reason,
-                    "the journal cannot be written; nothing is acknowledged until it can"
-                );
-                self.journal_failing = Some(reason);
+                let before = self.journal_failing.replace(reason.to_string());
+                if before.is_none() {
+                    tracing::error!(
+                        %reason,
+                        "the journal cannot be written; nothing is acknowledged until it can"
+                    );
+                }
             }
         }
     }
@@ -63,7 +64,12 @@ impl Core {
                 Done::Missing { seq } => self.take_missing(seq.0),
                 Done::Queued { token, rows } => self.take_fetched(token, &rows),
                 Done::Failed(failed) => self.take_failed(failed.of),
-                Done::Started { .. } | Done::Waiting { .. } | Done::Ops { .. } | Done::Resume { .. } => {}
+                Done::Started { seq, .. } => {
+                    if self.unstarted.remove(&seq.0) {
+                        self.writes.push(Write::Load { seq });
+                    }
+                }
+                Done::Waiting { .. } | Done::Ops { .. } | Done::Resume { .. } => {}
             }
         }
     }
@@ -82,7 +88,9 @@ impl Core {
                 }
             }
             // Only a read of it can fail; the row is still there and is read again.
-            Subject::Message(seq) if self.loading.contains_key(&seq.0) => {
+            Subject::Message(seq)
+                if self.loading.contains_key(&seq.0) || self.cut_short.front() == Some(&seq) =>
+            {
                 self.unread.push(Unread::Row(seq));
                 self.retry_soon();
             }
@@ -120,8 +128,13 @@ impl Core {
             self.take_recovered_op(row);
         }
         for row in recovered.running {
-            self.take_cut_short(&row);
+            if row.line.is_some() {
+                self.take_cut_short(&row);
+            } else {
+                self.cut_short.push_back(row.seq);
+            }
         }
+        self.read_cut_short();
         for waiting in &recovered.waiting {
             self.sessions.recover(&SessionKey::from_text(&*waiting.session));
         }
@@ -203,9 +216,16 @@ impl Core {
         }
     }
 
+    /// Reads the next message that did not fit beside the others when the journal was opened.
+    pub(super) fn read_cut_short(&mut self) {
+        if let Some(seq) = self.cut_short.front().copied() {
+            self.writes.push(Write::Load { seq });
+        }
+    }
+
     /// A turn that was running when the process ended: the agent may have acted, so it is not run again but
     /// told to the chat, unless running it twice does no harm.
-    fn take_cut_short(&mut self, row: &InboxRow) {
+    pub(super) fn take_cut_short(&mut self, row: &InboxRow) {
         if self.agent.describe().repeatable {
             return self.run_again(row);
         }

@@ -121,6 +121,12 @@ pub trait RelayTransport: Send + Sync + 'static {
     /// Asks for an op; the answer goes to `settlements` under the op's token.
     fn submit(&self, op: Op, settlements: Settlements);
 
+    /// The largest token among the ops that have left this process, for an asker whose tokens grow. A
+    /// transport that cannot tell says that all have.
+    fn written(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Says that a delivery is safe, on the connection that brought it.
     fn acknowledge(&self, generation: Generation, buffer_id: String);
 

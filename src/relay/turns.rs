@@ -78,6 +78,16 @@ impl Core {
     }
 
     pub(super) fn take_loaded(&mut self, row: &InboxRow) {
+        if self.cut_short.front() == Some(&row.seq) {
+            self.cut_short.pop_front();
+            self.take_cut_short(row);
+            return self.read_cut_short();
+        }
+        // A sick disk still reads: an agent must not act on a message that would be run again after a restart.
+        if row.state != TurnState::Running && self.loading.contains_key(&row.seq.0) {
+            self.unstarted.insert(row.seq.0);
+            return;
+        }
         let Some(turn) = self.loading.remove(&row.seq.0) else {
             return;
         };
@@ -98,6 +108,11 @@ impl Core {
     /// The row is gone: somebody dropped it, or it had ended.
     pub(super) fn take_missing(&mut self, row: i64) {
         self.ending.remove(&row);
+        self.unstarted.remove(&row);
+        if self.cut_short.front() == Some(&InboxSeq(row)) {
+            self.cut_short.pop_front();
+            self.read_cut_short();
+        }
         if let Some(turn) = self.loading.remove(&row) {
             self.abandon(turn);
         }

@@ -6,6 +6,9 @@ use rusqlite::Connection;
 
 /// Pages in the log (16 MiB) at which it is folded in.
 const FOLD_AT: i64 = 4000;
+/// Free bytes on the disk under which it is folded in at every look: a log that may grow would fill the disk
+/// by itself, and a full disk has no room to fold it into.
+const SCARCE: u64 = 64 << 20;
 /// Bytes written, roughly, between two looks at the log.
 const LOOK_EVERY: usize = 512 << 10;
 /// What a command writes beside its payload, roughly.
@@ -25,7 +28,8 @@ impl Checkpoint {
             return;
         }
         self.written = 0;
-        if log(db, "NOOP").is_some_and(|log| log.pages - log.folded > FOLD_AT) {
+        let fold_at = if is_scarce(db) { 0 } else { FOLD_AT };
+        if log(db, "NOOP").is_some_and(|log| log.pages - log.folded > fold_at) {
             log(db, "PASSIVE");
         }
     }
@@ -41,6 +45,16 @@ impl Checkpoint {
 /// Folds everything in and empties the log, for a clean close.
 pub(super) fn finish(db: &Connection) {
     log(db, "TRUNCATE");
+}
+
+/// Folds in what can be on a full disk, so that the log's own space is used again.
+pub(super) fn relieve(db: &Connection) {
+    log(db, "PASSIVE");
+}
+
+fn is_scarce(db: &Connection) -> bool {
+    let disk = db.path().and_then(|path| rustix::fs::statvfs(path).ok());
+    disk.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < SCARCE)
 }
 
 struct Log {

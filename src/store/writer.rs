@@ -6,7 +6,7 @@
 use super::apply::{Ledger, complete};
 use super::checkpoint::{self, Checkpoint};
 use super::done::{Batch, Done, Failed};
-use super::fault::{Fault, Health};
+use super::fault::{Fault, FaultKind, Health};
 use super::queue::{Queue, Woken};
 use super::retention::{Moment, Upkeep, give_back};
 use super::settings::JournalSettings;
@@ -218,6 +218,9 @@ impl Work<'_, '_> {
             }
             Disk::Sick { pause, .. } => (pause * 2).min(RETRY.end),
         };
+        if fault.kind == FaultKind::Full {
+            checkpoint::relieve(self.ledger.db);
+        }
         self.writer.health.send_replace(Health::Failing {
             reason: fault.to_string().into(),
         });

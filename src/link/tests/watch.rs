@@ -22,7 +22,7 @@ impl Walk {
                     self.dialed = false;
                     self.greeted = false;
                 }
-                Action::Write { generation, line } => {
+                Action::Write { generation, line, .. } => {
                     assert!(self.dialed && self.open == Some(generation));
                     self.note_write(&line);
                 }

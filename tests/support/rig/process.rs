@@ -3,10 +3,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use super::until;
 
 /// Where a relay lives between its runs: a home, settings, a state directory, logs.
 pub(crate) struct Home {
@@ -104,15 +106,8 @@ impl Relay {
     }
 
     /// Waits for its end and gives its exit code.
-    pub(crate) fn exit_code(&mut self, within: Duration) -> Option<i32> {
-        let end = Instant::now() + within;
-        loop {
-            if let Some(status) = self.ended() {
-                return status.code();
-            }
-            assert!(Instant::now() < end, "the relay did not end within {within:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+    pub(crate) async fn exit_code(&mut self, within: Duration) -> Option<i32> {
+        until("the relay's end", within, || self.ended()).await.code()
     }
 
     /// Everything it has written to standard error.

@@ -64,7 +64,9 @@ pub(crate) struct Reply {
     pub(crate) at: Instant,
     /// Place among all ops.
     pub(crate) order: usize,
-    /// When the result was handed to the socket.
+    /// When the result was about to be handed to the socket.
+    pub(crate) answering_at: Option<Instant>,
+    /// When it had been.
     pub(crate) answered_at: Option<Instant>,
 }
 
@@ -199,6 +201,7 @@ impl State {
                 content: content.to_owned(),
                 at: Instant::now(),
                 order: self.ops,
+                answering_at: None,
                 answered_at: None,
             });
             number.map(|number| (number, message.replies.len() - 1))
@@ -231,7 +234,10 @@ impl State {
         let (mut lines, mut answers) = (Vec::new(), Vec::new());
         for outgoing in live.outgoing.drain(..) {
             lines.push(outgoing.line);
-            answers.extend(outgoing.answers);
+            if let Some((message, reply)) = outgoing.answers {
+                self.messages[message].replies[reply].answering_at = Some(Instant::now());
+                answers.push((message, reply));
+            }
         }
         while live.greeted && live.in_flight < self.window && lines.len() < 1024 {
             let Some(message) = self.messages.get(live.cursor) else {
