@@ -36,7 +36,8 @@
 //! 1. `net` yields one WebSocket message; [`wire::LineFramer`] cuts lines and [`wire::ConnectorFrame::decode`]
 //!    reads each. A frame that cannot be used is counted, set aside in the journal when the connector waits for
 //!    an acknowledgement, and never harms the next one.
-//! 2. Results of ops and descriptors go to [`link::Link`] at once; the task that resolves them waits for nobody.
+//! 2. Results of ops and descriptors go to [`link::Link`] at once; the task that resolves them waits for nobody. Only
+//!    when the journal is behind does the socket's reader wait, and the network with it.
 //! 3. A message gets its session key, and [`session::Sessions`] says whether it may start at once. It goes to the
 //!    journal's writer, which commits everything that is waiting with one fsync.
 //! 4. Committed: only now is it acknowledged — the acknowledgement needs a [`store::Committed`], which only the
@@ -44,7 +45,8 @@
 //! 5. The turn runs in a task of its own. Messages of the same session wait in the journal, by row number.
 //! 6. The turn ends: the answer's ops and "done" are one commit, and then the ops go out, one at a time per chat
 //!    ([`session::Lanes`]). While the link is down they wait, and go out in order after the next handshake. An op
-//!    whose outcome is unknown is not repeated unless repeating it is harmless.
+//!    whose outcome is unknown is not repeated unless repeating it is harmless. That an op is out is written down a
+//!    moment after it went; a process killed in that moment sends it again, and counts it.
 //!
 //! After a crash: rows that were not started run; a turn that was running is told to the chat as cut short and
 //! not run again, because agents act on the world; what was owed goes out.

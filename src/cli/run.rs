@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -139,6 +140,7 @@ async fn serve(
         };
         credentials.send_replace(provisioned);
     }
+    let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, &http, &credentials));
     let mut policy = Declaration::begin(&loaded, &url, &http, &watched);
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
@@ -148,6 +150,7 @@ async fn serve(
         tokio::select! {
             biased;
             ended = &mut running => break ended,
+            () = &mut provisioning => {}
             () = stop.first() => {
                 if std::mem::replace(&mut stopping, true) {
                     tracing::warn!("told to stop a second time; ending at once");
@@ -177,6 +180,30 @@ async fn serve(
         Ended::JournalLost => fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None),
     }
 }
+
+/// Asks for credentials again and again as long as there are none; ends never.
+async fn provision_on(
+    settings: &config::Settings,
+    url: &ConnectorUrl,
+    env: Environment<'_>,
+    http: &HttpClient,
+    credentials: &watch::Sender<Option<Credentials>>,
+) {
+    let mut wait = FIRST_PROVISION_RETRY;
+    while credentials.borrow().is_none() {
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LAST_PROVISION_RETRY);
+        if let Some(provisioned) = boot::self_provision(settings, url, env, enroll::hostname(), http).await {
+            credentials.send_replace(Some(provisioned));
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// The first wait before credentials are asked for again; doubles up to the last.
+const FIRST_PROVISION_RETRY: Duration = Duration::from_secs(5);
+/// The longest wait before credentials are asked for again.
+const LAST_PROVISION_RETRY: Duration = Duration::from_secs(300);
 
 /// The signals that end the relay.
 struct Stops(Signal, Signal);
@@ -324,6 +351,10 @@ fn build_failure(error: &BuildError) -> ExitCode {
             error,
             Some("keep a copy of the file, then start once with --fresh-journal-if-corrupt"),
         ),
+        // The disk may have room again, or the lock be gone, when it is tried again.
+        BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
+            fail(exit::OUR_FAULT, error, None)
+        }
         BuildError::Agent(_)
         | BuildError::Url(_)
         | BuildError::Plaintext(_)

@@ -1,17 +1,26 @@
 //! WhatsApp's alias files: which phone number and which opaque id are one person.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::wire::WhatsAppAliases;
 
 /// Largest alias file that is read.
 const LARGEST_FILE: u64 = 64 * 1024;
 
-/// The `lid-mapping-<id>.json` files that a WhatsApp bridge leaves in Hermes' home. Read on every question,
-/// because the bridge adds to them at any time; unreadable ones count as absent.
-#[derive(Clone, Debug)]
+/// How long an answer is good; the bridge adds to its files at any time.
+const FRESH: Duration = Duration::from_secs(60);
+/// Answers that are kept; at the bound all are forgotten and asked for again.
+const MOST_ANSWERS: usize = 4096;
+
+/// The `lid-mapping-<id>.json` files that a WhatsApp bridge leaves in Hermes' home. Unreadable ones count as
+/// absent. Answers are kept for a minute, so that a slow disk is not asked for every message.
+#[derive(Debug)]
 pub struct AliasFiles {
     directories: [PathBuf; 2],
+    answers: Mutex<HashMap<String, (Instant, Vec<String>)>>,
 }
 
 impl AliasFiles {
@@ -22,12 +31,30 @@ impl AliasFiles {
                 hermes_home.join("platforms/whatsapp/session"),
                 hermes_home.join("whatsapp/session"),
             ],
+            answers: Mutex::default(),
         }
     }
 }
 
 impl WhatsAppAliases for AliasFiles {
     fn aliases_of(&self, id: &str) -> Vec<String> {
+        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((since, known)) = answers.get(id)
+            && since.elapsed() < FRESH
+        {
+            return known.clone();
+        }
+        if answers.len() >= MOST_ANSWERS {
+            answers.clear();
+        }
+        let aliases = self.read(id);
+        answers.insert(id.to_owned(), (Instant::now(), aliases.clone()));
+        aliases
+    }
+}
+
+impl AliasFiles {
+    fn read(&self, id: &str) -> Vec<String> {
         let names = [
             format!("lid-mapping-{id}.json"),
             format!("lid-mapping-{id}_reverse.json"),

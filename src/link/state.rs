@@ -272,11 +272,6 @@ impl Link {
         self.clock.skew_ms()
     }
 
-    /// Whether a descriptor was ever received in this process.
-    pub fn ever_handshaken(&self) -> bool {
-        self.handshaken
-    }
-
     /// Until when the next dial is held back.
     pub fn held_until(&self) -> Option<Deadline> {
         self.hold

@@ -7,7 +7,7 @@ use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
 use crate::adapter::{ChatFacts, ChatId, interaction_event};
 use crate::agent::TurnInput;
-use crate::config::{AliasFiles, BusyMode};
+use crate::config::BusyMode;
 use crate::link::Generation;
 use crate::session::{Admission, Interrupt, Stop, TurnId};
 use crate::store::{ChatMemory as ChatRow, Committed, DedupeKey, Kind, TurnState, Write};
@@ -154,13 +154,8 @@ impl Core {
             .as_ref()
             .map(Scalar::as_str)
             .filter(|_| self.settings.multiplex_profiles);
-        let files = self
-            .settings
-            .hermes_home
-            .as_deref()
-            .filter(|_| source.platform == Platform::WHATSAPP)
-            .map(AliasFiles::below);
-        let aliases: &dyn WhatsAppAliases = files.as_ref().map_or(&NoAliases, |files| files);
+        let aliases: &dyn WhatsAppAliases =
+            self.settings.aliases.as_deref().map_or(&NoAliases, |files| files);
         SessionKey::build(source, self.settings.grouping, profile, aliases)
     }
 
@@ -226,6 +221,7 @@ impl Core {
         else {
             return;
         };
+        self.renewal.accepted();
         self.acknowledge(generation, receipt);
         match intent {
             Intent::Start(turn, event) => {
@@ -245,11 +241,7 @@ impl Core {
             }
             Intent::Stop(met, chat, facts) => {
                 let stopped = met.is_some() && self.interrupt(&key, met);
-                let said = if stopped {
-                    "Stopped."
-                } else {
-                    "Nothing is running."
-                };
+                let said = if stopped { "Stopped." } else { NOTHING_RUNS };
                 self.answer_directly(&key, seq, said, &chat, &facts);
             }
             Intent::Forget(met, chat, facts) => {
@@ -257,10 +249,24 @@ impl Core {
                     self.interrupt(&key, met);
                 }
                 self.forget_session(&key);
-                self.answer_directly(&key, seq, "A new conversation begins.", &chat, &facts);
+                self.answer_directly(&key, seq, NEW_CONVERSATION, &chat, &facts);
             }
             Intent::Swallow => self.end_row(seq, TurnState::Ignored, Vec::new()),
             Intent::SetAside => {}
+        }
+    }
+
+    /// A message for the relay itself that was committed but not acted on before a restart: what it was about is
+    /// gone, and it is never the agent's.
+    pub(super) fn answer_late(&mut self, key: &SessionKey, seq: i64, event: &MessageEvent) {
+        let (chat, facts) = (ChatId::of(&event.source), ChatFacts::of(&event.source));
+        match command(event.text()) {
+            _ if event.prompt_response.is_some() => self.end_row(seq, TurnState::Ignored, Vec::new()),
+            Some("stop") | None => self.answer_directly(key, seq, NOTHING_RUNS, &chat, &facts),
+            Some(_) => {
+                self.forget_session(key);
+                self.answer_directly(key, seq, NEW_CONVERSATION, &chat, &facts);
+            }
         }
     }
 
@@ -306,7 +312,7 @@ impl Core {
     /// taken is the turn's business: its row is done, and the turn's own end tells the chat.
     fn is_steered(&mut self, key: &SessionKey, met: Option<TurnId>, input: Option<&TurnInput>) -> bool {
         let Some(input) =
-            input.filter(|_| self.sessions.turn_of(key) == met && !self.sessions.has_waiting(key))
+            input.filter(|_| self.sessions.running_turn(key) == met && !self.sessions.has_waiting(key))
         else {
             return false;
         };
@@ -342,6 +348,16 @@ impl Core {
             }));
         }
     }
+}
+
+/// What `/stop` is told when there is nothing to stop.
+const NOTHING_RUNS: &str = "Nothing is running.";
+/// What `/new` is told.
+const NEW_CONVERSATION: &str = "A new conversation begins.";
+
+/// Whether a message is for the relay and not for the agent.
+pub(super) fn is_for_the_relay(event: &MessageEvent) -> bool {
+    event.prompt_response.is_some() || command(event.text()).is_some()
 }
 
 /// The name of a command: the first word without its slash, in lower case, cut at `@`.

@@ -12,13 +12,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::arrival::Arrival;
 use super::clock::Clock;
 use super::handle::Command;
 use super::owed::{Adding, OwedOp};
 use super::recovery::Unread;
+use super::renewal::Renewal;
 use super::settings::CoreSettings;
 use super::shutdown::Phase;
 use super::status::Tally;
@@ -42,6 +43,8 @@ const DELIVERY_BATCHES: usize = 4;
 const MOST_OWED: usize = 20_000;
 /// How long an op may be out before the journal is told; a shorter life is not worth a write.
 const OUT_UNTOLD: Duration = Duration::from_millis(5);
+/// How long the last writes may wait for room in the journal.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 /// How long to wait before trying again what the link would not take.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -100,6 +103,7 @@ pub(super) struct Core {
     pub(super) view: LinkView,
     pub(super) tally: Tally,
     pub(super) journal_failing: Option<String>,
+    pub(super) renewal: Renewal,
     /// Deliveries were turned away and have to come again.
     pub(super) turned_away: bool,
     pub(super) phase: Phase,
@@ -187,6 +191,7 @@ impl Core {
             view: LinkView::default(),
             tally: Tally::default(),
             journal_failing: None,
+            renewal: Renewal::default(),
             turned_away: false,
             phase: Phase::Serving,
             incoming: Incoming::default(),
@@ -288,7 +293,7 @@ impl Core {
                 Happened::Command(None) | Happened::Deadline => {}
             }
         };
-        self.wind_up(&mut ears).await;
+        self.wind_up(&mut ears, &mut settled).await;
         ended
     }
 
@@ -319,14 +324,17 @@ impl Core {
                 self.sessions.resume();
             }
         }
-        self.fetch_waiting();
-        self.start_waiting();
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| at <= now) {
             self.retry_at = None;
             self.read_again();
             self.lanes.retry_all();
         }
+        if matches!(self.phase, Phase::Serving) && self.renewal.is_due(now, self.out.is_empty()) {
+            self.transport.renew();
+        }
+        self.fetch_waiting();
+        self.start_waiting();
         self.hand_out_ops();
         self.tell_journal_of_ops(now, OUT_UNTOLD);
     }
@@ -353,12 +361,17 @@ impl Core {
     fn next_deadline(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(60);
         let untold = self.lately_out.front().map(|(since, _)| *since + OUT_UNTOLD);
-        [self.retry_at, untold, self.phase.deadline()]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or(far)
-            .min(far)
+        [
+            self.retry_at,
+            untold,
+            self.phase.deadline(),
+            self.renewal.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(far)
+        .min(far)
     }
 
     fn ended(&self) -> Option<Ended> {
@@ -385,18 +398,30 @@ impl Core {
     }
 
     /// Says goodbye to everyone, in order: the connector, the agent, the journal.
-    async fn wind_up(&mut self, ears: &mut Ears) {
+    async fn wind_up(&mut self, ears: &mut Ears, settled: &mut mpsc::Receiver<(u64, Settled)>) {
         self.tasks.abort_all();
         self.transport.disconnect(self.settings.goodbye).await;
-        self.agent.shutdown().await;
+        while let Ok((op, outcome)) = settled.try_recv() {
+            self.take_outcome(op, outcome);
+        }
+        if timeout(self.settings.goodbye, self.agent.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the agent did not shut down in time");
+        }
         self.tell_journal_of_ops(Instant::now(), Duration::ZERO);
         let (before, last) = (self.submission.take(), std::mem::take(&mut self.writes));
         let journal = self.journal.clone();
         let closing = async {
-            if let Some(before) = before {
-                let _ = before.await;
-            }
-            let _ = journal.submit(last).await;
+            // A journal that cannot write takes nothing more; closing it says what was lost.
+            let _ = timeout(LAST_WRITES, async {
+                if let Some(before) = before {
+                    let _ = before.await;
+                }
+                let _ = journal.submit(last).await;
+            })
+            .await;
             journal.close().await
         };
         let mut closing = std::pin::pin!(closing);

@@ -332,10 +332,15 @@ impl Drive {
             return;
         };
         while let Some(word) = self.unwritten.pop_front() {
-            if let Err(mpsc::error::TrySendError::Full(word) | mpsc::error::TrySendError::Closed(word)) =
-                connection.say.try_send(word)
-            {
-                return self.unwritten.push_front(word);
+            match connection.say.try_send(word) {
+                Ok(()) => {}
+                Err(mpsc::error::TrySendError::Full(word)) => return self.unwritten.push_front(word),
+                Err(mpsc::error::TrySendError::Closed(_)) => {
+                    // Nothing can be said any more, even if something can still be heard.
+                    self.unwritten.clear();
+                    let generation = connection.generation;
+                    return self.link.handle_closed(generation, None, self.clock.now());
+                }
             }
         }
     }

@@ -11,6 +11,9 @@ use crate::wire::SessionKey;
 /// Questions and wishes that wait for the relay.
 pub(super) const COMMANDS: usize = 64;
 
+/// Messages sent unasked that may wait for the journal.
+const MOST_UNASKED: usize = 1024;
+
 /// A question or wish.
 #[derive(Debug)]
 pub(super) enum Command {
@@ -28,6 +31,9 @@ pub enum SendError {
     /// There is nothing to send.
     #[error("the text is empty")]
     Empty,
+    /// The journal is behind, and enough is waiting for it.
+    #[error("the journal is behind; try again later")]
+    Busy,
     /// The journal cannot hold it.
     #[error("the journal refused the message")]
     Refused,
@@ -98,6 +104,9 @@ impl Core {
     fn plan_unasked(&self, chat: &str, text: &str) -> Result<Vec<OwedOp>, SendError> {
         if text.trim().is_empty() {
             return Err(SendError::Empty);
+        }
+        if self.adding.len() >= MOST_UNASKED {
+            return Err(SendError::Busy);
         }
         let chat = self.chats.find(chat).ok_or(SendError::UnknownChat)?;
         let facts = self.chats.facts(chat).ok_or(SendError::UnknownChat)?;

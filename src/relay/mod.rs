@@ -18,6 +18,7 @@ mod memory;
 mod owed;
 mod progress;
 mod recovery;
+mod renewal;
 mod settings;
 mod shutdown;
 mod status;

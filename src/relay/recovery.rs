@@ -1,5 +1,10 @@
 //! What the journal says, batch by batch; and what it says first, after a restart.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::core::{Core, Ears};
 use super::handle::SendError;
 use super::turns::read_back;
@@ -9,6 +14,12 @@ use crate::wire::SessionKey;
 
 /// Rows of one kind that are read at a time while recovering.
 const PAGE: u32 = 1024;
+/// Names the reading of ops while recovering; no other command has it.
+const OPS_PAGE: u64 = 0;
+/// Names the reading of sessions while recovering; no other command has it.
+const SESSIONS_PAGE: u64 = u64::MAX;
+/// Before what could not be read while recovering is asked for again.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Something that the journal could not read.
 #[derive(Debug)]
@@ -28,7 +39,7 @@ impl Core {
                     tracing::info!(
                         "the journal works again; asking the connector for what was not acknowledged"
                     );
-                    self.transport.renew();
+                    self.renewal.plan(Instant::now());
                 }
             }
             Health::Failing { reason } => {
@@ -153,17 +164,20 @@ impl Core {
         let held = std::mem::take(&mut self.writes);
         while last_op.is_some() || last_session.is_some() {
             let mut asked = 0;
+            let (mut ops_after, mut sessions_after, mut unread) = (None, None, false);
             if let Some(after) = last_op.take() {
+                ops_after = Some(after);
                 self.writes.push(Write::NextOps {
-                    token: 0,
+                    token: OPS_PAGE,
                     after,
                     limit: PAGE,
                 });
                 asked += 1;
             }
             if let Some(after) = last_session.take() {
+                sessions_after = Some(Arc::clone(&after));
                 self.writes.push(Write::NextWaiting {
-                    token: 0,
+                    token: SESSIONS_PAGE,
                     after,
                     limit: PAGE,
                 });
@@ -191,11 +205,24 @@ impl Core {
                                 self.sessions.recover(&SessionKey::from_text(&*waiting.session));
                             }
                         }
-                        Done::Failed(failed) if failed.of == Subject::Token(0) => asked -= 1,
+                        Done::Failed(failed) if failed.of == Subject::Token(OPS_PAGE) => {
+                            asked -= 1;
+                            last_op = ops_after.take();
+                            unread = true;
+                        }
+                        Done::Failed(failed) if failed.of == Subject::Token(SESSIONS_PAGE) => {
+                            asked -= 1;
+                            last_session = sessions_after.take();
+                            unread = true;
+                        }
                         other => rest.done.push(other),
                     }
                 }
                 self.take_batch(rest);
+            }
+            if unread {
+                tracing::warn!("the journal cannot be read yet; trying again before anything new is taken");
+                tokio::time::sleep(PAUSE).await;
             }
         }
         self.writes.splice(..0, held);

@@ -1,8 +1,9 @@
 //! What the relay's own task goes by.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{BusyMode, OnRevoked, Settings};
+use crate::config::{AliasFiles, BusyMode, OnRevoked, Settings};
 use crate::link::Identity;
 use crate::wire::{CommandMap, Grouping};
 
@@ -32,7 +33,8 @@ pub(super) struct CoreSettings {
     pub(super) going_idle: Duration,
     pub(super) drain: Duration,
     pub(super) goodbye: Duration,
-    pub(super) hermes_home: Option<std::path::PathBuf>,
+    /// Who is who on WhatsApp.
+    pub(super) aliases: Option<Arc<AliasFiles>>,
 }
 
 impl CoreSettings {
@@ -62,7 +64,10 @@ impl CoreSettings {
             going_idle: Duration::from_secs(settings.shutdown.going_idle_secs),
             drain: Duration::from_secs(settings.shutdown.drain_secs),
             goodbye: Duration::from_secs(1),
-            hermes_home: settings.hermes_home.clone(),
+            aliases: settings
+                .hermes_home
+                .as_deref()
+                .map(|home| Arc::new(AliasFiles::below(home))),
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use super::arrival::is_for_the_relay;
 use super::core::Core;
 use super::owed::OwedOp;
 use super::turn_task::{TurnReport, run_turn};
@@ -58,9 +59,9 @@ impl Core {
 
     pub(super) fn take_fetched(&mut self, token: u64, rows: &[InboxRow]) {
         if let Some(key) = self.refilling.remove(&token) {
-            let complete = rows.len() < FETCHED_ROWS as usize;
+            // Fewer than asked for may also mean that their lines were long; only none means no more.
             self.sessions
-                .refill(&key, rows.iter().map(|row| row.seq.0), complete);
+                .refill(&key, rows.iter().map(|row| row.seq.0), rows.is_empty());
         }
     }
 
@@ -93,7 +94,11 @@ impl Core {
         };
         let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
         if let Some(mut event) = event {
-            self.understand(&mut event);
+            let key = self.understand(&mut event);
+            if is_for_the_relay(&event) {
+                self.abandon(turn);
+                return self.answer_late(&key, row.seq.0, &event);
+            }
             self.start_turn(turn, row.seq.0, &event);
         } else {
             tracing::error!(

@@ -321,6 +321,14 @@ impl Sessions {
         self.running
     }
 
+    /// The session's turn, unless it was told to stop.
+    pub fn running_turn(&self, key: &SessionKey) -> Option<TurnId> {
+        match self.active.get(key)?.state {
+            State::Running(turn) => Some(turn),
+            State::Idle | State::Stopping(_) => None,
+        }
+    }
+
     /// Rows that wait in memory.
     pub fn queued(&self) -> usize {
         self.active.values().map(|session| session.queue.len()).sum()

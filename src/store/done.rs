@@ -276,11 +276,6 @@ impl TurnState {
             _ => Self::Done,
         }
     }
-
-    /// Whether the turn is over.
-    pub fn is_final(self) -> bool {
-        !matches!(self, Self::Queued | Self::Running)
-    }
 }
 
 impl OpState {
