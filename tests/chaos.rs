@@ -68,10 +68,51 @@ async fn nothing_is_lost_when_unknown_outcomes_are_repeated() {
     assert!(totals.repeated > 0, "nothing had to be repeated: {totals:?}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_never_left_the_process_goes_out_after_a_loss() {
+    // More than the system takes off a process for a socket that nobody reads.
+    const MESSAGES: usize = 2_000;
+    let mut state = State::new(MESSAGES, 1);
+    state.judge = Box::new(|_, _| Fate::Answer);
+    let connector = Connector::start_with_ear(state, Some(4096));
+    let mut home = Home::new(&connector.url(), &format!("{LINK}  max_in_flight: 2000\n"));
+    let relay = home.start();
+    until("a greeting", Duration::from_secs(20), || {
+        (connector.state().greeted == 1).then_some(())
+    })
+    .await;
+    connector.state().deaf = true;
+    for chat in 0..MESSAGES {
+        connector.push(chat, "語".repeat(1_900));
+    }
+    until("every answer owed", Duration::from_secs(20), || {
+        let journal = Inspector::open(&home.state_dir).ok()?;
+        (journal.counts().ok()?.finished == MESSAGES as u64).then_some(())
+    })
+    .await;
+    connector.end_all(Ending::Reset);
+    connector.state().deaf = false;
+    let (missing, unknown) = until("everything answered or unknown", Duration::from_secs(20), || {
+        let unknown = relay.told(UNKNOWN);
+        let state = connector.state();
+        let missing = state.messages.iter().filter(|m| m.replies.is_empty()).count();
+        let acked = state.acked == MESSAGES;
+        (acked && missing <= unknown).then_some((missing, unknown))
+    })
+    .await;
+    println!("{MESSAGES} replies to a deaf connector: {missing} missing, {unknown} unknown");
+    assert!(
+        unknown < MESSAGES / 2,
+        "{unknown} replies were given up that never left"
+    );
+    let state = connector.state();
+    assert!(state.messages.iter().all(|message| message.replies.len() <= 1));
+}
+
 /// Lets the storm pass and gives what is left when it is quiet.
 async fn run(seed: u64, settings: &str) -> (Connector, Relay, Home) {
     let messages = asked_for("CHAOS_MESSAGES", 2_000);
-    let connector = Connector::start(stormy(seed)).await;
+    let connector = Connector::start(stormy(seed));
     let mut home = Home::new(&connector.url(), &format!("{LINK}{settings}"));
     let relay = home.start();
     let mut chance = Chance::new(seed ^ 0x5EED);

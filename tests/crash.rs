@@ -97,7 +97,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     let rounds = asked_for("CRASH_ROUNDS", 50);
     let seed = asked_for("CRASH_SEED", 1) as u64;
     let mut chance = Chance::new(seed);
-    let connector = Connector::start(State::new(256, seed)).await;
+    let connector = Connector::start(State::new(256, seed));
     connector.judge_by(moody(seed));
     let mut home = Home::new(&connector.url(), SETTINGS);
     let mut story = Story::default();
@@ -152,7 +152,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
-    let connector = Connector::start(State::new(256, 1)).await;
+    let connector = Connector::start(State::new(256, 1));
     connector.judge_by(Box::new(|_, _| Fate::Never));
     let mut home = Home::new(&connector.url(), "link:\n  max_in_flight: 8\n");
     let mut relay = home.start();
@@ -192,7 +192,7 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_turn_cut_short_is_told_however_long_their_messages_are_together() {
     const TURNS: usize = 500;
-    let connector = Connector::start(State::new(TURNS, 1)).await;
+    let connector = Connector::start(State::new(TURNS, 1));
     let mut home = Home::new(&connector.url(), "sessions:\n  max_concurrent_turns: 500\n");
     let mut relay = home.start();
     let long = "word ".repeat(2_000);

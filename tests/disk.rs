@@ -76,7 +76,7 @@ impl Drop for SmallDisk {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_them_back() {
-    let connector = Connector::start(State::new(64, 1)).await;
+    let connector = Connector::start(State::new(64, 1));
     let mut home = Home::new(&connector.url(), "");
     let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
         return;
@@ -136,7 +136,7 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_disk_is_not_used_up_by_the_journals_own_log() {
     const MESSAGES: usize = 1_500;
-    let connector = Connector::start(State::new(1, 1)).await;
+    let connector = Connector::start(State::new(1, 1));
     let mut home = Home::new(
         &connector.url(),
         "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 20\n",
@@ -190,7 +190,7 @@ impl Agent for Counting {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
-    let connector = Connector::start(State::new(64, 1)).await;
+    let connector = Connector::start(State::new(64, 1));
     let home = Home::new(&connector.url(), "");
     let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
         return;
@@ -269,7 +269,7 @@ async fn a_read_only_state_directory_is_an_error_that_says_so() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_journal_is_refused_with_a_hint_and_moved_aside_when_asked() {
-    let connector = Connector::start(State::new(64, 1)).await;
+    let connector = Connector::start(State::new(64, 1));
     let mut home = Home::new(&connector.url(), "");
     fs::create_dir_all(&home.state_dir).unwrap();
     fs::write(

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::progress::Progress;
 use super::transport::{Cargo, Delivery};
 use crate::link::{ControlFrame, Generation};
-use crate::net::pump::{Heard, SocketReader, SocketWriter, halves};
+use crate::net::pump::{Heard, SocketReader, SocketWriter, WriteFailed, halves};
 use crate::net::socket::Socket;
 use crate::wire::{ConnectorFrame, Line, LineFramer, Undecodable};
 
@@ -209,8 +209,7 @@ async fn speak(
             biased;
             goodbye = farewell.recv() => {
                 while let Ok(word) = said.try_recv() {
-                    let dropped = matches!(word, Say::Op { number, .. } if !progress.begin(number));
-                    if !dropped && utter(&mut socket, word).await.is_err() {
+                    if utter(&mut socket, word, &progress).await.is_err() {
                         return;
                     }
                 }
@@ -224,16 +223,10 @@ async fn speak(
                 if count == 0 {
                     return;
                 }
-                let last = batch.iter().rev().find_map(|word| match word {
-                    Say::Op { number, token, .. } => Some((*number, *token)),
-                    Say::Line(_) | Say::Ping => None,
-                });
-                let open = last.is_none_or(|(number, _)| progress.begin(number));
-                last_op = last.map(|(_, token)| token).filter(|_| open).or(last_op);
                 for word in batch.drain(..) {
-                    let dropped = !open && matches!(word, Say::Op { .. });
-                    if !dropped && utter(&mut socket, word).await.is_err() {
-                        return;
+                    match utter(&mut socket, word, &progress).await {
+                        Ok(op) => last_op = op.or(last_op),
+                        Err(_) => return,
                     }
                 }
                 if said.is_empty() {
@@ -247,9 +240,22 @@ async fn speak(
     }
 }
 
-async fn utter(socket: &mut SocketWriter, word: Say) -> Result<(), crate::net::pump::WriteFailed> {
+/// Says one word, and gives the name of the op that it asked for. An op is left out once the connection was
+/// given up: its asker was told that it was not sent.
+async fn utter(
+    socket: &mut SocketWriter,
+    word: Say,
+    progress: &Progress,
+) -> Result<Option<u64>, WriteFailed> {
     match word {
-        Say::Line(line) | Say::Op { line, .. } => socket.line(line).await,
-        Say::Ping => socket.ping().await,
+        Say::Line(line) => socket.line(line).await?,
+        Say::Ping => socket.ping().await?,
+        Say::Op { number, token, line } => {
+            if progress.begin(number) {
+                socket.line(line).await?;
+                return Ok(Some(token));
+            }
+        }
     }
+    Ok(None)
 }

@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// Ops up to this number are about to be written; `false` when they must not be any more.
+    /// This op is about to be written; `false` when it must not be any more.
     pub(super) fn begin(&self, number: u64) -> bool {
         let mut gate = self.gate();
         if !gate.shut {

@@ -3,19 +3,20 @@
 //! It hears a connection to its very end even when it can no longer speak on it, so that nothing that a dying
 //! gateway managed to say goes unnoticed.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hermes_relay::wire::{Action, GatewayFrame};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::{Error, Message};
 
 use super::state::{DialFate, Ending, Judge, State};
 use super::{line, until};
@@ -45,8 +46,19 @@ impl Drop for Hub {
 }
 
 impl Connector {
-    pub(crate) async fn start(state: State) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    /// A connector on a free port; to be called in a runtime.
+    pub(crate) fn start(state: State) -> Self {
+        Self::start_with_ear(state, None)
+    }
+
+    /// The same with a receive buffer of so many bytes, so that a gateway soon finds it full.
+    pub(crate) fn start_with_ear(state: State, receive_buffer: Option<u32>) -> Self {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        if let Some(bytes) = receive_buffer {
+            socket.set_recv_buffer_size(bytes).expect("a smaller buffer");
+        }
+        socket.bind((Ipv4Addr::LOCALHOST, 0).into()).expect("a free port");
+        let listener = socket.listen(64).expect("a listener");
         let addr = listener.local_addr().expect("its address");
         let hub = Arc::new(Hub {
             state: Mutex::new(state),
@@ -147,7 +159,7 @@ async fn serve(hub: Arc<Hub>, socket: TcpStream) {
     let ending = {
         let hear = async {
             let mut kept = Vec::new();
-            while let Some(Ok(message)) = stream.next().await {
+            while let Some(Ok(message)) = heard(&hub, &mut stream).await {
                 match message {
                     Message::Text(text) => hear(&hub, connection, &mut kept, text.as_bytes()),
                     Message::Binary(bytes) => hear(&hub, connection, &mut kept, &bytes),
@@ -187,6 +199,20 @@ async fn say_goodbye(mut socket: WebSocketStream<TcpStream>, ending: Ending) {
             };
             let _ = tokio::time::timeout(GOODBYE, closing).await;
         }
+    }
+}
+
+/// The next message, once it is listened to.
+async fn heard(
+    hub: &Hub,
+    stream: &mut SplitStream<WebSocketStream<TcpStream>>,
+) -> Option<Result<Message, Error>> {
+    loop {
+        let woken = hub.wake.notified();
+        if !lock(hub).deaf {
+            return stream.next().await;
+        }
+        woken.await;
     }
 }
 
@@ -247,11 +273,7 @@ fn outbound(hub: &Arc<Hub>, connection: u64, request_id: &str, action: &str) {
     });
 }
 
-async fn speak(
-    hub: &Hub,
-    connection: u64,
-    sink: &mut futures_util::stream::SplitSink<WebSocketStream<TcpStream>, Message>,
-) {
+async fn speak(hub: &Hub, connection: u64, sink: &mut SplitSink<WebSocketStream<TcpStream>, Message>) {
     loop {
         let woken = hub.wake.notified();
         let (texts, answers) = lock(hub).outgoing(connection);

@@ -78,6 +78,8 @@ pub(crate) struct State {
     pub(crate) window: usize,
     pub(crate) packing: Packing,
     pub(crate) repeat_percent: u64,
+    /// Nothing is read from the sockets.
+    pub(crate) deaf: bool,
     pub(crate) chance: Chance,
     pub(crate) judge: Judge,
     pub(crate) dials: VecDeque<DialFate>,
@@ -114,6 +116,7 @@ impl State {
             window,
             packing: Packing::Single,
             repeat_percent: 0,
+            deaf: false,
             chance: Chance::new(seed),
             judge: Box::new(|_, _| Fate::Answer),
             dials: VecDeque::new(),
