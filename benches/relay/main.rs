@@ -2,7 +2,8 @@
 //!
 //! The real binary runs against a load generator on loopback, in turns with the bare client, several times; medians
 //! are printed with their ratio and the goal. Figures are never a failure; a message that is lost, changed or handled
-//! twice is. The floor's numbers move with the machine: only ratios within one run mean anything.
+//! twice is. The floor's numbers move with the machine: only ratios within one run mean anything. `RELAY_BIN` names
+//! another build of the binary to measure instead of this one.
 
 #![expect(clippy::unwrap_used, reason = "a failed step is a failed run")]
 

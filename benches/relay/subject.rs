@@ -110,7 +110,8 @@ fn command(contender: Contender, agent: Agent, address: &str, home: &Path) -> Co
         command.args(["--floor-client", address, agent]);
         command
     } else {
-        Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
+        let built = || env!("CARGO_BIN_EXE_hermes-relay").into();
+        Command::new(std::env::var_os("RELAY_BIN").unwrap_or_else(built))
     };
     command
         .env_clear()
