@@ -27,7 +27,8 @@ use crate::wire::LenUnit;
 /// the numbering goes first and the fences go next. A grapheme cluster is cut only when it is itself longer than
 /// the limit.
 pub fn split(content: &str, max_length: usize, unit: LenUnit) -> Vec<String> {
-    if window(content, max_length, unit).whole {
+    // No unit counts more than the bytes do.
+    if content.len() <= max_length || window(content, max_length, unit).whole {
         return vec![content.to_owned()];
     }
     let text = Text {

@@ -15,7 +15,7 @@ use super::{Environment, SharedArgs, enroll};
 use crate::config::{self, Flags, Loaded, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
-use crate::net::tls::{TlsSettings, client_config};
+use crate::net::tls::Tls;
 use crate::relay::{BuildError, Credentials, Ended, Relay, USER_AGENT, boot};
 use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
@@ -83,10 +83,7 @@ pub(super) fn run(args: &RunArgs, env: Environment<'_>) -> ExitCode {
         Ok(url) => url,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
         Ok(runtime) => runtime.block_on(serve(args, loaded, url, env, log)),
         Err(error) => fail(
@@ -119,20 +116,23 @@ async fn serve(
         }
     };
     let proxies = ProxyRules::from_env(env);
-    let http = match http_client(&settings, &proxies) {
-        Ok(http) => http,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
-    };
+    let tls = boot::tls(&settings);
     let (credentials, watched) = watch::channel(boot::pinned_credentials(&settings));
     let builder = Relay::builder(settings.clone())
-        .proxies(proxies)
+        .proxies(proxies.clone())
+        .tls(tls.clone())
         .credentials(watched.clone())
         .fresh_on_corruption(args.fresh_journal_if_corrupt);
     let relay = match builder.build() {
         Ok(relay) => relay,
         Err(error) => return build_failure(&error),
     };
+    let http = || http_on(&tls, &settings, &proxies);
     if credentials.borrow().is_none() {
+        let http = match http() {
+            Ok(http) => http,
+            Err(error) => return fail(exit::CONFIGURATION, error, None),
+        };
         let provisioned = tokio::select! {
             biased;
             () = stop.first() => return ExitCode::SUCCESS,
@@ -140,8 +140,8 @@ async fn serve(
         };
         credentials.send_replace(provisioned);
     }
-    let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, &http, &credentials));
-    let mut policy = Declaration::begin(&loaded, &url, &http, &watched);
+    let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, http, &credentials));
+    let mut policy = Declaration::begin(&loaded, &url, http, &watched);
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
@@ -161,7 +161,7 @@ async fn serve(
             _ = reload.recv() => {
                 if let Some(again) = reread(args, &settings, env, log.as_ref()) {
                     rotate(&credentials, &again);
-                    policy = Declaration::begin(&again, &url, &http, &watched);
+                    policy = Declaration::begin(&again, &url, http, &watched);
                 }
             }
         }
@@ -186,14 +186,15 @@ async fn provision_on(
     settings: &config::Settings,
     url: &ConnectorUrl,
     env: Environment<'_>,
-    http: &HttpClient,
+    http: impl Fn() -> Result<HttpClient, String>,
     credentials: &watch::Sender<Option<Credentials>>,
 ) {
     let mut wait = FIRST_PROVISION_RETRY;
     while credentials.borrow().is_none() {
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(LAST_PROVISION_RETRY);
-        if let Some(provisioned) = boot::self_provision(settings, url, env, enroll::hostname(), http).await {
+        let Ok(http) = http() else { continue };
+        if let Some(provisioned) = boot::self_provision(settings, url, env, enroll::hostname(), &http).await {
             credentials.send_replace(Some(provisioned));
         }
     }
@@ -225,39 +226,42 @@ impl Stops {
 }
 
 /// A policy declaration under way; ends when dropped.
-struct Declaration(tokio::task::JoinHandle<()>);
+struct Declaration(Option<tokio::task::JoinHandle<()>>);
 
 impl Declaration {
     fn begin(
         loaded: &Loaded,
         url: &ConnectorUrl,
-        http: &HttpClient,
+        http: impl FnOnce() -> Result<HttpClient, String>,
         credentials: &watch::Receiver<Option<Credentials>>,
     ) -> Self {
         let policies = boot::policies(loaded);
-        let (url, http, credentials) = (url.clone(), http.clone(), credentials.clone());
-        Self(tokio::spawn(boot::declare_policies(
-            policies,
-            url,
-            http,
-            credentials,
-        )))
+        if policies.is_empty() {
+            return Self(None);
+        }
+        let (url, credentials) = (url.clone(), credentials.clone());
+        let declared = http().map(|http| boot::declare_policies(policies, url, http, credentials));
+        if let Err(error) = &declared {
+            tracing::error!(error, "the relevance policy cannot be declared");
+        }
+        Self(declared.ok().map(tokio::spawn))
     }
 }
 
 impl Drop for Declaration {
     fn drop(&mut self) {
-        self.0.abort();
+        if let Some(task) = &self.0 {
+            task.abort();
+        }
     }
 }
 
 pub(super) fn http_client(settings: &config::Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
-    let tls = client_config(&TlsSettings {
-        ca_file: settings.tls.ca_file.clone(),
-        client_cert: settings.tls.client_cert.clone(),
-        client_key: settings.tls.client_key.clone(),
-    })
-    .map_err(|error| error.to_string())?;
+    http_on(&boot::tls(settings), settings, proxies)
+}
+
+fn http_on(tls: &Tls, settings: &config::Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
+    let tls = tls.config().map_err(|error| error.to_string())?;
     HttpClient::new(&tls, proxies.clone(), USER_AGENT)
         .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
         .map_err(|error| error.to_string())

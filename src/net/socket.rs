@@ -8,7 +8,6 @@
 //! level: whoever installs a `log` logger must not let `tungstenite` through below debug.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use http::header::{
@@ -16,7 +15,6 @@ use http::header::{
     UPGRADE, USER_AGENT,
 };
 use http::{HeaderValue, Request, Response};
-use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use secrecy::{ExposeSecret, SecretString};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -30,6 +28,7 @@ use url::{Host, Url};
 
 pub use super::dial_error::{DialError, Stage};
 use super::proxy::{ProxyRules, is_loopback};
+use super::tls::Tls;
 use super::{answer, connect, dial_error, tunnel};
 
 /// The time a dial is given when nothing else is configured.
@@ -37,6 +36,9 @@ pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How much is gathered before it is written, where the bound on the write buffer leaves room for it.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
+
+/// How much is read at a time. The WebSocket crate clears that much before every read.
+const READ_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A connection that carries a WebSocket: plain TCP, or TLS over it.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -75,7 +77,7 @@ pub struct DialRequest<'a> {
 /// Dials the connector: the settings that stay the same from dial to dial.
 #[derive(Debug, Clone)]
 pub struct Dialer {
-    tls: Arc<ClientConfig>,
+    tls: Tls,
     proxies: ProxyRules,
     connect_timeout: Duration,
 }
@@ -91,9 +93,9 @@ pub struct Dialed {
 
 impl Dialer {
     /// A dialler with these settings; `connect_timeout` bounds the whole dial.
-    pub fn new(tls: Arc<ClientConfig>, proxies: ProxyRules, connect_timeout: Duration) -> Self {
+    pub fn new(tls: impl Into<Tls>, proxies: ProxyRules, connect_timeout: Duration) -> Self {
         Self {
-            tls,
+            tls: tls.into(),
             proxies,
             connect_timeout,
         }
@@ -110,7 +112,11 @@ impl Dialer {
 
         let tcp = self.reach(&target, &deadline).await?;
         let stream: BoxedStream = if target.secure {
-            let handshake = TlsConnector::from(Arc::clone(&self.tls)).connect(target.server_name()?, tcp);
+            let config = self.tls.config().map_err(|error| DialError::Tls {
+                host: target.host.clone(),
+                cause: std::io::Error::other(error),
+            })?;
+            let handshake = TlsConnector::from(config).connect(target.server_name()?, tcp);
             let outcome = deadline.within(Stage::Tls, handshake).await?;
             Box::new(outcome.map_err(|cause| DialError::Tls {
                 host: target.host.clone(),
@@ -281,6 +287,7 @@ fn bounds(max_message_bytes: usize, max_write_buffer_bytes: usize) -> WebSocketC
     WebSocketConfig::default()
         .max_message_size(Some(max_message_bytes))
         .max_frame_size(Some(max_message_bytes))
+        .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES.min(most / 2))
         .max_write_buffer_size(most)
 }

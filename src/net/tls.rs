@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::WantsClientCert;
 use rustls::crypto::CryptoProvider;
@@ -96,6 +96,54 @@ impl std::fmt::Display for PemFile {
             Self::ClientCert => "client_cert",
             Self::ClientKey => "client_key",
         })
+    }
+}
+
+/// The TLS settings, and the configuration they make once an encrypted connection needs it. Clones share it.
+///
+/// Reading a platform's roots costs more time and memory than everything else a start does, and a connector on
+/// this machine never needs them.
+#[derive(Debug, Clone)]
+pub struct Tls(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    settings: TlsSettings,
+    config: OnceLock<Arc<ClientConfig>>,
+}
+
+impl Tls {
+    /// Reads nothing yet.
+    pub fn new(settings: TlsSettings) -> Self {
+        Self(Arc::new(Shared {
+            settings,
+            config: OnceLock::new(),
+        }))
+    }
+
+    /// The configuration; built by the first call that succeeds.
+    pub fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        if let Some(config) = self.0.config.get() {
+            return Ok(Arc::clone(config));
+        }
+        let config = client_config(&self.0.settings)?;
+        Ok(Arc::clone(self.0.config.get_or_init(|| config)))
+    }
+
+    /// Finds mistakes in the settings now; without files of the user's there are none to be made.
+    pub fn check(&self) -> Result<(), TlsError> {
+        if self.0.settings == TlsSettings::default() {
+            return Ok(());
+        }
+        self.config().map(drop)
+    }
+}
+
+impl From<Arc<ClientConfig>> for Tls {
+    fn from(config: Arc<ClientConfig>) -> Self {
+        let tls = Self::new(TlsSettings::default());
+        tls.0.config.get_or_init(|| config);
+        tls
     }
 }
 

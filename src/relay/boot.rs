@@ -15,6 +15,7 @@ use crate::config::{Loaded, Settings};
 use crate::net::connector_http::{PolicyError, ProvisionRequest, Verdict, declare_policy, provision_all};
 use crate::net::http::HttpClient;
 use crate::net::identity::{IdentitySource, IdpSettings};
+use crate::net::tls::{Tls, TlsSettings};
 use crate::wire::{ConnectorUrl, RelevancePolicy, TOKEN_TTL_SECS, UpgradeToken};
 
 /// First wait before a policy is declared again; doubles up to the last.
@@ -27,6 +28,15 @@ pub fn pinned_credentials(settings: &Settings) -> Option<Credentials> {
     let connector = &settings.connector;
     let (gateway_id, secret) = (connector.gateway_id.clone()?, connector.secret.clone()?);
     Some(Credentials { gateway_id, secret })
+}
+
+/// The TLS settings in the form in which connections use them.
+pub fn tls(settings: &Settings) -> Tls {
+    Tls::new(TlsSettings {
+        ca_file: settings.tls.ca_file.clone(),
+        client_cert: settings.tls.client_cert.clone(),
+        client_key: settings.tls.client_key.clone(),
+    })
 }
 
 /// One provision request for each identity.

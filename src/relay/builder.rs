@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::boot::pinned_credentials;
+use super::boot::{pinned_credentials, tls};
 use super::clock::unix_ms;
 use super::core::{Core, Ended};
 use super::handle::{COMMANDS, Command, RelayHandle};
@@ -18,7 +18,7 @@ use crate::config::{DEFAULT_AGENT, Durability, Settings};
 use crate::link::LinkSettings;
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
-use crate::net::tls::{TlsError, TlsSettings, client_config};
+use crate::net::tls::{Tls, TlsError};
 use crate::store::{self, Journal, JournalSettings, OpenError};
 use crate::wire::{ConnectorUrl, UrlError};
 
@@ -51,6 +51,7 @@ pub struct RelayBuilder {
     agents: Vec<(String, Arc<dyn Agent>)>,
     transport: Option<Arc<dyn RelayTransport>>,
     proxies: ProxyRules,
+    tls: Option<Tls>,
     credentials: Option<watch::Receiver<Option<Credentials>>>,
     fresh_on_corruption: bool,
 }
@@ -103,6 +104,13 @@ impl RelayBuilder {
         self
     }
 
+    /// Dials with this TLS configuration, instead of one of its own from the settings.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Takes the credentials from here, and new ones when they change.
     #[must_use]
     pub fn credentials(mut self, credentials: watch::Receiver<Option<Credentials>>) -> Self {
@@ -132,7 +140,15 @@ impl RelayBuilder {
         let agent = own.map_or_else(|| built_in(name), Ok)?;
         let transport = match self.transport {
             Some(transport) => transport,
-            None => Arc::new(live_transport(&self.settings, self.proxies, self.credentials)?),
+            None => {
+                let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
+                Arc::new(live_transport(
+                    &self.settings,
+                    tls,
+                    self.proxies,
+                    self.credentials,
+                )?)
+            }
         };
         let journal = JournalSettings {
             durability: match self.settings.journal.durability {
@@ -168,6 +184,7 @@ impl Relay {
             agents: Vec::new(),
             transport: None,
             proxies: ProxyRules::none(),
+            tls: None,
             credentials: None,
             fresh_on_corruption: false,
         }
@@ -179,7 +196,7 @@ impl Relay {
         proxies: ProxyRules,
         credentials: watch::Receiver<Option<Credentials>>,
     ) -> Result<LiveTransport, BuildError> {
-        live_transport(settings, proxies, Some(credentials))
+        live_transport(settings, tls(settings), proxies, Some(credentials))
     }
 
     /// For asking and telling the relay while it runs.
@@ -203,6 +220,7 @@ impl Relay {
 
 fn live_transport(
     settings: &Settings,
+    tls: Tls,
     proxies: ProxyRules,
     credentials: Option<watch::Receiver<Option<Credentials>>>,
 ) -> Result<LiveTransport, BuildError> {
@@ -210,11 +228,11 @@ fn live_transport(
     if url.is_plaintext() && !url.is_loopback() && !settings.connector.allow_plaintext {
         return Err(BuildError::Plaintext(url));
     }
-    let tls = client_config(&TlsSettings {
-        ca_file: settings.tls.ca_file.clone(),
-        client_cert: settings.tls.client_cert.clone(),
-        client_key: settings.tls.client_key.clone(),
-    })?;
+    if url.is_plaintext() {
+        tls.check()?;
+    } else {
+        tls.config()?;
+    }
     let link = &settings.link;
     let dialer = Dialer::new(tls, proxies, Duration::from_secs(link.connect_timeout_secs));
     Ok(LiveTransport::new(LiveSettings {

@@ -292,9 +292,37 @@ impl Core {
                 Happened::Delivered(None) => self.incoming.over = true,
                 Happened::Command(None) | Happened::Deadline => {}
             }
+            self.take_whatever_waits(&mut ears, &mut settled, &mut deliveries);
         };
         self.wind_up(&mut ears, &mut settled).await;
         ended
+    }
+
+    /// Takes what has come beside that which woke us, so that one round of writes serves all of it. Each
+    /// channel is bounded, and so is what a round takes.
+    fn take_whatever_waits(
+        &mut self,
+        ears: &mut Ears,
+        settled: &mut mpsc::Receiver<(u64, Settled)>,
+        deliveries: &mut mpsc::Receiver<Vec<Delivery>>,
+    ) {
+        while let Ok(batch) = ears.batches.try_recv() {
+            self.take_batch(batch);
+        }
+        for _ in 0..MOST_OUT {
+            let Ok((op, outcome)) = settled.try_recv() else {
+                break;
+            };
+            self.take_outcome(op, outcome);
+        }
+        while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.take_turn_end(Some(ended));
+        }
+        while self.takes_deliveries()
+            && let Ok(batch) = deliveries.try_recv()
+        {
+            self.take_deliveries(batch);
+        }
     }
 
     pub(super) fn token(&mut self) -> u64 {

@@ -4,7 +4,8 @@ use super::done::{ChatMemory, Kind, NewOp, Subject, TurnState};
 use super::ids::{DedupeKey, InboxSeq, OpSeq};
 use std::sync::Arc;
 
-/// One command. Those without a completion are lazy: they ride in the next commit, at the latest 50 ms later.
+/// One command. Those that nobody waits for are lazy, which are those without a completion and an ending that owes
+/// nothing: they ride in the next commit, at the latest 50 ms later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// Hold a message: [`Done::Accepted`](super::Done::Accepted) or [`Done::Duplicate`](super::Done::Duplicate).
@@ -172,14 +173,23 @@ impl Write {
     }
 
     pub(super) fn is_lazy(&self) -> bool {
-        matches!(
-            self,
+        match self {
             Self::OpSent { .. }
-                | Self::OpSettled { .. }
-                | Self::RememberChat(_)
-                | Self::SetResume { .. }
-                | Self::DropResume { .. }
-        )
+            | Self::OpSettled { .. }
+            | Self::RememberChat(_)
+            | Self::SetResume { .. }
+            | Self::DropResume { .. } => true,
+            Self::End { ops, start_next, .. } => ops.is_empty() && start_next.is_none(),
+            Self::Accept { .. }
+            | Self::Quarantine { .. }
+            | Self::Start { .. }
+            | Self::Load { .. }
+            | Self::NextQueued { .. }
+            | Self::NextWaiting { .. }
+            | Self::NextOps { .. }
+            | Self::AddOps { .. }
+            | Self::LoadResume { .. } => false,
+        }
     }
 
     pub(super) fn subject(&self) -> Subject {

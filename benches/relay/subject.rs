@@ -1,0 +1,159 @@
+//! What is measured: a fresh process with a fresh state directory on the real disk, up to its answered hello.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::frames::{DESCRIPTOR, Wire, push_frame};
+
+/// How long anything may take before it counts as broken.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Who is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Contender {
+    /// The bare client.
+    Floor,
+    /// The relay as it is shipped: acknowledges after the disk has it.
+    Full,
+    /// The relay with `durability: process`.
+    Process,
+}
+
+/// What it does with messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Agent {
+    Echo,
+    Noop,
+}
+
+/// A connected process.
+pub(crate) struct Subject {
+    child: Child,
+    home: TempDir,
+    pub(crate) wire: Wire,
+    /// From the exec to the answered hello.
+    pub(crate) start: Duration,
+}
+
+impl Subject {
+    pub(crate) fn start(contender: Contender, agent: Agent) -> Self {
+        let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let mut command = command(contender, agent, &address, home.path());
+        let begun = Instant::now();
+        let mut child = command.spawn().unwrap();
+        let stream = accept(&listener, &mut child, home.path());
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let socket = tokio_tungstenite::tungstenite::accept(stream).expect("the client upgrades");
+        let mut wire = Wire::new(socket.get_ref().try_clone().unwrap());
+        let mut greeted = false;
+        while !greeted {
+            wire.read(|frame| greeted |= memchr::memmem::find(frame, b"\"hello\"").is_some());
+        }
+        let mut out = Vec::new();
+        push_frame(&mut out, DESCRIPTOR.as_bytes());
+        wire.write(&mut out);
+        Self {
+            child,
+            home,
+            wire,
+            start: begun.elapsed(),
+        }
+    }
+
+    /// Resident memory in MiB.
+    pub(crate) fn resident_mib(&self) -> f64 {
+        let status = self.read("status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        let kib: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kib / 1024.0
+    }
+
+    /// Seconds of processor time so far.
+    pub(crate) fn cpu_seconds(&self) -> f64 {
+        const TICKS_PER_SECOND: f64 = 100.0;
+        let stat = self.read("stat");
+        let after_name = stat.rsplit_once(')').unwrap().1;
+        let ticks = after_name.split_whitespace().skip(11).take(2);
+        ticks.map(|field| field.parse::<f64>().unwrap()).sum::<f64>() / TICKS_PER_SECOND
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", said(self.home.path()));
+        }
+    }
+}
+
+fn command(contender: Contender, agent: Agent, address: &str, home: &Path) -> Command {
+    let agent = match agent {
+        Agent::Echo => "echo",
+        Agent::Noop => "noop",
+    };
+    let mut command = if contender == Contender::Floor {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--floor-client", address, agent]);
+        command
+    } else {
+        let built = || env!("CARGO_BIN_EXE_hermes-relay").into();
+        Command::new(std::env::var_os("RELAY_BIN").unwrap_or_else(built))
+    };
+    command
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(fs::File::create(home.join("stderr")).unwrap());
+    if contender != Contender::Floor {
+        if contender == Contender::Process {
+            let settings = "journal:\n  durability: process\n";
+            fs::write(home.join("relay.yaml"), settings).unwrap();
+        }
+        command
+            .args(["run", "--agent", agent])
+            .env("GATEWAY_RELAY_URL", format!("ws://{address}"))
+            .env("GATEWAY_RELAY_ID", "gw-bench")
+            .env("GATEWAY_RELAY_SECRET", "00112233445566778899aabbccddeeff")
+            .env("GATEWAY_RELAY_PLATFORMS", "discord")
+            .env("GATEWAY_RELAY_BOT_IDS", "bot")
+            .env("HERMES_HOME", home)
+            .env("HERMES_RELAY_STATE_DIR", home.join("state"));
+    }
+    command
+}
+
+fn accept(listener: &TcpListener, child: &mut Child, home: &Path) -> TcpStream {
+    let begun = Instant::now();
+    loop {
+        if let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(false).unwrap();
+            stream.set_nodelay(true).unwrap();
+            return stream;
+        }
+        let ended = child.try_wait().unwrap();
+        assert!(
+            ended.is_none() && begun.elapsed() < PATIENCE,
+            "the client did not dial: {ended:?}\n{}",
+            said(home)
+        );
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+fn said(home: &Path) -> String {
+    fs::read_to_string(home.join("stderr")).unwrap_or_default()
+}
