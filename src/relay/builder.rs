@@ -138,17 +138,16 @@ impl RelayBuilder {
             .find(|(known, _)| known == name)
             .map(|(_, agent)| Arc::clone(agent));
         let agent = own.map_or_else(|| built_in(name), Ok)?;
-        let transport = match self.transport {
-            Some(transport) => transport,
-            None => {
-                let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
-                Arc::new(live_transport(
-                    &self.settings,
-                    tls,
-                    self.proxies,
-                    self.credentials,
-                )?)
-            }
+        let transport = if let Some(transport) = self.transport {
+            transport
+        } else {
+            let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
+            Arc::new(live_transport(
+                &self.settings,
+                tls,
+                self.proxies,
+                self.credentials,
+            )?)
         };
         let journal = JournalSettings {
             durability: match self.settings.journal.durability {

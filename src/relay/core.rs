@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::arrival::Arrival;
 use super::clock::Clock;
@@ -43,8 +43,6 @@ const DELIVERY_BATCHES: usize = 4;
 const MOST_OWED: usize = 20_000;
 /// How long an op may be out before the journal is told; a shorter life is not worth a write.
 const OUT_UNTOLD: Duration = Duration::from_millis(5);
-/// How long the last writes may wait for room in the journal.
-const LAST_WRITES: Duration = Duration::from_secs(2);
 /// How long to wait before trying again what the link would not take.
 const RETRY: Duration = Duration::from_millis(200);
 
@@ -62,7 +60,7 @@ pub enum Ended {
     JournalLost,
 }
 
-type Submission = Pin<Box<dyn Future<Output = Result<(), SubmitError>> + Send>>;
+pub(super) type Submission = Pin<Box<dyn Future<Output = Result<(), SubmitError>> + Send>>;
 
 pub(super) struct Core {
     pub(super) settings: CoreSettings,
@@ -112,8 +110,8 @@ pub(super) struct Core {
     pub(super) next_token: u64,
     /// The last op and session that recovery has read so far.
     pub(super) recovery: Option<(Option<OpSeq>, Option<Arc<str>>)>,
-    journal: Journal,
-    submission: Option<Submission>,
+    pub(super) journal: Journal,
+    pub(super) submission: Option<Submission>,
     retry_at: Option<Instant>,
     journal_lost: bool,
 }
@@ -422,45 +420,6 @@ impl Core {
         self.view = now;
         if reconnected {
             self.lanes.retry_all();
-        }
-    }
-
-    /// Says goodbye to everyone, in order: the connector, the agent, the journal.
-    async fn wind_up(&mut self, ears: &mut Ears, settled: &mut mpsc::Receiver<(u64, Settled)>) {
-        self.tasks.abort_all();
-        self.transport.disconnect(self.settings.goodbye).await;
-        while let Ok((op, outcome)) = settled.try_recv() {
-            self.take_outcome(op, outcome);
-        }
-        if timeout(self.settings.goodbye, self.agent.shutdown())
-            .await
-            .is_err()
-        {
-            tracing::warn!("the agent did not shut down in time");
-        }
-        self.tell_journal_of_ops(Instant::now(), Duration::ZERO);
-        let (before, last) = (self.submission.take(), std::mem::take(&mut self.writes));
-        let journal = self.journal.clone();
-        let closing = async {
-            // A journal that cannot write takes nothing more; closing it says what was lost.
-            let _ = timeout(LAST_WRITES, async {
-                if let Some(before) = before {
-                    let _ = before.await;
-                }
-                let _ = journal.submit(last).await;
-            })
-            .await;
-            journal.close().await
-        };
-        let mut closing = std::pin::pin!(closing);
-        let closed = loop {
-            tokio::select! {
-                closed = &mut closing => break closed,
-                batch = ears.batches.recv() => if batch.is_none() { break closing.await },
-            }
-        };
-        if let Err(error) = closed {
-            tracing::error!(%error, "the journal was not closed cleanly");
         }
     }
 }

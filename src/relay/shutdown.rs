@@ -1,9 +1,16 @@
 //! The end, in stages that share one budget: finish turns, stop turns, flush, close.
 
-use tokio::time::Instant;
+use std::time::Duration;
 
-use super::core::Core;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use super::core::{Core, Ears};
+use crate::link::Settled;
 use crate::session::{Interrupt, Stop};
+
+/// How long the last writes may wait for room in the journal.
+const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// Where the relay stands on its way to the end.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +106,45 @@ impl Core {
             if let Interrupt::Cancel(turn) = self.sessions.interrupt(&key) {
                 self.cancel_turn(turn, Stop::Shutdown);
             }
+        }
+    }
+
+    /// Says goodbye to everyone, in order: the connector, the agent, the journal.
+    pub(super) async fn wind_up(&mut self, ears: &mut Ears, settled: &mut mpsc::Receiver<(u64, Settled)>) {
+        self.tasks.abort_all();
+        self.transport.disconnect(self.settings.goodbye).await;
+        while let Ok((op, outcome)) = settled.try_recv() {
+            self.take_outcome(op, outcome);
+        }
+        if timeout(self.settings.goodbye, self.agent.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the agent did not shut down in time");
+        }
+        self.tell_journal_of_ops(Instant::now(), Duration::ZERO);
+        let (before, last) = (self.submission.take(), std::mem::take(&mut self.writes));
+        let journal = self.journal.clone();
+        let closing = async {
+            // A journal that cannot write takes nothing more; closing it says what was lost.
+            let _ = timeout(LAST_WRITES, async {
+                if let Some(before) = before {
+                    let _ = before.await;
+                }
+                let _ = journal.submit(last).await;
+            })
+            .await;
+            journal.close().await
+        };
+        let mut closing = std::pin::pin!(closing);
+        let closed = loop {
+            tokio::select! {
+                closed = &mut closing => break closed,
+                batch = ears.batches.recv() => if batch.is_none() { break closing.await },
+            }
+        };
+        if let Err(error) = closed {
+            tracing::error!(%error, "the journal was not closed cleanly");
         }
     }
 }
