@@ -116,13 +116,12 @@ pub(crate) fn push_frame(out: &mut Vec<u8>, payload: &[u8]) {
 
 fn push_header(out: &mut Vec<u8>, length: usize) {
     out.push(0x81);
-    match u16::try_from(length) {
-        Ok(length @ 0..126) => out.push(u8::try_from(length).unwrap()),
-        Ok(length) => {
-            out.push(126);
-            out.extend_from_slice(&length.to_be_bytes());
-        }
-        Err(_) => panic!("no benchmark message is that long"),
+    let length = u16::try_from(length).expect("no benchmark message is that long");
+    if let Ok(short @ 0..126) = u8::try_from(length) {
+        out.push(short);
+    } else {
+        out.push(126);
+        out.extend_from_slice(&length.to_be_bytes());
     }
 }
 

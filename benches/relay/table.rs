@@ -111,12 +111,19 @@ enum Goal {
 
 impl Goal {
     fn judge(self, value: f64) -> String {
-        let (must, moonshot, sign, met): (f64, f64, &str, fn(f64, f64) -> bool) = match self {
+        let (must, moonshot, sign, more_is_better) = match self {
             Self::None => return String::new(),
-            Self::AtLeast(must, moonshot) => (must, moonshot, ">=", |value, goal| value >= goal),
-            Self::AtMost(must, moonshot) => (must, moonshot, "<=", |value, goal| value <= goal),
+            Self::AtLeast(must, moonshot) => (must, moonshot, ">=", true),
+            Self::AtMost(must, moonshot) => (must, moonshot, "<=", false),
         };
-        let said = |goal| if met(value, goal) { "met" } else { "NOT met" };
+        let said = |goal: f64| {
+            let met = if more_is_better {
+                value >= goal
+            } else {
+                value <= goal
+            };
+            if met { "met" } else { "NOT met" }
+        };
         format!(
             "{value:.3} {sign} {must}: {}, {moonshot}: {}",
             said(must),
