@@ -3,7 +3,7 @@
 //! The ledger keeps the few numbers that a rollback must restore beside the database. It never commits half of
 //! a command, and never makes a completion of a transaction that did not commit.
 
-use super::done::{ChatMemory, Done, Failed, NewOp, TurnState};
+use super::done::{ChatMemory, Done, Failed, TurnState};
 use super::fault::Fault;
 use super::ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
 use super::reads;
@@ -23,9 +23,12 @@ pub(super) struct Ledger<'c> {
     pub(super) db: &'c Connection,
     pub(super) recent: Recent,
     pub(super) shelf: Shelf,
-    statements: Statements<'c>,
-    counters: Counters,
+    pub(super) statements: Statements<'c>,
+    pub(super) counters: Counters,
+    /// Ops that went out in this transaction and are not settled in it.
     sent: HashSet<OpSeq>,
+    /// Ops that were settled in this transaction.
+    pub(super) settled: Vec<i64>,
     index_in_use: bool,
 }
 
@@ -73,6 +76,7 @@ impl<'c> Ledger<'c> {
             statements,
             counters,
             sent: HashSet::new(),
+            settled: Vec::new(),
             index_in_use,
         })
     }
@@ -155,6 +159,7 @@ impl<'c> Ledger<'c> {
 
     fn settle<T>(&mut self, before: Counters, result: Result<T>) -> Result<T> {
         self.sent.clear();
+        self.settled.clear();
         match result {
             Ok(value) => {
                 self.recent.committed();
@@ -177,14 +182,18 @@ impl<'c> Ledger<'c> {
     fn run(&mut self, writes: &[Write], now_ms: i64, at: &mut Option<usize>) -> Result<Vec<Outcome>> {
         self.statements.begin.execute([])?;
         let mut outcomes = Vec::with_capacity(writes.len());
-        for (index, write) in writes.iter().enumerate() {
-            *at = Some(index);
-            outcomes.push(self.apply(write)?);
+        while let Some(write) = writes.get(outcomes.len()) {
+            let ended = self.end_run(&writes[outcomes.len()..], &mut outcomes);
+            *at = Some(outcomes.len());
+            if ended? == 0 {
+                outcomes.push(self.apply(write)?);
+            }
         }
         *at = None;
         for op in self.sent.drain() {
             self.statements.op_sent.execute([op.0])?;
         }
+        self.forget_settled()?;
         if self.recent.is_moving() {
             self.move_keys(writes.len() * 2 + 64, now_ms)?;
         }
@@ -217,31 +226,7 @@ impl<'c> Ledger<'c> {
                     .optional()?;
                 attempt.map_or(Outcome::Missing(*seq), Outcome::Started)
             }
-            Write::End {
-                seq,
-                state,
-                ops,
-                start_next,
-                now_ms,
-            } => {
-                if self
-                    .statements
-                    .finish
-                    .execute(params![seq.0, state.code(), now_ms])?
-                    == 0
-                {
-                    return Ok(Outcome::Missing(*seq));
-                }
-                self.statements.forget.execute([seq.0])?;
-                let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
-                let mut started = None;
-                if let Some(next) = start_next
-                    && self.statements.start_queued.execute(params![next.0, now_ms])? == 1
-                {
-                    started = Some(*next);
-                }
-                Outcome::Ended(ops, started)
-            }
+            Write::End { .. } => self.end(write)?,
             Write::AddOps {
                 inbox, ops, now_ms, ..
             } => Outcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms)?),
@@ -251,7 +236,7 @@ impl<'c> Ledger<'c> {
             }
             Write::OpSettled { op } => {
                 self.sent.remove(op);
-                self.statements.op_settled.execute([op.0])?;
+                self.settled.push(op.0);
                 Outcome::Silent
             }
             Write::RememberChat(chat) => self.remember(chat)?,
@@ -339,25 +324,6 @@ impl<'c> Ledger<'c> {
         )?;
         let code = find.query_row([seq.0], |row| row.get(0)).optional()?;
         Ok(code.map_or(TurnState::Done, TurnState::of_code))
-    }
-
-    fn add_ops(&mut self, inbox: Option<InboxSeq>, ops: &[NewOp], now_ms: i64) -> Result<OpSeqs> {
-        let first = self.counters.op;
-        let mut count = 0;
-        for op in ops {
-            let seq = self.counters.op;
-            self.statements.add_op.execute(params![
-                seq,
-                op.session,
-                op.chat,
-                op.op,
-                inbox.map(|seq| seq.0),
-                now_ms
-            ])?;
-            self.counters.op += 1;
-            count += 1;
-        }
-        Ok(OpSeqs::new(first, count))
     }
 
     fn remember(&mut self, chat: &ChatMemory) -> Result<Outcome> {

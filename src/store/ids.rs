@@ -107,6 +107,11 @@ impl Committed {
         self.buffer_id.as_deref()
     }
 
+    /// The id to acknowledge, taken.
+    pub fn into_ack_id(self) -> Option<String> {
+        self.buffer_id.filter(|id| !id.is_empty())
+    }
+
     /// The id to acknowledge: the buffer id when there is one to acknowledge, an empty one being none.
     pub fn ack_id(&self) -> Option<&str> {
         self.buffer_id.as_deref().filter(|id| !id.is_empty())

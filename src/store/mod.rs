@@ -34,6 +34,7 @@
 mod apply;
 mod checkpoint;
 mod done;
+mod endings;
 mod fault;
 mod ids;
 mod inspect;

@@ -13,9 +13,12 @@ pub(super) struct Statements<'c> {
     pub(super) start_queued: Statement<'c>,
     pub(super) finish: Statement<'c>,
     pub(super) forget: Statement<'c>,
+    pub(super) count_run: Statement<'c>,
+    pub(super) finish_run: Statement<'c>,
+    pub(super) forget_run: Statement<'c>,
     pub(super) add_op: Statement<'c>,
     pub(super) op_sent: Statement<'c>,
-    pub(super) op_settled: Statement<'c>,
+    pub(super) ops_settled: Statement<'c>,
 }
 
 impl<'c> Statements<'c> {
@@ -41,12 +44,19 @@ impl<'c> Statements<'c> {
                  FROM inbox WHERE seq = ?1",
             )?,
             forget: db.prepare("DELETE FROM inbox WHERE seq = ?1")?,
+            count_run: db.prepare("SELECT count(*) FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
+            finish_run: db.prepare(
+                "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
+                 SELECT seq, kind, session, dedupe, buffer_id, ?3, attempt, received_at, started_at, ?4
+                 FROM inbox WHERE seq BETWEEN ?1 AND ?2",
+            )?,
+            forget_run: db.prepare("DELETE FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
             add_op: db.prepare(
                 "INSERT INTO outbox (seq, session, chat, op, inbox_seq, state, created_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6)",
             )?,
             op_sent: db.prepare("UPDATE outbox SET state = 1 WHERE seq = ?1")?,
-            op_settled: db.prepare("DELETE FROM outbox WHERE seq = ?1")?,
+            ops_settled: db.prepare("DELETE FROM outbox WHERE seq BETWEEN ?1 AND ?2")?,
         })
     }
 }

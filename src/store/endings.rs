@@ -1,0 +1,242 @@
+//! Ends of turns and of ops: one by one, or whole runs of neighbours with one statement.
+//!
+//! Messages end and ops are settled about as they were numbered, so most of a transaction's endings are runs. A run is
+//! only taken when all of it is there; it never changes what a command comes to.
+
+use super::apply::{Ledger, Outcome};
+use super::done::{NewOp, TurnState};
+use super::ids::{InboxSeq, OpSeqs};
+use super::write::Write;
+use rusqlite::{Result, params};
+
+impl Ledger<'_> {
+    /// Ends the run of neighbours that `writes` begins with. Gives how many that were; none when there is no run.
+    pub(super) fn end_run(&mut self, writes: &[Write], outcomes: &mut Vec<Outcome>) -> Result<usize> {
+        let Some(Run {
+            first,
+            last,
+            state,
+            now_ms,
+            endings,
+        }) = Run::at_head_of(writes)
+        else {
+            return Ok(0);
+        };
+        let span = [first.0, last.0];
+        let held: i64 = self.statements.count_run.query_row(span, |row| row.get(0))?;
+        if held != last.0 - first.0 + 1 {
+            return Ok(0);
+        }
+        let finish = params![first.0, last.0, state.code(), now_ms];
+        if self.statements.finish_run.execute(finish).is_err() {
+            // Nothing of it was done. One by one, the command that cannot be carried out is found.
+            return Ok(0);
+        }
+        self.statements.forget_run.execute(span)?;
+        for write in endings {
+            if let Write::End { seq, ops, .. } = write {
+                let ops = self.add_ops(Some(*seq), ops, now_ms)?;
+                outcomes.push(Outcome::Ended(ops, None));
+            }
+        }
+        Ok(endings.len())
+    }
+
+    /// Ends one turn.
+    pub(super) fn end(&mut self, write: &Write) -> Result<Outcome> {
+        let Write::End {
+            seq,
+            state,
+            ops,
+            start_next,
+            now_ms,
+        } = write
+        else {
+            return Ok(Outcome::Silent);
+        };
+        let finish = params![seq.0, state.code(), now_ms];
+        if self.statements.finish.execute(finish)? == 0 {
+            return Ok(Outcome::Missing(*seq));
+        }
+        self.statements.forget.execute([seq.0])?;
+        let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
+        let mut started = None;
+        if let Some(next) = start_next
+            && self.statements.start_queued.execute(params![next.0, now_ms])? == 1
+        {
+            started = Some(*next);
+        }
+        Ok(Outcome::Ended(ops, started))
+    }
+
+    /// Owes ops.
+    pub(super) fn add_ops(&mut self, inbox: Option<InboxSeq>, ops: &[NewOp], now_ms: i64) -> Result<OpSeqs> {
+        let first = self.counters.op;
+        let mut count = 0;
+        for op in ops {
+            let seq = self.counters.op;
+            self.statements.add_op.execute(params![
+                seq,
+                op.session,
+                op.chat,
+                op.op,
+                inbox.map(|seq| seq.0),
+                now_ms
+            ])?;
+            self.counters.op += 1;
+            count += 1;
+        }
+        Ok(OpSeqs::new(first, count))
+    }
+
+    /// Forgets the ops that were settled in this transaction.
+    pub(super) fn forget_settled(&mut self) -> Result<()> {
+        self.settled.sort_unstable();
+        for run in self.settled.chunk_by(|op, next| next - op <= 1) {
+            if let (Some(first), Some(last)) = (run.first(), run.last()) {
+                self.statements.ops_settled.execute([first, last])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Neighbours that end alike.
+struct Run<'a> {
+    first: InboxSeq,
+    last: InboxSeq,
+    state: TurnState,
+    now_ms: i64,
+    endings: &'a [Write],
+}
+
+impl<'a> Run<'a> {
+    /// The longest run that `writes` begins with, when that is at least two.
+    fn at_head_of(writes: &'a [Write]) -> Option<Self> {
+        let ending = |write: &Write| match write {
+            Write::End {
+                seq,
+                state,
+                start_next: None,
+                now_ms,
+                ..
+            } => Some((*seq, *state, *now_ms)),
+            _ => None,
+        };
+        let (first, state, now_ms) = ending(writes.first()?)?;
+        let following = (first.0 + 1..)
+            .zip(&writes[1..])
+            .take_while(|(seq, write)| ending(write) == Some((InboxSeq(*seq), state, now_ms)));
+        let count = 1 + following.count();
+        let last = InboxSeq(first.0 + i64::try_from(count).ok()? - 1);
+        (count > 1).then_some(Self {
+            first,
+            last,
+            state,
+            now_ms,
+            endings: &writes[..count],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::JournalSettings;
+    use super::super::{DedupeKey, Kind, OpSeq, recover, schema};
+    use super::*;
+
+    const NOW: i64 = 1_790_000_000_000;
+
+    fn accept(token: u64) -> Write {
+        Write::Accept {
+            token,
+            kind: Kind::Inbound,
+            session: "s".into(),
+            dedupe: Some(DedupeKey::of(&[&token.to_string()])),
+            buffer_id: None,
+            line: b"line".to_vec(),
+            start: true,
+            now_ms: NOW,
+        }
+    }
+
+    fn end(seq: i64, state: TurnState, ops: usize, now_ms: i64) -> Write {
+        let op = NewOp {
+            session: "s".into(),
+            chat: "c".into(),
+            op: seq.to_string().into_bytes(),
+        };
+        Write::End {
+            seq: InboxSeq(seq),
+            state,
+            ops: vec![op; ops],
+            start_next: None,
+            now_ms,
+        }
+    }
+
+    /// What each command came to, and what the tables hold after it.
+    fn carried_out(transactions: &[&[Write]]) -> (String, Vec<(i64, i64, i64)>, Vec<(i64, i64)>, i64) {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = JournalSettings::default();
+        std::fs::write(schema::path_in(dir.path()), "").unwrap();
+        let db = schema::open(&schema::path_in(dir.path()), &settings).unwrap();
+        let (_, footing) = recover::recover(&db, &settings).unwrap();
+        let mut ledger = Ledger::new(&db, footing).unwrap();
+        let mut came_to = Vec::new();
+        for writes in transactions {
+            came_to.extend(ledger.transact(writes, NOW).unwrap());
+        }
+        let mut done = db
+            .prepare("SELECT seq, state, ended_at FROM done ORDER BY seq")
+            .unwrap();
+        let done = done.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)));
+        let mut outbox = db
+            .prepare("SELECT seq, inbox_seq FROM outbox ORDER BY seq")
+            .unwrap();
+        let outbox = outbox.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        (
+            format!("{came_to:?}"),
+            done.unwrap().map(Result::unwrap).collect(),
+            outbox.unwrap().map(Result::unwrap).collect(),
+            db.query_row("SELECT count(*) FROM inbox", [], |row| row.get(0))
+                .unwrap(),
+        )
+    }
+
+    #[test]
+    fn a_run_comes_to_what_its_commands_come_to_one_by_one() {
+        use TurnState::{Done, Failed};
+        let held: Vec<Write> = (0..12).map(accept).collect();
+        let endings = [
+            end(1, Done, 1, NOW),
+            end(2, Done, 0, NOW),
+            end(3, Done, 2, NOW),
+            end(4, Failed, 1, NOW),
+            end(5, Failed, 1, NOW + 1),
+            end(6, Failed, 1, NOW + 1),
+            end(6, Failed, 1, NOW + 1),
+            end(8, Done, 0, NOW),
+            end(9, Done, 1, NOW),
+            // 8 and 9 have ended, 10 has not: no run, and only the last of them ends.
+            end(8, Done, 1, NOW),
+            end(9, Done, 1, NOW),
+            end(10, Done, 1, NOW),
+        ];
+        let together = carried_out(&[&held, &endings]);
+        let mut singly: Vec<&[Write]> = vec![&held];
+        singly.extend(endings.chunks(1));
+        assert_eq!(together, carried_out(&singly));
+        assert_eq!((together.1.len(), together.2.len(), together.3), (9, 8, 3));
+    }
+
+    #[test]
+    fn only_settled_ops_are_forgotten() {
+        let settle = |op| Write::OpSettled { op: OpSeq(op) };
+        let held = [accept(0), end(1, TurnState::Done, 8, NOW)];
+        let settled = [settle(2), settle(6), settle(3), settle(8), settle(2), settle(99)];
+        let (_, _, outbox, _) = carried_out(&[&held, &settled]);
+        let left: Vec<i64> = outbox.into_iter().map(|(seq, _)| seq).collect();
+        assert_eq!(left, [1, 4, 5, 7]);
+    }
+}
