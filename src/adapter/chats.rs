@@ -95,13 +95,19 @@ impl ChatFacts {
 
     /// Whether the lasting part is the same: everything but the last message.
     fn lasts_as(&self, other: &Self) -> bool {
-        Self {
-            message_id: None,
-            ..self.clone()
-        } == Self {
-            message_id: None,
-            ..other.clone()
-        }
+        let Self {
+            scope_id,
+            user_id,
+            chat_type,
+            profile,
+            thread_id,
+            message_id: _,
+        } = self;
+        *scope_id == other.scope_id
+            && *user_id == other.user_id
+            && *chat_type == other.chat_type
+            && *profile == other.profile
+            && *thread_id == other.thread_id
     }
 }
 
@@ -136,19 +142,28 @@ impl ChatMemory {
     }
 
     /// Learns from a message; tells whether what is written down about the chat should be renewed.
-    pub fn learn(&mut self, chat: &ChatId, facts: ChatFacts, now_ms: i64) -> bool {
-        let before = self.chats.get(chat);
-        let stale = before.is_none_or(|before| {
-            !before.facts.lasts_as(&facts)
-                || (before.facts != facts
-                    && now_ms.saturating_sub(before.written_at_ms) >= LAST_MESSAGE_EVERY_MS)
-        });
-        let written_at_ms = if stale {
-            now_ms
-        } else {
-            before.map_or(now_ms, |before| before.written_at_ms)
+    pub fn learn(&mut self, chat: &ChatId, facts: &ChatFacts, now_ms: i64) -> bool {
+        let Some(known) = self.chats.get_mut(chat) else {
+            self.put(chat.clone(), facts.clone(), now_ms);
+            return true;
         };
-        self.put(chat.clone(), facts, written_at_ms);
+        let same = known.facts.lasts_as(facts);
+        let stale = !same
+            || (known.facts.message_id != facts.message_id
+                && now_ms.saturating_sub(known.written_at_ms) >= LAST_MESSAGE_EVERY_MS);
+        if same {
+            known.facts.message_id.clone_from(&facts.message_id);
+        } else {
+            known.facts.clone_from(facts);
+        }
+        if stale {
+            known.written_at_ms = now_ms;
+        }
+        self.uses += 1;
+        let before = std::mem::replace(&mut known.used, self.uses);
+        if let Some(chat) = self.by_use.remove(&before) {
+            self.by_use.insert(self.uses, chat);
+        }
         stale
     }
 
@@ -224,10 +239,10 @@ mod tests {
     #[test]
     fn the_quietest_chat_is_forgotten_first() {
         let mut memory = ChatMemory::new(2);
-        memory.learn(&chat("a"), facts("u", "1"), 0);
-        memory.learn(&chat("b"), facts("u", "1"), 0);
-        memory.learn(&chat("a"), facts("u", "2"), 0);
-        memory.learn(&chat("c"), facts("u", "1"), 0);
+        memory.learn(&chat("a"), &facts("u", "1"), 0);
+        memory.learn(&chat("b"), &facts("u", "1"), 0);
+        memory.learn(&chat("a"), &facts("u", "2"), 0);
+        memory.learn(&chat("c"), &facts("u", "1"), 0);
         assert!(memory.facts(&chat("b")).is_none() && memory.facts(&chat("a")).is_some());
         assert_eq!((memory.len(), memory.by_use.len()), (2, 2));
     }
@@ -235,10 +250,10 @@ mod tests {
     #[test]
     fn what_lasts_is_written_at_once_and_the_last_message_now_and_then() {
         let mut memory = ChatMemory::new(8);
-        assert!(memory.learn(&chat("a"), facts("u", "1"), 0));
-        assert!(!memory.learn(&chat("a"), facts("u", "2"), 1_000));
-        assert!(memory.learn(&chat("a"), facts("v", "3"), 2_000));
-        assert!(memory.learn(&chat("a"), facts("v", "4"), 62_000));
+        assert!(memory.learn(&chat("a"), &facts("u", "1"), 0));
+        assert!(!memory.learn(&chat("a"), &facts("u", "2"), 1_000));
+        assert!(memory.learn(&chat("a"), &facts("v", "3"), 2_000));
+        assert!(memory.learn(&chat("a"), &facts("v", "4"), 62_000));
     }
 
     #[test]

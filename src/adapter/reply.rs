@@ -20,15 +20,15 @@ pub fn reply(
     });
     let mut metadata = facts.tags();
     metadata.insert("notify".to_owned(), true.into());
-    split(text, usize::try_from(limit).unwrap_or(usize::MAX), unit)
-        .into_iter()
-        .map(|content| Action::Send {
-            chat_id: chat.chat.clone(),
-            content,
-            reply_to: facts.message_id.clone(),
-            metadata: metadata.clone(),
-        })
-        .collect()
+    let parts = split(text, usize::try_from(limit).unwrap_or(usize::MAX), unit);
+    let tags = std::iter::repeat_n(metadata, parts.len());
+    let send = |(content, metadata)| Action::Send {
+        chat_id: chat.chat.clone(),
+        content,
+        reply_to: facts.message_id.clone(),
+        metadata,
+    };
+    parts.into_iter().zip(tags).map(send).collect()
 }
 
 #[cfg(test)]

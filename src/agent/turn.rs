@@ -1,5 +1,6 @@
 //! One run of an agent: what goes in, what comes out, and how it ends.
 
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -28,20 +29,23 @@ pub struct TurnInput {
 
 impl TurnInput {
     /// Takes what an agent may see out of a message.
-    pub fn of(event: &MessageEvent) -> Self {
-        let text = |field: &Option<Scalar>| field.as_ref().map(|text| text.as_str().to_owned());
-        let urls = event
-            .media_urls
-            .iter()
-            .map(|url| url.as_str().unwrap_or_default().to_owned());
+    pub fn of(event: MessageEvent) -> Self {
+        let text = |field: Option<Scalar>| field.map(Scalar::into_string);
+        let url = |url: Value| match url {
+            Value::String(url) => url,
+            _ => String::new(),
+        };
         Self {
-            text: event.text().to_owned(),
-            author: text(&event.source.user_name),
-            author_id: text(&event.source.user_id),
-            channel_context: event.channel_context.clone(),
-            reply_to_text: text(&event.reply_to_text),
-            media: urls
-                .zip(event.media_types.iter().cloned())
+            text: text(event.text).unwrap_or_default(),
+            author: text(event.source.user_name),
+            author_id: text(event.source.user_id),
+            channel_context: event.channel_context,
+            reply_to_text: text(event.reply_to_text),
+            media: event
+                .media_urls
+                .into_iter()
+                .map(url)
+                .zip(event.media_types)
                 .filter(|(url, _)| !url.is_empty())
                 .collect(),
         }

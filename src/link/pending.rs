@@ -8,11 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
-
 use super::action::{NotSent, Settled};
 use super::chance::Chance;
-use crate::wire::{GatewayFrame, OpResult, Outcome};
+use crate::wire::{ActionText, GatewayFrame, OpResult, Outcome};
 
 /// An op to be asked of the connector.
 #[derive(Clone, Debug)]
@@ -20,7 +18,7 @@ pub struct Op {
     /// Ops of one lane go one at a time, in order; others are independent. A chat is a lane.
     pub lane: Option<String>,
     /// An op in JSON.
-    pub action: Box<RawValue>,
+    pub action: ActionText,
     /// The chat's platform, when it is known.
     pub platform: Option<String>,
     /// The bot that fronts it.
@@ -63,7 +61,7 @@ struct Entry {
 #[derive(Debug)]
 enum Stage {
     Waiting {
-        action: Box<RawValue>,
+        action: ActionText,
         platform: Option<String>,
         bot_id: Option<String>,
     },
@@ -122,7 +120,7 @@ impl Pending {
         let deadline = now.saturating_add(timeout);
         self.deadlines.insert((deadline, serial));
         let stage = Stage::Waiting {
-            action: on_one_line(op.action),
+            action: op.action,
             platform: op.platform,
             bot_id: op.bot_id,
         };
@@ -156,13 +154,9 @@ impl Pending {
         self.deadlines.remove(&(entry.deadline, serial));
         entry.deadline = now.saturating_add(entry.timeout);
         self.deadlines.insert((entry.deadline, serial));
-        let frame = GatewayFrame::Outbound {
-            request_id: format!("{id:032x}"),
-            action,
-            platform,
-            bot_id,
-        };
-        Some((entry.token, frame.to_line()))
+        let id = format!("{id:032x}");
+        let line = GatewayFrame::outbound_line(&id, &action, platform.as_deref(), bot_id.as_deref());
+        Some((entry.token, line))
     }
 
     /// Settles what was answered; `None` when nobody waits for it.
@@ -259,13 +253,4 @@ fn parse_id(text: &str) -> Option<u128> {
         return None;
     }
     u128::from_str_radix(text, 16).ok()
-}
-
-/// A frame is one line: JSON may hold line breaks between its tokens, and only there.
-fn on_one_line(action: Box<RawValue>) -> Box<RawValue> {
-    if memchr::memchr2(b'\n', b'\r', action.get().as_bytes()).is_none() {
-        return action;
-    }
-    let flat = action.get().replace(['\n', '\r'], " ");
-    RawValue::from_string(flat).unwrap_or(action)
 }

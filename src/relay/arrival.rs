@@ -1,11 +1,9 @@
 //! What arrives: into the journal first, then acknowledged, then acted on.
 
-use std::sync::Arc;
-
 use super::core::Core;
 use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
-use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::adapter::{ChatFacts, ChatId, ChatMemory, interaction_event};
 use crate::agent::TurnInput;
 use crate::config::BusyMode;
 use crate::link::Generation;
@@ -55,11 +53,11 @@ impl Core {
             match cargo {
                 Cargo::Inbound { event, buffer_id } => {
                     self.tally.inbound += 1;
-                    self.take_message(generation, Kind::Inbound, *event, buffer_id, line, now_ms);
+                    self.take_message(generation, Kind::Inbound, event, buffer_id, line, now_ms);
                 }
                 Cargo::Forward { forward, buffer_id } => {
                     self.tally.forwards += 1;
-                    if let Some(event) = interaction_event(&forward) {
+                    if let Some(event) = interaction_event(&forward).map(Box::new) {
                         self.take_message(generation, Kind::Forward, event, buffer_id, line, now_ms);
                     } else {
                         let platform = forward.platform.chars().take(40).collect::<String>();
@@ -110,7 +108,7 @@ impl Core {
         &mut self,
         generation: Generation,
         kind: Kind,
-        mut event: MessageEvent,
+        mut event: Box<MessageEvent>,
         buffer_id: Option<String>,
         line: Vec<u8>,
         now_ms: i64,
@@ -120,7 +118,7 @@ impl Core {
         let intent = self.intent(&key, event);
         let start = matches!(intent, Intent::Start(..));
         let token = self.token();
-        let session: Arc<str> = key.as_str().into();
+        let session = key.shared();
         self.arrivals.insert(
             token,
             Arrival {
@@ -159,7 +157,7 @@ impl Core {
         SessionKey::build(source, self.settings.grouping, profile, aliases)
     }
 
-    fn intent(&mut self, key: &SessionKey, event: MessageEvent) -> Intent {
+    fn intent(&mut self, key: &SessionKey, event: Box<MessageEvent>) -> Intent {
         if event.prompt_response.is_some() {
             return Intent::Swallow;
         }
@@ -173,11 +171,11 @@ impl Core {
         match self.sessions.arrive(key) {
             Admission::Start(turn) => {
                 self.turns.insert(turn, LiveTurn::new(key.clone(), &event));
-                Intent::Start(turn, Box::new(event))
+                Intent::Start(turn, event)
             }
             Admission::Wait { behind } => {
                 let steers = self.settings.busy_mode == BusyMode::Steer && self.agent.describe().steers;
-                let input = (steers && behind.is_some()).then(|| Box::new(TurnInput::of(&event)));
+                let input = (steers && behind.is_some()).then(|| Box::new(TurnInput::of((*event).clone())));
                 Intent::Wait(behind, chat(), facts(), input)
             }
         }
@@ -212,7 +210,7 @@ impl Core {
     }
 
     /// The journal has it: acknowledge, then act.
-    pub(super) fn take_accepted(&mut self, token: u64, seq: i64, receipt: &Committed) {
+    pub(super) fn take_accepted(&mut self, token: u64, seq: i64, receipt: Committed) {
         let Some(Arrival {
             generation,
             key,
@@ -225,11 +223,12 @@ impl Core {
         self.acknowledge(generation, receipt);
         match intent {
             Intent::Start(turn, event) => {
-                self.remember(&event);
-                self.start_turn(turn, seq, &event);
+                self.remember(turn);
+                self.start_turn(turn, seq, *event);
             }
             Intent::Wait(behind, chat, facts, input) => {
-                self.learn(&chat, (*facts).clone());
+                let now_ms = self.now_ms();
+                self.writes.extend(learn(&mut self.chats, &chat, &facts, now_ms));
                 if self.is_steered(&key, behind, input.as_deref()) {
                     self.sessions.withdraw(&key);
                     return self.end_row(seq, TurnState::Done, Vec::new());
@@ -271,7 +270,7 @@ impl Core {
     }
 
     /// The journal has had it before: acknowledge again, and act on nothing.
-    pub(super) fn take_duplicate(&mut self, token: u64, receipt: &Committed) {
+    pub(super) fn take_duplicate(&mut self, token: u64, receipt: Committed) {
         self.tally.duplicates += 1;
         let Some(arrival) = self.arrivals.remove(&token) else {
             return;
@@ -301,10 +300,10 @@ impl Core {
     }
 
     /// Only a receipt of the journal leads here.
-    pub(super) fn acknowledge(&mut self, generation: Generation, receipt: &Committed) {
-        if let Some(buffer_id) = receipt.ack_id() {
+    pub(super) fn acknowledge(&mut self, generation: Generation, receipt: Committed) {
+        if let Some(buffer_id) = receipt.into_ack_id() {
             self.tally.acks += 1;
-            self.transport.acknowledge(generation, buffer_id.to_owned());
+            self.transport.acknowledge(generation, buffer_id);
         }
     }
 
@@ -330,24 +329,27 @@ impl Core {
         }
     }
 
-    pub(super) fn remember(&mut self, event: &MessageEvent) {
-        self.learn(&ChatId::of(&event.source), ChatFacts::of(&event.source));
-    }
-
-    fn learn(&mut self, chat: &ChatId, facts: ChatFacts) {
+    /// Remembers the chat that a turn answers.
+    fn remember(&mut self, turn: TurnId) {
         let now_ms = self.now_ms();
-        let written = serde_json::to_vec(&facts);
-        if self.chats.learn(chat, facts, now_ms)
-            && let Ok(memory) = written
-        {
-            self.writes.push(Write::RememberChat(ChatRow {
-                platform: chat.platform.as_str().into(),
-                chat_id: chat.chat.as_str().into(),
-                memory,
-                last_used: now_ms,
-            }));
+        if let Some(live) = self.turns.get(&turn) {
+            let written = learn(&mut self.chats, &live.chat, &live.facts, now_ms);
+            self.writes.extend(written);
         }
     }
+}
+
+/// Learns what a message tells about its chat, and what to write down about it, if anything.
+fn learn(chats: &mut ChatMemory, chat: &ChatId, facts: &ChatFacts, now_ms: i64) -> Option<Write> {
+    if !chats.learn(chat, facts, now_ms) {
+        return None;
+    }
+    Some(Write::RememberChat(ChatRow {
+        platform: chat.platform.as_str().into(),
+        chat_id: chat.chat.as_str().into(),
+        memory: serde_json::to_vec(facts).ok()?,
+        last_used: now_ms,
+    }))
 }
 
 /// What `/stop` is told when there is nothing to stop.

@@ -4,7 +4,7 @@
 //! what that means, and has it done. It never waits for a turn, a commit or an op; what it must write is
 //! submitted together, and when the journal is behind, it stops taking deliveries until it is not.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use super::turns::LiveTurn;
 use crate::adapter::ChatMemory;
 use crate::agent::Agent;
 use crate::link::{End, Settled};
-use crate::session::{Lanes, SessionLimits, Sessions, TurnId};
+use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
 use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
 use crate::wire::SessionKey;
 
@@ -71,33 +71,33 @@ pub(super) struct Core {
     pub(super) lanes: Lanes,
     pub(super) chats: ChatMemory,
     /// Messages on their way into the journal.
-    pub(super) arrivals: HashMap<u64, Arrival>,
+    pub(super) arrivals: Numbered<u64, Arrival>,
     /// Turns that run, or hold their place.
-    pub(super) turns: HashMap<TurnId, LiveTurn>,
+    pub(super) turns: Numbered<TurnId, LiveTurn>,
     /// Turns whose message is being read back from the journal.
-    pub(super) loading: HashMap<i64, TurnId>,
+    pub(super) loading: Numbered<i64, TurnId>,
     /// Turns whose message was read before the journal had written that they run.
-    pub(super) unstarted: HashSet<i64>,
+    pub(super) unstarted: Numbers<i64>,
     /// Turns that an earlier run left, whose message is still to be read, one after the other.
     pub(super) cut_short: VecDeque<InboxSeq>,
     /// Ops of turns whose end is being committed.
-    pub(super) ending: HashMap<i64, Vec<OwedOp>>,
+    pub(super) ending: Numbered<i64, Vec<OwedOp>>,
     /// Ops outside turns that are being committed.
-    pub(super) adding: HashMap<u64, Adding>,
+    pub(super) adding: Numbered<u64, Adding>,
     /// Sessions being refilled.
-    pub(super) refilling: HashMap<u64, SessionKey>,
+    pub(super) refilling: Numbered<u64, SessionKey>,
     /// What the journal could not read and will be asked again.
     pub(super) unread: Vec<Unread>,
     /// Ops that are owed and not settled.
-    pub(super) owed: HashMap<i64, OwedOp>,
+    pub(super) owed: Numbered<i64, OwedOp>,
     /// Ops that went out lately and may not be worth telling the journal, by the name they went out under.
     pub(super) lately_out: VecDeque<(Instant, u64)>,
     /// Ops that are out, by the name they went out under: a new one each time.
-    pub(super) out: HashMap<u64, i64>,
+    pub(super) out: Numbered<u64, i64>,
     pub(super) settlements: mpsc::Sender<(u64, Settled)>,
     pub(super) writes: Vec<Write>,
     pub(super) tasks: JoinSet<TurnReport>,
-    pub(super) task_turns: HashMap<tokio::task::Id, TurnId>,
+    pub(super) task_turns: Numbered<tokio::task::Id, TurnId>,
     pub(super) view: LinkView,
     pub(super) tally: Tally,
     pub(super) journal_failing: Option<String>,
@@ -170,22 +170,22 @@ impl Core {
             settings,
             agent,
             transport,
-            arrivals: HashMap::new(),
-            turns: HashMap::new(),
-            loading: HashMap::new(),
-            unstarted: HashSet::new(),
+            arrivals: Numbered::default(),
+            turns: Numbered::default(),
+            loading: Numbered::default(),
+            unstarted: Numbers::default(),
             cut_short: VecDeque::new(),
-            ending: HashMap::new(),
-            adding: HashMap::new(),
-            refilling: HashMap::new(),
+            ending: Numbered::default(),
+            adding: Numbered::default(),
+            refilling: Numbered::default(),
             unread: Vec::new(),
-            owed: HashMap::new(),
+            owed: Numbered::default(),
             lately_out: VecDeque::new(),
-            out: HashMap::new(),
+            out: Numbered::default(),
             settlements,
             writes: Vec::new(),
             tasks: JoinSet::new(),
-            task_turns: HashMap::new(),
+            task_turns: Numbered::default(),
             view: LinkView::default(),
             tally: Tally::default(),
             journal_failing: None,

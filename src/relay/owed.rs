@@ -12,10 +12,11 @@
 //! meant to be sent; and a mark or an outcome rides in the next commit, so only what went out or was answered
 //! just before the kill can come twice.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -25,7 +26,7 @@ use super::handle::SendError;
 use crate::adapter::{ChatFacts, ChatId, egress_platform, reply};
 use crate::link::{NotSent, Op, Settled};
 use crate::store::{NewOp, OpRow, OpSeq, OpState, Write};
-use crate::wire::{Action, Outcome, SessionKey};
+use crate::wire::{Action, ActionText, Outcome, SessionKey};
 
 /// Times that an op which is safe to repeat is sent without anything becoming known of it. One that breaks the
 /// connection each time must not do so for ever.
@@ -36,7 +37,10 @@ const MOST_ATTEMPTS: u32 = 8;
 pub(super) struct OwedOp {
     session: Arc<str>,
     lane: Arc<str>,
-    body: Body,
+    platform: Option<String>,
+    bot_id: Option<String>,
+    op: Cow<'static, str>,
+    action: ActionText,
     attempts: u32,
 }
 
@@ -58,11 +62,9 @@ impl Adding {
 }
 
 /// The part of an op that the journal keeps.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Body {
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     platform: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     bot_id: Option<String>,
     op: String,
     action: Box<RawValue>,
@@ -85,42 +87,46 @@ impl OwedOp {
         platform: Option<String>,
         bot_id: Option<String>,
     ) -> Self {
-        let raw =
-            serde_json::value::to_raw_value(action).expect("actions have text keys and no failing values");
         Self {
-            session: session.as_str().into(),
+            session: session.shared(),
             lane,
-            body: Body {
-                platform,
-                bot_id,
-                op: action.op().to_owned(),
-                action: raw,
-            },
+            platform,
+            bot_id,
+            op: action.op().into(),
+            action: action.into(),
             attempts: 0,
         }
     }
 
     /// The op as the journal keeps it.
     pub(super) fn to_row(&self) -> NewOp {
+        let body = self.action.beside(&[
+            ("platform", self.platform.as_deref()),
+            ("bot_id", self.bot_id.as_deref()),
+            ("op", Some(&self.op)),
+        ]);
         NewOp {
             session: Arc::clone(&self.session),
             chat: Arc::clone(&self.lane),
-            op: serde_json::to_vec(&self.body).expect("a body has text keys and no failing values"),
+            op: body.into_bytes(),
         }
     }
 
     pub(super) fn from_row(row: &OpRow) -> Option<Self> {
-        let body = serde_json::from_slice(&row.op).ok()?;
+        let body: Body = serde_json::from_slice(&row.op).ok()?;
         Some(Self {
             session: Arc::clone(&row.session),
             lane: Arc::clone(&row.chat),
-            body,
+            platform: body.platform,
+            bot_id: body.bot_id,
+            op: body.op.into(),
+            action: body.action.into(),
             attempts: 0,
         })
     }
 
     fn when_unknown(&self, resend: bool) -> WhenUnknown {
-        match self.body.op.as_str() {
+        match &*self.op {
             "edit" | "draft" => WhenUnknown::Repeat,
             "send" | "send_media" | "follow_up" if resend => WhenUnknown::Repeat,
             _ => WhenUnknown::GiveUp,
@@ -171,7 +177,7 @@ impl Core {
     /// Committed ops take their place in their chats' lanes.
     pub(super) fn take_owed(&mut self, seqs: impl Iterator<Item = OpSeq>, ops: Vec<OwedOp>) {
         for (seq, op) in seqs.zip(ops) {
-            self.lanes.push(&op.lane, seq.0);
+            self.lanes.push(Arc::clone(&op.lane), seq.0);
             self.owed.insert(seq.0, op);
         }
     }
@@ -191,7 +197,7 @@ impl Core {
             self.tally.ops_unknown += 1;
             tracing::warn!(
                 op = row.seq.0,
-                kind = op.body.op,
+                kind = &*op.op,
                 "it is not known whether this was delivered before the restart; not repeated"
             );
             return self.writes.push(Write::OpSettled { op: row.seq });
@@ -211,9 +217,9 @@ impl Core {
             };
             let request = Op {
                 lane: None,
-                action: op.body.action.clone(),
-                platform: op.body.platform.clone(),
-                bot_id: op.body.bot_id.clone(),
+                action: op.action.clone(),
+                platform: op.platform.clone(),
+                bot_id: op.bot_id.clone(),
                 timeout: None,
                 token: self.next_token + 1,
             };
@@ -260,7 +266,7 @@ impl Core {
                         .map(|error| error.as_str().chars().take(200).collect::<String>());
                     tracing::warn!(
                         op = seq,
-                        kind = op.body.op,
+                        kind = &*op.op,
                         declined,
                         why,
                         "the connector refused an op"
@@ -294,7 +300,7 @@ impl Core {
         self.tally.ops_unknown += 1;
         tracing::warn!(
             op = seq,
-            kind = op.body.op,
+            kind = &*op.op,
             "it is not known whether an op was done; not repeated"
         );
         self.settle(seq);

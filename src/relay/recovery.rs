@@ -57,9 +57,9 @@ impl Core {
     pub(super) fn take_batch(&mut self, batch: Batch) {
         for done in batch.done {
             match done {
-                Done::Accepted { token, seq, receipt } => self.take_accepted(token, seq.0, &receipt),
-                Done::Duplicate { token, receipt, .. } => self.take_duplicate(token, &receipt),
-                Done::Quarantined { token, receipt } => self.take_accepted(token, 0, &receipt),
+                Done::Accepted { token, seq, receipt } => self.take_accepted(token, seq.0, receipt),
+                Done::Duplicate { token, receipt, .. } => self.take_duplicate(token, receipt),
+                Done::Quarantined { token, receipt } => self.take_accepted(token, 0, receipt),
                 Done::Ended { seq, ops, .. } => {
                     if let Some(owed) = self.ending.remove(&seq.0) {
                         self.take_owed(ops.iter(), owed);
@@ -147,7 +147,8 @@ impl Core {
         }
         self.read_cut_short();
         for waiting in &recovered.waiting {
-            self.sessions.recover(&SessionKey::from_text(&*waiting.session));
+            self.sessions
+                .recover(&SessionKey::from_text(Arc::clone(&waiting.session)));
         }
         self.recovery = Some((
             recovered.ops.last().map(|op| op.seq),
@@ -202,7 +203,7 @@ impl Core {
                             asked -= 1;
                             last_session = sessions.last().map(|waiting| waiting.session.clone());
                             for waiting in sessions {
-                                self.sessions.recover(&SessionKey::from_text(&*waiting.session));
+                                self.sessions.recover(&SessionKey::from_text(waiting.session));
                             }
                         }
                         Done::Failed(failed) if failed.of == Subject::Token(OPS_PAGE) => {
@@ -275,7 +276,7 @@ impl Core {
     }
 
     fn run_again(&mut self, row: &InboxRow) {
-        let key = SessionKey::from_text(&*row.session);
+        let key = SessionKey::from_text(Arc::clone(&row.session));
         if let crate::session::Admission::Start(turn) = self.sessions.arrive(&key) {
             let event = crate::wire::MessageEvent::default();
             self.turns.insert(turn, super::turns::LiveTurn::new(key, &event));

@@ -13,8 +13,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, Settled};
 use crate::wire::{
-    Action, CapabilityDescriptor, ConnectorFrame, MessageEvent, Metadata, Outcome, PassthroughForward,
-    Undecodable,
+    Action, ActionText, CapabilityDescriptor, ConnectorFrame, MessageEvent, Metadata, Outcome,
+    PassthroughForward, Undecodable,
 };
 
 /// What a transport's asynchronous methods return.
@@ -170,13 +170,12 @@ pub trait RelayTransport: Send + Sync + 'static {
         platform: Option<String>,
         bot_id: Option<String>,
     ) -> TransportFuture<'_, Settled> {
-        let raw =
-            serde_json::value::to_raw_value(action).expect("actions have text keys and no failing values");
+        let action = ActionText::from(action);
         Box::pin(async move {
             let (settlements, mut settled) = mpsc::channel(1);
             let op = Op {
                 lane: None,
-                action: raw,
+                action,
                 platform,
                 bot_id,
                 timeout: None,

@@ -23,9 +23,9 @@ pub(super) struct LiveTurn {
     pub(super) key: SessionKey,
     pub(super) seq: Option<i64>,
     pub(super) stop: Option<Stop>,
+    pub(super) chat: ChatId,
+    pub(super) facts: ChatFacts,
     cancel: CancellationToken,
-    chat: ChatId,
-    facts: ChatFacts,
 }
 
 impl LiveTurn {
@@ -46,7 +46,7 @@ impl Core {
     pub(super) fn fetch_waiting(&mut self) {
         while let Some((key, after)) = self.sessions.next_refill() {
             let token = self.token();
-            let session: Arc<str> = key.as_str().into();
+            let session = key.shared();
             self.refilling.insert(token, key);
             self.writes.push(Write::NextQueued {
                 token,
@@ -99,7 +99,11 @@ impl Core {
                 self.abandon(turn);
                 return self.answer_late(&key, row.seq.0, &event);
             }
-            self.start_turn(turn, row.seq.0, &event);
+            if let Some(live) = self.turns.get_mut(&turn) {
+                live.chat = ChatId::of(&event.source);
+                live.facts = ChatFacts::of(&event.source);
+            }
+            self.start_turn(turn, row.seq.0, event);
         } else {
             tracing::error!(
                 row = row.seq.0,
@@ -130,16 +134,14 @@ impl Core {
     }
 
     /// Runs the agent for a committed message, unless the turn was stopped before it began.
-    pub(super) fn start_turn(&mut self, id: TurnId, seq: i64, event: &MessageEvent) {
+    pub(super) fn start_turn(&mut self, id: TurnId, seq: i64, event: MessageEvent) {
         let Some(live) = self.turns.get_mut(&id) else {
             return;
         };
         live.seq = Some(seq);
-        live.chat = ChatId::of(&event.source);
-        live.facts = ChatFacts::of(&event.source);
         if live.cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
-            return self.end_turn(&TurnReport {
+            return self.end_turn(TurnReport {
                 turn: id,
                 text: String::new(),
                 cut: false,
@@ -177,7 +179,7 @@ impl Core {
             None => {}
             Some(Ok((task, report))) => {
                 self.task_turns.remove(&task);
-                self.end_turn(&report);
+                self.end_turn(report);
             }
             Some(Err(error)) => {
                 let Some(turn) = self.task_turns.remove(&error.id()) else {
@@ -190,7 +192,7 @@ impl Core {
                     side_effects_possible: true,
                 };
                 let end = TurnEnd::Failed(failure);
-                self.end_turn(&TurnReport {
+                self.end_turn(TurnReport {
                     turn,
                     text: String::new(),
                     cut: false,
@@ -201,7 +203,7 @@ impl Core {
     }
 
     /// The answer and the turn's end are one commit; the ops go out after it.
-    fn end_turn(&mut self, report: &TurnReport) {
+    fn end_turn(&mut self, report: TurnReport) {
         let Some(live) = self.turns.remove(&report.turn) else {
             return;
         };
@@ -212,8 +214,8 @@ impl Core {
         self.end_row(seq, state, ops);
     }
 
-    fn conclude(&mut self, report: &TurnReport, stop: Option<Stop>) -> (TurnState, String) {
-        let mut said = report.text.clone();
+    fn conclude(&mut self, report: TurnReport, stop: Option<Stop>) -> (TurnState, String) {
+        let mut said = report.text;
         if report.cut {
             said.push_str("\n\n[the rest was too long and is cut]");
         }
@@ -284,7 +286,7 @@ impl Core {
 
     pub(super) fn forget_session(&mut self, key: &SessionKey) {
         self.writes.push(Write::DropResume {
-            session: key.as_str().into(),
+            session: key.shared(),
         });
         let (agent, key) = (Arc::clone(&self.agent), key.clone());
         tokio::spawn(async move { agent.forget(&key).await });

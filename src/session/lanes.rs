@@ -5,9 +5,12 @@
 //! Lanes hold row numbers, not texts. Invariant: at most one op of a lane is out at any time.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::numbered::Numbered;
 
 /// A chat as the outbox tells them apart: platform and chat id.
-pub type LaneId = String;
+pub type LaneId = Arc<str>;
 
 #[derive(Debug, Default)]
 struct Lane {
@@ -19,7 +22,7 @@ struct Lane {
 #[derive(Debug, Default)]
 pub struct Lanes {
     by_chat: HashMap<LaneId, Lane>,
-    lane_of: HashMap<i64, LaneId>,
+    lane_of: Numbered<i64, LaneId>,
     ready: VecDeque<LaneId>,
 }
 
@@ -30,13 +33,14 @@ impl Lanes {
     }
 
     /// Adds an op at its lane's end.
-    pub fn push(&mut self, lane: &str, op: i64) {
-        let entry = self.by_chat.entry(lane.to_owned()).or_default();
+    pub fn push(&mut self, lane: impl Into<LaneId>, op: i64) {
+        let lane = lane.into();
+        let entry = self.by_chat.entry(Arc::clone(&lane)).or_default();
         entry.waiting.push_back(op);
         if entry.out.is_none() && entry.waiting.len() == 1 {
-            self.ready.push_back(lane.to_owned());
+            self.ready.push_back(Arc::clone(&lane));
         }
-        self.lane_of.insert(op, lane.to_owned());
+        self.lane_of.insert(op, lane);
     }
 
     /// The next op that may go out now. Call until it says none.
@@ -92,7 +96,7 @@ impl Lanes {
             .by_chat
             .iter()
             .filter(|(_, lane)| lane.out.is_none() && !lane.waiting.is_empty())
-            .map(|(id, _)| id.clone())
+            .map(|(id, _)| Arc::clone(id))
             .collect();
     }
 

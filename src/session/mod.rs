@@ -4,9 +4,11 @@
 //! chat in order. Both are told what happened and answer what to do; neither holds a message's text.
 
 mod lanes;
+mod numbered;
 mod turns;
 
 pub use lanes::{LaneId, Lanes};
+pub(crate) use numbered::{Numbered, Numbers};
 pub use turns::{Admission, Interrupt, SessionLimits, Sessions, Stop, TurnId};
 
 #[cfg(test)]

@@ -176,7 +176,9 @@ mod tests {
     }
 
     /// What each command came to, and what the tables hold after it.
-    fn carried_out(transactions: &[&[Write]]) -> (String, Vec<(i64, i64, i64)>, Vec<(i64, i64)>, i64) {
+    type CarriedOut = (String, Vec<(i64, i64, i64)>, Vec<(i64, i64)>, i64);
+
+    fn carried_out(transactions: &[&[Write]]) -> CarriedOut {
         let dir = tempfile::tempdir().unwrap();
         let settings = JournalSettings::default();
         std::fs::write(schema::path_in(dir.path()), "").unwrap();

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::action_text::{ActionText, push_text};
 use super::decode::DecodeError;
 
 /// A frame to the connector. Written as one line, one WebSocket message.
@@ -55,7 +56,30 @@ pub enum GatewayFrame {
 impl GatewayFrame {
     /// The frame as one line, newline included.
     pub fn to_line(&self) -> String {
-        let mut line = serde_json::to_string(self).expect("frames have text keys and no failing values");
+        let mut line = match self {
+            Self::Outbound {
+                request_id,
+                action,
+                platform,
+                bot_id,
+            } => outbound(request_id, action.get(), platform.as_deref(), bot_id.as_deref()),
+            Self::InboundAck { buffer_id } => inbound_ack(buffer_id),
+            Self::Hello { .. } | Self::Interrupt { .. } | Self::GoingIdle => {
+                serde_json::to_string(self).expect("frames have text keys and no failing values")
+            }
+        };
+        line.push('\n');
+        line
+    }
+
+    /// The line of an outbound frame whose action is JSON already.
+    pub fn outbound_line(
+        request_id: &str,
+        action: &ActionText,
+        platform: Option<&str>,
+        bot_id: Option<&str>,
+    ) -> String {
+        let mut line = outbound(request_id, action.as_str(), platform, bot_id);
         line.push('\n');
         line
     }
@@ -111,9 +135,59 @@ impl GatewayFrame {
     }
 }
 
+/// The two frames that go out for every message are put together by hand, in one allocation.
+fn outbound(id: &str, action: &str, platform: Option<&str>, bot_id: Option<&str>) -> String {
+    const ROOM: usize = 128;
+    let mut line = String::with_capacity(action.len() + ROOM);
+    line.push_str(r#"{"type":"outbound","requestId":"#);
+    push_text(&mut line, id);
+    line.push_str(r#","action":"#);
+    line.push_str(action);
+    for (key, text) in [(r#","platform":"#, platform), (r#","botId":"#, bot_id)] {
+        if let Some(text) = text {
+            line.push_str(key);
+            push_text(&mut line, text);
+        }
+    }
+    line.push('}');
+    line
+}
+
+fn inbound_ack(buffer_id: &str) -> String {
+    const ROOM: usize = 48;
+    let mut line = String::with_capacity(buffer_id.len() + ROOM);
+    line.push_str(r#"{"type":"inbound_ack","bufferId":"#);
+    push_text(&mut line, buffer_id);
+    line.push('}');
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_by_hand_are_what_the_serializer_writes() {
+        let action = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        let outbound = |platform: Option<&str>, bot_id: Option<&str>| GatewayFrame::Outbound {
+            request_id: "0a".repeat(16),
+            action: action(r#"{"op":"send","content":"a\nb"}"#),
+            platform: platform.map(str::to_owned),
+            bot_id: bot_id.map(str::to_owned),
+        };
+        let ack = |id: &str| GatewayFrame::InboundAck {
+            buffer_id: id.to_owned(),
+        };
+        for frame in [
+            outbound(None, None),
+            outbound(Some("discord"), None),
+            outbound(Some("a\"b"), Some("app\\1")),
+            ack("b-1"),
+            ack("\u{1}\n\"\\ \u{7f}é😀"),
+        ] {
+            assert_eq!(frame.to_line(), serde_json::to_string(&frame).unwrap() + "\n");
+        }
+    }
 
     #[test]
     fn recorded_frames_are_read_and_written_alike() {

@@ -4,6 +4,7 @@
 //! what a peer sends: a value is understood, coerced by a documented rule, or refused with a typed reason.
 
 mod action;
+mod action_text;
 mod decode;
 mod descriptor;
 mod event;
@@ -22,6 +23,7 @@ mod token;
 mod url;
 
 pub use action::{Action, Metadata, OpResult, Outcome, PromptOption};
+pub use action_text::ActionText;
 pub use decode::DecodeError;
 pub use descriptor::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LEGACY_OPS, LenUnit};
 pub use event::{MessageEvent, MessageType, render_context};

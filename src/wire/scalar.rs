@@ -48,7 +48,7 @@ impl Scalar {
     }
 
     /// The value as text of its own.
-    pub(super) fn into_string(self) -> String {
+    pub fn into_string(self) -> String {
         match self.0 {
             Form::Text(text) => text,
             Form::Number(number) => number.1,

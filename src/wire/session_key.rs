@@ -7,14 +7,16 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use super::platform::Platform;
 use super::scalar::Scalar;
 use super::source::SessionSource;
 
 /// A conversation's name: `agent:<profile>:<platform>:<chat type>[:scope][:chat][:thread][:person]`.
+/// Clones share the text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct SessionKey(String);
+pub struct SessionKey(Arc<str>);
 
 /// Whether people who share a chat share the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,17 +118,22 @@ impl SessionKey {
                 .into_iter()
                 .for_each(&mut append);
         }
-        Self(key)
+        Self(key.into())
     }
 
     /// A key that came whole: from an interrupt frame, the journal or a person.
-    pub fn from_text(text: impl Into<String>) -> Self {
+    pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
 
     /// The key's text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The key's text, shared.
+    pub fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
     }
 }
 

@@ -46,7 +46,8 @@ fn op(token: u64, lane: Option<&str>) -> Op {
     Op {
         lane: lane.map(str::to_owned),
         action: RawValue::from_string(format!(r#"{{"op":"send","chat_id":"c","content":"{token}"}}"#))
-            .unwrap(),
+            .unwrap()
+            .into(),
         platform: Some("discord".to_owned()),
         bot_id: None,
         timeout: None,

@@ -237,7 +237,7 @@ fn an_op_written_over_several_lines_still_goes_out_as_one() {
         RawValue::from_string("{\r\n  \"op\": \"send\",\n  \"content\": \"a\\nb\"\n}".to_owned()).unwrap();
     world.link.request(
         Op {
-            action,
+            action: action.into(),
             ..op(1, None)
         },
         world.now,

@@ -241,7 +241,7 @@ impl Wire {
             number,
             platform: op.platform.clone(),
             bot_id: op.bot_id.clone(),
-            action: serde_json::from_str(op.action.get()).unwrap_or(Value::Null),
+            action: serde_json::from_str(op.action.as_str()).unwrap_or(Value::Null),
         };
         self.record.send_modify(|record| {
             Record::keep(&mut record.ops, seen);

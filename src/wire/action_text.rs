@@ -1,0 +1,201 @@
+//! An action in JSON: made once, kept in the journal, and written as often as it is sent.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::action::{Action, Metadata};
+
+/// An [`Action`] as JSON on one line. Clones share the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActionText(Arc<str>);
+
+impl ActionText {
+    /// The JSON.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A JSON object with these texts, where there are any, and this action under `action`.
+    pub fn beside(&self, texts: &[(&str, Option<&str>)]) -> String {
+        const ROOM: usize = 96;
+        let mut out = String::with_capacity(self.0.len() + ROOM);
+        out.push('{');
+        for (key, text) in texts {
+            if let Some(text) = text {
+                push_text(&mut out, key);
+                out.push(':');
+                push_text(&mut out, text);
+                out.push(',');
+            }
+        }
+        out.push_str(r#""action":"#);
+        out.push_str(&self.0);
+        out.push('}');
+        out
+    }
+}
+
+impl From<&Action> for ActionText {
+    fn from(action: &Action) -> Self {
+        let text = match action {
+            Action::Send {
+                chat_id,
+                content,
+                reply_to,
+                metadata,
+            } => send(chat_id, content, reply_to.as_deref(), metadata),
+            other => serde_json::to_string(other).expect("actions have text keys and no failing values"),
+        };
+        Self(text.into())
+    }
+}
+
+/// A frame is one line: JSON may hold line breaks between its tokens, and only there.
+impl From<Box<RawValue>> for ActionText {
+    fn from(action: Box<RawValue>) -> Self {
+        let text = action.get();
+        if memchr::memchr2(b'\n', b'\r', text.as_bytes()).is_some() {
+            return Self(text.replace(['\n', '\r'], " ").into());
+        }
+        Self(text.into())
+    }
+}
+
+/// The op of nearly every answer, put together in one allocation.
+fn send(chat_id: &str, content: &str, reply_to: Option<&str>, metadata: &Metadata) -> String {
+    const ROOM: usize = 256;
+    let mut out = String::with_capacity(content.len() + content.len() / 16 + ROOM);
+    out.push_str(r#"{"op":"send","chat_id":"#);
+    push_text(&mut out, chat_id);
+    out.push_str(r#","content":"#);
+    push_text(&mut out, content);
+    out.push_str(r#","reply_to":"#);
+    match reply_to {
+        Some(id) => push_text(&mut out, id),
+        None => out.push_str("null"),
+    }
+    out.push_str(r#","metadata":{"#);
+    for (index, (key, value)) in metadata.iter().enumerate() {
+        out.push_str(if index == 0 { "" } else { "," });
+        push_text(&mut out, key);
+        out.push(':');
+        push_value(&mut out, value);
+    }
+    out.push_str("}}");
+    out
+}
+
+fn push_value(out: &mut String, value: &Value) {
+    match value {
+        Value::String(text) => push_text(out, text),
+        other => {
+            let _ = write!(out, "{other}");
+        }
+    }
+}
+
+/// Appends a text as JSON, quotes included.
+pub(super) fn push_text(out: &mut String, text: &str) {
+    out.push('"');
+    let mut rest = text;
+    while let Some(at) = first_special(rest.as_bytes()) {
+        out.push_str(&rest[..at]);
+        match rest.as_bytes()[at] {
+            b'"' => out.push_str("\\\""),
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            0x08 => out.push_str("\\b"),
+            0x0c => out.push_str("\\f"),
+            control => {
+                let _ = write!(out, "\\u{control:04x}");
+            }
+        }
+        rest = &rest[at + 1..];
+    }
+    out.push_str(rest);
+    out.push('"');
+}
+
+/// Where the first byte is that JSON text cannot hold as it is; eight are looked at together.
+fn first_special(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let below = |word: u64, bound: u8| word.wrapping_sub(ONES * u64::from(bound)) & !word & HIGHS;
+    let is = |word: u64, byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        // A byte above a hit may be marked wrongly, the lowest mark never is.
+        let marks = below(word, b' ') | is(word, b'"') | is(word, b'\\');
+        if marks != 0 {
+            return Some(index * 8 + marks.trailing_zeros() as usize / 8);
+        }
+    }
+    let special = |byte: &u8| *byte < b' ' || *byte == b'"' || *byte == b'\\';
+    tail.iter().position(special).map(|at| words.len() * 8 + at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn written(text: &str) -> String {
+        let mut out = String::new();
+        push_text(&mut out, text);
+        out
+    }
+
+    #[test]
+    fn every_byte_at_every_place_is_escaped_as_the_serializer_does() {
+        for byte in 0..=0x7f_u8 {
+            for before in 0..17 {
+                let text = format!("{}{}é tail", "x".repeat(before), char::from(byte));
+                assert_eq!(written(&text), serde_json::to_string(&text).unwrap());
+            }
+        }
+    }
+
+    #[test]
+    fn an_action_is_written_as_the_serializer_does() {
+        let tags = json!({"notify": true, "scope_id": "g\"1", "n": [1, null, "a\n"]});
+        for (reply_to, metadata) in [(None, json!({})), (Some("m"), tags)] {
+            let action = Action::Send {
+                chat_id: "c\\".to_owned(),
+                content: "a \"b\"\n\u{1}😀".to_owned(),
+                reply_to: reply_to.map(str::to_owned),
+                metadata: metadata.as_object().unwrap().clone(),
+            };
+            assert_eq!(
+                ActionText::from(&action).as_str(),
+                serde_json::to_string(&action).unwrap()
+            );
+        }
+    }
+
+    #[test]
+    fn an_action_stands_beside_texts() {
+        let action = ActionText::from(RawValue::from_string(r#"{"op":"x"}"#.to_owned()).unwrap());
+        let object = action.beside(&[("a", Some("1\"")), ("b", None), ("c", Some(""))]);
+        assert_eq!(object, r#"{"a":"1\"","c":"","action":{"op":"x"}}"#);
+    }
+
+    #[test]
+    fn line_breaks_between_tokens_are_gone() {
+        let raw = RawValue::from_string("{\r\n  \"op\": \"a\\nb\"\n}".to_owned()).unwrap();
+        assert_eq!(ActionText::from(raw).as_str(), "{    \"op\": \"a\\nb\" }");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_escaped_as_the_serializer_does(text in any::<String>()) {
+            prop_assert_eq!(written(&text), serde_json::to_string(&text).unwrap());
+        }
+    }
+}
