@@ -129,7 +129,8 @@ pub struct Link {
     pub backoff_max_ms: u64,
     /// How long a connection must hold before the wait starts over at its shortest.
     pub stable_secs: u64,
-    /// The wait before dialling again after the connector refused the credentials.
+    /// The wait before dialling again after the connector refused the credentials again and again; an eighth of it
+    /// after the first refusal.
     pub refused_retry_secs: u64,
     /// How long the connector may take to answer every `hello`.
     pub handshake_timeout_secs: u64,
