@@ -49,7 +49,8 @@
 //!    moment after it went; a process killed in that moment sends it again, and counts it.
 //!
 //! After a crash: rows that were not started run; a turn that was running is told to the chat as cut short and
-//! not run again, because agents act on the world; what was owed goes out.
+//! not run again, because agents act on the world; what was owed goes out. A turn that said nothing has its end written
+//! down up to 50 ms later, so a crash in that moment tells it as cut short too.
 //!
 //! # An interrupt
 //!
@@ -66,7 +67,7 @@
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
 //! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged.
 //! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`).
-//! 8. It never listens on the network.
+//! 8. It never listens on the network; only the embedded connector of `dev` listens, and on loopback alone.
 //!
 //! # Where things are added
 //!
