@@ -18,7 +18,7 @@ impl Agent for Shout {
         Description {
             name: "shout".into(),
             repeatable: true,
-            steers: false,
+            ..Description::default()
         }
     }
 

@@ -170,8 +170,7 @@ impl Agent for Counting {
     fn describe(&self) -> Description {
         Description {
             name: "counting".to_owned(),
-            repeatable: false,
-            steers: false,
+            ..Description::default()
         }
     }
 

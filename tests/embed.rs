@@ -22,8 +22,7 @@ impl Agent for Named {
     fn describe(&self) -> Description {
         Description {
             name: self.0.to_owned(),
-            repeatable: false,
-            steers: false,
+            ..Description::default()
         }
     }
 

@@ -12,7 +12,7 @@
 
 use std::time::Duration;
 
-use super::{Agent, AgentFuture, Description, Failure, Turn, TurnEnd};
+use super::{Agent, AgentFuture, Description, Failure, FailureClass, Turn, TurnEnd};
 
 /// Longest pause that a directive may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -25,8 +25,8 @@ impl Agent for Echo {
     fn describe(&self) -> Description {
         Description {
             name: "echo".to_owned(),
-            repeatable: false,
-            steers: false,
+            kind: "echo",
+            ..Description::default()
         }
     }
 
@@ -80,11 +80,9 @@ impl<'a> Script<'a> {
             tokio::time::sleep(pause).await;
         }
         if self.fail {
-            return TurnEnd::Failed(Failure {
-                public_text: "echo: this turn was asked to fail.".to_owned(),
-                detail: "the text asked for it".to_owned(),
-                side_effects_possible: false,
-            });
+            let asked = "echo: this turn was asked to fail.";
+            let failure = Failure::new(FailureClass::Reported, asked, "the text asked for it");
+            return TurnEnd::Failed(failure.without_side_effects());
         }
         match self.stream {
             None => turn.events.text(format!("echo: {}", self.text)).await,

@@ -4,50 +4,99 @@
 //! journal or another session. What it says goes into the turn's [`EventSink`]; it stops when the turn's
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
+mod ask;
 mod echo;
+mod event;
 mod noop;
 mod turn;
 
+pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
 pub use echo::Echo;
+pub use event::{
+    AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,
+};
 pub use noop::Noop;
-pub use turn::{AgentEvent, EventSink, Events, Failure, Turn, TurnEnd, TurnInput};
+pub use turn::{Attachment, Failure, FailureClass, Place, Truncation, Turn, TurnEnd, TurnInput};
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::wire::SessionKey;
+
 /// What an agent's asynchronous methods return.
 pub type AgentFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What a backend is and can do; fixed for its lifetime.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
     /// Name for logs and people.
     pub name: String,
+    /// What sort of backend it is: `echo`, `acp`, `command` and so on.
+    pub kind: &'static str,
     /// Whether running a turn again after a crash does no harm.
     pub repeatable: bool,
     /// Whether a running turn can take another message.
     pub steers: bool,
+    /// Whether it may ask people.
+    pub asks: bool,
+    /// Whether it keeps the conversation itself, so that there is something to forget.
+    pub remembers: bool,
+    /// Whether it can look at pictures.
+    pub sees_images: bool,
+    /// Turns that it runs at once, over all sessions; any number when not given.
+    pub parallel: Option<usize>,
 }
 
-/// One backend. Shared by all sessions, so it keeps what it needs per session itself.
+/// How a backend stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It can take turns.
+    Ready,
+    /// It can, but something is not as it should be.
+    Degraded(String),
+    /// It cannot, and why.
+    Down(String),
+}
+
+/// A slash command that an agent offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentCommand {
+    /// Its name, without the slash.
+    pub name: String,
+    /// What it does, in a line.
+    pub description: String,
+}
+
+/// One backend. Shared by all sessions, so it keeps what it needs per session itself. What must outlive the
+/// process it hands to the turn's sink ([`EventSink::keep`]) and asks back ([`EventSink::recall`]).
 pub trait Agent: Send + Sync + 'static {
     /// What it is and can do.
     fn describe(&self) -> Description;
 
+    /// How it stands. Bounded by the asker's patience; must not start a turn.
+    fn health(&self) -> AgentFuture<'_, Health> {
+        Box::pin(std::future::ready(Health::Ready))
+    }
+
     /// Drives one turn to its end. Must return soon after the turn's token is cancelled; the relay drops the
-    /// future when it does not.
+    /// future when it does not. Never called twice at a time for one session.
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd>;
 
     /// Hands a message to a session's running turn, without waiting; `false` when it cannot be taken. Asked only
     /// of agents that say they can, and only while nothing older waits.
-    fn steer(&self, _session: &crate::wire::SessionKey, _input: &TurnInput) -> bool {
+    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
         false
     }
 
     /// Forgets what it remembers of a session.
-    fn forget<'a>(&'a self, _session: &'a crate::wire::SessionKey) -> AgentFuture<'a, ()> {
+    fn forget<'a>(&'a self, _session: &'a SessionKey) -> AgentFuture<'a, ()> {
         Box::pin(async {})
+    }
+
+    /// Slash commands that it understands, as far as it knows now.
+    fn commands(&self) -> Vec<AgentCommand> {
+        Vec::new()
     }
 
     /// Ends everything it started.

@@ -10,8 +10,9 @@ impl Agent for Noop {
     fn describe(&self) -> Description {
         Description {
             name: "noop".to_owned(),
+            kind: "noop",
             repeatable: true,
-            steers: false,
+            ..Description::default()
         }
     }
 

@@ -1,16 +1,16 @@
-//! One run of an agent: what goes in, what comes out, and how it ends.
+//! One run of an agent: what goes in, and how it ends.
+
+use std::path::PathBuf;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::ask::Asker;
+use super::event::EventSink;
 use crate::session::TurnId;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 
-/// Events that wait to be read; a full sink makes the agent wait.
-const SINK_CAPACITY: usize = 64;
-
-/// What the agent is asked.
+/// What the agent is asked, by whom and where.
 #[derive(Clone, Debug, Default)]
 pub struct TurnInput {
     /// What was written.
@@ -23,31 +23,84 @@ pub struct TurnInput {
     pub channel_context: Option<String>,
     /// The message that was answered, as quotation.
     pub reply_to_text: Option<String>,
-    /// Attachments by reference, with their mime type (`""` when unknown).
-    pub media: Vec<(String, String)>,
+    /// Who wrote the message that was answered, when it was not us.
+    pub reply_to_author: Option<String>,
+    /// What came with it.
+    pub attachments: Vec<Attachment>,
+    /// Where it was written.
+    pub place: Place,
+}
+
+/// A file that came with a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Where the file can be had: a path when it was downloaded, else its address.
+    pub at: super::MediaPlace,
+    /// Its mime type; empty when unknown.
+    pub mime: String,
+    /// A name that is safe to use as a file's.
+    pub name: String,
+}
+
+/// Where a message was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The platform's name.
+    pub platform: String,
+    /// The chat's id.
+    pub chat_id: String,
+    /// `dm`, `group`, `thread` and so on.
+    pub chat_type: String,
+    /// The chat's name.
+    pub chat_name: Option<String>,
+    /// The thread in it.
+    pub thread_id: Option<String>,
+    /// The message itself.
+    pub message_id: Option<String>,
+    /// The profile that it was routed to.
+    pub profile: Option<String>,
+    /// What the platform tells agents about itself.
+    pub hint: String,
+    /// Which markdown it shows; `plain` for none.
+    pub markdown: String,
 }
 
 impl TurnInput {
     /// Takes what an agent may see out of a message.
     pub fn of(event: MessageEvent) -> Self {
-        let text = |field: Option<Scalar>| field.map(Scalar::into_string);
-        let url = |url: Value| match url {
-            Value::String(url) => url,
-            _ => String::new(),
+        let text = |field: Option<Scalar>| field.map(Scalar::into_string).filter(|text| !text.is_empty());
+        let attachment = |(url, mime): (Value, String)| match url {
+            Value::String(url) if !url.is_empty() => Some(Attachment {
+                at: super::MediaPlace::Url(url),
+                mime,
+                name: String::new(),
+            }),
+            _ => None,
         };
+        let source = event.source;
         Self {
             text: text(event.text).unwrap_or_default(),
-            author: text(event.source.user_name),
-            author_id: text(event.source.user_id),
+            author: text(source.user_name),
+            author_id: text(source.user_id),
             channel_context: event.channel_context,
             reply_to_text: text(event.reply_to_text),
-            media: event
+            reply_to_author: text(event.reply_to_author_name).filter(|_| !event.reply_to_is_own_message),
+            attachments: event
                 .media_urls
                 .into_iter()
-                .map(url)
                 .zip(event.media_types)
-                .filter(|(url, _)| !url.is_empty())
+                .filter_map(attachment)
                 .collect(),
+            place: Place {
+                platform: source.platform.as_str().to_owned(),
+                chat_id: text(source.chat_id).unwrap_or_default(),
+                chat_type: text(source.chat_type).unwrap_or_default(),
+                chat_name: text(source.chat_name),
+                thread_id: text(source.thread_id),
+                message_id: text(source.message_id),
+                profile: text(source.profile),
+                ..Place::default()
+            },
         }
     }
 }
@@ -63,38 +116,12 @@ pub struct Turn {
     pub input: TurnInput,
     /// Where the answer goes.
     pub events: EventSink,
+    /// How people are asked.
+    pub asker: Asker,
     /// Cancelled when the turn is to stop.
     pub cancel: CancellationToken,
-}
-
-/// What an agent says while it works.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum AgentEvent {
-    /// More of the answer.
-    Text(String),
-}
-
-/// Where an agent puts what it says. Bounded: a sink that is not read makes the agent wait, and nothing is
-/// lost.
-#[derive(Clone, Debug)]
-pub struct EventSink(mpsc::Sender<AgentEvent>);
-
-/// The other end of a sink.
-pub type Events = mpsc::Receiver<AgentEvent>;
-
-impl EventSink {
-    /// A sink and its other end.
-    pub fn new() -> (Self, Events) {
-        let (sender, receiver) = mpsc::channel(SINK_CAPACITY);
-        (Self(sender), receiver)
-    }
-
-    /// Says more of the answer. Says nothing any more once the turn has ended.
-    pub async fn text(&self, text: impl Into<String>) {
-        // An error means that the turn was given up; its future is dropped or cancelled anyway.
-        let _ = self.0.send(AgentEvent::Text(text.into())).await;
-    }
+    /// The directory to work in, where the route names one.
+    pub workdir: Option<PathBuf>,
 }
 
 /// How a turn ended.
@@ -102,6 +129,10 @@ impl EventSink {
 pub enum TurnEnd {
     /// The answer is complete.
     Completed,
+    /// The answer ends before its end.
+    Truncated(Truncation),
+    /// The agent will not answer this.
+    Refused,
     /// It was stopped.
     Cancelled {
         /// Whether the agent is known to have stopped working.
@@ -111,13 +142,74 @@ pub enum TurnEnd {
     Failed(Failure),
 }
 
+/// Why an answer ends before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truncation {
+    /// The model's longest answer.
+    Tokens,
+    /// The most steps of one turn.
+    Steps,
+    /// The provider's filter.
+    Filter,
+}
+
 /// Why a turn failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
+    /// What sort of failure it is.
+    pub class: FailureClass,
     /// What the chat is told.
     pub public_text: String,
     /// What the log is told; never shown in the chat.
     pub detail: String,
+    /// Whether trying the same again may help.
+    pub retryable: bool,
     /// Whether the agent may have acted on the world before it failed.
     pub side_effects_possible: bool,
+}
+
+/// Sorts of failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureClass {
+    /// The agent cannot be reached or started.
+    Unavailable,
+    /// The agent does not accept our credentials.
+    Credentials,
+    /// It took too long, or said nothing for too long.
+    Timeout,
+    /// It said something that cannot be understood.
+    Protocol,
+    /// It ended before its answer did.
+    Crashed,
+    /// It says that it failed.
+    Reported,
+    /// A fault of our own.
+    Internal,
+}
+
+impl Failure {
+    /// A failure that may have left traces and that trying again does not mend.
+    pub fn new(class: FailureClass, public_text: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self {
+            class,
+            public_text: public_text.into(),
+            detail: detail.into(),
+            retryable: false,
+            side_effects_possible: true,
+        }
+    }
+
+    /// The agent has certainly not acted on the world.
+    #[must_use]
+    pub fn without_side_effects(mut self) -> Self {
+        self.side_effects_possible = false;
+        self
+    }
+
+    /// Trying the same again may help.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{Agent, AgentEvent, Events, Turn, TurnEnd};
+use crate::agent::{Agent, AgentEvent, Answer as Reply, Signal, Signals, Turn, TurnEnd};
 use crate::session::TurnId;
 
 /// How a turn went.
@@ -23,7 +23,7 @@ pub(super) struct TurnReport {
 pub(super) async fn run_turn(
     agent: Arc<dyn Agent>,
     turn: Turn,
-    mut events: Events,
+    mut events: Signals,
     grace: Duration,
     most: usize,
 ) -> TurnReport {
@@ -46,14 +46,14 @@ pub(super) async fn run_turn(
                 biased;
                 end = &mut running => break end,
                 // Cancel-safe: nothing is taken out unless the branch is chosen.
-                Some(event) = events.recv() => answer.hear(event),
+                Some(signal) = events.recv() => answer.hear(signal),
                 () = &mut overdue => break TurnEnd::Cancelled { confirmed: false },
             }
         }
     };
     events.close();
-    while let Some(event) = events.recv().await {
-        answer.hear(event);
+    while let Some(signal) = events.recv().await {
+        answer.hear(signal);
     }
     TurnReport {
         turn: id,
@@ -70,8 +70,13 @@ struct Answer {
 }
 
 impl Answer {
-    fn hear(&mut self, event: AgentEvent) {
-        let AgentEvent::Text(text) = event;
+    fn hear(&mut self, signal: Signal) {
+        let text = match signal {
+            Signal::Said(AgentEvent::Text(text)) => text,
+            Signal::Asked(_, asker) => return drop(asker.send(Reply::Cancelled)),
+            Signal::Recall(asker) => return drop(asker.send(None)),
+            Signal::Said(_) | Signal::Keep(_) => return,
+        };
         let room = self.most.saturating_sub(self.text.len());
         if text.len() <= room {
             self.text.push_str(&text);

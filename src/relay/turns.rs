@@ -9,7 +9,9 @@ use super::core::Core;
 use super::owed::OwedOp;
 use super::turn_task::{TurnReport, run_turn};
 use crate::adapter::{ChatFacts, ChatId, interaction_event};
-use crate::agent::{EventSink, Turn, TurnEnd, TurnInput};
+use crate::agent::{
+    Asker, EventSink, Failure, FailureClass, Permission, Truncation, Turn, TurnEnd, TurnInput,
+};
 use crate::session::{Stop, TurnId};
 use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
@@ -153,8 +155,10 @@ impl Core {
             id,
             session: live.key.clone(),
             input: TurnInput::of(event),
+            asker: Asker::new(&events, Permission::Ask),
             events,
             cancel: live.cancel.clone(),
+            workdir: None,
         };
         self.tally.turns_started += 1;
         let (grace, most) = (self.settings.grace, self.settings.max_output_bytes);
@@ -186,11 +190,11 @@ impl Core {
                     return;
                 };
                 tracing::error!(turn = turn.0, "the agent panicked");
-                let failure = crate::agent::Failure {
-                    public_text: "Something went wrong inside the agent.".to_owned(),
-                    detail: "it panicked".to_owned(),
-                    side_effects_possible: true,
-                };
+                let failure = Failure::new(
+                    FailureClass::Internal,
+                    "Something went wrong inside the agent.",
+                    "it panicked",
+                );
                 let end = TurnEnd::Failed(failure);
                 self.end_turn(TurnReport {
                     turn,
@@ -249,6 +253,19 @@ impl Core {
                     then(said, "[stopped]")
                 };
                 (TurnState::Stopped, marked)
+            }
+            TurnEnd::Truncated(why) => {
+                self.tally.turns_done += 1;
+                let why = match why {
+                    Truncation::Tokens => "[the answer reached its longest length]",
+                    Truncation::Steps => "[stopped after the most steps of one turn]",
+                    Truncation::Filter => "[the provider cut the answer]",
+                };
+                (TurnState::Done, then(said, why))
+            }
+            TurnEnd::Refused => {
+                self.tally.turns_done += 1;
+                (TurnState::Done, then(said, "The agent declines to answer this."))
             }
             TurnEnd::Failed(failure) => {
                 self.tally.turns_failed += 1;

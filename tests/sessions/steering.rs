@@ -18,8 +18,8 @@ impl Agent for Listener {
     fn describe(&self) -> Description {
         Description {
             name: "listener".into(),
-            repeatable: false,
             steers: true,
+            ..Description::default()
         }
     }
 
