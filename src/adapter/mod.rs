@@ -3,8 +3,10 @@
 mod chats;
 mod interaction;
 mod reply;
+pub mod speech;
 pub mod split;
 
 pub use chats::{ChatFacts, ChatId, ChatMemory, egress_platform};
 pub use interaction::{interaction_event, prompt_token};
 pub use reply::reply;
+pub use speech::Speech;
