@@ -9,6 +9,9 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::adapter::BudgetSettings;
+use crate::adapter::speech::SpeechSettings;
+
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
 /// What is shown in place of a secret.
@@ -31,6 +34,10 @@ pub struct Settings {
     pub journal: Journal,
     /// What is particular to Slack.
     pub slack: Slack,
+    /// How fast each chat may be spoken to.
+    pub budget: BudgetSettings,
+    /// How answers grow in the chat, and what shows that one is coming.
+    pub streaming: SpeechSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
     /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
@@ -68,6 +75,8 @@ impl Settings {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            budget: BudgetSettings::default(),
+            streaming: SpeechSettings::default(),
             policy: BTreeMap::new(),
             agent: String::new(),
             shutdown: Shutdown::default(),

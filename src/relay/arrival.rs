@@ -141,7 +141,8 @@ impl Core {
 
     /// Applies the settings to a message and names its session. The same for a fresh message and for one
     /// read back from the journal.
-    pub(super) fn understand(&self, event: &mut MessageEvent) -> SessionKey {
+    pub(super) fn understand(&mut self, event: &mut MessageEvent) -> SessionKey {
+        self.own_threads.learn(&event.source);
         self.settings.commands.rewrite(event);
         let source = &mut event.source;
         if self.settings.slack_threads && source.platform == Platform::SLACK && source.thread_id.is_none() {
@@ -231,7 +232,7 @@ impl Core {
                 self.writes.extend(learn(&mut self.chats, &chat, &facts, now_ms));
                 if self.is_steered(&key, behind, input.as_deref()) {
                     self.sessions.withdraw(&key);
-                    return self.end_row(seq, TurnState::Done, Vec::new());
+                    return self.end_row(seq, TurnState::Done, Vec::new(), None);
                 }
                 if self.sessions.queue(&key, seq) {
                     self.tell_overflow(&key, &chat, &facts);
@@ -250,7 +251,7 @@ impl Core {
                 self.forget_session(&key);
                 self.answer_directly(&key, seq, NEW_CONVERSATION, &chat, &facts);
             }
-            Intent::Swallow => self.end_row(seq, TurnState::Ignored, Vec::new()),
+            Intent::Swallow => self.end_row(seq, TurnState::Ignored, Vec::new(), None),
             Intent::SetAside => {}
         }
     }
@@ -260,7 +261,7 @@ impl Core {
     pub(super) fn answer_late(&mut self, key: &SessionKey, seq: i64, event: &MessageEvent) {
         let (chat, facts) = (ChatId::of(&event.source), ChatFacts::of(&event.source));
         match command(event.text()) {
-            _ if event.prompt_response.is_some() => self.end_row(seq, TurnState::Ignored, Vec::new()),
+            _ if event.prompt_response.is_some() => self.end_row(seq, TurnState::Ignored, Vec::new(), None),
             Some("stop") | None => self.answer_directly(key, seq, NOTHING_RUNS, &chat, &facts),
             Some(_) => {
                 self.forget_session(key);

@@ -61,9 +61,7 @@ impl Core {
                 Done::Duplicate { token, receipt, .. } => self.take_duplicate(token, receipt),
                 Done::Quarantined { token, receipt } => self.take_accepted(token, 0, receipt),
                 Done::Ended { seq, ops, .. } => {
-                    if let Some(owed) = self.ending.remove(&seq.0) {
-                        self.take_owed(ops.iter(), owed);
-                    }
+                    self.take_ended(seq.0, ops.iter());
                 }
                 Done::OpsAdded { token, ops } => {
                     if let Some(adding) = self.adding.remove(&token) {
@@ -80,7 +78,8 @@ impl Core {
                         self.writes.push(Write::Load { seq });
                     }
                 }
-                Done::Waiting { .. } | Done::Ops { .. } | Done::Resume { .. } => {}
+                Done::Resume { token, blob, .. } => self.take_recalled(token, blob),
+                Done::Waiting { .. } | Done::Ops { .. } => {}
             }
         }
     }
@@ -272,7 +271,7 @@ impl Core {
             _ => Vec::new(),
         };
         tracing::warn!(row = row.seq.0, "a turn was cut short by the end of the last run");
-        self.end_row(row.seq.0, TurnState::Interrupted, ops);
+        self.end_row(row.seq.0, TurnState::Interrupted, ops, None);
     }
 
     fn run_again(&mut self, row: &InboxRow) {

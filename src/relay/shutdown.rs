@@ -55,7 +55,11 @@ impl Core {
     pub(super) fn begin_shutdown(&mut self) {
         self.sessions.pause();
         let now = Instant::now();
-        let over = now + self.settings.budget.saturating_sub(self.settings.goodbye);
+        let over = now
+            + self
+                .settings
+                .shutdown_budget
+                .saturating_sub(self.settings.goodbye);
         let until = (now + self.settings.drain).min(over);
         tracing::info!(
             running = self.sessions.running(),
