@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::adapter::BudgetSettings;
 use crate::adapter::speech::SpeechSettings;
+use crate::agent::Route;
 
 use super::settings::{Identity, Tls};
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
@@ -57,6 +58,9 @@ pub struct FileTree {
     pub policy: BTreeMap<String, PolicyOverride>,
     /// Who answers.
     pub agent: Option<String>,
+    /// Which agent answers which message; the first that fits.
+    #[serde(deserialize_with = "section")]
+    pub routes: Vec<Route>,
     /// The end of the process.
     #[serde(deserialize_with = "section")]
     pub shutdown: Shutdown,
@@ -81,6 +85,7 @@ impl Default for FileTree {
             streaming: SpeechSettings::default(),
             policy: BTreeMap::new(),
             agent: Some(super::DEFAULT_AGENT.to_owned()),
+            routes: Vec::new(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: None,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::adapter::BudgetSettings;
 use crate::adapter::speech::SpeechSettings;
+use crate::agent::Route;
 
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
@@ -42,6 +43,8 @@ pub struct Settings {
     pub policy: BTreeMap<String, PolicyOverride>,
     /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
     pub agent: String,
+    /// Which agent answers which message; the first that fits.
+    pub routes: Vec<Route>,
     /// The end of the process.
     pub shutdown: Shutdown,
     /// Logging.
@@ -79,6 +82,7 @@ impl Settings {
             streaming: SpeechSettings::default(),
             policy: BTreeMap::new(),
             agent: String::new(),
+            routes: Vec::new(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: state_dir.into(),

@@ -16,7 +16,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::arrival::Arrival;
+use super::choices::{Choices, Undecided};
 use super::clock::Clock;
+use super::crew::Crew;
 use super::egress::Egress;
 use super::endings::EndingRow;
 use super::handle::Command;
@@ -32,7 +34,6 @@ use super::transport::{LinkView, RelayTransport};
 use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
 use crate::adapter::{Budgets, ChatMemory, OwnThreads};
-use crate::agent::Agent;
 use crate::link::{End, Settled};
 use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
 use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
@@ -71,7 +72,10 @@ pub(super) type Submission = Pin<Box<dyn Future<Output = Result<(), SubmitError>
 
 pub(super) struct Core {
     pub(super) settings: CoreSettings,
-    pub(super) agent: Arc<dyn Agent>,
+    pub(super) crew: Crew,
+    pub(super) choices: Choices,
+    /// Turns that wait to learn who answers them.
+    pub(super) undecided: Numbered<u64, Undecided>,
     pub(super) transport: Arc<dyn RelayTransport>,
     pub(super) clock: Clock,
     pub(super) sessions: Sessions,
@@ -156,7 +160,7 @@ pub(super) struct Ears {
 impl Core {
     pub(super) fn new(
         settings: CoreSettings,
-        agent: Arc<dyn Agent>,
+        crew: Crew,
         transport: Arc<dyn RelayTransport>,
         opened: Opened,
         commands: mpsc::Receiver<Command>,
@@ -176,7 +180,9 @@ impl Core {
             chat_infos: ChatInfos::default(),
             clock: Clock::start(),
             settings,
-            agent,
+            crew,
+            choices: Choices::default(),
+            undecided: Numbered::default(),
             transport,
             arrivals: Numbered::default(),
             turns: Numbered::default(),

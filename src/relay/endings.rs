@@ -7,12 +7,12 @@ use super::core::Core;
 use super::egress::{Listener, PassingOp};
 use super::owed_op::OwedOp;
 use super::turn_task::TurnReport;
+use crate::adapter::ChatId;
 use crate::adapter::speech::{Ending, Weight};
-use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Failure, FailureClass, Truncation, TurnEnd};
 use crate::session::{Stop, TurnId};
 use crate::store::{InboxSeq, OpSeq, TurnState, Write};
-use crate::wire::{Action, MessageEvent, SessionKey};
+use crate::wire::{Action, MessageEvent};
 
 /// How long a reaction at the end of a turn may hold up what comes after it.
 const SHOWN_WITHIN: Duration = Duration::from_millis(1500);
@@ -154,19 +154,6 @@ impl Core {
             start_next: None,
             now_ms,
         });
-    }
-
-    /// Ends a message that the relay itself answers.
-    pub(super) fn answer_directly(
-        &mut self,
-        key: &SessionKey,
-        seq: i64,
-        said: &str,
-        chat: &ChatId,
-        facts: &ChatFacts,
-    ) {
-        let ops = self.plan(said, key, chat, facts);
-        self.end_row(seq, TurnState::Done, ops, None);
     }
 
     /// A row's end is committed: what it owes takes its place in its lane, and behind it what is only for show.

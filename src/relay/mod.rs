@@ -8,9 +8,12 @@
 mod arrival;
 pub mod boot;
 mod builder;
+mod choices;
 mod clock;
+mod commands;
 mod connection;
 mod core;
+mod crew;
 mod drive;
 mod egress;
 mod endings;
@@ -35,6 +38,7 @@ mod wishes;
 
 pub use self::core::Ended;
 pub use builder::{BuildError, Relay, RelayBuilder};
+pub use crew::Member;
 pub use handle::{RelayHandle, SendError};
 pub use live::{Credentials, LiveSettings, LiveTransport, USER_AGENT};
 pub use memory::{Answering, DeliverError, MemoryConnector, MemoryTransport, Record, SeenOp};

@@ -25,6 +25,8 @@ pub(super) struct CoreSettings {
     pub(super) overflow_notice: Option<String>,
     pub(super) resend_unknown: bool,
     pub(super) max_output_bytes: usize,
+    /// The relay's own slash commands that are on.
+    pub(super) relay_commands: Vec<String>,
     /// How turns speak in their chats.
     pub(super) speech: Arc<SpeechSettings>,
     /// How fast each chat may be spoken to.
@@ -60,6 +62,7 @@ impl CoreSettings {
             interrupted_notice: said(&sessions.interrupted_notice),
             overflow_notice: said(&sessions.overflow_notice),
             resend_unknown: sessions.resend_unknown,
+            relay_commands: sessions.commands.clone(),
             speech: Arc::new(settings.streaming.clone()),
             budget: settings.budget.clone(),
             max_output_bytes: MOST_OUTPUT_BYTES,

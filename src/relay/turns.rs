@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::arrival::is_for_the_relay;
 use super::core::Core;
 use super::turn_task::{Stage, TurnReport, run_turn};
 use crate::adapter::speech::Place;
 use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
-use crate::agent::{Asker, EventSink, Permission, Turn, TurnEnd, TurnInput};
+use crate::agent::{Agent, Asker, EventSink, Turn, TurnEnd, TurnInput};
 use crate::session::{Stop, TurnId};
 use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
@@ -25,7 +24,6 @@ const FOLLOW_UP: &str = "discord.interaction_token";
 const FETCHED_ROWS: u32 = 32;
 
 /// A turn that runs, or holds its place until its message is there.
-#[derive(Debug)]
 pub(super) struct LiveTurn {
     pub(super) key: SessionKey,
     pub(super) seq: Option<i64>,
@@ -33,6 +31,8 @@ pub(super) struct LiveTurn {
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
     pub(super) lane: Arc<str>,
+    /// Who answers it, once that is decided.
+    pub(super) agent: Option<(Arc<str>, Arc<dyn Agent>)>,
     cancel: CancellationToken,
     /// Cancelled when it is over.
     pub(super) over: CancellationToken,
@@ -46,6 +46,7 @@ impl LiveTurn {
         Self {
             key,
             lane: chat.lane().into(),
+            agent: None,
             over: CancellationToken::new(),
             forgotten: false,
             seq: None,
@@ -54,6 +55,14 @@ impl LiveTurn {
             chat,
             facts: ChatFacts::of(&event.source),
         }
+    }
+}
+
+impl LiveTurn {
+    /// Where the journal keeps what its agent remembers of its session.
+    pub(super) fn memory_key(&self) -> Option<Arc<str>> {
+        let (name, _) = self.agent.as_ref()?;
+        Some(memory_key(&self.key, name))
     }
 }
 
@@ -111,7 +120,7 @@ impl Core {
         let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
         if let Some(mut event) = event {
             let key = self.understand(&mut event);
-            if is_for_the_relay(&event) {
+            if event.prompt_response.is_some() || self.command_in(&event).is_some() {
                 self.abandon(turn);
                 return self.answer_late(&key, row.seq.0, &event);
             }
@@ -150,8 +159,13 @@ impl Core {
         }
     }
 
+    /// The agent that runs a turn.
+    pub(super) fn agent_of(&self, turn: TurnId) -> Option<&Arc<dyn Agent>> {
+        self.turns.get(&turn)?.agent.as_ref().map(|(_, agent)| agent)
+    }
+
     /// Runs the agent for a committed message, unless the turn was stopped before it began.
-    pub(super) fn start_turn(&mut self, id: TurnId, seq: i64, event: MessageEvent) {
+    pub(super) fn begin_turn(&mut self, id: TurnId, seq: i64, event: MessageEvent) {
         let speech = match self.turns.get_mut(&id) {
             Some(live) => {
                 live.seq = Some(seq);
@@ -159,20 +173,28 @@ impl Core {
             }
             None => return,
         };
-        let Some(live) = self.turns.get(&id) else { return };
-        if live.cancel.is_cancelled() {
+        let pick = self
+            .turns
+            .get(&id)
+            .map(|live| self.crew.pick(&event, self.chosen(&live.key).as_deref()));
+        let (Some(pick), Some(live)) = (pick, self.turns.get_mut(&id)) else {
+            return;
+        };
+        live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
+        let (key, cancel) = (live.key.clone(), live.cancel.clone());
+        if cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
             return self.end_turn(TurnReport::unspoken(id, speech, end));
         }
         let (events, heard) = EventSink::new();
         let turn = Turn {
             id,
-            session: live.key.clone(),
-            input: self.input_of(event),
-            asker: Asker::new(&events, Permission::Ask),
+            session: key.clone(),
+            input: self.input_of(event, pick.text),
+            asker: Asker::new(&events, pick.member.permission),
             events,
-            cancel: live.cancel.clone(),
-            workdir: None,
+            cancel,
+            workdir: pick.member.workdir,
         };
         let stage = Stage {
             speech,
@@ -180,12 +202,10 @@ impl Core {
             clock: self.clock,
             grace: self.settings.grace,
             most: self.settings.max_output_bytes,
-            forgotten: self.forgetting.remove(&live.key),
+            forgotten: self.forgetting.remove(&key),
         };
         self.tally.turns_started += 1;
-        let task = self
-            .tasks
-            .spawn(run_turn(Arc::clone(&self.agent), turn, heard, stage));
+        let task = self.tasks.spawn(run_turn(pick.member.agent, turn, heard, stage));
         self.task_turns.insert(task.id(), id);
     }
 
@@ -225,8 +245,11 @@ impl Core {
     }
 
     /// What an agent is told of a message, with what the platform says of itself.
-    fn input_of(&self, event: MessageEvent) -> TurnInput {
+    fn input_of(&self, event: MessageEvent, text: Option<String>) -> TurnInput {
         let mut input = TurnInput::of(event);
+        if let Some(text) = text {
+            input.text = text;
+        }
         if let Some(descriptor) = self.view.descriptors.for_platform(&input.place.platform) {
             input.place.hint.clone_from(&descriptor.platform_hint);
             input.place.markdown = descriptor.markdown_dialect.clone().unwrap_or_default();
@@ -246,9 +269,16 @@ impl Core {
 
     /// Has the agent forget a session: after the turn that runs in it, and before the next.
     pub(super) fn forget_session(&mut self, key: &SessionKey) {
-        self.writes.push(Write::DropResume {
-            session: key.shared(),
-        });
+        let agents: Vec<_> = self
+            .crew
+            .agents()
+            .map(|(name, agent)| (memory_key(key, name), Arc::clone(agent)))
+            .collect();
+        for (session, _) in &agents {
+            self.writes.push(Write::DropResume {
+                session: Arc::clone(session),
+            });
+        }
         let running = self
             .sessions
             .turn_of(key)
@@ -260,13 +290,15 @@ impl Core {
         while self.forgets.try_join_next().is_some() {}
         let forgotten = CancellationToken::new();
         self.forgetting.insert(key.clone(), forgotten.clone());
-        let (agent, key) = (Arc::clone(&self.agent), key.clone());
+        let key = key.clone();
         self.forgets.spawn(async move {
             let forget = async {
                 if let Some(over) = over {
                     over.cancelled().await;
                 }
-                agent.forget(&key).await;
+                for (_, agent) in &agents {
+                    agent.forget(&key).await;
+                }
             };
             if tokio::time::timeout(LONGEST_FORGETTING, forget).await.is_err() {
                 tracing::warn!("the agent did not forget a conversation in time");
@@ -274,6 +306,11 @@ impl Core {
             forgotten.cancel();
         });
     }
+}
+
+/// Where the journal keeps what an agent remembers of a session.
+pub(super) fn memory_key(key: &SessionKey, agent: &str) -> Arc<str> {
+    format!("{}#memory:{agent}", key.as_str()).into()
 }
 
 /// Reads a journaled line again.

@@ -39,7 +39,7 @@ impl Core {
             Wish::Ask(_, answer) => drop(answer.send(Answer::Cancelled)),
             Wish::Keep(memory) => self.keep(turn, memory),
             Wish::Recall(answer) => {
-                let session = live.key.shared();
+                let Some(session) = live.memory_key() else { return };
                 let token = self.token();
                 self.recalling.insert(token, answer);
                 self.writes.push(Write::LoadResume { token, session });
@@ -53,7 +53,8 @@ impl Core {
         let Some(live) = self.turns.get(&turn).filter(|live| !live.forgotten) else {
             return;
         };
-        let (session, now_ms) = (live.key.shared(), self.now_ms());
+        let Some(session) = live.memory_key() else { return };
+        let now_ms = self.now_ms();
         if blob.len() > MOST_KEPT {
             tracing::warn!(
                 turn = turn.0,
