@@ -2,6 +2,7 @@
 
 mod chats;
 mod interaction;
+pub mod prompt;
 mod reply;
 pub mod split;
 
