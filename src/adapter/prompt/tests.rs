@@ -333,6 +333,12 @@ fn the_newest_question_is_meant_and_one_that_ended_meanwhile_takes_no_answer() {
     }
     let ann = person("ann");
     let typed = prompts.typed(&session(), &ann, "/approve", secs(1)).unwrap();
+    assert_eq!(
+        prompts.answer(&typed, &person("bob"), secs(2)),
+        None,
+        "not theirs"
+    );
+    assert_eq!(prompts.answer(&typed, &ann, secs(300)), None, "too late");
     assert_eq!(prompts.withdraw(AskId(2)).unwrap().verdict, Verdict::Cancelled);
     assert_eq!(prompts.answer(&typed, &ann, secs(2)), None, "not the older one");
     let answer = prompts
