@@ -258,3 +258,34 @@ fn text(field: Option<&Scalar>) -> Option<String> {
         .map(|text| text.as_str().to_owned())
         .filter(|text| !text.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_press_is_read_from_an_event() {
+        let mut event = MessageEvent::from_value(&json!({
+            "text": "/o0",
+            "source": {"platform": "discord", "chat_id": "c", "user_id": 5, "user_name": "Ann"},
+            "prompt_response": {"prompt_id": "p", "option_id": "o0", "prompt_message_id": 77},
+        }))
+        .unwrap();
+        let chat = ChatId {
+            platform: "discord".to_owned(),
+            chat: "c".to_owned(),
+        };
+        let press = Press::of(&event).unwrap();
+        assert_eq!((press.prompt_id.as_str(), press.option_id.as_str()), ("p", "o0"));
+        assert_eq!(press.message_id.as_deref(), Some("77"));
+        assert_eq!((press.chat, press.by.id.as_deref()), (chat, Some("5")));
+        if let Some(response) = &mut event.prompt_response {
+            response.insert("option_id".to_owned(), json!({}));
+        }
+        assert_eq!(Press::of(&event), None);
+        event.prompt_response = None;
+        assert_eq!(Press::of(&event), None);
+    }
+}

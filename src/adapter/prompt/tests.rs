@@ -5,11 +5,9 @@ mod walk;
 
 use std::time::Duration;
 
-use serde_json::json;
-
 use super::*;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::wire::{Action, CapabilityDescriptor, MessageEvent, OpResult, Outcome, SessionKey};
+use crate::wire::{Action, CapabilityDescriptor, OpResult, Outcome, SessionKey};
 
 const NONCE: [u8; 3] = [0xab, 0x01, 0xff];
 
@@ -386,24 +384,4 @@ fn a_stopped_turn_takes_its_questions_with_it_even_before_they_are_shown() {
     let (message, content) = edited(Some(&op));
     assert!(message == "m1" && content.ends_with("\n\n⏹ No longer asked"));
     assert_eq!(prompts.settled(&opened.prompt, &applied("m1")), Then::Nothing);
-}
-
-#[test]
-fn a_press_is_read_from_an_event() {
-    let mut event = MessageEvent::from_value(&json!({
-        "text": "/o0",
-        "source": {"platform": "discord", "chat_id": "c", "user_id": 5, "user_name": "Ann"},
-        "prompt_response": {"prompt_id": "p", "option_id": "o0", "prompt_message_id": 77},
-    }))
-    .unwrap();
-    let press = Press::of(&event).unwrap();
-    assert_eq!((press.prompt_id.as_str(), press.option_id.as_str()), ("p", "o0"));
-    assert_eq!(press.message_id.as_deref(), Some("77"));
-    assert_eq!((press.chat, press.by.id.as_deref()), (chat(), Some("5")));
-    if let Some(response) = &mut event.prompt_response {
-        response.insert("option_id".to_owned(), json!({}));
-    }
-    assert_eq!(Press::of(&event), None);
-    event.prompt_response = None;
-    assert_eq!(Press::of(&event), None);
 }

@@ -1,5 +1,7 @@
 //! How questions look, and which are not asked.
 
+use serde_json::json;
+
 use super::*;
 use crate::adapter::prompt_token;
 use crate::wire::LenUnit;
