@@ -3,6 +3,7 @@
 mod budget;
 mod chats;
 mod interaction;
+pub mod prompt;
 mod reply;
 pub mod speech;
 pub mod split;

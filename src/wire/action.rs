@@ -203,7 +203,7 @@ pub struct PromptOption {
     pub id: String,
     /// What is written on it.
     pub label: String,
-    /// `primary` or `danger`.
+    /// `success`, `primary` or `danger`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub style: Option<String>,
 }
