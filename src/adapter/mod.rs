@@ -2,6 +2,7 @@
 
 mod chats;
 mod interaction;
+pub mod media;
 mod reply;
 pub mod split;
 
