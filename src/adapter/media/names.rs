@@ -112,16 +112,9 @@ pub fn percent_decoded(text: &str) -> String {
     let mut at = 0;
     while at < bytes.len() {
         let pair = digit(at + 1).zip(digit(at + 2)).filter(|_| bytes[at] == b'%');
-        match pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
+        let decoded = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        out.push(decoded.unwrap_or(bytes[at]));
+        at += if decoded.is_some() { 3 } else { 1 };
     }
     String::from_utf8_lossy(&out).into_owned()
 }

@@ -136,7 +136,7 @@ pub fn is_plainly_private(url: &Url) -> bool {
                 name.strip_suffix(*ending)
                     .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
             };
-            !name.contains('.') || LOCAL_ENDINGS.iter().any(|ending| ends_in(ending))
+            !name.contains('.') || LOCAL_ENDINGS.iter().any(ends_in)
         }
         None => true,
     }
