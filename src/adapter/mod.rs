@@ -3,6 +3,7 @@
 mod budget;
 mod chats;
 mod interaction;
+pub mod media;
 pub mod prompt;
 mod reply;
 pub mod speech;
