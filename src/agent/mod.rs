@@ -6,12 +6,14 @@
 
 mod ask;
 pub mod child;
+mod command;
 mod echo;
 mod event;
 mod noop;
 mod turn;
 
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
+pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
 pub use echo::Echo;
 pub use event::{
     AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,
