@@ -112,6 +112,16 @@ impl Command {
         })
     }
 
+    /// The same with its limits of time and number around it.
+    pub fn guarded(
+        name: impl Into<String>,
+        settings: CommandSettings,
+        base: Arc<BaseEnv>,
+    ) -> Result<Arc<dyn Agent>, NoProgram> {
+        let guards = settings.guards();
+        Ok(guards.around(Arc::new(Self::new(name, settings, base)?)))
+    }
+
     fn program(&self, turn: &Turn) -> Program {
         let mut env = self.settings.environment().apply(&self.base);
         prompt::add_metadata(&mut env, turn);

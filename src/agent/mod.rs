@@ -9,6 +9,7 @@ pub mod child;
 mod command;
 mod echo;
 mod event;
+pub mod guard;
 mod noop;
 mod turn;
 

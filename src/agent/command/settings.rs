@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::agent::child::{EnvPolicy, Ladder, StopSignal};
+use crate::agent::child::{EnvPolicy, Ladder, PIPE_GRACE, StopSignal};
+use crate::agent::guard::{Guards, TimeLimits};
 
 /// A command that answers one turn per process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,6 +113,21 @@ impl CommandSettings {
             clear: self.env_clear,
             pass: self.env_pass.clone(),
             add: self.env.0.clone(),
+        }
+    }
+
+    /// The limits that are kept around it.
+    pub fn guards(&self) -> Guards {
+        let seconds = |limit: u64| (limit > 0).then(|| Duration::from_secs(limit));
+        let spare = Duration::from_secs(2) + PIPE_GRACE;
+        Guards {
+            parallel: Some(self.max_parallel),
+            time: Some(TimeLimits {
+                wall: seconds(self.timeout_secs),
+                idle: seconds(self.idle_timeout_secs),
+                grace: Duration::from_secs(self.kill_grace_secs) + spare,
+            }),
+            ..Guards::default()
         }
     }
 
