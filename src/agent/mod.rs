@@ -5,13 +5,17 @@
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
 mod ask;
+pub mod child;
+mod command;
 mod echo;
 mod event;
+pub mod guard;
 mod noop;
 mod route;
 mod turn;
 
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
+pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
 pub use echo::Echo;
 pub use event::{
     AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,
