@@ -95,12 +95,9 @@ impl SseParser {
         }
     }
 
-    /// The next event, in order; an error once, after the events before it, and then nothing any more.
+    /// The next event, in order; after something too long, that error and nothing else any more.
     pub fn next_event(&mut self) -> Option<Result<SseEvent, SseError>> {
-        self.ready
-            .pop_front()
-            .map(Ok)
-            .or_else(|| self.broken.map(Err))
+        self.ready.pop_front().map(Ok).or_else(|| self.broken.map(Err))
     }
 
     fn end_line(&mut self) {
