@@ -8,6 +8,8 @@ mod ask;
 mod echo;
 mod event;
 mod noop;
+pub mod transcript;
+mod transcripts;
 mod turn;
 
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
