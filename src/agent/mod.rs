@@ -8,6 +8,7 @@ mod ask;
 mod echo;
 mod event;
 mod noop;
+mod prompt_text;
 pub mod transcript;
 mod transcripts;
 mod turn;

@@ -14,7 +14,7 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderVal
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::http::{innermost, redirect_target, sensitive};
+use super::http::{excerpt, innermost, redirect_target, sensitive};
 use super::proxy::{ProxyRules, is_loopback};
 use super::tls::{self, Tls};
 use crate::wire::{SseError, SseEvent, SseParser};
@@ -209,7 +209,7 @@ impl AgentHttp {
             builder = builder.header(AUTHORIZATION, bearer(key)?);
         }
         for (name, value) in request.headers {
-            let unfit = || AgentHttpError::Header(super::http::excerpt(name));
+            let unfit = || AgentHttpError::Header(excerpt(name));
             let header = HeaderName::try_from(name).map_err(|_| unfit())?;
             builder = builder.header(header, HeaderValue::from_str(value).map_err(|_| unfit())?);
         }
@@ -228,7 +228,7 @@ impl AgentHttp {
         let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
         Ok(Reply {
             status: response.status().as_u16(),
-            streams: header(CONTENT_TYPE).is_some_and(is_event_stream),
+            content_type: header(CONTENT_TYPE).map(essence).unwrap_or_default(),
             retry_after: header(RETRY_AFTER).and_then(|text| wait_of(text, SystemTime::now())),
             parser: SseParser::default(),
             response: Some(response),
@@ -256,8 +256,8 @@ impl AgentHttp {
 pub struct Reply {
     /// HTTP status, never a redirect with a target.
     pub status: u16,
-    /// Whether it says that it is a stream of events.
-    pub streams: bool,
+    /// The kind of content that it says it is, in lower case, without parameters; empty when it does not say.
+    pub content_type: String,
     /// How long the server asks to wait before the next try.
     pub retry_after: Option<Duration>,
     parser: SseParser,
@@ -268,7 +268,7 @@ impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reply")
             .field("status", &self.status)
-            .field("streams", &self.streams)
+            .field("content_type", &self.content_type)
             .field("retry_after", &self.retry_after)
             .finish_non_exhaustive()
     }
@@ -278,6 +278,11 @@ impl Reply {
     /// Whether the status is 2xx.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
+    }
+
+    /// Whether it says that it is JSON.
+    pub fn is_json(&self) -> bool {
+        self.content_type == "application/json" || self.content_type.ends_with("+json")
     }
 
     /// The next event, `None` at the end; an error when nothing at all, not even a comment, comes for `patience`.
@@ -353,9 +358,9 @@ fn bearer(key: &SecretString) -> Result<HeaderValue, AgentHttpError> {
         .map_err(|_| AgentHttpError::Header("authorization".to_owned()))
 }
 
-fn is_event_stream(content_type: &str) -> bool {
+fn essence(content_type: &str) -> String {
     let kind = content_type.split(';').next().unwrap_or_default();
-    kind.trim().eq_ignore_ascii_case("text/event-stream")
+    excerpt(kind).to_ascii_lowercase()
 }
 
 /// `Retry-After` as a wait: seconds, or a date.
