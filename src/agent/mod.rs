@@ -5,9 +5,14 @@
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
 mod ask;
+mod briefing;
+mod completion;
 mod echo;
 mod event;
+pub mod hermes;
+mod http_failure;
 mod noop;
+pub mod openai;
 mod prompt_text;
 pub mod transcript;
 mod transcripts;
@@ -18,7 +23,9 @@ pub use echo::Echo;
 pub use event::{
     AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,
 };
+pub use hermes::{Hermes, HermesMode, HermesSettings};
 pub use noop::Noop;
+pub use openai::{OpenAi, OpenAiSettings};
 pub use turn::{Attachment, Failure, FailureClass, Place, Truncation, Turn, TurnEnd, TurnInput};
 
 use std::future::Future;
