@@ -8,6 +8,7 @@ mod ask;
 mod echo;
 mod event;
 mod noop;
+mod prompt_text;
 mod turn;
 
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
