@@ -5,6 +5,7 @@
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
 mod ask;
+pub mod child;
 mod echo;
 mod event;
 mod noop;
