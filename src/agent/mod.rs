@@ -4,6 +4,7 @@
 //! journal or another session. What it says goes into the turn's [`EventSink`]; it stops when the turn's
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
+mod acp;
 mod ask;
 pub mod child;
 mod echo;
@@ -12,6 +13,7 @@ mod noop;
 mod prompt_text;
 mod turn;
 
+pub use acp::{Acp, AcpSettings, AcpSettingsError, OptionValue, PRESETS, Preset, Quirks, preset};
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
 pub use echo::Echo;
 pub use event::{
