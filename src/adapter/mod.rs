@@ -1,6 +1,7 @@
 //! What may be said where, and how: the pure half of speaking to a chat. No I/O, no clock, no runtime.
 
 mod chats;
+mod envelope;
 mod interaction;
 mod reply;
 pub mod speech;
