@@ -233,19 +233,18 @@ impl Decor {
 
     fn card_settled(&mut self, text: String, fate: &Fate, now: Duration) {
         match (fate, &mut self.card) {
+            (_, Card::Unwanted) => {}
             (Fate::Applied { .. }, Card::Shown { text: shown, .. }) => *shown = text,
-            (Fate::Applied { message_id: Some(id) }, card) => {
-                *card = Card::Shown { id: id.clone(), text };
+            (Fate::Applied { message_id: Some(id) }, Card::Absent) => {
+                self.card = Card::Shown { id: id.clone(), text };
             }
             // Another message of progress beside one that may be there would confuse more than none.
-            (Fate::Applied { message_id: None } | Fate::Unknown, Card::Absent) | (Fate::Refused, _) => {
-                self.card = Card::Unwanted;
-            }
+            (Fate::Applied { message_id: None } | Fate::Unknown, Card::Absent)
+            | (Fate::Refused | Fate::Declined, _) => self.card = Card::Unwanted,
             (Fate::NotSent | Fate::Shed | Fate::RateLimited { .. } | Fate::Unknown, _) => {
                 self.stale = true;
                 self.pace.again(now);
             }
-            (Fate::Applied { .. } | Fate::Declined, _) => {}
         }
     }
 

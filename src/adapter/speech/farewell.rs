@@ -3,32 +3,25 @@
 use super::exchange::OwedAction;
 use super::manner::{Drafts, Manner};
 use super::segment::{Segment, Shown, Trail};
+use super::story::after_words;
 use super::talk::Talk;
 use crate::adapter::envelope::{Envelope, Note};
 use crate::adapter::split::{reopening_after, roll, without_leading_space};
 use crate::wire::Action;
 
 impl Talk {
-    /// Everything that is owed, in order.
-    pub(super) fn into_owed(self, envelope: &Envelope) -> Vec<OwedAction> {
-        let notices = self.notices.into_iter();
-        let mut owed: Vec<OwedAction> = notices
-            .map(|notice| envelope.aside(notice, Note::Final).into())
-            .collect();
+    /// The notices that are owed, and then what is owed of the answer.
+    pub(super) fn into_owed(self, envelope: &Envelope) -> (Vec<OwedAction>, Vec<OwedAction>) {
         if self.manner == Manner::Silent {
-            return Vec::new();
+            return (Vec::new(), Vec::new());
         }
-        // The id belongs to the one segment that may be a stream.
-        for segment in self.story.into_rest(self.means.whole) {
-            owed.extend(rest_of(
-                segment,
-                self.manner,
-                self.means.edits,
-                self.draft_id,
-                envelope,
-            ));
-        }
-        owed
+        let notices = self.notices.into_iter();
+        let notices = notices.map(|notice| envelope.aside(notice, Note::Final).into());
+        // The draft's id is that of the first segment, the only one that may be a stream.
+        let rest = self.story.into_rest(self.means.whole).into_iter();
+        let rest =
+            rest.flat_map(|segment| rest_of(segment, self.manner, self.means.edits, self.draft_id, envelope));
+        (notices.collect(), rest.collect())
     }
 }
 
@@ -103,9 +96,10 @@ fn rolled(opening: &str, rest: &str, envelope: &Envelope) -> Vec<String> {
     parts
 }
 
-/// The messages that follow `shown` to make it `whole`; all of `whole` when it does not begin with `shown`.
+/// The messages that follow `shown` to make it `whole`; all of `whole` when it does not begin with `shown`, white
+/// space aside.
 fn continuation(shown: &str, whole: &str, envelope: &Envelope) -> Vec<String> {
-    let Some(rest) = whole.strip_prefix(shown) else {
+    let Some(rest) = after_words(whole, shown.chars()) else {
         return rolled("", whole, envelope);
     };
     let opening = reopening_after(shown, envelope.limit, envelope.unit);

@@ -13,6 +13,8 @@ mod segment;
 mod settings;
 mod story;
 mod talk;
+#[cfg(test)]
+mod tests;
 
 pub use exchange::{
     Ending, Farewell, Fate, LineState, OwedAction, Place, PlanLine, SpeechCounters, Ticket, ToolLine,
@@ -158,22 +160,16 @@ impl Speech {
     /// The end of the turn. An op that is still out counts as one whose fate is not known.
     pub fn finish(mut self, end: Ending, now: Duration) -> Farewell {
         self.talk.abandon(now);
-        let mut owed = self.talk.into_owed(&self.envelope);
-        if follows_up(&self.place)
-            && let Some(first) = owed.iter_mut().find(|owed| answers(&owed.action))
-        {
+        let (mut owed, mut answer) = self.talk.into_owed(&self.envelope);
+        if let Some(first) = answer.first_mut().filter(|_| follows_up(&self.place)) {
             follow_up(first, &self.place);
         }
+        owed.append(&mut answer);
         Farewell {
             owed,
             after: self.decor.finish(end, &self.envelope),
         }
     }
-}
-
-/// Whether an op is a message of the answer.
-fn answers(action: &Action) -> bool {
-    matches!(action, Action::Send { .. })
 }
 
 /// Makes a follow-up of a send, and keeps the send in case that is refused.

@@ -168,7 +168,7 @@ impl Story {
 }
 
 /// What follows in `text` after the words of `said`, white space aside; nothing when it does not begin with them.
-fn after_words(text: &str, said: impl Iterator<Item = char>) -> Option<&str> {
+pub(super) fn after_words(text: &str, said: impl Iterator<Item = char>) -> Option<&str> {
     let mut rest = text.chars();
     for point in said.filter(|point| !point.is_whitespace()) {
         rest.find(|next| !next.is_whitespace())
