@@ -135,6 +135,11 @@ impl Speech {
 
     /// What became of an op. A ticket that is not out any more is ignored.
     pub fn settled(&mut self, ticket: Ticket, fate: &Fate, now: Duration) {
+        let nameless = Fate::Applied { message_id: None };
+        let fate = match fate {
+            Fate::Applied { message_id: Some(id) } if id.is_empty() => &nameless,
+            fate => fate,
+        };
         if !self.talk.settled(ticket, fate, &mut self.counters, now) {
             return self.decor.settled(ticket, fate, &mut self.counters, now);
         }

@@ -112,7 +112,8 @@ impl Segment {
         self.length += length;
         self.fresh = self.fresh.saturating_add(length);
         self.visible += visible;
-        if was_blank && self.trims {
+        // Only a line break or a first word can leave a blank line to drop.
+        if was_blank && self.trims && (visible > 0 || text.contains('\n')) {
             self.trim_lead();
         }
     }

@@ -88,3 +88,18 @@ impl Default for SpeechSettings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_has_its_default_and_what_is_unknown_is_an_error() {
+        let read = |text: &str| serde_json::from_str::<SpeechSettings>(text);
+        assert_eq!(read("{}").unwrap(), SpeechSettings::default());
+        let quiet = read(r#"{"mode": "off", "status_text": null, "unfurl_links": false}"#).unwrap();
+        assert_eq!(quiet.mode, StreamMode::Off);
+        assert_eq!((quiet.status_text, quiet.unfurl_links), (None, Some(false)));
+        assert!(read(r#"{"speed": 1}"#).is_err() && read(r#"{"mode": "loud"}"#).is_err());
+    }
+}

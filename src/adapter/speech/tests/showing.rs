@@ -1,6 +1,6 @@
 //! What is shown while a turn speaks and when it ends, platform by platform, when nothing fails.
 
-use super::super::{PlanLine, StreamMode};
+use super::super::StreamMode;
 use super::*;
 use crate::adapter::reply;
 
@@ -318,20 +318,50 @@ fn a_notice_is_a_message_that_answers_nothing() {
 
 #[test]
 fn a_torrent_costs_no_more_ops_than_a_trickle() {
-    let mut scene = Scene::on("discord");
-    for _ in 0..10_000 {
-        scene.say("tok ");
-        while let Some(utterance) = scene.speech.poll(scene.now) {
-            scene.speech.settled(utterance.ticket, &applied("m"), scene.now);
+    let ops = |tokens: u64| {
+        let mut scene = Scene::on("discord");
+        for _ in 0..tokens {
+            scene.say(&"tok ".repeat(usize::try_from(10_000 / tokens).unwrap()));
+            while let Some(utterance) = scene.speech.poll(scene.now) {
+                scene.speech.settled(utterance.ticket, &applied("m"), scene.now);
+            }
+            scene.now += Duration::from_micros(5_000_000 / tokens);
         }
-        scene.now += Duration::from_micros(100);
+        scene.speech.counters().text_ops
+    };
+    assert_eq!((ops(10_000), ops(100), ops(20)), (7, 7, 5));
+}
+
+#[test]
+fn many_segments_that_wait_become_one() {
+    let mut scene = Scene::on("discord");
+    let mut said = Vec::new();
+    for number in 0..1000 {
+        said.push(format!("Segment {number}."));
+        scene.say(&said[number]).break_off();
     }
-    assert_eq!(scene.speech.counters().text_ops, 2);
-    scene.speech.plan(
-        &[PlanLine {
-            text: "x".into(),
-            state: LineState::Done,
-        }],
-        scene.now,
-    );
+    let farewell = scene.finish();
+    assert!(farewell.owed.len() < 40, "{}", farewell.owed.len());
+    let texts: String = owed(&farewell)
+        .iter()
+        .map(|(op, _)| op["content"].as_str().unwrap().to_owned() + "\n")
+        .collect();
+    let mut rest = texts.as_str();
+    for segment in said {
+        let at = rest.find(&segment).expect("every segment is there, in order");
+        rest = &rest[at + segment.len()..];
+    }
+}
+
+#[test]
+fn a_platform_that_is_not_known_gets_finished_segments() {
+    let mut unknown = place(descriptor("relay"));
+    unknown.descriptor = None;
+    let mut scene = Scene::new(SpeechSettings::default(), unknown);
+    scene.say("Looking.").after(5000).quiet();
+    assert_eq!(scene.tool("t1").op(), send("Looking.", none()));
+    scene.settle(&applied("m1")).say("Five.");
+    let farewell = scene.finish();
+    assert_eq!(owed(&farewell), [(send("Five.", last()), vec![])]);
+    assert!(farewell.after.is_empty());
 }
