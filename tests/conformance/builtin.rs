@@ -2,16 +2,19 @@
 
 use std::sync::Arc;
 
+use hermes_relay::agent::guard::{BreakerSettings, Guards, RetrySettings, TimeLimits};
 use hermes_relay::agent::{Agent, AgentEvent, StepState, TurnEnd, built_in};
 
-use crate::harness::Chat;
+use crate::harness::{Chat, PATIENCE};
 use crate::suite::{Act, Fixture, MUCH, SAID, conform};
 
-struct EchoFixture;
+struct EchoFixture {
+    guards: Guards,
+}
 
 impl Fixture for EchoFixture {
     fn agent(&self) -> Arc<dyn Agent> {
-        built_in("echo").unwrap()
+        self.guards.around(built_in("echo").unwrap())
     }
 
     fn text(&self, act: Act) -> Option<String> {
@@ -46,19 +49,38 @@ impl Fixture for NoopFixture {
     }
 }
 
+/// What the echo cannot be brought to.
+const NOT_FOR_ECHO: &[&str] = &[
+    "ends_without_a_word",
+    "puts_cut_characters_together",
+    "tells_a_crash_and_keeps_what_was_said",
+    "survives_a_flood_of_log",
+    "does_not_wait_for_what_was_left_behind",
+    "says_how_it_stands",
+    "remembers_across_a_restart",
+    "stops_when_it_does_not_listen",
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_echo_conforms() {
-    let not_applicable = [
-        "ends_without_a_word",
-        "puts_cut_characters_together",
-        "tells_a_crash_and_keeps_what_was_said",
-        "survives_a_flood_of_log",
-        "does_not_wait_for_what_was_left_behind",
-        "says_how_it_stands",
-        "remembers_across_a_restart",
-        "stops_when_it_does_not_listen",
-    ];
-    conform("echo", &EchoFixture, &not_applicable).await;
+    let guards = Guards::default();
+    conform("echo", &EchoFixture { guards }, NOT_FOR_ECHO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_conforms_with_every_guard_around_it() {
+    let guards = Guards {
+        parallel: Some(4),
+        time: Some(TimeLimits {
+            wall: Some(PATIENCE * 2),
+            idle: Some(PATIENCE * 2),
+            ..TimeLimits::default()
+        }),
+        output: Some(2 * MUCH),
+        breaker: Some(BreakerSettings::default()),
+        retry: Some(RetrySettings::default()),
+    };
+    conform("echo, guarded", &EchoFixture { guards }, NOT_FOR_ECHO).await;
 }
 
 #[tokio::test]
@@ -77,7 +99,8 @@ async fn the_silent_agent_conforms() {
 
 #[tokio::test]
 async fn the_echo_does_everything_that_an_adapter_can_show() {
-    let agent = EchoFixture.agent();
+    let guards = Guards::default();
+    let agent = EchoFixture { guards }.agent();
     let heard = Chat::new("show")
         .turn(
             &*agent,
