@@ -151,15 +151,10 @@ impl Child {
     /// Starts a program in a process group of its own, with all three pipes; what it writes to standard error is read
     /// from now on. Must be called within a Tokio runtime.
     pub fn spawn(program: &Program) -> Result<Self, SpawnError> {
-        let (name, arguments) = program.argv.split_first().ok_or(SpawnError::Nothing)?;
-        if let Some(cwd) = program.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
-            return Err(SpawnError::NoDirectory(cwd.clone()));
-        }
-        let path = program.env.get(OsStr::new("PATH")).map(OsString::as_os_str);
-        let file = program_exists(&program.place(name), path)?;
+        let file = program.find()?;
         let mut command = tokio::process::Command::new(&file);
         command
-            .args(arguments)
+            .args(&program.argv[1..])
             .env_clear()
             .envs(&program.env)
             .stdin(Stdio::piped())
@@ -296,12 +291,19 @@ impl Drop for Child {
 }
 
 impl Program {
-    /// Where a program is looked for: a relative path starts at the working directory.
-    fn place(&self, name: &OsStr) -> OsString {
-        match &self.cwd {
-            Some(cwd) if name.as_encoded_bytes().contains(&b'/') => cwd.join(name).into_os_string(),
-            _ => name.to_owned(),
+    /// The file that would be started, when everything is there for it. A relative path starts at the working
+    /// directory; a name is looked for in the `PATH` of its own environment.
+    pub fn find(&self) -> Result<PathBuf, SpawnError> {
+        let name = self.argv.first().ok_or(SpawnError::Nothing)?;
+        if let Some(cwd) = self.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+            return Err(SpawnError::NoDirectory(cwd.clone()));
         }
+        let path = self.env.get(OsStr::new("PATH")).map(OsString::as_os_str);
+        let file = match &self.cwd {
+            Some(cwd) if name.as_encoded_bytes().contains(&b'/') => cwd.join(name).into_os_string(),
+            _ => name.clone(),
+        };
+        Ok(program_exists(&file, path)?)
     }
 }
 

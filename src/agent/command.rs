@@ -55,14 +55,14 @@ mod text;
 
 pub use settings::{CommandInput, CommandOutput, CommandSettings, EnvAdditions};
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::talk::{Talk, Talked};
-use super::child::{BaseEnv, Child, Exit, Program, SpawnError, program_exists};
+use super::child::{BaseEnv, Child, Exit, Program, SpawnError};
 use super::{Agent, AgentFuture, Description, Failure, FailureClass, Health, Truncation, Turn, TurnEnd};
 
 /// What a command that said nothing is taken to have said.
@@ -130,6 +130,16 @@ impl Command {
             cwd: turn.workdir.clone().or_else(|| self.settings.cwd.clone()),
             env,
         }
+    }
+
+    /// Whether a process could be started now.
+    fn look(&self) -> Result<(), SpawnError> {
+        let program = Program {
+            argv: self.settings.argv.iter().map(OsString::from).collect(),
+            cwd: self.settings.cwd.clone(),
+            env: self.settings.environment().apply(&self.base),
+        };
+        program.find().map(drop)
     }
 
     async fn turn(&self, turn: Turn) -> TurnEnd {
@@ -215,15 +225,8 @@ impl Agent for Command {
     }
 
     fn health(&self) -> AgentFuture<'_, Health> {
-        let env = self.settings.environment().apply(&self.base);
-        let path = env.get(OsStr::new("PATH")).map(OsString::as_os_str);
-        let program = self.settings.argv.first().map_or("", String::as_str);
-        let found = match &self.settings.cwd {
-            Some(cwd) if program.contains('/') => program_exists(cwd.join(program).as_os_str(), path),
-            _ => program_exists(OsStr::new(program), path),
-        };
-        Box::pin(std::future::ready(match found {
-            Ok(_) => Health::Ready,
+        Box::pin(std::future::ready(match self.look() {
+            Ok(()) => Health::Ready,
             Err(why) => Health::Down(why.to_string()),
         }))
     }

@@ -18,7 +18,7 @@ use crate::wire::{DEFAULT_MAX_LINE_BYTES, Line as Cut, LineFramer};
 /// How much is read at once.
 const CHUNK: usize = 8 * 1024;
 
-/// Questions of one turn; more are answered as void.
+/// Questions of one turn; more are left out like lines that are not understood.
 const MOST_QUESTIONS: usize = 256;
 
 /// How the talk ended.

@@ -156,6 +156,8 @@ async fn codes_decide_and_what_was_said_stays() {
     assert_eq!(failure(&heard).class, FailureClass::Unavailable);
     assert!(!failure(&heard).side_effects_possible);
     assert!(matches!(missing.health().await, Health::Down(why) if why.contains("surely-not-here")));
+    let nowhere = command("", |settings| settings.cwd = Some("/surely/not/here".into()));
+    assert!(matches!(nowhere.health().await, Health::Down(why) if why.contains("/surely/not/here")));
     assert_eq!(
         Command::new("x", CommandSettings::default(), Arc::default()).unwrap_err(),
         NoProgram
