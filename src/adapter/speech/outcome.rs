@@ -83,9 +83,9 @@ impl Talk {
             }
         };
         let complete = extent == Extent::Complete && front.is_head(&text);
-        // Where a message has no name, edits have no object: what is incomplete goes on at the end.
+        // Where messages have no names, edits have no object: one that is incomplete goes on at the end.
         if id.is_none() && self.manner == Manner::Edits {
-            self.manner = if complete { Manner::Segments } else { Manner::Held };
+            self.manner = Manner::Segments;
         }
         front.shown = Shown::Message {
             id,

@@ -298,6 +298,36 @@ fn a_corrected_text_is_shown_corrected_and_never_twice() {
     assert_eq!(owed(&scene.finish()), [(corrected, vec![send("Eight.", last())])]);
 }
 
+/// A message of at most sixty characters is full, and out.
+fn full(text: &str) -> Scene {
+    let mut small = descriptor("discord");
+    small.max_message_length = 60;
+    let mut scene = Scene::new(bare(), place(small));
+    scene.say(text);
+    assert_eq!(scene.op(), send(&"x".repeat(54), none()));
+    scene
+}
+
+#[test]
+fn the_space_at_a_cut_is_dropped_also_when_it_comes_later() {
+    let mut scene = full(&("x".repeat(54) + "      "));
+    scene.say("  yes, more").settle(&applied("m1")).after(800);
+    assert_eq!(scene.op(), send("yes, more \u{2589}", growing()));
+}
+
+#[test]
+fn a_correction_that_crosses_a_full_message_corrects_it() {
+    let mut scene = full(&"x".repeat(70));
+    scene.speech.replace("Something else.", scene.now);
+    scene.settle(&applied("m1")).after(800);
+    assert_eq!(scene.op(), edit("m1", "Something else. \u{2589}", none()));
+
+    let mut scene = full(&"x".repeat(70));
+    scene.speech.replace(&"x".repeat(72), scene.now);
+    scene.settle(&applied("m1")).after(800);
+    assert_eq!(scene.op(), send(&("x".repeat(18) + " \u{2589}"), growing()));
+}
+
 #[test]
 fn a_notice_is_a_message_that_answers_nothing() {
     let aside = |more| {

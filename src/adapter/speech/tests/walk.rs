@@ -82,12 +82,11 @@ impl Chat {
                 message_id, content, ..
             } => {
                 let reply = self.replies.iter_mut().find(|(id, _)| id == message_id);
-                match reply {
-                    Some((_, text)) => content.clone_into(text),
-                    None => {
-                        let aside = self.asides.get_mut(message_id);
-                        content.clone_into(aside.expect("a message that exists is edited"));
-                    }
+                if let Some((_, text)) = reply {
+                    content.clone_into(text);
+                } else {
+                    let aside = self.asides.get_mut(message_id);
+                    content.clone_into(aside.expect("a message that exists is edited"));
                 }
                 message_id.clone()
             }
@@ -145,7 +144,7 @@ fn words(chance: &mut Chance, number: &mut u32) -> String {
     for _ in 0..=chance.below(many) {
         *number += 1;
         match chance.below(12) {
-            0 => text.push_str(&format!("\n```{LANGUAGE}\n")),
+            0 => text.push_str("\n```\u{416}\n"),
             1 => text.push_str("\n```\n"),
             2 => text.push_str("\n\n"),
             3 => text.push_str("\u{1f469}\u{200d}\u{1f469}\u{200d}\u{1f467} "),
@@ -153,7 +152,7 @@ fn words(chance: &mut Chance, number: &mut u32) -> String {
             5 => text.push_str("   "),
             _ => {}
         }
-        text.push_str(&format!("w{number}q"));
+        text.extend(["w", &number.to_string(), "q"]);
         text.push_str(chance.pick(&[" ", "", "\n", ". ", "\u{1f680}", " "]));
     }
     text
