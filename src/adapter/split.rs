@@ -13,7 +13,7 @@
 mod cut;
 mod fence;
 
-use cut::{clear_of_clusters, natural_cut, plain_cut, trim_leading_space, window};
+use cut::{clear_of_clusters, following_cut, natural_cut, plain_cut, trim_leading_space, window};
 use fence::{CLOSE, Fence};
 
 use crate::wire::LenUnit;
@@ -78,8 +78,9 @@ pub struct Rolled {
 
 /// Lays out the first message of `rest`, which opens with `opening`: nothing, or what the message before it gave.
 ///
-/// The limit holds, and fences are kept, as they are by [`split`]; what fits is taken whole.
-pub fn roll(opening: &str, rest: &str, limit: usize, unit: LenUnit) -> Rolled {
+/// The limit holds, and fences are kept, as they are by [`split`]; what fits is taken whole. The first `kept` bytes of
+/// `rest`, which are on the screen already, stay in this message where they fit with what closes a fence.
+pub fn roll(opening: &str, rest: &str, kept: usize, limit: usize, unit: LenUnit) -> Rolled {
     let text = Text {
         content: rest,
         limit,
@@ -87,8 +88,12 @@ pub fn roll(opening: &str, rest: &str, limit: usize, unit: LenUnit) -> Rolled {
     };
     let layout = &Layout::UNNUMBERED;
     if layout.suits(limit)
-        && let Ok((part, fence, left)) =
-            text.part(layout, Fence::opened_by(opening), opening.to_owned(), rest)
+        && let Ok((part, fence, left)) = text.part(
+            layout,
+            Fence::opened_by(opening),
+            opening.to_owned(),
+            (rest, kept),
+        )
     {
         return Rolled {
             part,
@@ -96,7 +101,7 @@ pub fn roll(opening: &str, rest: &str, limit: usize, unit: LenUnit) -> Rolled {
             opening: layout.reopening(fence, limit, unit),
         };
     }
-    let bare = text.part(&Layout::BARE, Fence::Closed, String::new(), rest);
+    let bare = text.part(&Layout::BARE, Fence::Closed, String::new(), (rest, kept));
     let (part, _, left) = bare.unwrap_or_else(|_| (rest.to_owned(), Fence::Closed, ""));
     Rolled {
         part,
@@ -111,6 +116,15 @@ pub fn reopening_after(shown: &str, limit: usize, unit: LenUnit) -> String {
         return String::new();
     }
     Layout::UNNUMBERED.reopening(Fence::Closed.after(shown), limit, unit)
+}
+
+/// The length that [`roll`] needs to close a fence, at the limits where it keeps fences.
+pub fn closing_room(limit: usize) -> usize {
+    if Layout::UNNUMBERED.suits(limit) {
+        CLOSE.len()
+    } else {
+        0
+    }
 }
 
 /// The text without the white space it starts with.
@@ -254,7 +268,7 @@ impl Text<'_> {
         let mut rest = self.content;
         while !rest.is_empty() {
             let opening = layout.reopening(fence, self.limit, self.unit);
-            let (part, after, left) = self.part(layout, fence, opening, rest)?;
+            let (part, after, left) = self.part(layout, fence, opening, (rest, 0))?;
             (fence, rest) = (after, left);
             parts.push(part);
         }
@@ -273,12 +287,13 @@ impl Text<'_> {
     }
 
     /// The part that starts with `opening` and takes from `rest`, where the text stands after it, and what is left.
+    /// The first `kept` bytes are not cut where they fit.
     fn part<'b>(
         &self,
         layout: &Layout,
         fence: Fence<'b>,
         opening: String,
-        rest: &'b str,
+        (rest, kept): (&'b str, usize),
     ) -> Result<(String, Fence<'b>, &'b str), Misfit> {
         let mut part = opening;
         let before = self.unit.measure(&part);
@@ -290,7 +305,10 @@ impl Text<'_> {
             let budget = layout
                 .budget(self.limit, layout.numbering + before + layout.closing())
                 .ok_or(Misfit::Part)?;
-            let cut = natural_cut(rest, budget, self.unit);
+            let cut = match budget.checked_sub(self.unit.measure(&rest[..kept])) {
+                Some(budget) if kept > 0 => kept + following_cut(&rest[kept..], budget, self.unit),
+                _ => natural_cut(rest, budget, self.unit),
+            };
             let cut = clear_of_clusters(rest, cut, self.limit, self.unit);
             part.push_str(&rest[..cut]);
             if layout.fences {

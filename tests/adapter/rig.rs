@@ -8,7 +8,7 @@ use std::time::Duration;
 use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
 use hermes_relay::config::{Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, Sent, text_event};
-use hermes_relay::relay::{Ended, Relay, RelayHandle};
+use hermes_relay::relay::{Credentials, Ended, Relay, RelayHandle};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -82,7 +82,11 @@ pub(crate) async fn start(platform: &str, agent: Player, tune: impl FnOnce(&mut 
     settings.budget.per_minute = 6000;
     settings.budget.burst = 200;
     tune(&mut settings);
-    let (_, credentials) = watch::channel(connector.credentials());
+    let known = connector.credentials().map(|known| Credentials {
+        gateway_id: known.gateway_id,
+        secret: known.secret,
+    });
+    let (_, credentials) = watch::channel(known);
     let relay = Relay::builder(settings)
         .agent("player", agent)
         .credentials(credentials)

@@ -150,9 +150,9 @@ async fn a_chat_that_is_held_up_holds_up_no_other() {
     rig.hears("slow", "m1", "speak");
     let began = tokio::time::Instant::now();
     rig.connector
-        .wait_for_sent(super::rig::SOON, "the refusal", |_| true)
+        .wait_for("the refused send", super::rig::SOON, |frame| frame.asks_for("send"))
         .await
-        .ok();
+        .unwrap();
     rig.hears("quick", "m2", "speak");
     rig.connector.reply_to(super::rig::SOON, "m2").await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(1500));

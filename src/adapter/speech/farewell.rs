@@ -33,7 +33,7 @@ fn rest_of(
     envelope: &Envelope,
 ) -> Vec<OwedAction> {
     let edits = edits && matches!(manner, Manner::Edits | Manner::Drafts(_));
-    match std::mem::replace(&mut segment.shown, Shown::Nothing) {
+    match segment.shown.clone() {
         Shown::Message {
             id: Some(id),
             text,
@@ -58,7 +58,7 @@ fn rest_of(
         Shown::Message { text, .. } => {
             owed_sends(continuation(&text, &segment.body(), envelope), envelope).collect()
         }
-        Shown::Stream if manner == Manner::Drafts(Drafts::Sealed) => {
+        Shown::Stream { .. } if manner == Manner::Drafts(Drafts::Sealed) => {
             let part = segment.head(envelope.limit, envelope.limit).part.clone();
             segment.advance();
             let seal = OwedAction {
@@ -68,7 +68,7 @@ fn rest_of(
             let rest = owed_sends(remainder(&segment, envelope), envelope);
             std::iter::once(seal).chain(rest).collect()
         }
-        Shown::Nothing | Shown::Stream | Shown::Unsure => {
+        Shown::Nothing | Shown::Stream { .. } | Shown::Unsure => {
             let parts = if segment.is_whole() {
                 envelope.parts(segment.rest())
             } else {
@@ -88,7 +88,7 @@ fn rolled(opening: &str, rest: &str, envelope: &Envelope) -> Vec<String> {
     let mut parts = Vec::new();
     let (mut opening, mut rest) = (opening.to_owned(), rest);
     while !rest.trim().is_empty() {
-        let next = roll(&opening, rest, envelope.limit, envelope.unit);
+        let next = roll(&opening, rest, 0, envelope.limit, envelope.unit);
         rest = &rest[next.taken..];
         opening = next.opening;
         parts.push(next.part);

@@ -1,6 +1,15 @@
 //! How one turn speaks in its chat: which ops show its text while it grows, and what is owed when it ends.
 //!
 //! It never sends anything and reads no clock: `now` is the time since some start that the caller chose.
+//!
+//! What the agent says is a row of segments, ended by tools and breaks; a segment is cut into messages as they fill up.
+//! Text goes out by drafts, by edits, or by finished segments, whichever the platform offers and the settings want, and
+//! with at most one op of text and one that decorates out at a time. What holds whatever happens:
+//!
+//! - A message is delivered when the connector acknowledged exactly its text; everything else is owed at the end.
+//! - What is known to be on the screen is not said again; what may or may not be is said again at the end, in whole.
+//! - A refusal as a matter of permission ends the turn's speech: no further op, and nothing is owed.
+//! - Ops of text are an interval apart, however fast the agent speaks.
 
 mod decor;
 mod exchange;

@@ -74,7 +74,7 @@ impl Talk {
         };
         let (extent, id) = match (step, &front.shown) {
             (Step::Draft(Extent::Growing), _) => {
-                front.shown = Shown::Stream;
+                front.shown = Shown::Stream { text };
                 return;
             }
             (Step::Edit(extent), Shown::Message { id, .. }) => (extent, id.clone()),
@@ -103,11 +103,13 @@ impl Talk {
         };
         self.manner = match (step, &front.shown) {
             // A stream that stands half written is followed by the whole text, and by nothing before it.
-            (Step::Draft(_), Shown::Stream) if self.manner == Manner::Drafts(Drafts::Sealed) => Manner::Held,
+            (Step::Draft(_), Shown::Stream { .. }) if self.manner == Manner::Drafts(Drafts::Sealed) => {
+                Manner::Held
+            }
             (Step::Draft(_), _) => self.means.without_drafts,
             (Step::Send(_) | Step::Edit(_), _) => Manner::Held,
         };
-        if front.shown == Shown::Stream {
+        if matches!(front.shown, Shown::Stream { .. }) {
             front.shown = Shown::Nothing;
         }
     }
@@ -128,7 +130,7 @@ impl Talk {
                 self.put_back(errand, text);
             }
             Step::Draft(_) => {
-                front.shown = Shown::Stream;
+                front.shown = Shown::Stream { text: text.clone() };
                 self.put_back(errand, text);
             }
         }

@@ -2,6 +2,7 @@
 //!
 //! Adding text costs what is added; cutting costs one message. It never forgets text that was not delivered.
 
+use super::story::after_words;
 use crate::adapter::split::{Rolled, roll, without_leading_space};
 use crate::wire::LenUnit;
 
@@ -11,7 +12,10 @@ pub(super) enum Shown {
     /// Nothing.
     Nothing,
     /// A draft: a preview, or a stream that is not sealed.
-    Stream,
+    Stream {
+        /// Its text, or what it was last asked to be.
+        text: String,
+    },
     /// A message, as the connector acknowledged it last.
     Message {
         /// Its id; without one it cannot be edited.
@@ -132,9 +136,10 @@ impl Segment {
 
     /// Takes another text for what is not delivered yet. `goes_on` says that it follows what was.
     pub(super) fn rewrite(&mut self, text: &str, goes_on: bool) {
+        let head = self.head.take().filter(|_| goes_on);
+        let head = head.map(|head| (self.rest()[..head.taken].to_owned(), head));
         self.text.clear();
         self.start = 0;
-        self.head = None;
         if !goes_on {
             self.opening.clear();
         }
@@ -142,6 +147,13 @@ impl Segment {
         self.visible = 0;
         self.push(text);
         self.fresh = usize::MAX;
+        // A message that is full stays as it is, and may be out, when the text still begins with it.
+        if let Some((behind, mut head)) = head
+            && let Some(beyond) = after_words(self.rest(), behind.chars())
+        {
+            head.taken = self.rest().len() - beyond.len();
+            self.head = Some(head);
+        }
     }
 
     /// What is not delivered yet.
@@ -175,8 +187,20 @@ impl Segment {
     /// The current message, which is complete. Once told it stays the same, whatever is said later.
     pub(super) fn head(&mut self, room: usize, limit: usize) -> &Rolled {
         let limit = if self.state == State::Closed { limit } else { room };
-        let (opening, rest, unit) = (&self.opening, &self.text[self.start..], self.unit);
-        self.head.get_or_insert_with(|| roll(opening, rest, limit, unit))
+        if self.head.is_none() {
+            self.head = Some(roll(&self.opening, self.rest(), self.kept(), limit, self.unit));
+        }
+        self.head.as_ref().expect("it was made")
+    }
+
+    /// How many bytes of the rest are on the screen. A message does not get shorter than it was.
+    fn kept(&self) -> usize {
+        let (Shown::Message { text, .. } | Shown::Stream { text }) = &self.shown else {
+            return 0;
+        };
+        let shown = text.strip_prefix(&self.opening);
+        let beyond = shown.and_then(|shown| after_words(self.rest(), shown.chars()));
+        beyond.map_or(0, |beyond| self.rest().len() - beyond.len())
     }
 
     /// Whether `text` is the current message, complete.

@@ -14,7 +14,7 @@ use super::settings::SpeechSettings;
 use super::story::{Boundary, Story};
 use crate::adapter::envelope::{Envelope, Note};
 use crate::adapter::speech::Speech;
-use crate::adapter::split::split_continuation;
+use crate::adapter::split::{closing_room, split_continuation};
 use crate::wire::Action;
 
 /// Notices that wait; at the bound, new ones are added to the last.
@@ -86,7 +86,7 @@ pub(super) struct Talk {
     /// When the agent was heard last, and how long it is silent when it pauses.
     heard: Duration,
     pause: Duration,
-    /// The longest text that leaves room for the cursor.
+    /// The longest text that leaves room for the cursor, and for the end of a fence.
     room: usize,
     first_chars: usize,
     buffer_chars: usize,
@@ -118,7 +118,7 @@ impl Talk {
             cursor: cursor.to_owned(),
             heard: now,
             pause: Duration::from_millis(settings.interval_ms.saturating_mul(2)),
-            room: envelope.limit - width,
+            room: envelope.limit - width.max(closing_room(envelope.limit)),
             first_chars: settings.first_chars.max(1),
             buffer_chars: settings.buffer_chars.max(1),
         }
@@ -240,15 +240,15 @@ impl Talk {
             };
         match (self.manner, &front.shown) {
             (Manner::Segments, Shown::Nothing) => extent(false).map(Step::Send),
-            (Manner::Edits, Shown::Nothing | Shown::Stream) => extent(begins).map(Step::Send),
+            (Manner::Edits, Shown::Nothing | Shown::Stream { .. }) => extent(begins).map(Step::Send),
             (Manner::Edits | Manner::Drafts(_), Shown::Message { id: Some(_), .. }) if self.means.edits => {
                 extent(grows).map(Step::Edit)
             }
-            (Manner::Drafts(drafts), Shown::Stream) if drafts == Drafts::Sealed || !complete => {
+            (Manner::Drafts(drafts), Shown::Stream { .. }) if drafts == Drafts::Sealed || !complete => {
                 extent(grows).map(Step::Draft)
             }
             (Manner::Drafts(_), Shown::Nothing) if !complete => extent(begins).map(Step::Draft),
-            (Manner::Drafts(_), Shown::Nothing | Shown::Stream) => Some(Step::Send(Extent::Complete)),
+            (Manner::Drafts(_), Shown::Nothing | Shown::Stream { .. }) => Some(Step::Send(Extent::Complete)),
             (Manner::Silent | Manner::Held | Manner::Segments, _)
             | (_, Shown::Unsure | Shown::Message { .. }) => None,
         }

@@ -199,6 +199,23 @@ fn a_finished_part_that_cannot_be_edited_is_continued_with_its_fence() {
 }
 
 #[test]
+fn a_message_never_gets_shorter_so_nothing_is_said_twice_when_its_last_edit_is_refused() {
+    let mut small = descriptor("discord");
+    small.max_message_length = 60;
+    let mut scene = Scene::new(bare(), place(small));
+    let seen = format!("{}\n{}", "x".repeat(30), "y y y y y y");
+    scene.say(&seen);
+    assert_eq!(scene.op(), send(&format!("{seen} \u{2589}"), growing()));
+    scene.settle(&applied("m1"));
+    let rest = "z".repeat(40);
+    scene.say(&format!(" {rest}"));
+    assert_eq!(
+        owed(&scene.finish()),
+        [(edit("m1", &seen, last()), vec![]), (send(&rest, last()), vec![])]
+    );
+}
+
+#[test]
 fn a_ticket_settles_once() {
     let mut scene = shown();
     let ticket = scene.out[0].0;

@@ -304,13 +304,13 @@ fn full(text: &str) -> Scene {
     small.max_message_length = 60;
     let mut scene = Scene::new(bare(), place(small));
     scene.say(text);
-    assert_eq!(scene.op(), send(&"x".repeat(58), none()));
+    assert_eq!(scene.op(), send(&"x".repeat(52), none()));
     scene
 }
 
 #[test]
 fn the_space_at_a_cut_is_dropped_also_when_it_comes_later() {
-    let mut scene = full(&("x".repeat(58) + "   "));
+    let mut scene = full(&("x".repeat(52) + "      "));
     scene.say("  yes, more").settle(&applied("m1")).after(800);
     assert_eq!(scene.op(), send("yes, more \u{2589}", growing()));
 }
@@ -325,7 +325,7 @@ fn a_correction_that_crosses_a_full_message_corrects_it() {
     let mut scene = full(&"x".repeat(70));
     scene.speech.replace(&"x".repeat(72), scene.now);
     scene.settle(&applied("m1")).after(800);
-    assert_eq!(scene.op(), send(&("x".repeat(14) + " \u{2589}"), growing()));
+    assert_eq!(scene.op(), send(&("x".repeat(20) + " \u{2589}"), growing()));
 }
 
 #[test]
