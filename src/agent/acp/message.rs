@@ -124,8 +124,8 @@ fn answer(object: &mut Map<String, Value>) -> Option<Result<Value, RpcError>> {
                 .to_owned();
             match error.get("data") {
                 None | Some(Value::Null) => {}
-                Some(Value::String(data)) => message.push_str(&format!(": {data}")),
-                Some(data) => message.push_str(&format!(": {data}")),
+                Some(Value::String(data)) => message = format!("{message}: {data}"),
+                Some(data) => message = format!("{message}: {data}"),
             }
             cut(&mut message, ERROR_BYTES);
             Some(Err(RpcError { code, message }))

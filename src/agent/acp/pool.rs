@@ -163,23 +163,23 @@ impl Pool {
             return Err(StartError::Closed);
         }
         state.sweep();
-        let at = match state.place(wanted, self.launch.processes, self.launch.turns) {
-            Some(at) => at,
-            None => {
-                let wait = state.backoff.wait(now);
-                if wait > self.launch.start_timeout {
-                    let why = state.last_failure.clone().unwrap_or_default();
-                    return Err(StartError::Resting { wait, why });
-                }
-                state.started += 1;
-                let generation = Generation(state.started);
-                state.slots.push(Slot {
-                    generation,
-                    start: Start::default(),
-                    turns: 0,
-                });
-                state.slots.len() - 1
+        let place = state.place(wanted, self.launch.processes, self.launch.turns);
+        let at = if let Some(at) = place {
+            at
+        } else {
+            let wait = state.backoff.wait(now);
+            if wait > self.launch.start_timeout {
+                let why = state.last_failure.clone().unwrap_or_default();
+                return Err(StartError::Resting { wait, why });
             }
+            state.started += 1;
+            let generation = Generation(state.started);
+            state.slots.push(Slot {
+                generation,
+                start: Start::default(),
+                turns: 0,
+            });
+            state.slots.len() - 1
         };
         let rest = match state.slots[at].start.get() {
             Some(_) => Duration::ZERO,
