@@ -215,19 +215,20 @@ impl Heard {
     }
 
     pub(crate) fn notices(&self) -> Vec<&str> {
-        let notice = |event| match event {
-            &AgentEvent::Notice(ref text) => Some(text.as_str()),
+        let events = self.events.iter();
+        let notices = events.filter_map(|event| match event {
+            AgentEvent::Notice(text) => Some(text.as_str()),
             _ => None,
-        };
-        self.events.iter().filter_map(notice).collect()
+        });
+        notices.collect()
     }
 }
 
 impl Running {
     /// Waits until this was heard.
     pub(crate) async fn heard(&mut self, what: &str, wanted: impl FnMut(&Heard) -> bool) {
-        let waited = timeout(SOON, self.heard.wait_for(wanted)).await;
-        assert!(matches!(waited, Ok(Ok(_))), "in vain for {what}");
+        let seen = timeout(SOON, self.heard.wait_for(wanted)).await;
+        assert!(matches!(seen, Ok(Ok(_))), "in vain for {what}");
     }
 
     /// Waits until the agent has said this.

@@ -61,11 +61,7 @@ async fn others_in_the_process_are_spared() {
         assert_eq!(end, TurnEnd::Cancelled { confirmed: false }, "{words}");
         let (count, after) = history(&rig, "a").await;
         assert_eq!(count, 3, "{words}");
-        assert_eq!(
-            process(&before) == process(&after),
-            true,
-            "named where it was made"
-        );
+        assert_eq!(process(&before), process(&after), "named where it was made");
         assert_eq!(
             before != after,
             words.contains("fork"),
