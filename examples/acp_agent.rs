@@ -5,8 +5,8 @@
 //! argv: [target/debug/examples/acp_agent]
 //! ```
 //!
-//! `say`, `stream`, `messages`, `tool`, `think`, `ask`, `hang`, `ignore`, `wedge`, `late`, `crash`, `garbage`, `flood`,
-//! `long`, `history`, `count`, `blocks`, `mode`, `env`, `lose` and `stop` are understood; see `Prompted::play`.
+//! `stream`, `messages`, `tool`, `think`, `ask`, `hang`, `crash`, `history` and many more are understood, see
+//! `Prompted::play`; anything else is said back.
 //!
 //! What it claims to be able to do is said by the variable `ACP_AGENT`, words apart: `load resume fork close delete
 //! image`; `hermes` makes it deviate as that agent does, `auth` makes it want someone to sign in, `version2` speaks of
@@ -293,7 +293,7 @@ impl Agent {
                 "options": [
                     {"optionId": "yes / once", "name": "Yes", "kind": "allow_once"},
                     {"optionId": "yes / always", "name": "Always", "kind": "allow_always"},
-                    {"optionId": "no", "name": "No", "kind": "reject_once"},
+                    {"optionId": "deny it", "name": "No", "kind": "reject_once"},
                 ],
             }}),
         );

@@ -63,6 +63,22 @@ impl<'a> Prompted<'a> {
                 self.session.cancelled();
                 return Ok("cancelled");
             }
+            "nothing" => {}
+            "much" => (0..300).for_each(|_| self.say(&"x".repeat(1000))),
+            "cut" => self.cut(rest),
+            "orphan" => {
+                // It holds our pipes, and is never waited for.
+                let left = std::process::Command::new("/bin/sleep").arg("600").spawn();
+                self.say(if left.is_ok() { "left" } else { "alone" });
+            }
+            "recall" => {
+                let history = self.session.state.lock().unwrap().history.join(", ");
+                self.say(&history);
+            }
+            "silent" => {
+                self.session.cancelled();
+                return Ok("cancelled");
+            }
             "hang" => {
                 self.say("working");
                 self.session.cancelled();
@@ -85,7 +101,7 @@ impl<'a> Prompted<'a> {
                 self.session.state.lock().unwrap().poisoned = true;
             }
             "crash" => {
-                self.say("so far");
+                self.say("half");
                 eprintln!("Traceback: the key is hunter2");
                 std::process::exit(3);
             }
@@ -95,7 +111,7 @@ impl<'a> Prompted<'a> {
                 for _ in 0..1000 {
                     let _ = writeln!(std::io::stderr(), "{line}");
                 }
-                self.say("quiet now");
+                self.say("survived");
             }
             "long" => {
                 raw(&format!("{}\n", "x".repeat(9 * 1024 * 1024)));
@@ -146,6 +162,19 @@ impl<'a> Prompted<'a> {
         self.session.update(
             &json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}),
         );
+    }
+
+    /// Says it in a line that is written a few bytes at a time, so that characters are cut.
+    fn cut(&self, text: &str) {
+        let update =
+            json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
+        let params = json!({"sessionId": self.session.id, "update": update});
+        let line = json!({"jsonrpc": "2.0", "method": "session/update", "params": params}).to_string() + "\n";
+        let mut out = std::io::stdout().lock();
+        for piece in line.as_bytes().chunks(5) {
+            let _ = out.write_all(piece).and_then(|()| out.flush());
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn messages(&self) {

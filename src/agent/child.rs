@@ -15,7 +15,7 @@ mod tail;
 mod tests;
 mod watch;
 
-pub use env::{BaseEnv, EnvPolicy};
+pub use env::{BaseEnv, EnvPolicy, set_variable};
 pub use find::{NotInstalled, program_exists};
 
 use std::collections::BTreeMap;
@@ -205,6 +205,12 @@ impl Child {
     /// The last of what it wrote to standard error, for logs: at most 64 KiB, whatever it wrote.
     pub fn stderr_tail(&self) -> String {
         self.stderr.text()
+    }
+
+    /// The same once standard error has come to its end, which is waited for after the leader has ended; not for long.
+    pub async fn stderr_rest(&mut self) -> String {
+        let _ = timeout(PIPE_GRACE, self.stderr.ended()).await;
+        self.stderr_tail()
     }
 
     /// How many bytes it wrote to standard error so far.

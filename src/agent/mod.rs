@@ -4,17 +4,20 @@
 //! journal or another session. What it says goes into the turn's [`EventSink`]; it stops when the turn's
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
-mod acp;
+pub mod acp;
 mod ask;
 pub mod child;
+mod command;
 mod echo;
 mod event;
+pub mod guard;
 mod noop;
 mod prompt_text;
 mod turn;
 
-pub use acp::{Acp, AcpSettings, AcpSettingsError, OptionValue, PRESETS, Preset, Quirks, preset};
+pub use acp::{Acp, AcpSettings};
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
+pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
 pub use echo::Echo;
 pub use event::{
     AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,

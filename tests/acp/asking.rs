@@ -12,7 +12,7 @@ async fn what_people_choose_reaches_the_agent_by_its_own_name() {
     for (meaning, chosen) in [
         (Meaning::AllowOnce, "yes / once"),
         (Meaning::AllowAlways, "yes / always"),
-        (Meaning::Deny, "no"),
+        (Meaning::Deny, "deny it"),
     ] {
         rig.people = People::Say(meaning);
         let (end, heard) = rig.turn("a", "ask").await;
@@ -36,7 +36,7 @@ async fn a_policy_answers_without_people() {
     let (_, heard) = rig.start_with("a", input(), Permission::Deny).end().await;
     assert_eq!(
         (heard.text.as_str(), heard.questions.len()),
-        ("may I? chosen: no", 0)
+        ("may I? chosen: deny it", 0)
     );
     let (_, heard) = rig.start_with("a", input(), Permission::Allow).end().await;
     assert_eq!(heard.text, "may I? chosen: yes / once");
@@ -48,7 +48,7 @@ async fn silence_is_a_no_before_the_agent_loses_patience() {
     let (end, heard) = rig.turn("a", "ask").await;
     assert_eq!(
         (end, heard.text.as_str()),
-        (TurnEnd::Completed, "may I? chosen: no")
+        (TurnEnd::Completed, "may I? chosen: deny it")
     );
     assert_eq!(heard.questions[0].patience, Some(Duration::from_secs(1)));
     let hermes = Rig::with("", |settings| settings.preset = Some("hermes".to_owned()));

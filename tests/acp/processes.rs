@@ -17,7 +17,7 @@ async fn a_crash_fails_the_turn_and_the_next_one_goes_on() {
     };
     assert_eq!(
         (failure.class, heard.text.as_str()),
-        (FailureClass::Crashed, "so far")
+        (FailureClass::Crashed, "half")
     );
     assert!(
         failure.detail.contains("code 3") && failure.detail.contains("Traceback"),

@@ -1,8 +1,7 @@
 //! The backend, the example agent behind it, and someone who listens to its turns.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hermes_relay::agent::child::BaseEnv;
@@ -52,25 +51,6 @@ pub(crate) struct Running {
     heard: watch::Receiver<Heard>,
 }
 
-/// Where the example agent is; built when only the tests were.
-fn example() -> &'static Path {
-    static EXAMPLE: OnceLock<PathBuf> = OnceLock::new();
-    EXAMPLE.get_or_init(|| {
-        let test = std::env::current_exe().unwrap();
-        let profile = test.parent().and_then(Path::parent).unwrap();
-        let example = profile.join("examples/acp_agent");
-        if !example.exists() {
-            let built = std::process::Command::new(env!("CARGO"))
-                .args(["build", "--quiet", "--example", "acp_agent", "--target-dir"])
-                .arg(profile.parent().unwrap())
-                .current_dir(env!("CARGO_MANIFEST_DIR"))
-                .status();
-            assert!(built.unwrap().success(), "the example agent was not built");
-        }
-        example
-    })
-}
-
 pub(crate) fn key(chat: &str) -> SessionKey {
     let source = json!({"platform": "discord", "chat_id": chat, "chat_type": "dm"});
     let source = SessionSource::from_value(&source).unwrap();
@@ -104,7 +84,7 @@ impl Rig {
         adjust: impl FnOnce(&mut AcpSettings),
     ) -> Self {
         let mut settings = AcpSettings {
-            argv: vec![example().to_str().unwrap().to_owned()],
+            argv: vec![crate::example::path().to_str().unwrap().to_owned()],
             cancel_grace_secs: 1,
             ..AcpSettings::default()
         };

@@ -200,8 +200,11 @@ impl Pool {
         let mut state = self.state();
         if let Some(at) = state.slots.iter().position(|slot| slot.generation == generation) {
             state.slots.swap_remove(at);
-            state.backoff.failed(Instant::now(), Duration::ZERO);
-            state.last_failure = Some(error.to_string());
+            // One that is not there is looked for again each time: that costs little.
+            if !matches!(error, StartError::Spawn(_)) {
+                state.backoff.failed(Instant::now(), Duration::ZERO);
+                state.last_failure = Some(error.to_string());
+            }
         }
     }
 

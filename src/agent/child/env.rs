@@ -106,14 +106,14 @@ impl EnvPolicy {
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         for (name, value) in &self.add {
-            set(&mut vars, name, value);
+            set_variable(&mut vars, name, value);
         }
         vars
     }
 }
 
 /// Sets a variable to a value from outside: NUL bytes are taken out, and what cannot be a name is left out.
-pub(in crate::agent) fn set(vars: &mut BTreeMap<OsString, OsString>, name: &str, value: &str) {
+pub fn set_variable(vars: &mut BTreeMap<OsString, OsString>, name: &str, value: &str) {
     if name.is_empty() || name.contains(['=', '\0']) {
         return;
     }

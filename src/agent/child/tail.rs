@@ -17,7 +17,7 @@ const CHUNK: usize = 8 * 1024;
 #[derive(Debug)]
 pub(super) struct StderrTail {
     kept: Arc<Mutex<Ring>>,
-    _reader: Option<AbortOnDropHandle<()>>,
+    reader: Option<AbortOnDropHandle<()>>,
 }
 
 #[derive(Debug, Default)]
@@ -34,9 +34,15 @@ impl StderrTail {
             let kept = Arc::clone(&kept);
             AbortOnDropHandle::new(tokio::spawn(read(stderr, kept)))
         });
-        Self {
-            kept,
-            _reader: reader,
+        Self { kept, reader }
+    }
+
+    /// Waits for the end of standard error. Cancel-safe.
+    pub(super) async fn ended(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            // It does not panic and is ended by nobody else.
+            let _ = reader.await;
+            self.reader = None;
         }
     }
 
