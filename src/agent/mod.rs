@@ -4,7 +4,7 @@
 //! journal or another session. What it says goes into the turn's [`EventSink`]; it stops when the turn's
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
-mod acp;
+pub mod acp;
 mod ask;
 mod briefing;
 pub mod child;
@@ -23,7 +23,7 @@ pub mod transcript;
 mod transcripts;
 mod turn;
 
-pub use acp::{Acp, AcpSettings, AcpSettingsError, OptionValue, PRESETS, Preset, Quirks, preset};
+pub use acp::{Acp, AcpSettings};
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
 pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
 pub use echo::Echo;

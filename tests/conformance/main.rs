@@ -4,6 +4,7 @@
 //! thing — and one test that calls [`suite::conform`]. A case that a backend cannot be brought to is named there as not
 //! applicable, so that none goes missing unseen.
 
+mod acp;
 mod builtin;
 mod cases;
 mod command;

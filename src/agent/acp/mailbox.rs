@@ -22,6 +22,9 @@ const MAILS: usize = 1024;
 /// Bytes of text and questions that wait before a turn has overrun.
 const BYTES: usize = 16 * 1024 * 1024;
 
+/// Pieces of text become one up to this length, in bytes.
+const PIECE: usize = 64 * 1024;
+
 /// Something for a turn.
 #[derive(Debug, PartialEq)]
 pub(super) enum Mail {
@@ -103,7 +106,9 @@ impl Waiting {
         self.bytes += weight;
         match (self.mails.back_mut(), mail) {
             (Some(Mail::Said(AgentEvent::Text(last))), Mail::Said(AgentEvent::Text(more)))
-            | (Some(Mail::Said(AgentEvent::Thought(last))), Mail::Said(AgentEvent::Thought(more))) => {
+            | (Some(Mail::Said(AgentEvent::Thought(last))), Mail::Said(AgentEvent::Thought(more)))
+                if last.len() + more.len() <= PIECE =>
+            {
                 last.push_str(&more);
             }
             (_, mail) => self.mails.push_back(mail),
@@ -263,8 +268,8 @@ mod tests {
         routes.notified("session/update", json!({"sessionId": session, "update": update}));
     }
 
-    fn text(text: &str) -> Option<Mail> {
-        Some(Mail::Said(AgentEvent::Text(text.to_owned())))
+    fn text(text: &str) -> Mail {
+        Mail::Said(AgentEvent::Text(text.to_owned()))
     }
 
     #[tokio::test]
@@ -281,13 +286,13 @@ mod tests {
             None
         );
         says(&routes, "a", "3");
-        assert_eq!(Some(first.next().await), text("12"));
+        assert_eq!(first.next().await, text("12"));
         assert_eq!(
             first.take(),
             Some(Mail::Asked(json!(0), json!({"sessionId": "a"})))
         );
-        assert_eq!(first.take(), text("3"));
-        assert_eq!((first.take(), second.take()), (None, text("xx")));
+        assert_eq!(first.take(), Some(text("3")));
+        assert_eq!((first.take(), second.take()), (None, Some(text("xx"))));
         assert_eq!(first.waiting().bytes, 0);
     }
 

@@ -217,7 +217,11 @@ impl Acp {
     async fn set_up(&self, process: &Process, method: &str, params: &Value) -> Result<Value, OpenError> {
         let limit = self.launch.start_timeout;
         match timeout(limit, process.peer().call(method, params)).await {
-            Err(_) => Err(OpenError::Slow(limit)),
+            Err(_) => {
+                // One that does not do even that gets no other turn.
+                self.pool.retire(process.generation);
+                Err(OpenError::Slow(limit))
+            }
             Ok(Err(CallError::Refused(error))) => Err(OpenError::Refused(error)),
             Ok(Err(CallError::Gone)) => Err(OpenError::Ended(process.obituary().await)),
             Ok(Ok(answer)) => Ok(answer),

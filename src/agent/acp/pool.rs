@@ -97,6 +97,10 @@ impl Pool {
                 Some(seats) => Arc::clone(seats).acquire_owned().await.ok(),
                 None => None,
             };
+            if self.state().closed {
+                process.stop();
+                return Err(Arc::new(StartError::Closed));
+            }
             if !process.is_gone() {
                 return Ok(Seat {
                     process,
@@ -133,10 +137,7 @@ impl Pool {
     /// Gives a process no new turn, and ends it after its last one.
     pub(super) fn retire(&self, generation: Generation) {
         let mut state = self.state();
-        if let Some(at) = state.slots.iter().position(|slot| slot.generation == generation) {
-            let slot = state.slots.swap_remove(at);
-            state.retired.push(slot);
-        }
+        state.retire(generation);
         state.sweep();
     }
 
@@ -163,23 +164,23 @@ impl Pool {
             return Err(StartError::Closed);
         }
         state.sweep();
-        let at = match state.place(wanted, self.launch.processes, self.launch.turns) {
-            Some(at) => at,
-            None => {
-                let wait = state.backoff.wait(now);
-                if wait > self.launch.start_timeout {
-                    let why = state.last_failure.clone().unwrap_or_default();
-                    return Err(StartError::Resting { wait, why });
-                }
-                state.started += 1;
-                let generation = Generation(state.started);
-                state.slots.push(Slot {
-                    generation,
-                    start: Start::default(),
-                    turns: 0,
-                });
-                state.slots.len() - 1
+        let place = state.place(wanted, self.launch.processes, self.launch.turns);
+        let at = if let Some(at) = place {
+            at
+        } else {
+            let wait = state.backoff.wait(now);
+            if wait > self.launch.start_timeout {
+                let why = state.last_failure.clone().unwrap_or_default();
+                return Err(StartError::Resting { wait, why });
             }
+            state.started += 1;
+            let generation = Generation(state.started);
+            state.slots.push(Slot {
+                generation,
+                start: Start::default(),
+                turns: 0,
+            });
+            state.slots.len() - 1
         };
         let rest = match state.slots[at].start.get() {
             Some(_) => Duration::ZERO,
@@ -199,8 +200,11 @@ impl Pool {
         let mut state = self.state();
         if let Some(at) = state.slots.iter().position(|slot| slot.generation == generation) {
             state.slots.swap_remove(at);
-            state.backoff.failed(Instant::now(), Duration::ZERO);
-            state.last_failure = Some(error.to_string());
+            // One that is not there is looked for again each time: that costs little.
+            if !matches!(error, StartError::Spawn(_)) {
+                state.backoff.failed(Instant::now(), Duration::ZERO);
+                state.last_failure = Some(error.to_string());
+            }
         }
     }
 
@@ -210,6 +214,13 @@ impl Pool {
 }
 
 impl State {
+    fn retire(&mut self, generation: Generation) {
+        if let Some(at) = self.slots.iter().position(|slot| slot.generation == generation) {
+            let slot = self.slots.swap_remove(at);
+            self.retired.push(slot);
+        }
+    }
+
     /// Takes out what has ended, and ends what is retired and idle.
     fn sweep(&mut self) {
         let Self {
@@ -267,13 +278,17 @@ impl Seat {
     /// Kills the process, unless another turn uses it; whether it is certain to be gone.
     pub(super) async fn kill_alone(&self) -> bool {
         let alone = {
-            let pool = &self.claim.pool;
-            let state = pool.state();
+            // In one go, so that nobody comes in between.
+            let mut state = self.claim.pool.state();
+            let generation = self.claim.generation;
             let mut slots = state.slots.iter().chain(&state.retired);
-            slots.any(|slot| slot.generation == self.claim.generation && slot.turns == 1)
+            let alone = slots.any(|slot| slot.generation == generation && slot.turns == 1);
+            if alone {
+                state.retire(generation);
+            }
+            alone
         };
         if alone {
-            self.claim.pool.retire(self.claim.generation);
             self.process.kill();
             self.process.obituary().await;
         }

@@ -126,11 +126,12 @@ impl Prompt<'_> {
                 // Each yields the agent's name for the question and what to answer.
                 Some((id, answer)) = asking.next(), if !asking.is_empty() => flight.settle(&id, answer),
                 // Cancel-safe: what is held stays held.
-                place = sink.reserve(), if held.is_some() => match (place, held.take()) {
-                    (Ok(place), Some(event)) => place.send(Signal::Said(event)),
-                    // Nobody listens any more; the turn is about to be dropped or cancelled.
-                    (Ok(_) | Err(_), _) => {}
-                },
+                place = sink.reserve(), if held.is_some() => {
+                    // An error means that nobody listens any more: the turn is about to be dropped or cancelled.
+                    if let (Ok(place), Some(event)) = (place, held.take()) {
+                        place.send(Signal::Said(event));
+                    }
+                }
                 mail = mailbox.next(), if held.is_none() => match mail {
                     Mail::Overrun => if outcome.stop == Stop::No {
                         outcome.stop = Stop::Overrun;
@@ -226,9 +227,9 @@ impl Prompt<'_> {
 
     fn ask<'a>(&'a self, id: Value, params: &Value) -> AgentFuture<'a, (Value, Value)> {
         let asked = PermissionAsked::read(params, self.by_option_id, self.patience);
-        let asker = self.turn.asker.clone();
+        let people = self.turn.asker.clone();
         Box::pin(async move {
-            let answer = timeout(self.patience, asker.ask(asked.question.clone())).await;
+            let answer = timeout(self.patience, people.ask(asked.question.clone())).await;
             let answer = answer.unwrap_or(Answer::TimedOut);
             (id, asked.outcome(&answer))
         })

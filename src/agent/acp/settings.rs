@@ -124,7 +124,7 @@ fn names() -> String {
 }
 
 /// What the settings come to.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(super) struct Launch {
     /// What is started.
     pub(super) program: Program,
@@ -207,6 +207,15 @@ impl AcpSettings {
     }
 }
 
+/// The environment may hold secrets: it is not printed.
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Launch")
+            .field("argv", &self.program.argv)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Launch {
     /// The program's name, for people.
     pub(super) fn name(&self) -> String {
@@ -276,7 +285,8 @@ mod tests {
             r#"{"argv": ["x"], "env": {"A": "hidden"}, "options": {"model": "m", "fast": true}}"#,
         )
         .unwrap();
-        assert!(!format!("{settings:?}").contains("hidden"));
+        let agent = crate::agent::Acp::new("x", settings.clone(), &BaseEnv::default()).unwrap();
+        assert!(!format!("{settings:?} {agent:?}").contains("hidden"));
         assert_eq!(settings.options["fast"], OptionValue::Flag(true));
     }
 }

@@ -95,8 +95,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn stops(reason: &str) -> Result<Value, CallError> {
-        Ok(json!({"stopReason": reason}))
+    fn stops(reason: &str) -> Value {
+        json!({"stopReason": reason})
     }
 
     fn error(code: i64) -> RpcError {
@@ -122,7 +122,7 @@ mod tests {
             ("cancelled", TurnEnd::Cancelled { confirmed: true }),
         ] {
             assert_eq!(
-                judge(&stops(reason), plain),
+                judge(&Ok(stops(reason)), plain),
                 Verdict::Ends(end, Aftermath::Sound),
                 "{reason}"
             );
@@ -136,7 +136,7 @@ mod tests {
             ..plain
         };
         assert_eq!(
-            judge(&stops("refusal"), unknown),
+            judge(&Ok(stops("refusal")), unknown),
             Verdict::Again(Aftermath::Unknown)
         );
         for course in [
@@ -150,7 +150,7 @@ mod tests {
             },
         ] {
             assert_eq!(
-                judge(&stops("refusal"), course),
+                judge(&Ok(stops("refusal")), course),
                 Verdict::Ends(TurnEnd::Refused, Aftermath::Sound)
             );
         }
@@ -164,7 +164,7 @@ mod tests {
         };
         let cancelled = |aftermath| Verdict::Ends(TurnEnd::Cancelled { confirmed: true }, aftermath);
         for reason in ["cancelled", "end_turn", "refusal", "max_tokens"] {
-            assert_eq!(judge(&stops(reason), stopped), cancelled(Aftermath::Sound));
+            assert_eq!(judge(&Ok(stops(reason)), stopped), cancelled(Aftermath::Sound));
         }
         for code in [INTERNAL, CANCELLED, AUTH_REQUIRED] {
             assert_eq!(judge(&fails(code), stopped), cancelled(Aftermath::Tainted));

@@ -4,10 +4,8 @@ use super::*;
 use crate::wire::{Grouping, NoAliases, SessionSource};
 
 fn key(chat: &str) -> SessionKey {
-    let source: SessionSource = serde_json::from_value(
-        serde_json::json!({"platform": "discord", "chat_id": chat, "chat_type": "dm"}),
-    )
-    .unwrap();
+    let source = serde_json::json!({"platform": "discord", "chat_id": chat, "chat_type": "dm"});
+    let source = SessionSource::from_value(&source).unwrap();
     SessionKey::build(&source, Grouping::default(), None, &NoAliases)
 }
 
