@@ -98,7 +98,7 @@ impl Hermes {
     }
 
     async fn run_turn(&self, turn: Turn) -> TurnEnd {
-        let prompt = self.prompt(&turn);
+        let prompt = prompt(&turn);
         let mut loan = tokio::select! {
             biased;
             // Nothing was asked yet, and what was recalled is recalled again.
@@ -211,10 +211,6 @@ impl Hermes {
         }
     }
 
-    fn prompt(&self, turn: &Turn) -> String {
-        turn.input.as_prompt() + &briefing::attachments(turn.input.attachments.iter(), Reach::Files)
-    }
-
     fn instructions(&self, turn: &Turn) -> String {
         let own = self.settings.instructions.as_deref().unwrap_or_default();
         briefing::briefing(own, &turn.input.place)
@@ -310,4 +306,8 @@ impl Agent for Hermes {
             HermesMode::Chat => Box::pin(self.delete_session(session)),
         }
     }
+}
+
+fn prompt(turn: &Turn) -> String {
+    turn.input.as_prompt() + &briefing::attachments(turn.input.attachments.iter(), Reach::Files)
 }

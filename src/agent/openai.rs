@@ -105,14 +105,15 @@ impl OpenAi {
         if let Some(name) = settings.extra_headers.keys().find(own) {
             return Err(OpenAiError::Header(name.clone()));
         }
+        let keyless = key.is_none();
         let endpoint = Endpoint {
             base_url: settings.base_url.clone(),
-            key: key.clone(),
+            key,
             allow_plaintext: settings.allow_plaintext,
         };
         Ok(Self {
             http: AgentHttp::new(endpoint, egress)?,
-            keyless: key.is_none(),
+            keyless,
             instructions: instructions(&settings)?,
             transcripts: Transcripts::new(Bounds {
                 turns: settings.max_turns_kept,

@@ -46,7 +46,7 @@ pub(super) struct Run<'a> {
 enum Streamed {
     Ended(RunEnd),
     Lost,
-    Cancelled(Option<Reply>),
+    Cancelled(Option<Box<Reply>>),
 }
 
 impl<'a> Run<'a> {
@@ -97,14 +97,14 @@ impl<'a> Run<'a> {
             }
             tokio::select! {
                 biased;
-                () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(stream)),
+                () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
                 answer = answered(&mut asking) => {
                     asking = None;
                     self.approvals.pop_front();
                     tokio::select! {
                         biased;
                         // The stop that follows voids the approval.
-                        () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(stream)),
+                        () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
                         () = self.respond(answer) => {}
                     }
                 }
@@ -185,14 +185,14 @@ impl<'a> Run<'a> {
     }
 
     /// Stops the run, and waits for it to have stopped.
-    async fn stop(&mut self, stream: Option<Reply>) -> TurnEnd {
+    async fn stop(&mut self, stream: Option<Box<Reply>>) -> TurnEnd {
         let stopped = tokio::time::timeout(self.hermes.stop_grace(), self.stopped(stream)).await;
         TurnEnd::Cancelled {
             confirmed: stopped.unwrap_or(false),
         }
     }
 
-    async fn stopped(&mut self, stream: Option<Reply>) -> bool {
+    async fn stopped(&mut self, stream: Option<Box<Reply>>) -> bool {
         // A run that is not known any more has ended.
         if let Ok(404) = self.control("stop", "{}".to_owned()).await {
             return true;
