@@ -6,9 +6,12 @@
 
 mod ask;
 mod briefing;
+pub mod child;
+mod command;
 mod completion;
 mod echo;
 mod event;
+pub mod guard;
 pub mod hermes;
 mod http_failure;
 mod noop;
@@ -19,6 +22,7 @@ mod transcripts;
 mod turn;
 
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
+pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
 pub use echo::Echo;
 pub use event::{
     AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,

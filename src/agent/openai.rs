@@ -196,7 +196,12 @@ impl OpenAi {
             ),
             Ended::Lost(error) => ADVICE.lost(&error),
         };
-        TurnEnd::Failed(failure.without_side_effects())
+        // What was said cannot be taken back.
+        TurnEnd::Failed(if silent {
+            failure.without_side_effects()
+        } else {
+            failure
+        })
     }
 
     /// Sends the request until an answer begins.

@@ -23,7 +23,7 @@ async fn an_answer_that_breaks_off_fails_with_its_text_kept() {
     server.asked().await.events(&[&delta("half")]).await;
     let over = turn.over().await;
     assert_eq!(over.failure().class, FailureClass::Crashed);
-    assert!(!over.failure().retryable && !over.failure().side_effects_possible);
+    assert!(!over.failure().retryable);
     assert_eq!(over.text, "half");
     // A connection that breaks.
     let mut turn = chat.start("hi");
@@ -257,6 +257,6 @@ async fn silence_ends_a_turn_and_comments_are_no_silence() {
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
         stream.raw(": keepalive\n\n").await;
     }
-    stream.data(&finish("stop")).await;
+    stream.data("[DONE]").await;
     turn.over().await.completed();
 }
