@@ -17,6 +17,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 pub use settings::{HermesMode, HermesSettings};
 
@@ -63,6 +64,8 @@ pub struct Hermes {
     settings: HermesSettings,
     http: AgentHttp,
     transcripts: Transcripts,
+    /// Stops of runs whose turns were given up; each ends within [`SHORT`].
+    stops: TaskTracker,
 }
 
 impl Hermes {
@@ -93,6 +96,7 @@ impl Hermes {
                 turns: settings.max_turns_kept,
                 chars: settings.max_chars_kept,
             }),
+            stops: TaskTracker::new(),
             settings,
         })
     }
@@ -211,6 +215,25 @@ impl Hermes {
         }
     }
 
+    /// Stops a run that nobody follows any more.
+    fn stop_abandoned(&self, id: &str) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (http, path) = (self.http.clone(), format!("/v1/runs/{id}/stop"));
+        let stop = async move {
+            let request = AgentRequest {
+                path: &path,
+                verb: Verb::Post(b"{}".to_vec()),
+                ..AgentRequest::default()
+            };
+            if let Err(error) = http.send(request, SHORT).await {
+                tracing::warn!(%error, "a run that was given up could not be stopped");
+            }
+        };
+        self.stops.spawn_on(stop, &runtime);
+    }
+
     fn instructions(&self, turn: &Turn) -> String {
         let own = self.settings.instructions.as_deref().unwrap_or_default();
         briefing::briefing(own, &turn.input.place)
@@ -305,6 +328,11 @@ impl Agent for Hermes {
             HermesMode::Runs => Box::pin(async {}),
             HermesMode::Chat => Box::pin(self.delete_session(session)),
         }
+    }
+
+    fn shutdown(&self) -> AgentFuture<'_, ()> {
+        self.stops.close();
+        Box::pin(async { self.stops.wait().await })
     }
 }
 

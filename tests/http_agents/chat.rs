@@ -131,6 +131,11 @@ impl Running {
             .expect("a question")
     }
 
+    /// Gives the turn up, as the relay does with one that does not stop.
+    pub(crate) fn give_up(self) {
+        self.task.abort();
+    }
+
     /// How it ends. The key is in nothing that comes out of it.
     pub(crate) async fn over(mut self) -> Over {
         let end = soon("the turn ends", self.task).await.expect("no panic");

@@ -136,3 +136,25 @@ async fn a_stop_takes_an_open_question_back() {
     says(&stream, "run.cancelled", json!({})).await;
     assert_eq!(turn.over().await.end, SURE);
 }
+
+#[tokio::test]
+async fn a_run_whose_turn_is_given_up_is_stopped_all_the_same() {
+    let (mut server, chat) = start().await;
+    let mut turn = chat.start("hi");
+    let (_, stream) = accept(&mut server).await;
+    says(&stream, "message.delta", json!({"delta": "one"})).await;
+    turn.says("one").await;
+    turn.give_up();
+    let asked = server.expect("POST", STOP).await;
+    stream.abandoned().await;
+    // A shutdown waits for the stop to be out.
+    let shutdown = chat.agent().shutdown();
+    tokio::pin!(shutdown);
+    tokio::select! {
+        biased;
+        () = &mut shutdown => panic!("it does not wait"),
+        () = std::future::ready(()) => {}
+    }
+    asked.reply(200, &[], "{}");
+    soon("the shutdown ends", shutdown).await;
+}

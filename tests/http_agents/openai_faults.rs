@@ -260,3 +260,42 @@ async fn silence_ends_a_turn_and_comments_are_no_silence() {
     stream.data("[DONE]").await;
     turn.over().await.completed();
 }
+
+/// A log that can be read afterwards.
+#[derive(Clone, Default)]
+struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn the_key_and_the_message_are_in_no_log() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(move || writer.clone())
+        .finish();
+    // The test's runtime has one thread, so everything that is logged is caught.
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let (mut server, chat) = start().await;
+    let turn = chat.start("private words");
+    let echoed = format!("busy, your key was {KEY}");
+    server
+        .asked()
+        .await
+        .reply(503, &[("retry-after", "0")], echoed.clone());
+    server.asked().await.reply(401, &[], echoed);
+    turn.over().await.failure();
+    let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(log.contains("tried again"), "{log}");
+    assert!(!log.contains(KEY) && !log.contains("private words"), "{log}");
+}

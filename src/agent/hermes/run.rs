@@ -40,6 +40,8 @@ pub(super) struct Run<'a> {
     approvals: VecDeque<Approval>,
     /// Answers of ours that Hermes has yet to repeat in the stream.
     echoes: usize,
+    /// Whether its end is known, or its stop was asked for.
+    settled: bool,
 }
 
 /// What the stream came to.
@@ -60,16 +62,19 @@ impl<'a> Run<'a> {
             tools_seen: 0,
             approvals: VecDeque::new(),
             echoes: 0,
+            settled: false,
         }
     }
 
     /// Follows the run to its end.
     pub(super) async fn drive(mut self) -> TurnEnd {
-        match self.stream().await {
+        let end = match self.stream().await {
             Streamed::Ended(end) => self.finish(end, false).await,
             Streamed::Cancelled(stream) => self.stop(stream).await,
             Streamed::Lost => self.watch().await,
-        }
+        };
+        self.settled = true;
+        end
     }
 
     async fn stream(&mut self) -> Streamed {
@@ -193,8 +198,10 @@ impl<'a> Run<'a> {
     }
 
     async fn stopped(&mut self, stream: Option<Box<Reply>>) -> bool {
+        let asked = self.control("stop", "{}".to_owned()).await;
+        self.settled = true;
         // A run that is not known any more has ended.
-        if let Ok(404) = self.control("stop", "{}".to_owned()).await {
+        if let Ok(404) = asked {
             return true;
         }
         if let Some(mut stream) = stream {
@@ -313,6 +320,15 @@ impl<'a> Run<'a> {
             .send(request, SHORT)
             .await
             .map(|reply| reply.status)
+    }
+}
+
+impl Drop for Run<'_> {
+    /// A run whose turn is given up is stopped all the same.
+    fn drop(&mut self) {
+        if !self.settled {
+            self.hermes.stop_abandoned(&self.id);
+        }
     }
 }
 
