@@ -2,6 +2,8 @@
 //!
 //! Pure text. What comes from the connector is shortened and put on its own lines.
 
+use std::fmt::Write as _;
+
 use super::{Attachment, MediaPlace, Place};
 use crate::net::http::excerpt;
 
@@ -45,7 +47,8 @@ pub(super) fn attachments<'a>(attached: impl Iterator<Item = &'a Attachment>, re
             _ if attachment.name.is_empty() => "a file".to_owned(),
             _ => excerpt(&attachment.name),
         };
-        lines.push_str(&format!("\n[attached: {at}{kind}]"));
+        // Writing to a string cannot fail.
+        let _ = write!(lines, "\n[attached: {at}{kind}]");
     }
     lines
 }

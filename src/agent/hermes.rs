@@ -17,6 +17,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 pub use settings::{HermesMode, HermesSettings};
 
@@ -63,6 +64,8 @@ pub struct Hermes {
     settings: HermesSettings,
     http: AgentHttp,
     transcripts: Transcripts,
+    /// Stops of runs whose turns were given up; each ends within [`SHORT`].
+    stops: TaskTracker,
 }
 
 impl Hermes {
@@ -93,12 +96,13 @@ impl Hermes {
                 turns: settings.max_turns_kept,
                 chars: settings.max_chars_kept,
             }),
+            stops: TaskTracker::new(),
             settings,
         })
     }
 
     async fn run_turn(&self, turn: Turn) -> TurnEnd {
-        let prompt = self.prompt(&turn);
+        let prompt = prompt(&turn);
         let mut loan = tokio::select! {
             biased;
             // Nothing was asked yet, and what was recalled is recalled again.
@@ -211,8 +215,23 @@ impl Hermes {
         }
     }
 
-    fn prompt(&self, turn: &Turn) -> String {
-        turn.input.as_prompt() + &briefing::attachments(turn.input.attachments.iter(), Reach::Files)
+    /// Stops a run that nobody follows any more.
+    fn stop_abandoned(&self, id: &str) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (http, path) = (self.http.clone(), format!("/v1/runs/{id}/stop"));
+        let stop = async move {
+            let request = AgentRequest {
+                path: &path,
+                verb: Verb::Post(b"{}".to_vec()),
+                ..AgentRequest::default()
+            };
+            if let Err(error) = http.send(request, SHORT).await {
+                tracing::warn!(%error, "a run that was given up could not be stopped");
+            }
+        };
+        self.stops.spawn_on(stop, &runtime);
     }
 
     fn instructions(&self, turn: &Turn) -> String {
@@ -310,4 +329,13 @@ impl Agent for Hermes {
             HermesMode::Chat => Box::pin(self.delete_session(session)),
         }
     }
+
+    fn shutdown(&self) -> AgentFuture<'_, ()> {
+        self.stops.close();
+        Box::pin(async { self.stops.wait().await })
+    }
+}
+
+fn prompt(turn: &Turn) -> String {
+    turn.input.as_prompt() + &briefing::attachments(turn.input.attachments.iter(), Reach::Files)
 }

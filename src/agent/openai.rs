@@ -105,14 +105,15 @@ impl OpenAi {
         if let Some(name) = settings.extra_headers.keys().find(own) {
             return Err(OpenAiError::Header(name.clone()));
         }
+        let keyless = key.is_none();
         let endpoint = Endpoint {
             base_url: settings.base_url.clone(),
-            key: key.clone(),
+            key,
             allow_plaintext: settings.allow_plaintext,
         };
         Ok(Self {
             http: AgentHttp::new(endpoint, egress)?,
-            keyless: key.is_none(),
+            keyless,
             instructions: instructions(&settings)?,
             transcripts: Transcripts::new(Bounds {
                 turns: settings.max_turns_kept,
@@ -195,7 +196,12 @@ impl OpenAi {
             ),
             Ended::Lost(error) => ADVICE.lost(&error),
         };
-        TurnEnd::Failed(failure.without_side_effects())
+        // What was said cannot be taken back.
+        TurnEnd::Failed(if silent {
+            failure.without_side_effects()
+        } else {
+            failure
+        })
     }
 
     /// Sends the request until an answer begins.

@@ -53,13 +53,12 @@ impl Transcripts {
     /// The session's transcript, with what is asked now as its last message.
     pub(super) async fn hear(&self, session: &SessionKey, events: &EventSink, text: &str) -> Loan {
         let known = self.held().lend(session);
-        let mut loan = match known {
-            Some(loan) => loan,
-            None => {
-                let kept = events.recall().await.unwrap_or_default();
-                let transcript = Transcript::from_bytes(&kept);
-                self.held().begin(session, transcript)
-            }
+        let mut loan = if let Some(loan) = known {
+            loan
+        } else {
+            let kept = events.recall().await.unwrap_or_default();
+            let transcript = Transcript::from_bytes(&kept);
+            self.held().begin(session, transcript)
         };
         loan.transcript.hear(text);
         loan.transcript.forget_oldest(self.bounds);

@@ -9,5 +9,8 @@ mod builtin;
 mod cases;
 mod command;
 mod harness;
+mod hermes;
+mod http_peer;
+mod openai;
 mod stopping;
 mod suite;

@@ -114,6 +114,8 @@ impl<'a> Listener<'a> {
     }
 
     async fn read_events(&mut self, reply: &mut Reply) -> Ended {
+        // A server may forget to say that it streams; one that then says nothing does not.
+        let mut streams = reply.content_type == "text/event-stream";
         loop {
             let patience = match (self.finish, self.started) {
                 (Some(_), _) => AFTER_END,
@@ -122,9 +124,11 @@ impl<'a> Listener<'a> {
             };
             let event = match reply.next_event(patience).await {
                 Ok(Some(event)) => event,
+                Ok(None) if !streams => return Ended::Unreadable("the answer is no stream of events"),
                 Ok(None) => return self.ended(Ended::CutShort),
                 Err(error) => return self.ended(Ended::Lost(error)),
             };
+            streams = true;
             if !matches!(event.name.as_str(), "" | "message" | "error") {
                 if let Some(progress) = (self.named)(&event) {
                     self.events.progress(progress);

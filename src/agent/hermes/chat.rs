@@ -2,12 +2,12 @@
 //!
 //! A turn is stopped by closing its connection; Hermes notices at its next word, so the stop is never confirmed.
 
-use serde_json::{Map, Value, json};
-
 use std::time::Duration;
 
+use serde_json::{Map, Value, json};
+
 use super::event::chat_progress;
-use super::{ADVICE, Hermes, SHORT, session_name};
+use super::{ADVICE, Hermes, SHORT, prompt, session_name};
 use crate::agent::completion::{Ended, Listener, Patience};
 use crate::agent::{Failure, FailureClass, Truncation, Turn, TurnEnd};
 use crate::net::agent_http::{AgentRequest, Verb};
@@ -20,7 +20,7 @@ impl Hermes {
         if !instructions.is_empty() {
             messages.push(json!({"role": "system", "content": instructions}));
         }
-        messages.push(json!({"role": "user", "content": self.prompt(&turn)}));
+        messages.push(json!({"role": "user", "content": prompt(&turn)}));
         let mut body = Map::new();
         body.insert("messages".to_owned(), Value::Array(messages));
         body.insert("stream".to_owned(), json!(true));

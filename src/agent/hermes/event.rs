@@ -3,6 +3,8 @@
 //! Pure, and lenient: what is not known is [`RunEvent::Other`]. `reasoning.available` repeats the answer and is
 //! not told apart from anything else that is passed over.
 
+use std::time::Duration;
+
 use serde_json::{Map, Value};
 
 use crate::agent::completion::{error_of, usage_of};
@@ -11,7 +13,6 @@ use crate::agent::{
 };
 use crate::net::http::excerpt;
 use crate::wire::SseEvent;
-use std::time::Duration;
 
 /// Longest command that is shown in a question, in characters.
 const MOST_DETAIL: usize = 2000;

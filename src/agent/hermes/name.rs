@@ -1,5 +1,7 @@
 //! Session keys as Hermes takes them in headers and bodies.
 
+use std::fmt::Write as _;
+
 use sha2::{Digest as _, Sha256};
 
 use crate::wire::SessionKey;
@@ -14,8 +16,12 @@ pub(super) fn session_name(key: &SessionKey) -> String {
         return key.to_owned();
     }
     let digest = Sha256::digest(key.as_bytes());
-    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("relay-{hex}")
+    let mut name = "relay-".to_owned();
+    for byte in digest {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
 }
 
 fn is_taken(key: &str) -> bool {

@@ -40,13 +40,15 @@ pub(super) struct Run<'a> {
     approvals: VecDeque<Approval>,
     /// Answers of ours that Hermes has yet to repeat in the stream.
     echoes: usize,
+    /// Whether its end is known, or its stop was asked for.
+    settled: bool,
 }
 
 /// What the stream came to.
 enum Streamed {
     Ended(RunEnd),
     Lost,
-    Cancelled(Option<Reply>),
+    Cancelled(Option<Box<Reply>>),
 }
 
 impl<'a> Run<'a> {
@@ -60,16 +62,19 @@ impl<'a> Run<'a> {
             tools_seen: 0,
             approvals: VecDeque::new(),
             echoes: 0,
+            settled: false,
         }
     }
 
     /// Follows the run to its end.
     pub(super) async fn drive(mut self) -> TurnEnd {
-        match self.stream().await {
+        let end = match self.stream().await {
             Streamed::Ended(end) => self.finish(end, false).await,
             Streamed::Cancelled(stream) => self.stop(stream).await,
             Streamed::Lost => self.watch().await,
-        }
+        };
+        self.settled = true;
+        end
     }
 
     async fn stream(&mut self) -> Streamed {
@@ -97,14 +102,14 @@ impl<'a> Run<'a> {
             }
             tokio::select! {
                 biased;
-                () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(stream)),
+                () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
                 answer = answered(&mut asking) => {
                     asking = None;
                     self.approvals.pop_front();
                     tokio::select! {
                         biased;
                         // The stop that follows voids the approval.
-                        () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(stream)),
+                        () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
                         () = self.respond(answer) => {}
                     }
                 }
@@ -185,16 +190,18 @@ impl<'a> Run<'a> {
     }
 
     /// Stops the run, and waits for it to have stopped.
-    async fn stop(&mut self, stream: Option<Reply>) -> TurnEnd {
+    async fn stop(&mut self, stream: Option<Box<Reply>>) -> TurnEnd {
         let stopped = tokio::time::timeout(self.hermes.stop_grace(), self.stopped(stream)).await;
         TurnEnd::Cancelled {
             confirmed: stopped.unwrap_or(false),
         }
     }
 
-    async fn stopped(&mut self, stream: Option<Reply>) -> bool {
+    async fn stopped(&mut self, stream: Option<Box<Reply>>) -> bool {
+        let asked = self.control("stop", "{}".to_owned()).await;
+        self.settled = true;
         // A run that is not known any more has ended.
-        if let Ok(404) = self.control("stop", "{}".to_owned()).await {
+        if let Ok(404) = asked {
             return true;
         }
         if let Some(mut stream) = stream {
@@ -313,6 +320,15 @@ impl<'a> Run<'a> {
             .send(request, SHORT)
             .await
             .map(|reply| reply.status)
+    }
+}
+
+impl Drop for Run<'_> {
+    /// A run whose turn is given up is stopped all the same.
+    fn drop(&mut self) {
+        if !self.settled {
+            self.hermes.stop_abandoned(&self.id);
+        }
     }
 }
 
