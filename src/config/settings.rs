@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::adapter::BudgetSettings;
+use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 
@@ -39,6 +40,8 @@ pub struct Settings {
     pub budget: BudgetSettings,
     /// How answers grow in the chat, and what shows that one is coming.
     pub streaming: SpeechSettings,
+    /// Questions to people: how long they wait, and who may answer.
+    pub prompts: PromptSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
     /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
@@ -80,6 +83,7 @@ impl Settings {
             slack: Slack::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
+            prompts: PromptSettings::default(),
             policy: BTreeMap::new(),
             agent: String::new(),
             routes: Vec::new(),
