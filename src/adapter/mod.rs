@@ -2,7 +2,9 @@
 
 mod budget;
 mod chats;
+mod envelope;
 mod interaction;
+pub mod media;
 pub mod prompt;
 mod reply;
 pub mod speech;

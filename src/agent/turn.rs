@@ -172,6 +172,8 @@ pub enum Truncation {
     Steps,
     /// The provider's filter.
     Filter,
+    /// More than one turn may say.
+    Size,
 }
 
 /// Why a turn failed.
