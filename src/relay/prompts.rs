@@ -85,9 +85,10 @@ pub(super) enum Response {
 impl Questions {
     /// No questions yet. The seed tells those of this process from those of others, and of earlier ones.
     pub(super) fn new(settings: &PromptSettings, seed: u64) -> Self {
-        let [a, b, c, _, d, e, f, g] = seed.to_le_bytes();
+        let [first, second, third, ..] = seed.to_le_bytes();
+        let number = u32::try_from(seed >> 32).unwrap_or_default();
         Self {
-            prompts: Prompts::new(settings.clone(), [a, b, c], u32::from_le_bytes([d, e, f, g])),
+            prompts: Prompts::new(settings.clone(), [first, second, third], number),
             waiting: HashMap::new(),
             look_at: Duration::ZERO,
         }
