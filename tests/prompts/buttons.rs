@@ -2,6 +2,7 @@
 
 use super::memory_relay::{Running, event};
 use super::{BUTTONS, ask, owner, press, start};
+use base64::Engine as _;
 use hermes_relay::relay::SeenOp;
 use hermes_relay::store::{Inspector, Section};
 use serde_json::{Value, json};
@@ -97,15 +98,15 @@ async fn presses_that_come_again_or_are_not_ours_are_acknowledged_and_swallowed(
         .unwrap()
         .list(Section::Finished, 0, 10)
         .unwrap();
-    let states: Vec<_> = rows.iter().map(|row| row.state).collect();
+    let ends: Vec<_> = rows.iter().map(|row| row.state).collect();
     assert_eq!(
-        states.iter().filter(|state| **state == "ignored").count(),
+        ends.iter().filter(|end| **end == "ignored").count(),
         3,
-        "{states:?}"
+        "{ends:?}"
     );
     assert!(
-        states.iter().all(|state| matches!(*state, "done" | "ignored")),
-        "{states:?}"
+        ends.iter().all(|end| matches!(*end, "done" | "ignored")),
+        "{ends:?}"
     );
 }
 
@@ -123,7 +124,6 @@ async fn a_discord_component_is_a_press() {
         "message": {"id": "out-1"},
         "data": {"custom_id": format!("hp1:{id}:o1")},
     });
-    use base64::Engine as _;
     let body = base64::engine::general_purpose::STANDARD.encode(interaction.to_string());
     let line = json!({
         "type": "passthrough_forward",

@@ -71,7 +71,7 @@ async fn an_agent_that_gave_up_takes_its_question_with_it() {
         ..Stubborn::default()
     };
     let relay = start_asking(dir.path(), agent, BUTTONS, |settings| {
-        settings.shutdown.drain_secs = 0
+        settings.shutdown.drain_secs = 0;
     })
     .await;
     shown_and_taken_back(&relay).await;
