@@ -88,9 +88,9 @@ impl Rig {
             cancel_grace_secs: 1,
             ..AcpSettings::default()
         };
-        settings.env.insert("ACP_AGENT".to_owned(), words.to_owned());
+        settings.env.0.insert("ACP_AGENT".to_owned(), words.to_owned());
         let folder = store.path().to_str().unwrap().to_owned();
-        settings.env.insert("ACP_AGENT_STORE".to_owned(), folder);
+        settings.env.0.insert("ACP_AGENT_STORE".to_owned(), folder);
         adjust(&mut settings);
         let base = BaseEnv::new([
             ("PLAIN".into(), "seen".into()),

@@ -170,7 +170,7 @@ async fn modes_and_options_are_set_before_the_first_prompt() {
 #[tokio::test]
 async fn the_agent_sees_only_what_it_may() {
     let rig = Rig::with("", |settings| {
-        settings.env.insert("ADDED".to_owned(), "set".to_owned());
+        settings.env.0.insert("ADDED".to_owned(), "set".to_owned());
     });
     assert_eq!(rig.says("a", "env PLAIN").await, "seen");
     assert_eq!(rig.says("a", "env ADDED").await, "set");
