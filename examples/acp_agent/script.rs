@@ -59,6 +59,12 @@ impl<'a> Prompted<'a> {
             }
             "nothing" => {}
             "much" => (0..300).for_each(|_| self.say(&"x".repeat(1000))),
+            "babble" => {
+                for number in 0..100 {
+                    self.message(&number.to_string(), "x");
+                }
+                (0..20).for_each(|_| self.say(&"x".repeat(1024 * 1024)));
+            }
             "cut" => self.cut(rest),
             "orphan" => {
                 // It holds our pipes, and is never waited for.
@@ -187,11 +193,14 @@ impl<'a> Prompted<'a> {
 
     fn messages(&self) {
         for (message, text) in [("m1", "one, "), ("m1", "still one"), ("m2", "two")] {
-            self.session.update(
-                &json!({"sessionUpdate": "agent_message_chunk", "messageId": message,
-                "content": {"type": "text", "text": text}}),
-            );
+            self.message(message, text);
         }
+    }
+
+    fn message(&self, name: &str, text: &str) {
+        self.session
+            .update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": name,
+                "content": {"type": "text", "text": text}}));
     }
 
     fn tool(&self) {

@@ -26,6 +26,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) enum People {
     Say(Meaning),
     Wait,
+    /// They do not even read what the agent says.
+    Sleep,
 }
 
 /// A backend at work.
@@ -149,6 +151,18 @@ impl Rig {
         let (tell, heard) = watch::channel(Heard::default());
         let (kept, people) = (Arc::clone(&self.kept), self.people);
         tokio::spawn(async move {
+            if matches!(people, People::Sleep) {
+                // Until the turn has ended; what keeps the sink open is taken first, as the relay does.
+                while let Some(signal) = signals.recv().await {
+                    match signal {
+                        Signal::Recall(answer) => drop(answer.send(None)),
+                        Signal::Keep(_) => break,
+                        Signal::Said(_) | Signal::Asked(..) => {}
+                    }
+                }
+                tell.closed().await;
+                return;
+            }
             let mut unanswered = Vec::new();
             while let Some(signal) = signals.recv().await {
                 match signal {
@@ -159,7 +173,7 @@ impl Rig {
                                 let choice = question.choice(meaning).expect("a fitting choice");
                                 let _ = answer.send(Answer::Chosen(choice.id.clone()));
                             }
-                            People::Wait => unanswered.push(answer),
+                            People::Wait | People::Sleep => unanswered.push(answer),
                         }
                         tell.send_modify(|heard| heard.questions.push(*question));
                     }
