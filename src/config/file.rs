@@ -17,7 +17,7 @@ use crate::agent::Route;
 
 use super::agents::{AgentChoice, AgentEntries};
 use super::settings::{Identity, Tls};
-use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 use super::yaml::{self, Problem, YamlError};
 use super::{ConfigError, limits};
 
@@ -49,6 +49,9 @@ pub struct FileTree {
     /// What is particular to Slack.
     #[serde(deserialize_with = "section")]
     pub slack: Slack,
+    /// What is particular to Discord.
+    #[serde(deserialize_with = "section")]
+    pub discord: Discord,
     /// How fast each chat may be spoken to.
     #[serde(deserialize_with = "section")]
     pub budget: BudgetSettings,
@@ -89,6 +92,7 @@ impl Default for FileTree {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            discord: Discord::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
             prompts: PromptSettings::default(),

@@ -15,7 +15,7 @@ use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 
 use super::agents::AgentEntries;
-use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
 /// What is shown in place of a secret.
 pub const HIDDEN: &str = "<hidden>";
@@ -37,6 +37,8 @@ pub struct Settings {
     pub journal: Journal,
     /// What is particular to Slack.
     pub slack: Slack,
+    /// What is particular to Discord.
+    pub discord: Discord,
     /// How fast each chat may be spoken to.
     pub budget: BudgetSettings,
     /// How answers grow in the chat, and what shows that one is coming.
@@ -84,6 +86,7 @@ impl Settings {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            discord: Discord::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
             prompts: PromptSettings::default(),

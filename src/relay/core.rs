@@ -35,6 +35,7 @@ use super::transport::{LinkView, RelayTransport};
 use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
 use crate::adapter::{Budgets, ChatMemory, OwnThreads};
+use crate::agent::AgentCommand;
 use crate::link::{End, Settled};
 use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
 use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
@@ -75,6 +76,8 @@ pub(super) struct Core {
     pub(super) settings: CoreSettings,
     pub(super) crew: Crew,
     pub(super) choices: Choices,
+    /// The agents' commands as they were offered last.
+    pub(super) offered: Option<Vec<AgentCommand>>,
     /// Turns that wait to learn who answers them.
     pub(super) undecided: Numbered<u64, Undecided>,
     pub(super) transport: Arc<dyn RelayTransport>,
@@ -187,6 +190,7 @@ impl Core {
             settings,
             crew,
             choices: Choices::default(),
+            offered: None,
             undecided: Numbered::default(),
             transport,
             arrivals: Numbered::default(),
