@@ -8,6 +8,7 @@ mod ask;
 mod echo;
 mod event;
 mod noop;
+mod route;
 mod turn;
 
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
@@ -16,6 +17,7 @@ pub use event::{
     AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,
 };
 pub use noop::Noop;
+pub use route::{Letterhead, Route, first_taken};
 pub use turn::{Attachment, Failure, FailureClass, Place, Truncation, Turn, TurnEnd, TurnInput};
 
 use std::future::Future;

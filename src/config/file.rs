@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::adapter::BudgetSettings;
+use crate::adapter::speech::SpeechSettings;
+use crate::agent::Route;
+
 use super::settings::{Identity, Tls};
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 use super::yaml::{self, Problem, YamlError};
@@ -43,11 +47,20 @@ pub struct FileTree {
     /// What is particular to Slack.
     #[serde(deserialize_with = "section")]
     pub slack: Slack,
+    /// How fast each chat may be spoken to.
+    #[serde(deserialize_with = "section")]
+    pub budget: BudgetSettings,
+    /// How answers grow in the chat, and what shows that one is coming.
+    #[serde(deserialize_with = "section")]
+    pub streaming: SpeechSettings,
     /// Relevance by platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
     /// Who answers.
     pub agent: Option<String>,
+    /// Which agent answers which message; the first that fits.
+    #[serde(deserialize_with = "section")]
+    pub routes: Vec<Route>,
     /// The end of the process.
     #[serde(deserialize_with = "section")]
     pub shutdown: Shutdown,
@@ -68,8 +81,11 @@ impl Default for FileTree {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            budget: BudgetSettings::default(),
+            streaming: SpeechSettings::default(),
             policy: BTreeMap::new(),
             agent: Some(super::DEFAULT_AGENT.to_owned()),
+            routes: Vec::new(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: None,

@@ -35,6 +35,10 @@ pub struct Tally {
     pub turns_failed: u64,
     /// Turns that the end of an earlier run cut short.
     pub turns_interrupted: u64,
+    /// Tokens that agents say they read.
+    pub input_tokens: u64,
+    /// Tokens that agents say they wrote.
+    pub output_tokens: u64,
     /// Sessions whose queue overflowed into the journal.
     pub overflows: u64,
     /// Ops that the connector did.
@@ -43,6 +47,12 @@ pub struct Tally {
     pub ops_refused: u64,
     /// Ops of which it is not known whether they were done, and which were not repeated.
     pub ops_unknown: u64,
+    /// Owed ops that a platform put off because it was too much.
+    pub ops_limited: u64,
+    /// Ops for show (typing, reactions) that were dropped for want of room.
+    pub cosmetics_shed: u64,
+    /// Ops for show that did not succeed.
+    pub cosmetics_failed: u64,
     /// Ops that were taken over from an earlier run and sent.
     pub ops_recovered: u64,
 }
