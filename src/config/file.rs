@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::adapter::BudgetSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
+use crate::net::media::MediaSettings;
 
 use super::settings::{Identity, Tls};
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
@@ -53,6 +54,9 @@ pub struct FileTree {
     /// How answers grow in the chat, and what shows that one is coming.
     #[serde(deserialize_with = "section")]
     pub streaming: SpeechSettings,
+    /// How attachments come in and go out.
+    #[serde(deserialize_with = "section")]
+    pub media: MediaSettings,
     /// Relevance by platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
@@ -83,6 +87,7 @@ impl Default for FileTree {
             slack: Slack::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
+            media: MediaSettings::default(),
             policy: BTreeMap::new(),
             agent: Some(super::DEFAULT_AGENT.to_owned()),
             routes: Vec::new(),

@@ -46,6 +46,10 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     {
         *path = layers.anchored(path);
     }
+    let mut media = tree.media;
+    for path in &mut media.send_from {
+        *path = layers.anchored(path);
+    }
     let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
     layers.warn_of_disagreement();
     Ok(Loaded {
@@ -59,6 +63,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
             slack,
             budget: tree.budget,
             streaming: tree.streaming,
+            media,
             policy: tree.policy,
             agent,
             routes: tree.routes,

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use crate::adapter::BudgetSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
+use crate::net::media::MediaSettings;
 
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
@@ -39,6 +40,8 @@ pub struct Settings {
     pub budget: BudgetSettings,
     /// How answers grow in the chat, and what shows that one is coming.
     pub streaming: SpeechSettings,
+    /// How attachments come in and go out.
+    pub media: MediaSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
     /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
@@ -80,6 +83,7 @@ impl Settings {
             slack: Slack::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
+            media: MediaSettings::default(),
             policy: BTreeMap::new(),
             agent: String::new(),
             routes: Vec::new(),

@@ -78,7 +78,9 @@ impl Core {
             speech.say(&words, now);
         }
         let farewell = speech.finish(ending, now);
-        let ops = self.to_owe(&live.key, &live.chat, &farewell.owed);
+        let mut owed = farewell.owed;
+        owed.extend(self.plan_parcels(&report.parcels, &live.chat, &live.facts));
+        let ops = self.to_owe(&live.key, &live.chat, &owed);
         self.end_row(seq, state, ops, Some((live.chat, farewell.after)));
     }
 

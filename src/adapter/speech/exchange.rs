@@ -59,6 +59,10 @@ pub struct PlanLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 
+/// A point in what was said; see [`Speech::mark`](super::Speech::mark).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(pub(super) u64);
+
 /// What an op is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {

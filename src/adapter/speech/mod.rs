@@ -6,7 +6,7 @@ mod exchange;
 mod settings;
 
 pub use exchange::{
-    Ending, Farewell, Fate, LineState, OwedAction, Place, PlanLine, SpeechCounters, Ticket, ToolLine,
+    Ending, Farewell, Fate, LineState, Mark, OwedAction, Place, PlanLine, SpeechCounters, Ticket, ToolLine,
     Utterance, Weight,
 };
 pub use settings::{SpeechSettings, StreamMode};
@@ -58,6 +58,18 @@ impl Speech {
     /// What follows is a message of its own.
     pub fn break_off(&mut self, now: Duration) {
         let _ = now;
+    }
+
+    /// Breaks off and marks the point, for something that comes between what was said and what will be.
+    pub fn mark(&mut self, now: Duration) -> Mark {
+        self.break_off(now);
+        Mark(u64::try_from(self.text.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Whether the chat has been shown everything that was said before the mark. What is only shown at the end is
+    /// never shown before it.
+    pub fn is_shown(&self, mark: Mark) -> bool {
+        mark.0 == 0 || self.text.trim().is_empty()
     }
 
     /// A tool begins, goes on or ends. One that begins ends the segment of text before it.
