@@ -303,9 +303,10 @@ impl Parcel {
                 (media, *is_open)
             }
         };
-        let undelivered = match is_open {
-            true => Undelivered::At(media.source_url),
-            false => Undelivered::Named(media.name.unwrap_or_default()),
+        let undelivered = if is_open {
+            Undelivered::At(media.source_url)
+        } else {
+            Undelivered::Named(media.name.unwrap_or_default())
         };
         let mut owed = owed(send_media(&media, chat, facts, descriptor));
         match owed.first_mut() {
@@ -359,3 +360,6 @@ impl Core {
         descriptor.is_none_or(|descriptor| descriptor.supports_op("send_media"))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -334,8 +334,9 @@ impl Voice {
         }
     }
 
-    fn hear_media(&mut self, mut media: Media, now: Duration) {
-        media.caption = self.fitting(&media.caption).to_owned();
+    fn hear_media(&mut self, media: Media, now: Duration) {
+        let caption = self.fitting(&media.caption).to_owned();
+        let media = Media { caption, ..media };
         let mark = self.speech.mark(now);
         if let Some(words) = self.parcels.hear(media, mark) {
             let words = self.fitting(&words);
