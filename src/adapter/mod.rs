@@ -2,6 +2,7 @@
 
 mod budget;
 mod chats;
+mod envelope;
 mod interaction;
 pub mod media;
 pub mod prompt;

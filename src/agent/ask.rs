@@ -100,6 +100,12 @@ impl Asker {
         }
     }
 
+    /// The same asker through another sink.
+    #[must_use]
+    pub fn through(&self, sink: &EventSink) -> Self {
+        Self::new(sink, self.permission)
+    }
+
     /// Asks and waits for the answer. Dropping the future takes the question back.
     pub async fn ask(&self, question: Question) -> Answer {
         if let Some(answer) = self.permission.settles(&question) {

@@ -175,6 +175,8 @@ pub enum Truncation {
     Steps,
     /// The provider's filter.
     Filter,
+    /// More than one turn may say.
+    Size,
 }
 
 /// Why a turn failed.

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc, watch};
 
 use super::exit::{self, fail};
 use super::run::http_client;
-use super::{Environment, SharedArgs, logging};
+use super::{SharedArgs, Surround, logging, run};
 use crate::config::{self, Flags, Identity, LogLevel, Settings, Sources};
 use crate::dev::{Connector, ConnectorSettings, Preset, text_event};
 use crate::net::connector_http;
@@ -69,7 +69,8 @@ const QUIET: Duration = Duration::from_millis(50);
 const SMOKE: Duration = Duration::from_secs(10);
 
 /// Runs the verb.
-pub(super) fn run(args: &DevArgs, env: Environment<'_>) -> ExitCode {
+pub(super) fn run(args: &DevArgs, surround: &Surround<'_>) -> ExitCode {
+    let env = surround.env;
     let began = Instant::now();
     let mut flags = Flags {
         agent: args.agent.clone(),
@@ -98,7 +99,7 @@ pub(super) fn run(args: &DevArgs, env: Environment<'_>) -> ExitCode {
         .build();
     match runtime {
         Ok(runtime) => {
-            let code = runtime.block_on(serve(args, loaded.settings, began));
+            let code = runtime.block_on(serve(args, loaded.settings, surround, began));
             // The thread that reads the terminal may be waiting for a line that never comes.
             runtime.shutdown_background();
             code
@@ -111,7 +112,7 @@ pub(super) fn run(args: &DevArgs, env: Environment<'_>) -> ExitCode {
     }
 }
 
-async fn serve(args: &DevArgs, mut settings: Settings, began: Instant) -> ExitCode {
+async fn serve(args: &DevArgs, mut settings: Settings, surround: &Surround<'_>, began: Instant) -> ExitCode {
     let token = "dev-enrolment-token".to_owned();
     let mut connector_settings = ConnectorSettings {
         port: args.port,
@@ -149,7 +150,16 @@ async fn serve(args: &DevArgs, mut settings: Settings, began: Instant) -> ExitCo
     };
     let (_keep, watched) = watch::channel(Some(credentials));
     let agent = settings.agent.clone();
-    let relay = match Relay::builder(settings).credentials(watched).build() {
+    let members = match run::staff(&settings, surround).await {
+        Ok(members) => members,
+        Err(code) => return code,
+    };
+    let builder = members
+        .into_iter()
+        .fold(Relay::builder(settings), |builder, (name, member)| {
+            builder.member(&name, member)
+        });
+    let relay = match builder.credentials(watched).build() {
         Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

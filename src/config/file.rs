@@ -15,6 +15,7 @@ use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
+use super::agents::{AgentChoice, AgentEntries};
 use super::settings::{Identity, Tls};
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 use super::yaml::{self, Problem, YamlError};
@@ -24,7 +25,7 @@ use super::{ConfigError, limits};
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
 
 /// The whole file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileTree {
     /// The other end, and who we are to it.
@@ -60,8 +61,11 @@ pub struct FileTree {
     /// Relevance by platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
+    /// The agents, by name.
+    #[serde(deserialize_with = "section")]
+    pub agents: AgentEntries,
     /// Who answers.
-    pub agent: Option<String>,
+    pub agent: Option<AgentChoice>,
     /// Which agent answers which message; the first that fits.
     #[serde(deserialize_with = "section")]
     pub routes: Vec<Route>,
@@ -89,7 +93,8 @@ impl Default for FileTree {
             streaming: SpeechSettings::default(),
             media: MediaSettings::default(),
             policy: BTreeMap::new(),
-            agent: Some(super::DEFAULT_AGENT.to_owned()),
+            agents: AgentEntries::new(),
+            agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),
             routes: Vec::new(),
             shutdown: Shutdown::default(),
             log: Log::default(),

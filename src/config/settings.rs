@@ -14,6 +14,7 @@ use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
+use super::agents::AgentEntries;
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
 /// What is shown in place of a secret.
@@ -44,6 +45,8 @@ pub struct Settings {
     pub media: MediaSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
+    /// The agents, by name.
+    pub agents: AgentEntries,
     /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
     pub agent: String,
     /// Which agent answers which message; the first that fits.
@@ -85,6 +88,7 @@ impl Settings {
             streaming: SpeechSettings::default(),
             media: MediaSettings::default(),
             policy: BTreeMap::new(),
+            agents: AgentEntries::new(),
             agent: String::new(),
             routes: Vec::new(),
             shutdown: Shutdown::default(),

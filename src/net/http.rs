@@ -290,7 +290,7 @@ pub(super) fn sensitive(text: &str) -> Result<HeaderValue, HttpError> {
     Ok(value)
 }
 
-fn redirect_target(from: &Url, location: &HeaderValue) -> String {
+pub(super) fn redirect_target(from: &Url, location: &HeaderValue) -> String {
     let target = location
         .to_str()
         .ok()

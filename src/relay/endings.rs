@@ -102,6 +102,7 @@ impl Core {
                     Truncation::Tokens => "[the answer reached its longest length]",
                     Truncation::Steps => "[stopped after the most steps of one turn]",
                     Truncation::Filter => "[the provider cut the answer]",
+                    Truncation::Size => "[the answer was cut: it is longer than one turn may say]",
                 };
                 (TurnState::Done, Ending::Done, Some(why.to_owned()))
             }

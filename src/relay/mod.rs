@@ -19,6 +19,7 @@ mod drive;
 mod egress;
 mod endings;
 mod handle;
+pub mod hiring;
 mod inquiry;
 mod live;
 mod memory;

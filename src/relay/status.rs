@@ -76,6 +76,8 @@ pub struct Status {
     pub messages_waiting: usize,
     /// Ops that are owed.
     pub ops_owed: usize,
+    /// Ops on their way that are not owed.
+    pub ops_passing: usize,
     /// Chats remembered.
     pub chats_known: usize,
     /// Why the journal cannot be written.
@@ -100,6 +102,7 @@ impl Core {
             sessions_active: self.sessions.active(),
             messages_waiting: self.sessions.queued(),
             ops_owed: self.owed.len(),
+            ops_passing: self.egress.passing.len(),
             chats_known: self.chats.len(),
             journal_failing: self.journal_failing.clone(),
             tally: self.tally,

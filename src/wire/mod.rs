@@ -20,6 +20,7 @@ mod scalar;
 mod session_key;
 mod slack;
 mod source;
+mod sse;
 mod token;
 mod url;
 
@@ -39,5 +40,6 @@ pub use scalar::{Loose, Scalar, is_truthy, text_of};
 pub use session_key::{Grouping, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id};
 pub use slack::CommandMap;
 pub use source::SessionSource;
+pub use sse::{MAX_EVENT_BYTES, SseError, SseEvent, SseParser};
 pub use token::{TOKEN_TTL_SECS, UpgradeToken, sign};
 pub use url::{ConnectorUrl, UrlError, is_loopback_host};

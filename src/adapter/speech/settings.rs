@@ -9,9 +9,9 @@ pub enum StreamMode {
     /// The best that the platform offers: drafts, else edits, else one message per finished segment.
     #[default]
     Auto,
-    /// As a native draft where there are drafts; else as `auto`.
+    /// As a native draft where there are drafts, else one message per finished segment.
     Draft,
-    /// By editing one message, also where there are drafts; else as `auto`.
+    /// By editing one message where that is possible, else one message per finished segment.
     Edit,
     /// One message per finished segment.
     Segments,
@@ -29,7 +29,7 @@ pub struct SpeechSettings {
     pub first_chars: usize,
     /// Least time between two ops of text.
     pub interval_ms: u64,
-    /// New characters before a message that is shown already grows.
+    /// New characters before a message that is shown already grows; fewer are shown when the agent pauses.
     pub buffer_chars: usize,
     /// Shown after a text that still grows; empty for none.
     pub cursor: String,
@@ -86,5 +86,20 @@ impl Default for SpeechSettings {
             unfurl_links: None,
             unfurl_media: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_has_its_default_and_what_is_unknown_is_an_error() {
+        let read = |text: &str| serde_json::from_str::<SpeechSettings>(text);
+        assert_eq!(read("{}").unwrap(), SpeechSettings::default());
+        let quiet = read(r#"{"mode": "off", "status_text": null, "unfurl_links": false}"#).unwrap();
+        assert_eq!(quiet.mode, StreamMode::Off);
+        assert_eq!((quiet.status_text, quiet.unfurl_links), (None, Some(false)));
+        assert!(read(r#"{"speed": 1}"#).is_err() && read(r#"{"mode": "loud"}"#).is_err());
     }
 }
