@@ -150,7 +150,9 @@ async fn a_chat_that_is_held_up_holds_up_no_other() {
     rig.hears("slow", "m1", "speak");
     let began = tokio::time::Instant::now();
     rig.connector
-        .wait_for("the refused send", super::rig::SOON, |frame| frame.asks_for("send"))
+        .wait_for("the refused send", super::rig::SOON, |frame| {
+            frame.asks_for("send")
+        })
         .await
         .unwrap();
     rig.hears("quick", "m2", "speak");

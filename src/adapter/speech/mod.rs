@@ -100,13 +100,14 @@ impl Speech {
     /// Breaks off and marks the point, for something that comes between what was said and what will be.
     pub fn mark(&mut self, now: Duration) -> Mark {
         self.break_off(now);
-        Mark(u64::try_from(self.text.len()).unwrap_or(u64::MAX))
+        Mark(self.talk.story.stretch())
     }
 
     /// Whether the chat has been shown everything that was said before the mark. What is only shown at the end is
     /// never shown before it.
     pub fn is_shown(&self, mark: Mark) -> bool {
-        mark.0 == 0 || self.text.trim().is_empty()
+        let front = self.talk.story.front();
+        front.is_none_or(|front| front.stretch >= mark.0)
     }
 
     /// A tool begins, goes on or ends. One that begins ends the segment of text before it.
