@@ -9,9 +9,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::exit::{self, fail};
 use super::{SharedArgs, Surround};
+use crate::agent::acp::PRESETS;
 use crate::agent::{
-    AgentEvent, Answer, Asker, BUILT_IN, EventSink, Health, Meaning, PRESETS, Permission, Place, Question,
-    Signal, Turn, TurnEnd, TurnInput,
+    AgentEvent, Answer, Asker, BUILT_IN, EventSink, Health, Meaning, Permission, Place, Question, Signal,
+    Turn, TurnEnd, TurnInput,
 };
 use crate::config::{self, Settings, Sources};
 use crate::relay::Member;

@@ -76,6 +76,8 @@ pub struct Status {
     pub messages_waiting: usize,
     /// Ops that are owed.
     pub ops_owed: usize,
+    /// Turns' ends on their way into the journal.
+    pub ends_uncommitted: usize,
     /// Ops on their way that are not owed.
     pub ops_passing: usize,
     /// Chats remembered.
@@ -102,6 +104,7 @@ impl Core {
             sessions_active: self.sessions.active(),
             messages_waiting: self.sessions.queued(),
             ops_owed: self.owed.len(),
+            ends_uncommitted: self.ending.len(),
             ops_passing: self.egress.passing.len(),
             chats_known: self.chats.len(),
             journal_failing: self.journal_failing.clone(),

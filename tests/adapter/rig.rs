@@ -124,8 +124,9 @@ impl Rig {
             let status = self.handle.status().await.expect("the relay runs");
             let tally = &status.tally;
             let ended = tally.turns_done + tally.turns_stopped + tally.turns_failed;
-            if ended >= turns && status.ops_owed == 0 && status.turns_running == 0 && status.ops_passing == 0
-            {
+            let at_rest =
+                status.turns_running + status.ends_uncommitted + status.ops_owed + status.ops_passing == 0;
+            if ended >= turns && at_rest {
                 return;
             }
             assert!(
