@@ -2,8 +2,8 @@
 //!
 //! A parcel is handed over once it is ready and the chat has been shown what was said before it. It is owed to the
 //! chat from then on, in the journal, like the text of an answer: it survives a crash, and when the connector refuses
-//! it, the chat is told in words. What is not handed over when the turn ends is owed in one commit with the end,
-//! after the turn's text. A file whose upload is under way when the process is killed is lost. Nothing here shows a
+//! it, the chat is told in words. What is not handed over when the turn ends is owed in one commit with the end, in its
+//! place between the turn's texts. A file whose upload is under way when the process is killed is lost. Nothing here shows a
 //! path of this machine to the chat.
 
 use std::collections::VecDeque;
@@ -156,8 +156,8 @@ impl Parcels {
     }
 
     /// What was not handed over.
-    pub(super) fn into_rest(self) -> Vec<Parcel> {
-        self.ready.into_iter().map(|(_, parcel)| parcel).collect()
+    pub(super) fn into_rest(self) -> Vec<(Mark, Parcel)> {
+        self.ready.into()
     }
 
     fn pack_next(&mut self) {
@@ -327,26 +327,17 @@ impl Parcel {
 }
 
 impl Core {
-    /// What is owed to a chat for these parcels, in order.
-    pub(super) fn plan_parcels(
-        &self,
-        parcels: &[Parcel],
-        chat: &ChatId,
-        facts: &ChatFacts,
-    ) -> Vec<OwedAction> {
+    /// What is owed to a chat for a parcel.
+    pub(super) fn plan_parcel(&self, parcel: &Parcel, chat: &ChatId, facts: &ChatFacts) -> Vec<OwedAction> {
         let descriptor = self.view.descriptors.for_platform(&chat.platform);
-        let descriptor = descriptor.map(|descriptor| &**descriptor);
-        parcels
-            .iter()
-            .flat_map(|parcel| parcel.plan(chat, facts, descriptor))
-            .collect()
+        parcel.plan(chat, facts, descriptor.map(|descriptor| &**descriptor))
     }
 
     /// Owes a parcel to the chat of a running turn; the asker is told once it has its place there.
     pub(super) fn post(&mut self, turn: TurnId, parcel: &Parcel, asker: Posted) {
         let Some(live) = self.turns.get(&turn) else { return };
         let (key, chat, seq) = (live.key.clone(), live.chat.clone(), live.seq);
-        let actions = self.plan_parcels(std::slice::from_ref(parcel), &chat, &live.facts);
+        let actions = self.plan_parcel(parcel, &chat, &live.facts);
         let mut ops = self.to_owe(&key, &chat, &actions);
         for op in &mut ops {
             op.belongs_to(seq.unwrap_or(0));

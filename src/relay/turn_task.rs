@@ -15,7 +15,7 @@ use super::clock::Clock;
 use super::desk::Desk;
 use super::parcels::{Parcel, Parcels, Posted};
 use crate::adapter::Speech;
-use crate::adapter::speech::{Fate, LineState, PlanLine, Ticket, ToolLine, Utterance};
+use crate::adapter::speech::{Fate, LineState, Mark, PlanLine, Ticket, ToolLine, Utterance};
 use crate::agent::{
     Agent, AgentEvent, Answer, Media, PlanStep, Question, Signal, Signals, StepState, Turn, TurnEnd, Usage,
 };
@@ -62,7 +62,7 @@ pub(super) struct TurnReport {
     /// Whether it said more than is kept.
     pub(super) cut: bool,
     /// The files that it sends and that are not handed over.
-    pub(super) parcels: Vec<Parcel>,
+    pub(super) parcels: Vec<(Mark, Parcel)>,
     /// How it ended.
     pub(super) end: TurnEnd,
     /// What it cost.

@@ -188,12 +188,17 @@ impl Speech {
     pub fn finish(mut self, end: Ending, now: Duration) -> Farewell {
         self.talk.abandon(now);
         let (mut owed, mut answer) = self.talk.into_owed(&self.envelope);
-        if let Some(first) = answer.first_mut().filter(|_| follows_up(&self.place)) {
+        if let Some((_, first)) = answer.first_mut().filter(|_| follows_up(&self.place)) {
             follow_up(first, &self.place);
         }
-        owed.append(&mut answer);
+        let mut stretches = vec![0; owed.len()];
+        for (stretch, action) in answer {
+            stretches.push(stretch);
+            owed.push(action);
+        }
         Farewell {
             owed,
+            stretches,
             after: self.decor.finish(end, &self.envelope),
         }
     }

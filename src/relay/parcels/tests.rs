@@ -43,5 +43,5 @@ async fn parcels_go_in_order_each_after_what_was_said_before_it() {
     parcels.news().await;
     assert!(!parcels.is_posting());
     assert!(parcels.post_next(|mark| speech.is_shown(mark)).is_none());
-    assert_eq!(parcels.into_rest(), [words(2)]);
+    assert_eq!(parcels.into_rest(), [(second, words(2))]);
 }

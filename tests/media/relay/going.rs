@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use hermes_relay::adapter::speech::StreamMode;
 use hermes_relay::agent::{Agent, AgentEvent, MediaPlace, Turn, TurnEnd};
 use hermes_relay::dev::{Answer, ResultRule, Route, RouteFault, Sent};
 use hermes_relay::net::media::MediaSettings;
@@ -81,6 +82,38 @@ async fn a_file_arrives_with_its_caption_and_its_bytes_after_what_was_said_befor
     let (received, _fetched) = rig.fetch_one(&source_url).await;
     assert_eq!(std::fs::read(file(&received)).unwrap(), bytes);
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn files_keep_their_place_between_what_is_said() {
+    for mode in [StreamMode::Auto, StreamMode::Segments, StreamMode::Off] {
+        let agent = Scripted(|turn: Turn| async move {
+            for name in ["one", "two"] {
+                turn.events.text(format!("Before {name}.")).await;
+                let file = MediaPlace::File(format!("{name}.png").into());
+                turn.events.say(media(file, name)).await;
+            }
+            turn.events.text("The end.").await;
+            TurnEnd::Completed
+        });
+        let relay = Running::start("discord", agent, |settings| settings.streaming.mode = mode).await;
+        relay.put("one.png", b"x");
+        relay.put("two.png", b"y");
+        relay.hears("a", "1", "go", &[]);
+        let expected = [
+            ("send", "Before one."),
+            ("send_media", "one"),
+            ("send", "Before two."),
+            ("send_media", "two"),
+            ("send", "The end."),
+        ];
+        assert_eq!(
+            relay.told("a", 5).await,
+            expected.map(|(op, text)| (op, text.to_owned())),
+            "{mode:?}"
+        );
+        relay.stop().await;
+    }
 }
 
 #[tokio::test]
