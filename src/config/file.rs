@@ -14,6 +14,7 @@ use crate::adapter::BudgetSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
+use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
 use super::settings::{Identity, Tls};
@@ -61,6 +62,9 @@ pub struct FileTree {
     /// Questions to people: how long they wait, and who may answer.
     #[serde(deserialize_with = "section")]
     pub prompts: PromptSettings,
+    /// How attachments come in and go out.
+    #[serde(deserialize_with = "section")]
+    pub media: MediaSettings,
     /// Relevance by platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
@@ -96,6 +100,7 @@ impl Default for FileTree {
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
             prompts: PromptSettings::default(),
+            media: MediaSettings::default(),
             policy: BTreeMap::new(),
             agents: AgentEntries::new(),
             agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),

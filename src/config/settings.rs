@@ -13,6 +13,7 @@ use crate::adapter::BudgetSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
+use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
 use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
@@ -45,6 +46,8 @@ pub struct Settings {
     pub streaming: SpeechSettings,
     /// Questions to people: how long they wait, and who may answer.
     pub prompts: PromptSettings,
+    /// How attachments come in and go out.
+    pub media: MediaSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
     /// The agents, by name.
@@ -90,6 +93,7 @@ impl Settings {
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
             prompts: PromptSettings::default(),
+            media: MediaSettings::default(),
             policy: BTreeMap::new(),
             agents: AgentEntries::new(),
             agent: String::new(),

@@ -37,6 +37,7 @@ use super::turns::LiveTurn;
 use crate::adapter::{Budgets, ChatMemory, OwnThreads};
 use crate::agent::AgentCommand;
 use crate::link::{End, Settled};
+use crate::net::media::MediaRoom;
 use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
 use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
 use crate::wire::SessionKey;
@@ -81,6 +82,8 @@ pub(super) struct Core {
     /// Turns that wait to learn who answers them.
     pub(super) undecided: Numbered<u64, Undecided>,
     pub(super) transport: Arc<dyn RelayTransport>,
+    /// Where attachments come in and go out; none over a transport of an embedder's.
+    pub(super) media: Option<Arc<MediaRoom>>,
     pub(super) clock: Clock,
     pub(super) sessions: Sessions,
     pub(super) lanes: Lanes,
@@ -193,6 +196,7 @@ impl Core {
             offered: None,
             undecided: Numbered::default(),
             transport,
+            media: None,
             arrivals: Numbered::default(),
             turns: Numbered::default(),
             loading: Numbered::default(),
