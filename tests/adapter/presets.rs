@@ -212,7 +212,7 @@ async fn tools_are_one_message_of_progress_that_answers_nothing() {
     );
     rig.stop().await;
     let rig = start("discord", player, |settings| {
-        settings.streaming.tool_progress = false
+        settings.streaming.tool_progress = false;
     })
     .await;
     rig.hears("c1", "m1", "work");
