@@ -14,6 +14,7 @@ use hermes_relay::agent::{
 use hermes_relay::config::{Durability, Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::relay::{Ended, Member, Relay, RelayHandle};
+use hermes_relay::wire::SessionKey;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
@@ -34,12 +35,18 @@ where
     fn describe(&self) -> Description {
         Description {
             name: "scripted".into(),
+            steers: true,
             ..Description::default()
         }
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(self.0(turn))
+    }
+
+    /// Takes everything that it is handed, and does nothing with it.
+    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
+        true
     }
 }
 
