@@ -16,6 +16,7 @@ use url::Url;
 
 use super::faults::Route;
 use super::media::MAX_MEDIA_BYTES;
+use super::page;
 use super::record;
 use super::settings::random_hex;
 use super::state::{Hub, MAX_GATEWAYS};
@@ -35,6 +36,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
         .route("/relay/policy", post(on(Route::Policy)))
         .route("/relay/media", post(on(Route::MediaUpload)))
         .route("/relay/media/{id}", get(on(Route::MediaDownload)))
+        .merge(page::routes())
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no such route") })
         .layer(map_response_with_state(Arc::clone(hub), dated))
         .with_state(Arc::clone(hub))
@@ -264,7 +266,8 @@ fn not_yours() -> Response {
     )
 }
 
-fn reply(value: &Value) -> Response {
+/// An answer of JSON.
+pub(super) fn reply(value: &Value) -> Response {
     let mut response = Response::new(Body::from(value.to_string()));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
