@@ -18,7 +18,7 @@ use super::faults::Route;
 use super::media::MAX_MEDIA_BYTES;
 use super::page;
 use super::record;
-use super::settings::random_hex;
+use super::settings::random_token;
 use super::state::{Hub, MAX_GATEWAYS};
 use super::upgrade;
 
@@ -155,12 +155,12 @@ fn enroll(hub: &Hub, asked: &Asked) -> Response {
         return plain(StatusCode::INSUFFICIENT_STORAGE, "too many gateways are enrolled");
     }
     state.enrol_tokens.remove(token);
-    let secret = random_hex();
+    let secret = random_token();
     state.know(&gateway_id, secret.clone().into());
     state.primary.clone_from(&gateway_id);
     reply(&json!({
         "secret": secret,
-        "deliveryKey": random_hex(),
+        "deliveryKey": random_token(),
         "tenant": hub.settings.tenant,
         "gatewayId": gateway_id,
     }))
@@ -186,12 +186,12 @@ fn provision(hub: &Hub, asked: &Asked) -> Response {
     if known {
         answer["secretIssued"] = json!(false);
     } else {
-        let secret = random_hex();
+        let secret = random_token();
         state.know(gateway_id, secret.clone().into());
         gateway_id.clone_into(&mut state.primary);
         answer["secretIssued"] = json!(true);
         answer["secret"] = json!(secret);
-        answer["deliveryKey"] = json!(random_hex());
+        answer["deliveryKey"] = json!(random_token());
     }
     let wake_url = asked.json["wakeUrl"]
         .as_str()

@@ -39,6 +39,7 @@ mod script;
 mod session;
 mod settings;
 mod state;
+mod trace;
 mod upgrade;
 mod wake;
 
@@ -51,4 +52,5 @@ pub use page::{HINTS, Hint, PageSettings};
 pub use presets::Preset;
 pub use record::{Ack, Closed, ClosedBy, ConnectionId, Dial, Direction, Record, Request, TokenVerdict};
 pub use script::{Answer, ResultRule};
-pub use settings::{ConnectorSettings, Credentials, SecondConnection};
+pub use settings::{ConnectorSettings, Credentials, SecondConnection, random_token};
+pub use trace::{BadTrace, Recording, Trace, TraceLine, Traced};

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 use super::connector::Connector;
 use super::http::plain;
 use super::presets::Preset;
-use super::settings::random_hex;
+use super::settings::random_token;
 use super::state::Hub;
 use crate::wire::Grouping;
 use cast::Cast;
@@ -102,7 +102,7 @@ impl Connector {
     pub fn open_page(&self, settings: PageSettings) -> String {
         let grouping = settings.grouping;
         let page = self.hub.page.get_or_init(|| Page {
-            token: random_hex()[..TOKEN_LENGTH].to_owned(),
+            token: random_token()[..TOKEN_LENGTH].to_owned(),
             cast: Mutex::new(Cast::of(Preset::named(&settings.platform), &settings.platform)),
             settings,
             listeners: Arc::new(Semaphore::new(MOST_LISTENERS)),
