@@ -82,7 +82,13 @@ impl Browser {
         let port: u16 = lines
             .by_ref()
             .map_while(Result::ok)
-            .find_map(|line| line.split("successfully on port ").nth(1)?.trim_end_matches('.').parse().ok())
+            .find_map(|line| {
+                line.split("successfully on port ")
+                    .nth(1)?
+                    .trim_end_matches('.')
+                    .parse()
+                    .ok()
+            })
             .expect("the driver says its port");
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         let profile = tempfile::tempdir().unwrap();

@@ -92,7 +92,7 @@ impl Cast {
             chats: Vec::new(),
         };
         for (kind, name) in [
-            (Kind::Dm, "Direct message"),
+            (Kind::Dm, "Ada"),
             (Kind::Group, "kitchen"),
             (Kind::Thread, "release plan"),
             (Kind::Topic, "ideas"),

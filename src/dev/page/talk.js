@@ -68,7 +68,12 @@ function draw(message) {
     message.lane && el("span", { class: "tag" }, "interaction"),
     el("time", {}, message.t === null ? "" : `${seconds(message.t)} s`),
     sign && el("span", { class: "state", title: word, role: "img", "aria-label": word }, sign),
-    message.copies && el("span", { class: "tag" }, `delivered ${message.copies} times`)));
+    message.copies && el("span", { class: "tag" }, `delivered ${message.copies} times`),
+    !message.deleted && el("button", {
+      type: "button", class: "reply", data: { focus: "reply" },
+      "aria-label": `Reply to ${author}: ${message.text.slice(0, 40)}`,
+      onclick: () => quote(message, author),
+    }, "Reply")));
   if (message.deleted) {
     inside.append(el("p", { class: "text gone-text" }, "deleted"));
     return frame(message, own, author, inside);
@@ -81,12 +86,7 @@ function draw(message) {
   if (message.prompt) inside.append(buttons(message));
   const edited = message.edits > 0 && el("span", { class: "edited" }, message.edits === 1 ? "edited" : `edited ${message.edits} times`);
   const reactions = message.reactions.map((emoji) => el("span", { class: "reaction", role: "img", "aria-label": `reaction ${emoji}` }, emoji));
-  inside.append(el("div", { class: "foot" }, ...reactions, edited,
-    el("button", {
-      type: "button", class: "reply", data: { focus: "reply" },
-      "aria-label": `Reply to ${author}: ${message.text.slice(0, 40)}`,
-      onclick: () => quote(message, author),
-    }, "Reply")));
+  if (edited || reactions.length > 0) inside.append(el("div", { class: "foot" }, ...reactions, edited));
   return frame(message, own, author, inside);
 }
 

@@ -11,9 +11,10 @@ let wanted = "";
 let chosen = null;
 
 export function start() {
-  on("frames", (frames) => append(frames.map(frameRow)));
-  on("happening", (what) => {
-    if (what.k === "link") append([linkRow(what)]);
+  on("batch", ({ frames, happenings }) => {
+    const links = happenings.filter((what) => what.k === "link");
+    const both = [...frames.map((one) => [one.t, frameRow(one)]), ...links.map((one) => [one.t, linkRow(one)])];
+    append(both.sort(([a], [b]) => a - b).map(([, row]) => row));
   });
   $("filter").addEventListener("input", sieve);
   $("chatter").checked = true;
