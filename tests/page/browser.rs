@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
 /// Far more than anything here takes on a busy machine.
-pub(crate) const SOON: Duration = Duration::from_secs(40);
+pub(crate) const SOON: Duration = Duration::from_secs(120);
 const GLANCE: Duration = Duration::from_millis(50);
 /// The key that the protocol names elements with.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
@@ -233,9 +233,12 @@ impl Browser {
         self.devtools("Emulation.setDeviceMetricsOverride", &shape).await;
     }
 
-    /// Prefers light or dark.
+    /// Prefers light or dark, and no motion: colours are what they will be at once.
     pub(crate) async fn prefer(&self, scheme: &str) {
-        let media = json!({ "features": [{ "name": "prefers-color-scheme", "value": scheme }] });
+        let media = json!({ "features": [
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ] });
         self.devtools("Emulation.setEmulatedMedia", &media).await;
     }
 

@@ -10,6 +10,7 @@ async fn what_is_broken_heals_and_nothing_is_lost() {
     stage.say("hello").await;
     stage.heard("echo: hello").await;
     for fault in [
+        "refuse_dials",
         "drop",
         "expire",
         "poison",
@@ -17,7 +18,6 @@ async fn what_is_broken_heals_and_nothing_is_lost() {
         "delay_result",
         "refuse_result",
         "hold",
-        "refuse_dials",
     ] {
         stage.survives(fault).await;
         stage.live().await;

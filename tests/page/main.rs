@@ -5,6 +5,7 @@ mod browser;
 mod faults;
 mod guard;
 mod looks;
+mod ops;
 mod replay;
 mod stage;
 mod talk;

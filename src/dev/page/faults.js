@@ -6,7 +6,7 @@ import { story } from "./story.js";
 import { trials } from "./trials.js";
 import { who } from "./composer.js";
 
-const PATIENCE = 60_000;
+const PATIENCE = 120_000;
 const MOST_SEEN = 5000;
 
 const running = new Map();
@@ -102,7 +102,7 @@ function judge(one) {
   });
   const took = ((now - one.began) / 1000).toFixed(1);
   if (states.every((state) => state === "seen")) end(one, states, "passed", `As it should be, after ${took} s`);
-  else if (now - one.began > PATIENCE) end(one, states, "failed", "Not seen within a minute");
+  else if (now - one.began > PATIENCE) end(one, states, "failed", "Not seen within two minutes");
   else show(one, states, "running", "Watching…");
 }
 
