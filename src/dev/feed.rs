@@ -14,8 +14,9 @@ use super::ops::Asked;
 use super::record::{Closed, ClosedBy, ConnectionId, Ring, TokenVerdict};
 use crate::wire::{Grouping, MessageEvent, NoAliases, PassthroughForward, SessionKey};
 
-/// Entries that are kept.
+/// Entries that are kept, and bytes of all of them together.
 const KEPT: usize = 4_000;
+const KEPT_BYTES: usize = 32 * 1024 * 1024;
 /// Sessions that are remembered by key, for a Stop in their chat.
 const SESSIONS: usize = 1_000;
 
@@ -32,9 +33,23 @@ pub(super) struct Feed {
 
 struct Open {
     ring: Ring<Happening>,
+    bytes: usize,
     grouping: Grouping,
     /// Session keys with the chat and thread that they speak in.
     sessions: Ring<(String, String, String)>,
+}
+
+impl Open {
+    fn keep(&mut self, json: Arc<str>) {
+        self.bytes += json.len();
+        while self.ring.len() >= KEPT || self.bytes > KEPT_BYTES {
+            let Some(oldest) = self.ring.forget_oldest() else {
+                break;
+            };
+            self.bytes -= oldest.json.len();
+        }
+        self.ring.push(Happening { json });
+    }
 }
 
 impl Feed {
@@ -49,6 +64,7 @@ impl Feed {
     pub(super) fn open(&mut self, grouping: Grouping) {
         self.open.get_or_insert_with(|| Open {
             ring: Ring::new(KEPT),
+            bytes: 0,
             grouping,
             sessions: Ring::new(SESSIONS),
         });
@@ -90,8 +106,7 @@ impl Feed {
         {
             fields.insert("k".to_owned(), kind.into());
             fields.insert("t".to_owned(), at.into());
-            let json = what.to_string().into();
-            open.ring.push(Happening { json });
+            open.keep(what.to_string().into());
         }
     }
 
@@ -232,6 +247,11 @@ mod tests {
         assert_eq!(feed.since(0, usize::MAX).len(), KEPT);
         assert_eq!(feed.begin(0), 5);
         assert_eq!(feed.since(KEPT as u64 + 3, 10).len(), 2);
+        for _ in 0..KEPT_BYTES / 1_000_000 + 5 {
+            feed.tell("big", json!({ "text": "x".repeat(1_000_000) }));
+        }
+        let kept: usize = feed.since(0, usize::MAX).iter().map(|json| json.len()).sum();
+        assert!((KEPT_BYTES - 2_000_000..=KEPT_BYTES).contains(&kept), "{kept}");
         assert_eq!(feed.sessions_in("c", ""), ["agent:main:discord:dm:c"]);
         assert!(feed.sessions_in("other", "").is_empty());
     }

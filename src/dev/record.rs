@@ -202,6 +202,16 @@ impl<T> Ring<T> {
         self.push_with(|_| item);
     }
 
+    /// Takes the oldest item out.
+    pub(super) fn forget_oldest(&mut self) -> Option<T> {
+        self.items.pop_front()
+    }
+
+    /// Items that are kept.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// Items pushed since the start.
     pub(super) fn pushed(&self) -> u64 {
         self.pushed

@@ -5,6 +5,7 @@
 //! that the connector knows are blanked wherever they stand. The file is the owner's alone and never overwrites
 //! another.
 
+use std::fmt::Write as _;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -107,7 +108,7 @@ async fn write(hub: Arc<Hub>, mut file: File, head: Value, stop: CancellationTok
 fn take(state: &State, seen: &mut u64, text: &mut String) -> u64 {
     let begin = state.log.frames.begin(*seen);
     if begin > *seen {
-        *text += &format!("{}\n", json!({ "lost": begin - *seen }));
+        let _ = writeln!(text, "{}", json!({ "lost": begin - *seen }));
     }
     let secrets: Vec<&str> = state
         .gateways

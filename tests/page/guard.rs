@@ -51,8 +51,8 @@ async fn only_the_holder_of_the_token_at_this_address_is_answered() {
     assert!(!policy.contains("unsafe") && !policy.contains('*'));
     assert_eq!(page.headers()["x-content-type-options"], "nosniff");
     assert_eq!(page.headers()["referrer-policy"], "no-referrer");
-    let bare = url.trim_end_matches('/').to_owned();
-    let moved = ask(&http, Method::GET, &bare, &[]).await;
+    let slashless = url.trim_end_matches('/').to_owned();
+    let moved = ask(&http, Method::GET, &slashless, &[]).await;
     assert_eq!(
         (moved.status().as_u16(), moved.url().as_str()),
         (200, url.as_str())

@@ -138,6 +138,9 @@ async fn the_page_is_named_readable_and_walkable_in_both_themes() {
         page.picture(&format!("welcome-{theme}")).await;
     }
     a_lively_chat(&stage).await;
+    page.shape(1120, 660).await;
+    page.picture("tour").await;
+    page.shape(1280, 800).await;
     page.click(".row").await;
     page.until("a frame in full", "!document.querySelector('#detail').hidden")
         .await;

@@ -118,7 +118,7 @@ impl Scene {
 }
 
 #[tokio::test]
-async fn a_discord_chat_shows_edits_typing_reactions_files_threads_and_follow_ups() {
+async fn a_discord_chat_shows_edits_typing_reactions_files_and_refusals() {
     let Some(mut scene) = Scene::on("discord").await else {
         return;
     };
@@ -189,7 +189,16 @@ async fn a_discord_chat_shows_edits_typing_reactions_files_threads_and_follow_up
     scene
         .see("the refusal", ".note", "message too long: 2001 of 2000")
         .await;
+    scene.page.quit().await;
+}
 
+#[tokio::test]
+async fn threads_that_the_relay_opens_can_be_talked_in_and_follow_ups_are_shown() {
+    let Some(mut scene) = Scene::on("discord").await else {
+        return;
+    };
+    let event = scene.hear("hello").await;
+    let chat = event["source"]["chat_id"].clone();
     let thread = scene
         .op(json!({ "op": "thread_create", "chat_id": chat, "thread_name": "plans" }))
         .await;
@@ -201,6 +210,15 @@ async fn a_discord_chat_shows_edits_typing_reactions_files_threads_and_follow_up
     scene.see("its new name", ".chat .name", "big plans").await;
     scene.op(json!({ "op": "send", "chat_id": thread, "content": "in the thread", "metadata": { "thread_id": thread } })).await;
     scene.see("an unread message there", ".chat .unread", "1").await;
+    scene.page.click("#chats li:last-child button").await;
+    let inside = scene.hear("and I answer there").await;
+    let source = &inside["source"];
+    assert_eq!(
+        (&source["chat_id"], &source["chat_type"]),
+        (&thread, &json!("thread"))
+    );
+    assert_eq!(source["parent_chat_id"], chat);
+    scene.page.click("#chats li:first-child button").await;
 
     scene
         .page

@@ -56,8 +56,8 @@ impl Kind {
 pub(super) struct Chat {
     kind: Kind,
     name: String,
-    pub(super) chat_id: String,
-    pub(super) thread_id: Option<String>,
+    id: String,
+    thread: Option<String>,
     parent: Option<String>,
 }
 
@@ -119,16 +119,16 @@ impl Cast {
             Kind::Group => Chat::new(kind, name, format!("group-{number}")),
             // Discord's threads are chats of their own; elsewhere they are a part of their chat.
             Kind::Thread | Kind::Topic if self.preset == Preset::Discord => Chat {
-                thread_id: Some(format!("thread-{number}")),
+                thread: Some(format!("thread-{number}")),
                 parent: Some("group-2".to_owned()),
                 ..Chat::new(kind, name, format!("thread-{number}"))
             },
             Kind::Thread => Chat {
-                thread_id: Some(format!("1700000000.{number:06}")),
+                thread: Some(format!("1700000000.{number:06}")),
                 ..Chat::new(kind, name, "group-2".to_owned())
             },
             Kind::Topic => Chat {
-                thread_id: Some(number.to_string()),
+                thread: Some(number.to_string()),
                 ..Chat::new(kind, name, "forum-1".to_owned())
             },
         };
@@ -164,7 +164,7 @@ impl Cast {
     pub(super) fn chat(&self, chat_id: &str, thread_id: Option<&str>) -> Option<&Chat> {
         self.chats
             .iter()
-            .find(|chat| chat.chat_id == chat_id && chat.thread_id.as_deref() == thread_id)
+            .find(|chat| chat.id == chat_id && chat.thread.as_deref() == thread_id)
     }
 
     /// The person of this id.
@@ -184,7 +184,7 @@ impl Cast {
         };
         let mut source = json!({
             "platform": self.platform,
-            "chat_id": chat.chat_id,
+            "chat_id": chat.id,
             "chat_type": chat_type,
             "chat_name": chat.name,
             "user_id": person.id,
@@ -192,7 +192,7 @@ impl Cast {
         });
         let scoped = matches!(self.preset, Preset::Discord | Preset::Slack);
         for (key, value) in [
-            ("thread_id", chat.thread_id.as_deref()),
+            ("thread_id", chat.thread.as_deref()),
             ("parent_chat_id", chat.parent.as_deref()),
             ("message_id", message_id),
             (
@@ -206,43 +206,57 @@ impl Cast {
         }
         source
     }
+}
 
+impl Chat {
     /// A Discord interaction as it is forwarded: the same person in the same place.
     pub(super) fn interaction(
         &self,
-        chat: &Chat,
         person: &Person,
         id: &str,
         kind: u64,
-        data: Value,
+        data: &Value,
         message: Option<&str>,
     ) -> Value {
         let user = json!({ "id": person.id, "username": person.name, "global_name": person.name });
-        let mut body = json!({ "id": id, "type": kind, "data": data, "channel_id": chat.chat_id });
-        match chat.kind {
+        let mut body = json!({ "id": id, "type": kind, "data": data, "channel_id": self.id });
+        match self.kind {
             Kind::Dm => body["user"] = user,
             Kind::Group | Kind::Thread | Kind::Topic => {
                 body["guild_id"] = SCOPE.into();
                 body["member"] = json!({ "user": user });
             }
         }
-        if let Some(parent) = &chat.parent {
-            body["channel"] = json!({ "id": chat.chat_id, "type": 11, "parent_id": parent });
+        if let Some(parent) = &self.parent {
+            body["channel"] = json!({ "id": self.id, "type": 11, "parent_id": parent });
         }
         if let Some(message) = message {
             body["message"] = json!({ "id": message });
         }
         body
     }
-}
 
-impl Chat {
-    fn new(kind: Kind, name: String, chat_id: String) -> Self {
+    /// A chat that was opened elsewhere: by the gateway, or by whoever else delivers messages.
+    pub(super) fn elsewhere(
+        kind: Kind,
+        name: &str,
+        id: &str,
+        thread: Option<&str>,
+        parent: Option<&str>,
+    ) -> Self {
+        Self {
+            thread: thread.map(str::to_owned),
+            parent: parent.map(str::to_owned),
+            ..Self::new(kind, name.to_owned(), id.to_owned())
+        }
+    }
+
+    fn new(kind: Kind, name: String, id: String) -> Self {
         Self {
             kind,
             name,
-            chat_id,
-            thread_id: None,
+            id,
+            thread: None,
             parent: None,
         }
     }
@@ -251,8 +265,8 @@ impl Chat {
         json!({
             "kind": self.kind.name(),
             "name": self.name,
-            "chat": self.chat_id,
-            "thread": self.thread_id,
+            "chat": self.id,
+            "thread": self.thread,
         })
     }
 }
@@ -293,7 +307,7 @@ mod tests {
             let ben = cast.person("u2").unwrap();
             let typed = json!({ "text": "x", "source": cast.source(chat, ben, Some("m")) });
             let typed = MessageEvent::from_value(&typed).unwrap();
-            let body = cast.interaction(chat, ben, "i1", 2, json!({ "name": "new" }), None);
+            let body = chat.interaction(ben, "i1", 2, &json!({ "name": "new" }), None);
             let encoded = base64::engine::general_purpose::STANDARD.encode(body.to_string());
             let forward = json!({ "platform": "discord", "bodyB64": encoded });
             let forward = PassthroughForward::from_value(&forward).unwrap();

@@ -11,7 +11,7 @@ use http::{StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::cast::Kind;
+use super::cast::{Cast, Chat, Kind};
 use super::{Page, mischief};
 use crate::adapter::prompt_token;
 use crate::dev::buffer::{NotBuffered, Parcel};
@@ -154,9 +154,7 @@ fn perform(hub: &Arc<Hub>, page: &Page, command: &str, body: &[u8]) -> Result<Va
 fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, Refused> {
     let message_id = page.message_id();
     let cast = page.cast();
-    let chat = cast
-        .chat(&say.spot.chat, say.spot.thread.as_deref())
-        .ok_or(Refused::Missing("chat"))?;
+    let chat = &chat(hub, &cast, &say.spot)?;
     let person = cast.person(&say.spot.who).ok_or(Refused::Missing("person"))?;
     if say.lane == Lane::Interaction
         && page.preset() == Preset::Discord
@@ -167,7 +165,7 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, Refused> {
         if !rest.trim().is_empty() {
             data["options"] = json!([{ "name": "text", "type": 3, "value": rest.trim() }]);
         }
-        let body = cast.interaction(chat, person, &message_id, 2, data, None);
+        let body = chat.interaction(person, &message_id, 2, &data, None);
         let source = cast.source(chat, person, None);
         drop(cast);
         return forward(hub, page, &body, &source, &message_id);
@@ -190,6 +188,40 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, Refused> {
         buffer = hub.buffer(None, Parcel::Event(&event))?;
     }
     Ok(json!({ "message_id": message_id, "buffer": buffer.to_string() }))
+}
+
+/// The chat that is meant: one of the page's own, a thread that the gateway opened, or one that others speak in.
+fn chat(hub: &Hub, cast: &Cast, spot: &Spot) -> Result<Chat, Refused> {
+    let thread = spot.thread.as_deref();
+    if let Some(chat) = cast.chat(&spot.chat, thread) {
+        return Ok(chat.clone());
+    }
+    let state = hub.lock();
+    let opened = state
+        .ledger
+        .threads
+        .iter()
+        .find(|opened| Some(opened.thread_id.as_str()) == thread);
+    if let Some(opened) = opened {
+        let parent = (opened.chat_id != spot.chat).then_some(opened.chat_id.as_str());
+        return Ok(Chat::elsewhere(
+            Kind::Thread,
+            &opened.name,
+            &spot.chat,
+            thread,
+            parent,
+        ));
+    }
+    let source = state.chats.source(&spot.chat).ok_or(Refused::Missing("chat"))?;
+    let kind = match source["chat_type"].as_str() {
+        Some("dm") => Kind::Dm,
+        Some("thread") => Kind::Thread,
+        Some("forum") => Kind::Topic,
+        _ => Kind::Group,
+    };
+    let name = source["chat_name"].as_str().unwrap_or(&spot.chat);
+    let parent = source["parent_chat_id"].as_str();
+    Ok(Chat::elsewhere(kind, name, &spot.chat, thread, parent))
 }
 
 fn attach(hub: &Hub, event: &mut Value, media: &[String]) -> Result<(), Refused> {
@@ -234,9 +266,7 @@ fn kind_of(medium: &Medium) -> &'static str {
 fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, Refused> {
     let message_id = page.message_id();
     let cast = page.cast();
-    let chat = cast
-        .chat(&press.spot.chat, press.spot.thread.as_deref())
-        .ok_or(Refused::Missing("chat"))?;
+    let chat = &chat(hub, &cast, &press.spot)?;
     let person = cast.person(&press.spot.who).ok_or(Refused::Missing("person"))?;
     let source = cast.source(chat, person, press.message.as_deref());
     let event = hub
@@ -246,7 +276,7 @@ fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, Refused> {
         let token = format!("hp1:{}:{}", press.prompt, press.option);
         prompt_token(&token).ok_or(Refused::Missing("button"))?;
         let data = json!({ "custom_id": token, "component_type": 2 });
-        let body = cast.interaction(chat, person, &message_id, 3, data, press.message.as_deref());
+        let body = chat.interaction(person, &message_id, 3, &data, press.message.as_deref());
         drop(cast);
         return forward(hub, page, &body, &source, &message_id);
     }

@@ -122,7 +122,7 @@ function buttons(message) {
   for (const option of prompt.options) {
     const chosen = prompt.pressed === option.id;
     row.append(el("button", {
-      type: "button", class: `choice ${option.style ?? ""} ${chosen ? "chosen" : ""}`, disabled: done,
+      type: "button", class: `choice style-${option.style ?? "plain"} ${chosen ? "chosen" : ""}`, disabled: done,
       data: { focus: `option-${option.id}`, option: option.id },
       onclick: async () => {
         try {

@@ -3,11 +3,8 @@ use serde_json::json;
 
 fn trace(lines: &[Value]) -> Trace {
     let head = json!({ "trace": "hermes-relay", "version": 1, "platform": "slack" });
-    let mut text = format!("{head}\n");
-    for line in lines {
-        text += &format!("{line}\n");
-    }
-    Trace::parse(&text).unwrap()
+    let lines: Vec<String> = lines.iter().map(Value::to_string).collect();
+    Trace::parse(&format!("{head}\n{}", lines.join("\n"))).unwrap()
 }
 
 #[test]
