@@ -211,27 +211,24 @@ async fn serve_both(
     let agent = settings.agent.clone();
     let grouping = half::grouping(&settings);
     let platforms = std::slice::from_ref(&args.platform);
-    let half = match Half::start(connector, settings, platforms, token).await {
+    let (told, status) = watch::channel(Value::Null);
+    // Before the relay dials, so that the page shows that, too.
+    let url = (!args.smoke).then(|| open_page(connector, args, agent.clone(), grouping, Some(status)));
+    let half = match Half::start(connector, settings, platforms, token, told).await {
         Ok(half) => half,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    let code = if args.smoke {
-        smoke(connector, &args.platform, began).await
-    } else {
-        let url = open_page(
-            connector,
-            args,
-            agent.clone(),
-            grouping,
-            Some(half.status.clone()),
-        );
-        greet(&url, &args.platform, &agent);
-        if args.no_tui {
-            let _ = tokio::signal::ctrl_c().await;
-        } else {
-            chat(connector, &args.platform, Some(&half)).await;
+    let code = match url {
+        None => smoke(connector, &args.platform, began).await,
+        Some(url) => {
+            greet(&url, &args.platform, &agent);
+            if args.no_tui {
+                let _ = tokio::signal::ctrl_c().await;
+            } else {
+                chat(connector, &args.platform, Some(&half)).await;
+            }
+            ExitCode::SUCCESS
         }
-        ExitCode::SUCCESS
     };
     half.stop(code).await
 }

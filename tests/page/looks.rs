@@ -112,16 +112,10 @@ fn strings(value: &Value) -> BTreeSet<String> {
 async fn a_lively_chat(stage: &Stage) {
     stage.say("hello there").await;
     stage.heard("echo: hello there").await;
-    stage.say("**bold**, `code` and > a quote").await;
-    stage.heard("code").await;
+    stage.say("can you do **bold** and `code`?").await;
+    stage.heard("can you do").await;
     stage.say("fail").await;
-    stage
-        .browser
-        .until(
-            "four answers",
-            "document.querySelectorAll('.message.bot').length >= 3",
-        )
-        .await;
+    stage.heard("asked to fail").await;
 }
 
 #[tokio::test]
@@ -137,8 +131,9 @@ async fn the_page_is_named_readable_and_walkable_in_both_themes() {
         text_is_readable(page, &format!("welcome, {theme}")).await;
         page.picture(&format!("welcome-{theme}")).await;
     }
+    page.prefer("light").await;
+    page.shape(1200, 680).await;
     a_lively_chat(&stage).await;
-    page.shape(1120, 660).await;
     page.picture("tour").await;
     page.shape(1280, 800).await;
     page.click(".row").await;

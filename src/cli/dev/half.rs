@@ -32,12 +32,13 @@ pub(super) struct Half {
 }
 
 impl Half {
-    /// Enrols with the connector and starts a relay that dials it.
+    /// Enrols with the connector and starts a relay that dials it; how it stands is put into `told`.
     pub(super) async fn start(
         connector: &Arc<Connector>,
         mut settings: Settings,
         platforms: &[String],
         token: &str,
+        told: watch::Sender<Value>,
     ) -> Result<Self, String> {
         settings.connector.url = Some(connector.url());
         settings.connector.identities = platforms
@@ -47,7 +48,7 @@ impl Half {
         let credentials = enrol(&settings, connector, token).await?;
         let (keep, watched) = watch::channel(Some(credentials));
         let first = build(&settings, &watched)?;
-        let (told, status) = watch::channel(Value::Null);
+        let status = told.subscribe();
         let (hand, handle) = watch::channel(Some(first.handle()));
         let stop = CancellationToken::new();
         let (connector, asked) = (Arc::clone(connector), stop.clone());

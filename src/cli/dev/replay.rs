@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde_json::Value;
+use tokio::sync::watch;
 
 use super::half::Half;
 use super::on_this_machine;
@@ -88,7 +89,8 @@ async fn replay(trace: Trace, settings: Settings) -> ExitCode {
     for (platform, descriptor) in descriptors(&trace) {
         connector.set_descriptor(&platform, descriptor);
     }
-    let half = match Half::start(&connector, settings, &platforms(&trace), &token).await {
+    let (told, _) = watch::channel(Value::Null);
+    let half = match Half::start(&connector, settings, &platforms(&trace), &token, told).await {
         Ok(half) => half,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

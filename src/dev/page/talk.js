@@ -13,6 +13,8 @@ const STATES = { waiting: ["○", "waits for the relay"], sent: ["✓", "sent"],
 const nodes = new Map();
 let shown = null;
 let timer = 0;
+// Whether the newest message is in view and should stay there.
+let atEnd = true;
 
 export function start() {
   watch((chat, message) => {
@@ -22,6 +24,15 @@ export function start() {
     else if (message) put(message);
     passing();
   });
+  const log = $("log");
+  log.addEventListener("scroll", () => {
+    atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+  });
+  new ResizeObserver(follow).observe(log);
+}
+
+function follow() {
+  if (atEnd) $("log").scrollTop = $("log").scrollHeight;
 }
 
 function redraw() {
@@ -31,12 +42,12 @@ function redraw() {
   if (!shown) return;
   for (const message of shown.messages) put(message);
   if (shown.messages.length === 0) $("log").append(welcome());
-  $("log").scrollTop = $("log").scrollHeight;
+  atEnd = true;
+  follow();
 }
 
 function put(message) {
   const log = $("log");
-  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
   const node = draw(message);
   const old = nodes.get(message.id);
   if (old) {
@@ -51,7 +62,7 @@ function put(message) {
     const first = log.querySelector(".passing");
     log.insertBefore(node, first);
   }
-  if (atEnd) log.scrollTop = log.scrollHeight;
+  follow();
 }
 
 function draw(message) {
@@ -145,7 +156,6 @@ function passing() {
   const chat = story.current;
   if (!chat) return;
   const log = $("log");
-  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
   for (const old of log.querySelectorAll(".passing")) old.remove();
   for (const [id, text] of chat.drafts) {
     log.append(el("article", { class: "message bot passing draft", "aria-live": "off", data: { draft: String(id) } },
@@ -165,7 +175,7 @@ function passing() {
   if ($("typing").textContent !== line) $("typing").textContent = line;
   $("typing").classList.toggle("on", Boolean(fresh));
   if (fresh && !typing.status) timer = setTimeout(passing, left + 10);
-  if (atEnd) log.scrollTop = log.scrollHeight;
+  follow();
 }
 
 function welcome() {
