@@ -1,6 +1,6 @@
 //! A browser, driven by the W3C `WebDriver` protocol over plain HTTP on loopback.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::LazyLock;
@@ -38,6 +38,24 @@ impl Drop for Process {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// The driver is told to end its browser, which would otherwise outlive it; also when a test fails.
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let rest = self.session.trim_start_matches("http://");
+        let Some((host, path)) = rest.split_once('/') else {
+            return;
+        };
+        if let Ok(mut socket) = std::net::TcpStream::connect(host) {
+            let _ = socket.set_read_timeout(Some(Duration::from_secs(5)));
+            let _ = write!(
+                socket,
+                "DELETE /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+            );
+            let _ = socket.read_to_end(&mut Vec::new());
+        }
     }
 }
 
@@ -129,11 +147,6 @@ impl Browser {
         };
         browser.shape(1280, 800).await;
         Some(browser)
-    }
-
-    /// Ends the browser; the driver alone would leave it behind.
-    pub(crate) async fn quit(self) {
-        let _ = self.http.delete(&self.session).send().await;
     }
 
     async fn post(&self, path: &str, body: &Value) -> Value {

@@ -34,7 +34,6 @@ async fn what_is_broken_heals_and_nothing_is_lost() {
         .js("const seen = {}; for (const n of document.querySelectorAll('.message.bot .text')) seen[n.innerText] = (seen[n.innerText] ?? 0) + 1; return Object.entries(seen).filter(([, count]) => count > 1);")
         .await;
     assert_eq!(answers, serde_json::json!([]));
-    stage.end().await;
 }
 
 #[tokio::test]
@@ -58,5 +57,4 @@ async fn a_revoked_relay_gives_up_and_a_reinstated_one_comes_back() {
     page.click("#undo-revoke").await;
     stage.live().await;
     stage.heard("echo: said to nobody").await;
-    stage.end().await;
 }

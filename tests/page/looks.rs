@@ -168,7 +168,6 @@ async fn the_page_is_named_readable_and_walkable_in_both_themes() {
     )
     .await;
     stage.heard("echo: hello there").await;
-    stage.end().await;
 }
 
 #[tokio::test]
@@ -199,7 +198,6 @@ async fn a_small_phone_shows_one_part_at_a_time_and_nothing_sticks_out() {
             page.picture(&format!("phone-{view}-{theme}")).await;
         }
     }
-    stage.end().await;
 }
 
 async fn text_is_readable_small(page: &Browser, what: &str) {

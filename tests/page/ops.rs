@@ -189,7 +189,6 @@ async fn a_discord_chat_shows_edits_typing_reactions_files_and_refusals() {
     scene
         .see("the refusal", ".note", "message too long: 2001 of 2000")
         .await;
-    scene.page.quit().await;
 }
 
 #[tokio::test]
@@ -235,7 +234,6 @@ async fn threads_that_the_relay_opens_can_be_talked_in_and_follow_ups_are_shown(
         .see("the follow-up", ".message.bot .text", "through the slot")
         .await;
     scene.page.picture("ops-discord").await;
-    scene.page.quit().await;
 }
 
 #[tokio::test]
@@ -298,7 +296,6 @@ async fn a_pressed_button_reaches_the_relay_on_either_lane_and_only_once() {
             )
             .await;
     }
-    scene.page.quit().await;
 }
 
 #[tokio::test]
@@ -320,7 +317,7 @@ async fn drafts_are_previews_on_telegram_and_become_the_message_on_slack() {
     scene
         .see("the message", ".message.bot .text strong", "three")
         .await;
-    scene.page.quit().await;
+    drop(scene);
 
     let Some(mut scene) = Scene::on("slack").await else {
         return;
@@ -353,5 +350,4 @@ async fn drafts_are_previews_on_telegram_and_become_the_message_on_slack() {
         .op(json!({ "op": "draft", "chat_id": chat, "draft_id": 7, "content": "late", "final": false }))
         .await;
     assert_eq!(late["success"], false, "sealed is sealed");
-    scene.page.quit().await;
 }

@@ -92,8 +92,4 @@ impl Stage {
             .await;
         assert_eq!(verdict, "passed", "{text}");
     }
-
-    pub(crate) async fn end(self) {
-        self.browser.quit().await;
-    }
 }

@@ -53,7 +53,6 @@ async fn the_first_message_is_answered_and_the_wire_shows_how() {
     )
     .await;
     page.picture("answered").await;
-    stage.end().await;
 }
 
 #[tokio::test]
@@ -74,7 +73,6 @@ async fn text_never_becomes_markup_and_markdown_becomes_nodes() {
         .js("const t = document.querySelector('.message.bot .text'); return [t.querySelectorAll('img, b').length, t.querySelector('strong')?.textContent, t.querySelector('code')?.textContent, document.title.includes('owned')];")
         .await;
     assert_eq!(counts, json!([0, "bold", "code", false]));
-    stage.end().await;
 }
 
 #[tokio::test]
@@ -107,7 +105,6 @@ async fn stop_stops_the_turn_and_the_next_message_is_answered() {
         .js("return [...document.querySelectorAll('.message.bot .text')].some((n) => n.innerText.includes('never'));")
         .await;
     assert_eq!(never, false);
-    stage.end().await;
 }
 
 #[tokio::test]
@@ -181,7 +178,6 @@ async fn chats_people_replies_commands_and_files_travel_as_they_should() {
         "[...document.querySelectorAll('.row')].some((r) => r.dataset.hay.includes('/relay/media/'))",
     )
     .await;
-    stage.end().await;
 }
 
 /// A picture of one pixel.
