@@ -1,8 +1,8 @@
 //! An answer as ops: split to the platform's limit, tagged, and anchored to the message it answers.
 
 use crate::adapter::chats::{ChatFacts, ChatId};
-use crate::adapter::split::split;
-use crate::wire::{Action, CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
+use crate::adapter::envelope::{Envelope, Note};
+use crate::wire::{Action, CapabilityDescriptor};
 
 /// Plans the sends that deliver `text`; none for a text without content. Every part answers the same
 /// message, because a send that answers nothing is read as progress.
@@ -12,23 +12,9 @@ pub fn reply(
     facts: &ChatFacts,
     descriptor: Option<&CapabilityDescriptor>,
 ) -> Vec<Action> {
-    if text.trim().is_empty() {
-        return Vec::new();
-    }
-    let (limit, unit) = descriptor.map_or((FALLBACK_MESSAGE_LENGTH, LenUnit::Chars), |descriptor| {
-        (descriptor.max_message_length, descriptor.length_unit())
-    });
-    let mut metadata = facts.tags();
-    metadata.insert("notify".to_owned(), true.into());
-    let parts = split(text, usize::try_from(limit).unwrap_or(usize::MAX), unit);
-    let tags = std::iter::repeat_n(metadata, parts.len());
-    let send = |(content, metadata)| Action::Send {
-        chat_id: chat.chat.clone(),
-        content,
-        reply_to: facts.message_id.clone(),
-        metadata,
-    };
-    parts.into_iter().zip(tags).map(send).collect()
+    let envelope = Envelope::new(chat, facts, descriptor);
+    let parts = envelope.parts(text).into_iter();
+    parts.map(|part| envelope.send(part, Note::Final)).collect()
 }
 
 #[cfg(test)]

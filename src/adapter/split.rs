@@ -13,7 +13,7 @@
 mod cut;
 mod fence;
 
-use cut::{clear_of_clusters, natural_cut, plain_cut, trim_leading_space, window};
+use cut::{clear_of_clusters, following_cut, natural_cut, plain_cut, trim_leading_space, window};
 use fence::{CLOSE, Fence};
 
 use crate::wire::LenUnit;
@@ -63,6 +63,73 @@ pub fn split_continuation(content: &str, limit: usize, unit: LenUnit) -> Vec<Str
             rest = after;
         }
     }
+}
+
+/// The first message of a text that is laid out as it comes, without numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rolled {
+    /// The message.
+    pub part: String,
+    /// How many bytes of the text are behind it, white space after the cut included.
+    pub taken: usize,
+    /// What the next message opens with: the fence that was open at the cut, or nothing.
+    pub opening: String,
+}
+
+/// Lays out the first message of `rest`, which opens with `opening`: nothing, or what the message before it gave.
+///
+/// The limit holds, and fences are kept, as they are by [`split`]; what fits is taken whole. The first `kept` bytes of
+/// `rest`, which are on the screen already, stay in this message where they fit with what closes a fence.
+pub fn roll(opening: &str, rest: &str, kept: usize, limit: usize, unit: LenUnit) -> Rolled {
+    let text = Text {
+        content: rest,
+        limit,
+        unit,
+    };
+    let layout = &Layout::UNNUMBERED;
+    if layout.suits(limit)
+        && let Ok((part, fence, left)) = text.part(
+            layout,
+            Fence::opened_by(opening),
+            opening.to_owned(),
+            (rest, kept),
+        )
+    {
+        return Rolled {
+            part,
+            taken: rest.len() - left.len(),
+            opening: layout.reopening(fence, limit, unit),
+        };
+    }
+    let bare = text.part(&Layout::BARE, Fence::Closed, String::new(), (rest, kept));
+    let (part, _, left) = bare.unwrap_or_else(|_| (rest.to_owned(), Fence::Closed, ""));
+    Rolled {
+        part,
+        taken: rest.len() - left.len(),
+        opening: String::new(),
+    }
+}
+
+/// What a message opens with that goes on where `shown` was left.
+pub fn reopening_after(shown: &str, limit: usize, unit: LenUnit) -> String {
+    if !Layout::UNNUMBERED.suits(limit) {
+        return String::new();
+    }
+    Layout::UNNUMBERED.reopening(Fence::Closed.after(shown), limit, unit)
+}
+
+/// The length that [`roll`] needs to close a fence, at the limits where it keeps fences.
+pub fn closing_room(limit: usize) -> usize {
+    if Layout::UNNUMBERED.suits(limit) {
+        CLOSE.len()
+    } else {
+        0
+    }
+}
+
+/// The text without the white space it starts with.
+pub fn without_leading_space(text: &str) -> &str {
+    trim_leading_space(text)
 }
 
 /// What a part keeps room for besides its text, and what happens where there is none.
@@ -200,30 +267,9 @@ impl Text<'_> {
         let mut fence = Fence::Closed;
         let mut rest = self.content;
         while !rest.is_empty() {
-            let mut part = layout.reopening(fence, self.limit, self.unit);
-            let before = self.unit.measure(&part);
-            if let Some(end) = self.ending(layout, fence, before, rest) {
-                part.push_str(rest);
-                part.push_str(end);
-                rest = "";
-            } else {
-                let budget = layout
-                    .budget(self.limit, layout.numbering + before + layout.closing())
-                    .ok_or(Misfit::Part)?;
-                let cut = natural_cut(rest, budget, self.unit);
-                let cut = clear_of_clusters(rest, cut, self.limit, self.unit);
-                part.push_str(&rest[..cut]);
-                if layout.fences {
-                    fence = fence.after(&rest[..cut]);
-                    if fence != Fence::Closed {
-                        part.push_str(CLOSE);
-                    }
-                }
-                rest = trim_leading_space(&rest[cut..]);
-            }
-            if !self.accepts(layout, &part) {
-                return Err(Misfit::Part);
-            }
+            let opening = layout.reopening(fence, self.limit, self.unit);
+            let (part, after, left) = self.part(layout, fence, opening, (rest, 0))?;
+            (fence, rest) = (after, left);
             parts.push(part);
         }
         if layout.numbering == 0 || parts.len() < 2 {
@@ -238,6 +284,45 @@ impl Text<'_> {
             }
         }
         Ok(parts)
+    }
+
+    /// The part that starts with `opening` and takes from `rest`, where the text stands after it, and what is left.
+    /// The first `kept` bytes are not cut where they fit.
+    fn part<'b>(
+        &self,
+        layout: &Layout,
+        fence: Fence<'b>,
+        opening: String,
+        (rest, kept): (&'b str, usize),
+    ) -> Result<(String, Fence<'b>, &'b str), Misfit> {
+        let mut part = opening;
+        let before = self.unit.measure(&part);
+        let (mut after, mut left) = (fence, "");
+        if let Some(end) = self.ending(layout, fence, before, rest) {
+            part.push_str(rest);
+            part.push_str(end);
+        } else {
+            let budget = layout
+                .budget(self.limit, layout.numbering + before + layout.closing())
+                .ok_or(Misfit::Part)?;
+            let cut = match budget.checked_sub(self.unit.measure(&rest[..kept])) {
+                Some(budget) if kept > 0 => kept + following_cut(&rest[kept..], budget, self.unit),
+                _ => natural_cut(rest, budget, self.unit),
+            };
+            let cut = clear_of_clusters(rest, cut, self.limit, self.unit);
+            part.push_str(&rest[..cut]);
+            if layout.fences {
+                after = fence.after(&rest[..cut]);
+                if after != Fence::Closed {
+                    part.push_str(CLOSE);
+                }
+            }
+            left = trim_leading_space(&rest[cut..]);
+        }
+        if !self.accepts(layout, &part) {
+            return Err(Misfit::Part);
+        }
+        Ok((part, after, left))
     }
 
     /// What closes the text when all of `rest` fits in the part that starts with `before`; nothing when it does not.

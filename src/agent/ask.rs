@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::event::{EventSink, Signal};
@@ -71,7 +72,8 @@ pub enum Answer {
 }
 
 /// Who decides what an agent asks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Permission {
     /// People in the chat.
     #[default]
@@ -96,6 +98,12 @@ impl Asker {
             sender: sink.0.clone(),
             permission,
         }
+    }
+
+    /// The same asker through another sink.
+    #[must_use]
+    pub fn through(&self, sink: &EventSink) -> Self {
+        Self::new(sink, self.permission)
     }
 
     /// Asks and waits for the answer. Dropping the future takes the question back.

@@ -6,16 +6,35 @@
 //! |---|---|
 //! | `sleep=MS` | the turn takes that long; a stop ends it at once |
 //! | `stream=MS` | the answer is spoken word by word, that long apart |
-//! | `fail` | the turn fails |
+//! | `title=WORD` | the conversation gets this title |
+//! | `ask` | asks whether it may, first; the answer says what was answered |
+//! | `tool`, `tools=N` | uses that many tools, one after the other, each as long as `stream=` says |
+//! | `media=URL` | sends this; `media=NAME` sends a file out of the turn's own directory, where it has one |
+//! | `break` | the first word is a message of its own |
+//! | `long=N` | that many more characters of text |
+//! | `fail` | the turn fails, after everything but the text |
 //!
 //! Directives are taken off before the text is echoed: `sleep=500 hi` answers `echo: hi` after half a second.
 
+use std::path::{Component, Path};
 use std::time::Duration;
 
-use super::{Agent, AgentFuture, Description, Failure, FailureClass, Turn, TurnEnd};
+use super::{
+    Agent, AgentEvent, AgentFuture, Answer, Choice, Description, Failure, FailureClass, Meaning, Media,
+    MediaPlace, Question, QuestionKind, StepState, ToolCall, ToolKind, Turn, TurnEnd,
+};
 
 /// Longest pause that a directive may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Most tools that a directive may ask for.
+const MOST_TOOLS: u32 = 100;
+
+/// Most characters that a directive may ask for.
+const MOST_CHARACTERS: usize = 1_000_000;
+
+/// How much of a long text is said at once.
+const PIECE: usize = 1000;
 
 /// The echoing agent.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,6 +45,7 @@ impl Agent for Echo {
         Description {
             name: "echo".to_owned(),
             kind: "echo",
+            asks: true,
             ..Description::default()
         }
     }
@@ -47,6 +67,12 @@ impl Agent for Echo {
 struct Script<'a> {
     sleep: Option<Duration>,
     stream: Option<Duration>,
+    title: Option<&'a str>,
+    ask: bool,
+    tools: u32,
+    media: Option<&'a str>,
+    breaks: bool,
+    long: usize,
     fail: bool,
     text: &'a str,
 }
@@ -62,45 +88,180 @@ impl<'a> Script<'a> {
                 .text
                 .split_once(char::is_whitespace)
                 .unwrap_or((script.text, ""));
-            if word == "fail" {
-                script.fail = true;
-            } else if let Some(pause) = directive(word, "sleep=") {
-                script.sleep = Some(pause);
-            } else if let Some(pause) = directive(word, "stream=") {
-                script.stream = Some(pause);
-            } else {
+            if !script.take(word) {
                 return script;
             }
             script.text = rest;
         }
     }
 
+    /// Takes a directive; `false` when it is none.
+    fn take(&mut self, word: &'a str) -> bool {
+        match word {
+            "fail" => self.fail = true,
+            "ask" => self.ask = true,
+            "tool" => self.tools = 1,
+            "break" => self.breaks = true,
+            _ => match word.split_once('=') {
+                None | Some((_, "")) => return false,
+                Some((name, value)) => return self.set(name, value).is_some(),
+            },
+        }
+        true
+    }
+
+    fn set(&mut self, name: &str, value: &'a str) -> Option<()> {
+        match name {
+            "sleep" => self.sleep = Some(pause(value)?),
+            "stream" => self.stream = Some(pause(value)?),
+            "tools" => self.tools = value.parse::<u32>().ok()?.min(MOST_TOOLS),
+            "long" => self.long = value.parse::<usize>().ok()?.min(MOST_CHARACTERS),
+            "title" => self.title = Some(value),
+            "media" => self.media = Some(value),
+            _ => return None,
+        }
+        Some(())
+    }
+
     async fn play(&self, turn: &Turn) -> TurnEnd {
         if let Some(pause) = self.sleep {
             tokio::time::sleep(pause).await;
+        }
+        if let Some(title) = self.title {
+            turn.events.say(AgentEvent::Title(title.to_owned())).await;
+        }
+        let mut answered = "";
+        if self.ask {
+            answered = verdict(&turn.asker.ask(question(self.text)).await);
+        }
+        for number in 1..=self.tools {
+            self.tool(turn, number).await;
+        }
+        if let Some(place) = self.media {
+            self.send(turn, place).await;
         }
         if self.fail {
             let asked = "echo: this turn was asked to fail.";
             let failure = Failure::new(FailureClass::Reported, asked, "the text asked for it");
             return TurnEnd::Failed(failure.without_side_effects());
         }
+        let said = format!("{answered}{}", self.text);
+        if self.breaks {
+            let (first, rest) = said.split_once(char::is_whitespace).unwrap_or((&said, ""));
+            self.speak(turn, first).await;
+            turn.events.say(AgentEvent::Break).await;
+            self.speak(turn, rest).await;
+        } else {
+            self.speak(turn, &said).await;
+        }
+        TurnEnd::Completed
+    }
+
+    async fn speak(&self, turn: &Turn, text: &str) {
         match self.stream {
-            None => turn.events.text(format!("echo: {}", self.text)).await,
+            None => turn.events.text(format!("echo: {text}")).await,
             Some(pause) => {
                 turn.events.text("echo:").await;
-                for word in self.text.split_whitespace() {
+                for word in text.split_whitespace() {
                     tokio::time::sleep(pause).await;
                     turn.events.text(format!(" {word}")).await;
                 }
             }
         }
-        TurnEnd::Completed
+        let mut left = self.long;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            turn.events.text(line(piece)).await;
+            left -= piece;
+        }
+    }
+
+    async fn tool(&self, turn: &Turn, number: u32) {
+        for state in [StepState::Running, StepState::Done] {
+            turn.events.progress(AgentEvent::Tool(ToolCall {
+                id: format!("tool-{number}"),
+                title: format!("echo tool {number}"),
+                kind: ToolKind::Other,
+                state,
+            }));
+            if state == StepState::Running {
+                tokio::time::sleep(self.stream.unwrap_or_default()).await;
+            }
+        }
+    }
+
+    async fn send(&self, turn: &Turn, place: &str) {
+        let Some(place) = media(place, turn.workdir.as_deref()) else {
+            turn.events.text("echo: there is no such file to send.\n").await;
+            return;
+        };
+        let media = Media {
+            place,
+            caption: String::new(),
+            kind: None,
+            name: None,
+        };
+        turn.events.say(AgentEvent::Media(media)).await;
     }
 }
 
-fn directive(word: &str, name: &str) -> Option<Duration> {
-    let millis = word.strip_prefix(name)?.parse().ok()?;
-    Some(Duration::from_millis(millis).min(LONGEST_PAUSE))
+/// What may be sent: an address, or a file of the turn's own directory. Anyone in the chat writes this, so no other
+/// file of the machine.
+fn media(place: &str, workdir: Option<&Path>) -> Option<MediaPlace> {
+    if place.starts_with("https://") || place.starts_with("http://") {
+        return Some(MediaPlace::Url(place.to_owned()));
+    }
+    let inside = Path::new(place)
+        .components()
+        .all(|component| matches!(component, Component::Normal(_)));
+    let file = workdir.filter(|_| inside)?.join(place);
+    file.is_file().then_some(MediaPlace::File(file))
+}
+
+fn question(text: &str) -> Question {
+    let choice = |id: &str, label: &str, meaning| Choice {
+        id: id.to_owned(),
+        label: label.to_owned(),
+        meaning,
+    };
+    Question {
+        kind: QuestionKind::Approval,
+        text: "May I echo this?".to_owned(),
+        detail: Some(text.to_owned()).filter(|text| !text.is_empty()),
+        options: vec![
+            choice("once", "Allow once", Meaning::AllowOnce),
+            choice("session", "Allow for this conversation", Meaning::AllowSession),
+            choice("always", "Always allow", Meaning::AllowAlways),
+            choice("deny", "Deny", Meaning::Deny),
+        ],
+        patience: None,
+    }
+}
+
+fn verdict(answer: &Answer) -> &'static str {
+    match answer {
+        Answer::Chosen(id) => match id.as_str() {
+            "once" => "allowed once ",
+            "session" => "allowed for this conversation ",
+            "always" => "allowed always ",
+            _ => "denied ",
+        },
+        Answer::TimedOut => "nobody answered ",
+        Answer::Cancelled => "the question was taken back ",
+    }
+}
+
+/// So many characters of filling, with spaces to break at.
+fn line(characters: usize) -> String {
+    "0123456789 abcdefghijklmnopqrstuvwxyz "
+        .chars()
+        .cycle()
+        .take(characters)
+        .collect()
+}
+
+fn pause(millis: &str) -> Option<Duration> {
+    Some(Duration::from_millis(millis.parse().ok()?).min(LONGEST_PAUSE))
 }
 
 #[cfg(test)]
@@ -115,8 +276,8 @@ mod tests {
             Script {
                 sleep: Some(ms(5)),
                 stream: Some(ms(2)),
-                fail: false,
-                text: "a b"
+                text: "a b",
+                ..Script::default()
             }
         );
         assert_eq!(
@@ -134,5 +295,38 @@ mod tests {
             Script::parse("sleep=18446744073709551615 x").sleep,
             Some(LONGEST_PAUSE)
         );
+    }
+
+    #[test]
+    fn every_directive_is_known_and_bounded() {
+        let script =
+            Script::parse("ask tools=7 title=Tea media=https://example.com/a.png long=99999999 break a");
+        assert!(script.ask && script.breaks);
+        assert_eq!((script.tools, script.long), (7, MOST_CHARACTERS));
+        assert_eq!(script.title, Some("Tea"));
+        assert_eq!(script.media, Some("https://example.com/a.png"));
+        assert_eq!(script.text, "a");
+        assert_eq!(Script::parse("tools=4000000000").tools, MOST_TOOLS);
+        assert_eq!(Script::parse("title= x").text, "title= x");
+        assert_eq!(Script::parse("novel=1 x").text, "novel=1 x");
+    }
+
+    #[test]
+    fn only_files_of_the_turns_own_directory_are_sent() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("a.txt"), "a").unwrap();
+        let at = |place: &str| media(place, Some(folder.path()));
+        assert_eq!(at("a.txt"), Some(MediaPlace::File(folder.path().join("a.txt"))));
+        assert_eq!(media("a.txt", None), None);
+        assert_eq!(media("/etc/passwd", None), None);
+        for outside in [
+            "/etc/passwd",
+            "../a.txt",
+            "./../../etc/passwd",
+            "b.txt",
+            "file:///etc/passwd",
+        ] {
+            assert_eq!(at(outside), None, "{outside}");
+        }
     }
 }

@@ -4,18 +4,36 @@
 //! journal or another session. What it says goes into the turn's [`EventSink`]; it stops when the turn's
 //! token is cancelled. Everything else — order, durability, limits, splitting, delivery — is done around it.
 
+pub mod acp;
 mod ask;
+mod briefing;
+pub mod child;
+mod command;
+mod completion;
 mod echo;
 mod event;
+pub mod guard;
+pub mod hermes;
+mod http_failure;
 mod noop;
+pub mod openai;
+mod prompt_text;
+mod route;
+pub mod transcript;
+mod transcripts;
 mod turn;
 
+pub use acp::{Acp, AcpSettings};
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
+pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
 pub use echo::Echo;
 pub use event::{
     AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,
 };
+pub use hermes::{Hermes, HermesMode, HermesSettings};
 pub use noop::Noop;
+pub use openai::{OpenAi, OpenAiSettings};
+pub use route::{Letterhead, Route, first_taken};
 pub use turn::{Attachment, Failure, FailureClass, Place, Truncation, Turn, TurnEnd, TurnInput};
 
 use std::future::Future;

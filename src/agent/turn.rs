@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
 use super::ask::Asker;
@@ -105,6 +106,26 @@ impl TurnInput {
     }
 }
 
+impl TurnInput {
+    /// Puts made-up names in place of ids that may tell who somebody is, such as phone numbers. The same id gets
+    /// the same name.
+    pub fn hide_people(&mut self) {
+        let hide = |id: &mut String, sort: &str| {
+            if !id.is_empty() {
+                let digest = Sha256::digest(id.as_bytes());
+                let short = digest[..8]
+                    .iter()
+                    .fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+                *id = format!("{sort}_{short:016x}");
+            }
+        };
+        if let Some(id) = &mut self.author_id {
+            hide(id, "user");
+        }
+        hide(&mut self.place.chat_id, "chat");
+    }
+}
+
 /// One turn, as an agent gets it.
 #[derive(Debug)]
 pub struct Turn {
@@ -151,6 +172,8 @@ pub enum Truncation {
     Steps,
     /// The provider's filter.
     Filter,
+    /// More than one turn may say.
+    Size,
 }
 
 /// Why a turn failed.

@@ -15,14 +15,14 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::exit::{self, fail};
-use super::{Environment, SharedArgs, logging};
+use super::{SharedArgs, Surround, logging, run as run_verb};
 use crate::config::{self, Flags, LogLevel, Settings, Sources};
 use crate::dev::{
     Connector, ConnectorSettings, HINTS, PageSettings, Preset, Recording, random_token, text_event,
 };
 use crate::wire::Grouping;
 use chat::{CHAT, chat};
-use half::Half;
+use half::{Half, Plan};
 
 /// Talk to an agent over a real relay link, with nothing else installed.
 ///
@@ -80,15 +80,15 @@ fn platform(name: &str) -> Result<String, String> {
 const SMOKE: Duration = Duration::from_secs(10);
 
 /// Runs the verb.
-pub(super) fn run(args: &DevArgs, env: Environment<'_>) -> ExitCode {
+pub(super) fn run(args: &DevArgs, surround: &Surround<'_>) -> ExitCode {
     match &args.verb {
         None => {
             let began = Instant::now();
-            on_this_machine(&args.shared, args.agent.as_deref(), env, |settings| {
-                serve(args, settings, began)
+            on_this_machine(&args.shared, args.agent.as_deref(), surround, |settings| {
+                serve(args, settings, surround, began)
             })
         }
-        Some(DevVerb::Replay(replay)) => replay::run(replay, env),
+        Some(DevVerb::Replay(replay)) => replay::run(replay, surround),
     }
 }
 
@@ -96,9 +96,10 @@ pub(super) fn run(args: &DevArgs, env: Environment<'_>) -> ExitCode {
 fn on_this_machine<F: Future<Output = ExitCode>>(
     shared: &SharedArgs,
     agent: Option<&str>,
-    env: Environment<'_>,
+    surround: &Surround<'_>,
     work: impl FnOnce(Settings) -> F,
 ) -> ExitCode {
+    let env = surround.env;
     let mut flags = Flags {
         agent: agent.map(str::to_owned),
         ..shared.flags()
@@ -139,7 +140,7 @@ fn on_this_machine<F: Future<Output = ExitCode>>(
     }
 }
 
-async fn serve(args: &DevArgs, settings: Settings, began: Instant) -> ExitCode {
+async fn serve(args: &DevArgs, settings: Settings, surround: &Surround<'_>, began: Instant) -> ExitCode {
     let token = random_token();
     let mut connector_settings = ConnectorSettings {
         port: args.port,
@@ -167,7 +168,17 @@ async fn serve(args: &DevArgs, settings: Settings, began: Instant) -> ExitCode {
     let code = if args.connector_only {
         serve_connector(args, &connector).await
     } else {
-        serve_both(args, settings, &connector, &token, began).await
+        match run_verb::staff(&settings, surround).await {
+            Ok(members) => {
+                let plan = Plan {
+                    platforms: vec![args.platform.clone()],
+                    settings,
+                    members,
+                };
+                serve_both(args, plan, &connector, &token, began).await
+            }
+            Err(code) => code,
+        }
     };
     if let (Some(recording), Some(file)) = (recording, &args.record) {
         match recording.finish().await {
@@ -203,18 +214,17 @@ async fn record(args: &DevArgs, connector: &Connector) -> Result<Option<Recordin
 
 async fn serve_both(
     args: &DevArgs,
-    settings: Settings,
+    plan: Plan,
     connector: &Arc<Connector>,
     token: &str,
     began: Instant,
 ) -> ExitCode {
-    let agent = settings.agent.clone();
-    let grouping = half::grouping(&settings);
-    let platforms = std::slice::from_ref(&args.platform);
+    let agent = plan.settings.agent.clone();
+    let grouping = plan.grouping();
     let (told, status) = watch::channel(Value::Null);
     // Before the relay dials, so that the page shows that, too.
     let url = (!args.smoke).then(|| open_page(connector, args, agent.clone(), grouping, Some(status)));
-    let half = match Half::start(connector, settings, platforms, token, told).await {
+    let half = match Half::start(connector, plan, token, told).await {
         Ok(half) => half,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

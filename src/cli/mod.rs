@@ -1,5 +1,6 @@
 //! One file per verb: what was typed, what is done, what is printed, and the exit code.
 
+mod agents;
 mod config;
 #[cfg(feature = "dev")]
 mod dev;
@@ -12,12 +13,17 @@ mod oracle;
 pub mod prompt;
 mod run;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::config::{Flags, LogFormat, LogLevel};
+use crate::agent::child::BaseEnv;
+use crate::config::{Flags, LogFormat, LogLevel, Settings};
+use crate::net::proxy::ProxyRules;
+use crate::relay::hiring::{HireError, Surroundings, hire};
+use crate::relay::{Member, boot};
 
 /// The process environment, as it is handed down.
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -53,6 +59,7 @@ enum Verb {
     },
     #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
+    Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
     Journal(journal::JournalArgs),
     Oracle(oracle::OracleArgs),
@@ -90,19 +97,44 @@ impl SharedArgs {
     }
 }
 
-/// Runs what was typed. `env` is the process environment.
-pub fn main(env: Environment<'_>) -> ExitCode {
+/// What a verb finds around it.
+struct Surround<'a> {
+    env: Environment<'a>,
+    /// What child processes inherit from.
+    base: BaseEnv,
+}
+
+impl Surround<'_> {
+    /// Builds the agents that the settings name.
+    fn hire(&self, settings: &Settings) -> Result<Vec<(String, Member)>, HireError> {
+        let around = Surroundings {
+            env: self.env,
+            base: self.base.clone(),
+            tls: boot::tls(settings),
+            proxies: ProxyRules::from_env(self.env),
+        };
+        hire(settings, &around)
+    }
+}
+
+/// Runs what was typed. `env` is the process environment, one variable at a time, and `vars` all of it.
+pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
+    let surround = Surround {
+        env,
+        base: BaseEnv::new(vars),
+    };
     match Cli::parse().verb {
         Verb::Run(args)
         | Verb::Gateway {
             verb: GatewayVerb::Run(args),
-        } => run::run(&args, env),
+        } => run::run(&args, &surround),
         Verb::Enroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),
         } => enroll_verb::run(&args, env),
         #[cfg(feature = "dev")]
-        Verb::Dev(args) => dev::run(&args, env),
+        Verb::Dev(args) => dev::run(&args, &surround),
+        Verb::Agents(args) => agents::run(&args, &surround),
         Verb::Config(args) => config::run(&args, env),
         Verb::Journal(args) => journal::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),

@@ -11,12 +11,13 @@ use tokio::sync::{Notify, watch};
 
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle};
-use super::{Environment, SharedArgs, enroll};
-use crate::config::{self, Flags, Loaded, Sources};
+use super::{Environment, SharedArgs, Surround, enroll};
+use crate::agent::Health;
+use crate::config::{self, Backend, Flags, Loaded, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
-use crate::relay::{BuildError, Credentials, Ended, Relay, USER_AGENT, boot};
+use crate::relay::{BuildError, Credentials, Ended, Member, Relay, USER_AGENT, boot};
 use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
 
@@ -35,8 +36,8 @@ use crate::wire::ConnectorUrl;
 pub(super) struct RunArgs {
     #[command(flatten)]
     shared: SharedArgs,
-    /// Who answers: a built-in agent (`echo` says back what it hears and understands `sleep=MS`,
-    /// `stream=MS` and `fail` in front of the text; `noop` says nothing).
+    /// Who answers what no route takes: an agent from the settings, or a built-in one (`echo` says back what it hears,
+    /// `noop` says nothing). `hermes-relay agents list` shows them.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// The connector's URL.
@@ -62,7 +63,8 @@ impl RunArgs {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: &RunArgs, env: Environment<'_>) -> ExitCode {
+pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
+    let env = surround.env;
     let loaded = match config::load(&Sources {
         flags: args.flags(),
         env,
@@ -85,7 +87,7 @@ pub(super) fn run(args: &RunArgs, env: Environment<'_>) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(serve(args, loaded, url, env, log)),
+        Ok(runtime) => runtime.block_on(serve(args, loaded, url, surround, log)),
         Err(error) => fail(
             exit::OUR_FAULT,
             format!("cannot start the runtime: {error}"),
@@ -94,6 +96,9 @@ pub(super) fn run(args: &RunArgs, env: Environment<'_>) -> ExitCode {
     }
 }
 
+/// How long an agent may take to say how it stands.
+const HEALTH: Duration = Duration::from_secs(5);
+
 const NO_URL: &str = "enrol with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, \
                       or try everything on this machine with `hermes-relay dev`";
 
@@ -101,10 +106,15 @@ async fn serve(
     args: &RunArgs,
     loaded: Loaded,
     url: ConnectorUrl,
-    env: Environment<'_>,
+    surround: &Surround<'_>,
     log: Option<LogHandle>,
 ) -> ExitCode {
+    let env = surround.env;
     let settings = loaded.settings.clone();
+    let members = match staff(&settings, surround).await {
+        Ok(members) => members,
+        Err(code) => return code,
+    };
     let (mut stop, mut reload) = match (Stops::listen(), signal(SignalKind::hangup())) {
         (Ok(stops), Ok(hangup)) => (stops, hangup),
         (Err(error), _) | (_, Err(error)) => {
@@ -123,6 +133,9 @@ async fn serve(
         .tls(tls.clone())
         .credentials(watched.clone())
         .fresh_on_corruption(args.fresh_journal_if_corrupt);
+    let builder = members
+        .into_iter()
+        .fold(builder, |builder, (name, member)| builder.member(&name, member));
     let relay = match builder.build() {
         Ok(relay) => relay,
         Err(error) => return build_failure(&error),
@@ -179,6 +192,35 @@ async fn serve(
         }
         Ended::JournalLost => fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None),
     }
+}
+
+/// The agents that the settings name. One that answers and whose program is not there ends everything now, not at
+/// each message.
+pub(super) async fn staff(
+    settings: &config::Settings,
+    surround: &Surround<'_>,
+) -> Result<Vec<(String, Member)>, ExitCode> {
+    let members = surround
+        .hire(settings)
+        .map_err(|error| fail(exit::CONFIGURATION, error, None))?;
+    let answers =
+        |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
+    for (name, member) in &members {
+        let Ok(Health::Down(why)) = tokio::time::timeout(HEALTH, member.agent.health()).await else {
+            continue;
+        };
+        let program = matches!(
+            settings.agents.get(name).map(|entry| &entry.backend),
+            Some(Backend::Acp(_) | Backend::Command(_))
+        );
+        if program && answers(name) {
+            let what = format!("the agent `{name}` cannot be used: {why}");
+            let hint = "`hermes-relay agents list` shows which agents can be used";
+            return Err(fail(exit::CONFIGURATION, what, Some(hint)));
+        }
+        tracing::warn!(agent = name, why, "an agent cannot be used now");
+    }
+    Ok(members)
 }
 
 /// Asks for credentials again and again as long as there are none; ends never.

@@ -10,6 +10,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::adapter::BudgetSettings;
+use crate::adapter::prompt::PromptSettings;
+use crate::adapter::speech::SpeechSettings;
+use crate::agent::Route;
+
+use super::agents::{AgentChoice, AgentEntries};
 use super::settings::{Identity, Tls};
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 use super::yaml::{self, Problem, YamlError};
@@ -19,7 +25,7 @@ use super::{ConfigError, limits};
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
 
 /// The whole file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileTree {
     /// The other end, and who we are to it.
@@ -43,11 +49,26 @@ pub struct FileTree {
     /// What is particular to Slack.
     #[serde(deserialize_with = "section")]
     pub slack: Slack,
+    /// How fast each chat may be spoken to.
+    #[serde(deserialize_with = "section")]
+    pub budget: BudgetSettings,
+    /// How answers grow in the chat, and what shows that one is coming.
+    #[serde(deserialize_with = "section")]
+    pub streaming: SpeechSettings,
+    /// Questions to people: how long they wait, and who may answer.
+    #[serde(deserialize_with = "section")]
+    pub prompts: PromptSettings,
     /// Relevance by platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
+    /// The agents, by name.
+    #[serde(deserialize_with = "section")]
+    pub agents: AgentEntries,
     /// Who answers.
-    pub agent: Option<String>,
+    pub agent: Option<AgentChoice>,
+    /// Which agent answers which message; the first that fits.
+    #[serde(deserialize_with = "section")]
+    pub routes: Vec<Route>,
     /// The end of the process.
     #[serde(deserialize_with = "section")]
     pub shutdown: Shutdown,
@@ -68,8 +89,13 @@ impl Default for FileTree {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            budget: BudgetSettings::default(),
+            streaming: SpeechSettings::default(),
+            prompts: PromptSettings::default(),
             policy: BTreeMap::new(),
-            agent: Some(super::DEFAULT_AGENT.to_owned()),
+            agents: AgentEntries::new(),
+            agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),
+            routes: Vec::new(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: None,

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+mod agents;
 mod credentials;
 mod describe;
 pub mod dotenv;
@@ -29,6 +30,7 @@ pub mod tuning;
 mod whatsapp;
 pub mod yaml;
 
+pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use describe::Row;
 pub use file::check_file;
 pub use resolve::load;

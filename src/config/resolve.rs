@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 
+use super::agents::{AgentChoice, AgentEntries};
 use super::env;
 use super::file::SYSTEM_PATH;
 use super::layers::{Layers, filled};
@@ -31,7 +32,11 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     let slack = layers.slack();
     let state_dir = layers.state_dir()?;
     let tree = layers.tree();
-    let agent = layers.agent();
+    let (agent, agents) = layers.agents();
+    let mut routes = tree.routes;
+    for path in routes.iter_mut().filter_map(|route| route.workdir.as_mut()) {
+        *path = layers.anchored(path);
+    }
     let mut log = tree.log;
     if let Some(level) = sources.flags.log_level {
         log.level = layers.noted("log.level", Origin::Flag, level);
@@ -57,8 +62,13 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
             sessions,
             journal: tree.journal,
             slack,
+            budget: tree.budget,
+            streaming: tree.streaming,
+            prompts: tree.prompts,
             policy: tree.policy,
+            agents,
             agent,
+            routes,
             shutdown: tree.shutdown,
             log,
             state_dir,
@@ -266,7 +276,9 @@ impl Layers<'_> {
         slack
     }
 
-    fn agent(&mut self) -> String {
+    /// Who answers, and all agents; one that is written on the spot gets a name of its own.
+    fn agents(&mut self) -> (String, AgentEntries) {
+        let mut agents = self.tree().agents;
         let flag = self
             .flags
             .agent
@@ -278,9 +290,28 @@ impl Layers<'_> {
             .as_ref()
             .filter(|own| own.sets("agent"))
             .and_then(|own| own.tree.agent.clone());
+        let own = own.map(|choice| match choice {
+            AgentChoice::Named(name) => name,
+            AgentChoice::Inline(entry) => {
+                let mut name = entry.usual_name();
+                while agents.contains_key(&name) {
+                    name.push('_');
+                }
+                agents.insert(name.clone(), *entry);
+                name
+            }
+        });
+        for entry in agents.values_mut() {
+            let paths = entry.workdir.iter_mut().chain(entry.backend.paths_mut());
+            for path in paths {
+                *path = self.anchored(path);
+            }
+        }
         let answer = flag.or_else(|| self.in_own(own.as_ref()));
-        self.settle("agent", answer)
-            .unwrap_or_else(|| DEFAULT_AGENT.to_owned())
+        let name = self
+            .settle("agent", answer)
+            .unwrap_or_else(|| DEFAULT_AGENT.to_owned());
+        (name, agents)
     }
 
     fn state_dir(&mut self) -> Result<PathBuf, ConfigError> {

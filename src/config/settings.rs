@@ -9,6 +9,12 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::adapter::BudgetSettings;
+use crate::adapter::prompt::PromptSettings;
+use crate::adapter::speech::SpeechSettings;
+use crate::agent::Route;
+
+use super::agents::AgentEntries;
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
 /// What is shown in place of a secret.
@@ -31,10 +37,20 @@ pub struct Settings {
     pub journal: Journal,
     /// What is particular to Slack.
     pub slack: Slack,
+    /// How fast each chat may be spoken to.
+    pub budget: BudgetSettings,
+    /// How answers grow in the chat, and what shows that one is coming.
+    pub streaming: SpeechSettings,
+    /// Questions to people: how long they wait, and who may answer.
+    pub prompts: PromptSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
+    /// The agents, by name.
+    pub agents: AgentEntries,
     /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
     pub agent: String,
+    /// Which agent answers which message; the first that fits.
+    pub routes: Vec<Route>,
     /// The end of the process.
     pub shutdown: Shutdown,
     /// Logging.
@@ -68,8 +84,13 @@ impl Settings {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            budget: BudgetSettings::default(),
+            streaming: SpeechSettings::default(),
+            prompts: PromptSettings::default(),
             policy: BTreeMap::new(),
+            agents: AgentEntries::new(),
             agent: String::new(),
+            routes: Vec::new(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: state_dir.into(),

@@ -199,6 +199,8 @@ pub struct Sessions {
     pub overflow_notice: Option<String>,
     /// Send an answer again when it is not known whether it arrived.
     pub resend_unknown: bool,
+    /// The relay's own slash commands that are on; all others are the agent's.
+    pub commands: Vec<String>,
 }
 
 impl Default for Sessions {
@@ -218,6 +220,9 @@ impl Default for Sessions {
                 "Many messages are waiting in this conversation. I will answer them in order.".to_owned(),
             ),
             resend_unknown: false,
+            commands: ["stop", "new", "status", "agent", "help"]
+                .map(str::to_owned)
+                .into(),
         }
     }
 }

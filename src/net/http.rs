@@ -283,13 +283,14 @@ fn is_link_local(host: &Host<&str>) -> bool {
     }
 }
 
-fn sensitive(text: &str) -> Result<HeaderValue, HttpError> {
+/// A header value that is shown nowhere.
+pub(super) fn sensitive(text: &str) -> Result<HeaderValue, HttpError> {
     let mut value = HeaderValue::from_str(text).map_err(|_| HttpError::Credential)?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-fn redirect_target(from: &Url, location: &HeaderValue) -> String {
+pub(super) fn redirect_target(from: &Url, location: &HeaderValue) -> String {
     let target = location
         .to_str()
         .ok()
@@ -309,7 +310,7 @@ fn lost(error: reqwest::Error) -> HttpError {
 }
 
 /// The root cause's own words: the outer layers only say that sending failed.
-fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = error;
     while let Some(source) = cause.source() {
         cause = source;

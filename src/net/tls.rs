@@ -180,6 +180,18 @@ pub fn client_config(settings: &TlsSettings) -> Result<Arc<ClientConfig>, TlsErr
     Ok(Arc::new(config))
 }
 
+/// A configuration for clients that only ever speak unencrypted: it reads no roots, and every handshake fails.
+pub(super) fn trusting_nobody() -> Result<Arc<ClientConfig>, TlsError> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Verifier)?;
+    let roots = RootCertStore::empty();
+    Ok(Arc::new(
+        builder.with_root_certificates(roots).with_no_client_auth(),
+    ))
+}
+
 fn trusting(
     own_roots: Vec<CertificateDer<'static>>,
     provider: Arc<CryptoProvider>,

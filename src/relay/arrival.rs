@@ -1,8 +1,11 @@
 //! What arrives: into the journal first, then acknowledged, then acted on.
 
+use super::commands::RelayCommand;
 use super::core::Core;
+use super::prompts::Response;
 use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
+use crate::adapter::prompt::Press;
 use crate::adapter::{ChatFacts, ChatId, ChatMemory, interaction_event};
 use crate::agent::TurnInput;
 use crate::config::BusyMode;
@@ -31,12 +34,10 @@ enum Intent {
         Box<ChatFacts>,
         Option<Box<TurnInput>>,
     ),
-    /// Stop the turn that it met.
-    Stop(Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
-    /// Forget the conversation, and stop the turn that it met.
-    Forget(Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
-    /// Nothing: an answer to a prompt that is not ours.
-    Swallow,
+    /// Have the relay do something, with the turn that it met.
+    Obey(RelayCommand, Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
+    /// Say something to a question, or nothing; never the agent's, and in no turn's way.
+    Respond(Box<Response>),
     /// Nothing: the line was set aside.
     SetAside,
 }
@@ -141,7 +142,8 @@ impl Core {
 
     /// Applies the settings to a message and names its session. The same for a fresh message and for one
     /// read back from the journal.
-    pub(super) fn understand(&self, event: &mut MessageEvent) -> SessionKey {
+    pub(super) fn understand(&mut self, event: &mut MessageEvent) -> SessionKey {
+        self.own_threads.learn(&event.source);
         self.settings.commands.rewrite(event);
         let source = &mut event.source;
         if self.settings.slack_threads && source.platform == Platform::SLACK && source.thread_id.is_none() {
@@ -158,15 +160,13 @@ impl Core {
     }
 
     fn intent(&mut self, key: &SessionKey, event: Box<MessageEvent>) -> Intent {
-        if event.prompt_response.is_some() {
-            return Intent::Swallow;
+        if let Some(response) = self.response_in(key, &event) {
+            return Intent::Respond(Box::new(response));
         }
         let chat = || Box::new(ChatId::of(&event.source));
         let facts = || Box::new(ChatFacts::of(&event.source));
-        match command(event.text()) {
-            Some("stop") => return Intent::Stop(self.sessions.turn_of(key), chat(), facts()),
-            Some("new" | "reset") => return Intent::Forget(self.sessions.turn_of(key), chat(), facts()),
-            _ => {}
+        if let Some(command) = self.command_in(&event) {
+            return Intent::Obey(command, self.sessions.turn_of(key), chat(), facts());
         }
         match self.sessions.arrive(key) {
             Admission::Start(turn) => {
@@ -174,8 +174,8 @@ impl Core {
                 Intent::Start(turn, event)
             }
             Admission::Wait { behind } => {
-                let steers = self.settings.busy_mode == BusyMode::Steer && self.agent.describe().steers;
-                let input = (steers && behind.is_some()).then(|| Box::new(TurnInput::of((*event).clone())));
+                let steers = self.settings.busy_mode == BusyMode::Steer && behind.is_some();
+                let input = steers.then(|| Box::new(TurnInput::of((*event).clone())));
                 Intent::Wait(behind, chat(), facts(), input)
             }
         }
@@ -231,26 +231,20 @@ impl Core {
                 self.writes.extend(learn(&mut self.chats, &chat, &facts, now_ms));
                 if self.is_steered(&key, behind, input.as_deref()) {
                     self.sessions.withdraw(&key);
-                    return self.end_row(seq, TurnState::Done, Vec::new());
+                    return self.end_row(seq, TurnState::Done, Vec::new(), None);
                 }
                 if self.sessions.queue(&key, seq) {
                     self.tell_overflow(&key, &chat, &facts);
                 }
                 self.when_busy(&key, behind);
             }
-            Intent::Stop(met, chat, facts) => {
-                let stopped = met.is_some() && self.interrupt(&key, met);
-                let said = if stopped { "Stopped." } else { NOTHING_RUNS };
-                self.answer_directly(&key, seq, said, &chat, &facts);
+            Intent::Obey(command, met, chat, facts) => {
+                self.obey(command, met, &key, seq, (&chat, &facts));
             }
-            Intent::Forget(met, chat, facts) => {
-                if met.is_some() {
-                    self.interrupt(&key, met);
-                }
-                self.forget_session(&key);
-                self.answer_directly(&key, seq, NEW_CONVERSATION, &chat, &facts);
+            Intent::Respond(response) => {
+                let state = self.take_response(&response);
+                self.end_row(seq, state, Vec::new(), None);
             }
-            Intent::Swallow => self.end_row(seq, TurnState::Ignored, Vec::new()),
             Intent::SetAside => {}
         }
     }
@@ -259,13 +253,11 @@ impl Core {
     /// gone, and it is never the agent's.
     pub(super) fn answer_late(&mut self, key: &SessionKey, seq: i64, event: &MessageEvent) {
         let (chat, facts) = (ChatId::of(&event.source), ChatFacts::of(&event.source));
-        match command(event.text()) {
-            _ if event.prompt_response.is_some() => self.end_row(seq, TurnState::Ignored, Vec::new()),
-            Some("stop") | None => self.answer_directly(key, seq, NOTHING_RUNS, &chat, &facts),
-            Some(_) => {
-                self.forget_session(key);
-                self.answer_directly(key, seq, NEW_CONVERSATION, &chat, &facts);
+        match self.command_in(event) {
+            Some(command) if event.prompt_response.is_none() => {
+                self.obey(command, None, key, seq, (&chat, &facts));
             }
+            _ => self.end_row(seq, TurnState::Ignored, Vec::new(), None),
         }
     }
 
@@ -295,7 +287,7 @@ impl Core {
                 self.sessions.retract(&arrival.key, turn);
             }
             Intent::Wait(..) => self.sessions.withdraw(&arrival.key),
-            Intent::Stop(..) | Intent::Forget(..) | Intent::Swallow | Intent::SetAside => {}
+            Intent::Obey(..) | Intent::Respond(_) | Intent::SetAside => {}
         }
     }
 
@@ -315,7 +307,9 @@ impl Core {
         else {
             return false;
         };
-        let taken = self.agent.steer(key, input);
+        let taken = met
+            .and_then(|turn| self.agent_of(turn))
+            .is_some_and(|agent| agent.describe().steers && agent.steer(key, input));
         self.tally.steered += u64::from(taken);
         taken
     }
@@ -352,29 +346,6 @@ fn learn(chats: &mut ChatMemory, chat: &ChatId, facts: &ChatFacts, now_ms: i64) 
     }))
 }
 
-/// What `/stop` is told when there is nothing to stop.
-const NOTHING_RUNS: &str = "Nothing is running.";
-/// What `/new` is told.
-const NEW_CONVERSATION: &str = "A new conversation begins.";
-
-/// Whether a message is for the relay and not for the agent.
-pub(super) fn is_for_the_relay(event: &MessageEvent) -> bool {
-    event.prompt_response.is_some() || command(event.text()).is_some()
-}
-
-/// The name of a command: the first word without its slash, in lower case, cut at `@`.
-fn command(text: &str) -> Option<&'static str> {
-    let word = text
-        .trim_start()
-        .strip_prefix('/')?
-        .split(char::is_whitespace)
-        .next()?;
-    let name = word.split('@').next()?;
-    ["stop", "new", "reset"]
-        .into_iter()
-        .find(|known| name.eq_ignore_ascii_case(known))
-}
-
 /// What makes a message the same when it comes again: its id in its chat, else the delivery's name.
 fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey> {
     let chat = event
@@ -388,6 +359,14 @@ fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey
         .as_ref()
         .map(Scalar::as_str)
         .filter(|id| !id.is_empty());
+    // Presses may bear the id of the message that has the buttons; they differ by who pressed which.
+    if let (Some(message), Some(press)) = (message, Press::of(event)) {
+        let (chat, by) = (chat.unwrap_or_default(), press.by.id.unwrap_or_default());
+        let (prompt, option) = (press.prompt_id, press.option_id);
+        let platform = event.source.platform.as_str();
+        let parts = ["press", platform, chat, message, &by, &prompt, &option];
+        return Some(DedupeKey::of(&parts));
+    }
     match (chat, message, buffer_id) {
         (Some(chat), Some(message), _) => Some(DedupeKey::of(&[
             "message",

@@ -9,6 +9,7 @@ use tokio::sync::{mpsc, watch};
 use super::boot::{pinned_credentials, tls};
 use super::clock::unix_ms;
 use super::core::{Core, Ended};
+use super::crew::{Crew, Member};
 use super::handle::{COMMANDS, Command, RelayHandle};
 use super::live::{Credentials, LiveSettings, LiveTransport};
 use super::settings::{CoreSettings, identities};
@@ -48,7 +49,7 @@ pub enum BuildError {
 /// Collects what a relay is made of.
 pub struct RelayBuilder {
     settings: Settings,
-    agents: Vec<(String, Arc<dyn Agent>)>,
+    agents: Vec<(String, Member)>,
     transport: Option<Arc<dyn RelayTransport>>,
     proxies: ProxyRules,
     tls: Option<Tls>,
@@ -85,8 +86,14 @@ impl RelayBuilder {
     /// Adds an agent under a name. `settings.agent` says which one answers; when it says nothing, the first
     /// that was added does.
     #[must_use]
-    pub fn agent(mut self, name: &str, agent: impl Agent) -> Self {
-        self.agents.push((name.to_owned(), Arc::new(agent)));
+    pub fn agent(self, name: &str, agent: impl Agent) -> Self {
+        self.member(name, Member::new(Arc::new(agent)))
+    }
+
+    /// The same, with who decides what it asks and where it works.
+    #[must_use]
+    pub fn member(mut self, name: &str, member: Member) -> Self {
+        self.agents.push((name.to_owned(), member));
         self
     }
 
@@ -127,17 +134,7 @@ impl RelayBuilder {
 
     /// Checks everything and opens the journal. Nothing is dialled yet.
     pub fn build(self) -> Result<Relay, BuildError> {
-        let first = self.agents.first().map(|(name, _)| name.as_str());
-        let name = match self.settings.agent.as_str() {
-            "" => first.unwrap_or(DEFAULT_AGENT),
-            named => named,
-        };
-        let own = self
-            .agents
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, agent)| Arc::clone(agent));
-        let agent = own.map_or_else(|| built_in(name), Ok)?;
+        let crew = crew(&self.settings, self.agents)?;
         let transport = if let Some(transport) = self.transport {
             transport
         } else {
@@ -165,7 +162,7 @@ impl RelayBuilder {
         let opened = Journal::open(&self.settings.state_dir, journal, now_ms)?;
         let (commands, command_ears) = mpsc::channel::<Command>(COMMANDS);
         let core_settings = CoreSettings::of(&self.settings);
-        let (core, ears, settled) = Core::new(core_settings, agent, transport, opened, command_ears);
+        let (core, ears, settled) = Core::new(core_settings, crew, transport, opened, command_ears);
         Ok(Relay {
             core,
             ears,
@@ -215,6 +212,27 @@ impl Relay {
         } = self;
         core.run(ears, settled, shutdown).await
     }
+}
+
+/// The agents that were added, and the one that answers what no route takes.
+fn crew(settings: &Settings, mut agents: Vec<(String, Member)>) -> Result<Crew, BuildError> {
+    let name = match (settings.agent.as_str(), agents.first()) {
+        ("", Some((first, _))) => first.clone(),
+        ("", None) => DEFAULT_AGENT.to_owned(),
+        (named, _) => named.to_owned(),
+    };
+    let default = match agents.iter().position(|(known, _)| *known == name) {
+        Some(at) => agents.swap_remove(at).1,
+        None => Member::new(built_in(&name)?),
+    };
+    for route in &settings.routes {
+        let known = route.agent == name || agents.iter().any(|(known, _)| *known == route.agent);
+        if !known {
+            let member = Member::new(built_in(&route.agent)?);
+            agents.push((route.agent.clone(), member));
+        }
+    }
+    Ok(Crew::new((name, default), agents, settings.routes.clone()))
 }
 
 fn live_transport(

@@ -4,30 +4,37 @@
 //! what that means, and has it done. It never waits for a turn, a commit or an op; what it must write is
 //! submitted together, and when the journal is behind, it stops taking deliveries until it is not.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::arrival::Arrival;
+use super::choices::{Choices, Undecided};
 use super::clock::Clock;
+use super::crew::Crew;
+use super::egress::Egress;
+use super::endings::EndingRow;
 use super::handle::Command;
-use super::owed::{Adding, OwedOp};
+use super::inquiry::ChatInfos;
+use super::owed::Adding;
+use super::owed_op::OwedOp;
+use super::prompts::Questions;
 use super::recovery::Unread;
 use super::renewal::Renewal;
 use super::settings::CoreSettings;
 use super::shutdown::Phase;
 use super::status::Tally;
-use super::transport::{Delivery, LinkView, RelayTransport};
-use super::turn_task::TurnReport;
+use super::transport::{LinkView, RelayTransport};
+use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
-use crate::adapter::ChatMemory;
-use crate::agent::Agent;
+use crate::adapter::{Budgets, ChatMemory, OwnThreads};
 use crate::link::{End, Settled};
 use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
 use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
@@ -37,10 +44,12 @@ use crate::wire::SessionKey;
 const MOST_ARRIVALS: usize = 4096;
 /// Ops that may be out at once.
 pub(super) const MOST_OUT: usize = 2048;
-/// Batches of deliveries that wait for this task.
-const DELIVERY_BATCHES: usize = 4;
 /// Ops owed at which no further turns are started.
 const MOST_OWED: usize = 20_000;
+/// Threads of the connector's own that are remembered.
+const MOST_THREADS: usize = 1024;
+/// Wishes of turns that wait for this task.
+pub(super) const MOST_WISHES: usize = 1024;
 /// How long an op may be out before the journal is told; a shorter life is not worth a write.
 const OUT_UNTOLD: Duration = Duration::from_millis(5);
 /// How long to wait before trying again what the link would not take.
@@ -64,12 +73,17 @@ pub(super) type Submission = Pin<Box<dyn Future<Output = Result<(), SubmitError>
 
 pub(super) struct Core {
     pub(super) settings: CoreSettings,
-    pub(super) agent: Arc<dyn Agent>,
+    pub(super) crew: Crew,
+    pub(super) choices: Choices,
+    /// Turns that wait to learn who answers them.
+    pub(super) undecided: Numbered<u64, Undecided>,
     pub(super) transport: Arc<dyn RelayTransport>,
     pub(super) clock: Clock,
     pub(super) sessions: Sessions,
     pub(super) lanes: Lanes,
     pub(super) chats: ChatMemory,
+    pub(super) own_threads: OwnThreads,
+    pub(super) chat_infos: ChatInfos,
     /// Messages on their way into the journal.
     pub(super) arrivals: Numbered<u64, Arrival>,
     /// Turns that run, or hold their place.
@@ -81,7 +95,7 @@ pub(super) struct Core {
     /// Turns that an earlier run left, whose message is still to be read, one after the other.
     pub(super) cut_short: VecDeque<InboxSeq>,
     /// Ops of turns whose end is being committed.
-    pub(super) ending: Numbered<i64, Vec<OwedOp>>,
+    pub(super) ending: Numbered<i64, EndingRow>,
     /// Ops outside turns that are being committed.
     pub(super) adding: Numbered<u64, Adding>,
     /// Sessions being refilled.
@@ -94,10 +108,21 @@ pub(super) struct Core {
     pub(super) lately_out: VecDeque<(Instant, u64)>,
     /// Ops that are out, by the name they went out under: a new one each time.
     pub(super) out: Numbered<u64, i64>,
+    /// Ops that are not owed, and the chats' budgets.
+    pub(super) egress: Egress,
+    /// Questions of turns to people.
+    pub(super) questions: Questions,
     pub(super) settlements: mpsc::Sender<(u64, Settled)>,
     pub(super) writes: Vec<Write>,
     pub(super) tasks: JoinSet<TurnReport>,
     pub(super) task_turns: Numbered<tokio::task::Id, TurnId>,
+    /// How turns' tasks tell what they want.
+    pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
+    /// Turns that wait for what they kept.
+    pub(super) recalling: Numbered<u64, oneshot::Sender<Option<Vec<u8>>>>,
+    /// Sessions that the agent is told to forget, until it has.
+    pub(super) forgetting: HashMap<SessionKey, CancellationToken>,
+    pub(super) forgets: JoinSet<()>,
     pub(super) view: LinkView,
     pub(super) tally: Tally,
     pub(super) journal_failing: Option<String>,
@@ -113,7 +138,7 @@ pub(super) struct Core {
     pub(super) journal: Journal,
     pub(super) submission: Option<Submission>,
     retry_at: Option<Instant>,
-    journal_lost: bool,
+    pub(super) journal_lost: bool,
 }
 
 /// What may still come in.
@@ -124,22 +149,7 @@ pub(super) struct Incoming {
     /// Deliveries wait to be taken.
     pub(super) untaken: bool,
     /// The transport will deliver nothing any more.
-    over: bool,
-}
-
-/// What woke the relay.
-enum Happened {
-    Shutdown,
-    IdleAnswered,
-    Committed(Option<Batch>),
-    Submitted(Result<(), SubmitError>),
-    Settled,
-    TurnEnded(Option<Result<(tokio::task::Id, TurnReport), tokio::task::JoinError>>),
-    Link,
-    Health,
-    Command(Option<Command>),
-    Delivered(Option<Vec<Delivery>>),
-    Deadline,
+    pub(super) over: bool,
 }
 
 /// The ends of the channels that the relay listens to.
@@ -147,12 +157,13 @@ pub(super) struct Ears {
     pub(super) batches: mpsc::Receiver<Batch>,
     pub(super) health: watch::Receiver<Health>,
     pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) wishes: mpsc::Receiver<(TurnId, Wish)>,
 }
 
 impl Core {
     pub(super) fn new(
         settings: CoreSettings,
-        agent: Arc<dyn Agent>,
+        crew: Crew,
         transport: Arc<dyn RelayTransport>,
         opened: Opened,
         commands: mpsc::Receiver<Command>,
@@ -162,13 +173,21 @@ impl Core {
             running: settings.max_concurrent_turns,
             queued: settings.max_queue,
         };
+        let (wishes, wish_ears) = mpsc::channel(MOST_WISHES);
+        let egress = Egress::new(Budgets::new(&settings.budget));
+        let clock = Clock::start();
+        let questions = Questions::new(&settings.prompts, clock.seed());
         let mut core = Self {
             sessions: Sessions::new(limits),
             lanes: Lanes::new(),
             chats: ChatMemory::new(settings.chat_memory),
-            clock: Clock::start(),
+            own_threads: OwnThreads::new(MOST_THREADS),
+            chat_infos: ChatInfos::default(),
+            clock,
             settings,
-            agent,
+            crew,
+            choices: Choices::default(),
+            undecided: Numbered::default(),
             transport,
             arrivals: Numbered::default(),
             turns: Numbered::default(),
@@ -182,10 +201,16 @@ impl Core {
             owed: Numbered::default(),
             lately_out: VecDeque::new(),
             out: Numbered::default(),
+            egress,
+            questions,
             settlements,
             writes: Vec::new(),
             tasks: JoinSet::new(),
             task_turns: Numbered::default(),
+            wishes,
+            recalling: Numbered::default(),
+            forgetting: HashMap::new(),
+            forgets: JoinSet::new(),
             view: LinkView::default(),
             tally: Tally::default(),
             journal_failing: None,
@@ -207,120 +232,10 @@ impl Core {
                 batches: opened.batches,
                 health: opened.health,
                 commands,
+                wishes: wish_ears,
             },
             settled,
         )
-    }
-
-    /// Serves until `shutdown` resolves, the gateway is revoked, or the journal is lost.
-    pub(super) async fn run(
-        mut self,
-        mut ears: Ears,
-        mut settled: mpsc::Receiver<(u64, Settled)>,
-        shutdown: impl Future<Output = ()>,
-    ) -> Ended {
-        let mut link = self.transport.view();
-        let (delivery_sender, mut deliveries) = mpsc::channel(DELIVERY_BATCHES);
-        self.finish_recovery(&mut ears).await;
-        self.transport.connect(delivery_sender);
-        let mut shutdown = std::pin::pin!(shutdown);
-        let transport = Arc::clone(&self.transport);
-        let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
-        let mut outcomes = Vec::with_capacity(256);
-        let ended = loop {
-            self.incoming.untaken = !deliveries.is_empty();
-            self.advance();
-            self.submit();
-            if let Some(ended) = self.ended() {
-                break ended;
-            }
-            let deadline = self.next_deadline();
-            let serving = matches!(self.phase, Phase::Serving);
-            let takes_deliveries = self.takes_deliveries();
-            let happened = tokio::select! {
-                biased;
-                () = &mut shutdown, if serving => Happened::Shutdown,
-                _ = maybe(&mut idle) => Happened::IdleAnswered,
-                batch = ears.batches.recv() => Happened::Committed(batch),
-                done = maybe(&mut self.submission) => Happened::Submitted(done),
-                // Cancel-safe: recv_many, recv, changed and join_next take nothing unless chosen.
-                count = settled.recv_many(&mut outcomes, 256) => {
-                    debug_assert!(count > 0, "we hold a sender ourselves");
-                    Happened::Settled
-                }
-                ended = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => Happened::TurnEnded(ended),
-                Ok(()) = link.changed() => Happened::Link,
-                Ok(()) = ears.health.changed() => Happened::Health,
-                command = ears.commands.recv() => Happened::Command(command),
-                batch = deliveries.recv(), if takes_deliveries => Happened::Delivered(batch),
-                () = tokio::time::sleep_until(deadline) => Happened::Deadline,
-            };
-            match happened {
-                Happened::Shutdown => {
-                    self.begin_shutdown();
-                    self.incoming.idle_unanswered = true;
-                    idle = Some(transport.go_idle(self.settings.going_idle));
-                }
-                Happened::IdleAnswered => {
-                    self.incoming.idle_unanswered = false;
-                    idle = None;
-                }
-                Happened::Committed(Some(batch)) => self.take_batch(batch),
-                Happened::Committed(None) => self.journal_lost = true,
-                Happened::Submitted(done) => {
-                    self.submission = None;
-                    self.journal_lost |= done.is_err();
-                }
-                Happened::Settled => {
-                    for (op, outcome) in outcomes.drain(..) {
-                        self.take_outcome(op, outcome);
-                    }
-                }
-                Happened::TurnEnded(ended) => self.take_turn_end(ended),
-                Happened::Link => {
-                    let now = link.borrow_and_update().clone();
-                    self.take_link(now);
-                }
-                Happened::Health => {
-                    let now = ears.health.borrow_and_update().clone();
-                    self.take_health(now);
-                }
-                Happened::Command(Some(command)) => self.take_command(command),
-                Happened::Delivered(Some(batch)) => self.take_deliveries(batch),
-                Happened::Delivered(None) => self.incoming.over = true,
-                Happened::Command(None) | Happened::Deadline => {}
-            }
-            self.take_whatever_waits(&mut ears, &mut settled, &mut deliveries);
-        };
-        self.wind_up(&mut ears, &mut settled).await;
-        ended
-    }
-
-    /// Takes what has come beside that which woke us, so that one round of writes serves all of it. Each
-    /// channel is bounded, and so is what a round takes.
-    fn take_whatever_waits(
-        &mut self,
-        ears: &mut Ears,
-        settled: &mut mpsc::Receiver<(u64, Settled)>,
-        deliveries: &mut mpsc::Receiver<Vec<Delivery>>,
-    ) {
-        while let Ok(batch) = ears.batches.try_recv() {
-            self.take_batch(batch);
-        }
-        for _ in 0..MOST_OUT {
-            let Ok((op, outcome)) = settled.try_recv() else {
-                break;
-            };
-            self.take_outcome(op, outcome);
-        }
-        while let Some(ended) = self.tasks.try_join_next_with_id() {
-            self.take_turn_end(Some(ended));
-        }
-        while self.takes_deliveries()
-            && let Ok(batch) = deliveries.try_recv()
-        {
-            self.take_deliveries(batch);
-        }
     }
 
     pub(super) fn token(&mut self) -> u64 {
@@ -341,7 +256,7 @@ impl Core {
     }
 
     /// Everything that may go on goes on: rows are fetched, turns started, ops handed to the link.
-    fn advance(&mut self) {
+    pub(super) fn advance(&mut self) {
         self.step_phase();
         if matches!(self.phase, Phase::Serving) {
             if self.owed.len() >= MOST_OWED {
@@ -359,8 +274,10 @@ impl Core {
         if matches!(self.phase, Phase::Serving) && self.renewal.is_due(now, self.out.is_empty()) {
             self.transport.renew();
         }
+        self.look_after_questions();
         self.fetch_waiting();
         self.start_waiting();
+        self.release_held();
         self.hand_out_ops();
         self.tell_journal_of_ops(now, OUT_UNTOLD);
     }
@@ -379,12 +296,12 @@ impl Core {
         }
     }
 
-    fn takes_deliveries(&self) -> bool {
+    pub(super) fn takes_deliveries(&self) -> bool {
         let room = self.submission.is_none() && self.arrivals.len() < MOST_ARRIVALS;
         room && !self.incoming.over && !matches!(self.phase, Phase::Over)
     }
 
-    fn next_deadline(&self) -> Instant {
+    pub(super) fn next_deadline(&self) -> Instant {
         let far = Instant::now() + Duration::from_secs(60);
         let untold = self.lately_out.front().map(|(since, _)| *since + OUT_UNTOLD);
         [
@@ -392,6 +309,8 @@ impl Core {
             untold,
             self.phase.deadline(),
             self.renewal.deadline(),
+            self.held_deadline(),
+            self.questions_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -400,7 +319,7 @@ impl Core {
         .min(far)
     }
 
-    fn ended(&self) -> Option<Ended> {
+    pub(super) fn ended(&self) -> Option<Ended> {
         if self.journal_lost {
             return Some(Ended::JournalLost);
         }
@@ -415,18 +334,14 @@ impl Core {
         }
     }
 
-    fn take_link(&mut self, now: LinkView) {
+    pub(super) fn take_link(&mut self, now: LinkView) {
         let reconnected = now.live.is_some() && now.live != self.view.live;
+        if now.live != self.view.live {
+            self.drop_passing();
+        }
         self.view = now;
         if reconnected {
             self.lanes.retry_all();
         }
-    }
-}
-
-async fn maybe<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
-    match future {
-        Some(future) => future.await,
-        None => std::future::pending().await,
     }
 }

@@ -3,8 +3,9 @@
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::Core;
-use super::owed::OwedOp;
+use super::owed_op::OwedOp;
 use super::status::Status;
+use super::transport::ChatInfo;
 use crate::adapter::ChatFacts;
 use crate::wire::SessionKey;
 
@@ -20,6 +21,8 @@ pub(super) enum Command {
     Status(oneshot::Sender<Status>),
     StopTurn(SessionKey, oneshot::Sender<bool>),
     Send(String, String, oneshot::Sender<Result<(), SendError>>),
+    OpenThread(String, String, oneshot::Sender<Option<String>>),
+    ChatInfo(String, oneshot::Sender<ChatInfo>),
 }
 
 /// Why a message was not taken for sending.
@@ -69,6 +72,22 @@ impl RelayHandle {
             .unwrap_or(Err(SendError::NotRunning))
     }
 
+    /// Opens a thread in a chat that has spoken before and gives the thread's id; nothing where the platform has
+    /// no threads, the connector refuses, or there is no connection.
+    pub async fn open_thread(&self, chat: &str, name: &str) -> Option<String> {
+        let (chat, name) = (chat.to_owned(), name.to_owned());
+        self.ask(|answer| Command::OpenThread(chat, name, answer))
+            .await
+            .flatten()
+    }
+
+    /// What a chat that has spoken before is called, and its type; remembered for a while. Nothing when the chat is
+    /// not known or there is no connection.
+    pub async fn chat_info(&self, chat: &str) -> Option<ChatInfo> {
+        let chat = chat.to_owned();
+        self.ask(|answer| Command::ChatInfo(chat, answer)).await
+    }
+
     async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Option<T> {
         let (answer, answered) = oneshot::channel();
         self.0.send(command(answer)).await.ok()?;
@@ -89,6 +108,8 @@ impl Core {
             Command::Send(chat, text, answer) => {
                 self.send_unasked(&chat, &text, answer);
             }
+            Command::OpenThread(chat, name, answer) => self.open_thread(&chat, &name, answer),
+            Command::ChatInfo(chat, answer) => self.inquire(&chat, answer),
         }
     }
 

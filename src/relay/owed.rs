@@ -12,37 +12,33 @@
 //! meant to be sent; and a mark or an outcome rides in the next commit, so only what went out or was answered
 //! just before the kill can come twice.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::core::{Core, MOST_OUT};
 use super::handle::SendError;
-use crate::adapter::{ChatFacts, ChatId, egress_platform, reply};
-use crate::link::{NotSent, Op, Settled};
-use crate::store::{NewOp, OpRow, OpSeq, OpState, Write};
-use crate::wire::{Action, ActionText, Outcome, SessionKey};
+use super::owed_op::{OwedOp, WhenUnknown};
+use crate::adapter::speech::{OwedAction, Weight};
+use crate::adapter::{ChatFacts, ChatId, Leave, reply};
+use crate::link::{NotSent, Settled};
+use crate::store::{OpRow, OpSeq, OpState, Write};
+use crate::wire::{ActionText, Outcome, SessionKey};
 
 /// Times that an op which is safe to repeat is sent without anything becoming known of it. One that breaks the
 /// connection each time must not do so for ever.
 const MOST_ATTEMPTS: u32 = 8;
 
-/// An op that is owed.
-#[derive(Debug)]
-pub(super) struct OwedOp {
-    session: Arc<str>,
-    lane: Arc<str>,
-    platform: Option<String>,
-    bot_id: Option<String>,
-    op: Cow<'static, str>,
-    action: ActionText,
-    attempts: u32,
-}
+/// An op as it is handed to the link: lane, action, platform, bot, and how long to wait for its answer.
+type Request = (
+    Arc<str>,
+    ActionText,
+    Option<String>,
+    Option<String>,
+    Option<Duration>,
+);
 
 /// Ops on their way into the journal, and who waits for that.
 #[derive(Debug)]
@@ -61,96 +57,24 @@ impl Adding {
     }
 }
 
-/// The part of an op that the journal keeps.
-#[derive(Debug, Deserialize)]
-struct Body {
-    platform: Option<String>,
-    bot_id: Option<String>,
-    op: String,
-    action: Box<RawValue>,
-}
-
-/// What to do with an op of which nothing is known.
-#[derive(Debug, PartialEq, Eq)]
-enum WhenUnknown {
-    /// Doing it twice is the same as once.
-    Repeat,
-    /// Doing it twice would be seen.
-    GiveUp,
-}
-
-impl OwedOp {
-    fn new(
-        session: &SessionKey,
-        lane: Arc<str>,
-        action: &Action,
-        platform: Option<String>,
-        bot_id: Option<String>,
-    ) -> Self {
-        Self {
-            session: session.shared(),
-            lane,
-            platform,
-            bot_id,
-            op: action.op().into(),
-            action: action.into(),
-            attempts: 0,
-        }
-    }
-
-    /// The op as the journal keeps it.
-    pub(super) fn to_row(&self) -> NewOp {
-        let body = self.action.beside(&[
-            ("platform", self.platform.as_deref()),
-            ("bot_id", self.bot_id.as_deref()),
-            ("op", Some(&self.op)),
-        ]);
-        NewOp {
-            session: Arc::clone(&self.session),
-            chat: Arc::clone(&self.lane),
-            op: body.into_bytes(),
-        }
-    }
-
-    pub(super) fn from_row(row: &OpRow) -> Option<Self> {
-        let body: Body = serde_json::from_slice(&row.op).ok()?;
-        Some(Self {
-            session: Arc::clone(&row.session),
-            lane: Arc::clone(&row.chat),
-            platform: body.platform,
-            bot_id: body.bot_id,
-            op: body.op.into(),
-            action: body.action.into(),
-            attempts: 0,
-        })
-    }
-
-    fn when_unknown(&self, resend: bool) -> WhenUnknown {
-        match &*self.op {
-            "edit" | "draft" => WhenUnknown::Repeat,
-            "send" | "send_media" | "follow_up" if resend => WhenUnknown::Repeat,
-            _ => WhenUnknown::GiveUp,
-        }
-    }
-}
-
 impl Core {
     /// Plans what delivers a text to a chat.
     pub(super) fn plan(&self, said: &str, key: &SessionKey, chat: &ChatId, facts: &ChatFacts) -> Vec<OwedOp> {
         let descriptor = self.view.descriptors.for_platform(&chat.platform);
         let actions = reply(said, chat, facts, descriptor.map(|descriptor| &**descriptor));
+        let actions: Vec<_> = actions.into_iter().map(OwedAction::from).collect();
+        self.to_owe(key, chat, &actions)
+    }
+
+    /// Actions for a chat as ops that are owed to it.
+    pub(super) fn to_owe(&self, key: &SessionKey, chat: &ChatId, actions: &[OwedAction]) -> Vec<OwedOp> {
         if actions.is_empty() {
             return Vec::new();
         }
         let lane: Arc<str> = chat.lane().into();
-        let platform = egress_platform(&chat.platform);
-        let bot_id = platform
-            .as_deref()
-            .and_then(|platform| self.settings.bot_on(platform));
-        actions
-            .iter()
-            .map(|action| OwedOp::new(key, Arc::clone(&lane), action, platform.clone(), bot_id.clone()))
-            .collect()
+        let envelope = self.envelope(chat);
+        let owe = |action: &OwedAction| OwedOp::new(key, Arc::clone(&lane), action, envelope.clone());
+        actions.iter().map(owe).collect()
     }
 
     /// Owes ops outside a turn's end; the asker is told once they are committed.
@@ -208,26 +132,40 @@ impl Core {
 
     /// Hands to the link what may go out.
     pub(super) fn hand_out_ops(&mut self) {
-        let now = Instant::now();
+        let (now, at) = (Instant::now(), self.clock.now().mono);
         while self.is_live() && self.out.len() < MOST_OUT {
             let Some(seq) = self.lanes.next_out() else { return };
-            let Some(op) = self.owed.get(&seq) else {
+            let Some((lane, action, platform, bot_id, timeout)) = self.next_request(seq) else {
                 self.lanes.settle(seq);
                 continue;
             };
-            let request = Op {
-                lane: None,
-                action: op.action.clone(),
-                platform: op.platform.clone(),
-                bot_id: op.bot_id.clone(),
-                timeout: None,
-                token: self.next_token + 1,
-            };
-            self.next_token += 1;
-            self.out.insert(request.token, seq);
-            self.lately_out.push_back((now, request.token));
-            self.transport.submit(request, self.settlements.clone());
+            if let Leave::Wait(until) = self.egress.budgets.ask(&lane, Weight::Text, at) {
+                self.lanes.put_back(seq);
+                self.egress.hold(lane, until);
+                continue;
+            }
+            let token = self.submit_op(seq, action, platform, bot_id, timeout);
+            if seq > 0 {
+                self.lately_out.push_back((now, token));
+            }
         }
+    }
+
+    /// What the op with this number asks of the connector: one that is owed, or one that passes.
+    fn next_request(&self, number: i64) -> Option<Request> {
+        if let Some(op) = self.owed.get(&number) {
+            let (platform, bot_id) = (op.platform.clone(), op.bot_id.clone());
+            return Some((Arc::clone(&op.lane), op.action.clone(), platform, bot_id, None));
+        }
+        let op = self.egress.passing.get(&number)?;
+        let (platform, bot_id) = (op.platform.clone(), op.bot_id.clone());
+        Some((
+            Arc::clone(&op.lane),
+            op.action.clone(),
+            platform,
+            bot_id,
+            op.timeout,
+        ))
     }
 
     /// Tells the journal which ops are still out after a while; one that is settled sooner is not worth it.
@@ -251,12 +189,25 @@ impl Core {
         let Some(seq) = self.out.remove(&token) else {
             return;
         };
+        if seq < 0 {
+            return self.take_passing_outcome(seq, outcome);
+        }
+        let Some(op) = self.owed.get(&seq) else { return };
+        let lane = Arc::clone(&op.lane);
+        self.learn_of_thread(&lane, &outcome);
         let Some(op) = self.owed.get(&seq) else { return };
         match outcome {
             Settled::Sent(outcome) => match *outcome {
                 Outcome::Applied(_) => {
                     self.tally.ops_applied += 1;
-                    self.settle(seq);
+                    self.go_on(seq, |op| std::mem::take(&mut op.then));
+                }
+                Outcome::Refused {
+                    result,
+                    declined: false,
+                } if result.too_much().is_some() && op.attempts < MOST_ATTEMPTS => {
+                    self.tally.ops_limited += 1;
+                    self.wait_for_room(seq, result.too_much().flatten());
                 }
                 Outcome::Refused { result, declined } => {
                     self.tally.ops_refused += 1;
@@ -271,7 +222,10 @@ impl Core {
                         why,
                         "the connector refused an op"
                     );
-                    self.settle(seq);
+                    if declined {
+                        return self.end_delivery(seq);
+                    }
+                    self.go_on(seq, |op| std::mem::take(&mut op.otherwise));
                 }
                 Outcome::Unknown => self.take_unknown(seq),
             },
@@ -280,6 +234,46 @@ impl Core {
                 if self.is_live() && !matches!(why, NotSent::Closing) {
                     self.retry_soon();
                 }
+            }
+        }
+    }
+
+    /// What comes next in an op's place, if anything; else it is settled.
+    fn go_on(&mut self, seq: i64, next: impl FnOnce(&mut OwedOp) -> Vec<ActionText>) {
+        let Some(op) = self.owed.get_mut(&seq) else {
+            return;
+        };
+        let actions = next(op);
+        if !op.turn_to(actions) {
+            return self.settle(seq);
+        }
+        let (lane, body) = (Arc::clone(&op.lane), op.body());
+        self.writes.push(Write::OpChanged { op: OpSeq(seq), body });
+        self.lanes.put_back(seq);
+        self.lanes.retry(&lane);
+    }
+
+    /// The chat was spoken to too fast: the op keeps its place and goes out later.
+    fn wait_for_room(&mut self, seq: i64, retry_after: Option<Duration>) {
+        let now = self.clock.now().mono;
+        if let Some(op) = self.owed.get_mut(&seq) {
+            op.attempts += 1;
+            let lane = Arc::clone(&op.lane);
+            let until = self.egress.budgets.limited(&lane, retry_after, now);
+            self.lanes.put_back(seq);
+            self.egress.hold(lane, until);
+        }
+    }
+
+    /// The connector will not have this delivery: nothing else of it is tried.
+    fn end_delivery(&mut self, seq: i64) {
+        let delivery = self.owed.get(&seq).map_or(0, |op| op.delivery);
+        self.settle(seq);
+        let of_it = |(_, op): &(&i64, &OwedOp)| delivery != 0 && op.delivery == delivery;
+        let rest: Vec<i64> = self.owed.iter().filter(of_it).map(|(seq, _)| *seq).collect();
+        for seq in rest {
+            if self.lanes.withdraw(seq) {
+                self.settle(seq);
             }
         }
     }

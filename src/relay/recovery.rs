@@ -61,9 +61,7 @@ impl Core {
                 Done::Duplicate { token, receipt, .. } => self.take_duplicate(token, receipt),
                 Done::Quarantined { token, receipt } => self.take_accepted(token, 0, receipt),
                 Done::Ended { seq, ops, .. } => {
-                    if let Some(owed) = self.ending.remove(&seq.0) {
-                        self.take_owed(ops.iter(), owed);
-                    }
+                    self.take_ended(seq.0, ops.iter());
                 }
                 Done::OpsAdded { token, ops } => {
                     if let Some(adding) = self.adding.remove(&token) {
@@ -80,7 +78,8 @@ impl Core {
                         self.writes.push(Write::Load { seq });
                     }
                 }
-                Done::Waiting { .. } | Done::Ops { .. } | Done::Resume { .. } => {}
+                Done::Resume { token, blob, .. } => self.take_resume(token, blob),
+                Done::Waiting { .. } | Done::Ops { .. } => {}
             }
         }
     }
@@ -94,6 +93,8 @@ impl Core {
                 } else if let Some(adding) = self.adding.remove(&token) {
                     tracing::error!("the journal refused what was to be sent; it is given up");
                     adding.tell(Err(SendError::Refused));
+                } else if self.undecided.contains_key(&token) || self.recalling.contains_key(&token) {
+                    self.take_resume(token, None);
                 } else {
                     self.take_unaccepted(token);
                 }
@@ -254,11 +255,14 @@ impl Core {
     /// A turn that was running when the process ended: the agent may have acted, so it is not run again but
     /// told to the chat, unless running it twice does no harm.
     pub(super) fn take_cut_short(&mut self, row: &InboxRow) {
-        if self.agent.describe().repeatable {
+        let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
+        let agent = event
+            .as_ref()
+            .map(|event| self.crew.pick(event, None).member.agent);
+        if agent.is_some_and(|agent| agent.describe().repeatable) {
             return self.run_again(row);
         }
         self.tally.turns_interrupted += 1;
-        let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
         let ops = match (event, self.settings.interrupted_notice.clone()) {
             (Some(mut event), Some(notice)) => {
                 let key = self.understand(&mut event);
@@ -272,7 +276,7 @@ impl Core {
             _ => Vec::new(),
         };
         tracing::warn!(row = row.seq.0, "a turn was cut short by the end of the last run");
-        self.end_row(row.seq.0, TurnState::Interrupted, ops);
+        self.end_row(row.seq.0, TurnState::Interrupted, ops, None);
     }
 
     fn run_again(&mut self, row: &InboxRow) {

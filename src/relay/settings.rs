@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::adapter::BudgetSettings;
+use crate::adapter::prompt::PromptSettings;
+use crate::adapter::speech::SpeechSettings;
 use crate::config::{AliasFiles, BusyMode, OnRevoked, Settings};
 use crate::link::Identity;
 use crate::wire::{CommandMap, Grouping};
@@ -23,13 +26,21 @@ pub(super) struct CoreSettings {
     pub(super) overflow_notice: Option<String>,
     pub(super) resend_unknown: bool,
     pub(super) max_output_bytes: usize,
+    /// The relay's own slash commands that are on.
+    pub(super) relay_commands: Vec<String>,
+    /// How turns speak in their chats.
+    pub(super) speech: Arc<SpeechSettings>,
+    /// How fast each chat may be spoken to.
+    pub(super) budget: BudgetSettings,
+    /// Questions to people.
+    pub(super) prompts: PromptSettings,
     pub(super) chat_memory: usize,
     pub(super) commands: CommandMap,
     /// A top-level Slack message is a conversation of its own.
     pub(super) slack_threads: bool,
     pub(super) identities: Vec<Identity>,
     pub(super) exit_when_revoked: bool,
-    pub(super) budget: Duration,
+    pub(super) shutdown_budget: Duration,
     pub(super) going_idle: Duration,
     pub(super) drain: Duration,
     pub(super) goodbye: Duration,
@@ -54,13 +65,17 @@ impl CoreSettings {
             interrupted_notice: said(&sessions.interrupted_notice),
             overflow_notice: said(&sessions.overflow_notice),
             resend_unknown: sessions.resend_unknown,
+            relay_commands: sessions.commands.clone(),
+            speech: Arc::new(settings.streaming.clone()),
+            budget: settings.budget.clone(),
+            prompts: settings.prompts.clone(),
             max_output_bytes: MOST_OUTPUT_BYTES,
             chat_memory: settings.journal.chat_memory,
             commands: CommandMap::default().with(settings.slack.command_map.clone()),
             slack_threads: settings.slack.reply_in_thread && settings.slack.dm_top_level_threads_as_sessions,
             identities: identities(settings),
             exit_when_revoked: settings.link.on_revoked == OnRevoked::Exit,
-            budget: Duration::from_secs(settings.shutdown.budget_secs),
+            shutdown_budget: Duration::from_secs(settings.shutdown.budget_secs),
             going_idle: Duration::from_secs(settings.shutdown.going_idle_secs),
             drain: Duration::from_secs(settings.shutdown.drain_secs),
             goodbye: Duration::from_secs(1),

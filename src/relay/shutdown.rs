@@ -55,7 +55,11 @@ impl Core {
     pub(super) fn begin_shutdown(&mut self) {
         self.sessions.pause();
         let now = Instant::now();
-        let over = now + self.settings.budget.saturating_sub(self.settings.goodbye);
+        let over = now
+            + self
+                .settings
+                .shutdown_budget
+                .saturating_sub(self.settings.goodbye);
         let until = (now + self.settings.drain).min(over);
         tracing::info!(
             running = self.sessions.running(),
@@ -116,11 +120,9 @@ impl Core {
         while let Ok((op, outcome)) = settled.try_recv() {
             self.take_outcome(op, outcome);
         }
-        if timeout(self.settings.goodbye, self.agent.shutdown())
-            .await
-            .is_err()
-        {
-            tracing::warn!("the agent did not shut down in time");
+        let agents = futures_util::future::join_all(self.crew.agents().map(|(_, agent)| agent.shutdown()));
+        if timeout(self.settings.goodbye, agents).await.is_err() {
+            tracing::warn!("the agents did not shut down in time");
         }
         self.tell_journal_of_ops(Instant::now(), Duration::ZERO);
         let (before, last) = (self.submission.take(), std::mem::take(&mut self.writes));

@@ -35,6 +35,16 @@ pub struct Tally {
     pub turns_failed: u64,
     /// Turns that the end of an earlier run cut short.
     pub turns_interrupted: u64,
+    /// Questions put to people.
+    pub prompts_opened: u64,
+    /// Questions that people answered.
+    pub prompts_answered: u64,
+    /// Questions that nobody answered in time.
+    pub prompts_expired: u64,
+    /// Tokens that agents say they read.
+    pub input_tokens: u64,
+    /// Tokens that agents say they wrote.
+    pub output_tokens: u64,
     /// Sessions whose queue overflowed into the journal.
     pub overflows: u64,
     /// Ops that the connector did.
@@ -43,6 +53,12 @@ pub struct Tally {
     pub ops_refused: u64,
     /// Ops of which it is not known whether they were done, and which were not repeated.
     pub ops_unknown: u64,
+    /// Owed ops that a platform put off because it was too much.
+    pub ops_limited: u64,
+    /// Ops for show (typing, reactions) that were dropped for want of room.
+    pub cosmetics_shed: u64,
+    /// Ops for show that did not succeed.
+    pub cosmetics_failed: u64,
     /// Ops that were taken over from an earlier run and sent.
     pub ops_recovered: u64,
 }
@@ -64,8 +80,14 @@ pub struct Status {
     pub sessions_active: usize,
     /// Messages that wait in memory.
     pub messages_waiting: usize,
+    /// Questions that wait for people.
+    pub prompts_open: usize,
     /// Ops that are owed.
     pub ops_owed: usize,
+    /// Turns' ends on their way into the journal.
+    pub ends_uncommitted: usize,
+    /// Ops on their way that are not owed.
+    pub ops_passing: usize,
     /// Chats remembered.
     pub chats_known: usize,
     /// Why the journal cannot be written.
@@ -89,7 +111,10 @@ impl Core {
             turns_running: self.sessions.running(),
             sessions_active: self.sessions.active(),
             messages_waiting: self.sessions.queued(),
+            prompts_open: self.questions.open(),
             ops_owed: self.owed.len(),
+            ends_uncommitted: self.ending.len(),
+            ops_passing: self.egress.passing.len(),
             chats_known: self.chats.len(),
             journal_failing: self.journal_failing.clone(),
             tally: self.tally,

@@ -236,7 +236,15 @@ pub struct ChatInfo {
 }
 
 impl ChatInfo {
-    fn read(chat_id: &str, asked: &Settled) -> Self {
+    /// What is said of a chat that nobody can tell about.
+    pub(super) fn unknown(chat_id: &str) -> Self {
+        Self {
+            name: chat_id.to_owned(),
+            chat_type: "dm".to_owned(),
+        }
+    }
+
+    pub(super) fn read(chat_id: &str, asked: &Settled) -> Self {
         let result = match asked {
             Settled::Sent(outcome) => match &**outcome {
                 Outcome::Applied(result) => Some(result),

@@ -1,92 +1,345 @@
-//! The task that runs one turn: the agent on one side, what it says on the other.
+//! The task that runs one turn: the agent on one side, its chat on the other.
+//!
+//! It hears what the agent says, lets the turn's [`Speech`] decide what of it is shown when, and wishes that from the
+//! relay. It never touches the link, the journal or another turn.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::agent::{Agent, AgentEvent, Answer as Reply, Signal, Signals, Turn, TurnEnd};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::clock::Clock;
+use crate::adapter::Speech;
+use crate::adapter::speech::{Fate, LineState, PlanLine, Ticket, ToolLine, Utterance};
+use crate::agent::{
+    Agent, AgentEvent, Answer, Media, PlanStep, Question, Signal, Signals, StepState, Turn, TurnEnd, Usage,
+};
 use crate::session::TurnId;
+
+/// What waits for a turn's task of what became of its ops; it has at most two out.
+const FATES: usize = 8;
+/// Signals taken together before what they say is shown.
+const HEARD_TOGETHER: usize = 64;
+/// How long the fate of a first message is waited for after the turn; longer than any request lives.
+const LAST_FATE: Duration = Duration::from_secs(120);
+/// Before what the relay had no room for is wished again.
+const CROWDED: Duration = Duration::from_millis(20);
+
+/// How a turn's task is told what became of its ops.
+pub(super) type FateSender = mpsc::Sender<(Ticket, Fate)>;
+
+/// What a turn's task wants of the relay while it runs.
+#[derive(Debug)]
+pub(super) enum Wish {
+    /// Say this in the chat.
+    Utter(Box<Utterance>, FateSender),
+    /// Ask people this.
+    Ask(Box<Question>, oneshot::Sender<Answer>),
+    /// Keep this for the session.
+    Keep(Vec<u8>),
+    /// Give what was kept for the session.
+    Recall(oneshot::Sender<Option<Vec<u8>>>),
+    /// The conversation is about this.
+    Title(String),
+    /// Send this file.
+    Media(Media),
+}
 
 /// How a turn went.
 #[derive(Debug)]
 pub(super) struct TurnReport {
     pub(super) turn: TurnId,
-    /// Everything it said.
-    pub(super) text: String,
+    /// What it said, and how much of it the chat has seen.
+    pub(super) speech: Box<Speech>,
+    /// Whether it said anything.
+    pub(super) spoke: bool,
     /// Whether it said more than is kept.
     pub(super) cut: bool,
     /// How it ended.
     pub(super) end: TurnEnd,
+    /// What it cost.
+    pub(super) usage: Usage,
 }
 
-/// Runs the agent until it ends, or until it has not stopped within `grace` after being told to. Keeps up
-/// to `most` bytes of what it says.
+impl TurnReport {
+    /// A turn that said nothing.
+    pub(super) fn unspoken(turn: TurnId, speech: Box<Speech>, end: TurnEnd) -> Self {
+        Self {
+            turn,
+            speech,
+            spoke: false,
+            cut: false,
+            end,
+            usage: Usage::default(),
+        }
+    }
+}
+
+/// What a turn's task is given beside the turn.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) speech: Box<Speech>,
+    pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
+    pub(super) clock: Clock,
+    /// How long a stopped turn may take to end.
+    pub(super) grace: Duration,
+    /// The most that a turn may say, in bytes.
+    pub(super) most: usize,
+    /// Cancelled when the agent has forgotten what it was told to forget.
+    pub(super) forgotten: Option<CancellationToken>,
+}
+
+/// Runs the agent until it ends, or until it has not stopped within the grace after being told to.
 pub(super) async fn run_turn(
     agent: Arc<dyn Agent>,
     turn: Turn,
-    mut events: Signals,
-    grace: Duration,
-    most: usize,
+    mut signals: Signals,
+    stage: Stage,
 ) -> TurnReport {
-    let id = turn.id;
-    let cancel = turn.cancel.clone();
-    let mut answer = Answer {
-        text: String::new(),
-        cut: false,
-        most,
-    };
+    let (cancel, grace) = (turn.cancel.clone(), stage.grace);
+    let forgotten = stage.forgotten.clone();
+    let mut voice = Voice::new(turn.id, stage);
     let end = {
-        let mut running = agent.run(turn);
+        let running = async {
+            if let Some(forgotten) = forgotten {
+                forgotten.cancelled().await;
+            }
+            agent.run(turn).await
+        };
         let overdue = async {
             cancel.cancelled().await;
             tokio::time::sleep(grace).await;
         };
-        tokio::pin!(overdue);
+        tokio::pin!(running, overdue);
         loop {
+            let pause = voice.speak();
             tokio::select! {
                 biased;
                 end = &mut running => break end,
-                // Cancel-safe: nothing is taken out unless the branch is chosen.
-                Some(signal) = events.recv() => answer.hear(signal),
                 () = &mut overdue => break TurnEnd::Cancelled { confirmed: false },
+                // Cancel-safe: nothing is taken out unless the branch is chosen.
+                Some((ticket, fate)) = voice.fate() => voice.settled(ticket, &fate),
+                Some(signal) = signals.recv() => voice.hear_all(signal, &mut signals),
+                () = until(pause) => {}
             }
         }
     };
-    events.close();
-    while let Some(signal) = events.recv().await {
-        answer.hear(signal);
+    signals.close();
+    while let Some(signal) = signals.recv().await {
+        voice.hear(signal);
     }
+    voice.wish_the_rest().await;
+    voice.wait_for_fate().await;
     TurnReport {
-        turn: id,
-        text: answer.text,
-        cut: answer.cut,
+        turn: voice.turn,
+        speech: voice.speech,
+        spoke: voice.spoke,
+        cut: voice.cut,
         end,
+        usage: voice.usage,
     }
 }
 
-struct Answer {
-    text: String,
+/// A turn's voice: its speech, and the way to the relay.
+struct Voice {
+    turn: TurnId,
+    speech: Box<Speech>,
+    wishes: mpsc::Sender<(TurnId, Wish)>,
+    clock: Clock,
+    /// Made with the first op; most turns have none.
+    fates: Option<(FateSender, mpsc::Receiver<(Ticket, Fate)>)>,
+    /// What the relay had no room for.
+    unwished: VecDeque<Wish>,
+    room: usize,
+    spoke: bool,
     cut: bool,
-    most: usize,
+    usage: Usage,
 }
 
-impl Answer {
-    fn hear(&mut self, signal: Signal) {
-        let text = match signal {
-            Signal::Said(AgentEvent::Text(text)) => text,
-            Signal::Asked(_, asker) => return drop(asker.send(Reply::Cancelled)),
-            Signal::Recall(asker) => return drop(asker.send(None)),
-            Signal::Said(_) | Signal::Keep(_) => return,
-        };
-        let room = self.most.saturating_sub(self.text.len());
-        if text.len() <= room {
-            self.text.push_str(&text);
-        } else {
-            let end = (0..=room)
-                .rev()
-                .find(|at| text.is_char_boundary(*at))
-                .unwrap_or(0);
-            self.text.push_str(&text[..end]);
-            self.cut = true;
+impl Voice {
+    fn new(turn: TurnId, stage: Stage) -> Self {
+        Self {
+            turn,
+            speech: stage.speech,
+            wishes: stage.wishes,
+            clock: stage.clock,
+            fates: None,
+            unwished: VecDeque::new(),
+            room: stage.most,
+            spoke: false,
+            cut: false,
+            usage: Usage::default(),
         }
+    }
+
+    /// Wishes what is to be shown now; tells when to look again although nothing happened.
+    fn speak(&mut self) -> Option<Instant> {
+        for _ in 0..self.unwished.len() {
+            if let Some(wish) = self.unwished.pop_front()
+                && let Err(wish) = self.try_wish(wish)
+            {
+                self.unwished.push_front(wish);
+                break;
+            }
+        }
+        let now = self.clock.now().mono;
+        while self.unwished.is_empty()
+            && let Some(utterance) = self.speech.poll(now)
+        {
+            let fates = &self.fates.get_or_insert_with(|| mpsc::channel(FATES)).0;
+            let wish = Wish::Utter(Box::new(utterance), fates.clone());
+            self.wish(wish);
+        }
+        if !self.unwished.is_empty() {
+            return Some(Instant::now() + CROWDED);
+        }
+        self.speech.poll_timeout().map(|at| self.clock.instant(at))
+    }
+
+    /// Wishes something after what could not be wished before.
+    fn wish(&mut self, wish: Wish) {
+        if !self.unwished.is_empty() {
+            self.unwished.push_back(wish);
+        } else if let Err(wish) = self.try_wish(wish) {
+            self.unwished.push_back(wish);
+        }
+    }
+
+    fn try_wish(&self, wish: Wish) -> Result<(), Wish> {
+        match self.wishes.try_send((self.turn, wish)) {
+            Err(mpsc::error::TrySendError::Full((_, wish))) => Err(wish),
+            // Closed: the relay is at its end, and so is this turn.
+            Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
+        }
+    }
+
+    /// Wishes what is left, however long that takes; ops that nobody has seen yet are left to the end's own.
+    async fn wish_the_rest(&mut self) {
+        while let Some(wish) = self.unwished.pop_front() {
+            if let Wish::Utter(utterance, _) = wish {
+                self.settled(utterance.ticket, &Fate::NotSent);
+            } else if self.wishes.send((self.turn, wish)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn fate(&mut self) -> Option<(Ticket, Fate)> {
+        match &mut self.fates {
+            Some((_, fates)) => fates.recv().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn settled(&mut self, ticket: Ticket, fate: &Fate) {
+        self.speech.settled(ticket, fate, self.clock.now().mono);
+    }
+
+    fn hear_all(&mut self, first: Signal, signals: &mut Signals) {
+        self.hear(first);
+        for _ in 1..HEARD_TOGETHER {
+            // What could not be wished comes first.
+            if !self.unwished.is_empty() {
+                return;
+            }
+            let Ok(signal) = signals.try_recv() else { return };
+            self.hear(signal);
+        }
+    }
+
+    fn hear(&mut self, signal: Signal) {
+        match signal {
+            Signal::Said(event) => self.hear_event(event),
+            Signal::Asked(question, answer) => {
+                // What was said before the question stands above it, and what is said after it below.
+                self.speech.break_off(self.clock.now().mono);
+                self.speak();
+                self.wish(Wish::Ask(question, answer));
+            }
+            Signal::Keep(memory) => self.wish(Wish::Keep(memory)),
+            Signal::Recall(answer) => self.wish(Wish::Recall(answer)),
+        }
+    }
+
+    fn hear_event(&mut self, event: AgentEvent) {
+        let now = self.clock.now().mono;
+        match event {
+            AgentEvent::Text(text) => {
+                let text = self.fitting(&text);
+                self.speech.say(text, now);
+            }
+            AgentEvent::Replace(text) => {
+                let text = self.fitting(&text);
+                self.speech.replace(text, now);
+            }
+            AgentEvent::Break => self.speech.break_off(now),
+            AgentEvent::Tool(call) => {
+                let line = ToolLine {
+                    id: call.id,
+                    title: call.title,
+                    state: line_state(call.state),
+                };
+                self.speech.tool(&line, now);
+            }
+            AgentEvent::Plan(steps) => {
+                let line = |step: PlanStep| PlanLine {
+                    text: step.text,
+                    state: line_state(step.state),
+                };
+                let lines: Vec<_> = steps.into_iter().map(line).collect();
+                self.speech.plan(&lines, now);
+            }
+            AgentEvent::Notice(text) => self.speech.notice(&text, now),
+            AgentEvent::Title(title) => self.wish(Wish::Title(title)),
+            AgentEvent::Usage(usage) => self.usage = usage,
+            AgentEvent::Media(media) => self.wish(Wish::Media(media)),
+            AgentEvent::Thought(_) => {}
+        }
+    }
+
+    /// As much of a text as there is room for.
+    fn fitting<'t>(&mut self, text: &'t str) -> &'t str {
+        self.spoke |= !text.trim().is_empty();
+        if text.len() <= self.room {
+            self.room -= text.len();
+            return text;
+        }
+        let end = (0..=self.room)
+            .rev()
+            .find(|at| text.is_char_boundary(*at))
+            .unwrap_or(0);
+        self.room = 0;
+        self.cut = true;
+        &text[..end]
+    }
+
+    /// Waits until it is known how the end can be told.
+    async fn wait_for_fate(&mut self) {
+        let late = Instant::now() + LAST_FATE;
+        while self.speech.awaits_id() {
+            match tokio::time::timeout_at(late, self.fate()).await {
+                Ok(Some((ticket, fate))) => self.settled(ticket, &fate),
+                Ok(None) | Err(_) => return,
+            }
+        }
+    }
+}
+
+fn line_state(state: StepState) -> LineState {
+    match state {
+        StepState::Pending => LineState::Pending,
+        StepState::Running => LineState::Running,
+        StepState::Done => LineState::Done,
+        StepState::Failed => LineState::Failed,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
     }
 }

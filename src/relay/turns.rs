@@ -1,45 +1,68 @@
 //! Turns, from their start to their end.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::arrival::is_for_the_relay;
 use super::core::Core;
-use super::owed::OwedOp;
-use super::turn_task::{TurnReport, run_turn};
-use crate::adapter::{ChatFacts, ChatId, interaction_event};
-use crate::agent::{
-    Asker, EventSink, Failure, FailureClass, Permission, Truncation, Turn, TurnEnd, TurnInput,
-};
+use super::turn_task::{Stage, TurnReport, run_turn};
+use crate::adapter::speech::Place;
+use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
+use crate::agent::{Agent, Asker, EventSink, Turn, TurnEnd, TurnInput};
 use crate::session::{Stop, TurnId};
 use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
 
+/// How long an agent may take to forget a session, the turn that runs in it included.
+const LONGEST_FORGETTING: Duration = Duration::from_secs(60);
+/// What marks a message that came by a Discord interaction.
+const INTERACTION: &str = "discord_interaction_id";
+/// The capability by which the connector answers such an interaction.
+const FOLLOW_UP: &str = "discord.interaction_token";
 /// Rows of one session that are fetched at a time.
 const FETCHED_ROWS: u32 = 32;
 
 /// A turn that runs, or holds its place until its message is there.
-#[derive(Debug)]
 pub(super) struct LiveTurn {
     pub(super) key: SessionKey,
     pub(super) seq: Option<i64>,
     pub(super) stop: Option<Stop>,
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
+    pub(super) lane: Arc<str>,
+    /// Who answers it, once that is decided.
+    pub(super) agent: Option<(Arc<str>, Arc<dyn Agent>)>,
     cancel: CancellationToken,
+    /// Cancelled when it is over.
+    pub(super) over: CancellationToken,
+    /// The session was told to forget while it ran: what it wants kept is not.
+    pub(super) forgotten: bool,
 }
 
 impl LiveTurn {
     pub(super) fn new(key: SessionKey, event: &MessageEvent) -> Self {
+        let chat = ChatId::of(&event.source);
         Self {
             key,
+            lane: chat.lane().into(),
+            agent: None,
+            over: CancellationToken::new(),
+            forgotten: false,
             seq: None,
             stop: None,
             cancel: CancellationToken::new(),
-            chat: ChatId::of(&event.source),
+            chat,
             facts: ChatFacts::of(&event.source),
         }
+    }
+}
+
+impl LiveTurn {
+    /// Where the journal keeps what its agent remembers of its session.
+    pub(super) fn memory_key(&self) -> Option<Arc<str>> {
+        let (name, _) = self.agent.as_ref()?;
+        Some(memory_key(&self.key, name))
     }
 }
 
@@ -97,12 +120,13 @@ impl Core {
         let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
         if let Some(mut event) = event {
             let key = self.understand(&mut event);
-            if is_for_the_relay(&event) {
+            if event.prompt_response.is_some() || self.command_in(&event).is_some() {
                 self.abandon(turn);
                 return self.answer_late(&key, row.seq.0, &event);
             }
             if let Some(live) = self.turns.get_mut(&turn) {
                 live.chat = ChatId::of(&event.source);
+                live.lane = live.chat.lane().into();
                 live.facts = ChatFacts::of(&event.source);
             }
             self.start_turn(turn, row.seq.0, event);
@@ -112,7 +136,7 @@ impl Core {
                 "a journaled message cannot be read back and is given up"
             );
             self.abandon(turn);
-            self.end_row(row.seq.0, TurnState::Failed, Vec::new());
+            self.end_row(row.seq.0, TurnState::Failed, Vec::new(), None);
         }
     }
 
@@ -135,37 +159,105 @@ impl Core {
         }
     }
 
+    /// The agent that runs a turn.
+    pub(super) fn agent_of(&self, turn: TurnId) -> Option<&Arc<dyn Agent>> {
+        self.turns.get(&turn)?.agent.as_ref().map(|(_, agent)| agent)
+    }
+
     /// Runs the agent for a committed message, unless the turn was stopped before it began.
-    pub(super) fn start_turn(&mut self, id: TurnId, seq: i64, event: MessageEvent) {
-        let Some(live) = self.turns.get_mut(&id) else {
+    pub(super) fn begin_turn(&mut self, id: TurnId, seq: i64, event: MessageEvent) {
+        let speech = match self.turns.get_mut(&id) {
+            Some(live) => {
+                live.seq = Some(seq);
+                Box::new(self.speech_for(id, seq, &event))
+            }
+            None => return,
+        };
+        let pick = self
+            .turns
+            .get(&id)
+            .map(|live| self.crew.pick(&event, self.chosen(&live.key).as_deref()));
+        let (Some(pick), Some(live)) = (pick, self.turns.get_mut(&id)) else {
             return;
         };
-        live.seq = Some(seq);
-        if live.cancel.is_cancelled() {
+        live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
+        let (key, cancel) = (live.key.clone(), live.cancel.clone());
+        if cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
-            return self.end_turn(TurnReport {
-                turn: id,
-                text: String::new(),
-                cut: false,
-                end,
-            });
+            return self.end_turn(TurnReport::unspoken(id, speech, end));
         }
         let (events, heard) = EventSink::new();
         let turn = Turn {
             id,
-            session: live.key.clone(),
-            input: TurnInput::of(event),
-            asker: Asker::new(&events, Permission::Ask),
+            session: key.clone(),
+            input: self.input_of(event, pick.text),
+            asker: Asker::new(&events, pick.member.permission),
             events,
-            cancel: live.cancel.clone(),
-            workdir: None,
+            cancel,
+            workdir: pick.member.workdir,
+        };
+        let stage = Stage {
+            speech,
+            wishes: self.wishes.clone(),
+            clock: self.clock,
+            grace: self.settings.grace,
+            most: self.settings.max_output_bytes,
+            forgotten: self.forgetting.remove(&key),
         };
         self.tally.turns_started += 1;
-        let (grace, most) = (self.settings.grace, self.settings.max_output_bytes);
-        let task = self
-            .tasks
-            .spawn(run_turn(Arc::clone(&self.agent), turn, heard, grace, most));
+        let task = self.tasks.spawn(run_turn(pick.member.agent, turn, heard, stage));
         self.task_turns.insert(task.id(), id);
+    }
+
+    /// How a turn will speak in its chat.
+    pub(super) fn speech_for(&self, turn: TurnId, seq: i64, event: &MessageEvent) -> Speech {
+        let (key, chat, facts) = match self.turns.get(&turn) {
+            Some(live) => (
+                live.key.as_str().to_owned(),
+                live.chat.clone(),
+                live.facts.clone(),
+            ),
+            None => (
+                String::new(),
+                ChatId::of(&event.source),
+                ChatFacts::of(&event.source),
+            ),
+        };
+        let descriptor = self.view.descriptors.for_platform(&chat.platform).cloned();
+        let follow_up = event
+            .metadata
+            .contains_key(INTERACTION)
+            .then(|| FOLLOW_UP.to_owned());
+        let place = Place {
+            chat,
+            facts,
+            session: key,
+            descriptor,
+            follow_up,
+        };
+        let draft = seq.unsigned_abs().wrapping_mul(Speech::DRAFT_IDS);
+        Speech::new(
+            Arc::clone(&self.settings.speech),
+            place,
+            draft,
+            self.clock.now().mono,
+        )
+    }
+
+    /// What an agent is told of a message, with what the platform says of itself.
+    fn input_of(&self, event: MessageEvent, text: Option<String>) -> TurnInput {
+        let mut input = TurnInput::of(event);
+        if let Some(text) = text {
+            input.text = text;
+        }
+        if let Some(descriptor) = self.view.descriptors.for_platform(&input.place.platform) {
+            input.place.hint.clone_from(&descriptor.platform_hint);
+            input.place.markdown = descriptor.markdown_dialect.clone().unwrap_or_default();
+            if descriptor.pii_safe {
+                input.hide_people();
+            }
+        }
+        input
     }
 
     pub(super) fn cancel_turn(&mut self, turn: TurnId, why: Stop) {
@@ -173,141 +265,53 @@ impl Core {
             live.stop.get_or_insert(why);
             live.cancel.cancel();
         }
+        self.withdraw_questions(turn);
     }
 
-    pub(super) fn take_turn_end(
-        &mut self,
-        ended: Option<Result<(tokio::task::Id, TurnReport), tokio::task::JoinError>>,
-    ) {
-        match ended {
-            None => {}
-            Some(Ok((task, report))) => {
-                self.task_turns.remove(&task);
-                self.end_turn(report);
-            }
-            Some(Err(error)) => {
-                let Some(turn) = self.task_turns.remove(&error.id()) else {
-                    return;
-                };
-                tracing::error!(turn = turn.0, "the agent panicked");
-                let failure = Failure::new(
-                    FailureClass::Internal,
-                    "Something went wrong inside the agent.",
-                    "it panicked",
-                );
-                let end = TurnEnd::Failed(failure);
-                self.end_turn(TurnReport {
-                    turn,
-                    text: String::new(),
-                    cut: false,
-                    end,
-                });
-            }
-        }
-    }
-
-    /// The answer and the turn's end are one commit; the ops go out after it.
-    fn end_turn(&mut self, report: TurnReport) {
-        let Some(live) = self.turns.remove(&report.turn) else {
-            return;
-        };
-        self.sessions.ended(&live.key, report.turn);
-        let Some(seq) = live.seq else { return };
-        let (state, said) = self.conclude(report, live.stop);
-        let ops = self.plan(&said, &live.key, &live.chat, &live.facts);
-        self.end_row(seq, state, ops);
-    }
-
-    fn conclude(&mut self, report: TurnReport, stop: Option<Stop>) -> (TurnState, String) {
-        let mut said = report.text;
-        if report.cut {
-            said.push_str("\n\n[the rest was too long and is cut]");
-        }
-        let then = |said: String, more: &str| {
-            if said.trim().is_empty() {
-                more.to_owned()
-            } else {
-                format!("{said}\n\n{more}")
-            }
-        };
-        match &report.end {
-            TurnEnd::Completed => {
-                self.tally.turns_done += 1;
-                (TurnState::Done, said)
-            }
-            TurnEnd::Cancelled { confirmed } => {
-                self.tally.turns_stopped += 1;
-                if !confirmed {
-                    tracing::warn!(
-                        turn = report.turn.0,
-                        "the agent did not stop in time and was given up"
-                    );
-                }
-                if stop == Some(Stop::Shutdown) {
-                    let notice = self.settings.interrupted_notice.clone().unwrap_or_default();
-                    return (TurnState::Interrupted, then(said, &notice));
-                }
-                let marked = if said.trim().is_empty() {
-                    said
-                } else {
-                    then(said, "[stopped]")
-                };
-                (TurnState::Stopped, marked)
-            }
-            TurnEnd::Truncated(why) => {
-                self.tally.turns_done += 1;
-                let why = match why {
-                    Truncation::Tokens => "[the answer reached its longest length]",
-                    Truncation::Steps => "[stopped after the most steps of one turn]",
-                    Truncation::Filter => "[the provider cut the answer]",
-                };
-                (TurnState::Done, then(said, why))
-            }
-            TurnEnd::Refused => {
-                self.tally.turns_done += 1;
-                (TurnState::Done, then(said, "The agent declines to answer this."))
-            }
-            TurnEnd::Failed(failure) => {
-                self.tally.turns_failed += 1;
-                tracing::warn!(turn = report.turn.0, detail = failure.detail, "the turn failed");
-                (TurnState::Failed, then(said, &failure.public_text))
-            }
-        }
-    }
-
-    pub(super) fn end_row(&mut self, seq: i64, state: TurnState, ops: Vec<OwedOp>) {
-        let now_ms = self.now_ms();
-        let rows = ops.iter().map(OwedOp::to_row).collect();
-        self.ending.insert(seq, ops);
-        self.writes.push(Write::End {
-            seq: InboxSeq(seq),
-            state,
-            ops: rows,
-            start_next: None,
-            now_ms,
-        });
-    }
-
-    /// Ends a message that the relay itself answers.
-    pub(super) fn answer_directly(
-        &mut self,
-        key: &SessionKey,
-        seq: i64,
-        said: &str,
-        chat: &ChatId,
-        facts: &ChatFacts,
-    ) {
-        let ops = self.plan(said, key, chat, facts);
-        self.end_row(seq, TurnState::Done, ops);
-    }
-
+    /// Has the agent forget a session: after the turn that runs in it, and before the next.
     pub(super) fn forget_session(&mut self, key: &SessionKey) {
-        self.writes.push(Write::DropResume {
-            session: key.shared(),
+        let agents: Vec<_> = self
+            .crew
+            .agents()
+            .map(|(name, agent)| (memory_key(key, name), Arc::clone(agent)))
+            .collect();
+        for (session, _) in &agents {
+            self.writes.push(Write::DropResume {
+                session: Arc::clone(session),
+            });
+        }
+        let running = self
+            .sessions
+            .turn_of(key)
+            .and_then(|turn| self.turns.get_mut(&turn));
+        let over = running.map(|live| {
+            live.forgotten = true;
+            live.over.clone()
         });
-        let (agent, key) = (Arc::clone(&self.agent), key.clone());
-        tokio::spawn(async move { agent.forget(&key).await });
+        while self.forgets.try_join_next().is_some() {}
+        let forgotten = CancellationToken::new();
+        self.forgetting.insert(key.clone(), forgotten.clone());
+        let key = key.clone();
+        self.forgets.spawn(async move {
+            let forget = async {
+                if let Some(over) = over {
+                    over.cancelled().await;
+                }
+                for (_, agent) in &agents {
+                    agent.forget(&key).await;
+                }
+            };
+            if tokio::time::timeout(LONGEST_FORGETTING, forget).await.is_err() {
+                tracing::warn!("the agent did not forget a conversation in time");
+            }
+            forgotten.cancel();
+        });
     }
+}
+
+/// Where the journal keeps what an agent remembers of a session.
+pub(super) fn memory_key(key: &SessionKey, agent: &str) -> Arc<str> {
+    format!("{}#memory:{agent}", key.as_str()).into()
 }
 
 /// Reads a journaled line again.

@@ -90,6 +90,36 @@ impl Lanes {
         }
     }
 
+    /// Takes an op that is not out from its lane; tells whether it was there.
+    pub fn withdraw(&mut self, op: i64) -> bool {
+        let Some(id) = self.lane_of.get(&op).cloned() else {
+            return false;
+        };
+        let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| lane.out != Some(op)) else {
+            return false;
+        };
+        lane.waiting.retain(|waiting| *waiting != op);
+        self.lane_of.remove(&op);
+        if lane.waiting.is_empty() && lane.out.is_none() {
+            self.by_chat.remove(&id);
+        }
+        true
+    }
+
+    /// A lane whose first op was put back may hand it out again.
+    pub fn retry(&mut self, lane: &LaneId) {
+        if self.by_chat.get(lane).is_some_and(|lane| lane.out.is_none()) {
+            self.ready.push_back(Arc::clone(lane));
+        }
+    }
+
+    /// Whether ops wait in a lane behind the one that is out, or for it to be retried.
+    pub fn is_waiting(&self, lane: &LaneId) -> bool {
+        self.by_chat
+            .get(lane)
+            .is_some_and(|lane| !lane.waiting.is_empty())
+    }
+
     /// The link is up again: every lane may hand out its first op.
     pub fn retry_all(&mut self) {
         self.ready = self

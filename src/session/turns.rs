@@ -339,6 +339,11 @@ impl Sessions {
         self.active.len()
     }
 
+    /// Rows of the session that wait in memory.
+    pub fn waiting(&self, key: &SessionKey) -> usize {
+        self.active.get(key).map_or(0, |session| session.queue.len())
+    }
+
     /// Whether rows of the session wait, in memory or in the journal.
     pub fn has_waiting(&self, key: &SessionKey) -> bool {
         let waits = |session: &Session| !session.queue.is_empty() || session.beyond != Beyond::Nothing;

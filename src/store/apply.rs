@@ -234,6 +234,13 @@ impl<'c> Ledger<'c> {
                 self.sent.insert(*op);
                 Outcome::Silent
             }
+            Write::OpChanged { op, body } => {
+                self.sent.remove(op);
+                self.db
+                    .prepare_cached("UPDATE outbox SET op = ?2, state = 0 WHERE seq = ?1")?
+                    .execute(params![op.0, body])?;
+                Outcome::Silent
+            }
             Write::OpSettled { op } => {
                 self.sent.remove(op);
                 self.settled.push(op.0);

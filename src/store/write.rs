@@ -111,6 +111,13 @@ pub enum Write {
         /// The op.
         op: OpSeq,
     },
+    /// Something else is owed in an op's place, and has not gone out. No completion.
+    OpChanged {
+        /// The op.
+        op: OpSeq,
+        /// What is owed now.
+        body: Vec<u8>,
+    },
     /// An op was applied, refused or given up: forget it. No completion.
     OpSettled {
         /// The op.
@@ -165,6 +172,7 @@ impl Write {
             | Self::End { .. }
             | Self::AddOps { .. }
             | Self::OpSent { .. }
+            | Self::OpChanged { .. }
             | Self::OpSettled { .. }
             | Self::RememberChat(_)
             | Self::SetResume { .. }
@@ -175,6 +183,7 @@ impl Write {
     pub(super) fn is_lazy(&self) -> bool {
         match self {
             Self::OpSent { .. }
+            | Self::OpChanged { .. }
             | Self::OpSettled { .. }
             | Self::RememberChat(_)
             | Self::SetResume { .. }
@@ -202,7 +211,7 @@ impl Write {
             | Self::LoadResume { token, .. }
             | Self::AddOps { token, .. } => Subject::Token(*token),
             Self::Start { seq, .. } | Self::Load { seq } | Self::End { seq, .. } => Subject::Message(*seq),
-            Self::OpSent { op } | Self::OpSettled { op } => Subject::Op(*op),
+            Self::OpSent { op } | Self::OpChanged { op, .. } | Self::OpSettled { op } => Subject::Op(*op),
             Self::RememberChat(_) | Self::SetResume { .. } | Self::DropResume { .. } => Subject::Nameless,
         }
     }
@@ -214,6 +223,7 @@ impl Write {
             Self::End { ops, .. } | Self::AddOps { ops, .. } => ops.iter().map(|op| op.op.len()).sum(),
             Self::RememberChat(chat) => chat.memory.len(),
             Self::SetResume { blob, .. } => blob.len(),
+            Self::OpChanged { body, .. } => body.len(),
             Self::Start { .. }
             | Self::Load { .. }
             | Self::NextQueued { .. }
@@ -241,6 +251,7 @@ impl Write {
             | Self::NextWaiting { .. }
             | Self::NextOps { .. }
             | Self::OpSent { .. }
+            | Self::OpChanged { .. }
             | Self::OpSettled { .. }
             | Self::DropResume { .. }
             | Self::LoadResume { .. } => None,

@@ -1,11 +1,7 @@
 //! What the relay asks of the connector, and what comes back.
 
-use serde::de::{IgnoredAny, MapAccess};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use super::decode::ObjectParts;
-use super::scalar::{Loose, Scalar};
 
 /// Extras that travel with an op: tenant discriminators, thread, hints.
 pub type Metadata = Map<String, Value>;
@@ -207,7 +203,7 @@ pub struct PromptOption {
     pub id: String,
     /// What is written on it.
     pub label: String,
-    /// `primary` or `danger`.
+    /// `success`, `primary` or `danger`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub style: Option<String>,
 }
@@ -250,121 +246,6 @@ impl Action {
             | Self::React { chat_id, .. }
             | Self::ThreadCreate { chat_id, .. }
             | Self::ThreadRename { chat_id, .. } => Some(chat_id),
-        }
-    }
-}
-
-/// What the connector says became of an op.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct OpResult {
-    /// Whether it was done.
-    pub success: bool,
-    /// The message that was made or changed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub message_id: Option<Scalar>,
-    /// Why not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Scalar>,
-    /// Why not, for programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub code: Option<Scalar>,
-    /// The thread that was made.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub thread_id: Option<Scalar>,
-    /// The name the connector gave it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub auto_thread_name: Option<Scalar>,
-    /// Answer to `get_chat_info`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub chat_info: Option<Value>,
-    /// The same, spelled flat.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<Scalar>,
-    /// The same, spelled flat.
-    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
-    pub chat_type: Option<Scalar>,
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
-    Success,
-    MessageId,
-    Error,
-    Code,
-    ThreadId,
-    AutoThreadName,
-    ChatInfo,
-    Name,
-    Type,
-    #[serde(other)]
-    Other,
-}
-
-/// Never fails on a field's type: what cannot be read is absent.
-impl ObjectParts for OpResult {
-    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        let mut result = Self::default();
-        while let Some(key) = map.next_key()? {
-            let slot = match key {
-                Key::Success => {
-                    result.success = map.next_value::<Loose>()?.is_truthy();
-                    continue;
-                }
-                Key::ChatInfo => {
-                    result.chat_info = map.next_value()?;
-                    continue;
-                }
-                Key::Other => {
-                    map.next_value::<IgnoredAny>()?;
-                    continue;
-                }
-                Key::MessageId => &mut result.message_id,
-                Key::Error => &mut result.error,
-                Key::Code => &mut result.code,
-                Key::ThreadId => &mut result.thread_id,
-                Key::AutoThreadName => &mut result.auto_thread_name,
-                Key::Name => &mut result.name,
-                Key::Type => &mut result.chat_type,
-            };
-            *slot = map.next_value::<Loose>()?.into_scalar();
-        }
-        Ok(result)
-    }
-}
-
-/// What is known about an op: done, refused, or not known.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// The connector did it.
-    Applied(OpResult),
-    /// The connector did not do it and says why.
-    Refused {
-        /// Its answer.
-        result: OpResult,
-        /// It was a matter of permission: nothing else may be tried on that chat for this delivery.
-        declined: bool,
-    },
-    /// The frame went out and no answer came; it may or may not have been done.
-    Unknown,
-}
-
-impl From<OpResult> for Outcome {
-    fn from(result: OpResult) -> Self {
-        if result.success {
-            return Self::Applied(result);
-        }
-        let code = result
-            .code
-            .as_ref()
-            .is_some_and(|code| code.as_str() == "egress_declined");
-        let said = result
-            .error
-            .as_ref()
-            .is_some_and(|error| error.as_str().to_ascii_lowercase().contains("egress declined:"));
-        Self::Refused {
-            declined: code || said,
-            result,
         }
     }
 }

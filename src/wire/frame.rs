@@ -9,11 +9,11 @@ use serde::ser::SerializeMap as _;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
-use super::action::OpResult;
 use super::decode::{DecodeError, Object, ObjectParts};
 use super::descriptor::CapabilityDescriptor;
 use super::event::{EventParts, MessageEvent};
 use super::forward::PassthroughForward;
+use super::outcome::OpResult;
 use super::salvage;
 use super::scalar::{Loose, Scalar, is_truthy, text_of};
 use super::source::naming;

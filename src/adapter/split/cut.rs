@@ -70,6 +70,18 @@ pub(super) fn natural_cut(text: &str, budget: usize, unit: LenUnit) -> usize {
     before_inline_code(&text[..cut], view.points).unwrap_or(cut)
 }
 
+/// Where to cut `text` that follows other text in the same message; at its start rather than inside its first word.
+pub(super) fn following_cut(text: &str, budget: usize, unit: LenUnit) -> usize {
+    let cut = natural_cut(text, budget, unit);
+    let (head, tail) = text.split_at(cut);
+    let is_one_word = !head.trim_start_matches(is_space).contains(is_space) && !tail.starts_with(is_space);
+    if text.starts_with(is_space) && is_one_word {
+        0
+    } else {
+        cut
+    }
+}
+
 /// Where to cut instead when `head` ends inside inline code that starts far enough into the window.
 fn before_inline_code(head: &str, points: usize) -> Option<usize> {
     let bytes = head.as_bytes();

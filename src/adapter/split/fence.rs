@@ -27,6 +27,16 @@ pub(super) enum Fence<'a> {
 }
 
 impl<'a> Fence<'a> {
+    /// Where the text stands after what [`opening`] gave, or after nothing.
+    pub(super) fn opened_by(opening: &'a str) -> Self {
+        match opening.strip_prefix(MARK) {
+            Some(language) => Self::Open {
+                language: language.trim_end_matches('\n'),
+            },
+            None => Self::Closed,
+        }
+    }
+
     /// Where the text stands after `body`. Every line that starts with the marks opens or closes.
     pub(super) fn after(self, body: &'a str) -> Self {
         let mut fence = self;

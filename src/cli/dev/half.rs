@@ -15,13 +15,45 @@ use crate::config::{Identity, Settings};
 use crate::dev::Connector;
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
-use crate::relay::{Credentials, Ended, Relay, RelayHandle};
+use crate::relay::{Credentials, Ended, Member, Relay, RelayHandle};
 use crate::wire::Grouping;
 
 /// How often the relay is asked how it stands.
 const GLANCE: Duration = Duration::from_millis(200);
 /// How long a reinstatement is waited for before looking around again.
 const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// What the relay is to be.
+pub(super) struct Plan {
+    pub(super) settings: Settings,
+    /// Who answers, by name.
+    pub(super) members: Vec<(String, Member)>,
+    /// The platforms that it says hello for.
+    pub(super) platforms: Vec<String>,
+}
+
+impl Plan {
+    /// How these settings tell conversations apart.
+    pub(super) fn grouping(&self) -> Grouping {
+        let sessions = &self.settings.sessions;
+        Grouping {
+            group_sessions_per_user: sessions.group_sessions_per_user,
+            thread_sessions_per_user: sessions.thread_sessions_per_user,
+        }
+    }
+
+    fn build(&self, credentials: &watch::Receiver<Option<Credentials>>) -> Result<Relay, String> {
+        self.members
+            .iter()
+            .fold(
+                Relay::builder(self.settings.clone()),
+                |builder, (name, member)| builder.member(name, member.clone()),
+            )
+            .credentials(credentials.clone())
+            .build()
+            .map_err(|error| error.to_string())
+    }
+}
 
 /// A relay that runs beside the connector.
 pub(super) struct Half {
@@ -35,19 +67,19 @@ impl Half {
     /// Enrols with the connector and starts a relay that dials it; how it stands is put into `told`.
     pub(super) async fn start(
         connector: &Arc<Connector>,
-        mut settings: Settings,
-        platforms: &[String],
+        mut plan: Plan,
         token: &str,
         told: watch::Sender<Value>,
     ) -> Result<Self, String> {
-        settings.connector.url = Some(connector.url());
-        settings.connector.identities = platforms
+        plan.settings.connector.url = Some(connector.url());
+        plan.settings.connector.identities = plan
+            .platforms
             .iter()
             .map(|platform| Identity::new(platform.as_str(), "dev-bot"))
             .collect();
-        let credentials = enrol(&settings, connector, token).await?;
+        let credentials = enrol(&plan.settings, connector, token).await?;
         let (keep, watched) = watch::channel(Some(credentials));
-        let first = build(&settings, &watched)?;
+        let first = plan.build(&watched)?;
         let status = told.subscribe();
         let (hand, handle) = watch::channel(Some(first.handle()));
         let stop = CancellationToken::new();
@@ -76,7 +108,7 @@ impl Half {
                     () = asked.cancelled() => return Ok(Ended::Asked),
                     _ = reinstated => {}
                 }
-                relay = build(&settings, &watched)?;
+                relay = plan.build(&watched)?;
             }
         });
         Ok(Self {
@@ -109,21 +141,6 @@ impl Half {
             Err(error) => fail(exit::OUR_FAULT, format!("the relay failed: {error}"), None),
         }
     }
-}
-
-/// How these settings tell conversations apart.
-pub(super) fn grouping(settings: &Settings) -> Grouping {
-    Grouping {
-        group_sessions_per_user: settings.sessions.group_sessions_per_user,
-        thread_sessions_per_user: settings.sessions.thread_sessions_per_user,
-    }
-}
-
-fn build(settings: &Settings, credentials: &watch::Receiver<Option<Credentials>>) -> Result<Relay, String> {
-    Relay::builder(settings.clone())
-        .credentials(credentials.clone())
-        .build()
-        .map_err(|error| error.to_string())
 }
 
 /// Keeps what the relay says about itself up to date, until it is dropped.

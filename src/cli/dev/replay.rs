@@ -11,10 +11,10 @@ use clap::Args;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::half::Half;
+use super::half::{Half, Plan};
 use super::on_this_machine;
 use crate::cli::exit::{self, fail};
-use crate::cli::{Environment, SharedArgs};
+use crate::cli::{SharedArgs, Surround, run as run_verb};
 use crate::config::Settings;
 use crate::dev::{BadTrace, Connector, ConnectorSettings, Direction, Trace, Traced, random_token};
 use script::{Answers, Step, descriptors, platforms, prompts_in, steps, with_prompt};
@@ -48,7 +48,7 @@ const GLANCE: Duration = Duration::from_millis(50);
 const MOST_SHOWN: usize = 10;
 
 /// Runs the verb.
-pub(super) fn run(args: &ReplayArgs, env: Environment<'_>) -> ExitCode {
+pub(super) fn run(args: &ReplayArgs, surround: &Surround<'_>) -> ExitCode {
     let trace = match Trace::open(&args.file) {
         Ok(trace) => trace,
         Err(error) => {
@@ -64,12 +64,20 @@ pub(super) fn run(args: &ReplayArgs, env: Environment<'_>) -> ExitCode {
             return fail(exit::CONFIGURATION, what, Some(hint));
         }
     };
-    on_this_machine(&args.shared, args.agent.as_deref(), env, |settings| {
-        replay(trace, settings)
+    on_this_machine(&args.shared, args.agent.as_deref(), surround, |settings| {
+        replay(trace, settings, surround)
     })
 }
 
-async fn replay(trace: Trace, settings: Settings) -> ExitCode {
+async fn replay(trace: Trace, settings: Settings, surround: &Surround<'_>) -> ExitCode {
+    let plan = match run_verb::staff(&settings, surround).await {
+        Ok(members) => Plan {
+            platforms: platforms(&trace),
+            settings,
+            members,
+        },
+        Err(code) => return code,
+    };
     let token = random_token();
     let started = Connector::start(ConnectorSettings {
         gateways: Vec::new(),
@@ -90,7 +98,7 @@ async fn replay(trace: Trace, settings: Settings) -> ExitCode {
         connector.set_descriptor(&platform, descriptor);
     }
     let (told, _) = watch::channel(Value::Null);
-    let half = match Half::start(&connector, settings, &platforms(&trace), &token, told).await {
+    let half = match Half::start(&connector, plan, &token, told).await {
         Ok(half) => half,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

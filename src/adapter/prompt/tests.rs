@@ -1,0 +1,387 @@
+//! Questions from end to end, on a made-up clock.
+
+mod shown;
+mod walk;
+
+use std::time::Duration;
+
+use super::*;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::wire::{Action, CapabilityDescriptor, OpResult, Outcome, SessionKey};
+
+const NONCE: [u8; 3] = [0xab, 0x01, 0xff];
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn prompts() -> Prompts {
+    Prompts::new(PromptSettings::default(), NONCE, 7)
+}
+
+fn descriptor(ops: &[&str]) -> CapabilityDescriptor {
+    let mut descriptor = CapabilityDescriptor::placeholder("discord");
+    descriptor.markdown_dialect = Some("discord".to_owned());
+    descriptor.supported_ops = ops.iter().map(|&op| op.to_owned()).collect();
+    descriptor
+}
+
+fn chat() -> ChatId {
+    ChatId {
+        platform: "discord".to_owned(),
+        chat: "c".to_owned(),
+    }
+}
+
+fn session() -> SessionKey {
+    SessionKey::from_text("s".to_owned())
+}
+
+fn person(id: &str) -> Person {
+    Person {
+        id: Some(id.to_owned()),
+        name: Some(format!("{id}'s name")),
+    }
+}
+
+fn options(meanings: &[Meaning]) -> Vec<AskOption> {
+    let option = |meaning: &Meaning| AskOption {
+        label: format!("{meaning:?}"),
+        meaning: *meaning,
+    };
+    meanings.iter().map(option).collect()
+}
+
+/// An approval that `ann` may give.
+fn ask<'a>(key: u64, chat_type: &str, descriptor: Option<&'a CapabilityDescriptor>) -> Ask<'a> {
+    Ask {
+        key: AskId(key),
+        session: session(),
+        chat: chat(),
+        facts: ChatFacts {
+            chat_type: Some(chat_type.to_owned()),
+            message_id: Some("m0".to_owned()),
+            user_id: Some("ann".to_owned()),
+            ..ChatFacts::default()
+        },
+        author: Some("ann".to_owned()),
+        descriptor,
+        kind: AskKind::Approval,
+        text: "Run it?".to_owned(),
+        detail: Some("ls -la".to_owned()),
+        options: options(&[Meaning::AllowOnce, Meaning::AllowAlways, Meaning::Deny]),
+        patience: None,
+    }
+}
+
+fn press(prompt: &PromptId, option: &str, by: &str) -> Press {
+    Press {
+        prompt_id: prompt.as_str().to_owned(),
+        option_id: option.to_owned(),
+        message_id: None,
+        chat: chat(),
+        by: person(by),
+    }
+}
+
+fn applied(id: &str) -> Outcome {
+    Outcome::from(OpResult {
+        success: true,
+        message_id: Some(id.into()),
+        ..OpResult::default()
+    })
+}
+
+fn refused(code: &str) -> Outcome {
+    Outcome::from(OpResult {
+        code: Some(code.into()),
+        ..OpResult::default()
+    })
+}
+
+#[track_caller]
+fn resolved(pressed: Pressed) -> Resolution {
+    match pressed {
+        Pressed::Resolved(resolution) => resolution,
+        other => panic!("not resolved: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn edited(edit: Option<&PromptOp>) -> (&str, &str) {
+    match edit.map(|op| &op.action) {
+        Some(Action::Edit {
+            message_id, content, ..
+        }) => (message_id, content),
+        other => panic!("not an edit: {other:?}"),
+    }
+}
+
+#[test]
+fn a_press_decides_once_and_the_message_says_so() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut prompts = prompts();
+    let opened = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    assert!(opened.native);
+    assert_eq!(prompts.settled(&opened.prompt, &applied("m1")), Then::Nothing);
+    let resolution = resolved(prompts.press(&press(&opened.prompt, "o0", "ann"), secs(1)));
+    assert_eq!(
+        (resolution.key, resolution.verdict),
+        (AskId(1), Verdict::Chosen(0))
+    );
+    let (message, content) = edited(resolution.edit.as_deref());
+    assert_eq!(message, "m1");
+    assert_eq!(
+        content,
+        "Run it?\n```\nls -la\n```\n\n✅ Allowed once — by ann's name"
+    );
+    let again = prompts.press(&press(&opened.prompt, "o2", "ann"), secs(2));
+    assert_eq!(again, Pressed::Repeated);
+    assert!(prompts.is_empty() && prompts.poll_timeout().is_none());
+}
+
+#[test]
+fn presses_that_decide_nothing() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut prompts = prompts();
+    let opened = prompts.open(ask(1, "group", Some(&native)), secs(0)).unwrap();
+    let prompt = &opened.prompt;
+    let mut foreign = press(prompt, "o0", "ann");
+    foreign.prompt_id = "ab01fe.00000001".to_owned();
+    assert_eq!(prompts.press(&foreign, secs(1)), Pressed::NotOurs);
+    foreign.prompt_id = "ab01ff.00000000".to_owned();
+    assert_eq!(prompts.press(&foreign, secs(1)), Pressed::Repeated);
+
+    let mut elsewhere = press(prompt, "o0", "ann");
+    elsewhere.chat.chat = "other".to_owned();
+    assert_eq!(prompts.press(&elsewhere, secs(1)), Pressed::NotAllowed(None));
+    let stranger = press(prompt, "o0", "bob");
+    assert!(matches!(
+        prompts.press(&stranger, secs(1)),
+        Pressed::NotAllowed(Some(_))
+    ));
+    assert_eq!(
+        prompts.press(&stranger, secs(1)),
+        Pressed::NotAllowed(None),
+        "told once"
+    );
+    let mut nameless = stranger;
+    nameless.by.id = None;
+    assert_eq!(prompts.press(&nameless, secs(1)), Pressed::NotAllowed(None));
+    assert_eq!(prompts.len(), 1);
+    resolved(prompts.press(&press(prompt, "o0", "ann"), secs(1)));
+}
+
+#[test]
+fn a_late_press_is_told_once_and_decides_nothing() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut prompts = prompts();
+    let noticed = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    assert_eq!(prompts.poll_timeout(), Some(secs(300)));
+    assert!(prompts.expire(secs(299)).is_empty());
+    let ended = prompts.expire(secs(300));
+    assert_eq!(ended.len(), 1);
+    assert_eq!(ended[0].verdict, Verdict::TimedOut);
+    assert_eq!(
+        prompts.press(&press(&noticed.prompt, "o0", "bob"), secs(301)),
+        Pressed::Repeated
+    );
+    for told in [true, false] {
+        match prompts.press(&press(&noticed.prompt, "o0", "ann"), secs(301)) {
+            Pressed::Expired { resolution, notice } => {
+                assert!(told && resolution.is_none() && notice.is_some());
+            }
+            other => assert!(!told && other == Pressed::Repeated, "{other:?}"),
+        }
+    }
+
+    let unnoticed = prompts.open(ask(2, "dm", Some(&native)), secs(400)).unwrap();
+    let late = prompts.press(&press(&unnoticed.prompt, "o0", "ann"), secs(700));
+    let Pressed::Expired { resolution, .. } = late else {
+        panic!("{late:?}")
+    };
+    assert_eq!(resolution.unwrap().verdict, Verdict::TimedOut);
+    assert!(prompts.expire(secs(900)).is_empty());
+    let again = prompts.press(&press(&unnoticed.prompt, "o0", "ann"), secs(701));
+    assert_eq!(again, Pressed::Repeated);
+}
+
+#[test]
+fn an_unknown_button_denies_an_approval_and_leaves_a_choice_open() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut prompts = prompts();
+    let approval = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    let resolution = resolved(prompts.press(&press(&approval.prompt, "once", "ann"), secs(1)));
+    assert_eq!(resolution.verdict, Verdict::Chosen(2));
+
+    let mut undeniable = ask(2, "dm", Some(&native));
+    undeniable.options.pop();
+    let undeniable = prompts.open(undeniable, secs(0)).unwrap();
+    let resolution = resolved(prompts.press(&press(&undeniable.prompt, "o2", "ann"), secs(1)));
+    assert_eq!(resolution.verdict, Verdict::Cancelled);
+
+    let mut choice = ask(3, "dm", Some(&native));
+    choice.kind = AskKind::Choice;
+    choice.options = options(&[Meaning::Plain; 2]);
+    let choice = prompts.open(choice, secs(0)).unwrap();
+    let unknown = prompts.press(&press(&choice.prompt, "o2", "ann"), secs(1));
+    assert_eq!((unknown, prompts.len()), (Pressed::NoSuchOption, 1));
+}
+
+#[test]
+fn an_option_dropped_in_a_group_cannot_be_pressed_or_typed() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut prompts = prompts();
+    for (key, chat_type, offered) in [(1, "group", false), (2, "dm", true), (3, "thread", false)] {
+        let opened = prompts.open(ask(key, chat_type, Some(&native)), secs(0)).unwrap();
+        prompts.settled(&opened.prompt, &applied("m1"));
+        let typed = prompts.typed(&session(), &person("ann"), "/approve always", secs(1));
+        assert_eq!(typed.is_some(), offered, "{chat_type}");
+        let resolution = resolved(prompts.press(&press(&opened.prompt, "o1", "ann"), secs(1)));
+        let expected = if offered { 1 } else { 2 };
+        assert_eq!(resolution.verdict, Verdict::Chosen(expected), "{chat_type}");
+    }
+}
+
+#[test]
+fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut prompts = prompts();
+    let opened = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    let then = prompts.settled(&opened.prompt, &refused("unsupported"));
+    let Then::Show(op) = then else { panic!("{then:?}") };
+    assert!(matches!(&op.action, Action::Send { content, .. } if content.contains("1. AllowOnce")));
+    let early = prompts.typed(&session(), &person("ann"), "1", secs(1));
+    assert_eq!(early, None, "not shown yet");
+    let then = prompts.settled(&opened.prompt, &refused("unsupported"));
+    let Then::Resolved(resolution) = then else {
+        panic!("{then:?}")
+    };
+    assert_eq!((resolution.verdict, resolution.edit), (Verdict::Cancelled, None));
+    assert_eq!(
+        prompts.text_answer(&session(), &person("ann"), "1", secs(1)),
+        None
+    );
+
+    let opened = prompts.open(ask(2, "dm", Some(&native)), secs(0)).unwrap();
+    let then = prompts.settled(&opened.prompt, &refused("egress_declined"));
+    assert!(matches!(then, Then::Resolved(_)), "{then:?}");
+    let opened = prompts.open(ask(3, "dm", Some(&native)), secs(0)).unwrap();
+    assert_eq!(
+        prompts.unsent(&opened.prompt).unwrap().verdict,
+        Verdict::Cancelled
+    );
+    assert_eq!(prompts.unsent(&opened.prompt), None);
+}
+
+#[test]
+fn what_is_typed_answers_only_what_was_seen_and_only_from_whom_it_is_asked() {
+    let (native, plain) = (descriptor(&["send", "prompt"]), descriptor(&["send"]));
+    let ann = person("ann");
+    #[rustfmt::skip]
+    let cases = [
+        // buttons, fate of the op, who, words, verdict
+        (false, Some(applied("m")), "ann", "1", Some(Verdict::Chosen(0))),
+        (false, Some(applied("m")), "ann", "3", Some(Verdict::Chosen(2))),
+        (false, Some(applied("m")), "ann", "4", None),
+        (false, Some(applied("m")), "ann", "0", None),
+        (false, Some(applied("m")), "bob", "1", None),
+        (false, Some(applied("m")), "ann", "/approve", Some(Verdict::Chosen(0))),
+        (false, Some(applied("m")), "ann", "/approve session", None),
+        (false, Some(applied("m")), "ann", "/approve always", Some(Verdict::Chosen(1))),
+        (false, Some(applied("m")), "ann", "/deny", Some(Verdict::Chosen(2))),
+        (false, Some(applied("m")), "bob", "/deny", None),
+        (false, Some(applied("m")), "ann", "yes", None),
+        (true, Some(applied("m")), "ann", "1", None),
+        (true, Some(applied("m")), "ann", "/approve", Some(Verdict::Chosen(0))),
+        (true, Some(applied("m")), "ann", "/deny", Some(Verdict::Chosen(2))),
+        (true, None, "ann", "/approve", None),
+        (false, None, "ann", "1", None),
+        (false, Some(Outcome::Unknown), "ann", "1", None),
+        (false, Some(Outcome::Unknown), "ann", "/approve", Some(Verdict::Chosen(0))),
+    ];
+    for (buttons, fate, by, words, verdict) in cases {
+        let mut prompts = prompts();
+        let descriptor = if buttons { &native } else { &plain };
+        let opened = prompts.open(ask(1, "dm", Some(descriptor)), secs(0)).unwrap();
+        assert_eq!(opened.native, buttons);
+        if let Some(fate) = &fate {
+            prompts.settled(&opened.prompt, fate);
+        }
+        let other = SessionKey::from_text("other".to_owned());
+        assert_eq!(prompts.text_answer(&other, &ann, words, secs(1)), None);
+        assert_eq!(
+            prompts.typed(&session(), &ann, words, secs(300)),
+            None,
+            "too late"
+        );
+        let answer = prompts.text_answer(&session(), &person(by), words, secs(1));
+        let seen = answer.map(|resolution| resolution.verdict);
+        assert_eq!(seen, verdict, "{buttons} {fate:?} {by} {words}");
+    }
+}
+
+#[test]
+fn the_newest_question_is_meant_and_one_that_ended_meanwhile_takes_no_answer() {
+    let plain = descriptor(&["send"]);
+    let mut prompts = prompts();
+    for key in [1, 2] {
+        let opened = prompts.open(ask(key, "dm", Some(&plain)), secs(0)).unwrap();
+        prompts.settled(&opened.prompt, &applied("m"));
+    }
+    let ann = person("ann");
+    let typed = prompts.typed(&session(), &ann, "/approve", secs(1)).unwrap();
+    assert_eq!(
+        prompts.answer(&typed, &person("bob"), secs(2)),
+        None,
+        "not theirs"
+    );
+    assert_eq!(prompts.answer(&typed, &ann, secs(300)), None, "too late");
+    assert_eq!(prompts.withdraw(AskId(2)).unwrap().verdict, Verdict::Cancelled);
+    assert_eq!(prompts.answer(&typed, &ann, secs(2)), None, "not the older one");
+    let answer = prompts
+        .text_answer(&session(), &ann, "/approve", secs(2))
+        .unwrap();
+    assert_eq!(answer.key, AskId(1));
+}
+
+#[test]
+fn approving_never_takes_more_than_was_said() {
+    use Meaning::{AllowAlways, AllowOnce, AllowSession, Deny};
+    let plain = descriptor(&["send"]);
+    for (offered, words, verdict) in [
+        (&[AllowAlways, AllowOnce, Deny][..], "/approve", Some(1)),
+        (&[AllowAlways, AllowSession, Deny], "/approve", None),
+        (&[AllowSession, Deny], "/approve", Some(0)),
+        (&[AllowOnce, Deny], "/approve always", None),
+        (&[AllowOnce, AllowSession], "/approve session", Some(1)),
+    ] {
+        let mut prompts = prompts();
+        let mut asked = ask(1, "dm", Some(&plain));
+        asked.options = options(offered);
+        let opened = prompts.open(asked, secs(0)).unwrap();
+        prompts.settled(&opened.prompt, &applied("m"));
+        let answer = prompts.text_answer(&session(), &person("ann"), words, secs(1));
+        let seen = answer.map(|resolution| resolution.verdict);
+        assert_eq!(seen, verdict.map(Verdict::Chosen), "{offered:?} {words}");
+    }
+}
+
+#[test]
+fn a_stopped_turn_takes_its_questions_with_it_even_before_they_are_shown() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut prompts = prompts();
+    let opened = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    let mut other = ask(2, "dm", Some(&native));
+    other.session = SessionKey::from_text("other".to_owned());
+    prompts.open(other, secs(0)).unwrap();
+    let ended = prompts.withdraw_session(&session());
+    assert_eq!(ended.len(), 1);
+    assert_eq!((ended[0].verdict, &ended[0].edit), (Verdict::Cancelled, &None));
+    assert_eq!(prompts.len(), 1);
+    let then = prompts.settled(&opened.prompt, &applied("m1"));
+    let Then::Edit(op) = then else { panic!("{then:?}") };
+    let (message, content) = edited(Some(&op));
+    assert!(message == "m1" && content.ends_with("\n\n⏹ No longer asked"));
+    assert_eq!(prompts.settled(&opened.prompt, &applied("m1")), Then::Nothing);
+}

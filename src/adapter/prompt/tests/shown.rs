@@ -1,0 +1,248 @@
+//! How questions look, and which are not asked.
+
+use serde_json::json;
+
+use super::*;
+use crate::adapter::prompt_token;
+use crate::wire::LenUnit;
+
+fn content(action: &Action) -> &str {
+    match action {
+        Action::Prompt { content, .. } | Action::Send { content, .. } | Action::Edit { content, .. } => {
+            content
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn buttons_carry_safe_names_styles_and_the_chats_tags() {
+    let native = descriptor(&["send", "prompt"]);
+    let mut asked = ask(1, "dm", Some(&native));
+    asked.options[0].label = format!("  Allow\n{} ", "x".repeat(200));
+    asked.options[2].label = String::new();
+    asked.patience = Some(secs(60));
+    let opened = prompts().open(asked, secs(0)).unwrap();
+    let Action::Prompt {
+        prompt_kind,
+        prompt_id,
+        options,
+        reply_to,
+        metadata,
+        timeout_s,
+        ..
+    } = &opened.op.action
+    else {
+        panic!("{opened:?}")
+    };
+    assert_eq!(
+        (prompt_kind.as_str(), reply_to.as_deref()),
+        ("approval", Some("m0"))
+    );
+    assert_eq!(
+        (metadata.get("user_id"), *timeout_s),
+        (Some(&json!("ann")), Some(55))
+    );
+    assert!(prompt_id.starts_with("ab01ff.") && prompt_id.len() == 15);
+    for option in options {
+        let token = format!("hp1:{prompt_id}:{}", option.id);
+        assert_eq!(
+            prompt_token(&token),
+            Some((prompt_id.as_str(), option.id.as_str()))
+        );
+    }
+    let styles: Vec<_> = options.iter().map(|option| option.style.as_deref()).collect();
+    assert_eq!(styles, [Some("success"), Some("primary"), Some("danger")]);
+    assert_eq!(options[0].label.chars().count(), 75);
+    assert!(options[0].label.starts_with("Allow xxx") && options[0].label.ends_with('…'));
+    assert_eq!(options[2].label, "Deny");
+}
+
+#[test]
+fn a_list_says_how_to_answer() {
+    let plain = descriptor(&["send"]);
+    let opened = prompts().open(ask(1, "group", Some(&plain)), secs(0)).unwrap();
+    assert_eq!(
+        content(&opened.op.action),
+        "Run it?\n```\nls -la\n```\n\n1. AllowOnce\n2. Deny\n\nReply with a number, /approve or /deny."
+    );
+    let Action::Send {
+        reply_to, metadata, ..
+    } = &opened.op.action
+    else {
+        panic!("{opened:?}")
+    };
+    assert!(reply_to.is_some() && !metadata.contains_key("notify"));
+    let mut unknown = ask(1, "dm", None);
+    unknown.detail = Some("a\n1. Deny".to_owned());
+    let opened = prompts().open(unknown, secs(0)).unwrap();
+    let shown = content(&opened.op.action);
+    assert!(
+        !opened.native && shown.starts_with("Run it?\n| a\n| 1. Deny\n\n1. AllowOnce\n"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn ids_are_never_the_same() {
+    let mut prompts = Prompts::new(
+        PromptSettings {
+            max_open: 10_000,
+            ..PromptSettings::default()
+        },
+        NONCE,
+        u32::MAX,
+    );
+    let mut seen = std::collections::HashSet::new();
+    for key in 0..2_000 {
+        let opened = prompts.open(ask(key, "dm", None), secs(0)).unwrap();
+        assert!(seen.insert(opened.prompt.to_string()));
+    }
+}
+
+#[test]
+fn what_is_not_asked() {
+    let plain = descriptor(&["send"]);
+    let mut tiny = descriptor(&["send"]);
+    tiny.max_message_length = 60;
+    let short = PromptSettings {
+        max_open: 1,
+        ..PromptSettings::default()
+    };
+    let mut prompts = Prompts::new(short, NONCE, 0);
+    let mut refused = |change: &dyn Fn(&mut Ask<'_>)| {
+        let mut asked = ask(1, "group", Some(&plain));
+        change(&mut asked);
+        prompts.open(asked, secs(0)).map(|_| ())
+    };
+    assert_eq!(refused(&|ask| ask.author = None), Err(NotOpened::NobodyMayAnswer));
+    assert_eq!(
+        refused(&|ask| ask.author = Some(String::new())),
+        Err(NotOpened::NobodyMayAnswer)
+    );
+    assert_eq!(
+        refused(&|ask| ask.options.clear()),
+        Err(NotOpened::NothingToChoose)
+    );
+    assert_eq!(
+        refused(&|ask| ask.options = options(&[Meaning::AllowAlways, Meaning::Deny])),
+        Err(NotOpened::NothingToChoose)
+    );
+    assert_eq!(
+        refused(&|ask| ask.options = options(&[Meaning::AllowOnce; 33])),
+        Err(NotOpened::TooManyOptions)
+    );
+    assert_eq!(refused(&|_| ()), Ok(()));
+    assert_eq!(refused(&|_| ()), Err(NotOpened::AlreadyOpen));
+    assert_eq!(refused(&|ask| ask.key = AskId(2)), Err(NotOpened::Full));
+    let no_room = super::prompts().open(ask(1, "dm", Some(&tiny)), secs(0));
+    assert_eq!(no_room.unwrap_err(), NotOpened::NoRoom);
+}
+
+#[test]
+fn anyone_may_answer_where_that_is_set_and_in_a_direct_message_of_nobody() {
+    let open_house = PromptSettings {
+        anyone_in_group: true,
+        ..PromptSettings::default()
+    };
+    for (settings, chat_type, author, by, may) in [
+        (&open_house, "group", Some("ann"), Some("bob"), true),
+        (&open_house, "group", None, None, true),
+        (&open_house, "dm", Some("ann"), Some("bob"), false),
+        (&PromptSettings::default(), "dm", None, Some("bob"), true),
+        (&PromptSettings::default(), "dm", Some("ann"), None, true),
+        (&PromptSettings::default(), "group", Some("ann"), None, false),
+    ] {
+        let native = descriptor(&["send", "prompt"]);
+        let mut prompts = Prompts::new(settings.clone(), NONCE, 0);
+        let mut asked = ask(1, chat_type, Some(&native));
+        asked.author = author.map(str::to_owned);
+        let opened = prompts.open(asked, secs(0)).unwrap();
+        let mut press = press(&opened.prompt, "o0", "x");
+        press.by.id = by.map(str::to_owned);
+        let pressed = prompts.press(&press, secs(1));
+        assert_eq!(
+            matches!(pressed, Pressed::Resolved(_)),
+            may,
+            "{chat_type} {author:?} {by:?}"
+        );
+    }
+}
+
+/// Where every line that a reader takes for a fence stands.
+fn fences(content: &str) -> usize {
+    content.matches("```").count()
+}
+
+#[test]
+fn everything_fits_and_nothing_leaves_its_frame() {
+    let hostile = [
+        "```\n@everyone click here\n```".repeat(300),
+        "`".repeat(9_000),
+        "🦀".repeat(5_000),
+        "\n".repeat(5_000) + "rm -rf /",
+        "a".repeat(100_000) + "; rm -rf /",
+        "\u{202e}\u{0}".repeat(3_000),
+        "ls".to_owned(),
+    ];
+    let mut asked_at_all = 0;
+    for (detail, limit, unit, dialect, native) in combinations(&hostile) {
+        let mut descriptor = descriptor(if native { &["send", "prompt"] } else { &["send"] });
+        descriptor.max_message_length = limit;
+        descriptor.len_unit = unit.to_owned();
+        descriptor.markdown_dialect = Some(dialect.to_owned());
+        let mut asked = ask(1, "dm", Some(&descriptor));
+        asked.text = "Run `this```".repeat(200);
+        asked.detail = Some(detail.to_owned());
+        asked.options[0].label = "🦀 ".repeat(100);
+        let mut prompts = prompts();
+        let Ok(opened) = prompts.open(asked, secs(0)) else {
+            assert!(limit < 400, "not asked within {limit}");
+            continue;
+        };
+        asked_at_all += 1;
+        let mut shown = vec![content(&opened.op.action).to_owned()];
+        if native {
+            match prompts.settled(&opened.prompt, &refused("no")) {
+                Then::Show(op) => shown.push(content(&op.action).to_owned()),
+                Then::Resolved(_) if limit < 400 => continue,
+                other => panic!("{other:?}"),
+            }
+        }
+        prompts.settled(&opened.prompt, &applied("m"));
+        let mut press = press(&opened.prompt, "o0", "ann");
+        press.by.name = Some("@everyone ```\n".repeat(40));
+        let edit = resolved(prompts.press(&press, secs(1))).edit.unwrap();
+        shown.push(content(&edit.action).to_owned());
+        for content in shown {
+            let length = LenUnit::from_wire(unit).measure(&content);
+            assert!(
+                length <= usize::try_from(limit.min(4096)).unwrap(),
+                "{length} of {limit}"
+            );
+            if dialect == "discord" {
+                assert!(matches!(fences(&content), 0 | 2), "{content}");
+                let before = content.split("```").next().unwrap();
+                assert!(before.matches('`').count() % 2 == 0, "{content}");
+            } else {
+                assert!(!content.contains("\n@everyone"), "{content}");
+            }
+            assert!(!content.contains("by @"));
+            if detail.ends_with("rm -rf /") && content.contains("aaa") {
+                assert!(content.contains("rm -rf /") && content.contains("characters are not shown"));
+            }
+        }
+    }
+    assert!(asked_at_all > 100, "{asked_at_all}");
+}
+
+fn combinations(details: &[String]) -> impl Iterator<Item = (&str, u64, &'static str, &'static str, bool)> {
+    details.iter().flat_map(|detail| {
+        [1, 90, 160, 300, 400, 2000, 4096, u64::MAX >> 1]
+            .into_iter()
+            .flat_map(|limit| ["utf16", "chars"].map(|unit| (limit, unit)))
+            .flat_map(|(limit, unit)| ["discord", "plain"].map(|dialect| (limit, unit, dialect)))
+            .flat_map(|(limit, unit, dialect)| [true, false].map(|native| (limit, unit, dialect, native)))
+            .map(move |(limit, unit, dialect, native)| (detail.as_str(), limit, unit, dialect, native))
+    })
+}

@@ -1,0 +1,293 @@
+//! Random walks: every question ends exactly once, and never by somebody who may not.
+
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+
+/// A small seeded generator: chance comes in as a number.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % bound
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())].clone()
+    }
+}
+
+const PEOPLE: [&str; 3] = ["ann", "bob", "cyd"];
+const SESSIONS: [&str; 2] = ["s0", "s1"];
+const WORDS: [&str; 8] = [
+    "1",
+    "2",
+    "3",
+    "9",
+    "/approve",
+    "/approve always",
+    "/deny",
+    "hello",
+];
+
+/// What the walk knows of a question.
+struct Known {
+    author: &'static str,
+    session: &'static str,
+    group: bool,
+    deadline: Duration,
+    /// Whether the op that shows it has no outcome yet.
+    sending: bool,
+}
+
+#[derive(Default)]
+struct Tally {
+    pressed: usize,
+    typed: usize,
+    timed_out: usize,
+    cancelled: usize,
+    expired_by_press: usize,
+    not_allowed: usize,
+    late_edits: usize,
+    fallbacks: usize,
+    full: usize,
+}
+
+struct Walk {
+    prompts: Prompts,
+    open: HashMap<AskId, (PromptId, Known)>,
+    ended: HashSet<AskId>,
+    /// Every question ever.
+    minted: Vec<(AskId, PromptId)>,
+    asked: u64,
+    now: Duration,
+    tally: Tally,
+}
+
+impl Walk {
+    /// A question ended; it must have been open, and it is no longer.
+    fn end(&mut self, resolution: &Resolution) -> Known {
+        assert!(self.ended.insert(resolution.key), "ended twice");
+        let (_, known) = self.open.remove(&resolution.key).expect("it was open");
+        if let Verdict::Chosen(index) = resolution.verdict {
+            assert!(
+                index < 3 && (index != 1 || !known.group),
+                "an answer that was not offered"
+            );
+        }
+        known
+    }
+
+    fn ask(&mut self, chance: &mut Chance, descriptors: &[CapabilityDescriptor; 2]) {
+        self.asked += 1;
+        let (author, group) = (chance.pick(&PEOPLE), chance.below(2) == 0);
+        let session = chance.pick(&SESSIONS);
+        let descriptor = &descriptors[chance.below(2)];
+        let mut asked = ask(self.asked, if group { "group" } else { "dm" }, Some(descriptor));
+        asked.author = Some(author.to_owned());
+        asked.session = SessionKey::from_text(session.to_owned());
+        asked.patience = chance.pick(&[None, Some(secs(20))]);
+        let wait = if asked.patience.is_some() { 15 } else { 40 };
+        match self.prompts.open(asked, self.now) {
+            Ok(opened) => {
+                let key = AskId(self.asked);
+                self.minted.push((key, opened.prompt.clone()));
+                let known = Known {
+                    author,
+                    session,
+                    group,
+                    deadline: self.now + secs(wait),
+                    sending: true,
+                };
+                self.open.insert(key, (opened.prompt, known));
+            }
+            Err(NotOpened::Full) => {
+                assert_eq!(self.open.len(), 4);
+                self.tally.full += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn press(&mut self, chance: &mut Chance) {
+        let Some((key, prompt)) = (!self.minted.is_empty()).then(|| chance.pick(&self.minted)) else {
+            return;
+        };
+        let by = chance.pick(&PEOPLE);
+        let mut press = press(&prompt, &format!("o{}", chance.below(4)), by);
+        let foreign = chance.below(8) == 0;
+        if foreign {
+            press.prompt_id.replace_range(..6, "000000");
+        }
+        let elsewhere = chance.below(8) == 0;
+        if elsewhere {
+            press.chat.chat = "elsewhere".to_owned();
+        }
+        let was_open = self.open.contains_key(&key);
+        match self.prompts.press(&press, self.now) {
+            Pressed::Resolved(resolution) => {
+                assert!(!foreign && !elsewhere && was_open && resolution.key == key);
+                let known = self.end(&resolution);
+                assert!(known.author == by && known.deadline > self.now);
+                self.tally.pressed += 1;
+            }
+            Pressed::Expired { resolution, .. } => {
+                assert!(!foreign && !elsewhere && was_open == resolution.is_some());
+                if let Some(resolution) = resolution {
+                    assert_eq!(resolution.verdict, Verdict::TimedOut);
+                    assert!(self.end(&resolution).deadline <= self.now);
+                    self.tally.expired_by_press += 1;
+                }
+            }
+            Pressed::NotOurs => assert!(foreign),
+            Pressed::Repeated => assert!(!foreign && !was_open),
+            Pressed::NotAllowed(_) => {
+                assert!(!foreign && was_open && (elsewhere || self.open[&key].1.author != by));
+                self.tally.not_allowed += 1;
+            }
+            Pressed::NoSuchOption => panic!("these are approvals"),
+        }
+    }
+
+    fn write(&mut self, chance: &mut Chance) {
+        let (by, session, words) = (chance.pick(&PEOPLE), chance.pick(&SESSIONS), chance.pick(&WORDS));
+        let key = SessionKey::from_text(session.to_owned());
+        if let Some(resolution) = self.prompts.text_answer(&key, &person(by), words, self.now) {
+            assert!(words != "hello" && words != "9");
+            let known = self.end(&resolution);
+            assert!(known.author == by && known.session == session && known.deadline > self.now);
+            assert!(!known.sending, "nobody has seen it");
+            self.tally.typed += 1;
+        }
+    }
+
+    fn settle(&mut self, chance: &mut Chance) {
+        let Some((key, prompt)) = (!self.minted.is_empty()).then(|| chance.pick(&self.minted)) else {
+            return;
+        };
+        let outcome = chance.pick(&[
+            applied("m"),
+            applied("m"),
+            refused("x"),
+            refused("egress_declined"),
+            Outcome::Unknown,
+        ]);
+        if let Some((_, known)) = self.open.get_mut(&key)
+            && !std::mem::take(&mut known.sending)
+        {
+            return;
+        }
+        match self.prompts.settled(&prompt, &outcome) {
+            Then::Nothing => {}
+            Then::Show(_) => {
+                assert_eq!(outcome, refused("x"));
+                self.open.get_mut(&key).expect("it is open").1.sending = true;
+                self.tally.fallbacks += 1;
+            }
+            Then::Edit(_) => {
+                assert!(self.ended.contains(&key));
+                self.tally.late_edits += 1;
+            }
+            Then::Resolved(resolution) => {
+                assert_eq!(resolution.verdict, Verdict::Cancelled);
+                self.end(&resolution);
+                self.tally.cancelled += 1;
+            }
+        }
+    }
+
+    fn pass_time(&mut self, chance: &mut Chance) {
+        self.now += secs(chance.below(16) as u64);
+        if chance.below(2) == 0 {
+            return;
+        }
+        for resolution in self.prompts.expire(self.now) {
+            assert_eq!(resolution.verdict, Verdict::TimedOut);
+            assert!(self.end(&resolution).deadline <= self.now);
+            self.tally.timed_out += 1;
+        }
+        assert!(self.prompts.poll_timeout().is_none_or(|next| next > self.now));
+    }
+
+    fn withdraw(&mut self, chance: &mut Chance) {
+        let session = chance.pick(&SESSIONS);
+        let ended = if chance.below(2) == 0 {
+            let key = SessionKey::from_text(session.to_owned());
+            self.prompts.withdraw_session(&key)
+        } else {
+            let key = AskId(chance.below(20) as u64);
+            self.prompts.withdraw(key).into_iter().collect()
+        };
+        for resolution in ended {
+            assert_eq!(resolution.verdict, Verdict::Cancelled);
+            self.end(&resolution);
+            self.tally.cancelled += 1;
+        }
+    }
+
+    fn step(&mut self, chance: &mut Chance, descriptors: &[CapabilityDescriptor; 2]) {
+        match chance.below(16) {
+            0..4 => self.ask(chance, descriptors),
+            4..8 => self.press(chance),
+            8..11 => self.write(chance),
+            11..13 => self.settle(chance),
+            13..15 => self.pass_time(chance),
+            _ => self.withdraw(chance),
+        }
+        assert_eq!(self.prompts.len(), self.open.len());
+        let next = self.open.values().map(|(_, known)| known.deadline).min();
+        assert_eq!(self.prompts.poll_timeout(), next);
+    }
+}
+
+#[test]
+fn every_question_ends_once_and_never_by_a_stranger() {
+    let descriptors = [descriptor(&["send", "prompt"]), descriptor(&["send"])];
+    let mut total = [0; 9];
+    for seed in 0..10_000 {
+        let mut chance = Chance(seed);
+        let settings = PromptSettings {
+            timeout_secs: 40,
+            max_open: 4,
+            remembered: 3,
+            ..PromptSettings::default()
+        };
+        let mut walk = Walk {
+            prompts: Prompts::new(settings, NONCE, u32::try_from(seed).unwrap()),
+            open: HashMap::new(),
+            ended: HashSet::new(),
+            minted: Vec::new(),
+            asked: 0,
+            now: secs(0),
+            tally: Tally::default(),
+        };
+        for _ in 0..60 {
+            walk.step(&mut chance, &descriptors);
+        }
+        for resolution in walk.prompts.expire(walk.now + secs(40)) {
+            walk.end(&resolution);
+        }
+        assert!(walk.open.is_empty() && walk.prompts.is_empty(), "seed {seed}");
+        assert_eq!(walk.ended.len(), walk.minted.len(), "seed {seed}");
+        let t = &walk.tally;
+        let seen = [
+            t.pressed,
+            t.typed,
+            t.timed_out,
+            t.cancelled,
+            t.expired_by_press,
+            t.not_allowed,
+            t.late_edits,
+            t.fallbacks,
+            t.full,
+        ];
+        for (sum, seen) in total.iter_mut().zip(seen) {
+            *sum += seen;
+        }
+    }
+    assert!(total.iter().all(|seen| *seen > 500), "went nowhere: {total:?}");
+}

@@ -1,0 +1,204 @@
+//! Which threads may be renamed: only those that the connector opened by itself, and only once.
+//!
+//! A thread that a person opened or named keeps its name. Bounded: the thread learnt first is forgotten first.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::chats::{ChatFacts, ChatId};
+use crate::wire::{Action, CapabilityDescriptor, SessionSource};
+
+/// Longest name of a thread, in characters.
+pub const MAX_THREAD_NAME: usize = 100;
+/// What a thread without a name is called.
+const UNNAMED: &str = "handoff";
+
+/// A thread that the connector opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnThread {
+    /// The chat that it was opened in.
+    parent: String,
+    /// The name that the connector gave it, when it says.
+    name: Option<String>,
+    renamed: bool,
+}
+
+/// Threads that the connector opened, by platform and thread.
+#[derive(Debug)]
+pub struct OwnThreads {
+    bound: usize,
+    threads: HashMap<ChatId, OwnThread>,
+    order: VecDeque<ChatId>,
+}
+
+impl OwnThreads {
+    /// Remembers up to `bound` threads.
+    pub fn new(bound: usize) -> Self {
+        Self {
+            bound: bound.max(1),
+            threads: HashMap::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// Learns from a message whether the connector opened its thread.
+    pub fn learn(&mut self, source: &SessionSource) {
+        let text = |field: &Option<crate::wire::Scalar>| field.as_ref().map(|text| text.as_str().to_owned());
+        let Some(thread) = text(&source.thread_id).filter(|_| source.auto_thread_created) else {
+            return;
+        };
+        let parent = text(&source.parent_chat_id)
+            .or_else(|| text(&source.chat_id))
+            .unwrap_or_default();
+        let name = text(&source.auto_thread_initial_name);
+        self.opened(source.platform.as_str(), thread, parent, name);
+    }
+
+    /// The connector says that it opened a thread for something we sent.
+    pub fn opened(&mut self, platform: &str, thread: String, parent: String, name: Option<String>) {
+        let id = ChatId {
+            platform: platform.to_owned(),
+            chat: thread,
+        };
+        if self.threads.contains_key(&id) {
+            return;
+        }
+        while self.order.len() >= self.bound {
+            if let Some(oldest) = self.order.pop_front() {
+                self.threads.remove(&oldest);
+            }
+        }
+        self.order.push_back(id.clone());
+        let thread = OwnThread {
+            parent,
+            name,
+            renamed: false,
+        };
+        self.threads.insert(id, thread);
+    }
+
+    /// The op that gives a thread its name, when it may have one: the first time, where the platform can.
+    pub fn rename(
+        &mut self,
+        chat: &ChatId,
+        facts: &ChatFacts,
+        title: &str,
+        descriptor: Option<&CapabilityDescriptor>,
+    ) -> Option<Action> {
+        if !descriptor?.supports_op("thread_rename") {
+            return None;
+        }
+        let thread_id = facts.thread_id.clone()?;
+        let id = ChatId {
+            platform: chat.platform.clone(),
+            chat: thread_id.clone(),
+        };
+        let thread = self.threads.get_mut(&id).filter(|thread| !thread.renamed)?;
+        let thread_name = thread_name(title).filter(|name| thread.name.as_deref() != Some(name))?;
+        thread.renamed = true;
+        let chat_id = if thread.parent.is_empty() {
+            &thread_id
+        } else {
+            &thread.parent
+        };
+        Some(Action::ThreadRename {
+            chat_id: chat_id.clone(),
+            message_id: thread_id.clone(),
+            thread_name,
+            metadata: facts.tags(),
+            only_if_connector_created: thread.name.is_none().then_some(true),
+            only_if_current_name: thread.name.clone(),
+        })
+    }
+}
+
+/// The op that opens a thread in a chat.
+pub fn open_thread(chat: &ChatId, facts: &ChatFacts, name: &str) -> Action {
+    Action::ThreadCreate {
+        chat_id: chat.chat.clone(),
+        thread_name: thread_name(name).unwrap_or_else(|| UNNAMED.to_owned()),
+        metadata: facts.tags(),
+    }
+}
+
+/// A text as the name of a thread: one line, not too long; none when nothing is left.
+fn thread_name(text: &str) -> Option<String> {
+    let words: Vec<&str> = text
+        .split(|letter: char| letter.is_whitespace() || letter.is_control())
+        .filter(|word| !word.is_empty())
+        .collect();
+    let name: String = words.join(" ").chars().take(MAX_THREAD_NAME).collect();
+    Some(name.trim_end().to_owned()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chat() -> ChatId {
+        ChatId {
+            platform: "discord".to_owned(),
+            chat: "c1".to_owned(),
+        }
+    }
+
+    fn facts(thread: &str) -> ChatFacts {
+        ChatFacts {
+            thread_id: Some(thread.to_owned()),
+            scope_id: Some("g1".to_owned()),
+            ..ChatFacts::default()
+        }
+    }
+
+    fn able() -> CapabilityDescriptor {
+        let mut descriptor = CapabilityDescriptor::placeholder("discord");
+        descriptor.supported_ops = vec!["send".to_owned(), "thread_rename".to_owned()];
+        descriptor
+    }
+
+    #[test]
+    fn only_the_connectors_own_threads_are_renamed_and_only_once() {
+        let mut threads = OwnThreads::new(8);
+        let (able, legacy) = (able(), CapabilityDescriptor::placeholder("discord"));
+        assert_eq!(threads.rename(&chat(), &facts("t1"), "Plans", Some(&able)), None);
+        threads.opened(
+            "discord",
+            "t1".to_owned(),
+            "c1".to_owned(),
+            Some("hello there".to_owned()),
+        );
+        threads.opened("discord", "t2".to_owned(), "c1".to_owned(), None);
+        assert_eq!(
+            threads.rename(&chat(), &facts("t1"), "Plans", Some(&legacy)),
+            None
+        );
+        let renamed = threads.rename(&chat(), &facts("t1"), " Plans\n\tfor\u{7} May ", Some(&able));
+        assert_eq!(
+            serde_json::to_value(renamed).unwrap(),
+            serde_json::json!({
+                "op": "thread_rename", "chat_id": "c1", "message_id": "t1", "thread_name": "Plans for May",
+                "metadata": {"scope_id": "g1", "thread_id": "t1"}, "only_if_current_name": "hello there",
+            })
+        );
+        assert_eq!(threads.rename(&chat(), &facts("t1"), "More", Some(&able)), None);
+        let sibling = threads.rename(&chat(), &facts("t2"), &"x".repeat(300), Some(&able));
+        let sibling = serde_json::to_value(sibling).unwrap();
+        assert_eq!(sibling["only_if_connector_created"], true);
+        assert_eq!(sibling["thread_name"].as_str().unwrap().len(), MAX_THREAD_NAME);
+    }
+
+    #[test]
+    fn the_thread_learnt_first_is_forgotten_first() {
+        let mut threads = OwnThreads::new(2);
+        for thread in ["a", "b", "c"] {
+            threads.opened("discord", thread.to_owned(), "c1".to_owned(), None);
+        }
+        assert!(threads.rename(&chat(), &facts("a"), "x", Some(&able())).is_none());
+        assert!(threads.rename(&chat(), &facts("c"), "x", Some(&able())).is_some());
+    }
+
+    #[test]
+    fn a_thread_without_a_name_gets_one() {
+        let opened = serde_json::to_value(open_thread(&chat(), &facts("t"), " \n ")).unwrap();
+        assert_eq!(opened["thread_name"], "handoff");
+    }
+}

@@ -1,0 +1,230 @@
+//! What one line means: a request, a notification, an answer, or nothing. Reads any JSON and trusts none of it.
+
+use serde_json::{Map, Value, json};
+
+/// Longest text of an error that is kept, in bytes.
+const ERROR_BYTES: usize = 2 * 1024;
+
+/// JSON-RPC: the method is not known.
+pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+/// JSON-RPC: a fault of the one who answers.
+pub(super) const INTERNAL: i64 = -32603;
+/// ACP: sign in first.
+pub(super) const AUTH_REQUIRED: i64 = -32000;
+/// ACP: there is no such thing, mostly no such session.
+pub(super) const NOT_FOUND: i64 = -32002;
+/// ACP: the request was given up.
+pub(super) const CANCELLED: i64 = -32800;
+
+/// One message.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Message {
+    /// Someone asks and waits. The name may be any number or text, also 0.
+    Request {
+        /// What the answer must be marked with.
+        id: Value,
+        /// What is asked.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// Someone tells.
+    Notification {
+        /// What is told.
+        method: String,
+        /// With what.
+        params: Value,
+    },
+    /// One of our requests is answered.
+    Answer {
+        /// Which one.
+        id: u64,
+        /// The answer.
+        answer: Result<Value, RpcError>,
+    },
+}
+
+/// An answer that says no.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({code})")]
+pub(super) struct RpcError {
+    /// What sort of no.
+    pub(super) code: i64,
+    /// Why, in the other's words, with its details; bounded.
+    pub(super) message: String,
+}
+
+impl Message {
+    /// Reads a line; `None` when it is no message: stray text, a batch, an answer to nothing.
+    pub(super) fn read(line: &[u8]) -> Option<Self> {
+        let Value::Object(mut object) = serde_json::from_slice(line).ok()? else {
+            return None;
+        };
+        let params = object.remove("params").unwrap_or(Value::Null);
+        match (object.remove("method"), object.remove("id")) {
+            (Some(Value::String(method)), Some(id @ (Value::Number(_) | Value::String(_)))) => {
+                Some(Self::Request { id, method, params })
+            }
+            (Some(Value::String(method)), None | Some(Value::Null)) => {
+                Some(Self::Notification { method, params })
+            }
+            (None, Some(id)) => Some(Self::Answer {
+                id: own_id(&id)?,
+                answer: answer(&mut object),
+            }),
+            _ => None,
+        }
+    }
+
+    /// The line of a request.
+    pub(super) fn request(id: u64, method: &str, params: &Value) -> Vec<u8> {
+        line(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}))
+    }
+
+    /// The line of a notification.
+    pub(super) fn notification(method: &str, params: &Value) -> Vec<u8> {
+        line(&json!({"jsonrpc": "2.0", "method": method, "params": params}))
+    }
+
+    /// The line of an answer.
+    pub(super) fn answer(id: &Value, answer: Result<Value, RpcError>) -> Vec<u8> {
+        line(&match answer {
+            Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
+            Err(RpcError { code, message }) => {
+                json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
+            }
+        })
+    }
+}
+
+fn line(message: &Value) -> Vec<u8> {
+    let mut line = message.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// Our requests are numbered; some agents give the number back as text.
+fn own_id(id: &Value) -> Option<u64> {
+    match id {
+        Value::Number(number) => number.as_u64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// An answer without a result is one: some agents leave out what is nothing.
+fn answer(object: &mut Map<String, Value>) -> Result<Value, RpcError> {
+    match object.remove("error") {
+        None | Some(Value::Null) => Ok(object.remove("result").unwrap_or_default()),
+        Some(error) => {
+            let code = error.get("code").and_then(Value::as_i64).unwrap_or(INTERNAL);
+            let mut message = error
+                .get("message")
+                .and_then(Value::as_str)
+                .unwrap_or("no reason given")
+                .to_owned();
+            match error.get("data") {
+                None | Some(Value::Null) => {}
+                Some(Value::String(data)) => message = format!("{message}: {data}"),
+                Some(data) => message = format!("{message}: {data}"),
+            }
+            cut(&mut message, ERROR_BYTES);
+            Err(RpcError { code, message })
+        }
+    }
+}
+
+/// Cuts a text to at most so many bytes, between characters.
+pub(super) fn cut(text: &mut String, bytes: usize) {
+    let mut end = bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<Message> {
+        Message::read(text.as_bytes())
+    }
+
+    #[test]
+    fn any_id_but_null_makes_a_request() {
+        for id in ["0", "7", "-1", "1.5", "\"a\"", "\"\""] {
+            let message = read(&format!(r#"{{"id":{id},"method":"m"}}"#)).unwrap();
+            assert!(
+                matches!(&message, Message::Request { id: seen, .. } if *seen == serde_json::from_str::<Value>(id).unwrap()),
+                "{message:?}"
+            );
+        }
+        assert!(matches!(
+            read(r#"{"id":null,"method":"m","params":[]}"#),
+            Some(Message::Notification { .. })
+        ));
+    }
+
+    #[test]
+    fn what_is_no_message_is_nothing() {
+        for junk in [
+            "",
+            "hello",
+            "{",
+            "[]",
+            "[{\"id\":1,\"result\":1}]",
+            "null",
+            "{}",
+            r#"{"method":7}"#,
+            r#"{"id":{},"method":"m"}"#,
+            r#"{"id":"x","result":1}"#,
+            r#"{"id":-4,"result":1}"#,
+            "\u{1b}[31mred",
+            "\u{feff}{}",
+        ] {
+            assert_eq!(read(junk), None, "{junk}");
+        }
+        assert_eq!(Message::read(&[0xff, 0xfe, b'{']), None);
+        assert_eq!(read(&"[".repeat(100_000)), None);
+    }
+
+    #[test]
+    fn answers_are_read_with_their_reasons() {
+        let answered = |id, answer| Some(Message::Answer { id, answer });
+        assert_eq!(read(r#"{"id":3,"result":null}"#), answered(3, Ok(Value::Null)));
+        assert_eq!(read(r#"{"id":"3","result":{}}"#), answered(3, Ok(json!({}))));
+        assert_eq!(read(r#"{"id":3}"#), answered(3, Ok(Value::Null)));
+        let no = |code, message: &str| {
+            Err(RpcError {
+                code,
+                message: message.to_owned(),
+            })
+        };
+        assert_eq!(
+            read(r#"{"id":3,"error":{"code":-32603,"message":"Internal","data":{"a":1}}}"#),
+            answered(3, no(INTERNAL, "Internal: {\"a\":1}"))
+        );
+        assert_eq!(
+            read(r#"{"id":3,"error":7}"#),
+            answered(3, no(INTERNAL, "no reason given"))
+        );
+        let long = format!(r#"{{"id":3,"error":{{"message":"{}"}}}}"#, "é".repeat(9000));
+        let Some(Message::Answer {
+            answer: Err(error), ..
+        }) = read(&long)
+        else {
+            panic!("no answer")
+        };
+        assert!(error.message.len() <= ERROR_BYTES);
+    }
+
+    #[test]
+    fn what_is_written_is_one_line() {
+        let line = Message::request(1, "m", &json!({"text": "a\nb\u{2028}"}));
+        assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
+        assert!(matches!(Message::read(&line), Some(Message::Request { .. })));
+        let line = Message::answer(&json!("x\n"), Ok(json!({"a": "\r\n"})));
+        assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
+    }
+}

@@ -1,0 +1,286 @@
+//! One JSON-RPC connection over lines, over any pair of pipes.
+//!
+//! The task that reads waits for nobody: answers settle their waiter at once, and what the other side asks or tells
+//! goes to a [`Listener`], which must not block either. Every waiter is settled when the connection ends, however it
+//! ends. It knows nothing of the protocol that is spoken.
+//!
+//! Bounds: a line longer than [`Limits::line`] is skipped; lines that wait to be written are at most
+//! [`Limits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
+//! not read.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::line::Lines;
+use super::message::{Message, RpcError};
+
+/// How much a connection takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Longest line that is read, in bytes.
+    pub(super) line: usize,
+    /// Lines that wait to be written.
+    pub(super) outgoing: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            line: 8 * 1024 * 1024,
+            outgoing: 256,
+        }
+    }
+}
+
+/// Who hears what the other side says of itself. Called by the reading task: must not block.
+pub(super) trait Listener: Send + Sync + 'static {
+    /// Something is told.
+    fn notified(&self, method: &str, params: Value);
+    /// Something is asked; `None` when it is answered later through [`Peer::answer`].
+    fn requested(&self, id: Value, method: &str, params: Value) -> Option<Result<Value, RpcError>>;
+}
+
+/// Why a request has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum CallError {
+    /// The answer is no.
+    #[error(transparent)]
+    Refused(#[from] RpcError),
+    /// The connection has ended, or the other side reads nothing any more.
+    #[error("the connection to the agent has ended")]
+    Gone,
+}
+
+/// The two tasks of a connection; dropping it ends both, and settles every waiter.
+#[derive(Debug)]
+pub(super) struct Connection {
+    peer: Peer,
+    _reader: AbortOnDropHandle<()>,
+    _writer: AbortOnDropHandle<()>,
+}
+
+/// The other side, to be spoken to. Clones are cheap.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    outgoing: mpsc::Sender<Vec<u8>>,
+    waiting: Arc<Mutex<Waiting>>,
+    ended: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    ended: bool,
+    requests: HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>,
+}
+
+impl Connection {
+    /// Starts to read and to write.
+    pub(super) fn start<R, W>(reader: R, writer: W, listener: Arc<dyn Listener>, limits: Limits) -> Self
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let (outgoing, lines) = mpsc::channel(limits.outgoing);
+        let peer = Peer {
+            outgoing,
+            waiting: Arc::default(),
+            ended: CancellationToken::new(),
+        };
+        let reading = read(Lines::new(reader, limits.line), peer.clone(), listener);
+        let writing = write(writer, lines, peer.clone());
+        Self {
+            _reader: AbortOnDropHandle::new(tokio::spawn(reading)),
+            _writer: AbortOnDropHandle::new(tokio::spawn(writing)),
+            peer,
+        }
+    }
+
+    /// The other side.
+    pub(super) fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.peer.end();
+    }
+}
+
+impl Peer {
+    /// Asks and waits for the answer.
+    pub(super) async fn call(&self, method: &str, params: &Value) -> Result<Value, CallError> {
+        self.begin(method, params).await?.await
+    }
+
+    /// Asks; what it returns waits for the answer. Once this has returned, the request is on its way.
+    pub(super) async fn begin(&self, method: &str, params: &Value) -> Result<Pending, CallError> {
+        let place = self.outgoing.reserve().await.map_err(|_| CallError::Gone)?;
+        let (settle, settled) = oneshot::channel();
+        let id = {
+            let mut waiting = self.waiting();
+            if waiting.ended {
+                return Err(CallError::Gone);
+            }
+            waiting.next += 1;
+            let id = waiting.next;
+            waiting.requests.insert(id, settle);
+            id
+        };
+        place.send(Message::request(id, method, params));
+        Ok(Pending {
+            id,
+            waiting: Arc::clone(&self.waiting),
+            settled,
+        })
+    }
+
+    /// Tells something, without waiting.
+    pub(super) fn tell(&self, method: &str, params: &Value) -> Result<(), CallError> {
+        self.post(Message::notification(method, params))
+    }
+
+    /// Asks something whose answer nobody wants, without waiting.
+    pub(super) fn ask_in_passing(&self, method: &str, params: &Value) -> Result<(), CallError> {
+        let id = {
+            let mut waiting = self.waiting();
+            waiting.next += 1;
+            waiting.next
+        };
+        self.post(Message::request(id, method, params))
+    }
+
+    /// Answers what was asked, without waiting.
+    pub(super) fn answer(&self, id: &Value, answer: Result<Value, RpcError>) -> Result<(), CallError> {
+        self.post(Message::answer(id, answer))
+    }
+
+    /// Whether the connection has ended.
+    pub(super) fn is_gone(&self) -> bool {
+        self.ended.is_cancelled()
+    }
+
+    /// Waits until the connection has ended. Cancel-safe.
+    pub(super) async fn gone(&self) {
+        self.ended.cancelled().await;
+    }
+
+    /// Ends the connection: settles every waiter, and closes the other side's input.
+    pub(super) fn end(&self) {
+        let requests = {
+            let mut waiting = self.waiting();
+            waiting.ended = true;
+            std::mem::take(&mut waiting.requests)
+        };
+        drop(requests);
+        self.ended.cancel();
+    }
+
+    fn post(&self, line: Vec<u8>) -> Result<(), CallError> {
+        self.outgoing.try_send(line).map_err(|_| CallError::Gone)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that is not answered yet. Dropping it means that the answer is not wanted any more.
+#[derive(Debug)]
+pub(super) struct Pending {
+    id: u64,
+    waiting: Arc<Mutex<Waiting>>,
+    settled: oneshot::Receiver<Result<Value, RpcError>>,
+}
+
+impl Future for Pending {
+    type Output = Result<Value, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.settled)
+            .poll(context)
+            .map(|settled| match settled {
+                Ok(answer) => answer.map_err(CallError::Refused),
+                Err(_) => Err(CallError::Gone),
+            })
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.requests.remove(&self.id);
+    }
+}
+
+async fn read<R: AsyncRead + Unpin>(mut lines: Lines<R>, peer: Peer, listener: Arc<dyn Listener>) {
+    let mut strays = 0_u64;
+    loop {
+        let line = tokio::select! {
+            biased;
+            () = peer.gone() => break,
+            // Dropped only when the connection ends, when half a line is of no use.
+            line = lines.next() => line,
+        };
+        let Ok(Some(line)) = line else { break };
+        match Message::read(line) {
+            Some(Message::Answer { id, answer }) => {
+                let waiter = peer.waiting().requests.remove(&id);
+                if let Some(waiter) = waiter {
+                    let _ = waiter.send(answer);
+                }
+            }
+            Some(Message::Request { id, method, params }) => {
+                if let Some(answer) = listener.requested(id.clone(), &method, params) {
+                    let _ = peer.answer(&id, answer);
+                }
+            }
+            Some(Message::Notification { method, params }) => listener.notified(&method, params),
+            None => strays += 1,
+        }
+    }
+    if strays + lines.skipped() > 0 {
+        tracing::debug!(
+            strays,
+            too_long = lines.skipped(),
+            "the agent wrote lines that are no messages"
+        );
+    }
+    peer.end();
+}
+
+async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<Vec<u8>>, peer: Peer) {
+    loop {
+        let line = tokio::select! {
+            biased;
+            () = peer.gone() => break,
+            line = lines.recv() => line,
+        };
+        let Some(line) = line else { break };
+        let written = tokio::select! {
+            biased;
+            () = peer.gone() => break,
+            // Dropped only when the connection ends, when half a line harms nobody.
+            written = async {
+                writer.write_all(&line).await?;
+                writer.flush().await
+            } => written,
+        };
+        if written.is_err() {
+            break;
+        }
+    }
+    peer.end();
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,328 @@
+//! A supervised process: started without a shell, watched, stopped with everything it started, and reaped.
+//!
+//! It never signals a process that was already reaped (its number may belong to another by then), never lets a
+//! flood on standard error block the child or grow memory, and never leaves its process group behind: dropping a
+//! [`Child`] kills the group. A process that makes a session of its own (`setsid`) leaves the group and with it our
+//! reach; only the service manager's control group catches that one.
+//!
+//! Who takes the pipes reads them: after the leader has ended and its group was killed, wait no longer than
+//! [`PIPE_GRACE`] for their end, because a process that left the group may hold them open for ever.
+
+mod env;
+mod find;
+mod tail;
+#[cfg(test)]
+mod tests;
+mod watch;
+
+pub use env::{BaseEnv, EnvPolicy, set_variable};
+pub use find::{NotInstalled, program_exists};
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{ChildStdin, ChildStdout};
+use tokio::time::timeout;
+
+use tail::StderrTail;
+use watch::ExitWatch;
+
+/// How long the pipes are read after the leader has ended and its group was killed.
+pub const PIPE_GRACE: Duration = Duration::from_millis(1500);
+
+/// How long a killed process may take to disappear; after that it is left to be reaped in the background.
+const REAP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What is to be started.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// The program and its arguments, handed over as they are; no shell reads them.
+    pub argv: Vec<OsString>,
+    /// The directory it starts in; ours when not given.
+    pub cwd: Option<PathBuf>,
+    /// Its whole environment.
+    pub env: BTreeMap<OsString, OsString>,
+}
+
+/// Why a process did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// There is nothing to start.
+    #[error("no program is given; set its name as the first word of the command")]
+    Nothing,
+    /// The program is not there.
+    #[error(transparent)]
+    NotInstalled(#[from] NotInstalled),
+    /// The directory is not there.
+    #[error("the working directory {} is not a directory; create it or name another", .0.display())]
+    NoDirectory(PathBuf),
+    /// The system did not start it.
+    #[error("{} could not be started: {source}", program.display())]
+    Refused {
+        /// What was started.
+        program: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl SpawnError {
+    /// Whether trying again may help: the system was short of something.
+    pub fn passing(&self) -> bool {
+        match self {
+            Self::Refused { source, .. } => matches!(
+                source.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory | io::ErrorKind::ExecutableFileBusy
+            ),
+            Self::Nothing | Self::NotInstalled(_) | Self::NoDirectory(_) => false,
+        }
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was killed and has not gone within the time for it; it is reaped in the background.
+    Lost,
+}
+
+/// How a process is asked to stop before it is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ladder {
+    /// How long it may take after its standard input was closed; zero for no waiting.
+    pub eof: Duration,
+    /// The polite signal, to the whole group.
+    pub signal: StopSignal,
+    /// How long it may take after that signal.
+    pub grace: Duration,
+}
+
+impl Default for Ladder {
+    fn default() -> Self {
+        Self {
+            eof: Duration::ZERO,
+            signal: StopSignal::Terminate,
+            grace: Duration::from_secs(3),
+        }
+    }
+}
+
+/// The polite signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StopSignal {
+    /// SIGTERM.
+    #[default]
+    Terminate,
+    /// SIGINT, for programs that are usually stopped from a keyboard.
+    Interrupt,
+}
+
+/// A started process and its group.
+#[derive(Debug)]
+pub struct Child {
+    state: State,
+    stdin: Option<ChildStdin>,
+    stdout: Option<ChildStdout>,
+    stderr: StderrTail,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Not reaped: its number is its own, so the group may be signalled.
+    Unreaped {
+        leader: Box<tokio::process::Child>,
+        group: Pid,
+        watch: ExitWatch,
+    },
+    Ended(Exit),
+}
+
+impl Child {
+    /// Starts a program in a process group of its own, with all three pipes; what it writes to standard error is read
+    /// from now on. Must be called within a Tokio runtime.
+    pub fn spawn(program: &Program) -> Result<Self, SpawnError> {
+        let file = program.find()?;
+        let mut command = tokio::process::Command::new(&file);
+        command
+            .args(&program.argv[1..])
+            .env_clear()
+            .envs(&program.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(cwd) = &program.cwd {
+            command.current_dir(cwd);
+        }
+        let refused = |source| SpawnError::Refused {
+            program: file.clone(),
+            source,
+        };
+        let mut leader = command.spawn().map_err(refused)?;
+        let group = leader
+            .id()
+            .and_then(|id| i32::try_from(id).ok())
+            .and_then(Pid::from_raw)
+            .ok_or_else(|| refused(io::Error::other("it has no number")))?;
+        Ok(Self {
+            stdin: leader.stdin.take(),
+            stdout: leader.stdout.take(),
+            stderr: StderrTail::drain(leader.stderr.take()),
+            state: State::Unreaped {
+                leader: Box::new(leader),
+                group,
+                watch: ExitWatch::on(group),
+            },
+        })
+    }
+
+    /// Its standard input, once. Whoever takes it closes it before [`Child::stop`]; otherwise that is done here.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.stdin.take()
+    }
+
+    /// Its standard output, once.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.stdout.take()
+    }
+
+    /// The last of what it wrote to standard error, for logs: at most 64 KiB, whatever it wrote.
+    pub fn stderr_tail(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// The same once standard error has come to its end, which is waited for after the leader has ended; not for long.
+    pub async fn stderr_rest(&mut self) -> String {
+        let _ = timeout(PIPE_GRACE, self.stderr.ended()).await;
+        self.stderr_tail()
+    }
+
+    /// How many bytes it wrote to standard error so far.
+    pub fn stderr_bytes(&self) -> u64 {
+        self.stderr.total()
+    }
+
+    /// The number of its process group, as long as that is its own.
+    pub fn group(&self) -> Option<i32> {
+        match &self.state {
+            State::Unreaped { group, .. } => Some(group.as_raw_nonzero().get()),
+            State::Ended(_) => None,
+        }
+    }
+
+    /// Waits until the leader has ended by itself. Does not reap it and does not touch its group: call
+    /// [`Child::finish`] next. Cancel-safe.
+    pub async fn exited(&self) {
+        if let State::Unreaped { watch, .. } = &self.state {
+            watch.exited().await;
+        }
+    }
+
+    /// Waits until the leader has ended by itself, kills what is left of its group, and reaps it. Cancel-safe.
+    pub async fn finish(&mut self) -> Exit {
+        self.exited().await;
+        self.kill().await
+    }
+
+    /// Stops it, a step of the ladder at a time: closes standard input, signals the group, kills the group; reaps.
+    /// What is left of the group when the leader ends is killed at once. Cancel-safe; dropping the child goes to the
+    /// last step.
+    pub async fn stop(&mut self, ladder: Ladder) -> Exit {
+        self.stdin = None;
+        if !ladder.eof.is_zero() && timeout(ladder.eof, self.exited()).await.is_ok() {
+            return self.kill().await;
+        }
+        self.signal(match ladder.signal {
+            StopSignal::Terminate => Signal::TERM,
+            StopSignal::Interrupt => Signal::INT,
+        });
+        // Over or not: the next step is the same.
+        let _ = timeout(ladder.grace, self.exited()).await;
+        self.kill().await
+    }
+
+    /// Kills the group, whether its leader lives or not, and reaps the leader. Cancel-safe.
+    pub async fn kill(&mut self) -> Exit {
+        self.signal(Signal::KILL);
+        let State::Unreaped { leader, .. } = &mut self.state else {
+            return self.end();
+        };
+        let exit = match timeout(REAP_PATIENCE, leader.wait()).await {
+            Ok(Ok(status)) => Exit::of(status),
+            Ok(Err(_)) | Err(_) => Exit::Lost,
+        };
+        // A leader that is lost is dropped here, which leaves it to the runtime to be reaped.
+        self.state = State::Ended(exit);
+        exit
+    }
+
+    fn end(&self) -> Exit {
+        match self.state {
+            State::Ended(exit) => exit,
+            State::Unreaped { .. } => Exit::Lost,
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let State::Unreaped { group, leader, .. } = &self.state
+            && leader.id().is_some()
+        {
+            // Fails when the group is empty: there is nothing to stop.
+            let _ = kill_process_group(*group, signal);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+    }
+}
+
+impl Program {
+    /// The file that would be started, when everything is there for it. A relative path starts at the working
+    /// directory; a name is looked for in the `PATH` of its own environment.
+    pub fn find(&self) -> Result<PathBuf, SpawnError> {
+        let name = self.argv.first().ok_or(SpawnError::Nothing)?;
+        if let Some(cwd) = self.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+            return Err(SpawnError::NoDirectory(cwd.clone()));
+        }
+        let path = self.env.get(OsStr::new("PATH")).map(OsString::as_os_str);
+        let file = match &self.cwd {
+            Some(cwd) if name.as_encoded_bytes().contains(&b'/') => cwd.join(name).into_os_string(),
+            _ => name.clone(),
+        };
+        Ok(program_exists(&file, path)?)
+    }
+}
+
+impl Exit {
+    fn of(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => Self::Lost,
+        }
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "ended with code {code}"),
+            Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
+            Self::Lost => f.write_str("was killed and has not gone yet"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Children that will not stop, leave children behind, flood or hold their pipes.
+
+use std::time::Instant;
+
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn sh(script: &str) -> Program {
+    Program {
+        argv: ["sh", "-c", script].map(OsString::from).to_vec(),
+        cwd: None,
+        env: BTreeMap::new(),
+    }
+}
+
+fn start(script: &str) -> Child {
+    Child::spawn(&sh(script)).unwrap()
+}
+
+async fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    let mut reader = BufReader::new(child.take_stdout().unwrap());
+    timeout(SOON, reader.read_line(&mut line)).await.unwrap().unwrap();
+    line.trim().to_owned()
+}
+
+/// Whether a process lives; a zombie that waits for its parent does not.
+fn lives(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or("").starts_with(" Z"))
+}
+
+async fn gone(pid: &str) {
+    let deadline = Instant::now() + SOON;
+    while lives(pid) {
+        assert!(Instant::now() < deadline, "process {pid} still lives");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn ladder(eof: u64, grace: u64) -> Ladder {
+    Ladder {
+        eof: Duration::from_millis(eof),
+        signal: StopSignal::Terminate,
+        grace: Duration::from_millis(grace),
+    }
+}
+
+#[tokio::test]
+async fn what_goes_in_comes_out_and_the_code_is_told() {
+    let mut child = start("cat; exit 7");
+    let mut stdin = child.take_stdin().unwrap();
+    stdin.write_all("grüße".as_bytes()).await.unwrap();
+    drop(stdin);
+    let mut said = String::new();
+    child
+        .take_stdout()
+        .unwrap()
+        .read_to_string(&mut said)
+        .await
+        .unwrap();
+    assert_eq!(said, "grüße");
+    assert!(child.group().is_some());
+    assert_eq!(child.finish().await, Exit::Code(7));
+    assert_eq!(child.group(), None);
+    assert_eq!(child.kill().await, Exit::Code(7), "asking again changes nothing");
+}
+
+#[tokio::test]
+async fn each_step_of_the_ladder_stops_what_the_one_before_did_not() {
+    let mut polite = start("cat > /dev/null; exit 3");
+    assert_eq!(polite.stop(ladder(10_000, 0)).await, Exit::Code(3));
+
+    let mut signalled = start("trap 'exit 4' TERM; echo up; while :; do sleep 0.02; done");
+    assert_eq!(first_line(&mut signalled).await, "up");
+    assert_eq!(signalled.stop(ladder(20, 10_000)).await, Exit::Code(4));
+
+    let mut interrupted = start("trap 'exit 5' INT; echo up; while :; do sleep 0.02; done");
+    assert_eq!(first_line(&mut interrupted).await, "up");
+    let keyboard = Ladder {
+        signal: StopSignal::Interrupt,
+        ..ladder(0, 10_000)
+    };
+    assert_eq!(interrupted.stop(keyboard).await, Exit::Code(5));
+
+    let mut deaf = start("trap '' TERM; echo up; while :; do sleep 0.02; done");
+    assert_eq!(first_line(&mut deaf).await, "up");
+    assert_eq!(deaf.stop(ladder(0, 50)).await, Exit::Signal(9));
+}
+
+#[tokio::test]
+async fn children_of_the_child_go_with_it_however_it_ends() {
+    let with_grandchild = "sleep 600 & echo $!";
+    let mut ended = start(&format!("{with_grandchild}; exit 0"));
+    let grandchild = first_line(&mut ended).await;
+    assert!(lives(&grandchild));
+    assert_eq!(ended.finish().await, Exit::Code(0));
+    gone(&grandchild).await;
+
+    let mut stopped = start(&format!("{with_grandchild}; wait"));
+    let grandchild = first_line(&mut stopped).await;
+    assert_eq!(stopped.stop(ladder(0, 5000)).await, Exit::Signal(15));
+    gone(&grandchild).await;
+
+    let mut dropped = start(&format!("trap '' TERM; {with_grandchild}; wait"));
+    let leader = dropped.group().unwrap().to_string();
+    let grandchild = first_line(&mut dropped).await;
+    drop(dropped);
+    gone(&grandchild).await;
+    gone(&leader).await;
+}
+
+#[tokio::test]
+async fn a_flood_on_standard_error_neither_blocks_nor_grows() {
+    let mut child = start("head -c 20000000 /dev/zero | tr '\\0' e >&2; echo the end >&2; echo done");
+    assert_eq!(first_line(&mut child).await, "done");
+    assert_eq!(timeout(SOON, child.finish()).await.unwrap(), Exit::Code(0));
+    assert!(child.stderr_rest().await.ends_with("the end\n"));
+    assert_eq!(child.stderr_bytes(), 20_000_008);
+    assert_eq!(child.stderr_tail().len(), tail::KEPT);
+}
+
+#[tokio::test]
+async fn a_program_that_cannot_start_says_why() {
+    let why = |program: &Program| Child::spawn(program).unwrap_err().to_string();
+    let mut missing = sh("");
+    missing.argv[0] = "surely-not-here".into();
+    assert!(why(&missing).contains("is not installed"));
+    let mut nowhere = sh("");
+    nowhere.cwd = Some("/surely/not/here".into());
+    assert!(why(&nowhere).contains("/surely/not/here is not a directory"));
+    let mut nothing = sh("");
+    nothing.argv.clear();
+    assert!(why(&nothing).contains("no program"));
+}
+
+#[tokio::test]
+async fn the_child_sees_only_what_it_is_given_and_starts_where_it_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let tool = folder.path().join("tool");
+    std::fs::write(&tool, "").unwrap();
+    let mut program = sh("pwd; env");
+    program.cwd = Some(folder.path().to_owned());
+    program.env.insert("ONLY".into(), "this".into());
+    let mut child = Child::spawn(&program).unwrap();
+    let mut said = String::new();
+    let mut stdout = child.take_stdout().unwrap();
+    stdout.read_to_string(&mut said).await.unwrap();
+    assert!(said.contains("ONLY=this"), "{said}");
+    assert!(!said.contains("CARGO"), "{said}");
+    let place = folder.path().canonicalize().unwrap();
+    assert!(said.starts_with(place.to_str().unwrap()), "{said}");
+
+    program.argv = vec!["./tool".into()];
+    let refused = Child::spawn(&program).unwrap_err();
+    assert!(
+        matches!(refused, SpawnError::NotInstalled(NotInstalled::NotExecutable(_))),
+        "{refused}"
+    );
+}

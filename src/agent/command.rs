@@ -1,0 +1,293 @@
+//! Any program as an agent: one process per turn, the message on its standard input, the answer on its standard
+//! output.
+//!
+//! It never puts what people write among the arguments and never uses a shell. Standard error goes to a bounded tail
+//! for the log and never into the chat. The process runs in a group of its own and is stopped with it.
+//!
+//! # Input
+//!
+//! `text`: the message, then the end of input. `json`: one object in one line, `{"type":"prompt","text":..}` with
+//! `session`, `turn`, `author`, `context`, `reply_to`, `attachments`, `place` and `memory`. Where the message came from
+//! is also in `RELAY_SESSION_KEY`, `RELAY_TURN_ID`, `RELAY_PLATFORM`, `RELAY_CHAT_ID`, `RELAY_CHAT_TYPE`,
+//! `RELAY_THREAD_ID`, `RELAY_USER_ID`, `RELAY_USER_NAME` and `RELAY_MESSAGE_ID`.
+//!
+//! # Output
+//!
+//! `text`: the answer as it comes, without terminal colours. `jsonl`: one object per line; what is not understood is
+//! counted and left out.
+//!
+//! | `type` | fields | effect |
+//! |---|---|---|
+//! | `delta` | `text` | more of the answer |
+//! | `replace` | `text` | the answer since the last break is this instead |
+//! | `break` | | what follows is a message of its own |
+//! | `status`, `thought` | `text` | shown while it works |
+//! | `tool` | `id`, `title`, `kind`, `state` | a tool is `running`, `done` or `failed` |
+//! | `plan` | `steps` of `text`, `state` | the plan |
+//! | `usage` | `input_tokens`, `output_tokens` | what the turn cost |
+//! | `title` | `text` | what the conversation is about |
+//! | `media` | `path` or `url`, `caption`, `kind`, `name` | a file for the chat |
+//! | `ask` | `id`, `text`, `detail`, `options` | asks; answered on standard input, with `json` input |
+//! | `keep` | `memory` | given back as `memory` in the next prompt of this session |
+//! | `final` | `text` | the answer is complete, and is this when given |
+//! | `error` | `message`, `retryable` | the turn failed; the message is shown |
+//!
+//! An option of `ask` is a word or `id`, `label`, `meaning`; `once`, `session`, `always` and `deny` mean what they say.
+//! The answer is `{"type":"answer","id":..,"choice":..}`; without a choice, `reason` is `timed_out` or `cancelled`.
+//!
+//! # End
+//!
+//! | the process | the turn |
+//! |---|---|
+//! | code 0 | is completed; when nothing was said, with `(no reply)` |
+//! | code 75 | failed; the command promises that it did nothing and may be tried again |
+//! | any other code, or a signal | failed; what was said stays |
+//! | `final` or `error` first | ends with that, whatever the code |
+//! | more than `max_output_bytes` | is cut there, and the process stopped |
+
+mod lines;
+mod prompt;
+mod settings;
+mod talk;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use settings::{CommandInput, CommandOutput, CommandSettings, EnvAdditions};
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use self::talk::{Talk, Talked};
+use super::child::{BaseEnv, Child, Exit, Program, SpawnError};
+use super::{Agent, AgentFuture, Description, Failure, FailureClass, Health, Truncation, Turn, TurnEnd};
+
+/// What a command that said nothing is taken to have said.
+const NO_REPLY: &str = "(no reply)";
+
+/// The exit code that asks to be tried again.
+const TRY_AGAIN: i32 = 75;
+
+/// How much of standard error goes to the log with a failure.
+const LOGGED_STDERR: usize = 2000;
+
+/// How much of a command's own message is shown.
+const SHOWN_MESSAGE: usize = 1000;
+
+/// Settings that name no program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the command has no program; set `argv` to the program and its arguments")]
+pub struct NoProgram;
+
+/// A program that answers, one process per turn. Times and numbers are limited by the [guards](super::guard) around
+/// it; [`Command::guarded`] puts them there.
+#[derive(Debug)]
+pub struct Command {
+    name: String,
+    settings: CommandSettings,
+    base: Arc<BaseEnv>,
+    closing: CancellationToken,
+    running: TaskTracker,
+}
+
+impl Command {
+    /// An agent of that name; its processes inherit from `base` what the settings let through.
+    pub fn new(
+        name: impl Into<String>,
+        settings: CommandSettings,
+        base: Arc<BaseEnv>,
+    ) -> Result<Self, NoProgram> {
+        if settings.argv.first().is_none_or(String::is_empty) {
+            return Err(NoProgram);
+        }
+        Ok(Self {
+            name: name.into(),
+            settings,
+            base,
+            closing: CancellationToken::new(),
+            running: TaskTracker::new(),
+        })
+    }
+
+    /// The same with its limits of time and number around it.
+    pub fn guarded(
+        name: impl Into<String>,
+        settings: CommandSettings,
+        base: Arc<BaseEnv>,
+    ) -> Result<Arc<dyn Agent>, NoProgram> {
+        let guards = settings.guards();
+        Ok(guards.around(Arc::new(Self::new(name, settings, base)?)))
+    }
+
+    fn program(&self, turn: &Turn) -> Program {
+        let mut env = self.settings.environment().apply(&self.base);
+        prompt::add_metadata(&mut env, turn);
+        Program {
+            argv: self.settings.argv.iter().map(OsString::from).collect(),
+            cwd: turn.workdir.clone().or_else(|| self.settings.cwd.clone()),
+            env,
+        }
+    }
+
+    /// Whether a process could be started now.
+    fn look(&self) -> Result<(), SpawnError> {
+        let program = Program {
+            argv: self.settings.argv.iter().map(OsString::from).collect(),
+            cwd: self.settings.cwd.clone(),
+            env: self.settings.environment().apply(&self.base),
+        };
+        program.find().map(drop)
+    }
+
+    async fn turn(&self, turn: Turn) -> TurnEnd {
+        let _running = self.running.token();
+        let stopped = async {
+            tokio::select! {
+                () = turn.cancel.cancelled() => {}
+                () = self.closing.cancelled() => {}
+            }
+        };
+        tokio::pin!(stopped);
+        let memory = if self.settings.converses() {
+            tokio::select! {
+                biased;
+                () = &mut stopped => return TurnEnd::Cancelled { confirmed: true },
+                memory = turn.events.recall() => memory,
+            }
+        } else {
+            None
+        };
+        if turn.cancel.is_cancelled() || self.closing.is_cancelled() {
+            return TurnEnd::Cancelled { confirmed: true };
+        }
+        let mut child = match Child::spawn(&self.program(&turn)) {
+            Ok(child) => child,
+            Err(error) => return TurnEnd::Failed(not_started(&error)),
+        };
+        let prompt = prompt::prompt(&turn, self.settings.input, memory.as_deref());
+        let mut talk = Talk::new(&turn, self.settings.output);
+        // Dropping the talk closes the pipes; the process is stopped right after.
+        let talked = tokio::select! {
+            biased;
+            () = &mut stopped => None,
+            talked = talk.hold(&mut child, &self.settings, prompt) => Some(talked),
+        };
+        let spoke = talk.spoke;
+        drop(talk);
+        match talked {
+            None => {
+                let exit = child.stop(self.settings.ladder()).await;
+                TurnEnd::Cancelled {
+                    confirmed: exit != Exit::Lost,
+                }
+            }
+            Some(Talked::Exited(Exit::Code(0))) => {
+                if !spoke {
+                    turn.events.text(NO_REPLY).await;
+                }
+                TurnEnd::Completed
+            }
+            Some(Talked::Exited(exit)) => TurnEnd::Failed(ended(exit, &mut child).await),
+            Some(Talked::Done) => {
+                child.stop(self.settings.farewell()).await;
+                TurnEnd::Completed
+            }
+            Some(Talked::Failed(message, retryable)) => {
+                child.stop(self.settings.farewell()).await;
+                let detail = tail("the command reported a failure", &mut child).await;
+                let shown = prompt::start(&message, SHOWN_MESSAGE);
+                let failure = Failure::new(FailureClass::Reported, shown, detail);
+                TurnEnd::Failed(if retryable { failure.retryable() } else { failure })
+            }
+            Some(Talked::TooMuch) => {
+                child.stop(self.settings.ladder()).await;
+                TurnEnd::Truncated(Truncation::Size)
+            }
+        }
+    }
+}
+
+impl Agent for Command {
+    fn describe(&self) -> Description {
+        Description {
+            name: self.name.clone(),
+            kind: "command",
+            repeatable: self.settings.repeatable,
+            steers: false,
+            asks: self.settings.converses(),
+            remembers: self.settings.converses(),
+            sees_images: false,
+            parallel: Some(self.settings.max_parallel.max(1)),
+        }
+    }
+
+    fn health(&self) -> AgentFuture<'_, Health> {
+        Box::pin(std::future::ready(match self.look() {
+            Ok(()) => Health::Ready,
+            Err(why) => Health::Down(why.to_string()),
+        }))
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(self.turn(turn))
+    }
+
+    fn shutdown(&self) -> AgentFuture<'_, ()> {
+        self.closing.cancel();
+        self.running.close();
+        Box::pin(self.running.wait())
+    }
+}
+
+fn not_started(error: &SpawnError) -> Failure {
+    let public = match error {
+        SpawnError::NotInstalled(_) => "The agent is not installed on its machine.",
+        _ => "The agent could not be started.",
+    };
+    let failure = Failure::new(FailureClass::Unavailable, public, error.to_string()).without_side_effects();
+    if error.passing() {
+        failure.retryable()
+    } else {
+        failure
+    }
+}
+
+async fn ended(exit: Exit, child: &mut Child) -> Failure {
+    let detail = tail(&format!("the command {exit}"), child).await;
+    match exit {
+        Exit::Code(TRY_AGAIN) => Failure::new(
+            FailureClass::Reported,
+            "The agent cannot answer right now. Try again in a moment.",
+            detail,
+        )
+        .retryable()
+        .without_side_effects(),
+        Exit::Code(code) => Failure::new(
+            FailureClass::Reported,
+            format!("The agent failed (code {code})."),
+            detail,
+        ),
+        Exit::Signal(_) | Exit::Lost => Failure::new(
+            FailureClass::Crashed,
+            "The agent ended before its answer did.",
+            detail,
+        ),
+    }
+}
+
+/// What happened, and the last of standard error.
+async fn tail(what: &str, child: &mut Child) -> String {
+    let stderr = child.stderr_rest().await;
+    let stderr = stderr.trim_end();
+    if stderr.is_empty() {
+        return what.to_owned();
+    }
+    let end = stderr.len().saturating_sub(LOGGED_STDERR);
+    let start = (end..=stderr.len())
+        .find(|at| stderr.is_char_boundary(*at))
+        .unwrap_or(0);
+    format!("{what}; the end of its standard error: {}", &stderr[start..])
+}

@@ -1,0 +1,291 @@
+//! What a command says in `jsonl` output: one object per line.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use crate::agent::{
+    AgentEvent, Choice, Meaning, Media, MediaPlace, PlanStep, Question, QuestionKind, StepState, ToolCall,
+    ToolKind, Usage,
+};
+
+/// One line, understood.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// Something for the turn's sink that must not be lost.
+    Say(AgentEvent),
+    /// Progress.
+    Progress(AgentEvent),
+    /// A question, by the command's name for it.
+    Ask(String, Question),
+    /// To be given back in the next turn of this session.
+    Keep(String),
+    /// The answer is complete; with a text, it is that.
+    Final(Option<String>),
+    /// The turn has failed, and whether trying again may help.
+    Error(String, bool),
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Written {
+    Delta {
+        text: String,
+    },
+    Replace {
+        text: String,
+    },
+    Break,
+    Thought {
+        text: String,
+    },
+    Status {
+        text: String,
+    },
+    Title {
+        text: String,
+    },
+    Tool {
+        id: String,
+        #[serde(default)]
+        title: String,
+        #[serde(default)]
+        kind: String,
+        #[serde(default)]
+        state: String,
+    },
+    Plan {
+        steps: Vec<WrittenStep>,
+    },
+    Usage {
+        #[serde(default)]
+        input_tokens: u64,
+        #[serde(default)]
+        output_tokens: u64,
+    },
+    Media {
+        path: Option<PathBuf>,
+        url: Option<String>,
+        #[serde(default)]
+        caption: String,
+        kind: Option<String>,
+        name: Option<String>,
+    },
+    Ask {
+        id: String,
+        text: String,
+        detail: Option<String>,
+        options: Vec<WrittenOption>,
+    },
+    Keep {
+        memory: String,
+    },
+    Final {
+        text: Option<String>,
+    },
+    Error {
+        message: String,
+        #[serde(default)]
+        retryable: bool,
+    },
+}
+
+#[derive(Deserialize)]
+struct WrittenStep {
+    text: String,
+    #[serde(default)]
+    state: String,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum WrittenOption {
+    Plain(String),
+    Full {
+        id: String,
+        label: Option<String>,
+        #[serde(default)]
+        meaning: String,
+    },
+}
+
+impl Line {
+    /// Reads a line; nothing when it is not one of ours.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        let written: Written = serde_json::from_slice(line).ok()?;
+        Some(match written {
+            Written::Delta { text } => Self::Say(AgentEvent::Text(text)),
+            Written::Replace { text } => Self::Say(AgentEvent::Replace(text)),
+            Written::Break => Self::Say(AgentEvent::Break),
+            Written::Thought { text } => Self::Progress(AgentEvent::Thought(text)),
+            Written::Status { text } => Self::Progress(AgentEvent::Notice(text)),
+            Written::Title { text } => Self::Say(AgentEvent::Title(text)),
+            Written::Tool {
+                id,
+                title,
+                kind,
+                state,
+            } => Self::Progress(AgentEvent::Tool(ToolCall {
+                title: if title.is_empty() { id.clone() } else { title },
+                id,
+                kind: tool_kind(&kind),
+                state: step_state(&state),
+            })),
+            Written::Plan { steps } => Self::Progress(AgentEvent::Plan(
+                steps
+                    .into_iter()
+                    .map(|step| PlanStep {
+                        state: step_state(&step.state),
+                        text: step.text,
+                    })
+                    .collect(),
+            )),
+            Written::Usage {
+                input_tokens,
+                output_tokens,
+            } => Self::Progress(AgentEvent::Usage(Usage {
+                input_tokens,
+                output_tokens,
+            })),
+            Written::Media {
+                path,
+                url,
+                caption,
+                kind,
+                name,
+            } => Self::Say(AgentEvent::Media(Media {
+                place: match (path, url) {
+                    (Some(path), _) => MediaPlace::File(path),
+                    (None, Some(url)) => MediaPlace::Url(url),
+                    (None, None) => return None,
+                },
+                caption,
+                kind,
+                name,
+            })),
+            Written::Ask {
+                id,
+                text,
+                detail,
+                options,
+            } => Self::Ask(id, question(text, detail, options)),
+            Written::Keep { memory } => Self::Keep(memory),
+            Written::Final { text } => Self::Final(text),
+            Written::Error { message, retryable } => Self::Error(message, retryable),
+        })
+    }
+}
+
+/// An approval when one of the answers allows or denies something, else a choice.
+fn question(text: String, detail: Option<String>, options: Vec<WrittenOption>) -> Question {
+    let options: Vec<Choice> = options
+        .into_iter()
+        .map(|option| {
+            let (id, label, word) = match option {
+                WrittenOption::Plain(id) => (id.clone(), None, id),
+                WrittenOption::Full { id, label, meaning } => {
+                    let word = if meaning.is_empty() { id.clone() } else { meaning };
+                    (id, label, word)
+                }
+            };
+            Choice {
+                label: label.unwrap_or_else(|| id.clone()),
+                id,
+                meaning: meaning(&word),
+            }
+        })
+        .collect();
+    let plain = options.iter().all(|option| option.meaning == Meaning::Plain);
+    Question {
+        kind: if plain {
+            QuestionKind::Choice
+        } else {
+            QuestionKind::Approval
+        },
+        text,
+        detail,
+        options,
+        patience: None,
+    }
+}
+
+fn meaning(word: &str) -> Meaning {
+    match word {
+        "once" | "allow" | "allow_once" | "yes" => Meaning::AllowOnce,
+        "session" | "allow_session" => Meaning::AllowSession,
+        "always" | "allow_always" => Meaning::AllowAlways,
+        "deny" | "reject" | "no" => Meaning::Deny,
+        _ => Meaning::Plain,
+    }
+}
+
+fn tool_kind(word: &str) -> ToolKind {
+    match word {
+        "read" => ToolKind::Read,
+        "edit" => ToolKind::Edit,
+        "delete" => ToolKind::Delete,
+        "search" => ToolKind::Search,
+        "execute" => ToolKind::Execute,
+        "fetch" => ToolKind::Fetch,
+        _ => ToolKind::Other,
+    }
+}
+
+fn step_state(word: &str) -> StepState {
+    match word {
+        "running" => StepState::Running,
+        "done" => StepState::Done,
+        "failed" => StepState::Failed,
+        _ => StepState::Pending,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_understood_or_left_out() {
+        let line = |text: &str| Line::parse(text.as_bytes());
+        assert_eq!(
+            line(r#"{"type":"delta","text":"hi","more":1}"#),
+            Some(Line::Say(AgentEvent::Text("hi".to_owned())))
+        );
+        assert_eq!(line(r#"{"type":"final"}"#), Some(Line::Final(None)));
+        assert_eq!(
+            line(r#"{"type":"error","message":"no"}"#),
+            Some(Line::Error("no".to_owned(), false))
+        );
+        for wrong in [
+            "",
+            "hello",
+            "[]",
+            "{}",
+            r#"{"type":"novel"}"#,
+            r#"{"type":"media"}"#,
+            r#"{"type":"delta"}"#,
+        ] {
+            assert_eq!(line(wrong), None, "{wrong}");
+        }
+        assert_eq!(Line::parse(b"\xff\xfe"), None);
+        let deep = "[".repeat(100_000);
+        assert_eq!(line(&deep), None);
+    }
+
+    #[test]
+    fn a_question_with_an_answer_that_allows_is_an_approval() {
+        let Some(Line::Ask(id, question)) = Line::parse(
+            br#"{"type":"ask","id":"q","text":"Run?","options":["once",{"id":"x","label":"Never","meaning":"deny"}]}"#,
+        ) else {
+            panic!("no question");
+        };
+        assert_eq!((id.as_str(), question.kind), ("q", QuestionKind::Approval));
+        assert_eq!(question.choice(Meaning::Deny).unwrap().label, "Never");
+        let Some(Line::Ask(_, choice)) =
+            Line::parse(br#"{"type":"ask","id":"q","text":"Which?","options":["tea","coffee"]}"#)
+        else {
+            panic!("no question");
+        };
+        assert_eq!(choice.kind, QuestionKind::Choice);
+    }
+}

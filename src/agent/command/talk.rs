@@ -1,0 +1,260 @@
+//! The talk with one process, from its prompt to its end.
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::ChildStdin;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::lines::Line;
+use super::text::TextReader;
+use super::{CommandOutput, CommandSettings};
+use crate::agent::child::{Child, Exit, PIPE_GRACE};
+use crate::agent::{AgentEvent, AgentFuture, Answer, Question, Turn};
+use crate::wire::{DEFAULT_MAX_LINE_BYTES, Line as Cut, LineFramer};
+
+/// How much is read at once.
+const CHUNK: usize = 8 * 1024;
+
+/// Questions of one turn; more are left out like lines that are not understood.
+const MOST_QUESTIONS: usize = 256;
+
+/// How the talk ended.
+#[derive(Debug)]
+pub(super) enum Talked {
+    /// The process ended by itself; what is left of its group was killed.
+    Exited(Exit),
+    /// It said that it is done; it still runs.
+    Done,
+    /// It said that it failed, and whether trying again may help; it still runs.
+    Failed(String, bool),
+    /// It wrote more than it may; it still runs.
+    TooMuch,
+}
+
+/// One talk.
+pub(super) struct Talk<'a> {
+    turn: &'a Turn,
+    reader: Reader,
+    /// Whether anything was said that people can see.
+    pub(super) spoke: bool,
+    /// Whether anything was said since the last break.
+    segment: bool,
+    answers: Option<mpsc::Sender<Vec<u8>>>,
+    questions: FuturesUnordered<AgentFuture<'a, (String, Answer)>>,
+    asked: usize,
+    ignored: usize,
+}
+
+enum Reader {
+    Text(TextReader),
+    Lines(LineFramer),
+}
+
+impl<'a> Talk<'a> {
+    pub(super) fn new(turn: &'a Turn, output: CommandOutput) -> Self {
+        Self {
+            turn,
+            reader: match output {
+                CommandOutput::Text => Reader::Text(TextReader::default()),
+                CommandOutput::Jsonl => Reader::Lines(LineFramer::new(DEFAULT_MAX_LINE_BYTES)),
+            },
+            spoke: false,
+            segment: false,
+            answers: None,
+            questions: FuturesUnordered::new(),
+            asked: 0,
+            ignored: 0,
+        }
+    }
+
+    /// Hands over the prompt and listens until the process ends or says that it has. Dropping it closes the pipes.
+    pub(super) async fn hold(
+        &mut self,
+        child: &mut Child,
+        settings: &CommandSettings,
+        prompt: Vec<u8>,
+    ) -> Talked {
+        let (sender, queue) = mpsc::channel(MOST_QUESTIONS);
+        // Without a sender the queue is at its end, and so is standard input once the prompt is written.
+        self.answers = settings.converses().then_some(sender);
+        let feed = feed(child.take_stdin(), prompt, queue);
+        tokio::pin!(feed);
+        let mut stdout = child.take_stdout();
+        let mut chunk = vec![0; CHUNK];
+        let mut room = settings.max_output_bytes;
+        let mut feeding = true;
+        let mut exit: Option<(Exit, Instant)> = None;
+        loop {
+            if let (Some((exit, _)), None) = (exit, &stdout) {
+                return self.over(Talked::Exited(exit)).await;
+            }
+            let wait = exit.map_or_else(Instant::now, |(_, deadline)| deadline);
+            tokio::select! {
+                biased;
+                () = sleep_until(wait), if exit.is_some() => stdout = None,
+                () = child.exited(), if exit.is_none() => {
+                    exit = Some((child.finish().await, Instant::now() + PIPE_GRACE));
+                }
+                Some((id, answer)) = self.questions.next(), if !self.questions.is_empty() => {
+                    self.answered(&id, &answer);
+                }
+                () = &mut feed, if feeding => feeding = false,
+                length = read(&mut stdout, &mut chunk), if stdout.is_some() => {
+                    let fits = length.min(room);
+                    room -= fits;
+                    if let Some(end) = self.heard(&chunk[..fits]).await {
+                        return self.over(end).await;
+                    }
+                    if fits < length {
+                        return self.over(Talked::TooMuch).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn over(&mut self, end: Talked) -> Talked {
+        let rest = match &mut self.reader {
+            Reader::Text(reader) => Some(reader.end()),
+            Reader::Lines(_) => None,
+        };
+        let end = match rest {
+            Some(text) => {
+                self.speak(text).await;
+                end
+            }
+            // The last line may lack its newline.
+            None if matches!(end, Talked::Exited(_)) => self.heard(b"\n").await.unwrap_or(end),
+            None => end,
+        };
+        if self.ignored > 0 {
+            tracing::debug!(
+                lines = self.ignored,
+                "the command wrote lines that are not understood"
+            );
+        }
+        end
+    }
+
+    /// Takes what was read; tells the end when that was said in it.
+    async fn heard(&mut self, chunk: &[u8]) -> Option<Talked> {
+        let framer = match &mut self.reader {
+            Reader::Text(reader) => {
+                let text = reader.push(chunk);
+                self.speak(text).await;
+                return None;
+            }
+            Reader::Lines(framer) => framer,
+        };
+        let mut lines = Vec::new();
+        let mut ignored = 0;
+        framer.feed(chunk, |line| {
+            let understood = match line {
+                Cut::Whole(line) => Line::parse(line),
+                Cut::TooLong { .. } => None,
+            };
+            match understood {
+                Some(line) => lines.push(line),
+                None => ignored += 1,
+            }
+        });
+        self.ignored += ignored;
+        for line in lines {
+            match line {
+                Line::Say(event) => self.say(event).await,
+                Line::Progress(event) => self.turn.events.progress(event),
+                Line::Keep(memory) => self.turn.events.keep(memory.into_bytes()).await,
+                Line::Ask(id, question) => self.ask(id, question),
+                Line::Error(message, retryable) => return Some(Talked::Failed(message, retryable)),
+                Line::Final(None) => return Some(Talked::Done),
+                Line::Final(Some(text)) => {
+                    let event = if self.segment {
+                        AgentEvent::Replace(text)
+                    } else {
+                        AgentEvent::Text(text)
+                    };
+                    self.say(event).await;
+                    return Some(Talked::Done);
+                }
+            }
+        }
+        None
+    }
+
+    async fn speak(&mut self, text: String) {
+        if !text.is_empty() {
+            self.say(AgentEvent::Text(text)).await;
+        }
+    }
+
+    async fn say(&mut self, event: AgentEvent) {
+        match &event {
+            AgentEvent::Text(text) | AgentEvent::Replace(text) => {
+                self.spoke |= !text.trim().is_empty();
+                self.segment = true;
+            }
+            AgentEvent::Media(_) => self.spoke = true,
+            AgentEvent::Break => self.segment = false,
+            _ => {}
+        }
+        self.turn.events.say(event).await;
+    }
+
+    fn ask(&mut self, id: String, question: Question) {
+        if self.asked == MOST_QUESTIONS {
+            self.ignored += 1;
+            return;
+        }
+        self.asked += 1;
+        if self.answers.is_none() {
+            tracing::warn!("the command asks but reads no answers; set its input to json");
+            return;
+        }
+        let asker = self.turn.asker.clone();
+        self.questions
+            .push(Box::pin(async move { (id, asker.ask(question).await) }));
+    }
+
+    fn answered(&mut self, id: &str, answer: &Answer) {
+        let (choice, reason) = match answer {
+            Answer::Chosen(choice) => (Some(choice), None),
+            Answer::TimedOut => (None, Some("timed_out")),
+            Answer::Cancelled => (None, Some("cancelled")),
+        };
+        let mut line = json!({"type": "answer", "id": id, "choice": choice, "reason": reason})
+            .to_string()
+            .into_bytes();
+        line.push(b'\n');
+        if let Some(answers) = &self.answers {
+            // There is room for an answer to every question that is let through.
+            let _ = answers.try_send(line);
+        }
+    }
+}
+
+/// Writes the prompt and then the answers; closes standard input at their end. A process that does not read is its own
+/// affair.
+async fn feed(stdin: Option<ChildStdin>, prompt: Vec<u8>, mut answers: mpsc::Receiver<Vec<u8>>) {
+    let Some(mut stdin) = stdin else { return };
+    if stdin.write_all(&prompt).await.is_err() {
+        return;
+    }
+    while let Some(line) = answers.recv().await {
+        if stdin.write_all(&line).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads more; takes the pipe away at its end.
+async fn read<R: tokio::io::AsyncRead + Unpin>(pipe: &mut Option<R>, chunk: &mut [u8]) -> usize {
+    let Some(open) = pipe else { return 0 };
+    let length = open.read(chunk).await.unwrap_or(0);
+    if length == 0 {
+        *pipe = None;
+    }
+    length
+}

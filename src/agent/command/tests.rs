@@ -1,0 +1,253 @@
+//! Commands that do as they should, and commands that do not.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+use crate::agent::{AgentEvent, Answer, Asker, EventSink, MediaPlace, Permission, Signal, TurnInput};
+use crate::session::TurnId;
+use crate::wire::{Grouping, NoAliases, SessionKey, SessionSource};
+
+fn command(script: &str, change: impl FnOnce(&mut CommandSettings)) -> Command {
+    let mut settings = CommandSettings {
+        argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+        kill_grace_secs: 1,
+        ..CommandSettings::default()
+    };
+    change(&mut settings);
+    let base = BaseEnv::new(
+        [("PATH", "/usr/bin:/bin"), ("GATEWAY_RELAY_SECRET", "s3cret")]
+            .map(|(name, value)| (OsString::from(name), OsString::from(value))),
+    );
+    Command::new("test", settings, Arc::new(base)).unwrap()
+}
+
+fn conversing(settings: &mut CommandSettings) {
+    settings.input = CommandInput::Json;
+    settings.output = CommandOutput::Jsonl;
+}
+
+struct Heard {
+    text: String,
+    events: Vec<AgentEvent>,
+    kept: Option<Vec<u8>>,
+    end: TurnEnd,
+}
+
+async fn drive(command: &Command, input: TurnInput, memory: Option<&str>) -> Heard {
+    let (events, mut signals) = EventSink::new();
+    let turn = Turn {
+        id: TurnId(7),
+        session: SessionKey::build(&SessionSource::default(), Grouping::default(), None, &NoAliases),
+        input,
+        asker: Asker::new(&events, Permission::Ask),
+        events,
+        cancel: CancellationToken::new(),
+        workdir: None,
+    };
+    let mut heard = Heard {
+        text: String::new(),
+        events: Vec::new(),
+        kept: None,
+        end: TurnEnd::Refused,
+    };
+    let listen = async {
+        while let Some(signal) = signals.recv().await {
+            match signal {
+                Signal::Said(AgentEvent::Text(text)) => heard.text.push_str(&text),
+                Signal::Said(AgentEvent::Replace(text)) => heard.text = text,
+                Signal::Said(event) => heard.events.push(event),
+                Signal::Asked(question, answer) => {
+                    let _ = answer.send(Answer::Chosen(question.options[0].id.clone()));
+                }
+                Signal::Keep(memory) => heard.kept = Some(memory),
+                Signal::Recall(answer) => {
+                    let _ = answer.send(memory.map(|memory| memory.as_bytes().to_vec()));
+                }
+            }
+        }
+    };
+    let (end, ()) = tokio::time::timeout(Duration::from_secs(20), async {
+        tokio::join!(command.run(turn), listen)
+    })
+    .await
+    .expect("the turn ends");
+    heard.end = end;
+    heard
+}
+
+fn says(text: &str) -> TurnInput {
+    TurnInput {
+        text: text.to_owned(),
+        author: Some("$(rm) \0 name".to_owned()),
+        ..TurnInput::default()
+    }
+}
+
+fn failure(heard: &Heard) -> &Failure {
+    match &heard.end {
+        TurnEnd::Failed(failure) => failure,
+        other => panic!("wanted a failure, got {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn the_message_goes_in_and_the_answer_comes_out() {
+    let heard = drive(&command("cat; echo", |_| ()), says("--help\n$HOME"), None).await;
+    assert_eq!(
+        (heard.text.as_str(), &heard.end),
+        ("--help\n$HOME", &TurnEnd::Completed)
+    );
+    let nothing = drive(&command("cat > /dev/null; echo", |_| ()), says("x"), None).await;
+    assert_eq!(
+        (nothing.text.as_str(), &nothing.end),
+        (NO_REPLY, &TurnEnd::Completed)
+    );
+}
+
+#[tokio::test]
+async fn a_command_that_reads_nothing_still_answers() {
+    let much = says(&"x".repeat(2_000_000));
+    let heard = drive(&command("exec 0<&-; echo fine", |_| ()), much, None).await;
+    assert_eq!((heard.text.as_str(), &heard.end), ("fine", &TurnEnd::Completed));
+}
+
+#[tokio::test]
+async fn the_environment_says_where_it_came_from_and_holds_no_secret() {
+    let heard = drive(&command("env", |_| ()), says("x"), None).await;
+    assert!(
+        heard.text.contains("RELAY_USER_NAME=$(rm)  name"),
+        "{}",
+        heard.text
+    );
+    assert!(heard.text.contains("RELAY_TURN_ID=7"), "{}", heard.text);
+    assert!(!heard.text.contains("s3cret"), "{}", heard.text);
+    let added = command("echo \"$ADDED\"", |settings| {
+        settings.env = EnvAdditions(BTreeMap::from([("ADDED".to_owned(), "this".to_owned())]));
+    });
+    assert_eq!(drive(&added, says("x"), None).await.text, "this");
+}
+
+#[tokio::test]
+async fn codes_decide_and_what_was_said_stays() {
+    let heard = drive(
+        &command("echo half; echo why >&2; exit 3", |_| ()),
+        says("x"),
+        None,
+    )
+    .await;
+    assert_eq!(heard.text, "half");
+    assert_eq!(failure(&heard).class, FailureClass::Reported);
+    assert!(
+        failure(&heard).detail.ends_with("standard error: why"),
+        "{:?}",
+        heard.end
+    );
+    assert!(!failure(&heard).public_text.contains("why"));
+    assert!(!failure(&heard).retryable);
+
+    let later = drive(&command("exit 75", |_| ()), says("x"), None).await;
+    assert!(failure(&later).retryable && !failure(&later).side_effects_possible);
+    let killed = drive(&command("kill -SEGV $$", |_| ()), says("x"), None).await;
+    assert_eq!(failure(&killed).class, FailureClass::Crashed);
+
+    let missing = command("", |settings| settings.argv = vec!["surely-not-here".to_owned()]);
+    let heard = drive(&missing, says("x"), None).await;
+    assert_eq!(failure(&heard).class, FailureClass::Unavailable);
+    assert!(!failure(&heard).side_effects_possible);
+    assert!(matches!(missing.health().await, Health::Down(why) if why.contains("surely-not-here")));
+    let nowhere = command("", |settings| settings.cwd = Some("/surely/not/here".into()));
+    assert!(matches!(nowhere.health().await, Health::Down(why) if why.contains("/surely/not/here")));
+    assert_eq!(
+        Command::new("x", CommandSettings::default(), Arc::default()).unwrap_err(),
+        NoProgram
+    );
+}
+
+#[tokio::test]
+async fn too_much_output_is_cut_and_the_command_stopped() {
+    let endless = command("while :; do echo 0123456789; done", |settings| {
+        settings.max_output_bytes = 100_000;
+    });
+    let heard = drive(&endless, says("x"), None).await;
+    assert_eq!(heard.end, TurnEnd::Truncated(Truncation::Size));
+    assert!(
+        (99_990..=100_000).contains(&heard.text.len()),
+        "{}",
+        heard.text.len()
+    );
+}
+
+#[tokio::test]
+async fn lines_carry_everything_an_agent_can_say() {
+    let script = r#"
+        read -r prompt
+        echo '{"type":"status","text":"on it"}'
+        echo 'not json at all'
+        head -c 2000000 /dev/zero | tr '\0' x; echo
+        echo '{"type":"tool","id":"t","title":"ls","kind":"execute","state":"running"}'
+        echo '{"type":"media","url":"https://example.com/a.png","caption":"a"}'
+        echo '{"type":"title","text":"tea"}'
+        echo '{"type":"keep","memory":"m2"}'
+        echo '{"type":"delta","text":"draft"}'
+        echo '{"type":"ask","id":"q1","text":"May I?","options":["once","deny"]}'
+        read -r answer
+        case "$prompt" in *'"memory":"m1"'*) remembered=yes;; *) remembered=no;; esac
+        case "$answer" in
+            *'"choice":"once"'*'"id":"q1"'*) echo '{"type":"final","text":"allowed, remembered '$remembered'"}';;
+            *) echo '{"type":"error","message":"denied"}';;
+        esac
+        exit 1"#;
+    let talker = command(script, |settings| {
+        conversing(settings);
+        settings.max_output_bytes = 4_000_000;
+    });
+    assert!(talker.describe().asks);
+    let heard = drive(&talker, says("x"), Some("m1")).await;
+    assert_eq!(
+        (heard.text.as_str(), &heard.end),
+        ("allowed, remembered yes", &TurnEnd::Completed)
+    );
+    assert_eq!(heard.kept.as_deref(), Some(&b"m2"[..]));
+    assert!(matches!(&heard.events[0], AgentEvent::Notice(text) if text == "on it"));
+    assert!(matches!(&heard.events[1], AgentEvent::Tool(tool) if tool.title == "ls"));
+    let AgentEvent::Media(media) = &heard.events[2] else {
+        panic!("{:?}", heard.events)
+    };
+    assert_eq!(
+        media.place,
+        MediaPlace::Url("https://example.com/a.png".to_owned())
+    );
+    assert!(matches!(&heard.events[3], AgentEvent::Title(text) if text == "tea"));
+}
+
+#[tokio::test]
+async fn an_error_line_fails_the_turn_with_its_message() {
+    let script = r#"echo '{"type":"delta","text":"half"}'; printf '{"type":"error","message":"no quota","retryable":true}'"#;
+    let heard = drive(
+        &command(script, |settings| settings.output = CommandOutput::Jsonl),
+        says("x"),
+        None,
+    )
+    .await;
+    assert_eq!(heard.text, "half");
+    assert_eq!(failure(&heard).public_text, "no quota");
+    assert!(failure(&heard).retryable);
+}
+
+#[tokio::test]
+async fn shutdown_ends_what_runs_and_waits_for_it() {
+    let command = command("sleep 600", |_| ());
+    let (heard, ()) = tokio::join!(drive(&command, says("x"), None), async {
+        tokio::time::timeout(Duration::from_secs(10), async {
+            while command.running.is_empty() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .expect("it starts");
+        command.shutdown().await;
+        assert!(command.running.is_empty());
+    });
+    assert_eq!(heard.end, TurnEnd::Cancelled { confirmed: true });
+}

@@ -1,0 +1,195 @@
+//! Takes a model's inline thoughts out of its answer: `<think>…</think>`, also when cut across pieces.
+//!
+//! A thought begins the answer or a line; the words in the middle of a line are the answer's own, as when someone asks
+//! about them. A thought that begins the answer and never ends is all thought; one that begins later and never ends
+//! was none, and is given back.
+
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+/// Longest thought after the answer began that is held back; a longer one was none.
+const MOST_HELD: usize = 32 * 1024;
+
+/// What of an answer was seen so far.
+#[derive(Debug)]
+pub(crate) struct ThinkFilter {
+    state: State,
+    /// What cannot be told yet: the beginning of a tag, or a thought that may turn out to be none.
+    held: String,
+    /// Whether anything but white space was given out.
+    began: bool,
+    line_start: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Answer,
+    /// In the thought before the answer; what was thought is gone.
+    First,
+    /// In a later thought; it is held back whole.
+    Later,
+    /// White space after a thought is part of it.
+    After,
+}
+
+impl Default for ThinkFilter {
+    fn default() -> Self {
+        Self {
+            state: State::Answer,
+            held: String::new(),
+            began: false,
+            line_start: true,
+        }
+    }
+}
+
+impl ThinkFilter {
+    /// Takes the next piece, and gives what of the answer is certain.
+    pub(crate) fn push(&mut self, piece: &str) -> String {
+        self.held.push_str(piece);
+        let mut out = String::new();
+        loop {
+            let before = (self.state, self.held.len());
+            match self.state {
+                State::Answer => self.answer(&mut out),
+                State::First | State::Later => self.thought(&mut out),
+                State::After => {
+                    let rest = self.held.trim_start().len();
+                    self.held.drain(..self.held.len() - rest);
+                    if rest > 0 {
+                        self.state = State::Answer;
+                    }
+                }
+            }
+            if (self.state, self.held.len()) == before || self.held.is_empty() {
+                return out;
+            }
+        }
+    }
+
+    /// The answer is over: gives what was held back and was no thought.
+    pub(crate) fn finish(&mut self) -> String {
+        let held = std::mem::take(&mut self.held);
+        match self.state {
+            State::Answer => held,
+            State::First | State::After => String::new(),
+            State::Later => format!("{OPEN}{held}"),
+        }
+    }
+
+    fn answer(&mut self, out: &mut String) {
+        let mut at = 0;
+        while at < self.held.len() {
+            let rest = &self.held[at..];
+            if self.line_start && rest.starts_with(OPEN) {
+                let (text, held) = (
+                    self.held[..at].to_owned(),
+                    self.held[at + OPEN.len()..].to_owned(),
+                );
+                self.give(&text, out);
+                self.held = held;
+                self.state = if self.began { State::Later } else { State::First };
+                return;
+            }
+            if self.line_start && OPEN.starts_with(rest) {
+                break;
+            }
+            let Some(c) = rest.chars().next() else { break };
+            self.line_start = c == '\n' || (self.line_start && c.is_whitespace());
+            at += c.len_utf8();
+        }
+        let text: String = self.held.drain(..at).collect();
+        self.give(&text, out);
+    }
+
+    fn give(&mut self, text: &str, out: &mut String) {
+        self.began |= !text.trim().is_empty();
+        out.push_str(text);
+    }
+
+    fn thought(&mut self, out: &mut String) {
+        if let Some(end) = self.held.find(CLOSE) {
+            self.held.drain(..end + CLOSE.len());
+            self.state = State::After;
+            // What follows a thought is where another may begin.
+            self.line_start = true;
+        } else if self.state == State::First {
+            let keep = tag_start(&self.held);
+            self.held.drain(..keep);
+        } else if self.held.len() > MOST_HELD {
+            let held = std::mem::take(&mut self.held);
+            self.give(OPEN, out);
+            self.give(&held, out);
+            self.state = State::Answer;
+            self.line_start = false;
+        }
+    }
+}
+
+/// Where the longest end of `text` starts that may become the closing tag.
+fn tag_start(text: &str) -> usize {
+    let most = text.len().min(CLOSE.len() - 1);
+    (1..=most)
+        .rev()
+        .find(|len| text.ends_with(&CLOSE[..*len]))
+        .map_or(text.len(), |len| text.len() - len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn filter(pieces: &[&str]) -> String {
+        let mut filter = ThinkFilter::default();
+        let mut out: String = pieces.iter().map(|piece| filter.push(piece)).collect();
+        out.push_str(&filter.finish());
+        out
+    }
+
+    #[test]
+    fn thoughts_go_and_words_about_them_stay() {
+        for (text, want) in [
+            ("<think>hm\n</think>\n\nHello", "Hello"),
+            ("  \n<think>hm</think>Hello", "  \nHello"),
+            ("<think></think><think>b</think> Hello", "Hello"),
+            ("One\n<think>hm < </thin </think>\nTwo", "One\nTwo"),
+            ("Use `<think>` and </think>.", "Use `<think>` and </think>."),
+            ("<think>never ends", ""),
+            ("One\n<think>never ends", "One\n<think>never ends"),
+            ("<thinking> no", "<thinking> no"),
+            ("<thi", "<thi"),
+            ("a < b\n<", "a < b\n<"),
+            ("", ""),
+        ] {
+            assert_eq!(filter(&[text]), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_certain_is_held_back() {
+        let mut filter = ThinkFilter::default();
+        assert_eq!(filter.push("<th"), "");
+        assert_eq!(filter.push("ree> "), "<three> ");
+        assert_eq!(filter.push("word"), "word");
+        assert_eq!(filter.push(" <think>"), " <think>");
+        let mut filter = ThinkFilter::default();
+        filter.push("a\n<think>");
+        assert!(filter.push(&"x".repeat(MOST_HELD + 1)).len() > MOST_HELD);
+    }
+
+    proptest! {
+        #[test]
+        fn any_cut_gives_the_same_answer(
+            parts in proptest::collection::vec(
+                prop_oneof![Just("<think>"), Just("</think>"), Just("<thi"), Just("\n"), Just("ä b"), Just(" "), Just("</")],
+                0..12,
+            ),
+        ) {
+            let text = parts.concat();
+            let chars: Vec<String> = text.chars().map(String::from).collect();
+            let single: Vec<&str> = chars.iter().map(String::as_str).collect();
+            prop_assert_eq!(filter(&single), filter(&[&text]));
+            prop_assert_eq!(filter(&parts), filter(&[&text]));
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! At most so many turns of an agent at a time; more wait, first come, first served.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::hand_on;
+use crate::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+
+/// An agent that runs at most so many turns at a time.
+pub struct Limited {
+    inside: Arc<dyn Agent>,
+    places: Semaphore,
+    turns: usize,
+}
+
+impl Limited {
+    /// Lets `turns` through at a time, and at least one.
+    pub fn new(inside: Arc<dyn Agent>, turns: usize) -> Self {
+        let turns = turns.clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            inside,
+            places: Semaphore::new(turns),
+            turns,
+        }
+    }
+}
+
+impl Agent for Limited {
+    hand_on!(inside: health, rest);
+
+    fn describe(&self) -> Description {
+        let inside = self.inside.describe();
+        Description {
+            parallel: Some(inside.parallel.map_or(self.turns, |turns| turns.min(self.turns))),
+            ..inside
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            // Dropping the wait gives the place in the queue back.
+            let place = tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
+                place = self.places.acquire() => place,
+            };
+            let end = self.inside.run(turn).await;
+            drop(place);
+            end
+        })
+    }
+}

@@ -1,0 +1,352 @@
+//! Guards around an agent that does what its text says.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::agent::{
+    AgentEvent, AgentFuture, Answer, Asker, Choice, Description, EventSink, Failure, FailureClass, Health,
+    Meaning, Permission, Question, QuestionKind, Signal, Truncation, Turn, TurnEnd, TurnInput,
+};
+use crate::session::TurnId;
+use crate::wire::SessionKey;
+
+/// What it does next, one word per turn; the last for ever.
+struct Scripted {
+    words: Mutex<VecDeque<&'static str>>,
+    health: Mutex<Health>,
+    running: AtomicUsize,
+    most: AtomicUsize,
+    runs: AtomicUsize,
+    held: Mutex<Vec<EventSink>>,
+}
+
+fn scripted(words: &[&'static str]) -> Arc<Scripted> {
+    Arc::new(Scripted {
+        words: Mutex::new(words.iter().copied().collect()),
+        health: Mutex::new(Health::Ready),
+        running: AtomicUsize::new(0),
+        most: AtomicUsize::new(0),
+        runs: AtomicUsize::new(0),
+        held: Mutex::new(Vec::new()),
+    })
+}
+
+impl Scripted {
+    fn word(&self) -> &'static str {
+        let mut words = self.words.lock().unwrap();
+        if words.len() > 1 {
+            words.pop_front().unwrap()
+        } else {
+            words[0]
+        }
+    }
+
+    async fn act(&self, turn: &Turn) -> TurnEnd {
+        let failed = |class| Failure::new(class, "failed", "");
+        match self.word() {
+            "hang" => std::future::pending().await,
+            "wait" => tokio::time::sleep(Duration::from_secs(5)).await,
+            "talk" => {
+                for _ in 0..10 {
+                    tokio::time::sleep(Duration::from_secs(8)).await;
+                    turn.events.text("0123456789").await;
+                }
+            }
+            "flood" => loop {
+                turn.events.text("ü".repeat(10)).await;
+            },
+            "ask" => {
+                let answer = turn.asker.ask(question()).await;
+                turn.events.text(format!("{answer:?}")).await;
+            }
+            "hold" => {
+                self.held.lock().unwrap().push(turn.events.clone());
+                for _ in 0..50 {
+                    turn.events.text("x").await;
+                }
+            }
+            "crash" => return TurnEnd::Failed(failed(FailureClass::Crashed)),
+            "again" => {
+                let failure = failed(FailureClass::Unavailable);
+                return TurnEnd::Failed(failure.retryable().without_side_effects());
+            }
+            "half" => {
+                turn.events.text("half").await;
+                let failure = failed(FailureClass::Unavailable);
+                return TurnEnd::Failed(failure.retryable().without_side_effects());
+            }
+            _ => turn.events.text("fine").await,
+        }
+        TurnEnd::Completed
+    }
+}
+
+fn question() -> Question {
+    Question {
+        kind: QuestionKind::Approval,
+        text: "May I?".to_owned(),
+        detail: None,
+        options: vec![Choice {
+            id: "yes".to_owned(),
+            label: "Yes".to_owned(),
+            meaning: Meaning::AllowOnce,
+        }],
+        patience: None,
+    }
+}
+
+impl Agent for Scripted {
+    fn describe(&self) -> Description {
+        Description::default()
+    }
+
+    fn health(&self) -> AgentFuture<'_, Health> {
+        let health = self.health.lock().unwrap().clone();
+        Box::pin(std::future::ready(health))
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most.fetch_max(running, Ordering::SeqCst);
+            self.runs.fetch_add(1, Ordering::SeqCst);
+            let end = tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: true },
+                end = self.act(&turn) => end,
+            };
+            self.running.fetch_sub(1, Ordering::SeqCst);
+            end
+        })
+    }
+}
+
+/// Runs a turn; questions are answered after a minute.
+async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd) {
+    let (events, mut signals) = EventSink::new();
+    let turn = Turn {
+        id: TurnId(1),
+        session: SessionKey::from_text("s"),
+        input: TurnInput::default(),
+        asker: Asker::new(&events, Permission::Ask),
+        events,
+        cancel,
+        workdir: None,
+    };
+    let mut said = String::new();
+    let run = agent.run(turn);
+    tokio::pin!(run);
+    let end = loop {
+        tokio::select! {
+            biased;
+            Some(signal) = signals.recv() => match signal {
+                Signal::Said(AgentEvent::Text(text)) => said.push_str(&text),
+                Signal::Asked(question, answer) => {
+                    tokio::spawn(async move {
+                        tokio::time::sleep(Duration::from_secs(60)).await;
+                        let _ = answer.send(Answer::Chosen(question.options[0].id.clone()));
+                    });
+                }
+                _ => {}
+            },
+            end = &mut run => break end,
+        }
+    };
+    while let Ok(signal) = signals.try_recv() {
+        if let Signal::Said(AgentEvent::Text(text)) = signal {
+            said.push_str(&text);
+        }
+    }
+    (said, end)
+}
+
+async fn run(agent: &dyn Agent) -> (String, TurnEnd) {
+    drive(agent, CancellationToken::new()).await
+}
+
+fn class(end: &TurnEnd) -> Option<FailureClass> {
+    match end {
+        TurnEnd::Failed(failure) => Some(failure.class),
+        _ => None,
+    }
+}
+
+fn timed(agent: Arc<Scripted>, wall: Option<u64>, idle: Option<u64>) -> Timed {
+    let limits = TimeLimits {
+        wall: wall.map(Duration::from_secs),
+        idle: idle.map(Duration::from_secs),
+        ..TimeLimits::default()
+    };
+    Timed::new(agent, limits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_so_many_run_at_a_time_and_a_stop_ends_the_wait() {
+    let agent = scripted(&["wait"]);
+    let limited = Limited::new(agent.clone(), 2);
+    let turns = (0..7).map(|_| run(&limited));
+    for (_, end) in futures_util::future::join_all(turns).await {
+        assert_eq!(end, TurnEnd::Completed);
+    }
+    assert_eq!(agent.most.load(Ordering::SeqCst), 2);
+    assert_eq!(limited.describe().parallel, Some(2));
+
+    let one = Limited::new(scripted(&["hang"]), 1);
+    let (running, waiting) = (CancellationToken::new(), CancellationToken::new());
+    let first = drive(&one, running.clone());
+    let second = drive(&one, waiting.clone());
+    let stops = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        waiting.cancel();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        running.cancel();
+    };
+    let ((_, first), (_, second), ()) = tokio::join!(first, second, stops);
+    assert_eq!(first, second);
+    assert_eq!(first, TurnEnd::Cancelled { confirmed: true });
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_ends_a_turn_that_hangs_and_one_that_goes_on() {
+    let (_, end) = run(&timed(scripted(&["hang"]), None, Some(10))).await;
+    assert_eq!(class(&end), Some(FailureClass::Timeout), "{end:?}");
+    let (said, end) = run(&timed(scripted(&["talk"]), Some(30), Some(10))).await;
+    assert_eq!(class(&end), Some(FailureClass::Timeout), "{end:?}");
+    assert_eq!(said.len(), 30, "what was said stays");
+    let (said, end) = run(&timed(scripted(&["talk"]), None, Some(10))).await;
+    assert_eq!((said.len(), end), (100, TurnEnd::Completed));
+    let cancel = CancellationToken::new();
+    cancel.cancel();
+    let (_, end) = drive(&timed(scripted(&["hang"]), Some(30), None), cancel).await;
+    assert_eq!(end, TurnEnd::Cancelled { confirmed: true });
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_an_answer_is_not_silence() {
+    let (said, end) = run(&timed(scripted(&["ask"]), None, Some(10))).await;
+    assert_eq!((said.as_str(), end), ("Chosen(\"yes\")", TurnEnd::Completed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_is_held_after_the_end_holds_nobody_up_and_loses_nothing() {
+    let agent = scripted(&["hold"]);
+    for guarded in [
+        Guards {
+            time: Some(TimeLimits::default()),
+            ..Guards::default()
+        },
+        Guards {
+            output: Some(1000),
+            ..Guards::default()
+        },
+        Guards {
+            retry: Some(RetrySettings::default()),
+            ..Guards::default()
+        },
+    ] {
+        let guarded = guarded.around(agent.clone());
+        let (said, end) = tokio::time::timeout(Duration::from_secs(5), run(&*guarded))
+            .await
+            .expect("it ends");
+        assert_eq!((said.len(), end), (50, TurnEnd::Completed));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_cut_at_a_character_and_the_turn_stopped() {
+    let agent = scripted(&["flood"]);
+    let (said, end) = run(&Capped::new(agent.clone(), 101)).await;
+    assert_eq!(
+        (said, end),
+        ("ü".repeat(50), TurnEnd::Truncated(Truncation::Size))
+    );
+    assert_eq!(agent.running.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_tried_again_only_when_nothing_was_said_or_done() {
+    let settings = RetrySettings::default();
+    for (words, runs, completed) in [
+        (&["again", "again", "fine"][..], 3, true),
+        (&["again"], 3, false),
+        (&["crash", "fine"], 1, false),
+        (&["half", "fine"], 1, false),
+        (&["fine"], 1, true),
+    ] {
+        let agent = scripted(words);
+        let (_, end) = run(&Retrying::new(agent.clone(), settings)).await;
+        assert_eq!(agent.runs.load(Ordering::SeqCst), runs, "{words:?}");
+        assert_eq!(end == TurnEnd::Completed, completed, "{words:?}");
+    }
+    let cancel = CancellationToken::new();
+    let agent = scripted(&["again"]);
+    let slow = RetrySettings {
+        tries: 9,
+        pause: Duration::from_secs(20),
+    };
+    let guarded = Retrying::new(agent.clone(), slow);
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        cancel.cancel();
+    };
+    let ((_, end), ()) = tokio::join!(drive(&guarded, cancel.clone()), stop);
+    assert_eq!(end, TurnEnd::Cancelled { confirmed: true });
+    assert_eq!(agent.runs.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_keeps_failing_rests_longer_each_time_until_it_is_well() {
+    let agent = scripted(&["crash", "crash", "crash", "crash", "fine"]);
+    let breaker = Breaker::new(agent.clone(), BreakerSettings::default());
+    let runs = || agent.runs.load(Ordering::SeqCst);
+    for _ in 0..3 {
+        assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Crashed));
+    }
+    let (_, refused) = run(&breaker).await;
+    assert_eq!(class(&refused), Some(FailureClass::Unavailable));
+    assert_eq!(runs(), 3, "it rests");
+    let Health::Down(why) = breaker.health().await else {
+        panic!("it rests")
+    };
+    assert!(why.contains("rests for another"), "{why}");
+
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Crashed));
+    tokio::time::advance(Duration::from_secs(11)).await;
+    assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Unavailable));
+    assert_eq!(runs(), 4, "the second rest is longer");
+
+    tokio::time::advance(Duration::from_secs(10)).await;
+    *agent.health.lock().unwrap() = Health::Down("gone".to_owned());
+    assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Unavailable));
+    assert_eq!(runs(), 4, "it is not started while it says that it is down");
+
+    *agent.health.lock().unwrap() = Health::Ready;
+    tokio::time::advance(Duration::from_secs(41)).await;
+    assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
+    assert_eq!(breaker.health().await, Health::Ready);
+    assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_turn_tries_at_a_time_and_one_that_is_given_up_lets_the_next_try() {
+    let agent = scripted(&["crash", "hang", "fine"]);
+    let settings = BreakerSettings {
+        failures: 1,
+        ..BreakerSettings::default()
+    };
+    let breaker = Breaker::new(agent.clone(), settings);
+    run(&breaker).await;
+    tokio::time::advance(Duration::from_secs(11)).await;
+    let given_up = tokio::time::timeout(Duration::from_secs(1), run(&breaker));
+    let (given_up, (_, meanwhile)) = tokio::join!(given_up, run(&breaker));
+    assert!(given_up.is_err());
+    assert_eq!(class(&meanwhile), Some(FailureClass::Unavailable));
+    assert_eq!(agent.runs.load(Ordering::SeqCst), 2);
+    assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
+}

@@ -1,0 +1,341 @@
+//! A local Hermes, through its gateway's API server.
+//!
+//! In `mode: runs` a turn is a run: it streams, asks for approvals, and is really stopped; the conversation is kept here
+//! and told with every run, because runs do not load it. In `mode: chat` a turn is a chat completion: Hermes keeps the
+//! conversation under the session's name and refuses whatever needs an approval. A run that was accepted is never
+//! started again.
+
+mod chat;
+mod event;
+mod name;
+mod run;
+mod said;
+mod settings;
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+pub use settings::{HermesMode, HermesSettings};
+
+use self::name::session_name;
+use self::run::Run;
+use self::said::Said;
+use super::briefing::{self, Reach};
+use super::http_failure::Advice;
+use super::transcript::{Bounds, Extent, Transcript};
+use super::transcripts::Transcripts;
+use super::{Agent, AgentFuture, Description, Failure, FailureClass, Health, Turn, TurnEnd};
+use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Egress, Endpoint, Reply, Verb};
+use crate::wire::SessionKey;
+
+/// How long a short request may take.
+const SHORT: Duration = Duration::from_secs(10);
+/// The wait before the next try of a busy gateway that does not say how long.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+
+const ADVICE: Advice = Advice {
+    who: "Hermes",
+    unreachable: "Start it with `hermes gateway run`, and try again.",
+    credentials: "Give the relay the gateway's API_SERVER_KEY (api_key_env or api_key_file).",
+    missing: "Check base_url and profile; an older Hermes without runs needs `mode: chat`.",
+};
+
+/// Why the settings make no agent.
+#[derive(Debug, thiserror::Error)]
+pub enum HermesError {
+    /// There is no key.
+    #[error("hermes: no key; set API_SERVER_KEY to the gateway's own, or name its file in api_key_file")]
+    NoKey,
+    /// The profile cannot stand in a path.
+    #[error("hermes: the profile may only contain letters, digits, `-` and `_`")]
+    Profile,
+    /// The address or the key cannot be used.
+    #[error("hermes: {0}")]
+    Http(#[from] AgentHttpError),
+}
+
+/// The agent.
+#[derive(Debug)]
+pub struct Hermes {
+    settings: HermesSettings,
+    http: AgentHttp,
+    transcripts: Transcripts,
+    /// Stops of runs whose turns were given up; each ends within [`SHORT`].
+    stops: TaskTracker,
+}
+
+impl Hermes {
+    /// An agent on `settings`, whose key the caller has read from where they say. Dials nothing yet.
+    pub fn new(
+        settings: HermesSettings,
+        key: Option<SecretString>,
+        egress: &Egress,
+    ) -> Result<Self, HermesError> {
+        let key = key.ok_or(HermesError::NoKey)?;
+        let mut base_url = settings.base_url.trim_end_matches('/').to_owned();
+        if let Some(profile) = &settings.profile {
+            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+            if !(1..=64).contains(&profile.len()) || !profile.chars().all(plain) {
+                return Err(HermesError::Profile);
+            }
+            base_url.push_str("/p/");
+            base_url.push_str(profile);
+        }
+        let endpoint = Endpoint {
+            base_url,
+            key: Some(key),
+            allow_plaintext: settings.allow_plaintext,
+        };
+        Ok(Self {
+            http: AgentHttp::new(endpoint, egress)?,
+            transcripts: Transcripts::new(Bounds {
+                turns: settings.max_turns_kept,
+                chars: settings.max_chars_kept,
+            }),
+            stops: TaskTracker::new(),
+            settings,
+        })
+    }
+
+    async fn run_turn(&self, turn: Turn) -> TurnEnd {
+        let prompt = prompt(&turn);
+        let mut loan = tokio::select! {
+            biased;
+            // Nothing was asked yet, and what was recalled is recalled again.
+            () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
+            loan = self.transcripts.hear(&turn.session, &turn.events, &prompt) => loan,
+        };
+        let mut said = Said::default();
+        let end = match self.start_run(&turn, &loan.transcript).await {
+            Ok(id) => Run::new(self, &turn, id, &mut said).drive().await,
+            Err(end) => end,
+        };
+        let text = said.text();
+        let extent = match &end {
+            TurnEnd::Completed => Extent::Whole,
+            // What got no answer at all is not remembered, so that trying again does not ask twice.
+            TurnEnd::Failed(_) if text.trim().is_empty() => return end,
+            _ => Extent::Interrupted,
+        };
+        loan.transcript.answer(&text, extent);
+        self.transcripts.settle(&turn.session, &turn.events, loan).await;
+        end
+    }
+
+    /// Has a run accepted, and gives its id.
+    async fn start_run(&self, turn: &Turn, transcript: &Transcript) -> Result<String, TurnEnd> {
+        let mut history: Vec<Value> = transcript
+            .messages()
+            .map(|(role, text)| json!({"role": role.as_str(), "content": text}))
+            .collect();
+        let input = history.pop().map(|mut last| last["content"].take());
+        let session = session_name(&turn.session);
+        let mut body = Map::new();
+        body.insert("input".to_owned(), input.unwrap_or_default());
+        body.insert("session_id".to_owned(), json!(session));
+        if !history.is_empty() {
+            body.insert("conversation_history".to_owned(), Value::Array(history));
+        }
+        let instructions = self.instructions(turn);
+        if !instructions.is_empty() {
+            body.insert("instructions".to_owned(), json!(instructions));
+        }
+        if let Some(model) = &self.settings.model {
+            body.insert("model".to_owned(), json!(model));
+        }
+        let headers = vec![("x-hermes-session-key", session.as_str())];
+        let reply = self
+            .post_until_taken(turn, "/v1/runs", &body, headers, SHORT)
+            .await?;
+        let failed = |class, detail: &str| {
+            let public = "Hermes accepted the message in a way that cannot be understood. Check base_url.";
+            TurnEnd::Failed(Failure::new(class, public, detail))
+        };
+        let body = reply
+            .body(SHORT)
+            .await
+            .map_err(|error| failed(FailureClass::Protocol, &error.to_string()))?;
+        event::run_id_of(&body)
+            .ok_or_else(|| failed(FailureClass::Protocol, "the answer names no usable run_id"))
+    }
+
+    /// Posts until Hermes takes it. A busy or draining gateway is waited for; a cancelled turn still waits a moment for
+    /// the answer to what was posted, so that what was accepted can be stopped.
+    async fn post_until_taken(
+        &self,
+        turn: &Turn,
+        path: &str,
+        body: &Map<String, Value>,
+        headers: Vec<(&str, &str)>,
+        patience: Duration,
+    ) -> Result<Reply, TurnEnd> {
+        let body = serde_json::to_vec(body).unwrap_or_default();
+        let give_up = Instant::now() + Duration::from_secs(self.settings.busy_wait_secs);
+        loop {
+            let request = AgentRequest {
+                path,
+                verb: Verb::Post(body.clone()),
+                headers: headers.clone(),
+                anonymous: false,
+            };
+            let posted = self.http.send(request, patience);
+            tokio::pin!(posted);
+            let posted = tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => match tokio::time::timeout(self.stop_grace(), posted).await {
+                    Ok(Ok(reply)) if reply.is_success() => Ok(reply),
+                    Ok(Ok(_) | Err(AgentHttpError::Connect { .. })) => {
+                        return Err(TurnEnd::Cancelled { confirmed: true });
+                    }
+                    Ok(Err(_)) | Err(_) => return Err(TurnEnd::Cancelled { confirmed: false }),
+                },
+                posted = &mut posted => posted,
+            };
+            let reply = match posted {
+                Ok(reply) if reply.is_success() => return Ok(reply),
+                Ok(reply) => reply,
+                Err(error) => return Err(TurnEnd::Failed(ADVICE.lost(&error))),
+            };
+            let (status, wait) = (reply.status, reply.retry_after.unwrap_or(BUSY_WAIT));
+            let failure = ADVICE.refused(&self.http, reply).await;
+            if !matches!(status, 429 | 503) || Instant::now() + wait > give_up {
+                return Err(TurnEnd::Failed(failure));
+            }
+            tracing::debug!(status, "hermes is busy; the message is posted again");
+            tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => return Err(TurnEnd::Cancelled { confirmed: true }),
+                // A moment at least, so that a gateway that asks for none is not flooded.
+                () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
+            }
+        }
+    }
+
+    /// Stops a run that nobody follows any more.
+    fn stop_abandoned(&self, id: &str) {
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
+            return;
+        };
+        let (http, path) = (self.http.clone(), format!("/v1/runs/{id}/stop"));
+        let stop = async move {
+            let request = AgentRequest {
+                path: &path,
+                verb: Verb::Post(b"{}".to_vec()),
+                ..AgentRequest::default()
+            };
+            if let Err(error) = http.send(request, SHORT).await {
+                tracing::warn!(%error, "a run that was given up could not be stopped");
+            }
+        };
+        self.stops.spawn_on(stop, &runtime);
+    }
+
+    fn instructions(&self, turn: &Turn) -> String {
+        let own = self.settings.instructions.as_deref().unwrap_or_default();
+        briefing::briefing(own, &turn.input.place)
+    }
+
+    fn stop_grace(&self) -> Duration {
+        Duration::from_secs(self.settings.stop_grace_secs)
+    }
+
+    fn idle(&self) -> Duration {
+        Duration::from_secs(self.settings.idle_timeout_secs)
+    }
+
+    async fn look(&self) -> Health {
+        let alive = AgentRequest {
+            path: "/health",
+            anonymous: true,
+            ..AgentRequest::default()
+        };
+        match self.http.send(alive, SHORT).await {
+            Ok(reply) if reply.is_success() => {}
+            Ok(reply) => return Health::Down(format!("its /health answers HTTP {}", reply.status)),
+            Err(error @ AgentHttpError::Connect { .. }) => {
+                return Health::Down(format!("{error}; start it with `hermes gateway run`"));
+            }
+            Err(error) => return Health::Down(error.to_string()),
+        }
+        let capable = AgentRequest {
+            path: "/v1/capabilities",
+            ..AgentRequest::default()
+        };
+        let reply = match self.http.send(capable, SHORT).await {
+            Ok(reply) => reply,
+            Err(error) => return Health::Down(error.to_string()),
+        };
+        match reply.status {
+            404 | 405 => Health::Ready,
+            status if !reply.is_success() => {
+                let failure = ADVICE.refused(&self.http, reply).await;
+                Health::Down(format!("{} (HTTP {status})", failure.public_text))
+            }
+            _ => match reply.body(SHORT).await {
+                Ok(body) => self.judge(&body),
+                Err(error) => Health::Down(error.to_string()),
+            },
+        }
+    }
+
+    /// Whether the gateway can do what the mode needs, as far as it says.
+    fn judge(&self, capabilities: &[u8]) -> Health {
+        let said: Value = serde_json::from_slice(capabilities).unwrap_or_default();
+        let features = said.get("features").unwrap_or(&said);
+        let lacks = |name: &&str| features.get(*name) == Some(&Value::Bool(false));
+        let needed = ["run_events_sse", "run_stop", "run_approval_response"];
+        match needed.iter().find(|name| lacks(name)) {
+            Some(name) if self.settings.mode == HermesMode::Runs => Health::Degraded(format!(
+                "this Hermes lacks {name}; update it, or set `mode: chat`"
+            )),
+            _ => Health::Ready,
+        }
+    }
+}
+
+impl Agent for Hermes {
+    fn describe(&self) -> Description {
+        Description {
+            name: "hermes".to_owned(),
+            kind: "hermes",
+            asks: self.settings.mode == HermesMode::Runs,
+            remembers: true,
+            ..Description::default()
+        }
+    }
+
+    fn health(&self) -> AgentFuture<'_, Health> {
+        Box::pin(async {
+            let looked = tokio::time::timeout(SHORT, self.look()).await;
+            looked.unwrap_or_else(|_| Health::Down("Hermes does not answer in time".to_owned()))
+        })
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        match self.settings.mode {
+            HermesMode::Runs => Box::pin(self.run_turn(turn)),
+            HermesMode::Chat => Box::pin(self.chat_turn(turn)),
+        }
+    }
+
+    fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
+        self.transcripts.forget(session);
+        match self.settings.mode {
+            HermesMode::Runs => Box::pin(async {}),
+            HermesMode::Chat => Box::pin(self.delete_session(session)),
+        }
+    }
+
+    fn shutdown(&self) -> AgentFuture<'_, ()> {
+        self.stops.close();
+        Box::pin(async { self.stops.wait().await })
+    }
+}
+
+fn prompt(turn: &Turn) -> String {
+    turn.input.as_prompt() + &briefing::attachments(turn.input.attachments.iter(), Reach::Files)
+}

@@ -1,0 +1,94 @@
+//! A turn as a chat completion: Hermes keeps the conversation under the session's name.
+//!
+//! A turn is stopped by closing its connection; Hermes notices at its next word, so the stop is never confirmed.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::event::chat_progress;
+use super::{ADVICE, Hermes, SHORT, prompt, session_name};
+use crate::agent::completion::{Ended, Listener, Patience};
+use crate::agent::{Failure, FailureClass, Truncation, Turn, TurnEnd};
+use crate::net::agent_http::{AgentRequest, Verb};
+use crate::wire::SessionKey;
+
+impl Hermes {
+    pub(super) async fn chat_turn(&self, turn: Turn) -> TurnEnd {
+        let mut messages = Vec::new();
+        let instructions = self.instructions(&turn);
+        if !instructions.is_empty() {
+            messages.push(json!({"role": "system", "content": instructions}));
+        }
+        messages.push(json!({"role": "user", "content": prompt(&turn)}));
+        let mut body = Map::new();
+        body.insert("messages".to_owned(), Value::Array(messages));
+        body.insert("stream".to_owned(), json!(true));
+        if let Some(model) = &self.settings.model {
+            body.insert("model".to_owned(), json!(model));
+        }
+        let session = session_name(&turn.session);
+        let headers = vec![
+            ("x-hermes-session-id", session.as_str()),
+            ("x-hermes-session-key", session.as_str()),
+        ];
+        let patience = Patience {
+            first: Duration::from_secs(self.settings.first_token_timeout_secs),
+            idle: self.idle(),
+        };
+        let posted = self.post_until_taken(&turn, "/v1/chat/completions", &body, headers, patience.first);
+        let reply = match posted.await {
+            Ok(reply) => reply,
+            Err(end) => return end,
+        };
+        let mut listener = Listener::new(&turn.events, patience, chat_progress);
+        tokio::select! {
+            biased;
+            // Dropping the answer closes its connection, which is how Hermes is told.
+            () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: false },
+            ended = listener.listen(reply) => self.end_of(ended),
+        }
+    }
+
+    fn end_of(&self, ended: Ended) -> TurnEnd {
+        let failure = match ended {
+            Ended::Complete | Ended::WantsTool => return TurnEnd::Completed,
+            Ended::Length => return TurnEnd::Truncated(Truncation::Tokens),
+            Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
+            Ended::Reported(error) => Failure::new(
+                FailureClass::Reported,
+                "Hermes failed while it answered. Please try again; the relay's log says why.",
+                self.http.redact(&error),
+            ),
+            Ended::CutShort => Failure::new(
+                FailureClass::Crashed,
+                "Hermes broke off. Please try again.",
+                "the stream ended without finish_reason and without [DONE]",
+            ),
+            Ended::Unreadable(why) => Failure::new(
+                FailureClass::Protocol,
+                "Hermes gave an answer that cannot be understood. Check base_url.",
+                why,
+            ),
+            Ended::Lost(error) => ADVICE.lost(&error),
+        };
+        TurnEnd::Failed(failure)
+    }
+
+    /// Has Hermes forget the session; one that it does not know is forgotten already.
+    pub(super) async fn delete_session(&self, session: &SessionKey) {
+        let name = session_name(session);
+        let segment: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
+        let path = format!("/api/sessions/{segment}");
+        let request = AgentRequest {
+            path: &path,
+            verb: Verb::Delete,
+            ..AgentRequest::default()
+        };
+        match self.http.send(request, SHORT).await {
+            Ok(reply) if reply.is_success() || reply.status == 404 => {}
+            Ok(reply) => tracing::warn!(status = reply.status, "hermes did not forget a session"),
+            Err(error) => tracing::warn!(%error, "hermes could not be asked to forget a session"),
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What a run says: its events and its status, as plain data.
+//!
+//! Pure, and lenient: what is not known is [`RunEvent::Other`]. `reasoning.available` repeats the answer and is
+//! not told apart from anything else that is passed over.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::agent::completion::{error_of, usage_of};
+use crate::agent::{
+    AgentEvent, Choice, Meaning, Question, QuestionKind, StepState, ToolCall, ToolKind, Usage,
+};
+use crate::net::http::excerpt;
+use crate::wire::SseEvent;
+
+/// Longest command that is shown in a question, in characters.
+const MOST_DETAIL: usize = 2000;
+
+/// One event of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RunEvent {
+    /// More of the answer.
+    Delta(String),
+    /// A tool begins.
+    ToolStarted { tool: String, preview: String },
+    /// A tool has ended.
+    ToolCompleted { tool: String, failed: bool },
+    /// Hermes waits for an approval.
+    Approval(Approval),
+    /// An approval was given or denied, by us or by someone else.
+    Responded,
+    /// The run has ended.
+    Ended(RunEnd),
+    /// Anything else.
+    Other,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RunEnd {
+    /// With this answer.
+    Completed { output: String, usage: Option<Usage> },
+    /// It failed, and why.
+    Failed(String),
+    /// It was stopped.
+    Cancelled,
+}
+
+/// An approval that Hermes waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Approval {
+    command: String,
+    description: String,
+    choices: Vec<String>,
+}
+
+impl RunEvent {
+    /// Reads one event; `None` when it is no JSON object.
+    pub(super) fn decode(event: &SseEvent) -> Option<Self> {
+        let object: Map<String, Value> = serde_json::from_str(&event.data).ok()?;
+        let text = |name: &str| text_of(&object, name);
+        let name = text("event");
+        let name = if name.is_empty() { &event.name } else { &name };
+        Some(match name.as_str() {
+            "message.delta" => Self::Delta(text("delta")),
+            "tool.started" => Self::ToolStarted {
+                tool: excerpt(&text("tool")),
+                preview: excerpt(&text("preview")),
+            },
+            "tool.completed" => Self::ToolCompleted {
+                tool: excerpt(&text("tool")),
+                failed: object.get("error").and_then(error_of).is_some(),
+            },
+            "approval.request" => Self::Approval(Approval::of(&object)),
+            "approval.responded" => Self::Responded,
+            "run.completed" => Self::Ended(completed(&object)),
+            "run.failed" => Self::Ended(failed(&object)),
+            "run.cancelled" => Self::Ended(RunEnd::Cancelled),
+            _ => Self::Other,
+        })
+    }
+}
+
+/// What a status object says: how the run ended, or `None` while it goes on.
+pub(super) fn status_of(body: &[u8]) -> Result<Option<RunEnd>, &'static str> {
+    let object: Map<String, Value> =
+        serde_json::from_slice(body).map_err(|_| "the status of a run is not a JSON object")?;
+    match text_of(&object, "status").as_str() {
+        "completed" => Ok(Some(completed(&object))),
+        "failed" => Ok(Some(failed(&object))),
+        "cancelled" => Ok(Some(RunEnd::Cancelled)),
+        "" => Err("the status of a run names no status"),
+        _ => Ok(None),
+    }
+}
+
+/// What an accepted run is called; `None` when the name could not stand in a path.
+pub(super) fn run_id_of(body: &[u8]) -> Option<String> {
+    let object: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let id = text_of(&object, "run_id");
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    ((1..=128).contains(&id.len()) && id.chars().all(plain)).then_some(id)
+}
+
+/// A tool's progress in a chat completion's stream.
+pub(super) fn chat_progress(event: &SseEvent) -> Option<AgentEvent> {
+    if event.name != "hermes.tool.progress" {
+        return None;
+    }
+    let object: Map<String, Value> = serde_json::from_str(&event.data).ok()?;
+    let text = |name: &str| excerpt(&text_of(&object, name));
+    let state = match text("status").as_str() {
+        "completed" => StepState::Done,
+        "failed" | "error" => StepState::Failed,
+        _ => StepState::Running,
+    };
+    Some(tool_event(
+        text("toolCallId"),
+        &text("tool"),
+        &text("label"),
+        state,
+    ))
+}
+
+/// One use of a tool as progress.
+pub(super) fn tool_event(id: String, tool: &str, about: &str, state: StepState) -> AgentEvent {
+    let title = match (tool, about) {
+        ("", "") => "a tool".to_owned(),
+        (tool, "") => tool.to_owned(),
+        ("", about) => about.to_owned(),
+        (tool, about) => format!("{tool}: {about}"),
+    };
+    AgentEvent::Tool(ToolCall {
+        id,
+        title,
+        kind: kind_of(tool),
+        state,
+    })
+}
+
+impl Approval {
+    fn of(object: &Map<String, Value>) -> Self {
+        let named = object.get("choices").and_then(Value::as_array);
+        let named: Vec<&str> = named.into_iter().flatten().filter_map(Value::as_str).collect();
+        let permanent = object.get("allow_permanent").and_then(Value::as_bool) != Some(false);
+        let offered = |choice: &&str| {
+            *choice == "deny"
+                || ((named.is_empty() || named.contains(choice)) && (*choice != "always" || permanent))
+        };
+        let choices = ["once", "session", "always", "deny"].into_iter().filter(offered);
+        Self {
+            command: text_of(object, "command"),
+            description: text_of(object, "description"),
+            choices: choices.map(str::to_owned).collect(),
+        }
+    }
+
+    /// What people are asked.
+    pub(super) fn question(&self, patience: Duration) -> Question {
+        let options = self.choices.iter().map(|id| {
+            let (label, meaning) = match id.as_str() {
+                "once" => ("Allow once", Meaning::AllowOnce),
+                "session" => ("Allow for this session", Meaning::AllowSession),
+                "always" => ("Always allow", Meaning::AllowAlways),
+                _ => ("Deny", Meaning::Deny),
+            };
+            Choice {
+                id: id.clone(),
+                label: label.to_owned(),
+                meaning,
+            }
+        });
+        let about = excerpt(&self.description);
+        let text = if about.is_empty() {
+            "Hermes wants to run a command. Allow it?".to_owned()
+        } else {
+            format!("Hermes wants to run a command ({about}). Allow it?")
+        };
+        let mut detail: String = self.command.chars().take(MOST_DETAIL).collect();
+        if detail.len() < self.command.len() {
+            detail.push('…');
+        }
+        Question {
+            kind: QuestionKind::Approval,
+            text,
+            detail: (!detail.trim().is_empty()).then_some(detail),
+            options: options.collect(),
+            patience: Some(patience),
+        }
+    }
+}
+
+fn completed(object: &Map<String, Value>) -> RunEnd {
+    RunEnd::Completed {
+        output: text_of(object, "output"),
+        usage: object.get("usage").and_then(usage_of),
+    }
+}
+
+fn failed(object: &Map<String, Value>) -> RunEnd {
+    let said = object.get("error").and_then(error_of);
+    RunEnd::Failed(said.unwrap_or_else(|| "no reason given".to_owned()))
+}
+
+fn text_of(object: &Map<String, Value>, name: &str) -> String {
+    object
+        .get(name)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn kind_of(tool: &str) -> ToolKind {
+    let says = |words: &[&str]| words.iter().any(|word| tool.contains(word));
+    if says(&["search", "grep", "find"]) {
+        ToolKind::Search
+    } else if says(&["web", "fetch", "browser", "http"]) {
+        ToolKind::Fetch
+    } else if says(&["delete", "remove"]) {
+        ToolKind::Delete
+    } else if says(&["write", "edit", "patch"]) {
+        ToolKind::Edit
+    } else if says(&["read", "view", "list"]) {
+        ToolKind::Read
+    } else if says(&["terminal", "exec", "shell", "process", "code"]) {
+        ToolKind::Execute
+    } else {
+        ToolKind::Other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(data: &str) -> RunEvent {
+        let event = SseEvent {
+            name: String::new(),
+            data: data.to_owned(),
+        };
+        RunEvent::decode(&event).unwrap()
+    }
+
+    #[test]
+    fn events_are_read_and_strangers_passed_over() {
+        assert_eq!(
+            event(r#"{"event":"message.delta","delta":"a"}"#),
+            RunEvent::Delta("a".to_owned())
+        );
+        assert_eq!(
+            event(r#"{"event":"reasoning.available","text":"a"}"#),
+            RunEvent::Other
+        );
+        assert_eq!(event("{}"), RunEvent::Other);
+        let ended =
+            event(r#"{"event":"run.completed","output":"x","usage":{"input_tokens":1,"output_tokens":2}}"#);
+        let RunEvent::Ended(RunEnd::Completed { output, usage }) = ended else {
+            panic!("{ended:?}");
+        };
+        assert_eq!((output.as_str(), usage.unwrap().output_tokens), ("x", 2));
+        let tool = |error: &str| {
+            event(&format!(
+                r#"{{"event":"tool.completed","tool":"t","error":{error}}}"#
+            ))
+        };
+        let want = |failed| RunEvent::ToolCompleted {
+            tool: "t".to_owned(),
+            failed,
+        };
+        assert_eq!(tool("false"), want(false));
+        assert_eq!(tool("true"), want(true));
+    }
+
+    #[test]
+    fn questions_offer_what_hermes_offers_and_always_a_no() {
+        let ids = |data: &str| {
+            let RunEvent::Approval(approval) = event(data) else {
+                panic!("{data}");
+            };
+            approval.choices
+        };
+        let all = ["once", "session", "always", "deny"];
+        assert_eq!(ids(r#"{"event":"approval.request"}"#), all);
+        assert_eq!(
+            ids(
+                r#"{"event":"approval.request","allow_permanent":false,"choices":["once","session","always","deny"]}"#
+            ),
+            ["once", "session", "deny"]
+        );
+        assert_eq!(
+            ids(r#"{"event":"approval.request","choices":["once","maybe"]}"#),
+            ["once", "deny"]
+        );
+    }
+
+    #[test]
+    fn statuses_and_run_ids_are_read() {
+        assert_eq!(status_of(br#"{"status":"running"}"#), Ok(None));
+        assert_eq!(
+            status_of(br#"{"status":"cancelled"}"#),
+            Ok(Some(RunEnd::Cancelled))
+        );
+        assert!(status_of(b"{}").is_err());
+        assert!(status_of(b"no").is_err());
+        assert_eq!(run_id_of(br#"{"run_id":"run_a-1"}"#).as_deref(), Some("run_a-1"));
+        for bad in [
+            r#"{"run_id":"../x"}"#,
+            r#"{"run_id":""}"#,
+            r#"{"run_id":7}"#,
+            "[]",
+        ] {
+            assert_eq!(run_id_of(bad.as_bytes()), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! One accepted run: its stream of events, its approvals, its stop, and its status when the stream is lost.
+//!
+//! The stream has one reader and is not repeated, so after a break the run is only watched by its status until it ends.
+//! A run is never started again.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::event::{Approval, RunEnd, RunEvent, status_of, tool_event};
+use super::said::Said;
+use super::{Hermes, SHORT};
+use crate::agent::{AgentEvent, Answer, Failure, FailureClass, StepState, Turn, TurnEnd};
+use crate::net::agent_http::{AgentHttpError, AgentRequest, Reply, Verb};
+
+/// The first wait between two looks at the status; it grows to [`LONGEST_LOOK`].
+const FIRST_LOOK: Duration = Duration::from_millis(250);
+const LONGEST_LOOK: Duration = Duration::from_secs(5);
+/// Looks in a row that may fail before the run counts as lost.
+const MOST_BLIND_LOOKS: u32 = 8;
+/// Approvals that may wait at once; Hermes denies what is not answered.
+const MOST_APPROVALS: usize = 16;
+/// Tools that may run at once and still be told apart.
+const MOST_TOOLS: usize = 64;
+
+type Asking<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+
+/// A run under way.
+pub(super) struct Run<'a> {
+    hermes: &'a Hermes,
+    turn: &'a Turn,
+    id: String,
+    said: &'a mut Said,
+    /// Tools that run, oldest first: the name, and the id that we gave this use.
+    tools: VecDeque<(String, String)>,
+    tools_seen: u64,
+    approvals: VecDeque<Approval>,
+    /// Answers of ours that Hermes has yet to repeat in the stream.
+    echoes: usize,
+    /// Whether its end is known, or its stop was asked for.
+    settled: bool,
+}
+
+/// What the stream came to.
+enum Streamed {
+    Ended(RunEnd),
+    Lost,
+    Cancelled(Option<Box<Reply>>),
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(hermes: &'a Hermes, turn: &'a Turn, id: String, said: &'a mut Said) -> Self {
+        Self {
+            hermes,
+            turn,
+            id,
+            said,
+            tools: VecDeque::new(),
+            tools_seen: 0,
+            approvals: VecDeque::new(),
+            echoes: 0,
+            settled: false,
+        }
+    }
+
+    /// Follows the run to its end.
+    pub(super) async fn drive(mut self) -> TurnEnd {
+        let end = match self.stream().await {
+            Streamed::Ended(end) => self.finish(end, false).await,
+            Streamed::Cancelled(stream) => self.stop(stream).await,
+            Streamed::Lost => self.watch().await,
+        };
+        self.settled = true;
+        end
+    }
+
+    async fn stream(&mut self) -> Streamed {
+        let path = format!("/v1/runs/{}/events", self.id);
+        let request = AgentRequest {
+            path: &path,
+            ..AgentRequest::default()
+        };
+        let opened = tokio::select! {
+            biased;
+            // The run goes on without a reader until it is stopped.
+            () = self.turn.cancel.cancelled() => return Streamed::Cancelled(None),
+            opened = self.hermes.http.send(request, self.hermes.idle()) => opened,
+        };
+        let mut stream = match opened {
+            Ok(reply) if reply.is_success() => reply,
+            Ok(_) | Err(_) => return Streamed::Lost,
+        };
+        let turn = self.turn;
+        let patience = Duration::from_secs(self.hermes.settings.approval_patience_secs);
+        let mut asking: Option<Asking<'_>> = None;
+        loop {
+            if let (None, Some(approval)) = (&asking, self.approvals.front()) {
+                asking = Some(Box::pin(turn.asker.ask(approval.question(patience))));
+            }
+            tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
+                answer = answered(&mut asking) => {
+                    asking = None;
+                    self.approvals.pop_front();
+                    tokio::select! {
+                        biased;
+                        // The stop that follows voids the approval.
+                        () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
+                        () = self.respond(answer) => {}
+                    }
+                }
+                // Dropping the read loses nothing.
+                read = stream.next_event(self.hermes.idle()) => {
+                    let Ok(Some(event)) = read else { return Streamed::Lost };
+                    match RunEvent::decode(&event) {
+                        Some(RunEvent::Ended(end)) => return Streamed::Ended(end),
+                        Some(RunEvent::Responded) if self.echoes > 0 => self.echoes -= 1,
+                        Some(RunEvent::Responded) => {
+                            // Someone else has answered: the question is taken back.
+                            asking = None;
+                            self.approvals.pop_front();
+                        }
+                        Some(event) => self.hear(event).await,
+                        None => tracing::debug!("an event of a run is no JSON object"),
+                    }
+                }
+            }
+        }
+    }
+
+    async fn hear(&mut self, event: RunEvent) {
+        let events = &self.turn.events;
+        match event {
+            RunEvent::Delta(delta) => self.said.delta(events, &delta).await,
+            RunEvent::ToolStarted { tool, preview } => {
+                self.said.tool();
+                self.tools_seen += 1;
+                let id = format!("tool-{}", self.tools_seen);
+                events.progress(tool_event(id.clone(), &tool, &preview, StepState::Running));
+                if self.tools.len() >= MOST_TOOLS {
+                    self.tools.pop_front();
+                }
+                self.tools.push_back((tool, id));
+            }
+            RunEvent::ToolCompleted { tool, failed } => {
+                self.said.tool();
+                // Events name no use of a tool: the oldest of that name is taken to be the one.
+                if let Some(at) = self.tools.iter().position(|(name, _)| *name == tool)
+                    && let Some((_, id)) = self.tools.remove(at)
+                {
+                    let state = if failed {
+                        StepState::Failed
+                    } else {
+                        StepState::Done
+                    };
+                    events.progress(tool_event(id, &tool, "", state));
+                }
+            }
+            RunEvent::Approval(approval) if self.approvals.len() < MOST_APPROVALS => {
+                self.approvals.push_back(approval);
+            }
+            RunEvent::Approval(_) | RunEvent::Responded | RunEvent::Ended(_) | RunEvent::Other => {}
+        }
+    }
+
+    /// Hands an answer to Hermes; without one it is a no.
+    async fn respond(&mut self, answer: Answer) {
+        let (choice, chosen) = match answer {
+            Answer::Chosen(choice) => (choice, true),
+            Answer::TimedOut | Answer::Cancelled => ("deny".to_owned(), false),
+        };
+        let posted = self
+            .control("approval", json!({"choice": choice}).to_string())
+            .await;
+        let told = match posted {
+            Ok(200..=299) => {
+                self.echoes += 1;
+                return;
+            }
+            Ok(409) => "Hermes no longer waits for this approval; it has denied it by itself.",
+            Ok(_) | Err(_) => "The answer could not be handed to Hermes, which denies what is not answered.",
+        };
+        if chosen {
+            self.turn.events.say(AgentEvent::Notice(told.to_owned())).await;
+        }
+    }
+
+    /// Stops the run, and waits for it to have stopped.
+    async fn stop(&mut self, stream: Option<Box<Reply>>) -> TurnEnd {
+        let stopped = tokio::time::timeout(self.hermes.stop_grace(), self.stopped(stream)).await;
+        TurnEnd::Cancelled {
+            confirmed: stopped.unwrap_or(false),
+        }
+    }
+
+    async fn stopped(&mut self, stream: Option<Box<Reply>>) -> bool {
+        let asked = self.control("stop", "{}".to_owned()).await;
+        self.settled = true;
+        // A run that is not known any more has ended.
+        if let Ok(404) = asked {
+            return true;
+        }
+        if let Some(mut stream) = stream {
+            while let Ok(Some(event)) = stream.next_event(self.hermes.idle()).await {
+                if let Some(RunEvent::Ended(_)) = RunEvent::decode(&event) {
+                    return true;
+                }
+            }
+        }
+        loop {
+            if let Look::Ended(_) | Look::Unknown = self.look().await {
+                return true;
+            }
+            tokio::time::sleep(FIRST_LOOK).await;
+        }
+    }
+
+    /// Follows a run whose stream was lost, by its status.
+    async fn watch(&mut self) -> TurnEnd {
+        let turn = self.turn;
+        let give_up = Instant::now() + Duration::from_secs(self.hermes.settings.lost_stream_wait_secs);
+        let (mut pause, mut blind) = (FIRST_LOOK, 0);
+        tracing::debug!("the stream of a run was lost; its status is watched");
+        loop {
+            let looked = tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => return self.stop(None).await,
+                // A look changes nothing, so dropping it is harmless.
+                looked = self.look() => looked,
+            };
+            match looked {
+                Look::Ended(end) => return self.finish(end, true).await,
+                Look::Running => blind = 0,
+                Look::Blind => blind += 1,
+                Look::Unknown => {
+                    return failed(
+                        FailureClass::Crashed,
+                        "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.",
+                        "the run is not known any more",
+                    );
+                }
+            }
+            if blind >= MOST_BLIND_LOOKS {
+                return failed(
+                    FailureClass::Unavailable,
+                    "Hermes cannot be reached any more. Start it with `hermes gateway run`, and ask again.",
+                    "the stream of the run was lost, and its status cannot be read",
+                );
+            }
+            if Instant::now() >= give_up {
+                return failed(
+                    FailureClass::Timeout,
+                    "The connection to Hermes was lost, and it has not finished since. It may still be working.",
+                    "the run did not end within lost_stream_wait_secs",
+                );
+            }
+            tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => return self.stop(None).await,
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(LONGEST_LOOK);
+        }
+    }
+
+    async fn look(&self) -> Look {
+        let path = format!("/v1/runs/{}", self.id);
+        let request = AgentRequest {
+            path: &path,
+            ..AgentRequest::default()
+        };
+        let body = match self.hermes.http.send(request, SHORT).await {
+            Ok(reply) if reply.status == 404 => return Look::Unknown,
+            Ok(reply) if reply.is_success() => reply.body(SHORT).await,
+            Ok(_) | Err(_) => return Look::Blind,
+        };
+        match body.map(|body| status_of(&body)) {
+            Ok(Ok(Some(end))) => Look::Ended(end),
+            Ok(Ok(None)) => Look::Running,
+            Ok(Err(_)) | Err(_) => Look::Blind,
+        }
+    }
+
+    async fn finish(&mut self, end: RunEnd, lost: bool) -> TurnEnd {
+        let events = &self.turn.events;
+        match end {
+            RunEnd::Completed { output, usage } => {
+                if lost {
+                    self.said.replace(events, &output).await;
+                } else {
+                    self.said.complete(events, &output).await;
+                }
+                if let Some(usage) = usage {
+                    events.say(AgentEvent::Usage(usage)).await;
+                }
+                TurnEnd::Completed
+            }
+            RunEnd::Failed(error) => failed(
+                FailureClass::Reported,
+                "Hermes failed while it answered. Please try again; the relay's log says why.",
+                &self.hermes.http.redact(&error),
+            ),
+            RunEnd::Cancelled => TurnEnd::Cancelled { confirmed: true },
+        }
+    }
+
+    async fn control(&self, what: &str, body: String) -> Result<u16, AgentHttpError> {
+        let path = format!("/v1/runs/{}/{what}", self.id);
+        let request = AgentRequest {
+            path: &path,
+            verb: Verb::Post(body.into_bytes()),
+            ..AgentRequest::default()
+        };
+        self.hermes
+            .http
+            .send(request, SHORT)
+            .await
+            .map(|reply| reply.status)
+    }
+}
+
+impl Drop for Run<'_> {
+    /// A run whose turn is given up is stopped all the same.
+    fn drop(&mut self) {
+        if !self.settled {
+            self.hermes.stop_abandoned(&self.id);
+        }
+    }
+}
+
+/// What one look at a run's status shows.
+enum Look {
+    Running,
+    Ended(RunEnd),
+    /// Hermes does not know the run.
+    Unknown,
+    /// Nothing could be seen.
+    Blind,
+}
+
+fn failed(class: FailureClass, public: &str, detail: &str) -> TurnEnd {
+    TurnEnd::Failed(Failure::new(class, public, detail))
+}
+
+async fn answered(asking: &mut Option<Asking<'_>>) -> Answer {
+    match asking {
+        Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}

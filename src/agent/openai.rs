@@ -1,0 +1,359 @@
+//! A model behind an OpenAI-style address: Ollama, vLLM, LM Studio, llama.cpp, or a hosted service.
+//!
+//! The model only talks: it acts on nothing, so a turn may be run again. The conversation is kept here, as a bounded
+//! transcript per session, and told again with every request. A turn is stopped by closing its connection. It retries
+//! only as long as the server has not said a word, and never sends a key to another address than its own.
+
+mod request;
+mod settings;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+
+pub use settings::{OpenAiSettings, StreamOptions};
+
+use super::briefing::{self, Reach};
+use super::completion::{Ended, Listener, Patience};
+use super::http_failure::{Advice, may_pass};
+use super::transcript::{Bounds, Extent, Transcript};
+use super::transcripts::Transcripts;
+use super::{
+    Agent, AgentEvent, AgentFuture, Description, Failure, FailureClass, Health, Truncation, Turn, TurnEnd,
+};
+use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Egress, Endpoint, Reply, Verb};
+use crate::wire::SessionKey;
+
+/// Longest wait that a server may ask for between two tries; one that asks for more is not tried again.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// The wait before the first retry when the server does not say; it doubles.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+/// Longest a health check may wait for the server.
+const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
+/// Largest file of instructions.
+const MOST_PROMPT_BYTES: u64 = 256 * 1024;
+/// Headers that are ours to set.
+const OWN_HEADERS: &[&str] = &[
+    "authorization",
+    "accept",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "host",
+    "proxy-authorization",
+    "transfer-encoding",
+];
+
+const ADVICE: Advice = Advice {
+    who: "The model server",
+    unreachable: "Start it, or correct base_url, and try again.",
+    credentials: "Put a valid one where api_key_env or api_key_file says.",
+    missing: "Check base_url and model.",
+};
+
+/// Why the settings make no agent.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenAiError {
+    /// No model is named.
+    #[error("openai: no model is set; set model to a name that the server lists")]
+    NoModel,
+    /// The file of instructions cannot be read.
+    #[error("openai: cannot read system_prompt_file {}: {reason}", path.display())]
+    Prompt {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A header is not the operator's to set.
+    #[error(
+        "openai: the header {0} cannot be set by extra_headers; keys belong into api_key_env or api_key_file"
+    )]
+    Header(String),
+    /// The address or the key cannot be used.
+    #[error("openai: {0}")]
+    Http(#[from] AgentHttpError),
+}
+
+/// The agent.
+#[derive(Debug)]
+pub struct OpenAi {
+    settings: OpenAiSettings,
+    http: AgentHttp,
+    keyless: bool,
+    instructions: String,
+    transcripts: Transcripts,
+    /// Whether the server has refused `stream_options`.
+    plain_stream: AtomicBool,
+}
+
+impl OpenAi {
+    /// An agent on `settings`, whose key the caller has read from where they say. Dials nothing yet.
+    pub fn new(
+        settings: OpenAiSettings,
+        key: Option<SecretString>,
+        egress: &Egress,
+    ) -> Result<Self, OpenAiError> {
+        if settings.model.trim().is_empty() {
+            return Err(OpenAiError::NoModel);
+        }
+        let own = |name: &&String| OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str());
+        if let Some(name) = settings.extra_headers.keys().find(own) {
+            return Err(OpenAiError::Header(name.clone()));
+        }
+        let keyless = key.is_none();
+        let endpoint = Endpoint {
+            base_url: settings.base_url.clone(),
+            key,
+            allow_plaintext: settings.allow_plaintext,
+        };
+        Ok(Self {
+            http: AgentHttp::new(endpoint, egress)?,
+            keyless,
+            instructions: instructions(&settings)?,
+            transcripts: Transcripts::new(Bounds {
+                turns: settings.max_turns_kept,
+                chars: settings.max_chars_kept,
+            }),
+            plain_stream: AtomicBool::new(settings.stream_options == StreamOptions::Never),
+            settings,
+        })
+    }
+
+    async fn turn(&self, turn: Turn) -> TurnEnd {
+        let shown = |a: &&super::Attachment| self.settings.images && request::is_picture(a);
+        let unseen = turn.input.attachments.iter().filter(|a| !shown(a));
+        let prompt = turn.input.as_prompt() + &briefing::attachments(unseen, Reach::Nothing);
+        let mut loan = tokio::select! {
+            biased;
+            // Nothing was asked yet, and what was recalled is recalled again.
+            () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
+            loan = self.transcripts.hear(&turn.session, &turn.events, &prompt) => loan,
+        };
+        let patience = Patience {
+            first: Duration::from_secs(self.settings.first_token_timeout_secs),
+            idle: Duration::from_secs(self.settings.idle_timeout_secs),
+        };
+        let mut listener = Listener::new(&turn.events, patience, |_| None);
+        let end = tokio::select! {
+            biased;
+            // Dropping the answer closes its connection, which is how servers are told; nothing is left acting.
+            () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: true },
+            end = self.answer(&turn, &loan.transcript, &mut listener) => end,
+        };
+        let extent = match &end {
+            TurnEnd::Completed => Extent::Whole,
+            // What got no answer at all is not remembered, so that trying again does not ask twice.
+            TurnEnd::Failed(_) | TurnEnd::Refused if listener.text.trim().is_empty() => return end,
+            _ => Extent::Interrupted,
+        };
+        loan.transcript.answer(&listener.text, extent);
+        self.transcripts.settle(&turn.session, &turn.events, loan).await;
+        end
+    }
+
+    async fn answer(&self, turn: &Turn, transcript: &Transcript, listener: &mut Listener<'_>) -> TurnEnd {
+        let pictures = if self.settings.images {
+            request::pictures(&turn.input.attachments).await
+        } else {
+            Vec::new()
+        };
+        let instructions = briefing::briefing(&self.instructions, &turn.input.place);
+        let body = request::body(&self.settings, &instructions, transcript, pictures);
+        let ended = match self.open(body).await {
+            Ok(reply) => listener.listen(reply).await,
+            Err(failure) => return TurnEnd::Failed(failure),
+        };
+        let silent = listener.text.trim().is_empty();
+        let failure = match ended {
+            Ended::Complete => return TurnEnd::Completed,
+            Ended::Length => return TurnEnd::Truncated(Truncation::Tokens),
+            Ended::Filtered if silent => return TurnEnd::Refused,
+            Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
+            Ended::WantsTool => {
+                let notice = "The model wanted to use a tool, but it has none here.";
+                turn.events.say(AgentEvent::Notice(notice.to_owned())).await;
+                return TurnEnd::Completed;
+            }
+            Ended::Reported(error) => Failure::new(
+                FailureClass::Reported,
+                "The model server failed while it answered. Please try again; the relay's log says why.",
+                self.http.redact(&error),
+            ),
+            Ended::CutShort => Failure::new(
+                FailureClass::Crashed,
+                "The model server broke off. Please try again.",
+                "the stream ended without finish_reason and without [DONE]",
+            ),
+            Ended::Unreadable(why) => Failure::new(
+                FailureClass::Protocol,
+                "The model server gave an answer that cannot be understood. Check base_url.",
+                why,
+            ),
+            Ended::Lost(error) => ADVICE.lost(&error),
+        };
+        // What was said cannot be taken back.
+        TurnEnd::Failed(if silent {
+            failure.without_side_effects()
+        } else {
+            failure
+        })
+    }
+
+    /// Sends the request until an answer begins.
+    async fn open(&self, mut body: Map<String, Value>) -> Result<Reply, Failure> {
+        let mut wait = FIRST_WAIT;
+        let mut tries_left = self.settings.retries;
+        let mut plain = self.plain_stream.load(Ordering::Relaxed);
+        loop {
+            if plain {
+                body.remove("stream_options");
+            } else {
+                body.insert("stream_options".to_owned(), json!({"include_usage": true}));
+            }
+            let (failure, asked) = match self.post(&body).await {
+                Ok(reply) if reply.is_success() => {
+                    self.plain_stream.store(plain, Ordering::Relaxed);
+                    return Ok(reply);
+                }
+                Ok(reply) => {
+                    let auto = self.settings.stream_options == StreamOptions::Auto;
+                    if matches!(reply.status, 400 | 422) && !plain && auto {
+                        plain = true;
+                        continue;
+                    }
+                    let (may_pass, asked) = (may_pass(reply.status), reply.retry_after);
+                    let failure = ADVICE.refused(&self.http, reply).await;
+                    if !may_pass {
+                        return Err(failure);
+                    }
+                    (failure, asked)
+                }
+                Err(error @ AgentHttpError::Connect { .. }) => (ADVICE.lost(&error), None),
+                Err(error) => return Err(ADVICE.lost(&error).without_side_effects()),
+            };
+            let pause = asked.unwrap_or(wait);
+            if tries_left == 0 || pause > LONGEST_WAIT {
+                return Err(failure);
+            }
+            tries_left -= 1;
+            tracing::debug!(
+                detail = failure.detail,
+                wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
+                "the model server is tried again"
+            );
+            tokio::time::sleep(pause).await;
+            wait = wait.saturating_mul(2);
+        }
+    }
+
+    async fn post(&self, body: &Map<String, Value>) -> Result<Reply, AgentHttpError> {
+        let body = serde_json::to_vec(body).map_err(|error| AgentHttpError::Setup(error.to_string()))?;
+        let request = AgentRequest {
+            path: "/chat/completions",
+            verb: Verb::Post(body),
+            headers: self.headers(),
+            anonymous: false,
+        };
+        let patience = Duration::from_secs(self.settings.first_token_timeout_secs);
+        self.http.send(request, patience).await
+    }
+
+    fn headers(&self) -> Vec<(&str, &str)> {
+        let own = self.settings.extra_headers.iter();
+        let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
+        // Some servers want a key although they do not look at it.
+        let any_key = self.keyless.then_some(("authorization", "Bearer none"));
+        own.chain(any_key).collect()
+    }
+
+    async fn look(&self) -> Health {
+        let request = AgentRequest {
+            path: "/models",
+            headers: self.headers(),
+            ..AgentRequest::default()
+        };
+        let reply = match self.http.send(request, HEALTH_PATIENCE).await {
+            Ok(reply) => reply,
+            Err(error) => return Health::Down(error.to_string()),
+        };
+        match reply.status {
+            // Not every server lists its models.
+            404 | 405 | 501 => Health::Ready,
+            status if !reply.is_success() => {
+                let failure = ADVICE.refused(&self.http, reply).await;
+                Health::Down(format!("{} (HTTP {status})", failure.public_text))
+            }
+            _ => match reply.body(HEALTH_PATIENCE).await {
+                Ok(body) if lists_others_only(&body, &self.settings.model) => Health::Degraded(format!(
+                    "the server does not list the model \"{}\"; check the name, or load it",
+                    self.settings.model
+                )),
+                Ok(_) => Health::Ready,
+                Err(error) => Health::Down(error.to_string()),
+            },
+        }
+    }
+}
+
+impl Agent for OpenAi {
+    fn describe(&self) -> Description {
+        Description {
+            name: format!("openai ({})", self.settings.model),
+            kind: "openai",
+            repeatable: true,
+            remembers: true,
+            sees_images: self.settings.images,
+            ..Description::default()
+        }
+    }
+
+    fn health(&self) -> AgentFuture<'_, Health> {
+        Box::pin(async {
+            let looked = tokio::time::timeout(HEALTH_PATIENCE, self.look()).await;
+            looked.unwrap_or_else(|_| Health::Down("the model server does not answer in time".to_owned()))
+        })
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(self.turn(turn))
+    }
+
+    fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
+        self.transcripts.forget(session);
+        Box::pin(async {})
+    }
+}
+
+fn instructions(settings: &OpenAiSettings) -> Result<String, OpenAiError> {
+    let Some(path) = &settings.system_prompt_file else {
+        return Ok(settings.system_prompt.clone().unwrap_or_default());
+    };
+    let wrong = |reason: String| OpenAiError::Prompt {
+        path: path.clone(),
+        reason,
+    };
+    let about = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    if !about.is_file() || about.len() > MOST_PROMPT_BYTES {
+        return Err(wrong("it must be a file of at most 256 KiB".to_owned()));
+    }
+    std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
+}
+
+/// Whether a list of models was given, and this one is not on it.
+fn lists_others_only(body: &[u8], model: &str) -> bool {
+    let Ok(listed) = serde_json::from_slice::<Value>(body) else {
+        return false;
+    };
+    let Some(listed) = listed.get("data").and_then(Value::as_array) else {
+        return false;
+    };
+    let named = |entry: &Value| entry.get("id").and_then(Value::as_str).map(str::to_owned);
+    // Ollama lists `name:latest` for what goes by `name`.
+    let same = |id: String| id == model || id.strip_suffix(":latest") == Some(model);
+    !listed.is_empty() && !listed.iter().filter_map(named).any(same)
+}

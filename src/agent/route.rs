@@ -1,0 +1,138 @@
+//! Which agent answers which message. It never looks at more of a message than where it comes from and how it begins.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::Permission;
+
+/// A rule: what matches all that is set goes to this agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Route {
+    /// The platform's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// The chat's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat: Option<String>,
+    /// The writer's id.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The profile that the connector routed it to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// How the text begins; the agent does not see this part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// The agent's name.
+    pub agent: String,
+    /// Who decides what it asks: `ask`, `deny` or `allow`; the agent's own when not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub permission: Option<Permission>,
+    /// The directory that it works in; the agent's own when not set.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<PathBuf>,
+}
+
+/// What a route looks at.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Letterhead<'m> {
+    /// The platform's name.
+    pub platform: &'m str,
+    /// The chat's id.
+    pub chat: &'m str,
+    /// The writer's id.
+    pub user: &'m str,
+    /// The profile.
+    pub profile: &'m str,
+    /// The text.
+    pub text: &'m str,
+}
+
+impl Route {
+    /// Whether a message takes this route; if so, its text without the prefix.
+    pub fn takes<'m>(&self, letter: &Letterhead<'m>) -> Option<&'m str> {
+        let wanted = [
+            (&self.platform, letter.platform),
+            (&self.chat, letter.chat),
+            (&self.user, letter.user),
+            (&self.profile, letter.profile),
+        ];
+        let fits = |(want, has): &(&Option<String>, &str)| want.as_deref().is_none_or(|want| want == *has);
+        if !wanted.iter().all(fits) {
+            return None;
+        }
+        match &self.prefix {
+            None => Some(letter.text),
+            Some(prefix) => {
+                let rest = letter.text.trim_start().strip_prefix(prefix.as_str())?;
+                Some(rest.trim_start())
+            }
+        }
+    }
+}
+
+/// The first route that a message takes, and its text without the prefix. Where an agent was `chosen` for the
+/// conversation, only a prefix leads elsewhere.
+pub fn first_taken<'r, 'm>(
+    routes: &'r [Route],
+    letter: &Letterhead<'m>,
+    chosen: bool,
+) -> Option<(&'r Route, &'m str)> {
+    let open = |route: &&Route| !chosen || route.prefix.is_some();
+    let take = |route: &'r Route| Some((route, route.takes(letter)?));
+    routes.iter().filter(open).find_map(take)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(agent: &str, set: impl FnOnce(&mut Route)) -> Route {
+        let mut route = Route {
+            agent: agent.to_owned(),
+            ..Route::default()
+        };
+        set(&mut route);
+        route
+    }
+
+    #[test]
+    fn the_first_route_that_fits_in_everything_is_taken() {
+        let routes = [
+            route("code", |route| route.prefix = Some("!code".to_owned())),
+            route("ops", |route| {
+                route.platform = Some("slack".to_owned());
+                route.chat = Some("C1".to_owned());
+            }),
+            route("ann", |route| route.user = Some("u1".to_owned())),
+            route("coder", |route| route.profile = Some("coder".to_owned())),
+        ];
+        let letter = Letterhead {
+            platform: "slack",
+            chat: "C1",
+            user: "u1",
+            text: "hello",
+            ..Letterhead::default()
+        };
+        let taken = |letter: &Letterhead<'_>, chosen| {
+            first_taken(&routes, letter, chosen).map(|(route, text)| (route.agent.clone(), text.to_owned()))
+        };
+        let took = |agent: &str, text: &str| Some((agent.to_owned(), text.to_owned()));
+        assert_eq!(taken(&letter, false), took("ops", "hello"));
+        assert_eq!(taken(&letter, true), None);
+        let elsewhere = Letterhead { chat: "C2", ..letter };
+        assert_eq!(taken(&elsewhere, false), took("ann", "hello"));
+        let prefixed = Letterhead {
+            text: " !code fix it",
+            ..letter
+        };
+        assert_eq!(taken(&prefixed, true), took("code", "fix it"));
+        let nobody = Letterhead {
+            user: "u2",
+            ..elsewhere
+        };
+        assert_eq!(taken(&nobody, false), None);
+    }
+}

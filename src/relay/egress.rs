@@ -1,0 +1,297 @@
+//! What goes out beside what is owed: a turn's growing message, typing, reactions, questions.
+//!
+//! Nothing of it is journaled. Text keeps its place in the chat's lane between what is owed; what is only for show
+//! goes beside the lane, and is dropped when the chat's budget or the link has no room. Whoever wanted an op is told
+//! once what became of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::core::{Core, MOST_OUT};
+use super::prompts::Showing;
+use super::transport::ChatInfo;
+use super::turn_task::FateSender;
+use crate::adapter::speech::{Fate, Ticket, Weight};
+use crate::adapter::{Budgets, ChatId, Leave, egress_platform};
+use crate::link::{Op, Settled};
+use crate::session::Numbered;
+use crate::wire::{Action, ActionText, Outcome};
+
+/// Ops that are left for text when many are out.
+const RESERVED: usize = 256;
+
+/// Who is told what became of an op.
+#[derive(Debug)]
+pub(super) enum Listener {
+    /// The task of a turn.
+    Turn(Ticket, FateSender),
+    /// Someone who wants a thread opened.
+    Opener(oneshot::Sender<Option<String>>),
+    /// Someone who wants to know about a chat.
+    Inquirer(ChatId, oneshot::Sender<ChatInfo>),
+    /// The question that it shows.
+    Question(Showing),
+    /// Nobody.
+    Nobody,
+}
+
+/// An op that is not owed.
+#[derive(Debug)]
+pub(super) struct PassingOp {
+    pub(super) lane: Arc<str>,
+    pub(super) platform: Option<String>,
+    pub(super) bot_id: Option<String>,
+    pub(super) action: ActionText,
+    pub(super) timeout: Option<Duration>,
+    pub(super) weight: Weight,
+    pub(super) listener: Listener,
+}
+
+/// What passes, and how fast each chat may be spoken to.
+#[derive(Debug)]
+pub(super) struct Egress {
+    /// By numbers below zero, which no row has.
+    pub(super) passing: Numbered<i64, PassingOp>,
+    pub(super) budgets: Budgets,
+    /// Lanes that wait for their budget, by when.
+    held: BTreeMap<(Duration, u64), Arc<str>>,
+    numbers: i64,
+}
+
+impl Egress {
+    pub(super) fn new(budgets: Budgets) -> Self {
+        Self {
+            passing: Numbered::default(),
+            budgets,
+            held: BTreeMap::new(),
+            numbers: 0,
+        }
+    }
+
+    /// When the first lane that waits for its budget may go on.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.held.first_key_value().map(|((until, _), _)| *until)
+    }
+
+    fn number(&mut self) -> i64 {
+        self.numbers -= 1;
+        self.numbers
+    }
+
+    /// A lane waits until then.
+    pub(super) fn hold(&mut self, lane: Arc<str>, until: Duration) {
+        let number = self.number().unsigned_abs();
+        self.held.insert((until, number), lane);
+    }
+}
+
+impl Listener {
+    fn hear(self, fate: Fate) {
+        match self {
+            // Full or closed only when the turn is past caring.
+            Self::Turn(ticket, fates) => drop(fates.try_send((ticket, fate))),
+            // Dropped: whoever waits is told by being let go.
+            Self::Opener(_) | Self::Inquirer(..) | Self::Question(_) | Self::Nobody => {}
+        }
+    }
+}
+
+impl Core {
+    /// The platform and bot to name on an op for a chat.
+    pub(super) fn envelope(&self, chat: &ChatId) -> (Option<String>, Option<String>) {
+        let platform = egress_platform(&chat.platform);
+        let bot_id = platform
+            .as_deref()
+            .and_then(|platform| self.settings.bot_on(platform));
+        (platform, bot_id)
+    }
+
+    /// Sends an op that is not owed; text in its chat's order.
+    pub(super) fn pass(
+        &mut self,
+        chat: &ChatId,
+        lane: &Arc<str>,
+        action: &Action,
+        weight: Weight,
+        timeout: Option<Duration>,
+        listener: Listener,
+    ) {
+        if !self.is_live() {
+            return listener.hear(Fate::NotSent);
+        }
+        let (platform, bot_id) = match action {
+            // The contract has no tags on this one.
+            Action::GetChatInfo { .. } => (None, None),
+            _ => self.envelope(chat),
+        };
+        let op = PassingOp {
+            lane: Arc::clone(lane),
+            platform,
+            bot_id,
+            action: action.into(),
+            timeout,
+            weight,
+            listener,
+        };
+        match weight {
+            Weight::Text => drop(self.queue_passing(op)),
+            Weight::Cosmetic => self.show(op),
+        }
+    }
+
+    /// Takes its place at the end of the lane, and gives its number.
+    pub(super) fn queue_passing(&mut self, op: PassingOp) -> i64 {
+        let number = self.egress.number();
+        self.lanes.push(Arc::clone(&op.lane), number);
+        self.egress.passing.insert(number, op);
+        number
+    }
+
+    fn show(&mut self, op: PassingOp) {
+        let crowded = self.out.len() + RESERVED >= MOST_OUT || self.lanes.is_waiting(&op.lane);
+        let now = self.clock.now().mono;
+        if crowded || self.egress.budgets.ask(&op.lane, Weight::Cosmetic, now) != Leave::Go {
+            self.tally.cosmetics_shed += 1;
+            return op.listener.hear(Fate::Shed);
+        }
+        let number = self.egress.number();
+        self.submit_op(
+            number,
+            op.action.clone(),
+            op.platform.clone(),
+            op.bot_id.clone(),
+            op.timeout,
+        );
+        self.egress.passing.insert(number, op);
+    }
+
+    /// Hands an op to the link under a name of its own, and gives that name.
+    pub(super) fn submit_op(
+        &mut self,
+        number: i64,
+        action: ActionText,
+        platform: Option<String>,
+        bot_id: Option<String>,
+        timeout: Option<Duration>,
+    ) -> u64 {
+        let token = self.token();
+        self.out.insert(token, number);
+        let op = Op {
+            lane: None,
+            action,
+            platform,
+            bot_id,
+            timeout,
+            token,
+        };
+        self.transport.submit(op, self.settlements.clone());
+        token
+    }
+
+    /// Lanes whose budget has room again hand out their next op.
+    pub(super) fn release_held(&mut self) {
+        let now = self.clock.now().mono;
+        while let Some(first) = self.egress.held.first_entry()
+            && first.key().0 <= now
+        {
+            let lane = first.remove();
+            self.lanes.retry(&lane);
+        }
+    }
+
+    /// When [`Self::release_held`] is due.
+    pub(super) fn held_deadline(&self) -> Option<Instant> {
+        self.egress.deadline().map(|until| self.clock.instant(until))
+    }
+
+    pub(super) fn take_passing_outcome(&mut self, number: i64, outcome: Settled) {
+        let passing = &mut self.egress.passing;
+        if matches!(passing.get(&number), Some(op) if matches!(op.listener, Listener::Question(_))) {
+            return self.take_shown(number, &outcome);
+        }
+        let Some(op) = passing.remove(&number) else {
+            return;
+        };
+        self.lanes.settle(number);
+        let Some(op) = self.tell_asker(op, &outcome) else {
+            return;
+        };
+        self.learn_of_thread(&op.lane, &outcome);
+        let fate = self.fate(&op.lane, outcome);
+        let missed = !matches!(fate, Fate::Applied { .. });
+        self.tally.cosmetics_failed += u64::from(missed && op.weight == Weight::Cosmetic);
+        op.listener.hear(fate);
+    }
+
+    /// What became of an op, for planners; a chat that was spoken to too fast is held.
+    fn fate(&mut self, lane: &Arc<str>, outcome: Settled) -> Fate {
+        let outcome = match outcome {
+            Settled::Sent(outcome) => *outcome,
+            Settled::NotSent(_) => return Fate::NotSent,
+        };
+        match outcome {
+            Outcome::Applied(result) => {
+                self.tally.ops_applied += 1;
+                let text = |field: Option<crate::wire::Scalar>| {
+                    field
+                        .map(crate::wire::Scalar::into_string)
+                        .filter(|id| !id.is_empty())
+                };
+                Fate::Applied {
+                    message_id: text(result.message_id),
+                }
+            }
+            Outcome::Refused { result, declined } => {
+                self.tally.ops_refused += 1;
+                match result.too_much() {
+                    _ if declined => Fate::Declined,
+                    None => Fate::Refused,
+                    Some(retry_after) => {
+                        let now = self.clock.now().mono;
+                        let until = self.egress.budgets.limited(lane, retry_after, now);
+                        Fate::RateLimited {
+                            retry_after: Some(until.saturating_sub(now)),
+                        }
+                    }
+                }
+            }
+            Outcome::Unknown => Fate::Unknown,
+        }
+    }
+
+    /// The connector may say that it opened a thread for what was sent.
+    pub(super) fn learn_of_thread(&mut self, lane: &str, outcome: &Settled) {
+        let Settled::Sent(outcome) = outcome else { return };
+        let Outcome::Applied(result) = &**outcome else {
+            return;
+        };
+        if let (Some(thread), Some((platform, chat))) = (&result.thread_id, lane.split_once(':')) {
+            let name = result
+                .auto_thread_name
+                .as_ref()
+                .map(|name| name.as_str().to_owned());
+            self.own_threads
+                .opened(platform, thread.as_str().to_owned(), chat.to_owned(), name);
+        }
+    }
+
+    /// The link is gone: what has not gone out is not waited for, but for questions, which have their own time.
+    pub(super) fn drop_passing(&mut self) {
+        let waiting = self.egress.passing.iter();
+        let waiting: Vec<i64> = waiting
+            .filter(|(_, op)| !matches!(op.listener, Listener::Question(_)))
+            .map(|(number, _)| *number)
+            .collect();
+        for number in waiting {
+            if self.lanes.withdraw(number)
+                && let Some(op) = self.egress.passing.remove(&number)
+            {
+                op.listener.hear(Fate::NotSent);
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! How turns end: once, in one commit with what is still owed to their chat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Core;
+use super::egress::{Listener, PassingOp};
+use super::owed_op::OwedOp;
+use super::turn_task::TurnReport;
+use crate::adapter::ChatId;
+use crate::adapter::speech::{Ending, Weight};
+use crate::agent::{Failure, FailureClass, Truncation, TurnEnd};
+use crate::session::{Stop, TurnId};
+use crate::store::{InboxSeq, OpSeq, TurnState, Write};
+use crate::wire::{Action, MessageEvent};
+
+/// How long a reaction at the end of a turn may hold up what comes after it.
+const SHOWN_WITHIN: Duration = Duration::from_millis(1500);
+
+/// What goes out once a row's end is committed.
+#[derive(Debug)]
+pub(super) struct EndingRow {
+    pub(super) ops: Vec<OwedOp>,
+    /// What is only for show, and where.
+    after: Option<Box<(ChatId, Vec<Action>)>>,
+}
+
+impl Core {
+    pub(super) fn take_turn_end(
+        &mut self,
+        ended: Option<Result<(tokio::task::Id, TurnReport), tokio::task::JoinError>>,
+    ) {
+        match ended {
+            None => {}
+            Some(Ok((task, report))) => {
+                self.task_turns.remove(&task);
+                self.end_turn(report);
+            }
+            Some(Err(error)) => {
+                let Some(turn) = self.task_turns.remove(&error.id()) else {
+                    return;
+                };
+                tracing::error!(turn = turn.0, "the agent panicked");
+                let failure = Failure::new(
+                    FailureClass::Internal,
+                    "Something went wrong inside the agent.",
+                    "it panicked",
+                );
+                let end = TurnEnd::Failed(failure);
+                let (seq, event) = (0, MessageEvent::default());
+                let speech = Box::new(self.speech_for(turn, seq, &event));
+                self.end_turn(TurnReport::unspoken(turn, speech, end));
+            }
+        }
+    }
+
+    /// The answer and the turn's end are one commit; the ops go out after it.
+    pub(super) fn end_turn(&mut self, report: TurnReport) {
+        let Some(live) = self.turns.remove(&report.turn) else {
+            return;
+        };
+        live.over.cancel();
+        self.withdraw_questions(report.turn);
+        self.sessions.ended(&live.key, report.turn);
+        let Some(seq) = live.seq else { return };
+        self.tally.input_tokens += report.usage.input_tokens;
+        self.tally.output_tokens += report.usage.output_tokens;
+        let mut speech = report.speech;
+        let now = self.clock.now().mono;
+        if report.cut {
+            speech.say("\n\n[the rest was too long and is cut]", now);
+        }
+        let (state, ending, last_words) = self.conclude(report.turn, report.end, live.stop);
+        // A turn that was stopped before it said anything stays silent.
+        if let Some(words) = last_words.filter(|_| state != TurnState::Stopped || report.spoke) {
+            if report.spoke {
+                speech.say("\n\n", now);
+            }
+            speech.say(&words, now);
+        }
+        let farewell = speech.finish(ending, now);
+        let ops = self.to_owe(&live.key, &live.chat, &farewell.owed);
+        self.end_row(seq, state, ops, Some((live.chat, farewell.after)));
+    }
+
+    /// What a turn's end means: for the journal, for the chat's reactions, and what is said last.
+    fn conclude(
+        &mut self,
+        turn: TurnId,
+        end: TurnEnd,
+        stop: Option<Stop>,
+    ) -> (TurnState, Ending, Option<String>) {
+        match end {
+            TurnEnd::Completed => {
+                self.tally.turns_done += 1;
+                (TurnState::Done, Ending::Done, None)
+            }
+            TurnEnd::Truncated(why) => {
+                self.tally.turns_done += 1;
+                let why = match why {
+                    Truncation::Tokens => "[the answer reached its longest length]",
+                    Truncation::Steps => "[stopped after the most steps of one turn]",
+                    Truncation::Filter => "[the provider cut the answer]",
+                    Truncation::Size => "[the answer was cut: it is longer than one turn may say]",
+                };
+                (TurnState::Done, Ending::Done, Some(why.to_owned()))
+            }
+            TurnEnd::Refused => {
+                self.tally.turns_done += 1;
+                let declined = "The agent declines to answer this.".to_owned();
+                (TurnState::Done, Ending::Failed, Some(declined))
+            }
+            TurnEnd::Cancelled { confirmed } => {
+                self.tally.turns_stopped += 1;
+                if !confirmed {
+                    tracing::warn!(turn = turn.0, "the agent did not stop in time and was given up");
+                }
+                if stop == Some(Stop::Shutdown) {
+                    let notice = self.settings.interrupted_notice.clone();
+                    return (TurnState::Interrupted, Ending::Stopped, notice);
+                }
+                (TurnState::Stopped, Ending::Stopped, Some("[stopped]".to_owned()))
+            }
+            TurnEnd::Failed(failure) => {
+                self.tally.turns_failed += 1;
+                tracing::warn!(
+                    turn = turn.0,
+                    class = ?failure.class,
+                    detail = failure.detail,
+                    "the turn failed"
+                );
+                (TurnState::Failed, Ending::Failed, Some(failure.public_text))
+            }
+        }
+    }
+
+    /// Ends a message's row; what it owes goes out after the commit, and then what is only for show.
+    pub(super) fn end_row(
+        &mut self,
+        seq: i64,
+        state: TurnState,
+        mut ops: Vec<OwedOp>,
+        after: Option<(ChatId, Vec<Action>)>,
+    ) {
+        let now_ms = self.now_ms();
+        for op in &mut ops {
+            op.belongs_to(seq);
+        }
+        let rows = ops.iter().map(OwedOp::to_row).collect();
+        let after = after.filter(|(_, actions)| !actions.is_empty()).map(Box::new);
+        self.ending.insert(seq, EndingRow { ops, after });
+        self.writes.push(Write::End {
+            seq: InboxSeq(seq),
+            state,
+            ops: rows,
+            start_next: None,
+            now_ms,
+        });
+    }
+
+    /// A row's end is committed: what it owes takes its place in its lane, and behind it what is only for show.
+    pub(super) fn take_ended(&mut self, seq: i64, ops: impl Iterator<Item = OpSeq>) {
+        let Some(row) = self.ending.remove(&seq) else {
+            return;
+        };
+        self.take_owed(ops, row.ops);
+        let Some((chat, actions)) = row.after.map(|after| *after).filter(|_| self.is_live()) else {
+            return;
+        };
+        let lane = chat.lane().into();
+        let (platform, bot_id) = self.envelope(&chat);
+        for action in &actions {
+            self.queue_passing(PassingOp {
+                lane: Arc::clone(&lane),
+                platform: platform.clone(),
+                bot_id: bot_id.clone(),
+                action: action.into(),
+                timeout: Some(SHOWN_WITHIN),
+                weight: Weight::Cosmetic,
+                listener: Listener::Nobody,
+            });
+        }
+    }
+}

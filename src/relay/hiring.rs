@@ -1,0 +1,158 @@
+//! Agents from settings: builds every backend that is named, with its key, its guards and its surroundings.
+//!
+//! Nothing is started or dialled. Keys are read from the variable or file that the settings name, and go nowhere else:
+//! those variables are withheld from every child process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use super::crew::Member;
+use super::live::USER_AGENT;
+use crate::agent::child::BaseEnv;
+use crate::agent::guard::{BreakerSettings, Guards, TimeLimits};
+use crate::agent::{Acp, Agent, Command, Echo, Hermes, Noop, OpenAi};
+use crate::config::secret::{self, SecretError};
+use crate::config::{AgentEntry, Backend, Settings};
+use crate::net::agent_http::Egress;
+use crate::net::proxy::ProxyRules;
+use crate::net::tls::Tls;
+
+/// What agents find around them.
+pub struct Surroundings<'e> {
+    /// One variable of the environment.
+    pub env: &'e dyn Fn(&str) -> Option<String>,
+    /// What child processes inherit from.
+    pub base: BaseEnv,
+    /// Whom they trust.
+    pub tls: Tls,
+    /// How they get out.
+    pub proxies: ProxyRules,
+}
+
+/// Why an agent cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum HireError {
+    /// Its settings cannot be used.
+    #[error("agent `{name}`: {reason}")]
+    Settings {
+        /// Its name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The variable that holds its key is not set.
+    #[error(
+        "agent `{name}`: the variable {variable} is not set; set it to the key, or name a file with `api_key_file`"
+    )]
+    NoKey {
+        /// Its name.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// The file that holds its key cannot be used.
+    #[error("agent `{name}`: {source}")]
+    Key {
+        /// Its name.
+        name: String,
+        /// Why not.
+        source: SecretError,
+    },
+}
+
+/// Builds every agent that the settings name.
+pub fn hire(settings: &Settings, around: &Surroundings<'_>) -> Result<Vec<(String, Member)>, HireError> {
+    let keys = settings
+        .agents
+        .values()
+        .filter_map(|entry| entry.backend.key_source().0);
+    let base = Arc::new(around.base.clone().withhold(keys));
+    let egress = Egress {
+        tls: around.tls.clone(),
+        proxies: around.proxies.clone(),
+        user_agent: USER_AGENT.to_owned(),
+    };
+    settings
+        .agents
+        .iter()
+        .map(|(name, entry)| {
+            let key = key(name, &entry.backend, around.env)?;
+            let agent = build(name, entry, &base, &egress, key).map_err(|reason| HireError::Settings {
+                name: name.clone(),
+                reason,
+            })?;
+            let member = Member {
+                agent: guards(entry).around(agent),
+                permission: entry.permission,
+                workdir: entry.workdir.clone(),
+            };
+            Ok((name.clone(), member))
+        })
+        .collect()
+}
+
+fn build(
+    name: &str,
+    entry: &AgentEntry,
+    base: &Arc<BaseEnv>,
+    egress: &Egress,
+    key: Option<SecretString>,
+) -> Result<Arc<dyn Agent>, String> {
+    let agent: Arc<dyn Agent> = match &entry.backend {
+        Backend::Echo => Arc::new(Echo),
+        Backend::Noop => Arc::new(Noop),
+        Backend::Command(settings) => {
+            Command::guarded(name, (**settings).clone(), Arc::clone(base)).map_err(said)?
+        }
+        Backend::Acp(settings) => Arc::new(Acp::new(name, (**settings).clone(), base).map_err(said)?),
+        Backend::OpenAi(settings) => Arc::new(OpenAi::new((**settings).clone(), key, egress).map_err(said)?),
+        Backend::Hermes(settings) => Arc::new(Hermes::new((**settings).clone(), key, egress).map_err(said)?),
+    };
+    Ok(agent)
+}
+
+fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// What stands around an agent beside its own limits. One that cannot be reached rests after a few failures.
+fn guards(entry: &AgentEntry) -> Guards {
+    let reached = !matches!(entry.backend, Backend::Echo | Backend::Noop);
+    Guards {
+        breaker: reached.then(BreakerSettings::default),
+        parallel: entry.max_turns_at_once,
+        time: entry
+            .turn_timeout_secs
+            .filter(|secs| *secs > 0)
+            .map(|secs| TimeLimits {
+                wall: Some(Duration::from_secs(secs)),
+                ..TimeLimits::default()
+            }),
+        ..Guards::default()
+    }
+}
+
+fn key(
+    name: &str,
+    backend: &Backend,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<SecretString>, HireError> {
+    let (variable, file) = backend.key_source();
+    if let Some(file) = file {
+        let read = secret::read(file).map_err(|source| HireError::Key {
+            name: name.to_owned(),
+            source,
+        })?;
+        return Ok(Some(read));
+    }
+    let Some(variable) = variable else { return Ok(None) };
+    match env(variable).filter(|value| !value.trim().is_empty()) {
+        Some(value) => Ok(Some(value.trim().to_owned().into())),
+        None => Err(HireError::NoKey {
+            name: name.to_owned(),
+            variable: variable.to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,179 @@
+//! A relay and a connector that plays one platform, with an agent made for the test.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::config::{Identity, Settings};
+use hermes_relay::dev::{Connector, ConnectorSettings, Sent, text_event};
+use hermes_relay::relay::{Credentials, Ended, Relay, RelayHandle};
+use serde_json::Value;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+/// How long anything may take that should be quick.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+type Play = dyn Fn(Turn) -> Pin<Box<dyn Future<Output = TurnEnd> + Send>> + Send + Sync;
+
+/// An agent that does what the test says.
+#[derive(Clone)]
+pub(crate) struct Player(Arc<Play>);
+
+impl Player {
+    pub(crate) fn new<F, P>(play: P) -> Self
+    where
+        F: Future<Output = TurnEnd> + Send + 'static,
+        P: Fn(Turn) -> F + Send + Sync + 'static,
+    {
+        Self(Arc::new(move |turn| Box::pin(play(turn))))
+    }
+
+    /// Says these pieces, `pause` apart.
+    pub(crate) fn says(pieces: Vec<String>, pause: Duration) -> Self {
+        Self::new(move |turn| {
+            let pieces = pieces.clone();
+            async move {
+                for piece in pieces {
+                    turn.events.text(piece).await;
+                    tokio::time::sleep(pause).await;
+                }
+                TurnEnd::Completed
+            }
+        })
+    }
+}
+
+impl Agent for Player {
+    fn describe(&self) -> Description {
+        Description {
+            name: "player".to_owned(),
+            ..Description::default()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        (self.0)(turn)
+    }
+}
+
+pub(crate) struct Rig {
+    pub(crate) connector: Connector,
+    pub(crate) handle: RelayHandle,
+    platform: String,
+    stop: Arc<Notify>,
+    running: JoinHandle<Ended>,
+    _dir: tempfile::TempDir,
+}
+
+/// Starts both ends and waits until they are connected.
+pub(crate) async fn start(platform: &str, agent: Player, tune: impl FnOnce(&mut Settings)) -> Rig {
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut settings = Settings::embedded(dir.path());
+    settings.connector.url = Some(connector.url());
+    settings.connector.identities = vec![Identity::new(platform, "bot-1")];
+    settings.link.backoff_min_ms = 20;
+    settings.streaming.interval_ms = 40;
+    settings.streaming.typing_after_ms = 60;
+    settings.streaming.typing_every_ms = 100;
+    settings.budget.per_minute = 6000;
+    settings.budget.burst = 200;
+    tune(&mut settings);
+    let known = connector.credentials().map(|known| Credentials {
+        gateway_id: known.gateway_id,
+        secret: known.secret,
+    });
+    let (_, credentials) = watch::channel(known);
+    let relay = Relay::builder(settings)
+        .agent("player", agent)
+        .credentials(credentials)
+        .build()
+        .unwrap();
+    let handle = relay.handle();
+    let stop = Arc::new(Notify::new());
+    let asked = Arc::clone(&stop);
+    let running = tokio::spawn(relay.run(async move { asked.notified().await }));
+    connector.wait_connected(SOON).await.unwrap();
+    Rig {
+        connector,
+        handle,
+        platform: platform.to_owned(),
+        stop,
+        running,
+        _dir: dir,
+    }
+}
+
+impl Rig {
+    /// Somebody writes in a chat.
+    pub(crate) fn hears(&self, chat: &str, id: &str, text: &str) {
+        self.hears_event(&text_event(&self.platform, chat, id, text));
+    }
+
+    pub(crate) fn hears_event(&self, event: &Value) {
+        self.connector.deliver(event).unwrap();
+    }
+
+    /// Waits until nothing runs and nothing is owed.
+    pub(crate) async fn is_quiet(&self, turns: u64) {
+        let deadline = tokio::time::Instant::now() + SOON;
+        loop {
+            let status = self.handle.status().await.expect("the relay runs");
+            let tally = &status.tally;
+            let ended = tally.turns_done + tally.turns_stopped + tally.turns_failed;
+            let at_rest =
+                status.turns_running + status.ends_uncommitted + status.ops_owed + status.ops_passing == 0;
+            if ended >= turns && at_rest {
+                return;
+            }
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "in vain for quiet: {status:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// What a person sees in a chat: its messages now.
+    pub(crate) fn shown(&self, chat: &str) -> Vec<Sent> {
+        let sent = self.connector.sent_messages();
+        sent.into_iter()
+            .filter(|message| message.chat_id == chat && !message.deleted)
+            .collect()
+    }
+
+    /// The same as texts.
+    pub(crate) fn texts(&self, chat: &str) -> Vec<String> {
+        self.shown(chat).into_iter().map(|message| message.text).collect()
+    }
+
+    /// The ops that the connector was asked for, in order.
+    pub(crate) fn asked_for(&self) -> Vec<(String, Value)> {
+        let outbound = self
+            .connector
+            .frames()
+            .into_iter()
+            .filter(|frame| frame.from_gateway("outbound"));
+        outbound
+            .map(|frame| {
+                let action = frame.json()["action"].clone();
+                (action["op"].as_str().unwrap_or_default().to_owned(), action)
+            })
+            .collect()
+    }
+
+    /// The ops of one name.
+    pub(crate) fn ops(&self, op: &str) -> Vec<Value> {
+        let named = self.asked_for().into_iter().filter(|(name, _)| name == op);
+        named.map(|(_, action)| action).collect()
+    }
+
+    pub(crate) async fn stop(self) {
+        self.stop.notify_one();
+        assert_eq!(self.running.await.unwrap(), Ended::Asked);
+        self.connector.stop().await;
+    }
+}

@@ -1,0 +1,36 @@
+//! Agents behind HTTP, against real servers on loopback that each test plays itself.
+
+mod chat;
+mod hermes_chat;
+mod hermes_faults;
+mod hermes_runs;
+mod hermes_stop;
+mod openai;
+mod openai_faults;
+mod openai_memory;
+mod server;
+
+use std::future::Future;
+use std::time::Duration;
+
+use hermes_relay::net::agent_http::Egress;
+use hermes_relay::net::proxy::ProxyRules;
+use hermes_relay::net::tls::{Tls, TlsSettings};
+
+/// A key that must show up nowhere but in the header.
+pub(crate) const KEY: &str = "sk-very-secret-0123456789";
+
+/// Waits for something that must happen.
+pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .unwrap_or_else(|_| panic!("never happened: {what}"))
+}
+
+pub(crate) fn egress() -> Egress {
+    Egress {
+        tls: Tls::new(TlsSettings::default()),
+        proxies: ProxyRules::none(),
+        user_agent: "hermes-relay/test".to_owned(),
+    }
+}

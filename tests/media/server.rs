@@ -1,0 +1,274 @@
+//! Real servers on loopback, and rooms that know only them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, Response};
+use futures_util::stream;
+use hermes_relay::net::media::{
+    Access, Fetched, Looking, Lookup, MediaRoom, MediaSettings, Received, Wanted, Whereabouts,
+};
+use hermes_relay::net::proxy::ProxyRules;
+use hermes_relay::net::tls::{Tls, TlsSettings};
+use hermes_relay::wire::{ConnectorUrl, TOKEN_TTL_SECS, UpgradeToken};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+
+/// One request as it arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) uri: String,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Seen {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    seen: Arc<Mutex<Vec<Seen>>>,
+    most_at_once: Arc<AtomicUsize>,
+}
+
+impl Server {
+    /// Answers until the test's runtime ends.
+    pub(crate) async fn start(answer: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Self {
+        Self::at("127.0.0.1:0", answer).await
+    }
+
+    pub(crate) async fn at(
+        address: impl tokio::net::ToSocketAddrs,
+        answer: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
+    ) -> Self {
+        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let most_at_once = Arc::new(AtomicUsize::new(0));
+        let (answer, log, most) = (Arc::new(answer), Arc::clone(&seen), Arc::clone(&most_at_once));
+        let now = Arc::new(AtomicUsize::new(0));
+        let app = axum::Router::new().fallback(move |request: Request| {
+            let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
+            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+            async move {
+                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                let (parts, body) = request.into_parts();
+                let one = Seen {
+                    uri: parts.uri.to_string(),
+                    headers: parts.headers,
+                    body: to_bytes(body, usize::MAX).await.unwrap_or_default(),
+                };
+                let response = answer(&one);
+                log.lock().unwrap().push(one);
+                if response.headers().contains_key("x-slow") {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+                now.fetch_sub(1, Ordering::SeqCst);
+                response
+            }
+        });
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Self {
+            address,
+            seen,
+            most_at_once,
+        }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    pub(crate) fn most_at_once(&self) -> usize {
+        self.most_at_once.load(Ordering::SeqCst)
+    }
+}
+
+/// A body of its own, with these headers.
+pub(crate) fn answer(headers: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
+    let mut response = Response::builder();
+    for (name, value) in headers {
+        response = response.header(*name, *value);
+    }
+    response.body(body.into()).unwrap()
+}
+
+pub(crate) fn redirect(to: &str) -> Response<Body> {
+    Response::builder()
+        .status(302)
+        .header("location", to)
+        .body(Body::empty())
+        .unwrap()
+}
+
+/// `pieces` pieces of `size` bytes, `gap` apart, of unstated length; counts those that were taken.
+pub(crate) fn pieces(size: usize, pieces: usize, gap: Duration, taken: &Arc<AtomicUsize>) -> Body {
+    let (piece, taken) = (Bytes::from(vec![b'x'; size]), Arc::clone(taken));
+    Body::from_stream(stream::unfold(0, move |given| {
+        let (piece, taken) = (piece.clone(), Arc::clone(&taken));
+        async move {
+            if given == pieces {
+                return None;
+            }
+            tokio::time::sleep(gap).await;
+            taken.fetch_add(1, Ordering::SeqCst);
+            Some((Ok::<_, io::Error>(piece), given + 1))
+        }
+    }))
+}
+
+/// A room in a folder of its own.
+pub(crate) struct Rig {
+    pub(crate) room: Arc<MediaRoom>,
+    pub(crate) state: TempDir,
+}
+
+pub(crate) const SECRET: &str = "hush";
+
+pub(crate) fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_secs()).unwrap()
+}
+
+pub(crate) fn access(connector: &str) -> Access {
+    Access {
+        connector: ConnectorUrl::parse(connector).unwrap(),
+        mint: Arc::new(|| Some(UpgradeToken::mint("gw", &SECRET.into(), TOKEN_TTL_SECS, now()))),
+        allow_plaintext: false,
+        tls: Tls::new(TlsSettings::default()),
+        proxies: ProxyRules::none(),
+        user_agent: "hermes-relay/test".to_owned(),
+    }
+}
+
+impl Rig {
+    /// A room of the connector at this address.
+    pub(crate) fn new(connector: &str, settings: MediaSettings) -> Self {
+        Self::with(settings, access(connector), |room| room)
+    }
+
+    /// A room for which the whole of 127.0.0.1, and nothing else, is the public internet.
+    pub(crate) fn public_loopback(settings: MediaSettings) -> Self {
+        let rule: fn(IpAddr) -> bool = |address| address == IpAddr::from([127, 0, 0, 1]);
+        Self::with(settings, access("https://connector.example"), |room| {
+            room.with_address_rule(rule)
+        })
+    }
+
+    pub(crate) fn with(
+        settings: MediaSettings,
+        access: Access,
+        finish: impl FnOnce(MediaRoom) -> MediaRoom,
+    ) -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let room = MediaRoom::open(&state.path().join("media"), settings, access).unwrap();
+        Self {
+            room: Arc::new(finish(room)),
+            state,
+        }
+    }
+
+    /// Fetches in a task of its own, as the relay does.
+    pub(crate) async fn fetch(&self, urls: &[&str]) -> Fetched {
+        let wanted = urls.iter().map(|url| wanted(url, "")).collect();
+        let room = Arc::clone(&self.room);
+        let cancel = CancellationToken::new();
+        tokio::spawn(async move { room.fetch(7, wanted, &cancel).await })
+            .await
+            .unwrap()
+    }
+
+    /// The only file of a message that has one.
+    pub(crate) async fn fetch_one(&self, url: &str) -> (Received, Fetched) {
+        let fetched = self.fetch(&[url]).await;
+        assert_eq!(fetched.received.len(), 1, "{fetched:?}");
+        (fetched.received[0].clone(), fetched)
+    }
+
+    /// Nothing came of this address, and the message has it still.
+    pub(crate) async fn assert_refused(&self, url: &str) {
+        let (received, fetched) = self.fetch_one(url).await;
+        assert_eq!(received.at, Whereabouts::Url(url.to_owned()), "{url}");
+        assert!(fetched.folder.is_none(), "{url}");
+        self.assert_clean();
+    }
+
+    /// Nothing is left on the disk.
+    pub(crate) fn assert_clean(&self) {
+        let left: Vec<_> = std::fs::read_dir(self.state.path().join("media"))
+            .unwrap()
+            .collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+pub(crate) fn wanted(url: &str, mime: &str) -> Wanted {
+    Wanted {
+        url: url.to_owned(),
+        mime: mime.to_owned(),
+    }
+}
+
+pub(crate) fn file(received: &Received) -> &Path {
+    match &received.at {
+        Whereabouts::File(path) => path,
+        Whereabouts::Url(url) => panic!("{url} was not downloaded"),
+    }
+}
+
+/// A resolver that gives its answers one after the other; the last for ever.
+#[derive(Default)]
+pub(crate) struct Script {
+    answers: Mutex<VecDeque<Vec<IpAddr>>>,
+    pub(crate) asked: AtomicUsize,
+}
+
+impl Script {
+    pub(crate) fn of(answers: &[&[&str]]) -> Arc<Self> {
+        let answer = |texts: &&[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        Arc::new(Self {
+            answers: Mutex::new(answers.iter().map(answer).collect()),
+            asked: AtomicUsize::new(0),
+        })
+    }
+}
+
+impl Lookup for Script {
+    fn lookup<'a>(&'a self, _host: &'a str, port: u16) -> Looking<'a> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let mut answers = self.answers.lock().unwrap();
+        let answer = if answers.len() > 1 {
+            answers.pop_front().unwrap()
+        } else {
+            answers[0].clone()
+        };
+        let addresses = answer
+            .into_iter()
+            .map(|address| SocketAddr::new(address, port))
+            .collect();
+        Box::pin(std::future::ready(Ok(addresses)))
+    }
+}
+
+/// An answer without a file.
+pub(crate) fn status(code: u16) -> Response<Body> {
+    Response::builder().status(code).body("half".into()).unwrap()
+}
