@@ -180,6 +180,70 @@ async fn chats_people_replies_commands_and_files_travel_as_they_should() {
     .await;
 }
 
+#[tokio::test]
+async fn an_answer_is_seen_growing_as_each_platform_shows_it() {
+    for (platform, growing) in [
+        ("discord", ".message.bot:not(.passing) .text"),
+        ("telegram", ".message.draft .text"),
+        ("slack", ".message.draft .text"),
+    ] {
+        let Some(stage) = Stage::set(platform).await else {
+            return;
+        };
+        let page = &stage.browser;
+        // Every length that the text was seen with, by an observer that misses none.
+        page.js(&format!(
+            "window.lengths = new Set(); new MutationObserver(() => {{ for (const n of document.querySelectorAll('{growing}')) window.lengths.add(n.innerText.length); }}).observe(document.querySelector('#log'), {{ childList: true, subtree: true, characterData: true }});"
+        ))
+        .await;
+        let words = "some words that are long enough to be seen growing from the first to the very last one of them all";
+        stage.say(&format!("stream=250 {words}")).await;
+        stage.heard("very last one of them all").await;
+        let steps = page
+            .js("return [...window.lengths].filter((n) => n > 0).length;")
+            .await;
+        assert!(
+            steps.as_u64() >= Some(3),
+            "{platform}: only {steps} states were seen"
+        );
+        page.until(
+            "one answer, whole",
+            "document.querySelectorAll('.message.bot').length === 1 && !document.querySelector('.message.draft')",
+        )
+        .await;
+        let whole = format!("echo: {words}");
+        assert_eq!(stage.heard("echo:").await, whole, "{platform}");
+    }
+}
+
+#[tokio::test]
+async fn an_approval_is_given_with_a_button_on_either_lane() {
+    let Some(stage) = Stage::set("discord").await else {
+        return;
+    };
+    let page = &stage.browser;
+    for (round, lane) in ["message", "interaction"].into_iter().enumerate() {
+        stage.say(&format!("ask round {round}")).await;
+        page.until(
+            "buttons",
+            "document.querySelectorAll('.choice:not(:disabled)').length >= 2",
+        )
+        .await;
+        page.js(&format!("document.querySelector('#lane').value = '{lane}';"))
+            .await;
+        page.click(".choice:not(:disabled)").await;
+        page.until("the choice is shown", "document.querySelector('.choice.chosen')")
+            .await;
+        stage.heard(&format!("allowed once round {round}")).await;
+        page.until(
+            "the turn is over",
+            "document.querySelector('#turns').textContent === '0'",
+        )
+        .await;
+    }
+    page.picture("approved").await;
+}
+
 /// A picture of one pixel.
 pub(crate) const DOT: &[u8] = &[
     0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a, 0, 0, 0, 0x0d, 0x49, 0x48, 0x44, 0x52, 0, 0, 0, 1, 0, 0,

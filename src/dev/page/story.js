@@ -67,9 +67,11 @@ function addChat({ kind, name: title, chat, thread }) {
 function place(chat, thread, title, kind) {
   const exact = story.chats.find((known) => known.key === keyOf(chat, thread));
   if (exact) return exact;
-  // An answer without its thread still belongs to the chat.
+  // An answer without its thread still belongs to the chat, and so does one in the thread of a message there.
   const same = story.chats.filter((known) => known.chat === chat);
   if (same.length > 0 && !thread) return same[0];
+  const under = same.find((known) => find(known, thread));
+  if (under) return under;
   return addChat({ kind: kind ?? "dm", name: title ?? chat, chat, thread });
 }
 
