@@ -132,7 +132,7 @@ async fn the_page_is_named_readable_and_walkable_in_both_themes() {
         page.picture(&format!("welcome-{theme}")).await;
     }
     page.prefer("light").await;
-    page.shape(1200, 680).await;
+    page.shape(1200, 640).await;
     a_lively_chat(&stage).await;
     page.picture("tour").await;
     page.shape(1280, 800).await;
