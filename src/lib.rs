@@ -18,7 +18,7 @@
 //! | | module | what it is |
 //! |---|---|---|
 //! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed |
-//! | | `dev` | the embedded connector: the other end of the contract on loopback |
+//! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
 //! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; the only place that spawns |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
 //! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
