@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use crate::adapter::BudgetSettings;
+use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 
@@ -54,6 +55,9 @@ pub struct FileTree {
     /// How answers grow in the chat, and what shows that one is coming.
     #[serde(deserialize_with = "section")]
     pub streaming: SpeechSettings,
+    /// Questions to people: how long they wait, and who may answer.
+    #[serde(deserialize_with = "section")]
+    pub prompts: PromptSettings,
     /// Relevance by platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
@@ -87,6 +91,7 @@ impl Default for FileTree {
             slack: Slack::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
+            prompts: PromptSettings::default(),
             policy: BTreeMap::new(),
             agents: AgentEntries::new(),
             agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),

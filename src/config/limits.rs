@@ -85,6 +85,9 @@ fn out_of_range(tree: &FileTree) -> Option<Broken> {
             0,
             MAX_SECS,
         ),
+        ("prompts.timeout_secs", tree.prompts.timeout_secs, 1, MAX_SECS),
+        ("prompts.max_open", size(tree.prompts.max_open), 1, 1 << 14),
+        ("prompts.remembered", size(tree.prompts.remembered), 0, 1 << 14),
         ("shutdown.budget_secs", shutdown.budget_secs, 1, MAX_SECS),
         ("shutdown.going_idle_secs", shutdown.going_idle_secs, 0, MAX_SECS),
         ("shutdown.drain_secs", shutdown.drain_secs, 0, MAX_SECS),
@@ -187,12 +190,14 @@ mod tests {
     #[test]
     fn each_rule_names_its_key() {
         type Spoil = fn(&mut FileTree);
-        let cases: [(&str, Spoil); 7] = [
+        let cases: [(&str, Spoil); 9] = [
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
             ("link.max_line_bytes", |tree| tree.link.max_line_bytes = 8 << 20),
             ("budget.per_minute", |tree| tree.budget.per_minute = 0),
+            ("prompts.timeout_secs", |tree| tree.prompts.timeout_secs = 0),
+            ("prompts.max_open", |tree| tree.prompts.max_open = 0),
             ("shutdown.budget_secs", |tree| tree.shutdown.budget_secs = 11),
             ("tls.client_cert", |tree| {
                 tree.tls.client_cert = Some("a.pem".into());

@@ -10,6 +10,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::adapter::BudgetSettings;
+use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 
@@ -40,6 +41,8 @@ pub struct Settings {
     pub budget: BudgetSettings,
     /// How answers grow in the chat, and what shows that one is coming.
     pub streaming: SpeechSettings,
+    /// Questions to people: how long they wait, and who may answer.
+    pub prompts: PromptSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
     /// The agents, by name.
@@ -83,6 +86,7 @@ impl Settings {
             slack: Slack::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
+            prompts: PromptSettings::default(),
             policy: BTreeMap::new(),
             agents: AgentEntries::new(),
             agent: String::new(),

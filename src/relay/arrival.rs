@@ -2,8 +2,10 @@
 
 use super::commands::RelayCommand;
 use super::core::Core;
+use super::prompts::Response;
 use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
+use crate::adapter::prompt::Press;
 use crate::adapter::{ChatFacts, ChatId, ChatMemory, interaction_event};
 use crate::agent::TurnInput;
 use crate::config::BusyMode;
@@ -34,8 +36,8 @@ enum Intent {
     ),
     /// Have the relay do something, with the turn that it met.
     Obey(RelayCommand, Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
-    /// Nothing: an answer to a prompt that is not ours.
-    Swallow,
+    /// Say something to a question, or nothing; never the agent's, and in no turn's way.
+    Respond(Box<Response>),
     /// Nothing: the line was set aside.
     SetAside,
 }
@@ -158,8 +160,8 @@ impl Core {
     }
 
     fn intent(&mut self, key: &SessionKey, event: Box<MessageEvent>) -> Intent {
-        if event.prompt_response.is_some() {
-            return Intent::Swallow;
+        if let Some(response) = self.response_in(key, &event) {
+            return Intent::Respond(Box::new(response));
         }
         let chat = || Box::new(ChatId::of(&event.source));
         let facts = || Box::new(ChatFacts::of(&event.source));
@@ -239,7 +241,10 @@ impl Core {
             Intent::Obey(command, met, chat, facts) => {
                 self.obey(command, met, &key, seq, (&chat, &facts));
             }
-            Intent::Swallow => self.end_row(seq, TurnState::Ignored, Vec::new(), None),
+            Intent::Respond(response) => {
+                let state = self.take_response(&response);
+                self.end_row(seq, state, Vec::new(), None);
+            }
             Intent::SetAside => {}
         }
     }
@@ -282,7 +287,7 @@ impl Core {
                 self.sessions.retract(&arrival.key, turn);
             }
             Intent::Wait(..) => self.sessions.withdraw(&arrival.key),
-            Intent::Obey(..) | Intent::Swallow | Intent::SetAside => {}
+            Intent::Obey(..) | Intent::Respond(_) | Intent::SetAside => {}
         }
     }
 
@@ -354,6 +359,14 @@ fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey
         .as_ref()
         .map(Scalar::as_str)
         .filter(|id| !id.is_empty());
+    // Presses may bear the id of the message that has the buttons; they differ by who pressed which.
+    if let (Some(message), Some(press)) = (message, Press::of(event)) {
+        let (chat, by) = (chat.unwrap_or_default(), press.by.id.unwrap_or_default());
+        let (prompt, option) = (press.prompt_id, press.option_id);
+        let platform = event.source.platform.as_str();
+        let parts = ["press", platform, chat, message, &by, &prompt, &option];
+        return Some(DedupeKey::of(&parts));
+    }
     match (chat, message, buffer_id) {
         (Some(chat), Some(message), _) => Some(DedupeKey::of(&[
             "message",

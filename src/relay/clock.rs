@@ -22,6 +22,15 @@ impl Clock {
         }
     }
 
+    /// Chance; the time of day where the system has none.
+    pub(crate) fn seed(self) -> u64 {
+        let mut seed = [0; 8];
+        if getrandom::fill(&mut seed).is_err() {
+            seed = self.now().unix_ms.to_le_bytes();
+        }
+        u64::from_le_bytes(seed)
+    }
+
     /// A point of the monotonic clock, for a timer.
     pub(crate) fn instant(self, mono: std::time::Duration) -> tokio::time::Instant {
         tokio::time::Instant::from_std(self.0 + mono)

@@ -25,6 +25,7 @@ use super::handle::Command;
 use super::inquiry::ChatInfos;
 use super::owed::Adding;
 use super::owed_op::OwedOp;
+use super::prompts::Questions;
 use super::recovery::Unread;
 use super::renewal::Renewal;
 use super::settings::CoreSettings;
@@ -109,6 +110,8 @@ pub(super) struct Core {
     pub(super) out: Numbered<u64, i64>,
     /// Ops that are not owed, and the chats' budgets.
     pub(super) egress: Egress,
+    /// Questions of turns to people.
+    pub(super) questions: Questions,
     pub(super) settlements: mpsc::Sender<(u64, Settled)>,
     pub(super) writes: Vec<Write>,
     pub(super) tasks: JoinSet<TurnReport>,
@@ -172,13 +175,15 @@ impl Core {
         };
         let (wishes, wish_ears) = mpsc::channel(MOST_WISHES);
         let egress = Egress::new(Budgets::new(&settings.budget));
+        let clock = Clock::start();
+        let questions = Questions::new(&settings.prompts, clock.seed());
         let mut core = Self {
             sessions: Sessions::new(limits),
             lanes: Lanes::new(),
             chats: ChatMemory::new(settings.chat_memory),
             own_threads: OwnThreads::new(MOST_THREADS),
             chat_infos: ChatInfos::default(),
-            clock: Clock::start(),
+            clock,
             settings,
             crew,
             choices: Choices::default(),
@@ -197,6 +202,7 @@ impl Core {
             lately_out: VecDeque::new(),
             out: Numbered::default(),
             egress,
+            questions,
             settlements,
             writes: Vec::new(),
             tasks: JoinSet::new(),
@@ -268,6 +274,7 @@ impl Core {
         if matches!(self.phase, Phase::Serving) && self.renewal.is_due(now, self.out.is_empty()) {
             self.transport.renew();
         }
+        self.look_after_questions();
         self.fetch_waiting();
         self.start_waiting();
         self.release_held();
@@ -303,6 +310,7 @@ impl Core {
             self.phase.deadline(),
             self.renewal.deadline(),
             self.held_deadline(),
+            self.questions_deadline(),
         ]
         .into_iter()
         .flatten()

@@ -66,16 +66,7 @@ impl Driver {
     pub(super) async fn drive(mut self, deliveries: mpsc::Sender<Vec<Delivery>>) {
         let clock = Clock::start();
         let identities = std::mem::take(&mut self.settings.identities);
-        let mut seed = [0; 8];
-        if getrandom::fill(&mut seed).is_err() {
-            seed = clock.now().unix_ms.to_le_bytes();
-        }
-        let link = Link::new(
-            self.settings.link.clone(),
-            identities,
-            u64::from_le_bytes(seed),
-            clock.now(),
-        );
+        let link = Link::new(self.settings.link.clone(), identities, clock.seed(), clock.now());
         let mut drive = Drive {
             link,
             clock,

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::core::{Core, MOST_OUT};
+use super::prompts::Showing;
 use super::transport::ChatInfo;
 use super::turn_task::FateSender;
 use crate::adapter::speech::{Fate, Ticket, Weight};
@@ -32,6 +33,8 @@ pub(super) enum Listener {
     Opener(oneshot::Sender<Option<String>>),
     /// Someone who wants to know about a chat.
     Inquirer(ChatId, oneshot::Sender<ChatInfo>),
+    /// The question that it shows.
+    Question(Showing),
     /// Nobody.
     Nobody,
 }
@@ -92,7 +95,7 @@ impl Listener {
             // Full or closed only when the turn is past caring.
             Self::Turn(ticket, fates) => drop(fates.try_send((ticket, fate))),
             // Dropped: whoever waits is told by being let go.
-            Self::Opener(_) | Self::Inquirer(..) | Self::Nobody => {}
+            Self::Opener(_) | Self::Inquirer(..) | Self::Question(_) | Self::Nobody => {}
         }
     }
 }
@@ -135,16 +138,17 @@ impl Core {
             listener,
         };
         match weight {
-            Weight::Text => self.queue_passing(op),
+            Weight::Text => drop(self.queue_passing(op)),
             Weight::Cosmetic => self.show(op),
         }
     }
 
-    /// Takes its place at the end of the lane.
-    pub(super) fn queue_passing(&mut self, op: PassingOp) {
+    /// Takes its place at the end of the lane, and gives its number.
+    pub(super) fn queue_passing(&mut self, op: PassingOp) -> i64 {
         let number = self.egress.number();
         self.lanes.push(Arc::clone(&op.lane), number);
         self.egress.passing.insert(number, op);
+        number
     }
 
     fn show(&mut self, op: PassingOp) {
@@ -205,7 +209,11 @@ impl Core {
     }
 
     pub(super) fn take_passing_outcome(&mut self, number: i64, outcome: Settled) {
-        let Some(op) = self.egress.passing.remove(&number) else {
+        let passing = &mut self.egress.passing;
+        if matches!(passing.get(&number), Some(op) if matches!(op.listener, Listener::Question(_))) {
+            return self.take_shown(number, &outcome);
+        }
+        let Some(op) = passing.remove(&number) else {
             return;
         };
         self.lanes.settle(number);
@@ -271,9 +279,13 @@ impl Core {
         }
     }
 
-    /// The link is gone: what has not gone out is not waited for.
+    /// The link is gone: what has not gone out is not waited for, but for questions, which have their own time.
     pub(super) fn drop_passing(&mut self) {
-        let waiting: Vec<i64> = self.egress.passing.keys().copied().collect();
+        let waiting = self.egress.passing.iter();
+        let waiting: Vec<i64> = waiting
+            .filter(|(_, op)| !matches!(op.listener, Listener::Question(_)))
+            .map(|(number, _)| *number)
+            .collect();
         for number in waiting {
             if self.lanes.withdraw(number)
                 && let Some(op) = self.egress.passing.remove(&number)

@@ -60,6 +60,7 @@ impl Core {
             return;
         };
         live.over.cancel();
+        self.withdraw_questions(report.turn);
         self.sessions.ended(&live.key, report.turn);
         let Some(seq) = live.seq else { return };
         self.tally.input_tokens += report.usage.input_tokens;

@@ -104,7 +104,7 @@ impl Core {
                 let _ = asker.send(info);
                 None
             }
-            Listener::Turn(..) | Listener::Nobody => Some(op),
+            Listener::Turn(..) | Listener::Question(_) | Listener::Nobody => Some(op),
         }
     }
 }

@@ -25,6 +25,7 @@ mod memory;
 mod owed;
 mod owed_op;
 mod progress;
+mod prompts;
 mod recovery;
 mod renewal;
 mod serve;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapter::BudgetSettings;
+use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::config::{AliasFiles, BusyMode, OnRevoked, Settings};
 use crate::link::Identity;
@@ -31,6 +32,8 @@ pub(super) struct CoreSettings {
     pub(super) speech: Arc<SpeechSettings>,
     /// How fast each chat may be spoken to.
     pub(super) budget: BudgetSettings,
+    /// Questions to people.
+    pub(super) prompts: PromptSettings,
     pub(super) chat_memory: usize,
     pub(super) commands: CommandMap,
     /// A top-level Slack message is a conversation of its own.
@@ -65,6 +68,7 @@ impl CoreSettings {
             relay_commands: sessions.commands.clone(),
             speech: Arc::new(settings.streaming.clone()),
             budget: settings.budget.clone(),
+            prompts: settings.prompts.clone(),
             max_output_bytes: MOST_OUTPUT_BYTES,
             chat_memory: settings.journal.chat_memory,
             commands: CommandMap::default().with(settings.slack.command_map.clone()),

@@ -35,6 +35,12 @@ pub struct Tally {
     pub turns_failed: u64,
     /// Turns that the end of an earlier run cut short.
     pub turns_interrupted: u64,
+    /// Questions put to people.
+    pub prompts_opened: u64,
+    /// Questions that people answered.
+    pub prompts_answered: u64,
+    /// Questions that nobody answered in time.
+    pub prompts_expired: u64,
     /// Tokens that agents say they read.
     pub input_tokens: u64,
     /// Tokens that agents say they wrote.
@@ -74,6 +80,8 @@ pub struct Status {
     pub sessions_active: usize,
     /// Messages that wait in memory.
     pub messages_waiting: usize,
+    /// Questions that wait for people.
+    pub prompts_open: usize,
     /// Ops that are owed.
     pub ops_owed: usize,
     /// Turns' ends on their way into the journal.
@@ -103,6 +111,7 @@ impl Core {
             turns_running: self.sessions.running(),
             sessions_active: self.sessions.active(),
             messages_waiting: self.sessions.queued(),
+            prompts_open: self.questions.open(),
             ops_owed: self.owed.len(),
             ends_uncommitted: self.ending.len(),
             ops_passing: self.egress.passing.len(),

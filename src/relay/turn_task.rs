@@ -253,7 +253,12 @@ impl Voice {
     fn hear(&mut self, signal: Signal) {
         match signal {
             Signal::Said(event) => self.hear_event(event),
-            Signal::Asked(question, answer) => self.wish(Wish::Ask(question, answer)),
+            Signal::Asked(question, answer) => {
+                // What was said before the question stands above it, and what is said after it below.
+                self.speech.break_off(self.clock.now().mono);
+                self.speak();
+                self.wish(Wish::Ask(question, answer));
+            }
             Signal::Keep(memory) => self.wish(Wish::Keep(memory)),
             Signal::Recall(answer) => self.wish(Wish::Recall(answer)),
         }

@@ -265,6 +265,7 @@ impl Core {
             live.stop.get_or_insert(why);
             live.cancel.cancel();
         }
+        self.withdraw_questions(turn);
     }
 
     /// Has the agent forget a session: after the turn that runs in it, and before the next.

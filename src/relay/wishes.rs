@@ -8,7 +8,6 @@ use super::core::Core;
 use super::egress::Listener;
 use super::turn_task::Wish;
 use crate::adapter::speech::Weight;
-use crate::agent::Answer;
 use crate::session::TurnId;
 use crate::store::Write;
 
@@ -36,7 +35,7 @@ impl Core {
                     listener,
                 );
             }
-            Wish::Ask(_, answer) => drop(answer.send(Answer::Cancelled)),
+            Wish::Ask(question, answer) => self.ask(turn, *question, answer),
             Wish::Keep(memory) => self.keep(turn, memory),
             Wish::Recall(answer) => {
                 let Some(session) = live.memory_key() else { return };

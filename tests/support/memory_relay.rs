@@ -1,4 +1,5 @@
 //! A whole relay over a connector in memory, with a real journal.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use hermes_relay::agent::Agent;
 use hermes_relay::config::{Durability, Settings};
@@ -32,12 +33,22 @@ pub(crate) async fn start_with<A: Agent + Clone>(
     agent: A,
     adjust: impl FnOnce(&mut Settings),
 ) -> Running {
+    start_on(dir, agent, &CapabilityDescriptor::placeholder("discord"), adjust).await
+}
+
+/// The same on a platform of the test's own.
+pub(crate) async fn start_on<A: Agent + Clone>(
+    dir: &Path,
+    agent: A,
+    platform: &CapabilityDescriptor,
+    adjust: impl FnOnce(&mut Settings),
+) -> Running {
     let mut settings = Settings::embedded(dir);
     settings.journal.durability = Durability::Process;
     adjust(&mut settings);
     let deadline = Instant::now() + SOON;
     loop {
-        let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+        let (transport, connector) = MemoryTransport::pair([platform.clone()]);
         let built = Relay::builder(settings.clone())
             .agent("tested", agent.clone())
             .transport(Arc::new(transport))
