@@ -22,12 +22,12 @@
 //! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; the only place that spawns |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
 //! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
-//! | | [`net`] | dialling, TLS, proxies, the connector's HTTP routes; the only one that names those crates |
-//! | | [`agent`] | who answers: one trait, one file per backend |
+//! | | [`net`] | dialling, TLS, proxies, HTTP to the connector and to agents; the only one that names those crates |
+//! | | [`agent`] | who answers: one trait, one file per backend; those behind HTTP go through `net` |
 //! | L1 | [`link`] | the connection as a state machine · *pure* |
 //! | | [`session`] | whose turn it is, and what waits to go out, as state machines · *pure* |
 //! | | [`adapter`] | what may be said where, and how: chat memory, splitting, replies, interactions · *pure* |
-//! | L0 | [`wire`] | what travels: frames, events, session keys, actions, tokens, lines · *pure* |
+//! | L0 | [`wire`] | what travels: frames, events, session keys, actions, tokens, lines, server-sent events · *pure* |
 //!
 //! The pure modules do no I/O and read no clock: time comes in as `now`, chance as a seed.
 //!
@@ -66,7 +66,8 @@
 //! 4. Every queue, buffer, cache and line has a bound, and says what happens at it.
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
 //! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged.
-//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`).
+//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`), an agent's key to the agent's
+//!    (`tests/http_agents`).
 //! 8. It never listens on the network; only the embedded connector of `dev` listens, and on loopback alone.
 //!
 //! # Where things are added

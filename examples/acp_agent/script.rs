@@ -57,14 +57,14 @@ impl<'a> Prompted<'a> {
                 let chosen = self.agent.ask(self.session, "rm -r /tmp/x");
                 self.say(&format!("chosen: {chosen}"));
             }
-            "askhang" => {
-                let chosen = self.agent.ask(self.session, "rm -r /tmp/x");
-                self.agent.log(&format!("chosen: {chosen}"));
-                self.session.cancelled();
-                return Ok("cancelled");
-            }
             "nothing" => {}
             "much" => (0..300).for_each(|_| self.say(&"x".repeat(1000))),
+            "babble" => {
+                for number in 0..100 {
+                    self.message(&number.to_string(), "x");
+                }
+                (0..20).for_each(|_| self.say(&"x".repeat(1024 * 1024)));
+            }
             "cut" => self.cut(rest),
             "orphan" => {
                 // It holds our pipes, and is never waited for.
@@ -74,31 +74,6 @@ impl<'a> Prompted<'a> {
             "recall" => {
                 let history = self.session.state.lock().unwrap().history.join(", ");
                 self.say(&history);
-            }
-            "silent" => {
-                self.session.cancelled();
-                return Ok("cancelled");
-            }
-            "hang" => {
-                self.say("working");
-                self.session.cancelled();
-                self.say(", stopped");
-                return Ok("cancelled");
-            }
-            "ignore" => {
-                self.say("working");
-                std::thread::sleep(Duration::from_secs(600));
-            }
-            "wedge" => {
-                self.say("working");
-                self.session.cancelled();
-                self.session.state.lock().unwrap().wedged = true;
-                return Err((-32603, "'NoneType' object has no attribute 'startswith'"));
-            }
-            "late" => {
-                self.say("done");
-                self.session.cancelled();
-                self.session.state.lock().unwrap().poisoned = true;
             }
             "crash" => {
                 self.say("half");
@@ -140,6 +115,45 @@ impl<'a> Prompted<'a> {
             }
             "env" => self.say(&std::env::var(rest).unwrap_or_else(|_| "unset".to_owned())),
             "stop" => return self.stop(rest),
+            _ => return self.wait(word),
+        }
+        Ok("end_turn")
+    }
+
+    /// What waits to be stopped, each in its own way; anything else is said back.
+    fn wait(&self, word: &str) -> Reason {
+        match word {
+            "askhang" => {
+                let chosen = self.agent.ask(self.session, "rm -r /tmp/x");
+                self.agent.log(&format!("chosen: {chosen}"));
+                self.session.cancelled();
+                return Ok("cancelled");
+            }
+            "silent" => {
+                self.session.cancelled();
+                return Ok("cancelled");
+            }
+            "hang" => {
+                self.say("working");
+                self.session.cancelled();
+                self.say(", stopped");
+                return Ok("cancelled");
+            }
+            "ignore" => {
+                self.say("working");
+                std::thread::sleep(Duration::from_secs(600));
+            }
+            "wedge" => {
+                self.say("working");
+                self.session.cancelled();
+                self.session.state.lock().unwrap().wedged = true;
+                return Err((-32603, "'NoneType' object has no attribute 'startswith'"));
+            }
+            "late" => {
+                self.say("done");
+                self.session.cancelled();
+                self.session.state.lock().unwrap().poisoned = true;
+            }
             _ => self.say(&format!("heard: {}", self.text)),
         }
         Ok("end_turn")
@@ -179,11 +193,14 @@ impl<'a> Prompted<'a> {
 
     fn messages(&self) {
         for (message, text) in [("m1", "one, "), ("m1", "still one"), ("m2", "two")] {
-            self.session.update(
-                &json!({"sessionUpdate": "agent_message_chunk", "messageId": message,
-                "content": {"type": "text", "text": text}}),
-            );
+            self.message(message, text);
         }
+    }
+
+    fn message(&self, name: &str, text: &str) {
+        self.session
+            .update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": name,
+                "content": {"type": "text", "text": text}}));
     }
 
     fn tool(&self) {

@@ -209,7 +209,10 @@ mod tests {
     #[test]
     fn data_lines_join_and_names_belong_to_their_event() {
         let text = "event: tool\ndata: 1\ndata\ndata: 2\n\nevent: lost\n\ndata: 3\n\n";
-        assert_eq!(whole(text), [event("tool", "1\n\n2"), event("", "3")]);
+        for end in ["\n", "\r\n", "\r"] {
+            let text = text.replace('\n', end);
+            assert_eq!(whole(&text), [event("tool", "1\n\n2"), event("", "3")], "{end:?}");
+        }
     }
 
     #[test]

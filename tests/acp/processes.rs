@@ -125,7 +125,7 @@ async fn what_is_not_installed_says_how_to_get_it() {
     let rig = Rig::with("", |settings| {
         settings.argv.clear();
         settings.preset = Some("gemini".to_owned());
-        settings.env.insert("PATH".to_owned(), "/nowhere".to_owned());
+        settings.env.0.insert("PATH".to_owned(), "/nowhere".to_owned());
     });
     assert!(matches!(rig.agent.health().await, Health::Down(why) if why.contains("npm install")));
     let failure = rig.fails("a", "hello").await;

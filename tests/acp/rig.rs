@@ -26,6 +26,8 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 pub(crate) enum People {
     Say(Meaning),
     Wait,
+    /// They do not even read what the agent says.
+    Sleep,
 }
 
 /// A backend at work.
@@ -88,9 +90,9 @@ impl Rig {
             cancel_grace_secs: 1,
             ..AcpSettings::default()
         };
-        settings.env.insert("ACP_AGENT".to_owned(), words.to_owned());
+        settings.env.0.insert("ACP_AGENT".to_owned(), words.to_owned());
         let folder = store.path().to_str().unwrap().to_owned();
-        settings.env.insert("ACP_AGENT_STORE".to_owned(), folder);
+        settings.env.0.insert("ACP_AGENT_STORE".to_owned(), folder);
         adjust(&mut settings);
         let base = BaseEnv::new([
             ("PLAIN".into(), "seen".into()),
@@ -149,6 +151,18 @@ impl Rig {
         let (tell, heard) = watch::channel(Heard::default());
         let (kept, people) = (Arc::clone(&self.kept), self.people);
         tokio::spawn(async move {
+            if matches!(people, People::Sleep) {
+                // Until the turn has ended; what keeps the sink open is taken first, as the relay does.
+                while let Some(signal) = signals.recv().await {
+                    match signal {
+                        Signal::Recall(answer) => drop(answer.send(None)),
+                        Signal::Keep(_) => break,
+                        Signal::Said(_) | Signal::Asked(..) => {}
+                    }
+                }
+                tell.closed().await;
+                return;
+            }
             let mut unanswered = Vec::new();
             while let Some(signal) = signals.recv().await {
                 match signal {
@@ -159,7 +173,7 @@ impl Rig {
                                 let choice = question.choice(meaning).expect("a fitting choice");
                                 let _ = answer.send(Answer::Chosen(choice.id.clone()));
                             }
-                            People::Wait => unanswered.push(answer),
+                            People::Wait | People::Sleep => unanswered.push(answer),
                         }
                         tell.send_modify(|heard| heard.questions.push(*question));
                     }

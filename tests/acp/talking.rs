@@ -2,11 +2,11 @@
 
 use hermes_relay::agent::acp::OptionValue;
 use hermes_relay::agent::{
-    Agent, AgentEvent, Attachment, MediaPlace, Permission, StepState, ToolKind, Truncation, TurnEnd,
-    TurnInput, Usage,
+    Agent, AgentEvent, Attachment, FailureClass, MediaPlace, Permission, StepState, ToolKind, Truncation,
+    TurnEnd, TurnInput, Usage,
 };
 
-use crate::rig::Rig;
+use crate::rig::{People, Rig, SOON};
 
 #[tokio::test]
 async fn an_answer_streams_in_order_and_is_whole() {
@@ -170,10 +170,25 @@ async fn modes_and_options_are_set_before_the_first_prompt() {
 #[tokio::test]
 async fn the_agent_sees_only_what_it_may() {
     let rig = Rig::with("", |settings| {
-        settings.env.insert("ADDED".to_owned(), "set".to_owned());
+        settings.env.0.insert("ADDED".to_owned(), "set".to_owned());
     });
     assert_eq!(rig.says("a", "env PLAIN").await, "seen");
     assert_eq!(rig.says("a", "env ADDED").await, "set");
     assert_eq!(rig.says("a", "env SOME_API_KEY").await, "unset");
     assert_eq!(rig.says("a", "env GATEWAY_RELAY_URL").await, "unset");
+}
+
+#[tokio::test]
+async fn a_turn_that_nobody_listens_to_does_not_fill_the_memory() {
+    let mut rig = Rig::new("");
+    rig.people = People::Sleep;
+    let running = rig.start("a", "babble");
+    let end = tokio::time::timeout(SOON, running.task)
+        .await
+        .expect("the turn ends")
+        .unwrap();
+    assert!(
+        matches!(&end, TurnEnd::Failed(failure) if failure.class == FailureClass::Protocol),
+        "{end:?}"
+    );
 }

@@ -39,8 +39,11 @@ impl Fixture for AcpFixture {
         };
         let store = self.folder.path().join("store");
         std::fs::create_dir_all(&store).unwrap();
-        settings.env.insert("ACP_AGENT".to_owned(), self.words.to_owned());
-        settings.env.insert("ACP_AGENT_STORE".to_owned(), text(&store));
+        settings
+            .env
+            .0
+            .insert("ACP_AGENT".to_owned(), self.words.to_owned());
+        settings.env.0.insert("ACP_AGENT_STORE".to_owned(), text(&store));
         Arc::new(Acp::new("peer", settings, &BaseEnv::default()).unwrap())
     }
 

@@ -23,7 +23,8 @@ impl OpenAiFixture {
     async fn start() -> Self {
         let broken = Arc::new(AtomicBool::new(false));
         let state = Arc::clone(&broken);
-        let address = serve(move |asked| answer(asked, state.load(Ordering::Relaxed))).await;
+        let address =
+            serve(move |asked| std::future::ready(answer(asked, state.load(Ordering::Relaxed)))).await;
         Self { address, broken }
     }
 }
@@ -49,7 +50,7 @@ impl Fixture for OpenAiFixture {
     }
 }
 
-async fn answer(asked: Asked, broken: bool) -> Response<Body> {
+fn answer(asked: Asked, broken: bool) -> Response<Body> {
     if broken {
         return reply(503, &json!({"error": "loading"}));
     }

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::message::{METHOD_NOT_FOUND, RpcError};
 use super::permission::cancelled;
 use super::rpc::Listener;
-use super::update::{Ear, commands};
+use super::sessions::is_id;
+use super::update::{Ear, commands, title};
 use crate::agent::{AgentCommand, AgentEvent};
 
 /// Mails that wait before progress is dropped.
@@ -21,6 +23,9 @@ const MAILS: usize = 1024;
 
 /// Bytes of text and questions that wait before a turn has overrun.
 const BYTES: usize = 16 * 1024 * 1024;
+
+/// Titles of sessions that wait for their next turn; more are dropped.
+const TITLES: usize = 256;
 
 /// Pieces of text become one up to this length, in bytes.
 const PIECE: usize = 64 * 1024;
@@ -32,8 +37,6 @@ pub(super) enum Mail {
     Said(AgentEvent),
     /// The agent asks for a permission, under this name.
     Asked(Value, Value),
-    /// More was said than can wait.
-    Overrun,
 }
 
 /// What waits for one turn.
@@ -41,6 +44,7 @@ pub(super) enum Mail {
 pub(super) struct Mailbox {
     waiting: Mutex<Waiting>,
     bell: Notify,
+    overrun: CancellationToken,
 }
 
 #[derive(Debug, Default)]
@@ -48,7 +52,6 @@ struct Waiting {
     ear: Ear,
     mails: VecDeque<Mail>,
     bytes: usize,
-    overrun: bool,
 }
 
 impl Mailbox {
@@ -70,17 +73,25 @@ impl Mailbox {
         Some(mail)
     }
 
-    fn hear(&self, update: &Value) {
-        let mut waiting = self.waiting();
-        for event in waiting.ear.hear(update) {
-            waiting.put(Mail::Said(event));
-        }
-        drop(waiting);
-        self.bell.notify_one();
+    /// Waits until more was said than can wait; nothing is taken from then on. Cancel-safe.
+    pub(super) async fn overrun(&self) {
+        self.overrun.cancelled().await;
     }
 
-    fn ask(&self, id: Value, params: Value) {
-        self.waiting().put(Mail::Asked(id, params));
+    fn hear(&self, update: &Value) {
+        let events = self.waiting().ear.hear(update);
+        for event in events {
+            self.put(Mail::Said(event));
+        }
+    }
+
+    fn put(&self, mail: Mail) {
+        if self.overrun.is_cancelled() {
+            return;
+        }
+        if let Err(Overrun) = self.waiting().put(mail) {
+            self.overrun.cancel();
+        }
         self.bell.notify_one();
     }
 
@@ -89,19 +100,17 @@ impl Mailbox {
     }
 }
 
+/// More was said than can wait.
+struct Overrun;
+
 impl Waiting {
-    fn put(&mut self, mail: Mail) {
-        if self.overrun {
-            return;
-        }
+    fn put(&mut self, mail: Mail) -> Result<(), Overrun> {
         let weight = weight(&mail);
         if self.bytes + weight > BYTES {
-            self.overrun = true;
-            self.mails.push_back(Mail::Overrun);
-            return;
+            return Err(Overrun);
         }
         if self.mails.len() >= MAILS && is_progress(&mail) {
-            return;
+            return Ok(());
         }
         self.bytes += weight;
         match (self.mails.back_mut(), mail) {
@@ -113,6 +122,7 @@ impl Waiting {
             }
             (_, mail) => self.mails.push_back(mail),
         }
+        Ok(())
     }
 }
 
@@ -128,7 +138,7 @@ pub(super) fn is_progress(mail: &Mail) -> bool {
                 | AgentEvent::Title(_)
                 | AgentEvent::Media(_)
         ),
-        Mail::Asked(..) | Mail::Overrun => false,
+        Mail::Asked(..) => false,
     }
 }
 
@@ -137,7 +147,6 @@ fn weight(mail: &Mail) -> usize {
         Mail::Said(AgentEvent::Text(text) | AgentEvent::Thought(text)) => text.len(),
         Mail::Said(_) => 256,
         Mail::Asked(_, params) => params.to_string().len(),
-        Mail::Overrun => 0,
     }
 }
 
@@ -145,6 +154,8 @@ fn weight(mail: &Mail) -> usize {
 #[derive(Debug)]
 pub(super) struct Routes {
     sessions: Mutex<HashMap<String, Route>>,
+    /// Titles that came between turns: agents think of them late.
+    titles: Mutex<HashMap<String, String>>,
     commands: Arc<Mutex<Vec<AgentCommand>>>,
 }
 
@@ -168,6 +179,7 @@ impl Routes {
     pub(super) fn new(commands: Arc<Mutex<Vec<AgentCommand>>>) -> Arc<Self> {
         Arc::new(Self {
             sessions: Mutex::default(),
+            titles: Mutex::default(),
             commands,
         })
     }
@@ -175,6 +187,9 @@ impl Routes {
     /// From now on this session's updates go into a mailbox.
     pub(super) fn turn(self: &Arc<Self>, id: &str) -> (Routed, Arc<Mailbox>) {
         let mailbox = Arc::new(Mailbox::default());
+        if let Some(title) = self.titles().remove(id) {
+            mailbox.put(Mail::Said(AgentEvent::Title(title)));
+        }
         (self.route(id, Route::Turn(Arc::clone(&mailbox))), mailbox)
     }
 
@@ -189,6 +204,20 @@ impl Routes {
             routes: Arc::clone(self),
             id: id.to_owned(),
         }
+    }
+
+    fn keep_title(&self, id: &str, update: &Value) {
+        let Some(title) = title(update).filter(|_| is_id(id)) else {
+            return;
+        };
+        let mut titles = self.titles();
+        if titles.len() < TITLES || titles.contains_key(id) {
+            titles.insert(id.to_owned(), title);
+        }
+    }
+
+    fn titles(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.titles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Route>> {
@@ -222,14 +251,12 @@ impl Listener for Routes {
             *self.commands.lock().unwrap_or_else(PoisonError::into_inner) = commands;
             return;
         }
-        match self
-            .sessions()
-            .get_mut(params["sessionId"].as_str().unwrap_or_default())
-        {
+        let id = params["sessionId"].as_str().unwrap_or_default();
+        match self.sessions().get_mut(id) {
             Some(Route::Turn(mailbox)) => mailbox.hear(update),
             Some(Route::Replay(count)) => *count += 1,
-            // Between turns: a late piece of a turn that was given up, a title, a cost.
-            None => {}
+            // Between turns: of a late piece of a turn that was given up, a cost, a title, only that is of use.
+            None => self.keep_title(id, update),
         }
     }
 
@@ -245,7 +272,7 @@ impl Listener for Routes {
             .get(params["sessionId"].as_str().unwrap_or_default())
         {
             Some(Route::Turn(mailbox)) => {
-                mailbox.ask(id, params);
+                mailbox.put(Mail::Asked(id, params));
                 None
             }
             Some(Route::Replay(_)) | None => Some(Ok(cancelled())),
@@ -303,6 +330,7 @@ mod tests {
         says(&routes, "a", "old");
         says(&routes, "b", "old");
         assert_eq!(replay.replayed(), 1);
+        assert_eq!(routes.turn("b").1.take(), None);
         drop(replay);
         assert!(routes.sessions().is_empty());
         let asked = routes.requested(json!(1), "session/request_permission", json!({"sessionId": "a"}));
@@ -330,15 +358,29 @@ mod tests {
         for _ in 0..100 {
             says(&routes, "a", &chunk);
         }
-        let mut last = None;
+        assert!(mailbox.overrun.is_cancelled());
         let mut said = 0;
         while let Some(mail) = mailbox.take() {
             if let Mail::Said(AgentEvent::Text(text)) = &mail {
                 said += text.len();
             }
-            last = Some(mail);
         }
-        assert_eq!(last, Some(Mail::Overrun));
+        says(&routes, "a", "more");
+        assert_eq!(mailbox.take(), None, "an answer with a hole is no answer");
         assert!(said > BYTES / 2 && said <= BYTES);
+    }
+
+    #[test]
+    fn a_title_that_comes_between_turns_is_told_in_the_next() {
+        let routes = routes();
+        for number in 0..10 * TITLES {
+            let update = json!({"sessionUpdate": "session_info_update", "title": "Of mice"});
+            let params = json!({"sessionId": number.to_string(), "update": update});
+            routes.notified("session/update", params);
+        }
+        assert_eq!(routes.titles().len(), TITLES);
+        let told = Mail::Said(AgentEvent::Title("Of mice".to_owned()));
+        assert_eq!(routes.turn("0").1.take(), Some(told));
+        assert_eq!(routes.turn("0").1.take(), None);
     }
 }

@@ -53,6 +53,7 @@ use self::content::Shape;
 use self::failure::OpenError;
 use self::open::Opened;
 use self::pool::Pool;
+use self::process::Process;
 use self::prompt::{Prompt, Stop};
 use self::rpc::CallError;
 use self::sessions::{Bound, Sessions, Standing};
@@ -182,6 +183,10 @@ impl Acp {
         // First of all nobody may use it again, should the turn be dropped while the process ends.
         self.sessions().taint(key);
         let confirmed = opened.seat.kill_alone().await;
+        if !confirmed && !opened.seat.process.capabilities.fork {
+            // It will not be copied: let the agent give it up, if it knows how.
+            close_in(&opened.seat.process, &opened.id);
+        }
         Verdict::Ends(TurnEnd::Cancelled { confirmed }, Aftermath::Tainted)
     }
 
@@ -220,12 +225,8 @@ impl Acp {
 
     /// Lets a session go in its process, when that is there and wants to know.
     fn close(&self, bound: &Bound) {
-        if let Some(process) = self.pool.alive(bound.generation)
-            && process.capabilities.close
-        {
-            let _ = process
-                .peer()
-                .ask_in_passing("session/close", &json!({"sessionId": bound.id}));
+        if let Some(process) = self.pool.alive(bound.generation) {
+            close_in(&process, &bound.id);
         }
     }
 
@@ -285,6 +286,14 @@ impl Acp {
                 None => Health::Down(error.to_string()),
             },
         }
+    }
+}
+
+/// Lets a session go, when the agent knows how; nobody waits for it.
+fn close_in(process: &Process, id: &str) {
+    if process.capabilities.close {
+        let params = json!({"sessionId": id});
+        let _ = process.peer().ask_in_passing("session/close", &params);
     }
 }
 

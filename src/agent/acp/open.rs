@@ -74,6 +74,7 @@ impl Acp {
                         if let Ok(answer) = self.set_up(&seat.process, "session/fork", &params).await
                             && let Some(id) = session_id(&answer)
                         {
+                            self.close(&bound);
                             return self.opened(turn, cwd, seat, id, &answer).await;
                         }
                         self.pool.retire(bound.generation);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::mailbox::{Mail, is_progress};
 use super::permission::{PermissionAsked, cancelled};
@@ -122,6 +122,12 @@ impl Prompt<'_> {
                     asking.clear();
                     flight.stop();
                 }
+                () = mailbox.overrun(), if outcome.stop == Stop::No => {
+                    outcome.stop = Stop::Overrun;
+                    deadline = Instant::now() + self.grace;
+                    asking.clear();
+                    flight.stop();
+                }
                 () = sleep_until(deadline), if outcome.stop != Stop::No => break,
                 // Each yields the agent's name for the question and what to answer.
                 Some((id, answer)) = asking.next(), if !asking.is_empty() => flight.settle(&id, answer),
@@ -133,12 +139,6 @@ impl Prompt<'_> {
                     }
                 }
                 mail = mailbox.next(), if held.is_none() => match mail {
-                    Mail::Overrun => if outcome.stop == Stop::No {
-                        outcome.stop = Stop::Overrun;
-                        deadline = Instant::now() + self.grace;
-                        asking.clear();
-                        flight.stop();
-                    },
                     Mail::Asked(id, params) => {
                         outcome.said = true;
                         flight.open.push(id.clone());
@@ -179,10 +179,11 @@ impl Prompt<'_> {
         outcome: &mut Outcome,
         flight: &mut InFlight<'_>,
     ) {
-        let patience = if outcome.stop == Stop::No {
-            Duration::MAX
-        } else {
-            self.grace
+        let patience = async {
+            if outcome.stop == Stop::No {
+                self.turn.cancel.cancelled().await;
+            }
+            sleep(self.grace).await;
         };
         let passing = async {
             loop {
@@ -199,11 +200,15 @@ impl Prompt<'_> {
                         flight.open.push(id);
                         flight.void();
                     }
-                    Some(Mail::Overrun) => {}
                 }
             }
         };
-        let _ = timeout(patience, passing).await;
+        tokio::select! {
+            // What is said is preferred to the end of patience; both lose nothing that was passed on.
+            biased;
+            () = passing => {}
+            () = patience => {}
+        }
         if let Some(Ok(answer)) = &outcome.answer
             && let Some(usage) = super::update::usage(answer)
         {
@@ -221,7 +226,7 @@ impl Prompt<'_> {
                 None
             }
             Mail::Said(event) => Some(event),
-            Mail::Asked(..) | Mail::Overrun => None,
+            Mail::Asked(..) => None,
         }
     }
 

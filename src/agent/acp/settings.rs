@@ -6,13 +6,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::presets::{PRESETS, Preset, Quirks, preset};
+use crate::agent::EnvAdditions;
 use crate::agent::child::{BaseEnv, EnvPolicy, Program};
 
 /// What can be set about an agent that speaks ACP. Either `argv` or `preset` must be given.
-#[derive(Clone, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcpSettings {
     /// The program and its arguments; the preset's when empty. No shell reads them.
@@ -22,7 +23,7 @@ pub struct AcpSettings {
     /// The directory that sessions work in, where the route names none; ours when not given.
     pub cwd: Option<PathBuf>,
     /// Variables to set besides.
-    pub env: BTreeMap<String, String>,
+    pub env: EnvAdditions,
     /// Nothing of our environment is inherited but what `env_pass` names.
     pub env_clear: bool,
     /// Names of variables that are inherited although they sound like secrets; `*` at the end for any rest. The
@@ -52,7 +53,7 @@ pub struct AcpSettings {
 }
 
 /// The value of a session's option.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum OptionValue {
     /// On or off.
@@ -67,7 +68,7 @@ impl Default for AcpSettings {
             argv: Vec::new(),
             preset: None,
             cwd: None,
-            env: BTreeMap::new(),
+            env: EnvAdditions::default(),
             env_clear: false,
             env_pass: Vec::new(),
             processes: None,
@@ -81,20 +82,6 @@ impl Default for AcpSettings {
             slash_commands: None,
             image_bytes: 5 * 1024 * 1024,
         }
-    }
-}
-
-/// Values of variables may be secrets: only their names are printed.
-impl fmt::Debug for AcpSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AcpSettings")
-            .field("argv", &self.argv)
-            .field("preset", &self.preset)
-            .field("cwd", &self.cwd)
-            .field("env", &self.env.keys())
-            .field("mode", &self.mode)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
     }
 }
 
@@ -182,7 +169,7 @@ impl AcpSettings {
                 .map(ToString::to_string)
                 .chain(self.env_pass.clone())
                 .collect(),
-            add: self.env.clone(),
+            add: self.env.0.clone(),
         };
         let patience = Duration::from_secs(self.permission_patience_secs);
         let cwd = self.cwd.clone().unwrap_or_else(|| PathBuf::from("."));

@@ -55,11 +55,7 @@ impl Ear {
             },
             "tool_call" | "tool_call_update" => self.tool(update),
             "plan" => vec![AgentEvent::Plan(plan(&update["entries"]))],
-            "session_info_update" => match update["title"].as_str().map(|title| one_line(title, TITLE_CHARS))
-            {
-                Some(title) if !title.is_empty() => vec![AgentEvent::Title(title)],
-                _ => Vec::new(),
-            },
+            "session_info_update" => title(update).map(AgentEvent::Title).into_iter().collect(),
             "usage_update" => match update["used"].as_u64() {
                 Some(used) => vec![AgentEvent::Usage(Usage {
                     input_tokens: used,
@@ -166,6 +162,15 @@ pub(super) fn commands(update: &Value) -> Option<Vec<AgentCommand>> {
         })
     });
     Some(read.take(COMMANDS).collect())
+}
+
+/// The title that an update gives its session.
+pub(super) fn title(update: &Value) -> Option<String> {
+    if update["sessionUpdate"] != "session_info_update" {
+        return None;
+    }
+    let title = one_line(update["title"].as_str()?, TITLE_CHARS);
+    (!title.is_empty()).then_some(title)
 }
 
 /// What a prompt's answer says about its cost.
