@@ -114,10 +114,12 @@ impl Talk<'_> {
             .press(prompt_id, &once.id)
             .expect("a button")
             .unwrap();
-        self.sees("what the command printed", |sent| {
-            sent.op == "send" && sent.text.contains("removed-52")
-        })
-        .await;
+        let printed = self
+            .sees("what the command printed", |sent| {
+                sent.op == "send" && sent.text.contains("removed-52")
+            })
+            .await;
+        assert!(printed.text.starts_with("The command"), "{printed:?}");
         assert!(!victim.exists(), "it was allowed, and done");
         self.sees("what was decided", |sent| {
             sent.message_id == question.message_id && sent.edits > 0
@@ -144,6 +146,8 @@ impl Talk<'_> {
             })
             .await;
         assert!(answer.text.contains("heron-71"), "{answer:?}");
+        let alone = answer.text.starts_with(&format!("You ask: {RECALL} now."));
+        assert!(alone, "what was stopped is not asked for again: {answer:?}");
         let failed = self.shown().into_iter().find(|(_, text)| {
             ["Queued for", "went wrong", "failed"]
                 .iter()
