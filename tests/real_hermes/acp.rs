@@ -11,7 +11,7 @@ async fn hermes_behind_acp_answers_asks_stops_and_remembers() {
     };
     let model = model::start().await;
     let connector = conversation::connector().await;
-    let setup = Setup::against(&connector).args(&["run", "--agent", "h"]);
+    let mut setup = Setup::against(&connector).args(&["run", "--agent", "h"]);
     let home = Home::settle(&setup, &model.base());
     let offline = OFFLINE
         .map(|(name, value)| format!("{name}: \"{value}\""))
@@ -21,7 +21,7 @@ async fn hermes_behind_acp_answers_asks_stops_and_remembers() {
         hermes.program("hermes-acp").display(),
         home.work().display(),
     );
-    let setup = setup
+    setup = setup
         .setting("agents.h", &agent)
         .env("PATH", "/usr/local/bin:/usr/bin:/bin");
     conversation::held(&connector, &setup, &home).await;

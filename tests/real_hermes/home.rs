@@ -12,6 +12,9 @@ pub(crate) struct Home {
     work: PathBuf,
 }
 
+/// How much of a log is shown.
+const LOG_LINES: usize = 200;
+
 /// Everything but loopback goes to a proxy that is not there.
 pub(crate) const OFFLINE: [(&str, &str); 5] = [
     ("HTTP_PROXY", "http://127.0.0.1:9"),
@@ -60,7 +63,7 @@ impl Home {
     }
 }
 
-/// What Hermes wrote down is shown when the test fails.
+/// What Hermes wrote down is shown when the test fails, as long as the setup has not been dropped before.
 impl Drop for Home {
     fn drop(&mut self) {
         if !std::thread::panicking() {
@@ -73,7 +76,9 @@ impl Drop for Home {
         for log in logs.filter(|entry| entry.path().is_file()) {
             let text = fs::read(log.path()).unwrap_or_default();
             let text = String::from_utf8_lossy(&text);
-            eprintln!("--- Hermes wrote to {}:\n{text}--- end", log.path().display());
+            let lines: Vec<&str> = text.lines().collect();
+            let tail = lines[lines.len().saturating_sub(LOG_LINES)..].join("\n");
+            eprintln!("--- Hermes wrote to {}:\n{tail}\n--- end", log.path().display());
         }
     }
 }
