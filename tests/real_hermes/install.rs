@@ -6,22 +6,23 @@
 
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
 
 /// The release that is tested against.
 const VERSION: &str = "0.19.0";
 /// What is asked of the registry: the agent with its ACP part, and what its API server needs.
 const PACKAGES: [&str; 2] = ["hermes-agent[acp]==0.19.0", "aiohttp>=3.13,<4"];
 /// How long the download may take.
-const PATIENCE: Duration = Duration::from_mins(10);
-/// How often is looked whether a program has ended.
-const GLANCE: Duration = Duration::from_millis(50);
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How long the interpreter may take to say that it is there.
+const MOMENT: Duration = Duration::from_secs(10);
 
 /// What the installer says when the registry cannot be reached, or not well enough.
 const UNREACHABLE: [&str; 9] = [
@@ -51,31 +52,34 @@ impl Hermes {
 
 /// Hermes, installed now if it was not yet; `None` when this machine cannot have it, which has been said then.
 pub(crate) async fn hermes() -> Option<Hermes> {
-    static ONCE: OnceLock<Option<Hermes>> = OnceLock::new();
-    let found = tokio::task::spawn_blocking(|| {
-        ONCE.get_or_init(|| install().map_err(|why| announce(&why)).ok())
-            .clone()
-    });
-    found.await.expect("the installation")
+    static ONCE: OnceCell<Option<Hermes>> = OnceCell::const_new();
+    let found = ONCE.get_or_init(|| async { install().await.map_err(|why| announce(&why)).ok() });
+    found.await.clone()
 }
 
 /// Why it cannot be had is an error; that it can be had and does not install fails the test.
-fn install() -> Result<Hermes, String> {
+async fn install() -> Result<Hermes, String> {
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = parent.join(format!("hermes-{VERSION}"));
     let lock = File::create(parent.join(format!("hermes-{VERSION}.lock"))).expect("a lock file");
-    lock.lock().expect("the lock");
+    // Whoever holds it is done within its own patience; it is let go at the end.
+    let locked = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await;
+    let _locked = locked.expect("the wait for the lock").expect("the lock");
     let marker = folder.join("complete");
     let wanted = PACKAGES.join("\n");
     let python = folder.join("bin/python");
     let whole = fs::read_to_string(&marker).is_ok_and(|kept| kept == wanted);
     // The interpreter that it was made with may have gone.
-    if !whole || run(Command::new(&python).arg("--version"), parent, GLANCE * 200).is_err() {
+    if !whole
+        || run(Command::new(&python).arg("--version"), parent, MOMENT)
+            .await
+            .is_err()
+    {
         let started = Instant::now();
         if folder.exists() {
             fs::remove_dir_all(&folder).expect("a broken environment can be removed");
         }
-        make(&folder, &python, parent)?;
+        make(&folder, &python, parent).await?;
         fs::write(&marker, &wanted).expect("the marker");
         say(&format!(
             "hermes-agent {VERSION} was installed in {} s\n",
@@ -87,11 +91,13 @@ fn install() -> Result<Hermes, String> {
     })
 }
 
-fn make(folder: &Path, python: &Path, parent: &Path) -> Result<(), String> {
-    let venv = Command::new("python3")
-        .args(["-m", "venv"])
-        .arg(folder)
-        .run_in(parent);
+async fn make(folder: &Path, python: &Path, parent: &Path) -> Result<(), String> {
+    let venv = run(
+        Command::new("python3").args(["-m", "venv"]).arg(folder),
+        parent,
+        PATIENCE,
+    )
+    .await;
     venv.map_err(|said| {
         format!("python3 cannot make a virtual environment (install python3-venv):\n{said}")
     })?;
@@ -105,7 +111,7 @@ fn make(folder: &Path, python: &Path, parent: &Path) -> Result<(), String> {
         "--retries",
         "2",
     ];
-    let installed = Command::new(python).args(pip).args(PACKAGES).run_in(parent);
+    let installed = run(Command::new(python).args(pip).args(PACKAGES), parent, PATIENCE).await;
     installed.map_err(|said| {
         let reached = !said.contains("gave up after") && !UNREACHABLE.iter().any(|sign| said.contains(sign));
         let fits = !said.contains("require a different python version");
@@ -122,44 +128,24 @@ fn make(folder: &Path, python: &Path, parent: &Path) -> Result<(), String> {
     })
 }
 
-trait RunIn {
-    fn run_in(&mut self, parent: &Path) -> Result<(), String>;
-}
-
-impl RunIn for Command {
-    fn run_in(&mut self, parent: &Path) -> Result<(), String> {
-        run(self, parent, PATIENCE)
-    }
-}
-
 /// Runs a program to its end, or ends it and all that it started. An error is the end of what it said.
-fn run(command: &mut Command, parent: &Path, patience: Duration) -> Result<(), String> {
+async fn run(command: &mut Command, parent: &Path, patience: Duration) -> Result<(), String> {
     let log = tempfile::NamedTempFile::new_in(parent).expect("a log file");
     let output = || Stdio::from(log.as_file().try_clone().expect("the log file"));
-    command
-        .stdin(Stdio::null())
-        .stdout(output())
-        .stderr(output())
-        .process_group(0);
-    let mut child = command
-        .spawn()
-        .map_err(|error| format!("it does not start: {error}"))?;
-    let end = Instant::now() + patience;
-    let status = loop {
-        if let Some(status) = child.try_wait().expect("a child of ours") {
-            break status.to_string();
+    command.stdin(Stdio::null()).stdout(output()).stderr(output());
+    let child = command.process_group(0).kill_on_drop(true).spawn();
+    let mut child = child.map_err(|error| format!("it does not start: {error}"))?;
+    let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+    let status = if let Ok(ended) = timeout(patience, child.wait()).await {
+        let status = ended.expect("a child of ours");
+        if status.success() {
+            return Ok(());
         }
-        if Instant::now() >= end {
-            let group = Pid::from_child(&child);
-            let _ = kill_process_group(group, Signal::KILL);
-            let _ = child.wait();
-            break format!("gave up after {} s", patience.as_secs());
-        }
-        std::thread::sleep(GLANCE);
+        status.to_string()
+    } else {
+        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+        format!("gave up after {} s", patience.as_secs())
     };
-    if status == "exit status: 0" {
-        return Ok(());
-    }
     let said = fs::read(log.path()).unwrap_or_default();
     let said = String::from_utf8_lossy(&said);
     let lines: Vec<&str> = said.lines().collect();
@@ -176,11 +162,9 @@ fn announce(why: &str) {
     );
     if std::env::var_os("CI").is_some_and(|value| value == "true") {
         notice.push_str(
-            "::warning title=real Hermes NOT tested::hermes-agent could not be installed on this machine\n",
+            "!!! OTHERS RELY ON THIS RUN: see to it that python3-venv and the registry are there.\n",
         );
-        notice = format!(
-            "{notice}{line}\n!!! THIS IS A RUN THAT OTHERS RELY ON: see to it that python3-venv and the registry are there.\n{line}\n"
-        );
+        notice = notice + &line + "\n";
     }
     say(&notice);
 }

@@ -163,7 +163,7 @@ fn stream(chosen: &Move) -> String {
         if at == last {
             piece["usage"] = usage();
         }
-        body.push_str(&format!("data: {piece}\n\n"));
+        body.extend(["data: ", &piece.to_string(), "\n\n"]);
     }
     body + "data: [DONE]\n\n"
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -23,7 +23,7 @@ pub(crate) fn around(folder: &Path) -> Vec<String> {
     ids.filter_map(|process| named(&process, folder)).collect()
 }
 
-fn named(process: &PathBuf, folder: &Path) -> Option<String> {
+fn named(process: &Path, folder: &Path) -> Option<String> {
     let folder = folder.as_os_str().as_bytes();
     let command = fs::read(process.join("cmdline"))
         .ok()
