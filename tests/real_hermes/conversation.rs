@@ -132,6 +132,9 @@ impl Talk<'_> {
         let command = format!("touch {}; sleep 61.5; touch {}", began.display(), ended.display());
         self.says("m3", &format!("{RUN} <{command}>"));
         self.until_there(&began).await;
+        let running = processes::around(self.home.folder());
+        let seen = running.iter().any(|line| line.contains("sleep 61.5"));
+        assert!(seen, "the tool is among the processes: {running:#?}");
         assert!(self.connector.interrupt(SESSION, CHAT));
         processes::gone(self.home.folder(), "sleep 61.5", STOPPED).await;
         assert!(!ended.exists(), "the command was cut short");
