@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
@@ -59,8 +60,7 @@ impl Gateway {
     }
 
     fn spawn(hermes: &Hermes, home: &Home) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = free.local_addr().unwrap().port();
+        let port = free_port();
         let log = home.folder().join(format!("gateway-{port}.log"));
         let output = File::create(&log).unwrap();
         let child = Command::new(hermes.program("hermes"))
@@ -96,12 +96,23 @@ impl Gateway {
                 eprintln!("{}", self.said());
                 return false;
             }
-            if TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+            if self.answers().await {
                 return true;
             }
             assert!(Instant::now() < end, "no API server after {START:?}");
             sleep(Duration::from_millis(50)).await;
         }
+    }
+
+    async fn answers(&self) -> bool {
+        let asked = async {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port)).await.ok()?;
+            stream.write_all(b"GET /health HTTP/1.0\r\n\r\n").await.ok()?;
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer).await.ok()?;
+            Some(answer.ends_with(b" 200"))
+        };
+        timeout(Duration::from_secs(5), asked).await.ok().flatten() == Some(true)
     }
 
     async fn stops(mut self) {
@@ -125,6 +136,14 @@ impl Gateway {
     fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
+}
+
+/// A free port below those that connections are given: whoever knocks at one of those in a loop may be connected to
+/// itself, and hold the port.
+fn free_port() -> u16 {
+    let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap();
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (first..32_000).find(is_free).expect("a free port")
 }
 
 impl Drop for Gateway {
