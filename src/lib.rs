@@ -18,6 +18,7 @@
 //! | | module | what it is |
 //! |---|---|---|
 //! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed |
+//! | | [`check`] | the doctor's probes, each with a remedy |
 //! | | `dev` | the embedded connector: the other end of the contract on loopback |
 //! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; the only place that spawns |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
@@ -77,12 +78,14 @@
 //! | a frame or op | a variant in [`wire`] | exhaustive matches; the golden files |
 //! | a backend | a file in [`agent`] and a line in its table | the agent's own tests |
 //! | a verb | a file in [`cli`] and a variant | help is checked |
+//! | a probe | a function and a line of the table in [`check`] | its id must be its own, its remedy not empty |
 //! | an option | the section in [`config`], `config.example.yaml` | the example must show every option |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod adapter;
 pub mod agent;
+pub mod check;
 pub mod cli;
 pub mod config;
 #[cfg(feature = "dev")]
