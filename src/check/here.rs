@@ -8,7 +8,7 @@ use super::explain;
 use super::probe::Verdict;
 use crate::config::secret::SecretError;
 use crate::config::{self, ConfigError, Origin, Sources};
-use crate::net::identity::IdentitySource;
+use crate::net::identity::{IdentityError, IdentitySource};
 use crate::net::steps::Steps;
 use crate::relay::boot;
 use crate::store::{self, InspectError, Inspector, OpenError};
@@ -130,25 +130,39 @@ pub(super) fn credentials(case: &Case<'_>) -> Vec<Verdict> {
         (None, Some(_)) => "a secret is set, but no gateway id",
         _ => "neither a gateway id nor a secret is set",
     };
-    vec![if can_provision(case) {
-        Verdict::ok(format!(
+    let remedy = "enrol with `hermes-relay enroll`, or set GATEWAY_RELAY_ID and GATEWAY_RELAY_SECRET_FILE";
+    vec![match identity(case) {
+        Ok(Identity::AtHand) => Verdict::ok(format!(
             "{missing}: the relay asks the connector for them when it starts"
-        ))
-    } else {
-        let what = format!("{missing}: the relay dials without a token");
-        let remedy =
-            "enrol with `hermes-relay enroll`, or set GATEWAY_RELAY_ID and GATEWAY_RELAY_SECRET_FILE";
-        Verdict::warn(what, remedy)
+        )),
+        Ok(Identity::Missing) => Verdict::warn(format!("{missing}: the relay dials without a token"), remedy),
+        Err(error) => Verdict::warn(format!("{missing}, and {error}"), remedy),
     }]
 }
 
 /// Whether there is an identity to ask the connector for credentials with.
-pub(super) fn can_provision(case: &Case<'_>) -> bool {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Identity {
+    AtHand,
+    Missing,
+}
+
+fn identity(case: &Case<'_>) -> Result<Identity, IdentityError> {
     let Some(settings) = case.settings() else {
-        return false;
+        return Ok(Identity::Missing);
     };
     let home = settings.hermes_home.clone().unwrap_or_else(|| ".".into());
-    IdentitySource::choose(case.env, &boot::idp_settings(settings), &home).is_ok()
+    let source = IdentitySource::choose(case.env, &boot::idp_settings(settings), &home)?;
+    Ok(if source.is_at_hand() {
+        Identity::AtHand
+    } else {
+        Identity::Missing
+    })
+}
+
+/// Whether the relay would ask the connector for credentials when it starts.
+pub(super) fn can_provision(case: &Case<'_>) -> bool {
+    matches!(identity(case), Ok(Identity::AtHand))
 }
 
 /// Whether the journal has a place.

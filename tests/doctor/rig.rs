@@ -49,10 +49,6 @@ impl Report {
         rows[0]
     }
 
-    pub(crate) fn outcome(&self, id: &str) -> &str {
-        self.row(id)["outcome"].as_str().unwrap()
-    }
-
     /// This probe failed, and no other did, for this reason and with this remedy.
     #[track_caller]
     pub(crate) fn blames(&self, id: &str, cause: &str, remedy: &str) -> &Self {
@@ -71,12 +67,18 @@ impl Report {
     /// This probe warns, for this reason and with this remedy.
     #[track_caller]
     pub(crate) fn warns(&self, id: &str, cause: &str, remedy: &str) -> &Self {
-        let warned = self.of(id).into_iter().find(|row| row["outcome"] == "warn");
-        says(
-            warned.unwrap_or_else(|| panic!("no warning of {id} in {}", self.text)),
-            cause,
-            remedy,
-        );
+        let about = |row: &&&Value| {
+            row["outcome"] == "warn"
+                && row["detail"]
+                    .as_str()
+                    .is_some_and(|detail| detail.contains(cause))
+        };
+        let rows = self.of(id);
+        let warned = rows.iter().find(about);
+        let Some(warned) = warned else {
+            panic!("no warning of {id} about {cause:?} in {}", self.text)
+        };
+        says(warned, cause, remedy);
         self
     }
 

@@ -124,6 +124,15 @@ async fn no_credentials_are_a_warning_and_the_connector_says_the_rest() {
             "hermes-relay enroll",
         )
         .blames("token", "4401", "hermes-relay enroll");
+
+    let hosted =
+        Setup::toward(&connector.url()).env("GATEWAY_RELAY_IDP_TOKEN_URL", "http://127.0.0.1:1/token");
+    let before = connector.dials().len();
+    let report = doctor(hosted, &[]).await;
+    report.passes(&["credentials"]).skips(&["token", "handshake"]);
+    assert_eq!(report.code, 0, "the relay provisions itself");
+    assert_eq!(connector.dials().len(), before);
+    assert!(connector.requests().is_empty(), "the doctor does not");
 }
 
 #[tokio::test]
