@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::case::Case;
 use super::probe::Verdict;
@@ -80,7 +80,8 @@ async fn stands(case: &Case<'_>, settings: &Settings, name: &str, entry: &AgentE
         return Verdict::skipped("it was not built");
     };
     let health = case.within(member.agent.health()).await;
-    let _ = timeout(LEAVE, member.agent.shutdown()).await;
+    let leave = case.deadline().min(Instant::now() + LEAVE);
+    let _ = timeout_at(leave, member.agent.shutdown()).await;
     match health {
         Some(Health::Ready) => Verdict::ok("ready"),
         Some(Health::Degraded(why)) => Verdict::warn(why, remedy),

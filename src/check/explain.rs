@@ -44,12 +44,13 @@ pub(super) fn dial(error: &DialError) -> (String, String) {
         DialError::Proxy { reason, .. } => reason.clone(),
         DialError::Timeout { .. } => "check the network, or whether the connector is overloaded".to_owned(),
         DialError::Redirected { .. } => "if that is the right place, put it in the connector URL".to_owned(),
-        DialError::Refused { status, .. } if matches!(status, 400 | 404 | 405 | 426) => {
-            "check the connector URL and its path; it is dialled with /relay at its end".to_owned()
-        }
-        DialError::Refused { status, .. } if matches!(status, 401 | 403) => {
-            "check GATEWAY_RELAY_ID and the secret, or enrol again with `hermes-relay enroll`".to_owned()
-        }
+        DialError::Refused {
+            status: 400 | 404 | 405 | 426,
+            ..
+        } => "check the connector URL and its path; it is dialled with /relay at its end".to_owned(),
+        DialError::Refused {
+            status: 401 | 403, ..
+        } => "check GATEWAY_RELAY_ID and the secret, or enrol again with `hermes-relay enroll`".to_owned(),
         DialError::Tls { .. } | DialError::Refused { .. } => error
             .hint()
             .unwrap_or("check that the URL is the connector's")

@@ -33,14 +33,13 @@ pub(super) fn settings(case: &mut Case<'_>) -> Vec<Verdict> {
         Some(path) => path.display().to_string(),
         None => "no file of our own; environment and Hermes' files".to_owned(),
     };
-    let verdicts = if loaded.warnings.is_empty() {
-        vec![Verdict::ok(from)]
-    } else {
-        let look =
-            "correct what the warning names; `hermes-relay config show` prints every setting with its origin";
-        let warnings = loaded.warnings.iter();
-        warnings.map(|warning| Verdict::warn(warning, look)).collect()
-    };
+    let look =
+        "correct what the warning names; `hermes-relay config show` prints every setting with its origin";
+    let warnings = loaded.warnings.iter();
+    let mut verdicts: Vec<Verdict> = warnings.map(|warning| Verdict::warn(warning, look)).collect();
+    if verdicts.is_empty() {
+        verdicts.push(Verdict::ok(from));
+    }
     case.known = Some(Known {
         tls: boot::tls(&loaded.settings),
         loaded,
@@ -197,14 +196,14 @@ pub(super) fn state_dir(case: &Case<'_>) -> Vec<Verdict> {
             }
             dir
         }
-        Err(error) => match creatable_below(dir) {
-            Some(above) => above,
-            None => {
+        Err(error) => {
+            let Some(above) = creatable_below(dir) else {
                 let what = format!("{shown} cannot be made: {error}");
                 let remedy = "make it as a user who may and give it to the relay's user, or choose another place with --state-dir";
                 return vec![Verdict::failed(what, remedy)];
-            }
-        },
+            };
+            above
+        }
     };
     let made = if place == dir {
         ""

@@ -203,11 +203,11 @@ mod tests {
             .block_on(examine(probes, &mut case, |_| {}))
     }
 
-    fn fine(_: &mut Case<'_>) -> Looking<'_> {
+    fn fine<'a>(_: &'a mut Case<'_>) -> Looking<'a> {
         Box::pin(std::future::ready(vec![Verdict::ok("fine")]))
     }
 
-    fn mixed(_: &mut Case<'_>) -> Looking<'_> {
+    fn mixed<'a>(_: &'a mut Case<'_>) -> Looking<'a> {
         let verdicts = vec![
             Verdict::ok("fine").of("one"),
             Verdict::failed("broken", "").of("two"),
@@ -215,7 +215,7 @@ mod tests {
         Box::pin(std::future::ready(verdicts))
     }
 
-    fn odd(_: &mut Case<'_>) -> Looking<'_> {
+    fn odd<'a>(_: &'a mut Case<'_>) -> Looking<'a> {
         Box::pin(std::future::ready(vec![Verdict::warn("odd", "mend it")]))
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::case::{Case, Running, STEP};
 use super::probe::Verdict;
@@ -22,6 +22,8 @@ use crate::wire::{
 
 /// The close code of a refused token.
 const UNAUTHORIZED: u16 = 4401;
+/// The identity of a relay that names no platform: whatever the connector declares is meant.
+const ANY: &str = "relay";
 /// How long further descriptors may come after the first.
 const STRAGGLERS: Duration = Duration::from_secs(2);
 /// How long a goodbye may take.
@@ -54,7 +56,7 @@ pub(super) async fn upgrade(case: &mut Case<'_>) -> Vec<Verdict> {
     let token = credentials.map(|credentials| mint(&credentials, case.ahead_secs));
     let within = case.deadline().duration_since(Instant::now());
     let dialer = Dialer::new(known.tls.clone(), case.proxies.clone(), within);
-    let dialed = dialer.dial(DialRequest {
+    let upgraded = dialer.dial(DialRequest {
         url: place.url.dial_url(),
         bearer: token.as_ref().map(UpgradeToken::as_secret),
         user_agent: USER_AGENT,
@@ -62,10 +64,10 @@ pub(super) async fn upgrade(case: &mut Case<'_>) -> Vec<Verdict> {
         max_message_bytes: settings.link.max_message_bytes,
         max_write_buffer_bytes: settings.link.max_write_buffer_bytes,
     });
-    match dialed.await {
-        Ok(dialed) => {
+    match upgraded.await {
+        Ok(open) => {
             let detail = format!("{} upgrades to WebSocket", place.url);
-            case.socket = Some(dialed.socket);
+            case.socket = Some(open.socket);
             vec![Verdict::ok(detail)]
         }
         Err(error) => {
@@ -165,17 +167,18 @@ async fn greet(
 ) -> (Vec<CapabilityDescriptor>, Ending) {
     let (mut reader, mut writer) = halves(socket);
     let expected = hellos.len();
-    for hello in hellos {
-        // A connector that has closed already says why when it is listened to.
-        if writer.line(hello).await.is_err() {
-            break;
+    let saying = async {
+        for hello in hellos {
+            writer.line(hello).await?;
         }
-    }
-    let _ = timeout_at(deadline, writer.flush()).await;
+        writer.flush().await
+    };
+    // A connector that has closed already says why when it is listened to.
+    let _ = timeout_at(deadline, saying).await;
     let mut descriptors = Vec::new();
     let ending = listen(&mut reader, &mut framer, &mut descriptors, expected, deadline).await;
     if matches!(ending, Ending::Quiet) {
-        let _ = tokio::time::timeout(GOODBYE, writer.close(1000, "the doctor leaves")).await;
+        let _ = timeout(GOODBYE, writer.close(1000, "the doctor leaves")).await;
     }
     (descriptors, ending)
 }
@@ -188,9 +191,8 @@ async fn listen(
     mut deadline: Instant,
 ) -> Ending {
     while descriptors.len() < expected {
-        let heard = match timeout_at(deadline, reader.hear()).await {
-            Ok(heard) => heard,
-            Err(_) => return Ending::Quiet,
+        let Ok(heard) = timeout_at(deadline, reader.hear()).await else {
+            return Ending::Quiet;
         };
         match heard {
             Heard::Data(bytes) => {
@@ -226,7 +228,10 @@ pub(super) fn handshake(case: &Case<'_>) -> Vec<Verdict> {
             "check that the URL is the connector's relay endpoint, and whether the connector is overloaded",
         )];
     }
-    let declared = |platform: &str| case.descriptors.iter().find(|known| known.platform == platform);
+    let declared = |platform: &str| {
+        let mut all = case.descriptors.iter();
+        all.find(|known| platform == ANY || known.platform == platform)
+    };
     let mut verdicts = Vec::new();
     let identities = &settings.connector.identities;
     for identity in identities {
@@ -247,7 +252,7 @@ pub(super) fn handshake(case: &Case<'_>) -> Vec<Verdict> {
     let unexpected = case.descriptors.iter().filter(|known| {
         identities
             .iter()
-            .all(|identity| identity.platform != known.platform)
+            .all(|identity| ![known.platform.as_str(), ANY].contains(&identity.platform.as_str()))
     });
     verdicts.extend(unexpected.map(|descriptor| {
         let remedy = "name the connector's platforms in GATEWAY_RELAY_PLATFORMS or `connector.identities`";

@@ -105,7 +105,7 @@ pub(super) async fn tcp(case: &Case<'_>) -> Vec<Verdict> {
     if let Some(proxy) = steps.proxy() {
         return vec![Verdict::ok(format!("left to the proxy {}", proxy.address()))];
     }
-    let tries = case.addresses.iter().map(|address| async {
+    let attempts = case.addresses.iter().map(|address| async {
         let tried = case.within(Steps::reach(*address)).await;
         let outcome = match tried {
             Some(Ok(())) => Ok(()),
@@ -114,8 +114,9 @@ pub(super) async fn tcp(case: &Case<'_>) -> Vec<Verdict> {
         };
         (*address, outcome)
     });
-    let tried = join_all(tries).await;
-    let (answered, silent): (Vec<_>, Vec<_>) = tried.into_iter().partition(|(_, outcome)| outcome.is_ok());
+    let attempted = join_all(attempts).await;
+    let (answered, silent): (Vec<_>, Vec<_>) =
+        attempted.into_iter().partition(|(_, outcome)| outcome.is_ok());
     let reasons: Vec<String> = silent
         .iter()
         .map(|(address, outcome)| {

@@ -74,6 +74,70 @@ async fn a_state_directory_that_cannot_be_made_is_named_and_the_rest_goes_on() {
 }
 
 #[tokio::test]
+async fn a_state_directory_that_nobody_may_write_is_named() {
+    let connector = connector().await;
+    // Not even root makes files there.
+    let setup = Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", "/proc");
+    let report = doctor(setup, &[]).await;
+    report.blames("state_dir", "/proc cannot be written", "--state-dir");
+}
+
+#[tokio::test]
+async fn a_damaged_journal_is_told_from_one_with_lines_set_aside() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let state = setup.state_dir().display().to_string();
+    let relay = setup.start();
+    connector.deliver(&serde_json::json!("no event")).unwrap();
+    let taken = connector.until("the poison is acknowledged", SOON, |connector| {
+        (connector.waiting() == 0).then_some(())
+    });
+    taken.await.unwrap();
+    relay.stops().await;
+    let again = || Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", &state);
+    let report = doctor(again(), &[]).await;
+    report
+        .warns("journal", "1 set aside", "hermes-relay journal list")
+        .passes(&["lock", "handshake"]);
+
+    fs::write(format!("{state}/journal.db"), "no database ".repeat(1000)).unwrap();
+    let kept = fs::read(format!("{state}/journal.db")).unwrap();
+    let report = doctor(again(), &[]).await;
+    report.blames("journal", "journal.db", "--fresh-journal-if-corrupt");
+    assert_eq!(
+        fs::read(format!("{state}/journal.db")).unwrap(),
+        kept,
+        "looking changes nothing"
+    );
+}
+
+#[tokio::test]
+async fn a_variable_that_hermes_would_read_differently_is_told_without_its_value() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    setup.write(
+        ".env",
+        "GATEWAY_RELAY_SECRET=hush-hush\nGATEWAY_RELAY_ID=gw-dev\n",
+    );
+    let report = doctor(setup, &[]).await;
+    report
+        .warns(
+            "settings",
+            "GATEWAY_RELAY_SECRET differs",
+            "hermes-relay config show",
+        )
+        .passes(&["token", "handshake"])
+        .keeps_secret(&connector);
+    assert_eq!(report.of("settings").len(), 1, "what agrees is not named");
+    assert!(
+        !report
+            .rows
+            .iter()
+            .any(|row| row.to_string().contains("hush-hush"))
+    );
+}
+
+#[tokio::test]
 async fn a_state_directory_that_is_a_file_is_named() {
     let connector = connector().await;
     let setup = Setup::against(&connector);

@@ -47,14 +47,10 @@ async fn a_message_that_waits_is_not_taken() {
     connector
         .deliver(&text_event("discord", "c1", "m1", "wait for the relay"))
         .unwrap();
-    let setup = Setup::against(&connector);
-    let state = setup.state_dir().display().to_string();
-    let report = doctor(setup, &[]).await;
+    let report = doctor(Setup::against(&connector), &[]).await;
     report.passes(&["handshake"]);
     assert!(connector.acks().is_empty(), "the doctor acknowledges nothing");
-    let relay = Setup::against(&connector)
-        .env("HERMES_RELAY_STATE_DIR", &state)
-        .start();
+    let relay = Setup::against(&connector).start();
     connector.reply_to(SOON, "m1").await.unwrap();
     relay.stops().await;
 }
@@ -158,6 +154,21 @@ async fn a_connector_that_answers_no_hello_and_one_that_speaks_of_another_platfo
         "GATEWAY_RELAY_PLATFORMS",
     );
     assert_eq!(report.code, 0);
+}
+
+#[tokio::test]
+async fn a_relay_that_names_no_platform_takes_what_the_connector_declares() {
+    let connector = connector().await;
+    connector.set_descriptor("relay", Preset::Telegram.wire("telegram"));
+    let setup = Setup::against(&connector).without_env("GATEWAY_RELAY_PLATFORMS");
+    let report = doctor(setup, &[]).await;
+    report.passes(&["handshake"]);
+    assert!(
+        report.row("handshake")["detail"]
+            .as_str()
+            .unwrap()
+            .starts_with("Telegram")
+    );
 }
 
 #[tokio::test]
