@@ -16,7 +16,7 @@ use crate::config::Flags;
 ///
 /// Looks at the settings, the state directory, the way to the connector (proxy, DNS, TCP, TLS, clock), the token, the
 /// handshake, the agents and the service unit, within 30 seconds. It dials the connector once as this gateway and
-/// acknowledges nothing; while a relay runs it does not, unless told to with --dial.
+/// acknowledges nothing; while a relay runs on the same state directory it does not, unless told to with --dial.
 ///
 /// Exit codes: 0 nothing failed, 1 something did.
 #[derive(Args, Debug)]
