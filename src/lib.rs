@@ -19,6 +19,7 @@
 //! |---|---|---|
 //! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed |
 //! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
+//! | | [`check`] | the doctor's probes, each with a remedy |
 //! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
 //! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
@@ -83,12 +84,14 @@
 //! | a backend | a file in [`agent`], a kind in `config::agents`, a line in `relay::hiring` | `tests/conformance` runs it through every case |
 //! | what a platform can do | the descriptor's flag or op in [`adapter::speech`] | its tables of exact ops, and `tests/adapter` |
 //! | a verb | a file in [`cli`] and a variant | help is checked |
+//! | a probe | a function and a line of the table in [`check`] | its id must be its own, its remedy not empty |
 //! | an option | the section in [`config`], `config.example.yaml` | the example must show every option |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod adapter;
 pub mod agent;
+pub mod check;
 pub mod cli;
 pub mod config;
 #[cfg(feature = "dev")]

@@ -4,6 +4,7 @@ mod agents;
 mod config;
 #[cfg(feature = "dev")]
 mod dev;
+mod doctor;
 pub mod enroll;
 mod enroll_verb;
 mod exit;
@@ -61,6 +62,7 @@ enum Verb {
     Dev(dev::DevArgs),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
+    Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
     Oracle(oracle::OracleArgs),
 }
@@ -136,6 +138,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Dev(args) => dev::run(&args, &surround),
         Verb::Agents(args) => agents::run(&args, &surround),
         Verb::Config(args) => config::run(&args, env),
+        Verb::Doctor(args) => doctor::run(&args, &surround),
         Verb::Journal(args) => journal::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),
     }
