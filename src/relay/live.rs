@@ -8,6 +8,8 @@ use secrecy::SecretString;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::drive::Driver;
+use super::frames::FrameMeter;
+use super::metrics::Counts;
 use super::transport::{Answer, Delivery, LinkView, RelayTransport, Settlements, TransportFuture};
 use crate::link::{DormancyRefused, Generation, Identity, LinkSettings, NotSent, Op, Settled};
 use crate::net::socket::Dialer;
@@ -57,6 +59,7 @@ pub struct LiveTransport {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<LinkView>,
     written: Arc<AtomicU64>,
+    frames: Arc<FrameMeter>,
     idle: Mutex<Option<Driver>>,
 }
 
@@ -81,16 +84,19 @@ impl LiveTransport {
             ..LinkView::default()
         });
         let written = Arc::new(AtomicU64::new(0));
+        let frames = Arc::new(FrameMeter::default());
         let driver = Driver {
             settings,
             inbox,
             view: view_sender,
             written: Arc::clone(&written),
+            frames: Arc::clone(&frames),
         };
         Self {
             commands,
             view,
             written,
+            frames,
             idle: Mutex::new(Some(driver)),
         }
     }
@@ -138,6 +144,10 @@ impl RelayTransport for LiveTransport {
 
     fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
+    }
+
+    fn frames(&self) -> (Counts, Counts) {
+        self.frames.counts()
     }
 
     fn acknowledge(&self, generation: Generation, buffer_id: String) {

@@ -62,6 +62,8 @@ pub(super) struct TurnReport {
     pub(super) end: TurnEnd,
     /// What it cost.
     pub(super) usage: Usage,
+    /// How long it took to say something.
+    pub(super) first_word: Option<Duration>,
 }
 
 impl TurnReport {
@@ -74,6 +76,7 @@ impl TurnReport {
             cut: false,
             end,
             usage: Usage::default(),
+            first_word: None,
         }
     }
 }
@@ -140,6 +143,7 @@ pub(super) async fn run_turn(
         cut: voice.cut,
         end,
         usage: voice.usage,
+        first_word: voice.first_word,
     }
 }
 
@@ -157,6 +161,8 @@ struct Voice {
     spoke: bool,
     cut: bool,
     usage: Usage,
+    began: Instant,
+    first_word: Option<Duration>,
 }
 
 impl Voice {
@@ -172,6 +178,8 @@ impl Voice {
             spoke: false,
             cut: false,
             usage: Usage::default(),
+            began: Instant::now(),
+            first_word: None,
         }
     }
 
@@ -297,7 +305,10 @@ impl Voice {
 
     /// As much of a text as there is room for.
     fn fitting<'t>(&mut self, text: &'t str) -> &'t str {
-        self.spoke |= !text.trim().is_empty();
+        if !self.spoke && !text.trim().is_empty() {
+            self.spoke = true;
+            self.first_word = Some(self.began.elapsed());
+        }
         if text.len() <= self.room {
             self.room -= text.len();
             return text;
