@@ -15,6 +15,7 @@ use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 
 use super::agents::{AgentChoice, AgentEntries};
+use super::serving::Serve;
 use super::settings::{Identity, Tls};
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 use super::yaml::{self, Problem, YamlError};
@@ -65,6 +66,9 @@ pub struct FileTree {
     /// Which agent answers which message; the first that fits.
     #[serde(deserialize_with = "section")]
     pub routes: Vec<Route>,
+    /// Who may ask a running relay.
+    #[serde(deserialize_with = "section")]
+    pub serve: Serve,
     /// The end of the process.
     #[serde(deserialize_with = "section")]
     pub shutdown: Shutdown,
@@ -91,6 +95,7 @@ impl Default for FileTree {
             agents: AgentEntries::new(),
             agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),
             routes: Vec::new(),
+            serve: Serve::default(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: None,

@@ -14,6 +14,7 @@ use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
 
 use super::agents::AgentEntries;
+use super::serving::Serve;
 use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
 /// What is shown in place of a secret.
@@ -48,6 +49,8 @@ pub struct Settings {
     pub agent: String,
     /// Which agent answers which message; the first that fits.
     pub routes: Vec<Route>,
+    /// Who may ask a running relay.
+    pub serve: Serve,
     /// The end of the process.
     pub shutdown: Shutdown,
     /// Logging.
@@ -87,6 +90,7 @@ impl Settings {
             agents: AgentEntries::new(),
             agent: String::new(),
             routes: Vec::new(),
+            serve: Serve::default(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: state_dir.into(),
