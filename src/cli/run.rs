@@ -197,21 +197,26 @@ async fn serve(
                     }
                 }
             },
-            Some(asker) = reload_ears.recv() => reload = Some(Some(asker)),
+            Some(answer) = reload_ears.recv() => reload = Some(Some(answer)),
         }
-        if let Some(asker) = reload {
+        if let Some(answer) = reload {
             let again = reread(args.flags(), &settings, env, log.as_ref());
             if let Ok(again) = &again {
                 rotate(&credentials, &again.loaded);
                 policy = Declaration::begin(&again.loaded, &url, http, &watched);
             }
             let told = again.map(|again| again.needs_restart);
-            if let Some(asker) = asker {
-                let _ = asker.send(told.map_err(|error| error.to_string()));
+            if let Some(answer) = answer {
+                let _ = answer.send(told.map_err(|error| error.to_string()));
             }
         }
     };
     drop((policy, serving));
+    end(ended, leaving)
+}
+
+/// The exit code of an end, told where somebody has to do something.
+fn end(ended: Ended, leaving: Option<Told>) -> ExitCode {
     match ended {
         Ended::Asked => asked_to_end(leaving.unwrap_or(Told::Stop)),
         Ended::Revoked { reason } => {

@@ -1,6 +1,7 @@
 //! `hermes-relay status`: how a running relay stands.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -56,6 +57,10 @@ pub(super) fn run(args: &StatusArgs, env: Environment<'_>) -> ExitCode {
         if told.is_err() || !args.watch {
             return printed(told);
         }
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "time passing is what a watcher waits for"
+        )]
         std::thread::sleep(LOOK);
     }
 }
@@ -110,14 +115,15 @@ impl Page<'_> {
             ("revoked" | "closed", _) => 31,
             _ => 33,
         };
+        // Writing to a String does not fail.
         let mut told = format!("\x1b[{colour}m{state}\x1b[0m");
         if let Some(since) = self.since("/link_since_ms") {
-            told += &format!(" for {since}");
+            let _ = write!(told, " for {since}");
         }
         let (retry, now) = (self.0["link_retry_at_ms"].as_i64(), self.0["now_ms"].as_i64());
         if let (Some(retry), Some(now)) = (retry, now) {
             let wait = u64::try_from(retry.saturating_sub(now)).unwrap_or(0);
-            told += &format!(", next dial in {}", span(wait));
+            let _ = write!(told, ", next dial in {}", span(wait));
         }
         if self.0["shutting_down"] == true {
             told += ", shutting down";
@@ -141,11 +147,11 @@ impl Page<'_> {
         ];
         for (what, path) in oldest {
             if let Some(since) = self.since(path) {
-                told += &format!("; the oldest {what} is {since} old");
+                let _ = write!(told, "; the oldest {what} is {since} old");
             }
         }
         if let Some(why) = self.text("/journal_failing") {
-            told += &format!("; \x1b[31mcannot be written: {why}\x1b[0m");
+            let _ = write!(told, "; \x1b[31mcannot be written: {why}\x1b[0m");
         }
         told
     }

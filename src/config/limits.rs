@@ -201,7 +201,7 @@ mod tests {
             ("budget.per_minute", |tree| tree.budget.per_minute = 0),
             ("shutdown.budget_secs", |tree| tree.shutdown.budget_secs = 11),
             ("serve.http", |tree| {
-                tree.serve.http = Some("0.0.0.0:80".to_owned())
+                tree.serve.http = Some("0.0.0.0:80".to_owned());
             }),
             ("tls.client_cert", |tree| {
                 tree.tls.client_cert = Some("a.pem".into());

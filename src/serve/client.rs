@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::place::{socket_file, way_to};
-use super::request::{Ask, LONGEST_REQUEST, Refusal, read_answer};
+use super::request::{Ask, DENIED, LONGEST_REQUEST, Refusal, read_answer};
 
 /// How long an answer may take; longer than the relay itself waits for anything.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -72,6 +72,10 @@ pub fn ask(state_dir: &Path, ask: &Ask) -> Result<Value, AskError> {
         source,
     })?;
     match read_answer(&line) {
+        Some(Err(refusal)) if refusal.code == DENIED => Err(AskError::Denied {
+            path,
+            source: io::Error::new(io::ErrorKind::PermissionDenied, refusal),
+        }),
         Some(answer) => Ok(answer?),
         None => Err(AskError::Garbled(path)),
     }
@@ -86,13 +90,18 @@ fn connect(state_dir: &Path) -> io::Result<UnixStream> {
 }
 
 fn exchange(socket: &mut UnixStream, request: &str) -> io::Result<Vec<u8>> {
-    socket.write_all(request.as_bytes())?;
-    socket.shutdown(Shutdown::Write)?;
+    let asked = socket
+        .write_all(request.as_bytes())
+        .and_then(|()| socket.shutdown(Shutdown::Write));
+    match asked {
+        // It hung up without hearing us out, but may have said why.
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+        _ => {}
+    }
     let mut line = Vec::new();
     BufReader::new(socket.take(LONGEST_ANSWER)).read_until(b'\n', &mut line)?;
     if line.is_empty() {
-        let what = "it hung up; only the relay's own user and root are answered";
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
     }
     Ok(line)
 }

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::desk::Desk;
 use super::place::{Way, socket_file, way_to};
-use super::request::{Ask, LONGEST_REQUEST, Refusal, answer_line};
+use super::request::{Ask, DENIED, LONGEST_REQUEST, Refusal, answer_line};
 
 /// Connections at once; more wait to be accepted.
 const MOST_CLIENTS: usize = 16;
@@ -98,15 +98,19 @@ pub(super) async fn serve(listener: UnixListener, desk: Arc<Desk>) {
 }
 
 async fn attend(mut client: UnixStream, desk: Arc<Desk>) {
-    if !is_owner(&client) {
+    let answer = if is_owner(&client) {
+        match timeout(CLIENT, request(&mut client)).await {
+            // It went away, or never said anything: there is nobody to answer.
+            Err(_) | Ok(Ok(None) | Err(_)) => return,
+            Ok(Ok(Some(Err(refusal)))) => Err(refusal),
+            Ok(Ok(Some(Ok(ask)))) => desk.answer(ask).await,
+        }
+    } else {
         tracing::warn!("somebody else tried the control socket and was turned away");
-        return;
-    }
-    let answer = match timeout(CLIENT, request(&mut client)).await {
-        // It went away, or never said anything: there is nobody to answer.
-        Err(_) | Ok(Ok(None) | Err(_)) => return,
-        Ok(Ok(Some(Err(refusal)))) => Err(refusal),
-        Ok(Ok(Some(Ok(ask)))) => desk.answer(ask).await,
+        Err(Refusal::new(
+            DENIED,
+            "only the relay's own user and root are answered",
+        ))
     };
     let line = answer_line(answer);
     let _ = timeout(CLIENT, async {

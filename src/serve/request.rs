@@ -14,6 +14,9 @@ pub const VERSION: u32 = 1;
 /// The longest request, newline included.
 pub const LONGEST_REQUEST: usize = 64 * 1024;
 
+/// The reason for which somebody else's request is not even read.
+pub(super) const DENIED: &str = "denied";
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]

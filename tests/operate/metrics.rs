@@ -10,13 +10,16 @@ use crate::http::{address, ask};
 use crate::relay_process::{RelayProcess, SOON, Setup};
 use crate::{answered, connected, connector};
 
+type Labels = Vec<(String, String)>;
+type Sample = (String, Labels, f64);
+
 /// A page, read strictly.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     /// The type of each metric, by name.
     pub(crate) kinds: BTreeMap<String, String>,
     /// Each sample: its name, its labels in order, its value.
-    samples: Vec<(String, Vec<(String, String)>, f64)>,
+    samples: Vec<Sample>,
     text: String,
 }
 
@@ -112,7 +115,7 @@ impl Page {
     }
 }
 
-fn labels(text: &str) -> Vec<(String, String)> {
+fn labels(text: &str) -> Labels {
     let mut found = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
