@@ -163,7 +163,7 @@ impl Inspector {
         })
     }
 
-    /// How much is not through; cheap however much is.
+    /// How much is not through, without a look at what is.
     pub fn depth(&self) -> Result<Depth, InspectError> {
         let one = |sql: &str| -> SqlResult<Option<i64>> {
             let found = self.db.query_row(sql, [], |row| row.get(0)).optional()?;

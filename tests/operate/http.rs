@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use hermes_relay::dev::text_event;
 use http::StatusCode;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -180,6 +181,29 @@ async fn nothing_is_listened_on_unless_it_is_wanted() {
     relay.stops().await;
     let relay = connected(&served(Setup::against(&connector))).await;
     assert_eq!(listening(relay.pid()), 1);
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn a_busy_relay_still_says_that_it_lives() {
+    const MESSAGES: usize = 1500;
+    let connector = connector().await;
+    let setup = served(Setup::against(&connector));
+    let relay = connected(&setup).await;
+    let here = address(&relay).await;
+    for number in 0..MESSAGES {
+        let (chat, id) = (format!("c{number}"), format!("m{number}"));
+        connector
+            .deliver(&text_event("discord", &chat, &id, "x"))
+            .unwrap();
+    }
+    let mut asked = 0;
+    while connector.sent_messages().len() < MESSAGES {
+        let answer = ask(here, "GET", "/healthz").await;
+        assert_eq!(answer.0, 200, "{answer:?} after {asked} times");
+        asked += 1;
+    }
+    assert!(asked > 0);
     relay.stops().await;
 }
 
