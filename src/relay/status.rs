@@ -65,7 +65,7 @@ pub struct Tally {
 }
 
 /// How the relay stands.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// The link's state.
     pub link: String,
@@ -235,5 +235,31 @@ impl Core {
             journal_failing: self.journal_failing.clone(),
             tally: self.tally,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_is_ready_while_messages_come_in_or_are_kept_for_it() {
+        let ready = |link: &str, shutting_down| {
+            let status = Status {
+                link: link.to_owned(),
+                last_loss: Some("it fell silent".to_owned()),
+                shutting_down,
+                ..Status::default()
+            };
+            status.readiness()
+        };
+        assert_eq!((ready("live", false), ready("dormant", false)), (Ok(()), Ok(())));
+        for state in [
+            "starting", "waiting", "dialing", "greeting", "closing", "closed", "revoked",
+        ] {
+            let why = ready(state, false).unwrap_err();
+            assert_eq!(why, format!("the link is {state}: it fell silent"));
+        }
+        assert_eq!(ready("live", true).unwrap_err(), "shutting down");
     }
 }
