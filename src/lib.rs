@@ -3,7 +3,7 @@
 //! One program, one socket, many conversations. The relay dials out to a *connector* (which holds the bots and
 //! their secrets), learns from capability descriptors what each platform can do, and turns every message into
 //! one turn of an *agent*: durably, in order, stoppable, answered exactly once. It holds no platform secret and
-//! listens on no port.
+//! listens on no port unless asked to.
 //!
 //! # Words
 //!
@@ -21,6 +21,7 @@
 //! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
 //! | | [`check`] | the doctor's probes, each with a remedy |
 //! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents |
+//! | | [`serve`] | the owner's control socket, and the HTTP listener that is off unless it is wanted |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
 //! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
 //! | | [`net`] | dialling, TLS, proxies, HTTP to the connector and to agents; the only one that names those crates |
@@ -74,7 +75,8 @@
 //! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged.
 //! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`, `tests/media`), an agent's key to
 //!    the agent's (`tests/http_agents`).
-//! 8. It never listens on the network; only the embedded connector of `dev` listens, and on loopback alone.
+//! 8. It never listens on the network unless `serve.http` is set, and on loopback alone unless `serve.allow_remote` is;
+//!    the embedded connector of `dev` listens on loopback (`tests/operate`).
 //!
 //! # Where things are added
 //!
@@ -83,6 +85,7 @@
 //! | a frame or op | a variant in [`wire`] | exhaustive matches; the golden files |
 //! | a backend | a file in [`agent`], a kind in `config::agents`, a line in `relay::hiring` | `tests/conformance` runs it through every case |
 //! | what a platform can do | the descriptor's flag or op in [`adapter::speech`] | its tables of exact ops, and `tests/adapter` |
+//! | a metric | `relay::metrics`, `serve`'s page, `docs/metrics.md` | page and document are compared |
 //! | a verb | a file in [`cli`] and a variant | help is checked |
 //! | a probe | a function and a line of the table in [`check`] | its id must be its own, its remedy not empty |
 //! | an option | the section in [`config`], `config.example.yaml` | the example must show every option |
@@ -99,6 +102,7 @@ pub mod dev;
 pub mod link;
 pub mod net;
 pub mod relay;
+pub mod serve;
 pub mod session;
 pub mod store;
 pub mod wire;

@@ -132,6 +132,8 @@ fn an_import_from_a_neighbour_fails_unless_listed() {
     fails("link/state.rs", "use crate::session::Turn;", "points sideways");
     fails("net/socket.rs", "use crate::agent::Agent;", "points sideways");
     passes("agent/openai.rs", "use crate::net::HttpClient;");
+    fails("relay/core.rs", "use crate::serve::Desk;", "points sideways");
+    passes("serve/http.rs", "use crate::relay::RelayHandle;");
 }
 
 #[test]
@@ -276,8 +278,8 @@ fn a_crate_outside_its_owner_fails() {
         ("rusqlite::Connection", &["store"][..]),
         ("tokio_tungstenite::WebSocketStream", &["net", "dev"]),
         ("tungstenite::Message", &["net", "dev"]),
-        ("hyper::Request", &["net", "dev"]),
-        ("hyper_util::rt::TokioIo", &["net", "dev"]),
+        ("hyper::Request", &["net", "dev", "serve"]),
+        ("hyper_util::rt::TokioIo", &["net", "dev", "serve"]),
         ("reqwest::Client", &["net"]),
         ("rustls::ClientConfig", &["net"]),
         ("axum::Router", &["dev", "serve"]),

@@ -1,6 +1,8 @@
 //! One file per verb: what was typed, what is done, what is printed, and the exit code.
 
 mod agents;
+mod asking;
+mod completions;
 mod config;
 #[cfg(feature = "dev")]
 mod dev;
@@ -8,11 +10,20 @@ mod doctor;
 pub mod enroll;
 mod enroll_verb;
 mod exit;
+mod health;
 mod journal;
 mod logging;
+mod man;
 mod oracle;
 pub mod prompt;
+mod reload;
 mod run;
+mod send;
+mod sessions;
+mod status;
+mod stop;
+mod wake;
+mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -64,7 +75,16 @@ enum Verb {
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
+    Status(status::StatusArgs),
+    Sessions(sessions::SessionsArgs),
+    Stop(stop::StopArgs),
+    Send(send::SendArgs),
+    Reload(reload::ReloadArgs),
+    Wake(wake::WakeArgs),
+    Health(health::HealthArgs),
     Oracle(oracle::OracleArgs),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
 }
 
 #[derive(Subcommand, Debug)]
@@ -140,7 +160,16 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Config(args) => config::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &surround),
         Verb::Journal(args) => journal::run(&args, env),
+        Verb::Status(args) => status::run(&args, env),
+        Verb::Sessions(args) => sessions::run(&args, env),
+        Verb::Stop(args) => stop::run(&args, env),
+        Verb::Send(args) => send::run(&args, env),
+        Verb::Reload(args) => reload::run(&args, env),
+        Verb::Wake(args) => wake::run(&args, env),
+        Verb::Health(args) => health::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),
+        Verb::Completions(args) => completions::run(&args),
+        Verb::Man(args) => man::run(&args),
     }
 }
 

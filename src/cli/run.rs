@@ -1,14 +1,21 @@
 //! `hermes-relay run`: serve until told to stop.
 
+mod dump;
+mod reread;
+mod signals;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
 
+use self::dump::dump;
+use self::reread::{reread, rotate};
+use self::signals::{Signals, Told};
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle};
 use super::{Environment, SharedArgs, Surround, enroll};
@@ -18,6 +25,7 @@ use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::{BuildError, Credentials, Ended, Member, Relay, USER_AGENT, boot};
+use crate::serve::{Desk, Reload, ServeError, Serving};
 use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
 
@@ -25,10 +33,11 @@ use crate::wire::ConnectorUrl;
 ///
 /// Settings come from flags, the environment (`GATEWAY_RELAY_*`), relay.yaml, and Hermes' own files, in that
 /// order; `hermes-relay config show` prints each with its origin. SIGTERM or Ctrl-C finishes running turns and
-/// ends; a second one ends at once. SIGHUP reads the settings again.
+/// ends; a second one ends at once. SIGHUP reads the settings again. SIGUSR1 finishes and ends with 75, so that a
+/// supervisor starts it again. SIGUSR2 tells the log how the link, the sessions and the queues stand.
 ///
-/// Exit codes: 0 asked to stop, 75 another relay holds the state directory, 77 revoked (enrol again),
-/// 78 the configuration cannot be used, 70 a fault of ours.
+/// Exit codes: 0 asked to stop, 75 another relay holds the state directory or a restart was asked for, 77 revoked
+/// (enrol again), 78 the configuration cannot be used, 70 a fault of ours.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay run --agent echo\n  GATEWAY_RELAY_URL=wss://connector.example GATEWAY_RELAY_ID=gw-1 \\\n    GATEWAY_RELAY_SECRET_FILE=/etc/hermes-relay/secret hermes-relay run"
@@ -115,14 +124,11 @@ async fn serve(
         Ok(members) => members,
         Err(code) => return code,
     };
-    let (mut stop, mut reload) = match (Stops::listen(), signal(SignalKind::hangup())) {
-        (Ok(stops), Ok(hangup)) => (stops, hangup),
-        (Err(error), _) | (_, Err(error)) => {
-            return fail(
-                exit::OUR_FAULT,
-                format!("cannot listen for signals: {error}"),
-                None,
-            );
+    let mut signals = match Signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => {
+            let what = format!("cannot listen for signals: {error}");
+            return fail(exit::OUR_FAULT, what, None);
         }
     };
     let proxies = ProxyRules::from_env(env);
@@ -148,40 +154,71 @@ async fn serve(
         };
         let provisioned = tokio::select! {
             biased;
-            () = stop.first() => return ExitCode::SUCCESS,
+            told = signals.next_end() => return asked_to_end(told),
             provisioned = boot::self_provision(&settings, &url, env, enroll::hostname(), &http) => provisioned,
         };
         credentials.send_replace(provisioned);
     }
     let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, http, &credentials));
     let mut policy = Declaration::begin(&loaded, &url, http, &watched);
+    let (reloads, mut reload_ears) = mpsc::channel::<Reload>(RELOADS);
+    let handle = relay.handle();
+    let desk = Desk::new(handle.clone(), &settings.state_dir).reloads_to(reloads);
+    let serving = match Serving::start(&settings.serve, desk) {
+        Ok(serving) => serving,
+        Err(error) => return serve_failure(&error),
+    };
+    let mut dumps = JoinSet::new();
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
-    let mut stopping = false;
+    let mut leaving: Option<Told> = None;
     let ended = loop {
+        let mut reload: Option<Option<Reload>> = None;
         tokio::select! {
             biased;
             ended = &mut running => break ended,
             () = &mut provisioning => {}
-            () = stop.first() => {
-                if std::mem::replace(&mut stopping, true) {
+            told = signals.next() => match told {
+                Told::Stop if leaving == Some(Told::Stop) => {
                     tracing::warn!("told to stop a second time; ending at once");
                     return ExitCode::from(exit::FAILED);
                 }
-                shutdown.notify_one();
-            }
-            _ = reload.recv() => {
-                if let Some(again) = reread(args, &settings, env, log.as_ref()) {
-                    rotate(&credentials, &again);
-                    policy = Declaration::begin(&again, &url, http, &watched);
+                Told::Restart if leaving.is_some() => {}
+                Told::Stop | Told::Restart => {
+                    leaving = Some(told);
+                    shutdown.notify_one();
                 }
+                Told::Reload => reload = Some(None),
+                Told::Dump => {
+                    while dumps.try_join_next().is_some() {}
+                    if dumps.is_empty() {
+                        dumps.spawn(dump(handle.clone()));
+                    }
+                }
+            },
+            Some(answer) = reload_ears.recv() => reload = Some(Some(answer)),
+        }
+        if let Some(answer) = reload {
+            let again = reread(args.flags(), &settings, env, log.as_ref());
+            if let Ok(again) = &again {
+                rotate(&credentials, &again.loaded);
+                policy = Declaration::begin(&again.loaded, &url, http, &watched);
+            }
+            let told = again.map(|again| again.needs_restart);
+            if let Some(answer) = answer {
+                let _ = answer.send(told.map_err(|error| error.to_string()));
             }
         }
     };
-    drop(policy);
+    drop((policy, serving));
+    end(ended, leaving)
+}
+
+/// The exit code of an end, told where somebody has to do something.
+fn end(ended: Ended, leaving: Option<Told>) -> ExitCode {
     match ended {
-        Ended::Asked => ExitCode::SUCCESS,
+        Ended::Asked => asked_to_end(leaving.unwrap_or(Told::Stop)),
         Ended::Revoked { reason } => {
             let what = format!("the connector has revoked this gateway ({reason})");
             fail(
@@ -191,6 +228,31 @@ async fn serve(
             )
         }
         Ended::JournalLost => fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None),
+    }
+}
+
+/// Those who want the settings read again at the same time; more wait.
+const RELOADS: usize = 4;
+
+/// The exit code of an end that was asked for.
+fn asked_to_end(told: Told) -> ExitCode {
+    match told {
+        Told::Restart => {
+            tracing::info!("ending so that the supervisor starts this relay again");
+            ExitCode::from(exit::TRY_AGAIN)
+        }
+        Told::Stop | Told::Reload | Told::Dump => ExitCode::SUCCESS,
+    }
+}
+
+fn serve_failure(error: &ServeError) -> ExitCode {
+    match error {
+        ServeError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => fail(
+            exit::TRY_AGAIN,
+            error,
+            Some("end what listens there, or give `serve.http` another port"),
+        ),
+        ServeError::Listen { .. } | ServeError::Address(_) => fail(exit::CONFIGURATION, error, None),
     }
 }
 
@@ -248,25 +310,6 @@ const FIRST_PROVISION_RETRY: Duration = Duration::from_secs(5);
 /// The longest wait before credentials are asked for again.
 const LAST_PROVISION_RETRY: Duration = Duration::from_secs(300);
 
-/// The signals that end the relay.
-struct Stops(Signal, Signal);
-
-impl Stops {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self(
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::interrupt())?,
-        ))
-    }
-
-    async fn first(&mut self) {
-        tokio::select! {
-            _ = self.0.recv() => {}
-            _ = self.1.recv() => {}
-        }
-    }
-}
-
 /// A policy declaration under way; ends when dropped.
 struct Declaration(Option<tokio::task::JoinHandle<()>>);
 
@@ -307,81 +350,6 @@ fn http_on(tls: &Tls, settings: &config::Settings, proxies: &ProxyRules) -> Resu
     HttpClient::new(&tls, proxies.clone(), USER_AGENT)
         .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
         .map_err(|error| error.to_string())
-}
-
-/// Reads the settings again, applies what can be applied, and says what cannot.
-fn reread(
-    args: &RunArgs,
-    before: &config::Settings,
-    env: Environment<'_>,
-    log: Option<&LogHandle>,
-) -> Option<Loaded> {
-    let loaded = match config::load(&Sources {
-        flags: args.flags(),
-        env,
-    }) {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            tracing::error!(%error, "the settings cannot be read again; going on with the old ones");
-            return None;
-        }
-    };
-    if let Some(log) = log {
-        let _ = log.reload(logging::targets(&loaded.settings.log, env));
-    }
-    let changed = needs_restart(before, &loaded.settings);
-    if changed.is_empty() {
-        tracing::info!("settings read again: log level, credentials and relevance policy are in force");
-    } else {
-        tracing::warn!(needs_restart = ?changed, "settings read again; these changes need a restart");
-    }
-    Some(loaded)
-}
-
-/// What takes effect while running, and is not named when it changes.
-const APPLIED: [&str; 5] = [
-    "log",
-    "policy",
-    "connector.gateway_id",
-    "connector.secret",
-    "connector.delivery_key",
-];
-
-/// The dotted keys of changes that a running relay cannot take on.
-fn needs_restart(before: &config::Settings, after: &config::Settings) -> Vec<String> {
-    let shown = |settings: &config::Settings| serde_json::to_value(settings).unwrap_or_default();
-    let (before, after) = (shown(before), shown(after));
-    let mut changed = Vec::new();
-    for (section, new) in after.as_object().into_iter().flatten() {
-        let old = &before[section];
-        match new.as_object() {
-            _ if APPLIED.contains(&section.as_str()) || old == new => {}
-            Some(keys) => changed.extend(
-                keys.iter()
-                    .filter(|(key, new)| old[key.as_str()] != **new)
-                    .map(|(key, _)| format!("{section}.{key}"))
-                    .filter(|key| !APPLIED.contains(&key.as_str())),
-            ),
-            None => changed.push(section.clone()),
-        }
-    }
-    changed
-}
-
-fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) {
-    use secrecy::ExposeSecret as _;
-    let Some(new) = boot::pinned_credentials(&loaded.settings) else {
-        return;
-    };
-    credentials.send_if_modified(|now| {
-        let same = now.as_ref().is_some_and(|now| {
-            now.gateway_id == new.gateway_id && now.secret.expose_secret() == new.secret.expose_secret()
-        });
-        if !same {
-            *now = Some(new);
-        }
-        !same
-    });
 }
 
 fn build_failure(error: &BuildError) -> ExitCode {

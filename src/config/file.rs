@@ -17,6 +17,7 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
+use super::serving::Serve;
 use super::settings::{Identity, Tls};
 use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 use super::yaml::{self, Problem, YamlError};
@@ -76,6 +77,9 @@ pub struct FileTree {
     /// Which agent answers which message; the first that fits.
     #[serde(deserialize_with = "section")]
     pub routes: Vec<Route>,
+    /// Who may ask a running relay.
+    #[serde(deserialize_with = "section")]
+    pub serve: Serve,
     /// The end of the process.
     #[serde(deserialize_with = "section")]
     pub shutdown: Shutdown,
@@ -105,6 +109,7 @@ impl Default for FileTree {
             agents: AgentEntries::new(),
             agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),
             routes: Vec::new(),
+            serve: Serve::default(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: None,

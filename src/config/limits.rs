@@ -152,6 +152,12 @@ fn out_of_order(tree: &FileTree) -> Option<Broken> {
 }
 
 fn incomplete(tree: &FileTree) -> Option<Broken> {
+    if let Err(rule) = tree.serve.http_address() {
+        return Some(Broken {
+            key: "serve.http",
+            rule,
+        });
+    }
     if tree
         .connector
         .identities
@@ -201,7 +207,7 @@ mod tests {
     #[test]
     fn each_rule_names_its_key() {
         type Spoil = fn(&mut FileTree);
-        let cases: [(&str, Spoil); 11] = [
+        let cases: [(&str, Spoil); 12] = [
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
@@ -214,6 +220,9 @@ mod tests {
                 tree.media.allow_hosts = vec!["http://h/".into()];
             }),
             ("shutdown.budget_secs", |tree| tree.shutdown.budget_secs = 11),
+            ("serve.http", |tree| {
+                tree.serve.http = Some("0.0.0.0:80".to_owned());
+            }),
             ("tls.client_cert", |tree| {
                 tree.tls.client_cert = Some("a.pem".into());
             }),

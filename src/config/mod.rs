@@ -23,6 +23,7 @@ mod layers;
 mod limits;
 mod resolve;
 pub mod secret;
+mod serving;
 pub mod settings;
 #[cfg(test)]
 mod stage;
@@ -34,6 +35,7 @@ pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use describe::Row;
 pub use file::check_file;
 pub use resolve::load;
+pub use serving::Serve;
 pub use settings::{Connector, Identity, Idp, Settings, Tls};
 pub use tuning::{
     BusyMode, Durability, Journal, Link, Log, LogFormat, LogLevel, OnRevoked, PolicyOverride, Sessions,

@@ -16,6 +16,7 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
+use super::serving::Serve;
 use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
 /// What is shown in place of a secret.
@@ -56,6 +57,8 @@ pub struct Settings {
     pub agent: String,
     /// Which agent answers which message; the first that fits.
     pub routes: Vec<Route>,
+    /// Who may ask a running relay.
+    pub serve: Serve,
     /// The end of the process.
     pub shutdown: Shutdown,
     /// Logging.
@@ -98,6 +101,7 @@ impl Settings {
             agents: AgentEntries::new(),
             agent: String::new(),
             routes: Vec::new(),
+            serve: Serve::default(),
             shutdown: Shutdown::default(),
             log: Log::default(),
             state_dir: state_dir.into(),

@@ -23,6 +23,8 @@ pub enum Action {
         generation: Generation,
         /// The line, newline included.
         line: String,
+        /// The frame's wire name.
+        kind: &'static str,
         /// The asker's name for the op that the line asks for, when it asks for one.
         op: Option<u64>,
     },

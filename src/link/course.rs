@@ -183,6 +183,7 @@ impl Link {
         self.actions.push_back(Action::Write {
             generation,
             line: frame.to_line(),
+            kind: frame.kind(),
             op: None,
         });
     }

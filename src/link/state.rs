@@ -222,6 +222,7 @@ impl Link {
         Some(Action::Write {
             generation,
             line,
+            kind: "outbound",
             op: Some(token),
         })
     }

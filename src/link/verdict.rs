@@ -68,6 +68,41 @@ pub enum Loss {
     StayedAwake,
 }
 
+impl Loss {
+    /// Every [`Self::kind`].
+    pub const KINDS: [&'static str; 12] = [
+        "dial_failed",
+        "dial_timeout",
+        "refused",
+        "unauthorized",
+        "expired",
+        "doubted",
+        "handshake_timeout",
+        "closed",
+        "silent",
+        "socket_error",
+        "renewed",
+        "revoked",
+    ];
+
+    /// The reason in one word, for counting.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::DialFailed => "dial_failed",
+            Self::DialTimeout => "dial_timeout",
+            Self::Refused { .. } => "refused",
+            Self::UnauthorizedHttp { .. } | Self::Unauthorized { .. } => "unauthorized",
+            Self::Expired => "expired",
+            Self::Doubted { .. } => "doubted",
+            Self::HandshakeTimeout => "handshake_timeout",
+            Self::Closed { .. } => "closed",
+            Self::Silent => "silent",
+            Self::SocketError => "socket_error",
+            Self::StayedAwake => "renewed",
+        }
+    }
+}
+
 /// Why the link is down for good. Never retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::frames::FrameMeter;
 use super::progress::Progress;
 use super::transport::{Cargo, Delivery};
 use crate::link::{ControlFrame, Generation};
@@ -75,6 +76,7 @@ impl Connection {
         max_line: usize,
         deliveries: mpsc::Sender<Vec<Delivery>>,
         written: Arc<AtomicU64>,
+        frames: Arc<FrameMeter>,
     ) -> Self {
         let (hearing, speaking) = halves(socket);
         let progress = Arc::new(Progress::new(written));
@@ -87,6 +89,7 @@ impl Connection {
             max_line,
             news: news_sender,
             deliveries,
+            frames,
         };
         Self {
             generation,
@@ -116,6 +119,7 @@ struct Ear {
     max_line: usize,
     news: mpsc::Sender<News>,
     deliveries: mpsc::Sender<Vec<Delivery>>,
+    frames: Arc<FrameMeter>,
 }
 
 impl Ear {
@@ -161,11 +165,12 @@ impl Ear {
     }
 
     fn sort(&mut self, bytes: &[u8], control: &mut Vec<ControlFrame>, cargo: &mut Vec<Delivery>) {
-        let (generation, limit) = (self.generation, self.max_line);
+        let (generation, limit, frames) = (self.generation, self.max_line, &self.frames);
         self.framer.feed(bytes, |line| {
             let line = match line {
                 Line::Whole(line) => line,
                 Line::TooLong { end } => {
+                    frames.received(None);
                     let unusable = Undecodable::too_long(limit, end);
                     return cargo.push(Delivery {
                         generation,
@@ -174,7 +179,9 @@ impl Ear {
                     });
                 }
             };
-            let carried = match ConnectorFrame::decode(line).map(ControlFrame::try_from) {
+            let decoded = ConnectorFrame::decode(line);
+            frames.received(decoded.as_ref().ok());
+            let carried = match decoded.map(ControlFrame::try_from) {
                 Ok(Ok(frame)) => return control.push(frame),
                 Ok(Err(frame)) => match Cargo::of(frame) {
                     Some(carried) => carried,

@@ -23,6 +23,7 @@ use super::egress::Egress;
 use super::endings::EndingRow;
 use super::handle::Command;
 use super::inquiry::ChatInfos;
+use super::metrics::Measures;
 use super::owed::Adding;
 use super::owed_op::OwedOp;
 use super::prompts::Questions;
@@ -130,7 +131,10 @@ pub(super) struct Core {
     pub(super) forgetting: HashMap<SessionKey, CancellationToken>,
     pub(super) forgets: JoinSet<()>,
     pub(super) view: LinkView,
+    /// When the link came to stand as it does, in Unix milliseconds.
+    pub(super) link_since_ms: i64,
     pub(super) tally: Tally,
+    pub(super) measures: Measures,
     pub(super) journal_failing: Option<String>,
     pub(super) renewal: Renewal,
     /// Deliveries were turned away and have to come again.
@@ -220,7 +224,9 @@ impl Core {
             forgetting: HashMap::new(),
             forgets: JoinSet::new(),
             view: LinkView::default(),
+            link_since_ms: 0,
             tally: Tally::default(),
+            measures: Measures::default(),
             journal_failing: None,
             renewal: Renewal::default(),
             turned_away: false,
@@ -233,6 +239,7 @@ impl Core {
             retry_at: None,
             journal_lost: false,
         };
+        core.link_since_ms = core.now_ms();
         core.recover(opened.recovered);
         (
             core,
@@ -346,6 +353,9 @@ impl Core {
         let reconnected = now.live.is_some() && now.live != self.view.live;
         if now.live != self.view.live {
             self.drop_passing();
+        }
+        if now.state != self.view.state {
+            self.link_since_ms = self.now_ms();
         }
         self.view = now;
         if reconnected {

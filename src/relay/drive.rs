@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::clock::{Clock, unix_ms};
 use super::connection::{Connection, News, Say};
+use super::frames::FrameMeter;
 use super::live::{Command, LiveSettings, USER_AGENT};
 use super::transport::{Answer, Delivery, LinkView, Settlements};
 use crate::link::{Action, DialFailure, Generation, Link, NotSent, Settled};
@@ -30,6 +31,7 @@ pub(super) struct Driver {
     pub(super) inbox: mpsc::Receiver<Command>,
     pub(super) view: watch::Sender<LinkView>,
     pub(super) written: Arc<AtomicU64>,
+    pub(super) frames: Arc<FrameMeter>,
 }
 
 /// What woke the driver.
@@ -47,10 +49,13 @@ type DialResult = (Generation, Result<Dialed, DialError>);
 /// The driver at work.
 pub(super) struct Drive {
     pub(super) link: Link,
-    clock: Clock,
+    pub(super) clock: Clock,
     settings: LiveSettings,
     pub(super) view: watch::Sender<LinkView>,
     written: Arc<AtomicU64>,
+    frames: Arc<FrameMeter>,
+    /// When the present dial began.
+    pub(super) dial_began: Duration,
     deliveries: mpsc::Sender<Vec<Delivery>>,
     connection: Option<Connection>,
     closing: Option<JoinHandle<()>>,
@@ -73,6 +78,8 @@ impl Driver {
             settings: self.settings,
             view: self.view,
             written: self.written,
+            frames: self.frames,
+            dial_began: Duration::ZERO,
             deliveries,
             connection: None,
             closing: None,
@@ -182,6 +189,7 @@ impl Drive {
                     self.settings.max_line_bytes,
                     deliveries,
                     Arc::clone(&self.written),
+                    Arc::clone(&self.frames),
                 ));
                 self.link.handle_dialed(generation, server_date.map(unix_ms), now);
             }
@@ -226,7 +234,10 @@ impl Drive {
                 }
                 let _ = answer.send(outcome);
             }
-            Command::Wake => self.link.wake(now),
+            Command::Wake => {
+                self.link.wake(now);
+                self.show_retry();
+            }
             Command::Renew => self.link.renew(now),
             Command::Disconnect(within, answer) => {
                 self.disconnecting.push(answer);
@@ -247,7 +258,13 @@ impl Drive {
                     generation,
                     mint_at_unix,
                 } => self.dial(generation, mint_at_unix),
-                Action::Write { generation, line, op } => {
+                Action::Write {
+                    generation,
+                    line,
+                    kind,
+                    op,
+                } => {
+                    self.frames.sent(kind);
                     let asker = op.and_then(|number| Some((number, self.askers.get(&number)?.0)));
                     let word = match asker {
                         Some((number, token)) => Say::Op { number, token, line },

@@ -45,6 +45,8 @@ pub(super) struct PassingOp {
     pub(super) lane: Arc<str>,
     pub(super) platform: Option<String>,
     pub(super) bot_id: Option<String>,
+    /// The action's wire name.
+    pub(super) op: &'static str,
     pub(super) action: ActionText,
     pub(super) timeout: Option<Duration>,
     pub(super) weight: Weight,
@@ -132,6 +134,7 @@ impl Core {
             lane: Arc::clone(lane),
             platform,
             bot_id,
+            op: action.op(),
             action: action.into(),
             timeout,
             weight,
@@ -156,6 +159,7 @@ impl Core {
         let now = self.clock.now().mono;
         if crowded || self.egress.budgets.ask(&op.lane, Weight::Cosmetic, now) != Leave::Go {
             self.tally.cosmetics_shed += 1;
+            self.measures.op_shed(op.op);
             return op.listener.hear(Fate::Shed);
         }
         let number = self.egress.number();
@@ -217,6 +221,7 @@ impl Core {
             return;
         };
         self.lanes.settle(number);
+        self.measures.op_settled(op.op, &outcome);
         let Some(op) = self.tell_asker(op, &outcome) else {
             return;
         };

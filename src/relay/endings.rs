@@ -64,6 +64,9 @@ impl Core {
         self.withdraw_questions(report.turn);
         self.sessions.ended(&live.key, report.turn);
         let Some(seq) = live.seq else { return };
+        if let Some(began) = live.began {
+            self.measures.turn_ended(began.elapsed(), report.first_word);
+        }
         self.tally.input_tokens += report.usage.input_tokens;
         self.tally.output_tokens += report.usage.output_tokens;
         let mut speech = report.speech;
@@ -178,6 +181,7 @@ impl Core {
                 lane: Arc::clone(&lane),
                 platform: platform.clone(),
                 bot_id: bot_id.clone(),
+                op: action.op(),
                 action: action.into(),
                 timeout: Some(SHOWN_WITHIN),
                 weight: Weight::Cosmetic,

@@ -1,12 +1,16 @@
 //! What others may ask of a running relay.
 
+use std::time::Duration;
+
 use tokio::sync::{mpsc, oneshot};
 
 use super::core::Core;
+use super::metrics::Metrics;
 use super::owed_op::OwedOp;
-use super::status::Status;
+use super::sessions::SessionList;
+use super::status::{AgentStatus, Staff, Status};
 use super::transport::ChatInfo;
-use crate::adapter::ChatFacts;
+use crate::adapter::{ChatFacts, ChatId};
 use crate::wire::SessionKey;
 
 /// Questions and wishes that wait for the relay.
@@ -20,9 +24,20 @@ const MOST_UNASKED: usize = 1024;
 pub(super) enum Command {
     Status(oneshot::Sender<Status>),
     StopTurn(SessionKey, oneshot::Sender<bool>),
-    Send(String, String, oneshot::Sender<Result<(), SendError>>),
+    Sessions(usize, oneshot::Sender<SessionList>),
+    Metrics(oneshot::Sender<Metrics>),
+    Agents(oneshot::Sender<Staff>),
+    Wake(oneshot::Sender<()>),
+    Send(ChatName, String, oneshot::Sender<Result<(), SendError>>),
     OpenThread(String, String, oneshot::Sender<Option<String>>),
     ChatInfo(String, oneshot::Sender<ChatInfo>),
+}
+
+/// A chat by its id, on this platform or on whichever knows it.
+#[derive(Debug)]
+pub(super) struct ChatName {
+    platform: Option<String>,
+    chat: String,
 }
 
 /// Why a message was not taken for sending.
@@ -55,6 +70,28 @@ impl RelayHandle {
         self.ask(Command::Status).await
     }
 
+    /// The sessions that run or wait, those that run first, at most so many.
+    pub async fn sessions(&self, limit: usize) -> Option<SessionList> {
+        self.ask(|answer| Command::Sessions(limit, answer)).await
+    }
+
+    /// What was counted and measured so far.
+    pub async fn metrics(&self) -> Option<Metrics> {
+        self.ask(Command::Metrics).await
+    }
+
+    /// How the agents stand: all asked at once, and those that take longer than `within` told as silent. The relay
+    /// goes on meanwhile.
+    pub async fn agents(&self, within: Duration) -> Option<Vec<AgentStatus>> {
+        Some(self.ask(Command::Agents).await?.health(within).await)
+    }
+
+    /// Dials at once if there is no connection; `false` when the relay is not running. May be called for every
+    /// stranger's knock: dials keep their shortest distance.
+    pub async fn wake(&self) -> bool {
+        self.ask(Command::Wake).await.is_some()
+    }
+
     /// Stops a session's turn, and no other; `false` when it has none. What waits in the session runs next.
     pub async fn stop_turn(&self, session: SessionKey) -> bool {
         self.ask(|answer| Command::StopTurn(session, answer))
@@ -66,8 +103,17 @@ impl RelayHandle {
     /// the journal has it: it goes out when the link is up, be it in a later run. Waits while the journal
     /// cannot be written.
     pub async fn send(&self, chat: &str, text: &str) -> Result<(), SendError> {
+        self.send_in(None, chat, text).await
+    }
+
+    /// The same to a chat of this platform, where chats of several have the same id.
+    pub async fn send_on(&self, platform: &str, chat: &str, text: &str) -> Result<(), SendError> {
+        self.send_in(Some(platform.to_owned()), chat, text).await
+    }
+
+    async fn send_in(&self, platform: Option<String>, chat: &str, text: &str) -> Result<(), SendError> {
         let (chat, text) = (chat.to_owned(), text.to_owned());
-        self.ask(|answer| Command::Send(chat, text, answer))
+        self.ask(|answer| Command::Send(ChatName { platform, chat }, text, answer))
             .await
             .unwrap_or(Err(SendError::NotRunning))
     }
@@ -101,6 +147,19 @@ impl Core {
             Command::Status(answer) => {
                 let _ = answer.send(self.status());
             }
+            Command::Sessions(limit, answer) => {
+                let _ = answer.send(self.session_list(limit));
+            }
+            Command::Metrics(answer) => {
+                let _ = answer.send(self.metrics());
+            }
+            Command::Agents(answer) => {
+                let _ = answer.send(self.staff());
+            }
+            Command::Wake(answer) => {
+                self.transport.wake();
+                let _ = answer.send(());
+            }
             Command::StopTurn(session, answer) => {
                 let stopped = self.interrupt(&session, None);
                 let _ = answer.send(stopped);
@@ -113,7 +172,7 @@ impl Core {
         }
     }
 
-    fn send_unasked(&mut self, chat: &str, text: &str, asker: oneshot::Sender<Result<(), SendError>>) {
+    fn send_unasked(&mut self, chat: &ChatName, text: &str, asker: oneshot::Sender<Result<(), SendError>>) {
         match self.plan_unasked(chat, text) {
             Ok(ops) => self.owe(ops, Some(asker)),
             Err(error) => {
@@ -122,14 +181,19 @@ impl Core {
         }
     }
 
-    fn plan_unasked(&self, chat: &str, text: &str) -> Result<Vec<OwedOp>, SendError> {
+    fn plan_unasked(&self, name: &ChatName, text: &str) -> Result<Vec<OwedOp>, SendError> {
         if text.trim().is_empty() {
             return Err(SendError::Empty);
         }
         if self.adding.len() >= MOST_UNASKED {
             return Err(SendError::Busy);
         }
-        let chat = self.chats.find(chat).ok_or(SendError::UnknownChat)?;
+        let named = name.platform.as_ref().map(|platform| ChatId {
+            platform: platform.clone(),
+            chat: name.chat.clone(),
+        });
+        let chat = named.as_ref().or_else(|| self.chats.find(&name.chat));
+        let chat = chat.ok_or(SendError::UnknownChat)?;
         let facts = self.chats.facts(chat).ok_or(SendError::UnknownChat)?;
         let facts = ChatFacts {
             message_id: None,

@@ -9,6 +9,8 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::drive::Driver;
+use super::frames::FrameMeter;
+use super::metrics::Counts;
 use super::transport::{Answer, Delivery, LinkView, RelayTransport, Settlements, TransportFuture};
 use crate::link::{DormancyRefused, Generation, Identity, LinkSettings, NotSent, Op, Settled};
 use crate::net::socket::Dialer;
@@ -58,6 +60,7 @@ pub struct LiveTransport {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<LinkView>,
     written: Arc<AtomicU64>,
+    frames: Arc<FrameMeter>,
     idle: Mutex<Option<Driver>>,
 }
 
@@ -83,16 +86,19 @@ impl LiveTransport {
             ..LinkView::default()
         });
         let written = Arc::new(AtomicU64::new(0));
+        let frames = Arc::new(FrameMeter::default());
         let driver = Driver {
             settings,
             inbox,
             view: view_sender,
             written: Arc::clone(&written),
+            frames: Arc::clone(&frames),
         };
         Self {
             commands,
             view,
             written,
+            frames,
             idle: Mutex::new(Some(driver)),
         }
     }
@@ -140,6 +146,10 @@ impl RelayTransport for LiveTransport {
 
     fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
+    }
+
+    fn frames(&self) -> (Counts, Counts) {
+        self.frames.counts()
     }
 
     fn acknowledge(&self, generation: Generation, buffer_id: String) {

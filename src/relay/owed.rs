@@ -194,6 +194,7 @@ impl Core {
         }
         let Some(op) = self.owed.get(&seq) else { return };
         let lane = Arc::clone(&op.lane);
+        self.measures.op_settled(&op.op, &outcome);
         self.learn_of_thread(&lane, &outcome);
         let Some(op) = self.owed.get(&seq) else { return };
         match outcome {

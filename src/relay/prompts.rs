@@ -162,6 +162,7 @@ impl Core {
             lane: op.chat.lane().into(),
             platform,
             bot_id,
+            op: op.action.op(),
             action: (&op.action).into(),
             timeout: None,
             weight: Weight::Text,

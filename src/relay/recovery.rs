@@ -55,6 +55,9 @@ impl Core {
     }
 
     pub(super) fn take_batch(&mut self, batch: Batch) {
+        for commit in batch.commits {
+            self.measures.committed(commit.commands, commit.took);
+        }
         for done in batch.done {
             match done {
                 Done::Accepted { token, seq, receipt } => self.take_accepted(token, seq.0, receipt),
@@ -190,7 +193,10 @@ impl Core {
                 let Some(batch) = ears.batches.recv().await else {
                     return;
                 };
-                let mut rest = Batch::default();
+                let mut rest = Batch {
+                    commits: batch.commits,
+                    ..Batch::default()
+                };
                 for done in batch.done {
                     match done {
                         Done::Ops { ops, .. } => {

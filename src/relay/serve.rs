@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 use super::core::{Core, Ears, Ended, MOST_OUT, MOST_WISHES};
-use super::handle::Command;
+use super::handle::{COMMANDS, Command};
 use super::shutdown::Phase;
 use super::transport::Delivery;
 use super::turn_task::{TurnReport, Wish};
@@ -144,6 +144,13 @@ impl Core {
                 break;
             };
             self.take_wish(turn, wish);
+        }
+        // However much comes and goes, whoever asks how the relay stands is answered.
+        for _ in 0..COMMANDS {
+            let Ok(command) = ears.commands.try_recv() else {
+                break;
+            };
+            self.take_command(command);
         }
         while let Some(ended) = self.tasks.try_join_next_with_id() {
             self.take_turn_end(Some(ended));

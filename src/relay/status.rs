@@ -1,8 +1,15 @@
 //! What the relay tells about itself.
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
 use serde::Serialize;
 
 use super::core::Core;
+use super::metrics::Metrics;
+use super::shutdown::Phase;
+use crate::agent::{Agent, Health};
 
 /// What has happened since the relay started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -64,16 +71,24 @@ pub struct Tally {
 }
 
 /// How the relay stands.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// The link's state.
     pub link: String,
+    /// Since when it has stood so, in Unix milliseconds.
+    pub link_since_ms: i64,
+    /// When the next dial is due, in Unix milliseconds, while there is no connection.
+    pub link_retry_at_ms: Option<i64>,
     /// Why the last connection went.
     pub last_loss: Option<String>,
     /// How far the connector's clock is ahead, in milliseconds.
     pub clock_skew_ms: Option<i64>,
     /// Platforms that the connector declared.
     pub platforms: Vec<String>,
+    /// What the connector declared for each.
+    pub descriptors: Vec<DescriptorStatus>,
+    /// Whether it is on its way to the end.
+    pub shutting_down: bool,
     /// Turns that run.
     pub turns_running: usize,
     /// Sessions that run or wait.
@@ -96,10 +111,120 @@ pub struct Status {
     pub tally: Tally,
 }
 
+impl Status {
+    /// Whether messages come in or are kept for us by the connector; else why not.
+    pub fn readiness(&self) -> Result<(), String> {
+        if self.shutting_down {
+            return Err("shutting down".to_owned());
+        }
+        match (self.link.as_str(), &self.last_loss) {
+            ("live" | "dormant", _) => Ok(()),
+            (state, None) => Err(format!("the link is {state}")),
+            (state, Some(loss)) => Err(format!("the link is {state}: {loss}")),
+        }
+    }
+}
+
+/// What the connector declared for a platform.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DescriptorStatus {
+    /// The platform.
+    pub platform: String,
+    /// Its name for people.
+    pub label: String,
+    /// What can be done there.
+    pub ops: Vec<String>,
+}
+
+/// How an agent stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AgentStatus {
+    /// Its name in the settings.
+    pub name: String,
+    /// What sort of backend it is.
+    pub kind: &'static str,
+    /// `ready`, `degraded`, `down`, or `silent` when it did not say in time.
+    pub state: &'static str,
+    /// Why it is not ready.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+/// The agents, to be asked how they stand.
+pub(super) struct Staff(Vec<(Arc<str>, Arc<dyn Agent>)>);
+
+impl fmt::Debug for Staff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list()
+            .entries(self.0.iter().map(|(name, _)| name))
+            .finish()
+    }
+}
+
+impl Staff {
+    /// Asks all of them at once; who takes longer than `within` is silent.
+    pub(super) async fn health(self, within: Duration) -> Vec<AgentStatus> {
+        let ask = |(name, agent): (Arc<str>, Arc<dyn Agent>)| async move {
+            let (state, why) = match tokio::time::timeout(within, agent.health()).await {
+                Ok(Health::Ready) => ("ready", None),
+                Ok(Health::Degraded(why)) => ("degraded", Some(why)),
+                Ok(Health::Down(why)) => ("down", Some(why)),
+                Err(_) => ("silent", Some("it did not say how it stands in time".to_owned())),
+            };
+            AgentStatus {
+                name: name.to_string(),
+                kind: agent.describe().kind,
+                state,
+                why,
+            }
+        };
+        futures_util::future::join_all(self.0.into_iter().map(ask)).await
+    }
+}
+
 impl Core {
+    pub(super) fn staff(&self) -> Staff {
+        let agents = self.crew.agents();
+        Staff(
+            agents
+                .map(|(name, agent)| (Arc::clone(name), Arc::clone(agent)))
+                .collect(),
+        )
+    }
+
+    pub(super) fn metrics(&self) -> Metrics {
+        let waits = vec![
+            ("arriving", self.arrivals.len()),
+            ("waiting", self.sessions.queued()),
+            ("ending", self.ending.len()),
+            ("owed", self.owed.len()),
+            ("passing", self.egress.passing.len()),
+            ("out", self.out.len()),
+        ];
+        let frames = self.transport.frames();
+        Metrics {
+            queues: waits,
+            turns_running: self.sessions.running(),
+            sessions_active: self.sessions.active(),
+            journal_failing: self.journal_failing.is_some(),
+            ..self.measures.snapshot(self.tally, &self.view, frames)
+        }
+    }
+
     pub(super) fn status(&self) -> Status {
+        let declared = self.view.descriptors.iter();
         Status {
             link: self.view.state.clone(),
+            link_since_ms: self.link_since_ms,
+            link_retry_at_ms: self.view.retry_at_ms,
+            descriptors: declared
+                .map(|(platform, descriptor)| DescriptorStatus {
+                    platform: platform.to_owned(),
+                    label: descriptor.label.clone(),
+                    ops: descriptor.supported_ops.clone(),
+                })
+                .collect(),
+            shutting_down: !matches!(self.phase, Phase::Serving),
             last_loss: self.view.last_loss.clone(),
             clock_skew_ms: self.view.clock_skew_ms,
             platforms: self
@@ -119,5 +244,31 @@ impl Core {
             journal_failing: self.journal_failing.clone(),
             tally: self.tally,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_relay_is_ready_while_messages_come_in_or_are_kept_for_it() {
+        let ready = |link: &str, shutting_down| {
+            let status = Status {
+                link: link.to_owned(),
+                last_loss: Some("it fell silent".to_owned()),
+                shutting_down,
+                ..Status::default()
+            };
+            status.readiness()
+        };
+        assert_eq!((ready("live", false), ready("dormant", false)), (Ok(()), Ok(())));
+        for state in [
+            "starting", "waiting", "dialing", "greeting", "closing", "closed", "revoked",
+        ] {
+            let why = ready(state, false).unwrap_err();
+            assert_eq!(why, format!("the link is {state}: it fell silent"));
+        }
+        assert_eq!(ready("live", true).unwrap_err(), "shutting down");
     }
 }

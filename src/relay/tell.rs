@@ -5,6 +5,10 @@ use crate::link::{End, LinkState, Loss, Report};
 
 impl Drive {
     pub(super) fn tell(&mut self, report: &Report) {
+        let now = self.clock.now().mono;
+        if let Report::Dialing { .. } = report {
+            self.dial_began = now;
+        }
         let loss_told = |loss: &Loss| loss.to_string();
         match report {
             Report::Dialing { generation } => tracing::debug!(%generation, "dialling the connector"),
@@ -36,12 +40,21 @@ impl Drive {
             }
         }
         let state = state_name(self.link.state());
+        let dial_began = self.dial_began;
+        let retry_at_ms = self.retry_at_ms();
         self.view.send_modify(|view| {
+            view.retry_at_ms = retry_at_ms;
             view.live = self.link.is_live().then(|| self.link.generation()).flatten();
             view.descriptors = self.link.descriptors().clone();
             state.clone_into(&mut view.state);
             view.clock_skew_ms = self.link.clock_skew_ms();
             view.counters = *self.link.counters();
+            match report {
+                Report::Lost { loss, .. } => view.measures.losses.add(loss.kind(), 1),
+                Report::Ended(End::Revoked { .. }) => view.measures.losses.add("revoked", 1),
+                Report::Live { .. } => view.measures.handshaken(now.saturating_sub(dial_began)),
+                _ => {}
+            }
             match report {
                 Report::Lost { loss, .. }
                     if (!matches!(loss, Loss::DialFailed) || view.last_loss.is_none()) =>
@@ -53,6 +66,26 @@ impl Drive {
                 _ => {}
             }
         });
+    }
+
+    /// Tells when the next dial is due, where that has changed.
+    pub(super) fn show_retry(&mut self) {
+        let retry_at_ms = self.retry_at_ms();
+        self.view.send_if_modified(|view| {
+            let before = std::mem::replace(&mut view.retry_at_ms, retry_at_ms);
+            before != retry_at_ms
+        });
+    }
+
+    fn retry_at_ms(&self) -> Option<i64> {
+        match self.link.state() {
+            LinkState::Waiting { until, .. } | LinkState::Dormant { until } => Some(until.unix_ms),
+            LinkState::Dialing { .. }
+            | LinkState::Greeting { .. }
+            | LinkState::Live(_)
+            | LinkState::Closing { .. }
+            | LinkState::Ended(_) => None,
+        }
     }
 
     fn answer_idle(&mut self, buffers: bool) {

@@ -12,6 +12,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::frames;
+use super::metrics::{Counts, LinkMeasures};
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, Settled};
 use crate::wire::{
     Action, ActionText, CapabilityDescriptor, ConnectorFrame, MessageEvent, Metadata, Outcome,
@@ -102,12 +104,16 @@ pub struct LinkView {
     pub state: String,
     /// Why the last connection went, for people.
     pub last_loss: Option<String>,
+    /// When the next dial is due, in Unix milliseconds, while there is no connection.
+    pub retry_at_ms: Option<i64>,
     /// Over, and why.
     pub ended: Option<End>,
     /// How far the connector's clock is ahead, in milliseconds.
     pub clock_skew_ms: Option<i64>,
     /// What has happened so far.
     pub counters: crate::link::Counters,
+    /// What was measured so far.
+    pub measures: LinkMeasures,
 }
 
 /// A connection to a connector.
@@ -126,6 +132,11 @@ pub trait RelayTransport: Send + Sync + 'static {
     /// transport that cannot tell says that all have.
     fn written(&self) -> u64 {
         u64::MAX
+    }
+
+    /// How many frames came and went so far, by type; a transport that has none says none.
+    fn frames(&self) -> (Counts, Counts) {
+        frames::none()
     }
 
     /// Says that a delivery is safe, on the connection that brought it.

@@ -67,6 +67,8 @@ pub(super) struct TurnReport {
     pub(super) end: TurnEnd,
     /// What it cost.
     pub(super) usage: Usage,
+    /// How long it took to say something.
+    pub(super) first_word: Option<Duration>,
 }
 
 impl TurnReport {
@@ -80,6 +82,7 @@ impl TurnReport {
             parcels: Vec::new(),
             end,
             usage: Usage::default(),
+            first_word: None,
         }
     }
 }
@@ -157,6 +160,7 @@ pub(super) async fn run_turn(
         parcels: voice.parcels.into_rest(),
         end,
         usage: voice.usage,
+        first_word: voice.first_word,
     };
     if let Some(desk) = Arc::into_inner(desk) {
         desk.clear().await;
@@ -181,6 +185,8 @@ struct Voice {
     spoke: bool,
     cut: bool,
     usage: Usage,
+    began: Instant,
+    first_word: Option<Duration>,
 }
 
 impl Voice {
@@ -198,6 +204,8 @@ impl Voice {
             spoke: false,
             cut: false,
             usage: Usage::default(),
+            began: Instant::now(),
+            first_word: None,
         }
     }
 
@@ -352,7 +360,10 @@ impl Voice {
 
     /// As much of a text as there is room for.
     fn fitting<'t>(&mut self, text: &'t str) -> &'t str {
-        self.spoke |= !text.trim().is_empty();
+        if !self.spoke && !text.trim().is_empty() {
+            self.spoke = true;
+            self.first_word = Some(self.began.elapsed());
+        }
         if text.len() <= self.room {
             self.room -= text.len();
             return text;

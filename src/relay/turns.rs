@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
@@ -31,6 +32,8 @@ pub(super) struct LiveTurn {
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
     pub(super) lane: Arc<str>,
+    /// When its agent was started.
+    pub(super) began: Option<Instant>,
     /// Who answers it, once that is decided.
     pub(super) agent: Option<(Arc<str>, Arc<dyn Agent>)>,
     cancel: CancellationToken,
@@ -46,6 +49,7 @@ impl LiveTurn {
         Self {
             key,
             lane: chat.lane().into(),
+            began: None,
             agent: None,
             over: CancellationToken::new(),
             forgotten: false,
@@ -181,6 +185,7 @@ impl Core {
             return;
         };
         live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
+        live.began = Some(Instant::now());
         let (key, cancel, chat) = (live.key.clone(), live.cancel.clone(), live.chat.clone());
         if cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };

@@ -334,6 +334,15 @@ impl Sessions {
         self.active.values().map(|session| session.queue.len()).sum()
     }
 
+    /// Sessions in which nothing runs and something waits, in no order: each with how many of its rows are in memory.
+    pub fn idle(&self) -> impl Iterator<Item = (&SessionKey, usize)> {
+        let idle = |session: &Session| matches!(session.state, State::Idle);
+        self.active
+            .iter()
+            .filter(move |(_, session)| idle(session))
+            .map(|(key, session)| (key, session.queue.len()))
+    }
+
     /// Sessions that run or have something waiting.
     pub fn active(&self) -> usize {
         self.active.len()

@@ -3,6 +3,7 @@
 use super::fault::Fault;
 use super::ids::{Committed, InboxSeq, OpSeq, OpSeqs};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Which lane a message came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,6 +238,17 @@ pub struct ChatMemory {
 pub struct Batch {
     /// The completions.
     pub done: Vec<Done>,
+    /// The commits since the last batch, this one included; one that completed nothing is told with the next.
+    pub commits: Vec<Commit>,
+}
+
+/// One commit, measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Commands that it held.
+    pub commands: usize,
+    /// How long it took, fsync included.
+    pub took: Duration,
 }
 
 impl Kind {

@@ -87,6 +87,21 @@ pub struct Counts {
     pub chats: u64,
 }
 
+/// How much of the journal is not through, and since when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Messages that wait.
+    pub waiting: u64,
+    /// Messages whose turn runs.
+    pub running: u64,
+    /// Unsettled ops.
+    pub owed: u64,
+    /// When the oldest message that waits or runs came, Unix milliseconds.
+    pub oldest_message: Option<i64>,
+    /// When the oldest unsettled op was owed, Unix milliseconds.
+    pub oldest_op: Option<i64>,
+}
+
 /// Why a look or a mending failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
@@ -146,6 +161,29 @@ impl Inspector {
             quarantined: count("quarantine")?,
             chats: count("chats")?,
         })
+    }
+
+    /// How much is not through, without a look at what is.
+    pub fn depth(&self) -> Result<Depth, InspectError> {
+        let one = |sql: &str| -> SqlResult<Option<i64>> {
+            let found = self.db.query_row(sql, [], |row| row.get(0)).optional()?;
+            Ok(found.flatten())
+        };
+        let count = |sql: &str| Ok::<_, rusqlite::Error>(one(sql)?.and_then(|count| count.try_into().ok()));
+        Ok(Depth {
+            waiting: count("SELECT count(*) FROM inbox WHERE state = 0")?.unwrap_or(0),
+            running: count("SELECT count(*) FROM inbox WHERE state = 1")?.unwrap_or(0),
+            owed: count("SELECT count(*) FROM outbox")?.unwrap_or(0),
+            oldest_message: one("SELECT received_at FROM inbox ORDER BY seq LIMIT 1")?,
+            oldest_op: one("SELECT created_at FROM outbox ORDER BY seq LIMIT 1")?,
+        })
+    }
+
+    /// When the first waiting message of a session came, Unix milliseconds; none when none waits.
+    pub fn waiting_since(&self, session: &str) -> Result<Option<i64>, InspectError> {
+        let sql = "SELECT received_at FROM inbox WHERE session = ?1 AND state = 0 ORDER BY seq LIMIT 1";
+        let mut find = self.db.prepare_cached(sql)?;
+        Ok(find.query_row([session], |row| row.get(0)).optional()?)
     }
 
     /// Up to `limit` entries of a section with a number above `after`, oldest first.

@@ -55,12 +55,12 @@ mod writer;
 mod tests;
 
 pub use done::{
-    Batch, ChatMemory, Done, Failed, InboxRow, Kind, NewOp, OpRow, OpState, Subject, TurnState,
+    Batch, ChatMemory, Commit, Done, Failed, InboxRow, Kind, NewOp, OpRow, OpState, Subject, TurnState,
     WaitingSession,
 };
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
-pub use inspect::{Counts, InspectError, Inspector, Item, Listed, Section};
+pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Journal, Opened, SubmitError};
 pub use lock::held_by;
 pub use recover::Recovered;

@@ -5,7 +5,7 @@
 
 use super::apply::{Ledger, complete};
 use super::checkpoint::{self, Checkpoint};
-use super::done::{Batch, Done, Failed};
+use super::done::{Batch, Commit, Done, Failed};
 use super::fault::{Fault, FaultKind, Health};
 use super::queue::{Queue, Woken};
 use super::retention::{Moment, Upkeep, give_back};
@@ -21,6 +21,9 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(20);
 const UPKEEP_PAUSE: Duration = Duration::from_millis(20);
 /// The pauses between two tries on a sick disk.
 const RETRY: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(5);
+
+/// Commits that wait to be told; beyond it they are not measured.
+const UNTOLD: usize = 256;
 
 /// What the thread needs besides its database.
 pub(super) struct Writer {
@@ -68,6 +71,8 @@ struct Work<'a, 'c> {
     disk: Disk,
     /// Commands that a failed commit must not lose, in order.
     kept: Vec<Write>,
+    /// Commits that were not told yet.
+    commits: Vec<Commit>,
     checkpoint: Checkpoint,
     upkeep: Upkeep,
     upkeep_at: Instant,
@@ -81,6 +86,7 @@ impl Writer {
             ledger,
             disk: Disk::Well,
             kept: Vec::new(),
+            commits: Vec::new(),
             checkpoint: Checkpoint::default(),
             upkeep: Upkeep::default(),
             upkeep_at: Instant::now() + UPKEEP_EVERY,
@@ -133,8 +139,13 @@ impl Work<'_, '_> {
         writes.extend(taken);
         let bytes = writes.iter().map(Write::payload).sum();
         let mut done = Vec::with_capacity(writes.len());
+        let began = Instant::now();
         match self.commit(writes, &mut done) {
             Ok(commands) => {
+                if self.commits.len() < UNTOLD {
+                    let took = began.elapsed();
+                    self.commits.push(Commit { commands, took });
+                }
                 self.recovered();
                 self.deliver(done);
                 self.checkpoint.after(self.ledger.db, commands, bytes);
@@ -263,10 +274,11 @@ impl Work<'_, '_> {
         queue.release(writes.iter().map(|write| queue.units_of(write) as usize).sum());
     }
 
-    fn deliver(&self, done: Vec<Done>) {
+    fn deliver(&mut self, done: Vec<Done>) {
         if !done.is_empty() {
+            let commits = std::mem::take(&mut self.commits);
             // A reader that went away wants no completions; what was asked for is done all the same.
-            let _ = self.writer.batches.blocking_send(Batch { done });
+            let _ = self.writer.batches.blocking_send(Batch { done, commits });
         }
     }
 }

@@ -209,6 +209,24 @@ pub struct PromptOption {
 }
 
 impl Action {
+    /// Every op's wire name.
+    pub const OPS: [&'static str; 14] = [
+        "send",
+        "edit",
+        "typing",
+        "delete",
+        "get_chat_info",
+        "follow_up",
+        "draft",
+        "task_card",
+        "task_card_stop",
+        "send_media",
+        "prompt",
+        "react",
+        "thread_create",
+        "thread_rename",
+    ];
+
     /// The op's wire name.
     pub fn op(&self) -> &'static str {
         match self {

@@ -54,6 +54,20 @@ pub enum GatewayFrame {
 }
 
 impl GatewayFrame {
+    /// Every frame's wire name.
+    pub const KINDS: [&'static str; 5] = ["hello", "outbound", "interrupt", "going_idle", "inbound_ack"];
+
+    /// The frame's wire name.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "hello",
+            Self::Outbound { .. } => "outbound",
+            Self::Interrupt { .. } => "interrupt",
+            Self::GoingIdle => "going_idle",
+            Self::InboundAck { .. } => "inbound_ack",
+        }
+    }
+
     /// The frame as one line, newline included.
     pub fn to_line(&self) -> String {
         let mut line = match self {

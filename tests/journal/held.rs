@@ -2,7 +2,7 @@
 
 use super::{NOW, accept, ask, chat, copy, next, op, open};
 use hermes_relay::store::{
-    Done, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, SubmitError, TurnState, Write,
+    Depth, Done, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, SubmitError, TurnState, Write,
 };
 use std::fs;
 use std::time::{Duration, Instant};
@@ -301,6 +301,50 @@ async fn lazy_commands_are_held_soon_without_company() {
         assert!(Instant::now() < deadline, "the op is settled in time");
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn the_depth_counts_what_is_not_through_and_each_commit_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let inspector = Inspector::open(dir.path()).unwrap();
+    assert_eq!(inspector.depth().unwrap(), Depth::default());
+    let later = |mut write: Write| {
+        if let Write::Accept { now_ms, .. } = &mut write {
+            *now_ms = NOW + 5;
+        }
+        write
+    };
+    let writes = vec![
+        accept(1, "a", None, true),
+        later(accept(2, "b", None, false)),
+        Write::AddOps {
+            token: 3,
+            inbox: None,
+            ops: vec![op("x"), op("y")],
+            now_ms: NOW + 7,
+        },
+    ];
+    opened.journal.submit(writes).await.unwrap();
+    let (mut done, mut commits) = (0, Vec::new());
+    while done < 3 {
+        let batch = opened.batches.recv().await.unwrap();
+        done += batch.done.len();
+        commits.extend(batch.commits);
+    }
+    assert_eq!(commits.iter().map(|commit| commit.commands).sum::<usize>(), 3);
+    assert!(commits.iter().all(|commit| !commit.took.is_zero()));
+    let depth = inspector.depth().unwrap();
+    let wanted = Depth {
+        waiting: 1,
+        running: 1,
+        owed: 2,
+        oldest_message: Some(NOW),
+        oldest_op: Some(NOW + 7),
+    };
+    assert_eq!(depth, wanted);
+    let since = |session| inspector.waiting_since(session).unwrap();
+    assert_eq!((since("a"), since("b"), since("c")), (None, Some(NOW + 5), None));
 }
 
 #[tokio::test]

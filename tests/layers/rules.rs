@@ -21,6 +21,11 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
         "net",
         "the managed scheduler is reached through the one HTTP client",
     ),
+    (
+        "serve",
+        "relay",
+        "it asks the running relay on behalf of people and monitors",
+    ),
     ("cli", "check", "the doctor verb prints what the probes found"),
     ("cli", "dev", "the dev verb starts the embedded connector"),
 ];
@@ -74,8 +79,8 @@ const OWNED: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("tungstenite", &["net", "dev"]),
     ("tokio_tungstenite", &["net", "dev"]),
-    ("hyper", &["net", "dev"]),
-    ("hyper_util", &["net", "dev"]),
+    ("hyper", &["net", "dev", "serve"]),
+    ("hyper_util", &["net", "dev", "serve"]),
     ("reqwest", &["net"]),
     ("rustls", &["net"]),
     ("tokio_rustls", &["net"]),

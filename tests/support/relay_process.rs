@@ -114,6 +114,24 @@ impl Setup {
         self.folder.path().join("state")
     }
 
+    /// The same home, state and environment, with another command line.
+    pub(crate) fn verb(&self, args: &[&str]) -> Command {
+        let mut command = self.command();
+        command.args(args);
+        command
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hermes-relay"));
+        command
+            .env_clear()
+            .envs(&self.env)
+            .current_dir(self.folder.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        command
+    }
+
     /// Starts it.
     pub(crate) fn start(&self) -> RelayProcess {
         let log = tempfile::Builder::new()
@@ -125,15 +143,11 @@ impl Setup {
         let out = log.with_extension("out");
         let stdout = File::create(&out).expect("an output file");
         let started = Instant::now();
-        let child = Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
+        let child = self
+            .command()
             .args(&self.args)
-            .env_clear()
-            .envs(&self.env)
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)
-            .kill_on_drop(true)
             .spawn()
             .expect("the binary starts");
         let pid = child

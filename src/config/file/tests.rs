@@ -58,6 +58,7 @@ fn the_commented_entries_of_the_example_are_right_too() {
     }
     assert!(!read.slack.command_map.is_empty());
     assert!(!read.connector.route_keys.is_empty());
+    assert!(!read.serve.allowed_hosts.is_empty());
 }
 
 #[test]

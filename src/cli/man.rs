@@ -1,0 +1,44 @@
+//! `hermes-relay man`: the manual page, of the program or of one verb.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory as _};
+
+use super::Cli;
+use super::exit::{self, fail, printed};
+use crate::config::file::nearest;
+
+/// Print the manual page, in roff.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay man | man -l -\n  hermes-relay man run > hermes-relay-run.1"
+)]
+pub(super) struct ManArgs {
+    /// Only this verb's page.
+    #[arg(value_name = "VERB")]
+    verb: Option<String>,
+}
+
+/// Runs the verb.
+pub(super) fn run(args: &ManArgs) -> ExitCode {
+    let mut command = Cli::command();
+    command.build();
+    if let Some(verb) = &args.verb {
+        let Some(found) = command.find_subcommand(verb).cloned() else {
+            let verbs = command.get_subcommands().map(clap::Command::get_name);
+            let hint = nearest(verb, verbs).map(|near| format!("did you mean `{near}`?"));
+            let what = format!("there is no verb `{}`", verb.escape_debug());
+            return fail(exit::FAILED, what, hint.as_deref());
+        };
+        command = found;
+    }
+    let mut page = Vec::new();
+    let rendered = clap_mangen::Man::new(command).render(&mut page);
+    let mut out = std::io::stdout().lock();
+    printed(
+        rendered
+            .and_then(|()| out.write_all(&page))
+            .and_then(|()| out.flush()),
+    )
+}
