@@ -7,8 +7,10 @@ mod dev;
 pub mod enroll;
 mod enroll_verb;
 mod exit;
+mod init;
 mod journal;
 mod logging;
+mod notify;
 mod oracle;
 pub mod prompt;
 mod run;
@@ -65,6 +67,28 @@ enum Verb {
     Oracle(oracle::OracleArgs),
 }
 
+impl Verb {
+    /// Whether it runs until told to stop and starts other programs meanwhile.
+    fn stays(&self) -> bool {
+        match self {
+            Self::Run(_)
+            | Self::Gateway {
+                verb: GatewayVerb::Run(_),
+            } => true,
+            #[cfg(feature = "dev")]
+            Self::Dev(_) => true,
+            Self::Gateway {
+                verb: GatewayVerb::Enroll(_),
+            }
+            | Self::Enroll(_)
+            | Self::Agents(_)
+            | Self::Config(_)
+            | Self::Journal(_)
+            | Self::Oracle(_) => false,
+        }
+    }
+}
+
 #[derive(Subcommand, Debug)]
 enum GatewayVerb {
     /// Trade a one-time token for this gateway's credentials.
@@ -119,11 +143,19 @@ impl Surround<'_> {
 
 /// Runs what was typed. `env` is the process environment, one variable at a time, and `vars` all of it.
 pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
+    let vars: Vec<_> = vars.into_iter().collect();
+    let verb = Cli::parse().verb;
+    if verb.stays()
+        && init::is_first()
+        && let Some(code) = init::run(&vars)
+    {
+        return code;
+    }
     let surround = Surround {
         env,
         base: BaseEnv::new(vars),
     };
-    match Cli::parse().verb {
+    match verb {
         Verb::Run(args)
         | Verb::Gateway {
             verb: GatewayVerb::Run(args),

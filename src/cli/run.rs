@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle};
+use super::notify::{Manager, Notice};
 use super::{Environment, SharedArgs, Surround, enroll};
 use crate::agent::Health;
 use crate::config::{self, Backend, Flags, Loaded, Sources};
@@ -140,6 +141,8 @@ async fn serve(
         Ok(relay) => relay,
         Err(error) => return build_failure(&error),
     };
+    let manager = Manager::of(env, std::process::id());
+    manager.tell(&Notice::Ready).await;
     let http = || http_on(&tls, &settings, &proxies);
     if credentials.borrow().is_none() {
         let http = match http() {
@@ -148,13 +151,21 @@ async fn serve(
         };
         let provisioned = tokio::select! {
             biased;
-            () = stop.first() => return ExitCode::SUCCESS,
+            () = stop.first() => {
+                manager.tell(&Notice::Stopping).await;
+                return ExitCode::SUCCESS;
+            }
+            // Nothing runs yet that could be asked; every request in here has its own deadline.
+            never = manager.watch(|| std::future::ready(true)) => match never {},
             provisioned = boot::self_provision(&settings, &url, env, enroll::hostname(), &http) => provisioned,
         };
         credentials.send_replace(provisioned);
     }
     let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, http, &credentials));
     let mut policy = Declaration::begin(&loaded, &url, http, &watched);
+    let handle = relay.handle();
+    let mut following = std::pin::pin!(manager.follow(relay.link()));
+    let mut watching = std::pin::pin!(manager.watch(|| async { handle.status().await.is_some() }));
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
@@ -164,22 +175,28 @@ async fn serve(
             biased;
             ended = &mut running => break ended,
             () = &mut provisioning => {}
+            never = &mut following => match never {},
+            never = &mut watching => match never {},
             () = stop.first() => {
                 if std::mem::replace(&mut stopping, true) {
                     tracing::warn!("told to stop a second time; ending at once");
                     return ExitCode::from(exit::FAILED);
                 }
                 shutdown.notify_one();
+                manager.tell(&Notice::Stopping).await;
             }
             _ = reload.recv() => {
+                manager.tell(&Notice::Reloading).await;
                 if let Some(again) = reread(args, &settings, env, log.as_ref()) {
                     rotate(&credentials, &again);
                     policy = Declaration::begin(&again, &url, http, &watched);
                 }
+                manager.tell(&Notice::Ready).await;
             }
         }
     };
     drop(policy);
+    manager.tell(&Notice::Stopping).await;
     match ended {
         Ended::Asked => ExitCode::SUCCESS,
         Ended::Revoked { reason } => {

@@ -13,7 +13,7 @@ use super::crew::{Crew, Member};
 use super::handle::{COMMANDS, Command, RelayHandle};
 use super::live::{Credentials, LiveSettings, LiveTransport};
 use super::settings::{CoreSettings, identities};
-use super::transport::RelayTransport;
+use super::transport::{LinkView, RelayTransport};
 use crate::agent::{Agent, UnknownAgent, built_in};
 use crate::config::{DEFAULT_AGENT, Durability, Settings};
 use crate::link::LinkSettings;
@@ -198,6 +198,11 @@ impl Relay {
     /// For asking and telling the relay while it runs.
     pub fn handle(&self) -> RelayHandle {
         self.handle.clone()
+    }
+
+    /// How the connection stands; changes are told.
+    pub fn link(&self) -> watch::Receiver<LinkView> {
+        self.core.transport.view()
     }
 
     /// Serves until `shutdown` resolves, then ends in order within the shutdown budget. Dropped while it runs,
