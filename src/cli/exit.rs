@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 /// The answer is no, or it failed.
 pub(super) const FAILED: u8 = 1;
+/// What was typed makes no sense.
+pub(super) const USAGE: u8 = 2;
 /// A bug of ours, or a fault that we could not survive.
 pub(super) const OUR_FAULT: u8 = 70;
 /// Try again: another process is still in the way.

@@ -14,6 +14,7 @@ mod notify;
 mod oracle;
 pub mod prompt;
 mod run;
+mod service;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -65,6 +66,7 @@ enum Verb {
     Config(config::ConfigArgs),
     Journal(journal::JournalArgs),
     Oracle(oracle::OracleArgs),
+    Service(service::ServiceArgs),
 }
 
 impl Verb {
@@ -84,7 +86,8 @@ impl Verb {
             | Self::Agents(_)
             | Self::Config(_)
             | Self::Journal(_)
-            | Self::Oracle(_) => false,
+            | Self::Oracle(_)
+            | Self::Service(_) => false,
         }
     }
 }
@@ -170,6 +173,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Config(args) => config::run(&args, env),
         Verb::Journal(args) => journal::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),
+        Verb::Service(args) => service::run(&args, env),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod file;
 mod hermes;
 mod layers;
 mod limits;
+mod reference;
 mod resolve;
 pub mod secret;
 pub mod settings;
@@ -33,6 +34,7 @@ pub mod yaml;
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use describe::Row;
 pub use file::check_file;
+pub use reference::reference;
 pub use resolve::load;
 pub use settings::{Connector, Identity, Idp, Settings, Tls};
 pub use tuning::{
