@@ -8,7 +8,11 @@ use super::env::VARIABLES;
 const EXAMPLE: &str = include_str!("../../config.example.yaml");
 
 const HEAD: &str = "# Settings\n\n\
-    <!-- Made by `hermes-relay config reference` from config.example.yaml; change that file, not this one. -->\n\n";
+    <!-- Made by `hermes-relay config reference` from config.example.yaml; change that file, not this one. -->\n\n\
+    Settings are read from the first file that exists: `--config`, `$HERMES_RELAY_CONFIG`, `$HERMES_HOME/relay.yaml`,\n\
+    `/etc/hermes-relay/config.yaml`. Copy what you change, leave the rest out. A flag or an environment variable beats\n\
+    the file; what is not set falls to Hermes' own `.env` and `config.yaml`. `hermes-relay config show` says what came\n\
+    from where. Paths may start with `~/` and are otherwise taken from the file's directory. An unknown key is an error.\n\n";
 
 const VARIABLES_HEAD: &str = "## Environment\n\n\
     Flags win over these, these win over the file. Those that Hermes reads too may also stand in Hermes' `.env`.\n\n\
@@ -18,7 +22,8 @@ const VARIABLES_HEAD: &str = "## Environment\n\n\
 enum Line<'a> {
     Blank,
     Comment(&'a str),
-    Sample(&'a str),
+    /// As it would stand there.
+    Sample(String),
     /// Name, and what stands after the colon.
     Section(&'a str, &'a str),
     Option(&'a str, &'a str),
@@ -30,8 +35,8 @@ impl<'a> Line<'a> {
         if bare.is_empty() {
             return Self::Blank;
         }
-        if let Some(sample) = bare.strip_prefix("#|") {
-            return Self::Sample(sample);
+        if bare.starts_with("#|") {
+            return Self::Sample(line.replacen("#| ", "", 1));
         }
         if let Some(comment) = bare.strip_prefix('#') {
             return Self::Comment(comment.trim());
@@ -49,15 +54,26 @@ impl<'a> Line<'a> {
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let (mut said, mut section, mut samples) = (String::new(), "", String::new());
-    let mut rows = false;
-    for line in EXAMPLE.lines().map(Line::of).chain([Line::Blank]) {
+    let (mut rows, mut sampled) = (false, String::new());
+    // What stands above the first section is about the file.
+    let body = EXAMPLE.split_once("\n\n").map_or(EXAMPLE, |(_, body)| body);
+    for line in body.lines().map(Line::of).chain([Line::Blank]) {
         match line {
             Line::Comment(comment) => {
                 said.push_str(if said.is_empty() { "" } else { " " });
                 said.push_str(comment);
             }
             Line::Sample(sample) => {
-                samples.push_str(sample.strip_prefix(' ').unwrap_or(sample));
+                if !sampled.is_empty() {
+                    let again = samples.starts_with(&format!("{section}:\n"));
+                    let head = std::mem::take(&mut sampled);
+                    samples.push_str(if again {
+                        head.split_once('\n').map_or("", |(_, key)| key)
+                    } else {
+                        &head
+                    });
+                }
+                samples.push_str(&sample);
                 samples.push('\n');
             }
             Line::Section(name, value) => {
@@ -74,6 +90,7 @@ pub fn reference() -> String {
                 if !std::mem::replace(&mut rows, true) {
                     page.push_str("| option | default | meaning |\n|---|---|---|\n");
                 }
+                sampled = format!("{section}:\n  {name}:\n");
                 let meaning = cell(&std::mem::take(&mut said));
                 let default = cell(&shown(value));
                 put(
@@ -82,9 +99,6 @@ pub fn reference() -> String {
                 );
             }
             Line::Blank => {
-                if !said.is_empty() {
-                    put(&mut page, &format!("{}\n\n", std::mem::take(&mut said)));
-                }
                 if std::mem::take(&mut rows) {
                     page.push('\n');
                 }
@@ -123,7 +137,12 @@ fn shown(value: &str) -> String {
 
 /// Text within a table.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('<', "&lt;")
+    plain(text).replace('|', "\\|")
+}
+
+/// Text in which nothing is taken for a tag.
+fn plain(text: &str) -> String {
+    text.replace('<', "&lt;")
 }
 
 #[cfg(test)]
@@ -145,6 +164,10 @@ mod tests {
         ] {
             assert!(page.contains(row), "{row}\n{page}");
         }
-        assert!(page.contains("```yaml\n  - platform: telegram\n"), "{page}");
+        assert!(page.contains("```yaml\nroutes:\n  - platform: slack\n"), "{page}");
+        assert!(
+            page.contains("```yaml\nconnector:\n  identities:\n    - platform: telegram\n"),
+            "{page}"
+        );
     }
 }

@@ -1,0 +1,202 @@
+//! The whole story under a real systemd: a manager of our own, started for this test and ended by it.
+//!
+//! It runs as a user's manager, in its own mount namespace and control group, next to whatever else is there. On a
+//! machine that was booted with systemd there would be two; there the test says so and passes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use secrecy::ExposeSecret as _;
+use tempfile::TempDir;
+
+use crate::relay_process::SOON;
+use crate::{BINARY, has, is_root, said};
+
+const SYSTEMD: &str = "/lib/systemd/systemd";
+
+/// Joins control groups of its own, makes it look as if the machine was booted with systemd, and becomes a manager.
+const START: &str = r#"
+for hierarchy in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; do
+  if [ -e "$hierarchy/cgroup.procs" ]; then
+    mkdir -p "$hierarchy/$GROUP" && echo $$ > "$hierarchy/$GROUP/cgroup.procs" || exit 3
+  fi
+done
+mkdir -p /run/systemd && mount -t tmpfs tmpfs /run/systemd && mkdir /run/systemd/system || exit 3
+exec /lib/systemd/systemd --user
+"#;
+
+struct Systemd {
+    process: Child,
+    group: String,
+    folder: TempDir,
+}
+
+impl Systemd {
+    /// `None`, loudly, where it cannot be started.
+    fn start() -> Option<Self> {
+        if !is_root() || !has("unshare") || !has("systemctl") || !has("setsid") {
+            return None;
+        }
+        if Path::new("/run/systemd/system").exists() || !Path::new(SYSTEMD).exists() {
+            eprintln!("SKIPPED: this test brings a systemd of its own, where there is none running");
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let units = folder.path().join("config/systemd/user");
+        fs::create_dir_all(&units).unwrap();
+        fs::create_dir_all(folder.path().join("run")).unwrap();
+        fs::write(units.join("default.target"), "[Unit]\nDescription=Nothing more\n").unwrap();
+        let group = format!("hermes-relay-test-{}", std::process::id());
+        let mut systemd = Self {
+            process: environment(&mut Command::new("setsid"), folder.path())
+                .args(["unshare", "--mount", "sh", "-c", START])
+                .env("GROUP", &group)
+                .env("SYSTEMD_LOG_TARGET", "console")
+                .stdin(Stdio::null())
+                .stderr(fs::File::create(folder.path().join("log")).unwrap())
+                .spawn()
+                .unwrap(),
+            group,
+            folder,
+        };
+        let socket = systemd.folder.path().join("run/systemd/private");
+        let end = Instant::now() + SOON;
+        while !socket.exists() {
+            if Instant::now() > end || systemd.process.try_wait().unwrap().is_some() {
+                eprintln!("SKIPPED: no systemd can be started here: {}", systemd.log());
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Some(systemd)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    fn units(&self) -> PathBuf {
+        self.folder.path().join("config/systemd/user")
+    }
+
+    fn systemctl(&self, args: &[&str]) -> String {
+        let mut command = Command::new("systemctl");
+        environment(&mut command, self.folder.path());
+        let (well, told) = said(command.arg("--user").args(args));
+        assert!(well, "systemctl {args:?}: {told}\n{}", self.log());
+        told.trim().to_owned()
+    }
+
+    fn show(&self, property: &str) -> String {
+        self.systemctl(&["show", "--value", "--property", property, "hermes-relay.service"])
+    }
+
+    fn until(&self, property: &str, fits: impl Fn(&str) -> bool) -> String {
+        let end = Instant::now() + SOON;
+        loop {
+            let shown = self.show(property);
+            if fits(&shown) {
+                return shown;
+            }
+            assert!(Instant::now() < end, "{property} is {shown}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Systemd {
+    fn drop(&mut self) {
+        let mut exit = Command::new("systemctl");
+        environment(&mut exit, self.folder.path());
+        let _ = exit.args(["--user", "exit"]).output();
+        let end = Instant::now() + SOON;
+        while self.process.try_wait().is_ok_and(|ended| ended.is_none()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        for hierarchy in [
+            "/sys/fs/cgroup/systemd",
+            "/sys/fs/cgroup/unified",
+            "/sys/fs/cgroup",
+        ] {
+            let group = Path::new(hierarchy).join(&self.group);
+            let _ = Command::new("find")
+                .arg(group)
+                .args(["-depth", "-type", "d", "-exec", "rmdir", "{}", ";"])
+                .output();
+        }
+    }
+}
+
+fn environment<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
+    command
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("HOME", folder)
+        .env("XDG_RUNTIME_DIR", folder.join("run"))
+        .env("XDG_CONFIG_HOME", folder.join("config"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn installed_started_ready_killed_restarted_and_stopped_in_time() {
+    let Some(systemd) = Systemd::start() else { return };
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let who = connector.credentials().unwrap();
+    let home = systemd.folder.path().join(".hermes");
+    fs::create_dir(&home).unwrap();
+    let env = format!(
+        "GATEWAY_RELAY_URL={}\nGATEWAY_RELAY_ID={}\nGATEWAY_RELAY_SECRET={}\nGATEWAY_RELAY_PLATFORMS=discord\n",
+        connector.url(),
+        who.gateway_id,
+        who.secret.expose_secret()
+    );
+    fs::write(home.join(".env"), env).unwrap();
+    let mut install = Command::new(BINARY);
+    environment(&mut install, systemd.folder.path());
+    let (well, told) = said(install.args(["service", "install", "--user"]));
+    assert!(well, "{told}");
+    // What a person would do who does not want to wait.
+    let drop_in = systemd.units().join("hermes-relay.service.d");
+    fs::create_dir(&drop_in).unwrap();
+    fs::write(drop_in.join("soon.conf"), "[Service]\nRestartSec=100ms\n").unwrap();
+
+    systemd.systemctl(&["daemon-reload"]);
+    systemd.systemctl(&["start", "hermes-relay.service"]);
+    assert_eq!(systemd.show("ActiveState"), "active");
+    systemd.until("StatusText", |text| text == "connected: discord");
+    connector
+        .deliver(&text_event("discord", "c", "m1", "hello"))
+        .unwrap();
+    assert_eq!(connector.reply_to(SOON, "m1").await.unwrap().text, "echo: hello");
+
+    let before = systemd.show("MainPID");
+    systemd.systemctl(&["kill", "--signal=KILL", "hermes-relay.service"]);
+    systemd.until("NRestarts", |count| count == "1");
+    systemd.until("ActiveState", |state| state == "active");
+    assert_ne!(systemd.show("MainPID"), before);
+    connector
+        .deliver(&text_event("discord", "c", "m2", "again"))
+        .unwrap();
+    assert_eq!(connector.reply_to(SOON, "m2").await.unwrap().text, "echo: again");
+
+    systemd.systemctl(&["reload", "hermes-relay.service"]);
+    systemd.until("ActiveState", |state| state == "active");
+
+    let began = Instant::now();
+    systemd.systemctl(&["stop", "hermes-relay.service"]);
+    assert!(began.elapsed() < Duration::from_secs(25), "within its own budget");
+    assert_eq!(systemd.show("Result"), "success", "it ended by itself");
+
+    // What cannot be cured is not tried again and again.
+    fs::write(home.join("relay.yaml"), "link: {backoff_min_ms: soon}\n").unwrap();
+    let mut start = Command::new("systemctl");
+    environment(&mut start, systemd.folder.path());
+    let (well, _) = said(start.args(["--user", "start", "hermes-relay.service"]));
+    assert!(!well);
+    systemd.until("ActiveState", |state| state == "failed");
+    assert_eq!(systemd.show("ExecMainStatus"), "78");
+}
