@@ -36,7 +36,7 @@ struct Systemd {
 
 impl Systemd {
     /// `None`, loudly, where it cannot be started.
-    fn start() -> Option<Self> {
+    fn start(name: &str) -> Option<Self> {
         if !is_root() || !has("unshare") || !has("systemctl") || !has("setsid") {
             return None;
         }
@@ -44,12 +44,13 @@ impl Systemd {
             eprintln!("SKIPPED: this test brings a systemd of its own, where there is none running");
             return None;
         }
-        let folder = tempfile::tempdir().unwrap();
+        // Not in /tmp, which units take away.
+        let folder = tempfile::tempdir_in("/run").unwrap();
         let units = folder.path().join("config/systemd/user");
         fs::create_dir_all(&units).unwrap();
         fs::create_dir_all(folder.path().join("run")).unwrap();
         fs::write(units.join("default.target"), "[Unit]\nDescription=Nothing more\n").unwrap();
-        let group = format!("hermes-relay-test-{}", std::process::id());
+        let group = format!("hermes-relay-test-{}-{name}", std::process::id());
         let mut systemd = Self {
             process: environment(&mut Command::new("setsid"), folder.path())
                 .args(["unshare", "--mount", "sh", "-c", START])
@@ -91,7 +92,11 @@ impl Systemd {
     }
 
     fn show(&self, property: &str) -> String {
-        self.systemctl(&["show", "--value", "--property", property, "hermes-relay.service"])
+        self.show_of("hermes-relay.service", property)
+    }
+
+    fn show_of(&self, unit: &str, property: &str) -> String {
+        self.systemctl(&["show", "--value", "--property", property, unit])
     }
 
     fn until(&self, property: &str, fits: impl Fn(&str) -> bool) -> String {
@@ -143,7 +148,9 @@ fn environment<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn installed_started_ready_killed_restarted_and_stopped_in_time() {
-    let Some(systemd) = Systemd::start() else { return };
+    let Some(systemd) = Systemd::start("story") else {
+        return;
+    };
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let who = connector.credentials().unwrap();
     let home = systemd.folder.path().join(".hermes");
@@ -199,4 +206,65 @@ async fn installed_started_ready_killed_restarted_and_stopped_in_time() {
     assert!(!well);
     systemd.until("ActiveState", |state| state == "failed");
     assert_eq!(systemd.show("ExecMainStatus"), "78");
+}
+
+/// The exit status with which systemd says that it could not set up namespaces.
+const NO_NAMESPACES: &str = "226";
+const WITHOUT_NAMESPACES: &str = "[Service]\nPrivateTmp=no\nProtectSystem=no\nProtectHome=no\nPrivateDevices=no\n\
+    PrivateUsers=no\nPrivateMounts=no\nProtectProc=default\nProcSubset=all\nProtectKernelTunables=no\n\
+    ProtectKernelModules=no\nProtectKernelLogs=no\nProtectControlGroups=no\nProtectHostname=no\nProtectClock=no\n";
+
+/// Everything that a manager of ours can do of the tight unit: system calls, memory, file systems, namespaces. An
+/// account that exists only meanwhile and credentials are for the machine's own manager.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tight_unit_lets_the_relay_work() {
+    const UNIT: &str = "hermes-relay-only.service";
+    let Some(systemd) = Systemd::start("tight") else {
+        return;
+    };
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let who = connector.credentials().unwrap();
+    let units = systemd.units().display().to_string();
+    let mut install = Command::new(BINARY);
+    environment(&mut install, systemd.folder.path());
+    let (well, told) = said(install.args(["service", "install", "--profile", "relay", "--unit-dir", &units]));
+    assert!(well, "{told}");
+    let drop_in = systemd.units().join(format!("{UNIT}.d"));
+    fs::create_dir(&drop_in).unwrap();
+    let ours = format!(
+        "[Service]\nDynamicUser=no\nLoadCredential=\nEnvironment=GATEWAY_RELAY_URL={} GATEWAY_RELAY_ID={} \
+         GATEWAY_RELAY_SECRET={} GATEWAY_RELAY_PLATFORMS=discord\nStandardError=append:{}\n",
+        connector.url(),
+        who.gateway_id,
+        who.secret.expose_secret(),
+        systemd.folder.path().join("log").display()
+    );
+    fs::write(drop_in.join("here.conf"), ours).unwrap();
+    let start = || {
+        systemd.systemctl(&["daemon-reload"]);
+        let mut start = Command::new("systemctl");
+        environment(&mut start, systemd.folder.path());
+        let (_, told) = said(start.args(["--user", "start", UNIT]));
+        (systemd.show_of(UNIT, "ExecMainStatus"), told)
+    };
+    let (mut status, mut told) = start();
+    if status == NO_NAMESPACES {
+        eprintln!("SKIPPED in part: this machine lets no service have file systems of its own");
+        systemd.systemctl(&["stop", UNIT]);
+        fs::write(drop_in.join("without.conf"), WITHOUT_NAMESPACES).unwrap();
+        (status, told) = start();
+    }
+    assert_eq!(status, "0", "{told}\n{}", systemd.log());
+    connector
+        .deliver(&text_event("discord", "c", "m1", "hello"))
+        .unwrap();
+    let reply = connector.reply_to(SOON, "m1").await;
+    assert_eq!(reply.expect(&systemd.log()).text, "echo: hello");
+    let pid = systemd.show_of(UNIT, "MainPID");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    for locked in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"] {
+        assert!(status.contains(locked), "{status}");
+    }
+    systemd.systemctl(&["stop", UNIT]);
+    assert_eq!(systemd.show_of(UNIT, "Result"), "success");
 }
