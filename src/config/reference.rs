@@ -54,7 +54,7 @@ impl<'a> Line<'a> {
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let (mut said, mut section, mut samples) = (String::new(), "", String::new());
-    let (mut rows, mut sampled) = (false, String::new());
+    let (mut rows, mut heading) = (false, String::new());
     // What stands above the first section is about the file.
     let body = EXAMPLE.split_once("\n\n").map_or(EXAMPLE, |(_, body)| body);
     for line in body.lines().map(Line::of).chain([Line::Blank]) {
@@ -64,9 +64,9 @@ pub fn reference() -> String {
                 said.push_str(comment);
             }
             Line::Sample(sample) => {
-                if !sampled.is_empty() {
+                if !heading.is_empty() {
                     let again = samples.starts_with(&format!("{section}:\n"));
-                    let head = std::mem::take(&mut sampled);
+                    let head = std::mem::take(&mut heading);
                     samples.push_str(if again {
                         head.split_once('\n').map_or("", |(_, key)| key)
                     } else {
@@ -90,7 +90,7 @@ pub fn reference() -> String {
                 if !std::mem::replace(&mut rows, true) {
                     page.push_str("| option | default | meaning |\n|---|---|---|\n");
                 }
-                sampled = format!("{section}:\n  {name}:\n");
+                heading = format!("{section}:\n  {name}:\n");
                 let meaning = cell(&std::mem::take(&mut said));
                 let default = cell(&shown(value));
                 put(

@@ -61,32 +61,43 @@ fn the_debian_package_holds_what_belongs_to_it_and_installs() {
     if !is_root() {
         return;
     }
-    // Into an empty root, without running the scripts that need a whole system.
+    // Into an empty root, with the package's own scripts working on that root.
     let root = tempfile::tempdir().unwrap();
     for folder in ["var/lib/dpkg/updates", "var/lib/dpkg/info"] {
         fs::create_dir_all(root.path().join(folder)).unwrap();
     }
     fs::write(root.path().join("var/lib/dpkg/status"), "").unwrap();
-    let unpack = |deb: &Path| {
-        said(
-            Command::new("dpkg")
-                .args(["--force-depends", "--force-not-root", "--force-script-chrootless"])
-                .arg(format!("--root={}", root.path().display()))
-                .env("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin")
-                .env("HERMES_RELAY_POSTINST", "skip")
-                .arg("--install")
-                .arg(deb),
-        )
+    let dpkg = |action: &str, what: &std::ffi::OsStr| {
+        let mut dpkg = Command::new("dpkg");
+        dpkg.args(["--force-depends", "--force-script-chrootless"])
+            .arg(format!("--root={}", root.path().display()))
+            .env("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .args([action.as_ref(), what]);
+        said(&mut dpkg)
     };
-    let (well, told) = unpack(&deb);
+    let (well, told) = dpkg("--install", deb.as_os_str());
     assert!(well, "{told}");
-    let config = root.path().join("etc/hermes-relay/config.yaml");
-    assert!(config.exists());
     let installed = root.path().join("usr/bin/hermes-relay");
-    let (well, version) = said(Command::new(installed).arg("--version"));
+    let (well, version) = said(Command::new(&installed).arg("--version"));
     assert!(well && version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    let config = root.path().join("etc/hermes-relay/config.yaml");
     let (well, told) = said(Command::new(BINARY).args(["config", "check"]).arg(&config));
     assert!(well, "{told}");
+    if has("systemd-sysusers") {
+        let accounts = fs::read_to_string(root.path().join("etc/passwd")).unwrap();
+        let account = accounts.lines().find(|line| line.starts_with("hermes-relay:"));
+        let account = account.expect("the account was made");
+        assert!(
+            account.ends_with(":/var/lib/hermes-relay:/usr/sbin/nologin"),
+            "{account}"
+        );
+    }
+    fs::create_dir_all(root.path().join("var/lib/hermes-relay")).unwrap();
+    let (well, told) = dpkg("--purge", "hermes-relay".as_ref());
+    assert!(well, "{told}");
+    for gone in ["usr/bin/hermes-relay", "etc/hermes-relay", "var/lib/hermes-relay"] {
+        assert!(!root.path().join(gone).exists(), "{gone} is left: {told}");
+    }
 }
 
 #[test]
