@@ -18,7 +18,7 @@
 //! | | module | what it is |
 //! |---|---|---|
 //! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed |
-//! | | `dev` | the embedded connector: the other end of the contract on loopback |
+//! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
 //! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; the only place that spawns |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
 //! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
@@ -66,8 +66,8 @@
 //! 4. Every queue, buffer, cache and line has a bound, and says what happens at it.
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
 //! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged.
-//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`), an agent's key to the agent's
-//!    (`tests/http_agents`).
+//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`, `tests/media`), an agent's key to
+//!    the agent's (`tests/http_agents`).
 //! 8. It never listens on the network; only the embedded connector of `dev` listens, and on loopback alone.
 //!
 //! # Where things are added

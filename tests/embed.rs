@@ -3,7 +3,6 @@
 #[path = "../examples/embed.rs"]
 mod example;
 #[path = "support/memory_relay.rs"]
-#[expect(dead_code, reason = "shared with the tests of sessions")]
 mod memory_relay;
 
 use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd};

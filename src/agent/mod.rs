@@ -23,7 +23,7 @@ pub mod transcript;
 mod transcripts;
 mod turn;
 
-pub use acp::{Acp, AcpSettings};
+pub use acp::{Acp, AcpSettings, PRESETS};
 pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
 pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
 pub use echo::Echo;

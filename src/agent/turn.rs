@@ -28,6 +28,8 @@ pub struct TurnInput {
     pub reply_to_author: Option<String>,
     /// What came with it.
     pub attachments: Vec<Attachment>,
+    /// What the relay has to say about it, such as that an attachment could not be had. Nobody in the chat wrote this.
+    pub notes: Vec<String>,
     /// Where it was written.
     pub place: Place,
 }
@@ -92,6 +94,7 @@ impl TurnInput {
                 .zip(event.media_types)
                 .filter_map(attachment)
                 .collect(),
+            notes: Vec::new(),
             place: Place {
                 platform: source.platform.as_str().to_owned(),
                 chat_id: text(source.chat_id).unwrap_or_default(),

@@ -1,33 +1,42 @@
-//! `hermes-relay dev`: both ends of the contract on this machine, with a chat in the terminal.
+//! `hermes-relay dev`: both ends of the contract on this machine, with a chat page and a chat in the terminal.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
+mod chat;
+mod half;
+mod replay;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
-use tokio::sync::{Notify, mpsc, watch};
+use serde_json::Value;
+use tokio::sync::watch;
 
 use super::exit::{self, fail};
-use super::run::http_client;
-use super::{SharedArgs, Surround, logging, run};
-use crate::config::{self, Flags, Identity, LogLevel, Settings, Sources};
-use crate::dev::{Connector, ConnectorSettings, Preset, text_event};
-use crate::net::connector_http;
-use crate::net::proxy::ProxyRules;
-use crate::relay::{Credentials, Ended, Relay, RelayHandle};
-use crate::wire::{Grouping, MessageEvent, NoAliases, SessionKey};
+use super::{SharedArgs, Surround, logging, run as run_verb};
+use crate::config::{self, Flags, LogLevel, Settings, Sources};
+use crate::dev::{
+    Connector, ConnectorSettings, HINTS, PageSettings, Preset, Recording, random_token, text_event,
+};
+use crate::wire::Grouping;
+use chat::{CHAT, chat};
+use half::{Half, Plan};
 
 /// Talk to an agent over a real relay link, with nothing else installed.
 ///
 /// Starts a connector on this machine (loopback only), enrols with it, runs the relay against it over a real
-/// socket, and opens a chat. Nothing is kept: the journal lives in a temporary directory.
+/// socket, and serves a chat page; the terminal is a chat, too. Nothing is kept: the journal lives in a temporary
+/// directory.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "In the chat: Ctrl-C stops the running turn, /quit ends.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --connector-only --port 8788     # for another gateway to dial\n  hermes-relay dev --smoke                          # one round trip, for scripts"
+    args_conflicts_with_subcommands = true,
+    after_help = "In the chat: Ctrl-C stops the running turn, /quit ends.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --smoke                           # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
+    #[command(subcommand)]
+    verb: Option<DevVerb>,
     #[command(flatten)]
     shared: SharedArgs,
     /// Who answers.
@@ -39,15 +48,23 @@ pub(super) struct DevArgs {
     /// The connector's port; a free one when 0.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Open no chat; serve until Ctrl-C.
+    /// Open no chat in the terminal; serve the page until Ctrl-C.
     #[arg(long)]
     no_tui: bool,
     /// Start the connector alone and print the environment with which a gateway reaches it.
     #[arg(long, conflicts_with_all = ["smoke", "agent"])]
     connector_only: bool,
-    /// Send one message, wait for its answer, print how long it took, and exit.
+    /// Send one message, wait for its answer, print how long that took from a cold start, and exit.
     #[arg(long, conflicts_with = "no_tui")]
     smoke: bool,
+    /// Write every frame to a new file, one JSON object per line, without any secret.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+#[derive(Subcommand, Debug)]
+enum DevVerb {
+    Replay(replay::ReplayArgs),
 }
 
 fn platform(name: &str) -> Result<String, String> {
@@ -59,22 +76,33 @@ fn platform(name: &str) -> Result<String, String> {
     }
 }
 
-/// The chat that the terminal plays.
-const CHAT: &str = "terminal";
-/// How long an answer is waited for before looking around again.
-const PATIENCE: Duration = Duration::from_secs(3600);
-/// The same once there is no more input.
-const QUIET: Duration = Duration::from_millis(50);
 /// How long the smoke test waits for its answer.
 const SMOKE: Duration = Duration::from_secs(10);
 
 /// Runs the verb.
 pub(super) fn run(args: &DevArgs, surround: &Surround<'_>) -> ExitCode {
+    match &args.verb {
+        None => {
+            let began = Instant::now();
+            on_this_machine(&args.shared, args.agent.as_deref(), surround, |settings| {
+                serve(args, settings, surround, began)
+            })
+        }
+        Some(DevVerb::Replay(replay)) => replay::run(replay, surround),
+    }
+}
+
+/// Reads the settings, with a journal that is thrown away, and runs something with them.
+fn on_this_machine<F: Future<Output = ExitCode>>(
+    shared: &SharedArgs,
+    agent: Option<&str>,
+    surround: &Surround<'_>,
+    work: impl FnOnce(Settings) -> F,
+) -> ExitCode {
     let env = surround.env;
-    let began = Instant::now();
     let mut flags = Flags {
-        agent: args.agent.clone(),
-        ..args.shared.flags()
+        agent: agent.map(str::to_owned),
+        ..shared.flags()
     };
     flags.log_level = flags.log_level.or(Some(LogLevel::Warn));
     let state = match tempfile::tempdir() {
@@ -99,7 +127,7 @@ pub(super) fn run(args: &DevArgs, surround: &Surround<'_>) -> ExitCode {
         .build();
     match runtime {
         Ok(runtime) => {
-            let code = runtime.block_on(serve(args, loaded.settings, surround, began));
+            let code = runtime.block_on(work(loaded.settings));
             // The thread that reads the terminal may be waiting for a line that never comes.
             runtime.shutdown_background();
             code
@@ -112,8 +140,8 @@ pub(super) fn run(args: &DevArgs, surround: &Surround<'_>) -> ExitCode {
     }
 }
 
-async fn serve(args: &DevArgs, mut settings: Settings, surround: &Surround<'_>, began: Instant) -> ExitCode {
-    let token = "dev-enrolment-token".to_owned();
+async fn serve(args: &DevArgs, settings: Settings, surround: &Surround<'_>, began: Instant) -> ExitCode {
+    let token = random_token();
     let mut connector_settings = ConnectorSettings {
         port: args.port,
         ..ConnectorSettings::default()
@@ -133,81 +161,119 @@ async fn serve(args: &DevArgs, mut settings: Settings, surround: &Surround<'_>, 
             );
         }
     };
-    if args.connector_only {
-        return serve_connector(&connector, &args.platform).await;
-    }
-    settings.connector.url = Some(connector.url());
-    settings.connector.identities = vec![Identity::new(args.platform.as_str(), "dev-bot")];
-    let credentials = match enrol(&settings, &connector, &token).await {
-        Ok(credentials) => credentials,
-        Err(error) => {
-            return fail(
-                exit::OUR_FAULT,
-                format!("cannot enrol with the embedded connector: {error}"),
-                None,
-            );
-        }
-    };
-    let (_keep, watched) = watch::channel(Some(credentials));
-    let agent = settings.agent.clone();
-    let members = match run::staff(&settings, surround).await {
-        Ok(members) => members,
+    let recording = match record(args, &connector).await {
+        Ok(recording) => recording,
         Err(code) => return code,
     };
-    let builder = members
-        .into_iter()
-        .fold(Relay::builder(settings), |builder, (name, member)| {
-            builder.member(&name, member)
-        });
-    let relay = match builder.credentials(watched).build() {
-        Ok(relay) => relay,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
-    };
-    let handle = relay.handle();
-    let stop = Arc::new(Notify::new());
-    let asked = Arc::clone(&stop);
-    let running = tokio::spawn(relay.run(async move { asked.notified().await }));
-    let code = if args.smoke {
-        smoke(&connector, &args.platform, began).await
+    let code = if args.connector_only {
+        serve_connector(args, &connector).await
     } else {
-        greet(&connector, &args.platform, &agent);
-        if args.no_tui {
-            let _ = tokio::signal::ctrl_c().await;
-        } else {
-            chat(&connector, &args.platform, Some(&handle)).await;
+        match run_verb::staff(&settings, surround).await {
+            Ok(members) => {
+                let plan = Plan {
+                    platforms: vec![args.platform.clone()],
+                    settings,
+                    members,
+                };
+                serve_both(args, plan, &connector, &token, began).await
+            }
+            Err(code) => code,
         }
-        ExitCode::SUCCESS
     };
-    stop.notify_one();
-    match running.await {
-        Ok(Ended::Asked) => code,
-        Ok(ended) => fail(exit::OUR_FAULT, format!("the relay ended: {ended:?}"), None),
-        Err(error) => fail(exit::OUR_FAULT, format!("the relay failed: {error}"), None),
+    if let (Some(recording), Some(file)) = (recording, &args.record) {
+        match recording.finish().await {
+            Ok(frames) => anstream::eprintln!("{frames} frames are in {}", file.display()),
+            Err(error) => {
+                return fail(
+                    exit::FAILED,
+                    format!("the recording is incomplete: {error}"),
+                    None,
+                );
+            }
+        }
     }
+    code
 }
 
-async fn enrol(settings: &Settings, connector: &Connector, token: &str) -> Result<Credentials, String> {
-    let http = http_client(settings, &ProxyRules::none())?;
-    let identity = "dev-identity".into();
-    let enrolled =
-        connector_http::enroll(&http, &connector.http_base(), &identity, &token.into(), "gw-dev").await;
-    let enrolled = enrolled.map_err(|error| error.to_string())?;
-    Ok(Credentials {
-        gateway_id: enrolled.gateway_id,
-        secret: enrolled.secret,
+async fn record(args: &DevArgs, connector: &Connector) -> Result<Option<Recording>, ExitCode> {
+    let Some(file) = &args.record else {
+        return Ok(None);
+    };
+    let recording = connector.record(file, &args.platform).await;
+    recording.map(Some).map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                "choose a name that is not taken: a recording never overwrites anything"
+            }
+            _ => "choose a file in a directory that you may write to",
+        };
+        let what = format!("cannot record to {}: {error}", file.display());
+        fail(exit::CONFIGURATION, what, Some(hint))
     })
 }
 
-async fn serve_connector(connector: &Connector, platform: &str) -> ExitCode {
+async fn serve_both(
+    args: &DevArgs,
+    plan: Plan,
+    connector: &Arc<Connector>,
+    token: &str,
+    began: Instant,
+) -> ExitCode {
+    let agent = plan.settings.agent.clone();
+    let grouping = plan.grouping();
+    let (told, status) = watch::channel(Value::Null);
+    // Before the relay dials, so that the page shows that, too.
+    let url = (!args.smoke).then(|| open_page(connector, args, agent.clone(), grouping, Some(status)));
+    let half = match Half::start(connector, plan, token, told).await {
+        Ok(half) => half,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let code = match url {
+        None => smoke(connector, &args.platform, began).await,
+        Some(url) => {
+            greet(&url, &args.platform, &agent);
+            if args.no_tui {
+                let _ = tokio::signal::ctrl_c().await;
+            } else {
+                chat(connector, &args.platform, Some(&half)).await;
+            }
+            ExitCode::SUCCESS
+        }
+    };
+    half.stop(code).await
+}
+
+fn open_page(
+    connector: &Connector,
+    args: &DevArgs,
+    agent: String,
+    grouping: Grouping,
+    relay: Option<watch::Receiver<Value>>,
+) -> String {
+    connector.open_page(PageSettings {
+        platform: args.platform.clone(),
+        agent,
+        grouping,
+        relay,
+    })
+}
+
+async fn serve_connector(args: &DevArgs, connector: &Connector) -> ExitCode {
     let Some(who) = connector.credentials() else {
         return fail(exit::OUR_FAULT, "the connector has no gateway", None);
     };
+    let url = open_page(connector, args, "gateway".to_owned(), Grouping::default(), None);
     anstream::println!("GATEWAY_RELAY_URL={}", connector.url());
     anstream::println!("GATEWAY_RELAY_ID={}", who.gateway_id);
     anstream::println!("GATEWAY_RELAY_SECRET={}", who.secret.expose_secret());
-    anstream::println!("GATEWAY_RELAY_PLATFORMS={platform}");
+    anstream::println!("GATEWAY_RELAY_PLATFORMS={}", args.platform);
     anstream::eprintln!("the connector serves until Ctrl-C; its secret is good for this run only");
-    chat(connector, platform, None).await;
+    anstream::eprintln!("its chat page: {url}");
+    if args.no_tui {
+        let _ = tokio::signal::ctrl_c().await;
+    } else {
+        chat(connector, &args.platform, None).await;
+    }
     ExitCode::SUCCESS
 }
 
@@ -231,94 +297,14 @@ async fn smoke(connector: &Connector, platform: &str, began: Instant) -> ExitCod
     }
 }
 
-fn greet(connector: &Connector, platform: &str, agent: &str) {
+fn greet(url: &str, platform: &str, agent: &str) {
     anstream::println!(
-        "A connector plays {platform} at {}; the relay answers with `{agent}`.",
-        connector.url()
+        "A connector plays {platform}, a relay dials it, and `{agent}` answers. The chat page:"
     );
-    anstream::println!("Three things to try:");
-    anstream::println!("  hello                      an answer over a real link");
-    anstream::println!("  sleep=5000 slow            then Ctrl-C: the turn stops");
-    anstream::println!("  /new                       begins a new conversation");
-}
-
-/// Lines in, answers out, until `/quit` or Ctrl-C with nothing running. At the end of input, until the relay has
-/// nothing left to do; a connector without a relay of ours goes on.
-async fn chat(connector: &Connector, platform: &str, relay: Option<&RelayHandle>) {
-    let mut lines = typed_lines();
-    let (mut said, mut seen, mut ended) = (0_usize, 0_usize, false);
-    let session = session_of(platform);
-    loop {
-        if ended && seen >= connector.sent_messages().len() && is_quiet(connector, relay).await {
-            return;
-        }
-        prompt();
-        let shown = seen;
-        tokio::select! {
-            biased;
-            _ = tokio::signal::ctrl_c() => {
-                if !connector.interrupt(session.as_str(), CHAT) || seen >= said {
-                    return;
-                }
-                anstream::println!("\n(stopping)");
-                said = seen;
-            }
-            sent = connector.until("an answer", if ended { QUIET } else { PATIENCE }, |connector| {
-                let sent = connector.sent_messages();
-                (sent.len() > shown).then(|| sent[shown..].to_vec())
-            }) => {
-                for message in sent.unwrap_or_default() {
-                    anstream::println!("\r{}: {}", platform, message.text);
-                    seen += 1;
-                }
-            }
-            line = lines.recv(), if !ended => match line.as_deref().map(str::trim) {
-                None => ended = true,
-                Some("/quit") => return,
-                Some("") => {}
-                Some(text) => {
-                    said += 1;
-                    let event = text_event(platform, CHAT, &format!("typed-{said}"), text);
-                    if let Err(error) = connector.deliver(&event) {
-                        anstream::eprintln!("not taken: {error}");
-                    }
-                }
-            }
-        }
+    anstream::println!("\n  {url}\n");
+    anstream::println!("Three things to try, there or here:");
+    let width = HINTS.iter().map(|hint| hint.say.len()).max().unwrap_or_default();
+    for hint in HINTS {
+        anstream::println!("  {:width$}   {}", hint.say, hint.shows);
     }
-}
-
-/// Whether nothing waits at either end.
-async fn is_quiet(connector: &Connector, relay: Option<&RelayHandle>) -> bool {
-    match relay {
-        None => false,
-        Some(relay) => relay.status().await.is_none_or(|status| {
-            connector.waiting() == 0 && status.sessions_active == 0 && status.ops_owed == 0
-        }),
-    }
-}
-
-fn session_of(platform: &str) -> SessionKey {
-    let event = MessageEvent::from_value(&text_event(platform, CHAT, "", "")).unwrap_or_default();
-    SessionKey::build(&event.source, Grouping::default(), None, &NoAliases)
-}
-
-fn prompt() {
-    if std::io::stdin().is_terminal() {
-        let mut out = std::io::stdout();
-        let _ = write!(out, "> ").and_then(|()| out.flush());
-    }
-}
-
-/// Reads the terminal in a thread of its own: a read there cannot be called off.
-fn typed_lines() -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
 }

@@ -116,8 +116,8 @@ impl AgentEntry {
         let turn_timeout_secs = taken(&mut rest, "turn_timeout_secs")?;
         let max_turns_at_once = taken(&mut rest, "max_turns_at_once")?;
         let backend = match kind.as_str() {
-            "echo" => nothing_else(rest, Backend::Echo)?,
-            "noop" => nothing_else(rest, Backend::Noop)?,
+            "echo" => nothing_else(&rest, Backend::Echo)?,
+            "noop" => nothing_else(&rest, Backend::Noop)?,
             "command" => Backend::Command(Box::new(all(rest)?)),
             "acp" => Backend::Acp(Box::new(all(rest)?)),
             "openai" => Backend::OpenAi(Box::new(all(rest)?)),
@@ -143,7 +143,7 @@ fn taken<T: DeserializeOwned>(
     key: &str,
 ) -> Result<Option<T>, serde_json::Error> {
     rest.remove(key)
-        .map(|value| serde_json::from_value::<Option<T>>(value))
+        .map(serde_json::from_value::<Option<T>>)
         .transpose()
         .map(Option::flatten)
 }
@@ -152,7 +152,7 @@ fn all<T: DeserializeOwned>(rest: Map<String, Value>) -> Result<T, serde_json::E
     serde_json::from_value(Value::Object(rest))
 }
 
-fn nothing_else(rest: Map<String, Value>, backend: Backend) -> Result<Backend, serde_json::Error> {
+fn nothing_else(rest: &Map<String, Value>, backend: Backend) -> Result<Backend, serde_json::Error> {
     match rest.keys().next() {
         None => Ok(backend),
         Some(key) => Err(serde_json::Error::unknown_field(

@@ -14,10 +14,11 @@ use crate::adapter::BudgetSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
+use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
 use super::settings::{Identity, Tls};
-use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 use super::yaml::{self, Problem, YamlError};
 use super::{ConfigError, limits};
 
@@ -49,6 +50,9 @@ pub struct FileTree {
     /// What is particular to Slack.
     #[serde(deserialize_with = "section")]
     pub slack: Slack,
+    /// What is particular to Discord.
+    #[serde(deserialize_with = "section")]
+    pub discord: Discord,
     /// How fast each chat may be spoken to.
     #[serde(deserialize_with = "section")]
     pub budget: BudgetSettings,
@@ -58,6 +62,9 @@ pub struct FileTree {
     /// Questions to people: how long they wait, and who may answer.
     #[serde(deserialize_with = "section")]
     pub prompts: PromptSettings,
+    /// How attachments come in and go out.
+    #[serde(deserialize_with = "section")]
+    pub media: MediaSettings,
     /// Relevance by platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
@@ -89,9 +96,11 @@ impl Default for FileTree {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            discord: Discord::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
             prompts: PromptSettings::default(),
+            media: MediaSettings::default(),
             policy: BTreeMap::new(),
             agents: AgentEntries::new(),
             agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),

@@ -3,6 +3,7 @@
 //! Every time and size has an upper bound, so that no sum of them can overflow later.
 
 use super::file::FileTree;
+use crate::adapter::media::AllowedHosts;
 
 const MAX_SECS: u64 = 7 * 24 * 3600;
 const MAX_SIZE: u64 = 1 << 30;
@@ -88,6 +89,10 @@ fn out_of_range(tree: &FileTree) -> Option<Broken> {
         ("prompts.timeout_secs", tree.prompts.timeout_secs, 1, MAX_SECS),
         ("prompts.max_open", size(tree.prompts.max_open), 1, 1 << 14),
         ("prompts.remembered", size(tree.prompts.remembered), 0, 1 << 14),
+        ("media.max_bytes", tree.media.max_bytes, 1, MAX_SIZE),
+        ("media.timeout_secs", tree.media.timeout_secs, 1, 3600),
+        ("media.parallel", size(tree.media.parallel), 1, 1024),
+        ("media.max_attachments", size(tree.media.max_attachments), 0, 1024),
         ("shutdown.budget_secs", shutdown.budget_secs, 1, MAX_SECS),
         ("shutdown.going_idle_secs", shutdown.going_idle_secs, 0, MAX_SECS),
         ("shutdown.drain_secs", shutdown.drain_secs, 0, MAX_SECS),
@@ -159,6 +164,12 @@ fn incomplete(tree: &FileTree) -> Option<Broken> {
             rule,
         });
     }
+    if let Err(entry) = AllowedHosts::parse(&tree.media.allow_hosts) {
+        return Some(Broken {
+            key: "media.allow_hosts",
+            rule: format!("has `{entry}`; write host or host:port"),
+        });
+    }
     match (&tree.tls.client_cert, &tree.tls.client_key) {
         (Some(_), None) => {
             let rule = "needs `tls.client_key` beside it".to_owned();
@@ -190,7 +201,7 @@ mod tests {
     #[test]
     fn each_rule_names_its_key() {
         type Spoil = fn(&mut FileTree);
-        let cases: [(&str, Spoil); 9] = [
+        let cases: [(&str, Spoil); 11] = [
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
@@ -198,6 +209,10 @@ mod tests {
             ("budget.per_minute", |tree| tree.budget.per_minute = 0),
             ("prompts.timeout_secs", |tree| tree.prompts.timeout_secs = 0),
             ("prompts.max_open", |tree| tree.prompts.max_open = 0),
+            ("media.timeout_secs", |tree| tree.media.timeout_secs = 0),
+            ("media.allow_hosts", |tree| {
+                tree.media.allow_hosts = vec!["http://h/".into()];
+            }),
             ("shutdown.budget_secs", |tree| tree.shutdown.budget_secs = 11),
             ("tls.client_cert", |tree| {
                 tree.tls.client_cert = Some("a.pem".into());

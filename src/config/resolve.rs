@@ -51,6 +51,10 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     {
         *path = layers.anchored(path);
     }
+    let mut media = tree.media;
+    for path in &mut media.send_from {
+        *path = layers.anchored(path);
+    }
     let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
     layers.warn_of_disagreement();
     Ok(Loaded {
@@ -62,9 +66,11 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
             sessions,
             journal: tree.journal,
             slack,
+            discord: tree.discord,
             budget: tree.budget,
             streaming: tree.streaming,
             prompts: tree.prompts,
+            media,
             policy: tree.policy,
             agents,
             agent,

@@ -13,9 +13,10 @@ use crate::adapter::BudgetSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::agent::Route;
+use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
-use super::tuning::{Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
 
 /// What is shown in place of a secret.
 pub const HIDDEN: &str = "<hidden>";
@@ -37,12 +38,16 @@ pub struct Settings {
     pub journal: Journal,
     /// What is particular to Slack.
     pub slack: Slack,
+    /// What is particular to Discord.
+    pub discord: Discord,
     /// How fast each chat may be spoken to.
     pub budget: BudgetSettings,
     /// How answers grow in the chat, and what shows that one is coming.
     pub streaming: SpeechSettings,
     /// Questions to people: how long they wait, and who may answer.
     pub prompts: PromptSettings,
+    /// How attachments come in and go out.
+    pub media: MediaSettings,
     /// Relevance by platform, where our own file says something.
     pub policy: BTreeMap<String, PolicyOverride>,
     /// The agents, by name.
@@ -84,9 +89,11 @@ impl Settings {
             sessions: Sessions::default(),
             journal: Journal::default(),
             slack: Slack::default(),
+            discord: Discord::default(),
             budget: BudgetSettings::default(),
             streaming: SpeechSettings::default(),
             prompts: PromptSettings::default(),
+            media: MediaSettings::default(),
             policy: BTreeMap::new(),
             agents: AgentEntries::new(),
             agent: String::new(),

@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::OfferedCommand;
+
 /// A value that is none of the choices of a setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not one of: {}", choices.join(", "))]
@@ -275,6 +277,14 @@ impl Default for Slack {
             command_map: BTreeMap::new(),
         }
     }
+}
+
+/// What is particular to Discord.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Discord {
+    /// Slash commands to offer beside the relay's own and the agents'.
+    pub commands: Vec<OfferedCommand>,
 }
 
 /// What our own file says about when a platform's messages concern us; unset falls to Hermes' files.

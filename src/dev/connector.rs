@@ -24,15 +24,12 @@ use super::http::router;
 use super::script::ResultRule;
 use super::settings::{ConnectorSettings, Credentials};
 use super::state::Hub;
-use super::wake;
-use crate::wire::Action;
 
 const MAX_HTTP_CONNECTIONS: usize = 256;
 
 /// A running connector on 127.0.0.1. Dropping it resets its sockets and frees its port.
 pub struct Connector {
     pub(super) hub: Arc<Hub>,
-    addr: SocketAddr,
     listening: Mutex<Option<Listening>>,
 }
 
@@ -53,11 +50,10 @@ impl Connector {
     pub async fn start(settings: ConnectorSettings) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port)).await?;
         let addr = listener.local_addr()?;
-        let hub = Arc::new(Hub::new(settings, tokio::runtime::Handle::current()));
+        let hub = Arc::new(Hub::new(settings, addr, tokio::runtime::Handle::current()));
         let listening = listen(&hub, listener);
         Ok(Self {
             hub,
-            addr,
             listening: Mutex::new(Some(listening)),
         })
     }
@@ -87,29 +83,29 @@ impl Connector {
     pub async fn bring_up(&self) -> io::Result<()> {
         let mut listening = self.listening.lock().await;
         if listening.is_none() {
-            *listening = Some(listen(&self.hub, TcpListener::bind(self.addr).await?));
+            *listening = Some(listen(&self.hub, TcpListener::bind(self.hub.addr).await?));
         }
         Ok(())
     }
 
     /// Where it listens.
     pub fn addr(&self) -> SocketAddr {
-        self.addr
+        self.hub.addr
     }
 
     /// Its port.
     pub fn port(&self) -> u16 {
-        self.addr.port()
+        self.hub.addr.port()
     }
 
     /// The address that a relay is configured with.
     pub fn url(&self) -> String {
-        format!("ws://{}", self.addr)
+        format!("ws://{}", self.hub.addr)
     }
 
     /// The base of the HTTP routes.
     pub fn http_base(&self) -> String {
-        format!("http://{}", self.addr)
+        self.hub.http_base()
     }
 
     /// A gateway that may dial: the first of the settings.
@@ -142,84 +138,54 @@ impl Connector {
     /// Buffers an event for the gateway, whether it listens or not: delivered in order, again on every new
     /// connection, until it is acknowledged. The gateway is the one last enrolled or greeted, else the first.
     pub fn deliver(&self, event: &Value) -> Result<BufferId, NotBuffered> {
-        self.buffer(None, Parcel::Event(event))
+        self.hub.buffer(None, Parcel::Event(event))
     }
 
     /// The same for a gateway by name.
     pub fn deliver_to(&self, gateway_id: &str, event: &Value) -> Result<BufferId, NotBuffered> {
-        self.buffer(Some(gateway_id), Parcel::Event(event))
+        self.hub.buffer(Some(gateway_id), Parcel::Event(event))
     }
 
     /// Sends an event once, without a buffer id, ahead of what is buffered. Tells whether a gateway listens
     /// that has not gone idle; one that has is given live events again when its buffer is empty.
     pub fn deliver_live(&self, event: &Value) -> bool {
         self.hub.change(|state| state.chats.learn(event));
-        self.send_live(Parcel::Event(event))
+        self.hub.send_live(Parcel::Event(event))
     }
 
     /// Buffers a provider request.
     pub fn forward(&self, forward: &Value) -> Result<BufferId, NotBuffered> {
-        self.buffer(None, Parcel::Forward(forward))
+        self.hub.buffer(None, Parcel::Forward(forward))
     }
 
     /// Sends a provider request once. Tells whether a gateway listens that has not gone idle.
     pub fn forward_live(&self, forward: &Value) -> bool {
-        self.send_live(Parcel::Forward(forward))
+        self.hub.send_live(Parcel::Forward(forward))
     }
 
     /// Asks for a session's turn to stop. Tells whether a gateway listens.
     pub fn interrupt(&self, session_key: &str, chat_id: &str) -> bool {
-        self.send(text(
-            &json!({ "type": "interrupt_inbound", "session_key": session_key, "chat_id": chat_id }),
-        ))
+        self.hub.interrupt(session_key, chat_id)
     }
 
     /// Sends a text message as it is, newline and all or not. Tells whether a gateway listens.
     pub fn send_raw(&self, raw: &str) -> bool {
-        self.send(Message::text(raw))
+        self.hub.send(Message::text(raw))
     }
 
     /// Sends a binary message as it is. Tells whether a gateway listens.
     pub fn send_binary(&self, bytes: &[u8]) -> bool {
-        self.send(Message::binary(bytes.to_vec()))
+        self.hub.send(Message::binary(bytes.to_vec()))
     }
 
     /// Answers a request by hand. Tells whether a gateway listens.
     pub fn answer(&self, request_id: &str, result: &Value) -> bool {
-        self.send(text(&answer(request_id, result)))
+        self.hub.send(text(&answer(request_id, result)))
     }
 
     /// Presses a button of a prompt that the gateway put in a chat. `None` when there is no such button.
     pub fn press(&self, prompt_id: &str, option_id: &str) -> Option<Result<BufferId, NotBuffered>> {
-        let event = {
-            let state = self.hub.lock();
-            let (sent, label) = state.ledger.messages.iter().rev().find_map(|sent| {
-                let Action::Prompt {
-                    prompt_id: minted,
-                    options,
-                    ..
-                } = &sent.action
-                else {
-                    return None;
-                };
-                let option = options.iter().find(|option| option.id == option_id)?;
-                (minted == prompt_id).then_some((sent, &option.label))
-            })?;
-            let source = state.chats.source(&sent.chat_id).cloned().unwrap_or_else(
-                || json!({ "platform": sent.platform, "chat_id": sent.chat_id, "chat_type": "dm", "user_id": "u1" }),
-            );
-            json!({
-                "text": format!("/{option_id}"),
-                "message_type": "command",
-                "source": source,
-                "prompt_response": {
-                    "prompt_id": prompt_id,
-                    "option_id": option_id,
-                    "label": label,
-                    "prompt_message_id": sent.message_id,
-                },
-            })
-        };
+        let event = self.hub.press(prompt_id, option_id, None)?;
         Some(self.deliver(&event))
     }
 
@@ -245,34 +211,6 @@ impl Connector {
     /// Takes every rule away.
     pub fn clear_script(&self) {
         self.hub.change(|state| state.script.clear());
-    }
-
-    fn buffer(&self, gateway_id: Option<&str>, parcel: Parcel<'_>) -> Result<BufferId, NotBuffered> {
-        let cooldown = self.hub.settings.wake_cooldown;
-        let (id, poke) = self.hub.change(|state| {
-            let gateway_id = gateway_id.map_or_else(|| state.primary.clone(), str::to_owned);
-            state.buffer(&gateway_id, parcel, cooldown)
-        })?;
-        if let Some(url) = poke {
-            wake::poke(&self.hub, url);
-        }
-        Ok(id)
-    }
-
-    fn send_live(&self, parcel: Parcel<'_>) -> bool {
-        let idle = {
-            let state = self.hub.lock();
-            let gateway = state.gateways.get(&state.primary);
-            gateway.is_some_and(|gateway| gateway.idle_since.is_some())
-        };
-        !idle && self.send(Message::text(parcel.live()))
-    }
-
-    fn send(&self, message: Message) -> bool {
-        self.hub.change(|state| {
-            let primary = state.primary.clone();
-            state.listening(&primary).is_some_and(|live| live.push(message))
-        })
     }
 }
 

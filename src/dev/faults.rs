@@ -144,12 +144,12 @@ impl Faults {
 impl Connector {
     /// Resets every open socket, as a dying machine or middlebox does.
     pub fn drop_sockets(&self) {
-        self.end_all(&Ending::Abort);
+        self.hub.end_all(&Ending::Abort);
     }
 
     /// Closes every open socket with a close frame.
     pub fn close_with(&self, code: u16, reason: &str) {
-        self.end_all(&Ending::Close {
+        self.hub.end_all(&Ending::Close {
             code,
             reason: reason.to_owned(),
         });
@@ -212,12 +212,23 @@ impl Connector {
     /// Closes everything with 4401 `unauthorized` and accepts no token any more.
     pub fn revoke(&self) {
         self.hub.change(|state| state.faults.revoked = true);
-        self.end_all(&unauthorized("unauthorized"));
+        self.hub.end_all(&unauthorized("unauthorized"));
     }
 
     /// Takes [`revoke`](Self::revoke) back.
     pub fn reinstate(&self) {
         self.hub.change(|state| state.faults.revoked = false);
+    }
+
+    /// Whether [`revoke`](Self::revoke) is in force.
+    pub fn is_revoked(&self) -> bool {
+        self.hub.lock().faults.revoked
+    }
+
+    /// Delivers nothing more on the connection that the gateway has now, as if it had gone idle: messages wait
+    /// for its next one. Tells whether it has one.
+    pub fn hold_deliveries(&self) -> bool {
+        self.hub.hold()
     }
 
     /// Whether hellos get no answer.
@@ -253,12 +264,6 @@ impl Connector {
     pub fn mend_route(&self, route: Route) {
         self.hub
             .change(|state| state.faults.routes.retain(|(faulty, _)| *faulty != route));
-    }
-
-    pub(super) fn end_all(&self, ending: &Ending) {
-        for live in self.hub.lock().connections.values() {
-            live.end(ending.clone());
-        }
     }
 
     fn set_stalled(&self, stalled: bool) {

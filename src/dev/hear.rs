@@ -133,6 +133,7 @@ impl State {
             }
             self.primary = gateway_id;
         }
+        self.feed.hello(id, platform);
     }
 
     fn acked(&mut self, id: ConnectionId, buffer_id: String) {
@@ -149,6 +150,9 @@ impl State {
             }
             matched
         });
+        if matched {
+            self.feed.acked(&buffer_id);
+        }
         if self.log.recording {
             self.log.acks.push(Ack {
                 at: Instant::now(),
@@ -183,12 +187,16 @@ impl State {
             if let Some(code) = code {
                 result["code"] = json!(code);
             }
+            self.feed
+                .op(&outbound.asked, outbound.platform.as_deref(), &result);
             self.answer(id, &outbound.request_id, &result);
             return;
         }
         let result = self
             .perform(id, outbound)
             .unwrap_or_else(|error| json!({ "success": false, "error": error }));
+        self.feed
+            .op(&outbound.asked, outbound.platform.as_deref(), &result);
         let request_id = &outbound.request_id;
         match scripted {
             None if !auto_answer => {}

@@ -16,8 +16,9 @@ use url::Url;
 
 use super::faults::Route;
 use super::media::MAX_MEDIA_BYTES;
+use super::page;
 use super::record;
-use super::settings::random_hex;
+use super::settings::random_token;
 use super::state::{Hub, MAX_GATEWAYS};
 use super::upgrade;
 
@@ -35,6 +36,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
         .route("/relay/policy", post(on(Route::Policy)))
         .route("/relay/media", post(on(Route::MediaUpload)))
         .route("/relay/media/{id}", get(on(Route::MediaDownload)))
+        .merge(page::routes())
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no such route") })
         .layer(map_response_with_state(Arc::clone(hub), dated))
         .with_state(Arc::clone(hub))
@@ -153,12 +155,12 @@ fn enroll(hub: &Hub, asked: &Asked) -> Response {
         return plain(StatusCode::INSUFFICIENT_STORAGE, "too many gateways are enrolled");
     }
     state.enrol_tokens.remove(token);
-    let secret = random_hex();
+    let secret = random_token();
     state.know(&gateway_id, secret.clone().into());
     state.primary.clone_from(&gateway_id);
     reply(&json!({
         "secret": secret,
-        "deliveryKey": random_hex(),
+        "deliveryKey": random_token(),
         "tenant": hub.settings.tenant,
         "gatewayId": gateway_id,
     }))
@@ -184,12 +186,12 @@ fn provision(hub: &Hub, asked: &Asked) -> Response {
     if known {
         answer["secretIssued"] = json!(false);
     } else {
-        let secret = random_hex();
+        let secret = random_token();
         state.know(gateway_id, secret.clone().into());
         gateway_id.clone_into(&mut state.primary);
         answer["secretIssued"] = json!(true);
         answer["secret"] = json!(secret);
-        answer["deliveryKey"] = json!(random_hex());
+        answer["deliveryKey"] = json!(random_token());
     }
     let wake_url = asked.json["wakeUrl"]
         .as_str()
@@ -264,7 +266,8 @@ fn not_yours() -> Response {
     )
 }
 
-fn reply(value: &Value) -> Response {
+/// An answer of JSON.
+pub(super) fn reply(value: &Value) -> Response {
     let mut response = Response::new(Body::from(value.to_string()));
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, json);

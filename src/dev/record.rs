@@ -202,6 +202,16 @@ impl<T> Ring<T> {
         self.push_with(|_| item);
     }
 
+    /// Takes the oldest item out.
+    pub(super) fn forget_oldest(&mut self) -> Option<T> {
+        self.items.pop_front()
+    }
+
+    /// Items that are kept.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     /// Items pushed since the start.
     pub(super) fn pushed(&self) -> u64 {
         self.pushed
@@ -214,6 +224,13 @@ impl<T> Ring<T> {
         self.items
             .iter()
             .skip(usize::try_from(skip).unwrap_or(usize::MAX))
+    }
+
+    /// Where [`since`](Self::since) begins: `sequence`, or the oldest kept item when that is forgotten.
+    pub(super) fn begin(&self, sequence: u64) -> u64 {
+        sequence
+            .max(self.pushed - self.items.len() as u64)
+            .min(self.pushed)
     }
 
     /// The item that was pushed as number `sequence`, if it is still kept.
@@ -286,6 +303,7 @@ mod tests {
         assert_eq!(ring.iter().copied().collect::<Vec<_>>(), [2, 3, 4]);
         assert_eq!(ring.since(3).copied().collect::<Vec<_>>(), [3, 4]);
         assert_eq!(ring.since(0).count(), 3);
+        assert_eq!((ring.begin(0), ring.begin(3), ring.begin(9)), (2, 3, 5));
         assert_eq!(ring.get_mut(1), None);
         assert_eq!(ring.get_mut(4), Some(&mut 4));
         assert_eq!(ring.pushed(), 5);

@@ -69,7 +69,7 @@ impl Default for ConnectorSettings {
             port: 0,
             gateways: vec![Credentials {
                 gateway_id: "gw-dev".to_owned(),
-                secret: random_hex().into(),
+                secret: random_token().into(),
             }],
             descriptors: BTreeMap::new(),
             enrol_tokens: Vec::new(),
@@ -89,8 +89,8 @@ impl Default for ConnectorSettings {
     }
 }
 
-/// 32 random bytes in hex.
-pub(super) fn random_hex() -> String {
+/// A word that nobody guesses: 32 random bytes in hex.
+pub fn random_token() -> String {
     use std::fmt::Write as _;
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).expect("the system has randomness");

@@ -1,7 +1,8 @@
 //! The connector's memory, behind one lock that is held briefly and never across an await.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use secrecy::{ExposeSecret, SecretString};
@@ -15,8 +16,10 @@ use url::Url;
 use super::buffer::{BufferId, Mailbox, NotBuffered, Parcel};
 use super::chats::Chats;
 use super::faults::{Denial, Faults, When};
+use super::feed::Feed;
 use super::ledger::Ledger;
 use super::media::Shelf;
+use super::page::Page;
 use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenVerdict};
 use super::script::Script;
 use super::settings::{ConnectorSettings, SecondConnection};
@@ -32,6 +35,9 @@ pub(super) const MAX_OUTGOING: usize = 16_384;
 /// What every task of one connector shares.
 pub(super) struct Hub {
     pub(super) settings: ConnectorSettings,
+    pub(super) addr: SocketAddr,
+    /// The chat page, once it was opened.
+    pub(super) page: OnceLock<Page>,
     /// Told after every change that someone may wait for.
     pub(super) changed: Notify,
     pub(super) stop: CancellationToken,
@@ -40,15 +46,22 @@ pub(super) struct Hub {
 }
 
 impl Hub {
-    pub(super) fn new(settings: ConnectorSettings, runtime: Handle) -> Self {
+    pub(super) fn new(settings: ConnectorSettings, addr: SocketAddr, runtime: Handle) -> Self {
         let state = State::new(&settings);
         Self {
             settings,
+            addr,
+            page: OnceLock::new(),
             changed: Notify::new(),
             stop: CancellationToken::new(),
             runtime,
             state: Mutex::new(state),
         }
+    }
+
+    /// The base of the HTTP routes.
+    pub(super) fn http_base(&self) -> String {
+        format!("http://{}", self.addr)
     }
 
     /// Looks at the state.
@@ -167,6 +180,7 @@ pub(super) struct State {
     pub(super) faults: Faults,
     pub(super) shelf: Shelf,
     pub(super) log: Log,
+    pub(super) feed: Feed,
     pub(super) undecodable: u64,
     second: SecondConnection,
     mailbox: (usize, usize, bool),
@@ -186,6 +200,7 @@ impl State {
             faults: Faults::default(),
             shelf: Shelf::default(),
             log: Log::new(settings.recording, settings.record_limit),
+            feed: Feed::new(),
             undecodable: 0,
             second: settings.second_connection,
             mailbox: (
@@ -317,13 +332,15 @@ impl State {
         code: Option<u16>,
         reason: String,
     ) -> VecDeque<Message> {
-        self.log.closed.push(Closed {
+        let closed = Closed {
             at: Instant::now(),
             connection: id,
             by,
             code,
             reason,
-        });
+        };
+        self.feed.closed(&closed);
+        self.log.closed.push(closed);
         for gateway in self.gateways.values_mut() {
             if gateway.current == Some(id) {
                 gateway.current = None;
@@ -355,6 +372,7 @@ impl State {
             .get_mut(gateway_id)
             .ok_or_else(|| NotBuffered::UnknownGateway(gateway_id.to_owned()))?;
         let id = gateway.mailbox.push(parcel)?;
+        self.feed.parcel(parcel, Some(id));
         if let Some(live) = gateway.current.and_then(|id| self.connections.get(&id)) {
             live.wake.notify_one();
             return Ok((id, None));

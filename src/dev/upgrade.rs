@@ -51,14 +51,21 @@ pub(super) async fn dial(extract::State(hub): extract::State<Arc<Hub>>, request:
             Some(location),
         ),
         DialRule::Hang => {
-            hub.change(|state| state.log.dials.push(dial));
+            remember(&hub, dial);
             hub.stop.cancelled().await;
             return plain(StatusCode::SERVICE_UNAVAILABLE, "the connector stops");
         }
     };
     dial.answered = Some(response.status());
-    hub.change(|state| state.log.dials.push(dial));
+    remember(&hub, dial);
     response
+}
+
+fn remember(hub: &Hub, dial: Dial) {
+    hub.change(|state| {
+        state.feed.dial(dial.token, dial.answered);
+        state.log.dials.push(dial);
+    });
 }
 
 fn with(mut response: Response, name: header::HeaderName, value: Option<String>) -> Response {

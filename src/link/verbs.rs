@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::action::{NotSent, Report, Settled};
 use super::clock::{Deadline, Moment};
 use super::course::GOING_AWAY;
@@ -25,6 +27,15 @@ pub enum DormancyRefused {
 }
 
 impl Link {
+    /// Offers these slash commands on a platform from the next handshake on.
+    pub fn offer_commands(&mut self, platform: &str, manifest: &[Value]) {
+        for identity in &mut self.identities {
+            if identity.platform == platform {
+                identity.command_manifest = Some(manifest.to_vec()).filter(|manifest| !manifest.is_empty());
+            }
+        }
+    }
+
     /// Asks for an op. It is settled exactly once, at once when it cannot be accepted.
     pub fn request(&mut self, op: Op, now: Moment) {
         let now = self.enter(now);

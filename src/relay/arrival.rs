@@ -174,7 +174,9 @@ impl Core {
                 Intent::Start(turn, event)
             }
             Admission::Wait { behind } => {
-                let steers = self.settings.busy_mode == BusyMode::Steer && behind.is_some();
+                // What came with a message is downloaded for a turn of its own.
+                let bare = self.media.is_none() || event.media_urls.is_empty();
+                let steers = self.settings.busy_mode == BusyMode::Steer && behind.is_some() && bare;
                 let input = steers.then(|| Box::new(TurnInput::of((*event).clone())));
                 Intent::Wait(behind, chat(), facts(), input)
             }

@@ -10,6 +10,7 @@ use super::boot::{pinned_credentials, tls};
 use super::clock::unix_ms;
 use super::core::{Core, Ended};
 use super::crew::{Crew, Member};
+use super::desk::open_room;
 use super::handle::{COMMANDS, Command, RelayHandle};
 use super::live::{Credentials, LiveSettings, LiveTransport};
 use super::settings::{CoreSettings, identities};
@@ -135,16 +136,16 @@ impl RelayBuilder {
     /// Checks everything and opens the journal. Nothing is dialled yet.
     pub fn build(self) -> Result<Relay, BuildError> {
         let crew = crew(&self.settings, self.agents)?;
-        let transport = if let Some(transport) = self.transport {
-            transport
+        let credentials = self
+            .credentials
+            .unwrap_or_else(|| watch::channel(pinned_credentials(&self.settings)).1);
+        let (transport, tls) = if let Some(transport) = self.transport {
+            (transport, None)
         } else {
             let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
-            Arc::new(live_transport(
-                &self.settings,
-                tls,
-                self.proxies,
-                self.credentials,
-            )?)
+            let (proxies, credentials) = (self.proxies.clone(), credentials.clone());
+            let live = live_transport(&self.settings, tls.clone(), proxies, credentials)?;
+            (Arc::new(live) as Arc<dyn RelayTransport>, Some(tls))
         };
         let journal = JournalSettings {
             durability: match self.settings.journal.durability {
@@ -162,7 +163,10 @@ impl RelayBuilder {
         let opened = Journal::open(&self.settings.state_dir, journal, now_ms)?;
         let (commands, command_ears) = mpsc::channel::<Command>(COMMANDS);
         let core_settings = CoreSettings::of(&self.settings);
-        let (core, ears, settled) = Core::new(core_settings, crew, transport, opened, command_ears);
+        let link = transport.view();
+        let (mut core, ears, settled) = Core::new(core_settings, crew, transport, opened, command_ears);
+        // The journal holds the state directory's lock from here on.
+        core.media = tls.and_then(|tls| open_room(&self.settings, tls, self.proxies, credentials, link));
         Ok(Relay {
             core,
             ears,
@@ -192,7 +196,7 @@ impl Relay {
         proxies: ProxyRules,
         credentials: watch::Receiver<Option<Credentials>>,
     ) -> Result<LiveTransport, BuildError> {
-        live_transport(settings, tls(settings), proxies, Some(credentials))
+        live_transport(settings, tls(settings), proxies, credentials)
     }
 
     /// For asking and telling the relay while it runs.
@@ -244,7 +248,7 @@ fn live_transport(
     settings: &Settings,
     tls: Tls,
     proxies: ProxyRules,
-    credentials: Option<watch::Receiver<Option<Credentials>>>,
+    credentials: watch::Receiver<Option<Credentials>>,
 ) -> Result<LiveTransport, BuildError> {
     let url = ConnectorUrl::parse(settings.connector.url.as_deref().ok_or(BuildError::NoUrl)?)?;
     if url.is_plaintext() && !url.is_loopback() && !settings.connector.allow_plaintext {
@@ -266,7 +270,7 @@ fn live_transport(
         link: link_settings(link),
         identities: identities(settings),
         dialer,
-        credentials: credentials.unwrap_or_else(|| watch::channel(pinned_credentials(settings)).1),
+        credentials,
     }))
 }
 

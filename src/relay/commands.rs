@@ -1,7 +1,8 @@
 //! The relay's own slash commands: few, answered at once, and never the agent's.
 
 use super::core::Core;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{ChatFacts, ChatId, MANIFEST_PLATFORM, OfferedCommand, manifest};
+use crate::agent::AgentCommand;
 use crate::session::TurnId;
 use crate::store::{TurnState, Write};
 use crate::wire::{MessageEvent, SessionKey};
@@ -140,6 +141,50 @@ impl Core {
         });
         self.choices.learn(key, Some(name.clone()));
         format!("{name} answers from now on.")
+    }
+
+    /// Offers what can be typed after a slash, when that has changed.
+    pub(super) fn offer_commands(&mut self) {
+        if !self
+            .settings
+            .identities
+            .iter()
+            .any(|identity| identity.platform == MANIFEST_PLATFORM)
+        {
+            return;
+        }
+        let of_agents: Vec<AgentCommand> = self
+            .crew
+            .agents()
+            .flat_map(|(_, agent)| agent.commands())
+            .collect();
+        if self.offered.as_ref() == Some(&of_agents) {
+            return;
+        }
+        let on = |names: &[&str]| {
+            self.settings
+                .relay_commands
+                .iter()
+                .any(|on| names.contains(&on.as_str()))
+        };
+        let own = COMMANDS
+            .iter()
+            .filter(|(names, _)| on(names))
+            .map(|(names, what)| OfferedCommand {
+                name: names[0].to_owned(),
+                description: (*what).to_owned(),
+                options: None,
+            });
+        let theirs = of_agents.iter().map(|command| OfferedCommand {
+            name: command.name.clone(),
+            description: command.description.clone(),
+            options: None,
+        });
+        let all = own
+            .chain(self.settings.offered_commands.iter().cloned())
+            .chain(theirs);
+        self.transport.offer_commands(MANIFEST_PLATFORM, manifest(all));
+        self.offered = Some(of_agents);
     }
 
     fn told_help(&self) -> String {

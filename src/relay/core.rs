@@ -35,7 +35,9 @@ use super::transport::{LinkView, RelayTransport};
 use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
 use crate::adapter::{Budgets, ChatMemory, OwnThreads};
+use crate::agent::AgentCommand;
 use crate::link::{End, Settled};
+use crate::net::media::MediaRoom;
 use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
 use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
 use crate::wire::SessionKey;
@@ -75,9 +77,13 @@ pub(super) struct Core {
     pub(super) settings: CoreSettings,
     pub(super) crew: Crew,
     pub(super) choices: Choices,
+    /// The agents' commands as they were offered last.
+    pub(super) offered: Option<Vec<AgentCommand>>,
     /// Turns that wait to learn who answers them.
     pub(super) undecided: Numbered<u64, Undecided>,
     pub(super) transport: Arc<dyn RelayTransport>,
+    /// Where attachments come in and go out; none over a transport of an embedder's.
+    pub(super) media: Option<Arc<MediaRoom>>,
     pub(super) clock: Clock,
     pub(super) sessions: Sessions,
     pub(super) lanes: Lanes,
@@ -187,8 +193,10 @@ impl Core {
             settings,
             crew,
             choices: Choices::default(),
+            offered: None,
             undecided: Numbered::default(),
             transport,
+            media: None,
             arrivals: Numbered::default(),
             turns: Numbered::default(),
             loading: Numbered::default(),

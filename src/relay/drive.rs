@@ -213,6 +213,7 @@ impl Drive {
             Command::Interrupt(session_key, reason) => {
                 self.link.interrupt(session_key, reason);
             }
+            Command::Offer(platform, manifest) => self.link.offer_commands(platform, &manifest),
             Command::GoIdle(within, answer) => {
                 self.idle_askers.push(answer);
                 self.link.go_idle(within, now);

@@ -60,6 +60,7 @@ impl Core {
             return;
         };
         live.over.cancel();
+        self.offer_commands();
         self.withdraw_questions(report.turn);
         self.sessions.ended(&live.key, report.turn);
         let Some(seq) = live.seq else { return };
@@ -78,7 +79,10 @@ impl Core {
             }
             speech.say(&words, now);
         }
-        let farewell = speech.finish(ending, now);
+        let mut farewell = speech.finish(ending, now);
+        for (mark, parcel) in &report.parcels {
+            farewell.insert(*mark, self.plan_parcel(parcel, &live.chat, &live.facts));
+        }
         let ops = self.to_owe(&live.key, &live.chat, &farewell.owed);
         self.end_row(seq, state, ops, Some((live.chat, farewell.after)));
     }

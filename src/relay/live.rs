@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use secrecy::SecretString;
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::drive::Driver;
@@ -64,6 +65,7 @@ pub struct LiveTransport {
 pub(super) enum Command {
     Submit(Op, Settlements),
     Acknowledge(Generation, String),
+    Offer(&'static str, Vec<Value>),
     Interrupt(String, Option<String>),
     GoIdle(Duration, Answer<bool>),
     GoDormant(Answer<Result<(), DormancyRefused>>),
@@ -148,6 +150,10 @@ impl RelayTransport for LiveTransport {
 
     fn send_interrupt(&self, session_key: String, reason: Option<String>) {
         let _ = self.commands.try_send(Command::Interrupt(session_key, reason));
+    }
+
+    fn offer_commands(&self, platform: &'static str, manifest: Vec<Value>) {
+        let _ = self.commands.try_send(Command::Offer(platform, manifest));
     }
 
     fn go_idle(&self, within: Duration) -> TransportFuture<'_, bool> {

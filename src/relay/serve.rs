@@ -45,6 +45,7 @@ impl Core {
         let mut link = self.transport.view();
         let (delivery_sender, mut deliveries) = mpsc::channel(DELIVERY_BATCHES);
         self.finish_recovery(&mut ears).await;
+        self.offer_commands();
         self.transport.connect(delivery_sender);
         let mut shutdown = std::pin::pin!(shutdown);
         let transport = Arc::clone(&self.transport);

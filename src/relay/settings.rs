@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::adapter::BudgetSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
+use crate::adapter::{BudgetSettings, OfferedCommand};
 use crate::config::{AliasFiles, BusyMode, OnRevoked, Settings};
 use crate::link::Identity;
 use crate::wire::{CommandMap, Grouping};
@@ -26,6 +26,8 @@ pub(super) struct CoreSettings {
     pub(super) overflow_notice: Option<String>,
     pub(super) resend_unknown: bool,
     pub(super) max_output_bytes: usize,
+    /// Slash commands to offer beside the relay's and the agents'.
+    pub(super) offered_commands: Vec<OfferedCommand>,
     /// The relay's own slash commands that are on.
     pub(super) relay_commands: Vec<String>,
     /// How turns speak in their chats.
@@ -65,6 +67,7 @@ impl CoreSettings {
             interrupted_notice: said(&sessions.interrupted_notice),
             overflow_notice: said(&sessions.overflow_notice),
             resend_unknown: sessions.resend_unknown,
+            offered_commands: settings.discord.commands.clone(),
             relay_commands: sessions.commands.clone(),
             speech: Arc::new(settings.streaming.clone()),
             budget: settings.budget.clone(),

@@ -145,6 +145,13 @@ impl Core {
                 batch = ears.batches.recv() => if batch.is_none() { break closing.await },
             }
         };
+        // What turns downloaded goes with them.
+        if timeout(self.settings.goodbye, self.tasks.shutdown())
+            .await
+            .is_err()
+        {
+            tracing::warn!("some turns did not end in time");
+        }
         if let Err(error) = closed {
             tracing::error!(%error, "the journal was not closed cleanly");
         }

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, Settled};
@@ -132,6 +133,9 @@ pub trait RelayTransport: Send + Sync + 'static {
 
     /// Tells the connector to stop a session's turn, wherever it runs.
     fn send_interrupt(&self, session_key: String, reason: Option<String>);
+
+    /// Offers these slash commands on a platform from the next handshake on.
+    fn offer_commands(&self, _platform: &'static str, _manifest: Vec<Value>) {}
 
     /// Asks the connector to buffer while everything goes on; `true` once it says that it does.
     fn go_idle(&self, within: Duration) -> TransportFuture<'_, bool>;

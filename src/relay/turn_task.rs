@@ -12,11 +12,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
+use super::desk::Desk;
+use super::parcels::{Parcel, Parcels, Posted};
 use crate::adapter::Speech;
-use crate::adapter::speech::{Fate, LineState, PlanLine, Ticket, ToolLine, Utterance};
+use crate::adapter::speech::{Fate, LineState, Mark, PlanLine, Ticket, ToolLine, Utterance};
 use crate::agent::{
     Agent, AgentEvent, Answer, Media, PlanStep, Question, Signal, Signals, StepState, Turn, TurnEnd, Usage,
 };
+use crate::net::media::MediaRoom;
 use crate::session::TurnId;
 
 /// What waits for a turn's task of what became of its ops; it has at most two out.
@@ -44,8 +47,8 @@ pub(super) enum Wish {
     Recall(oneshot::Sender<Option<Vec<u8>>>),
     /// The conversation is about this.
     Title(String),
-    /// Send this file.
-    Media(Media),
+    /// Send this file, and tell when it has its place.
+    Media(Box<Parcel>, Posted),
 }
 
 /// How a turn went.
@@ -58,6 +61,8 @@ pub(super) struct TurnReport {
     pub(super) spoke: bool,
     /// Whether it said more than is kept.
     pub(super) cut: bool,
+    /// The files that it sends and that are not handed over.
+    pub(super) parcels: Vec<(Mark, Parcel)>,
     /// How it ended.
     pub(super) end: TurnEnd,
     /// What it cost.
@@ -72,6 +77,7 @@ impl TurnReport {
             speech,
             spoke: false,
             cut: false,
+            parcels: Vec::new(),
             end,
             usage: Usage::default(),
         }
@@ -90,22 +96,31 @@ pub(super) struct Stage {
     pub(super) most: usize,
     /// Cancelled when the agent has forgotten what it was told to forget.
     pub(super) forgotten: Option<CancellationToken>,
+    /// Where attachments come in and go out.
+    pub(super) room: Option<Arc<MediaRoom>>,
+    /// Whether its platform takes attachments.
+    pub(super) takes_media: bool,
 }
 
 /// Runs the agent until it ends, or until it has not stopped within the grace after being told to.
 pub(super) async fn run_turn(
     agent: Arc<dyn Agent>,
-    turn: Turn,
+    mut turn: Turn,
     mut signals: Signals,
     stage: Stage,
 ) -> TurnReport {
     let (cancel, grace) = (turn.cancel.clone(), stage.grace);
     let forgotten = stage.forgotten.clone();
-    let mut voice = Voice::new(turn.id, stage);
+    let desk = Arc::new(Desk::new(stage.room.clone(), turn.workdir.clone()));
+    let mut voice = Voice::new(turn.id, stage, Arc::clone(&desk));
     let end = {
         let running = async {
             if let Some(forgotten) = forgotten {
                 forgotten.cancelled().await;
+            }
+            desk.take_in(&mut turn).await;
+            if turn.cancel.is_cancelled() {
+                return TurnEnd::Cancelled { confirmed: true };
             }
             agent.run(turn).await
         };
@@ -121,7 +136,7 @@ pub(super) async fn run_turn(
                 end = &mut running => break end,
                 () = &mut overdue => break TurnEnd::Cancelled { confirmed: false },
                 // Cancel-safe: nothing is taken out unless the branch is chosen.
-                Some((ticket, fate)) = voice.fate() => voice.settled(ticket, &fate),
+                () = voice.news() => {}
                 Some(signal) = signals.recv() => voice.hear_all(signal, &mut signals),
                 () = until(pause) => {}
             }
@@ -131,16 +146,22 @@ pub(super) async fn run_turn(
     while let Some(signal) = signals.recv().await {
         voice.hear(signal);
     }
+    voice.wait_for_parcels(&cancel).await;
     voice.wish_the_rest().await;
     voice.wait_for_fate().await;
-    TurnReport {
+    let report = TurnReport {
         turn: voice.turn,
         speech: voice.speech,
         spoke: voice.spoke,
         cut: voice.cut,
+        parcels: voice.parcels.into_rest(),
         end,
         usage: voice.usage,
+    };
+    if let Some(desk) = Arc::into_inner(desk) {
+        desk.clear().await;
     }
+    report
 }
 
 /// A turn's voice: its speech, and the way to the relay.
@@ -150,9 +171,12 @@ struct Voice {
     wishes: mpsc::Sender<(TurnId, Wish)>,
     clock: Clock,
     /// Made with the first op; most turns have none.
-    fates: Option<(FateSender, mpsc::Receiver<(Ticket, Fate)>)>,
+    fates: Fates,
     /// What the relay had no room for.
     unwished: VecDeque<Wish>,
+    parcels: Parcels,
+    /// How long those that are not ready are waited for after the turn.
+    patience: Duration,
     room: usize,
     spoke: bool,
     cut: bool,
@@ -160,8 +184,10 @@ struct Voice {
 }
 
 impl Voice {
-    fn new(turn: TurnId, stage: Stage) -> Self {
+    fn new(turn: TurnId, stage: Stage, desk: Arc<Desk>) -> Self {
         Self {
+            patience: stage.room.map(|room| room.patience()).unwrap_or_default(),
+            parcels: Parcels::new(turn, desk, stage.takes_media),
             turn,
             speech: stage.speech,
             wishes: stage.wishes,
@@ -186,15 +212,23 @@ impl Voice {
             }
         }
         let now = self.clock.now().mono;
-        while self.unwished.is_empty()
-            && let Some(utterance) = self.speech.poll(now)
-        {
+        while self.unwished.is_empty() && !self.parcels.is_posting() {
+            if let Some((parcel, posted)) = self.parcels.post_next(|mark| self.speech.is_shown(mark)) {
+                self.wish(Wish::Media(Box::new(parcel), posted));
+                continue;
+            }
+            let Some(utterance) = self.speech.poll(now) else {
+                break;
+            };
             let fates = &self.fates.get_or_insert_with(|| mpsc::channel(FATES)).0;
             let wish = Wish::Utter(Box::new(utterance), fates.clone());
             self.wish(wish);
         }
         if !self.unwished.is_empty() {
             return Some(Instant::now() + CROWDED);
+        }
+        if self.parcels.is_posting() {
+            return None;
         }
         self.speech.poll_timeout().map(|at| self.clock.instant(at))
     }
@@ -227,10 +261,15 @@ impl Voice {
         }
     }
 
-    async fn fate(&mut self) -> Option<(Ticket, Fate)> {
-        match &mut self.fates {
-            Some((_, fates)) => fates.recv().await,
-            None => std::future::pending().await,
+    /// Waits for what becomes of its ops and files, and takes it. Cancel-safe: what is waited for stays where it is.
+    async fn news(&mut self) {
+        let fate = tokio::select! {
+            biased;
+            Some(fate) = next_fate(&mut self.fates) => Some(fate),
+            () = self.parcels.news() => None,
+        };
+        if let Some((ticket, fate)) = fate {
+            self.settled(ticket, &fate);
         }
     }
 
@@ -295,8 +334,19 @@ impl Voice {
             AgentEvent::Notice(text) => self.speech.notice(&text, now),
             AgentEvent::Title(title) => self.wish(Wish::Title(title)),
             AgentEvent::Usage(usage) => self.usage = usage,
-            AgentEvent::Media(media) => self.wish(Wish::Media(media)),
+            AgentEvent::Media(media) => self.hear_media(media, now),
             AgentEvent::Thought(_) => {}
+        }
+    }
+
+    fn hear_media(&mut self, media: Media, now: Duration) {
+        let caption = self.fitting(&media.caption).to_owned();
+        let media = Media { caption, ..media };
+        let mark = self.speech.mark(now);
+        if let Some(words) = self.parcels.hear(media, mark) {
+            let words = self.fitting(&words);
+            self.speech.say(words, now);
+            self.speech.break_off(now);
         }
     }
 
@@ -316,11 +366,26 @@ impl Voice {
         &text[..end]
     }
 
+    /// Waits for the files that are not ready, within the time that one may take; not after a stop.
+    async fn wait_for_parcels(&mut self, cancel: &CancellationToken) {
+        let late = Instant::now() + self.patience;
+        while self.parcels.is_packing() {
+            let pause = self.speak();
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => self.parcels.give_up(),
+                () = self.news() => {}
+                () = tokio::time::sleep_until(late) => self.parcels.run_out(),
+                () = until(pause) => {}
+            }
+        }
+    }
+
     /// Waits until it is known how the end can be told.
     async fn wait_for_fate(&mut self) {
         let late = Instant::now() + LAST_FATE;
         while self.speech.awaits_id() {
-            match tokio::time::timeout_at(late, self.fate()).await {
+            match tokio::time::timeout_at(late, next_fate(&mut self.fates)).await {
                 Ok(Some((ticket, fate))) => self.settled(ticket, &fate),
                 Ok(None) | Err(_) => return,
             }
@@ -334,6 +399,15 @@ fn line_state(state: StepState) -> LineState {
         StepState::Running => LineState::Running,
         StepState::Done => LineState::Done,
         StepState::Failed => LineState::Failed,
+    }
+}
+
+type Fates = Option<(FateSender, mpsc::Receiver<(Ticket, Fate)>)>;
+
+async fn next_fate(fates: &mut Fates) -> Option<(Ticket, Fate)> {
+    match fates {
+        Some((_, fates)) => fates.recv().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -181,7 +181,7 @@ impl Core {
             return;
         };
         live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
-        let (key, cancel) = (live.key.clone(), live.cancel.clone());
+        let (key, cancel, chat) = (live.key.clone(), live.cancel.clone(), live.chat.clone());
         if cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
             return self.end_turn(TurnReport::unspoken(id, speech, end));
@@ -203,6 +203,8 @@ impl Core {
             grace: self.settings.grace,
             most: self.settings.max_output_bytes,
             forgotten: self.forgetting.remove(&key),
+            room: self.media.clone(),
+            takes_media: self.takes_media(&chat),
         };
         self.tally.turns_started += 1;
         let task = self.tasks.spawn(run_turn(pick.member.agent, turn, heard, stage));

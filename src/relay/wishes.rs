@@ -44,7 +44,7 @@ impl Core {
                 self.writes.push(Write::LoadResume { token, session });
             }
             Wish::Title(title) => self.name_thread(turn, &title),
-            Wish::Media(_) => {}
+            Wish::Media(parcel, asker) => self.post(turn, &parcel, asker),
         }
     }
 

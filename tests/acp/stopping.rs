@@ -140,9 +140,13 @@ async fn an_agent_hears_of_a_stop_only_while_it_works() {
 #[tokio::test]
 async fn a_turn_that_is_dropped_stops_the_agent_and_taints_the_session() {
     let rig = Rig::new("load fork");
+    let (_, before) = history(&rig, "a").await;
     let mut running = rig.start("a", "wedge");
     running.said("working").await;
     running.task.abort();
-    let (count, _) = history(&rig, "a").await;
-    assert_eq!(count, 2, "a copy, not the wedged session");
+    let (count, copy) = history(&rig, "a").await;
+    assert!(
+        count == 3 && copy != before,
+        "a copy, not the session itself: {count} in {copy}"
+    );
 }

@@ -10,6 +10,8 @@ use super::rig::{Player, start};
 
 /// The whole hundred in an optimised build; a build for debugging cannot produce a million tokens a second.
 const CHATS: usize = if cfg!(debug_assertions) { 10 } else { 100 };
+/// From the last token to the last op; a build for debugging that shares the machine with other tests gets more.
+const PROMPT: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1000 } else { 100 });
 const TOKENS_PER_SECOND: usize = 10_000;
 const SECONDS: usize = 2;
 const INTERVAL: Duration = Duration::from_millis(400);
@@ -84,9 +86,6 @@ async fn ten_thousand_tokens_a_second_in_each_of_many_chats() {
         "{CHATS} chats, {took:?}, lag p50 {:?} p99 {p99:?}",
         lags[CHATS / 2]
     );
-    assert!(
-        p99 < Duration::from_millis(100),
-        "p99 from the last token to the last op: {p99:?}"
-    );
+    assert!(p99 < PROMPT, "p99 from the last token to the last op: {p99:?}");
     rig.stop().await;
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::rig::{Player, Rig, start};
+use hermes_relay::adapter::OfferedCommand;
 use hermes_relay::agent::{AgentEvent, StepState, ToolCall, ToolKind, TurnEnd};
 
 const WORDS: usize = 40;
@@ -211,7 +212,7 @@ async fn tools_are_one_message_of_progress_that_answers_nothing() {
     );
     rig.stop().await;
     let rig = start("discord", player, |settings| {
-        settings.streaming.tool_progress = false
+        settings.streaming.tool_progress = false;
     })
     .await;
     rig.hears("c1", "m1", "work");
@@ -247,4 +248,35 @@ async fn a_title_renames_a_thread_that_the_connector_opened_and_no_other() {
     assert_eq!(renames[0]["thread_name"], "Plans for May");
     assert_eq!(renames[0]["only_if_current_name"], "hi");
     rig.stop().await;
+}
+
+#[tokio::test]
+async fn discord_is_offered_the_relays_commands_the_configured_and_the_agents() {
+    for (platform, offered) in [("discord", true), ("telegram", false)] {
+        let player = Player::says(vec!["ok".to_owned()], Duration::ZERO);
+        let rig = start(platform, player, |settings| {
+            settings.sessions.commands = vec!["stop".to_owned()];
+            settings.discord.commands = vec![OfferedCommand {
+                name: "standup".to_owned(),
+                description: "news".to_owned(),
+                options: None,
+            }];
+        })
+        .await;
+        let frames = rig.connector.frames();
+        let hello = frames.iter().find(|frame| frame.from_gateway("hello")).unwrap();
+        let names: Vec<_> = hello.json()["command_manifest"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|entry| entry["name"].as_str().unwrap().to_owned())
+            .collect();
+        let wanted: &[&str] = if offered {
+            &["stop", "standup", "play"]
+        } else {
+            &[]
+        };
+        assert_eq!(names, wanted, "{platform}");
+        rig.stop().await;
+    }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, Description, Turn, TurnEnd};
 use hermes_relay::config::{Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, Sent, text_event};
 use hermes_relay::relay::{Credentials, Ended, Relay, RelayHandle};
@@ -56,6 +56,13 @@ impl Agent for Player {
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         (self.0)(turn)
+    }
+
+    fn commands(&self) -> Vec<AgentCommand> {
+        vec![AgentCommand {
+            name: "play".to_owned(),
+            description: "play something".to_owned(),
+        }]
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hermes_relay::dev::{Connector, ConnectorSettings};
 use rustix::process::Signal;
+use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
@@ -79,7 +80,6 @@ async fn a_relay_tells_that_it_is_ready_connected_alive_reloading_and_stopping()
     assert_eq!(relay.exit_code(SOON).await, 0);
     let said = relay.said();
     let secret = connector.credentials().unwrap();
-    use secrecy::ExposeSecret as _;
     assert!(!said.contains(secret.secret.expose_secret()));
 }
 

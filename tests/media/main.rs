@@ -5,4 +5,6 @@ mod guarded;
 mod incoming;
 mod names;
 mod outgoing;
+#[cfg(feature = "dev")]
+mod relay;
 mod server;

@@ -59,6 +59,10 @@ pub struct PlanLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub(super) u64);
 
+/// A point in what was said; see [`Speech::mark`](super::Speech::mark).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark(pub(super) u64);
+
 /// What an op is worth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Weight {
@@ -124,6 +128,20 @@ pub struct Farewell {
     pub owed: Vec<OwedAction>,
     /// What decorates the end, in order, after everything that is owed.
     pub after: Vec<Action>,
+    /// For each op that is owed, how many breaks there were before it was said.
+    pub(super) stretches: Vec<u64>,
+}
+
+impl Farewell {
+    /// Owes something at the mark: after what was said before it, and before what was said after it.
+    pub fn insert(&mut self, mark: Mark, actions: Vec<OwedAction>) {
+        let later = self.stretches.iter().position(|stretch| *stretch >= mark.0);
+        let at = later.unwrap_or(self.owed.len()).min(self.owed.len());
+        // Counted to what was said before, so that whatever has a later mark comes after it.
+        let stretch = mark.0.saturating_sub(1);
+        self.stretches.splice(at..at, actions.iter().map(|_| stretch));
+        self.owed.splice(at..at, actions);
+    }
 }
 
 /// An op that must reach the chat.

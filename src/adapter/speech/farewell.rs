@@ -10,8 +10,8 @@ use crate::adapter::split::{reopening_after, roll, without_leading_space};
 use crate::wire::Action;
 
 impl Talk {
-    /// The notices that are owed, and then what is owed of the answer.
-    pub(super) fn into_owed(self, envelope: &Envelope) -> (Vec<OwedAction>, Vec<OwedAction>) {
+    /// The notices that are owed, and then what is owed of the answer, each with the stretch it belongs to.
+    pub(super) fn into_owed(self, envelope: &Envelope) -> (Vec<OwedAction>, Vec<(u64, OwedAction)>) {
         if self.manner == Manner::Silent {
             return (Vec::new(), Vec::new());
         }
@@ -19,8 +19,11 @@ impl Talk {
         let notices = notices.map(|notice| envelope.aside(notice, Note::Final).into());
         // The draft's id is that of the first segment, the only one that may be a stream.
         let rest = self.story.into_rest(self.means.whole).into_iter();
-        let rest =
-            rest.flat_map(|segment| rest_of(segment, self.manner, self.means.edits, self.draft_id, envelope));
+        let rest = rest.flat_map(|segment| {
+            let stretch = segment.stretch;
+            let owed = rest_of(segment, self.manner, self.means.edits, self.draft_id, envelope);
+            owed.into_iter().map(move |action| (stretch, action))
+        });
         (notices.collect(), rest.collect())
     }
 }

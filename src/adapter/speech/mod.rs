@@ -26,7 +26,7 @@ mod talk;
 mod tests;
 
 pub use exchange::{
-    Ending, Farewell, Fate, LineState, OwedAction, Place, PlanLine, SpeechCounters, Ticket, ToolLine,
+    Ending, Farewell, Fate, LineState, Mark, OwedAction, Place, PlanLine, SpeechCounters, Ticket, ToolLine,
     Utterance, Weight,
 };
 pub use settings::{SpeechSettings, StreamMode};
@@ -95,6 +95,19 @@ impl Speech {
     pub fn break_off(&mut self, now: Duration) {
         self.talk.heard(now);
         self.talk.close(Boundary::Break);
+    }
+
+    /// Breaks off and marks the point, for something that comes between what was said and what will be.
+    pub fn mark(&mut self, now: Duration) -> Mark {
+        self.break_off(now);
+        Mark(self.talk.story.stretch())
+    }
+
+    /// Whether the chat has been shown everything that was said before the mark. What is only shown at the end is
+    /// never shown before it.
+    pub fn is_shown(&self, mark: Mark) -> bool {
+        let front = self.talk.story.front();
+        front.is_none_or(|front| front.stretch >= mark.0)
     }
 
     /// A tool begins, goes on or ends. One that begins ends the segment of text before it.
@@ -175,12 +188,17 @@ impl Speech {
     pub fn finish(mut self, end: Ending, now: Duration) -> Farewell {
         self.talk.abandon(now);
         let (mut owed, mut answer) = self.talk.into_owed(&self.envelope);
-        if let Some(first) = answer.first_mut().filter(|_| follows_up(&self.place)) {
+        if let Some((_, first)) = answer.first_mut().filter(|_| follows_up(&self.place)) {
             follow_up(first, &self.place);
         }
-        owed.append(&mut answer);
+        let mut stretches = vec![0; owed.len()];
+        for (stretch, action) in answer {
+            stretches.push(stretch);
+            owed.push(action);
+        }
         Farewell {
             owed,
+            stretches,
             after: self.decor.finish(end, &self.envelope),
         }
     }

@@ -53,6 +53,11 @@ impl Story {
         self.segments.front_mut()
     }
 
+    /// How many breaks there were.
+    pub(super) fn stretch(&self) -> u64 {
+        self.stretch
+    }
+
     fn open(&mut self) -> &mut Segment {
         let open = self.segments.back().is_some_and(|last| last.state == State::Open);
         if !open {

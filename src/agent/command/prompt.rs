@@ -52,6 +52,9 @@ fn as_text(input: &TurnInput) -> String {
         }
         text.extend(["[attachment: ", &at, "]"]);
     }
+    for note in &input.notes {
+        text.extend(["\n[note: ", note, "]"]);
+    }
     text
 }
 
@@ -70,6 +73,7 @@ fn as_object(turn: &Turn, memory: Option<&[u8]>) -> Value {
             ("author", input.reply_to_author.as_deref()),
         ]),
         "attachments": input.attachments.iter().map(attachment).collect::<Vec<_>>(),
+        "notes": input.notes,
         "place": some([
             ("platform", Some(place.platform.as_str())),
             ("chat_id", Some(place.chat_id.as_str())),
@@ -153,11 +157,13 @@ mod tests {
                 mime: "image/png".to_owned(),
                 name: "box.png".to_owned(),
             }],
+            notes: vec!["one is missing".to_owned()],
             ..TurnInput::default()
         };
         assert_eq!(
             as_text(&input),
-            "[earlier in this chat]\n> a\n> b\n\n[in reply to]\n> c\n\nand now?\n[attachment: /in/box.png]"
+            "[earlier in this chat]\n> a\n> b\n\n[in reply to]\n> c\n\nand now?\n[attachment: /in/box.png]\n\
+             [note: one is missing]"
         );
         assert_eq!(as_text(&TurnInput::default()), "");
     }

@@ -215,11 +215,16 @@ fn the_state_directory_has_its_own_order() {
 fn paths_of_our_own_file_are_taken_from_where_it_is() {
     let stage = Stage::new().env("HOME", "/home/me").file(
         "sub/relay.yaml",
-        "tls: {ca_file: ca.pem, client_cert: /abs/cert.pem, client_key: ~/key.pem}\n",
+        "tls: {ca_file: ca.pem, client_cert: /abs/cert.pem, client_key: ~/key.pem}\nmedia: {send_from: [out, /srv/out]}\n",
     );
     let mut stage = stage;
     stage.flags.config = Some(stage.path("sub/relay.yaml"));
-    let tls = stage.load().settings.tls;
+    let settings = stage.load().settings;
+    let tls = settings.tls;
+    assert_eq!(
+        settings.media.send_from,
+        [stage.path("sub/out"), "/srv/out".into()]
+    );
     assert_eq!(tls.ca_file, Some(stage.path("sub/ca.pem")));
     assert_eq!(tls.client_cert, Some("/abs/cert.pem".into()));
     assert_eq!(tls.client_key, Some("/home/me/key.pem".into()));

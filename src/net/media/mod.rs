@@ -246,6 +246,11 @@ impl MediaRoom {
         })
     }
 
+    /// How long one download or upload may take.
+    pub fn patience(&self) -> std::time::Duration {
+        self.settings.timeout()
+    }
+
     /// Whether an address is a file on the connector's shelf.
     pub fn is_shelved(&self, url: &str) -> bool {
         parse_address(url).is_ok_and(|url| self.shelf.whose(&url) == Whose::Connector)

@@ -250,14 +250,18 @@ fn hear(hub: &Arc<Hub>, connection: u64, kept: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn outbound(hub: &Arc<Hub>, connection: u64, request_id: &str, action: &str) {
-    let Ok(Action::Send {
-        chat_id,
-        content,
-        reply_to,
-        ..
-    }) = serde_json::from_str(action)
-    else {
-        panic!("only sends are expected here, not {action}");
+    let (chat_id, content, reply_to) = match serde_json::from_str(action) {
+        Ok(Action::Send {
+            chat_id,
+            content,
+            reply_to,
+            ..
+        }) => (chat_id, content, reply_to),
+        // Only for show: done, and not counted.
+        Ok(Action::React { .. } | Action::Typing { .. }) => {
+            return lock(hub).say(connection, line::result(request_id));
+        }
+        _ => panic!("only whole answers are expected here, not {action}"),
     };
     let fate = lock(hub).op(connection, &chat_id, reply_to.as_deref(), &content);
     let Some((delay, answers)) = fate else { return };

@@ -1,0 +1,258 @@
+//! What the page is told: everything that happened in the chats and to the link, in order.
+//!
+//! Closed until a page is opened, and then costs nothing but a bounded list: the oldest entries go first. It
+//! never holds a bearer or a secret.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::buffer::{BufferId, Parcel};
+use super::ops::Asked;
+use super::record::{Closed, ClosedBy, ConnectionId, Ring, TokenVerdict};
+use crate::wire::{Grouping, MessageEvent, NoAliases, PassthroughForward, SessionKey};
+
+/// Entries that are kept, and bytes of all of them together.
+const KEPT: usize = 4_000;
+const KEPT_BYTES: usize = 32 * 1024 * 1024;
+/// Sessions that are remembered by key, for a Stop in their chat.
+const SESSIONS: usize = 1_000;
+
+/// One thing that happened, as JSON text.
+pub(super) struct Happening {
+    pub(super) json: Arc<str>,
+}
+
+/// The list, once someone looks.
+pub(super) struct Feed {
+    began: Instant,
+    open: Option<Open>,
+}
+
+struct Open {
+    ring: Ring<Happening>,
+    bytes: usize,
+    grouping: Grouping,
+    /// Session keys with the chat and thread that they speak in.
+    sessions: Ring<(String, String, String)>,
+}
+
+impl Open {
+    fn keep(&mut self, json: Arc<str>) {
+        self.bytes += json.len();
+        while self.ring.len() >= KEPT || self.bytes > KEPT_BYTES {
+            let Some(oldest) = self.ring.forget_oldest() else {
+                break;
+            };
+            self.bytes -= oldest.json.len();
+        }
+        self.ring.push(Happening { json });
+    }
+}
+
+impl Feed {
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            open: None,
+        }
+    }
+
+    /// Begins to keep what happens.
+    pub(super) fn open(&mut self, grouping: Grouping) {
+        self.open.get_or_insert_with(|| Open {
+            ring: Ring::new(KEPT),
+            bytes: 0,
+            grouping,
+            sessions: Ring::new(SESSIONS),
+        });
+    }
+
+    /// How long after the start an instant was.
+    pub(super) fn since_start(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.began)
+    }
+
+    /// Where the kept entries from `sequence` on begin.
+    pub(super) fn begin(&self, sequence: u64) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.ring.begin(sequence))
+    }
+
+    /// The kept entries from `sequence` on, at most `most`.
+    pub(super) fn since(&self, sequence: u64, most: usize) -> Vec<Arc<str>> {
+        let open = self.open.iter();
+        open.flat_map(|open| open.ring.since(sequence))
+            .take(most)
+            .map(|happening| Arc::clone(&happening.json))
+            .collect()
+    }
+
+    /// The sessions that have spoken in a chat and thread.
+    pub(super) fn sessions_in(&self, chat: &str, thread: &str) -> Vec<String> {
+        let sessions = self.open.iter().flat_map(|open| open.sessions.iter());
+        sessions
+            .filter(|(_, at, inside)| at == chat && inside == thread)
+            .map(|(session, _, _)| session.clone())
+            .collect()
+    }
+
+    /// Tells something that has no method of its own.
+    pub(super) fn tell(&mut self, kind: &str, mut what: Value) {
+        let at = micros(self.began.elapsed());
+        if let Some(open) = &mut self.open
+            && let Some(fields) = what.as_object_mut()
+        {
+            fields.insert("k".to_owned(), kind.into());
+            fields.insert("t".to_owned(), at.into());
+            open.keep(what.to_string().into());
+        }
+    }
+
+    /// Someone said something; under which name it is buffered, if it is.
+    pub(super) fn parcel(&mut self, parcel: Parcel<'_>, buffer: Option<BufferId>) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        let buffer = buffer.map(|buffer| buffer.to_string());
+        let read = match parcel {
+            Parcel::Event(event) => MessageEvent::from_value(event).ok(),
+            Parcel::Forward(forward) => PassthroughForward::from_value(forward)
+                .ok()
+                .and_then(|forward| crate::adapter::interaction_event(&forward)),
+        };
+        let session = read.map(|event| {
+            let source = &event.source;
+            let key = SessionKey::build(source, open.grouping, None, &NoAliases);
+            let text =
+                |id: Option<&crate::wire::Scalar>| id.map(|id| id.as_str().to_owned()).unwrap_or_default();
+            let place = (
+                key.as_str().to_owned(),
+                text(source.chat_id.as_ref()),
+                text(source.thread_id.as_ref()),
+            );
+            if !open.sessions.iter().any(|known| *known == place) {
+                open.sessions.push(place);
+            }
+            key.as_str().to_owned()
+        });
+        let (kind, what) = match parcel {
+            Parcel::Event(event) => (
+                "in",
+                json!({ "event": event, "buffer": buffer, "session": session }),
+            ),
+            Parcel::Forward(forward) => {
+                let body = PassthroughForward::from_value(forward).unwrap_or_default().body;
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                (
+                    "forward",
+                    json!({ "body": body, "buffer": buffer, "session": session }),
+                )
+            }
+        };
+        self.tell(kind, what);
+    }
+
+    /// The gateway acknowledged something.
+    pub(super) fn acked(&mut self, buffer: &str) {
+        if self.open.is_some() {
+            self.tell("ack", json!({ "buffer": buffer }));
+        }
+    }
+
+    /// The gateway asked for an op; what became of it.
+    pub(super) fn op(&mut self, asked: &Asked, platform: Option<&str>, result: &Value) {
+        if self.open.is_some() {
+            let action = match asked {
+                Asked::Op(action) => serde_json::to_value(action).unwrap_or_default(),
+                Asked::Not { op, .. } => json!({ "op": op }),
+            };
+            self.tell(
+                "op",
+                json!({ "action": action, "result": result, "platform": platform }),
+            );
+        }
+    }
+
+    /// A dial came and was answered.
+    pub(super) fn dial(&mut self, token: TokenVerdict, answered: Option<StatusCode>) {
+        if self.open.is_some() {
+            let token = match token {
+                TokenVerdict::Valid => "valid",
+                TokenVerdict::Expired => "expired",
+                TokenVerdict::Unauthorized => "unauthorized",
+                TokenVerdict::Missing => "missing",
+            };
+            let answered = answered.map(|status| status.as_u16());
+            self.tell(
+                "link",
+                json!({ "what": "dial", "token": token, "status": answered }),
+            );
+        }
+    }
+
+    /// A connection said hello.
+    pub(super) fn hello(&mut self, connection: ConnectionId, platform: &str) {
+        if self.open.is_some() {
+            self.tell(
+                "link",
+                json!({ "what": "hello", "connection": connection.0, "platform": platform }),
+            );
+        }
+    }
+
+    /// A connection ended.
+    pub(super) fn closed(&mut self, closed: &Closed) {
+        if self.open.is_some() {
+            let by = match closed.by {
+                ClosedBy::Gateway => "relay",
+                ClosedBy::Connector => "connector",
+                ClosedBy::Nobody => "nobody",
+            };
+            self.tell(
+                "link",
+                json!({
+                    "what": "close",
+                    "connection": closed.connection.0,
+                    "by": by,
+                    "code": closed.code,
+                    "reason": closed.reason,
+                }),
+            );
+        }
+    }
+}
+
+/// Whole microseconds, as the page counts time.
+pub(super) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dev::text_event;
+
+    #[test]
+    fn a_closed_feed_keeps_nothing_and_an_open_one_no_more_than_it_may() {
+        let mut feed = Feed::new();
+        let event = text_event("discord", "c", "m", "hi");
+        feed.parcel(Parcel::Event(&event), None);
+        assert!(feed.since(0, 10).is_empty());
+        feed.open(Grouping::default());
+        for _ in 0..KEPT + 5 {
+            feed.parcel(Parcel::Event(&event), None);
+        }
+        assert_eq!(feed.since(0, usize::MAX).len(), KEPT);
+        assert_eq!(feed.begin(0), 5);
+        assert_eq!(feed.since(KEPT as u64 + 3, 10).len(), 2);
+        for _ in 0..KEPT_BYTES / 1_000_000 + 5 {
+            feed.tell("big", json!({ "text": "x".repeat(1_000_000) }));
+        }
+        let kept: usize = feed.since(0, usize::MAX).iter().map(|json| json.len()).sum();
+        assert!((KEPT_BYTES - 2_000_000..=KEPT_BYTES).contains(&kept), "{kept}");
+        assert_eq!(feed.sessions_in("c", ""), ["agent:main:discord:dm:c"]);
+        assert!(feed.sessions_in("other", "").is_empty());
+    }
+}

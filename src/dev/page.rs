@@ -1,0 +1,158 @@
+//! The chat page: a person's view of the connector, served on loopback to whoever holds its token.
+//!
+//! Files are part of the binary. What happens goes to the page as server-sent events, what a person does comes
+//! back as requests. It never answers a request whose `Host` is not this loopback address, whose origin is another
+//! page, or whose token is wrong, and the page it serves may load nothing from anywhere else.
+
+mod cast;
+mod commands;
+mod events;
+mod files;
+mod guard;
+mod mischief;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use axum::routing::any;
+use axum::{Router, body::Body};
+use http::{Method, StatusCode, header};
+use serde_json::Value;
+use tokio::sync::{Semaphore, watch};
+
+use super::connector::Connector;
+use super::http::plain;
+use super::presets::Preset;
+use super::settings::random_token;
+use super::state::Hub;
+use crate::wire::Grouping;
+use cast::Cast;
+
+/// Pages that listen at once; further ones are told to close another.
+const MOST_LISTENERS: usize = 8;
+/// Letters of the token in the address.
+const TOKEN_LENGTH: usize = 32;
+
+/// Something to type, and what it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// What to type.
+    pub say: &'static str,
+    /// What can be seen then.
+    pub shows: &'static str,
+}
+
+/// Three things to try first, in the terminal and on the page.
+pub const HINTS: [Hint; 3] = [
+    Hint {
+        say: "hello",
+        shows: "an answer over a real link",
+    },
+    Hint {
+        say: "stream=200 words that are written one after the other",
+        shows: "an answer that grows",
+    },
+    Hint {
+        say: "sleep=20000 slow",
+        shows: "a turn to stop: Ctrl-C here, Stop on the page",
+    },
+];
+
+/// What the page is told about its surroundings.
+#[derive(Debug)]
+pub struct PageSettings {
+    /// The platform that the chats are on.
+    pub platform: String,
+    /// Who answers.
+    pub agent: String,
+    /// How the relay tells conversations apart, so that Stop names the right one.
+    pub grouping: Grouping,
+    /// What the relay says about itself, when it runs in this process; `null` while it does not.
+    pub relay: Option<watch::Receiver<Value>>,
+}
+
+/// An opened page.
+pub(super) struct Page {
+    token: String,
+    settings: PageSettings,
+    cast: Mutex<Cast>,
+    listeners: Arc<Semaphore>,
+    named: AtomicU64,
+}
+
+impl Page {
+    /// A name for a message, never given twice.
+    fn message_id(&self) -> String {
+        format!("p{}", self.named.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    fn cast(&self) -> std::sync::MutexGuard<'_, Cast> {
+        self.cast.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn preset(&self) -> Preset {
+        Preset::named(&self.settings.platform)
+    }
+}
+
+impl Connector {
+    /// Opens the chat page and tells its address, token included. A second call tells the same address.
+    pub fn open_page(&self, settings: PageSettings) -> String {
+        let grouping = settings.grouping;
+        let page = self.hub.page.get_or_init(|| Page {
+            token: random_token()[..TOKEN_LENGTH].to_owned(),
+            cast: Mutex::new(Cast::of(Preset::named(&settings.platform), &settings.platform)),
+            settings,
+            listeners: Arc::new(Semaphore::new(MOST_LISTENERS)),
+            named: AtomicU64::new(0),
+        });
+        self.hub.change(|state| state.feed.open(grouping));
+        format!("{}/dev/{}/", self.hub.http_base(), page.token)
+    }
+}
+
+/// The page's routes.
+pub(super) fn routes() -> Router<Arc<Hub>> {
+    let root = |state: State<Arc<Hub>>, Path(token): Path<String>, request: Request| {
+        serve(state.0, token, String::new(), request)
+    };
+    let below = |state: State<Arc<Hub>>, Path((token, rest)): Path<(String, String)>, request: Request| {
+        serve(state.0, token, rest, request)
+    };
+    Router::new()
+        .route("/dev/{token}", any(root))
+        .route("/dev/{token}/", any(root))
+        .route("/dev/{token}/{*rest}", any(below))
+}
+
+async fn serve(hub: Arc<Hub>, token: String, rest: String, request: Request) -> Response {
+    let response = match hub.page.get().filter(|page| guard::is_token(&page.token, &token)) {
+        None => plain(StatusCode::NOT_FOUND, "there is no such page"),
+        Some(page) => match guard::check(hub.addr.port(), request.method(), &rest, request.headers()) {
+            Err(refusal) => plain(StatusCode::FORBIDDEN, &refusal.to_string()),
+            Ok(()) => route(&hub, page, &rest, request).await,
+        },
+    };
+    guard::harden(response)
+}
+
+async fn route(hub: &Arc<Hub>, page: &Page, rest: &str, request: Request) -> Response {
+    let get = request.method() == Method::GET || request.method() == Method::HEAD;
+    let post = request.method() == Method::POST;
+    match rest.split_once('/').unwrap_or((rest, "")) {
+        ("", _) if get && !request.uri().path().ends_with('/') => Response::builder()
+            .status(StatusCode::PERMANENT_REDIRECT)
+            .header(header::LOCATION, format!("/dev/{}/", page.token))
+            .body(Body::empty())
+            .expect("the token is hex"),
+        ("events", "") if get => events::stream(hub, page, request.headers()),
+        ("frame", number) if get => events::frame(hub, number),
+        ("media", id) if get => commands::medium(hub, id),
+        ("upload", "") if post => commands::upload(hub, request).await,
+        (command, "") if post => commands::carry_out(hub, page, command, request).await,
+        _ if get => files::file(rest),
+        _ => plain(StatusCode::METHOD_NOT_ALLOWED, "this page answers GET and POST"),
+    }
+}

@@ -1,0 +1,334 @@
+//! Who talks where on the page: people, chats, and what their messages look like on each platform.
+
+use serde_json::{Value, json};
+
+use crate::dev::presets::Preset;
+
+/// Chats and people that may be added.
+const MOST: usize = 64;
+/// Longest name of either.
+const LONGEST_NAME: usize = 60;
+/// The workspace or guild that shared chats belong to.
+const SCOPE: &str = "dev-space";
+
+/// What sort of chat it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// One person and the agent.
+    Dm,
+    /// Several people.
+    Group,
+    /// A thread of a group.
+    Thread,
+    /// A topic of a forum.
+    Topic,
+}
+
+impl Kind {
+    const ALL: [Self; 4] = [Self::Dm, Self::Group, Self::Thread, Self::Topic];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Dm => "dm",
+            Self::Group => "group",
+            Self::Thread => "thread",
+            Self::Topic => "topic",
+        }
+    }
+
+    /// The kind of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether the platform has such chats.
+    pub(super) fn exists_on(self, preset: Preset) -> bool {
+        match self {
+            Self::Dm | Self::Group => true,
+            Self::Thread => matches!(preset, Preset::Discord | Preset::Slack),
+            Self::Topic => matches!(preset, Preset::Discord | Preset::Telegram),
+        }
+    }
+}
+
+/// One chat.
+#[derive(Clone, Debug)]
+pub(super) struct Chat {
+    kind: Kind,
+    name: String,
+    id: String,
+    thread: Option<String>,
+    parent: Option<String>,
+}
+
+/// Someone who talks.
+#[derive(Clone, Debug)]
+pub(super) struct Person {
+    id: String,
+    name: String,
+}
+
+/// Everyone and everywhere.
+pub(super) struct Cast {
+    preset: Preset,
+    platform: String,
+    people: Vec<Person>,
+    chats: Vec<Chat>,
+}
+
+impl Cast {
+    /// Three people, and one chat of each kind that the platform has.
+    pub(super) fn of(preset: Preset, platform: &str) -> Self {
+        let people = [("u1", "Ada"), ("u2", "Ben"), ("u3", "Chen")];
+        let mut cast = Self {
+            preset,
+            platform: platform.to_owned(),
+            people: people
+                .map(|(id, name)| Person {
+                    id: id.to_owned(),
+                    name: name.to_owned(),
+                })
+                .into(),
+            chats: Vec::new(),
+        };
+        for (kind, name) in [
+            (Kind::Dm, "Ada"),
+            (Kind::Group, "kitchen"),
+            (Kind::Thread, "release plan"),
+            (Kind::Topic, "ideas"),
+        ] {
+            if kind.exists_on(preset) {
+                let _ = cast.open(kind, name);
+            }
+        }
+        cast
+    }
+
+    /// Opens a chat, and tells it as the page knows it.
+    pub(super) fn open(&mut self, kind: Kind, name: &str) -> Result<Value, &'static str> {
+        if !kind.exists_on(self.preset) {
+            return Err("this platform has no such chats");
+        }
+        let name = tidy(name)?;
+        if self.chats.len() >= MOST {
+            return Err("there are enough chats already");
+        }
+        let number = self.chats.len() + 1;
+        let chat = match kind {
+            Kind::Dm => Chat::new(kind, name, format!("dm-{number}")),
+            Kind::Group => Chat::new(kind, name, format!("group-{number}")),
+            // Discord's threads are chats of their own; elsewhere they are a part of their chat.
+            Kind::Thread | Kind::Topic if self.preset == Preset::Discord => Chat {
+                thread: Some(format!("thread-{number}")),
+                parent: Some("group-2".to_owned()),
+                ..Chat::new(kind, name, format!("thread-{number}"))
+            },
+            Kind::Thread => Chat {
+                thread: Some(format!("1700000000.{number:06}")),
+                ..Chat::new(kind, name, "group-2".to_owned())
+            },
+            Kind::Topic => Chat {
+                thread: Some(number.to_string()),
+                ..Chat::new(kind, name, "forum-1".to_owned())
+            },
+        };
+        let shown = chat.shown();
+        self.chats.push(chat);
+        Ok(shown)
+    }
+
+    /// Brings someone in, and tells them as the page knows them.
+    pub(super) fn join(&mut self, name: &str) -> Result<Value, &'static str> {
+        let name = tidy(name)?;
+        if self.people.len() >= MOST {
+            return Err("there are enough people already");
+        }
+        let person = Person {
+            id: format!("u{}", self.people.len() + 1),
+            name,
+        };
+        let shown = person.shown();
+        self.people.push(person);
+        Ok(shown)
+    }
+
+    pub(super) fn chats(&self) -> Vec<Value> {
+        self.chats.iter().map(Chat::shown).collect()
+    }
+
+    pub(super) fn people(&self) -> Vec<Value> {
+        self.people.iter().map(Person::shown).collect()
+    }
+
+    /// The chat of this id and thread.
+    pub(super) fn chat(&self, chat_id: &str, thread_id: Option<&str>) -> Option<&Chat> {
+        self.chats
+            .iter()
+            .find(|chat| chat.id == chat_id && chat.thread.as_deref() == thread_id)
+    }
+
+    /// The person of this id.
+    pub(super) fn person(&self, id: &str) -> Option<&Person> {
+        self.people.iter().find(|person| person.id == id)
+    }
+
+    /// Where a message comes from and whose it is, as an event says it.
+    pub(super) fn source(&self, chat: &Chat, person: &Person, message_id: Option<&str>) -> Value {
+        let chat_type = match chat.kind {
+            Kind::Dm => "dm",
+            Kind::Group => "group",
+            Kind::Thread => "thread",
+            // A Discord forum's posts are threads.
+            Kind::Topic if self.preset == Preset::Discord => "thread",
+            Kind::Topic => "forum",
+        };
+        let mut source = json!({
+            "platform": self.platform,
+            "chat_id": chat.id,
+            "chat_type": chat_type,
+            "chat_name": chat.name,
+            "user_id": person.id,
+            "user_name": person.name,
+        });
+        let scoped = matches!(self.preset, Preset::Discord | Preset::Slack);
+        for (key, value) in [
+            ("thread_id", chat.thread.as_deref()),
+            ("parent_chat_id", chat.parent.as_deref()),
+            ("message_id", message_id),
+            (
+                "scope_id",
+                Some(SCOPE).filter(|_| scoped && chat.kind != Kind::Dm),
+            ),
+        ] {
+            if let Some(value) = value {
+                source[key] = value.into();
+            }
+        }
+        source
+    }
+}
+
+impl Chat {
+    /// A Discord interaction as it is forwarded: the same person in the same place.
+    pub(super) fn interaction(
+        &self,
+        person: &Person,
+        id: &str,
+        kind: u64,
+        data: &Value,
+        message: Option<&str>,
+    ) -> Value {
+        let user = json!({ "id": person.id, "username": person.name, "global_name": person.name });
+        let mut body = json!({ "id": id, "type": kind, "data": data, "channel_id": self.id });
+        match self.kind {
+            Kind::Dm => body["user"] = user,
+            Kind::Group | Kind::Thread | Kind::Topic => {
+                body["guild_id"] = SCOPE.into();
+                body["member"] = json!({ "user": user });
+            }
+        }
+        if let Some(parent) = &self.parent {
+            body["channel"] = json!({ "id": self.id, "type": 11, "parent_id": parent });
+        }
+        if let Some(message) = message {
+            body["message"] = json!({ "id": message });
+        }
+        body
+    }
+
+    /// A chat that was opened elsewhere: by the gateway, or by whoever else delivers messages.
+    pub(super) fn elsewhere(
+        kind: Kind,
+        name: &str,
+        id: &str,
+        thread: Option<&str>,
+        parent: Option<&str>,
+    ) -> Self {
+        Self {
+            thread: thread.map(str::to_owned),
+            parent: parent.map(str::to_owned),
+            ..Self::new(kind, name.to_owned(), id.to_owned())
+        }
+    }
+
+    fn new(kind: Kind, name: String, id: String) -> Self {
+        Self {
+            kind,
+            name,
+            id,
+            thread: None,
+            parent: None,
+        }
+    }
+
+    fn shown(&self) -> Value {
+        json!({
+            "kind": self.kind.name(),
+            "name": self.name,
+            "chat": self.id,
+            "thread": self.thread,
+        })
+    }
+}
+
+impl Person {
+    fn shown(&self) -> Value {
+        json!({ "id": self.id, "name": self.name })
+    }
+}
+
+fn tidy(name: &str) -> Result<String, &'static str> {
+    let name: String = name.split_whitespace().collect::<Vec<_>>().join(" ");
+    match name.chars().count() {
+        0 => Err("the name is empty"),
+        1..=LONGEST_NAME => Ok(name),
+        _ => Err("the name is too long"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::interaction_event;
+    use crate::wire::{Grouping, MessageEvent, NoAliases, PassthroughForward, SessionKey};
+    use base64::Engine as _;
+
+    fn key(source: &crate::wire::SessionSource) -> String {
+        SessionKey::build(source, Grouping::default(), None, &NoAliases)
+            .as_str()
+            .to_owned()
+    }
+
+    #[test]
+    fn an_interaction_lands_in_the_session_of_the_same_persons_messages() {
+        let cast = Cast::of(Preset::Discord, "discord");
+        assert_eq!(cast.chats.len(), 4);
+        for chat in &cast.chats {
+            let ben = cast.person("u2").unwrap();
+            let typed = json!({ "text": "x", "source": cast.source(chat, ben, Some("m")) });
+            let typed = MessageEvent::from_value(&typed).unwrap();
+            let body = chat.interaction(ben, "i1", 2, &json!({ "name": "new" }), None);
+            let encoded = base64::engine::general_purpose::STANDARD.encode(body.to_string());
+            let forward = json!({ "platform": "discord", "bodyB64": encoded });
+            let forward = PassthroughForward::from_value(&forward).unwrap();
+            let pressed = interaction_event(&forward).unwrap();
+            assert_eq!(key(&typed.source), key(&pressed.source), "{chat:?}");
+            assert_eq!(
+                pressed.text.as_ref().map(crate::wire::Scalar::as_str),
+                Some("/new")
+            );
+        }
+    }
+
+    #[test]
+    fn names_and_numbers_are_bounded() {
+        let mut cast = Cast::of(Preset::WhatsApp, "whatsapp");
+        assert_eq!(cast.chats.len(), 2);
+        assert!(cast.open(Kind::Topic, "x").is_err(), "no topics there");
+        assert!(cast.open(Kind::Group, " \n ").is_err());
+        assert!(cast.join(&"n".repeat(LONGEST_NAME + 1)).is_err());
+        while cast.open(Kind::Group, "one more").is_ok() {}
+        while cast.join("one more").is_ok() {}
+        assert_eq!((cast.chats.len(), cast.people.len()), (MOST, MOST));
+    }
+}

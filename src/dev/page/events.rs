@@ -1,0 +1,263 @@
+//! What the page is sent: frames, happenings and how things stand, gathered into few events.
+//!
+//! A page that lost its connection says where it was and gets what it missed, as far as that is kept.
+
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+use http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::{HINTS, Page};
+use crate::dev::faults::DialRule;
+use crate::dev::feed::micros;
+use crate::dev::http::plain;
+use crate::dev::record::{Direction, Record};
+use crate::dev::state::{Hub, State};
+
+/// Frames that a new page is shown.
+const SHOWN_FRAMES: u64 = 2_000;
+/// Frames or happenings in one event.
+const AT_ONCE: usize = 400;
+/// Longest text of a frame in an event; the whole one is asked for.
+const SHOWN_TEXT: usize = 600;
+/// Least time between two events.
+const PACE: Duration = Duration::from_millis(40);
+
+/// Where a page is: the frames and happenings that it has seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    frames: u64,
+    happenings: u64,
+}
+
+impl Place {
+    fn read(text: &str) -> Option<Self> {
+        let (frames, happenings) = text.split_once('.')?;
+        Some(Self {
+            frames: frames.parse().ok()?,
+            happenings: happenings.parse().ok()?,
+        })
+    }
+}
+
+struct Listener {
+    hub: Arc<Hub>,
+    place: Place,
+    setup: Option<Value>,
+    relay: Option<watch::Receiver<Value>>,
+    told: (Value, Value),
+    _seat: OwnedSemaphorePermit,
+}
+
+/// Answers `GET events`.
+pub(super) fn stream(hub: &Arc<Hub>, page: &Page, headers: &HeaderMap) -> Response {
+    let Ok(seat) = Arc::clone(&page.listeners).try_acquire_owned() else {
+        return plain(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many pages are open; close another one",
+        );
+    };
+    let seen = headers
+        .get("last-event-id")
+        .and_then(|id| id.to_str().ok())
+        .and_then(Place::read);
+    let place = seen.unwrap_or_else(|| Place {
+        frames: hub.lock().log.frames.pushed().saturating_sub(SHOWN_FRAMES),
+        happenings: 0,
+    });
+    let listener = Listener {
+        hub: Arc::clone(hub),
+        place,
+        setup: Some(setup(page)),
+        relay: page.settings.relay.clone(),
+        told: (Value::Null, Value::Null),
+        _seat: seat,
+    };
+    let events = stream::unfold(listener, |mut listener| async move {
+        let event = listener.next().await?;
+        Some((Ok::<_, Infallible>(event), listener))
+    });
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+impl Listener {
+    /// The next event; none when the connector stops.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let hub = Arc::clone(&self.hub);
+            let mut changed = std::pin::pin!(hub.changed.notified());
+            changed.as_mut().enable();
+            if let Some(event) = self.look() {
+                // A moment's rest gathers what happens in it; a page that goes away meanwhile misses nothing.
+                tokio::time::sleep(PACE).await;
+                return Some(event);
+            }
+            tokio::select! {
+                biased;
+                () = hub.stop.cancelled() => return None,
+                () = changed => {}
+                () = news(&mut self.relay) => {}
+            }
+        }
+    }
+
+    fn look(&mut self) -> Option<Event> {
+        let mut batch = json!({});
+        if let Some(setup) = self.setup.take() {
+            batch["setup"] = setup;
+        }
+        let (frames, happenings, link) = {
+            let state = self.hub.lock();
+            let frames: Vec<Value> = state
+                .log
+                .frames
+                .since(self.place.frames)
+                .take(AT_ONCE)
+                .map(|record| shown(&state, record, SHOWN_TEXT))
+                .collect();
+            let happenings = state.feed.since(self.place.happenings, AT_ONCE);
+            self.place = Place {
+                frames: state.log.frames.begin(self.place.frames) + frames.len() as u64,
+                happenings: state.feed.begin(self.place.happenings) + happenings.len() as u64,
+            };
+            (frames, happenings, link(&state))
+        };
+        let relay = self
+            .relay
+            .as_mut()
+            .map(|relay| relay.borrow_and_update().clone())
+            .unwrap_or_default();
+        if relay != self.told.0 {
+            batch["relay"] = relay.clone();
+            self.told.0 = relay;
+        }
+        if link != self.told.1 {
+            batch["link"] = link.clone();
+            self.told.1 = link;
+        }
+        let quiet = frames.is_empty() && happenings.is_empty();
+        if quiet && batch.as_object().is_some_and(serde_json::Map::is_empty) {
+            return None;
+        }
+        batch["frames"] = Value::Array(frames);
+        let mut data = batch.to_string();
+        // Happenings are JSON already: put in as they are, not read again.
+        data.pop();
+        let _ = write!(data, ",\"happenings\":[{}]}}", happenings.join(","));
+        let id = format!("{}.{}", self.place.frames, self.place.happenings);
+        Some(Event::default().id(id).data(data))
+    }
+}
+
+async fn news(relay: &mut Option<watch::Receiver<Value>>) {
+    let Some(seen) = relay else {
+        return std::future::pending().await;
+    };
+    if seen.changed().await.is_err() {
+        *relay = None;
+    }
+}
+
+fn setup(page: &Page) -> Value {
+    let preset = page.preset();
+    let hints = HINTS.map(|hint| json!({ "say": hint.say, "shows": hint.shows }));
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "platform": page.settings.platform,
+        "agent": page.settings.agent,
+        "inProcess": page.settings.relay.is_some(),
+        "descriptor": preset.wire(&page.settings.platform),
+        "chats": page.cast().chats(),
+        "people": page.cast().people(),
+        "hints": hints,
+    })
+}
+
+/// How the link stands, as the connector sees it.
+fn link(state: &State) -> Value {
+    let gateway = state.gateways.get(&state.primary);
+    let connected = gateway
+        .and_then(|gateway| gateway.current)
+        .and_then(|id| state.connections.get(&id))
+        .is_some_and(|live| !live.identities.is_empty());
+    json!({
+        "connected": connected,
+        "held": gateway.is_some_and(|gateway| gateway.idle_since.is_some()),
+        "waiting": gateway.map_or(0, |gateway| gateway.mailbox.waiting()),
+        "acked": gateway.map_or(0, |gateway| gateway.mailbox.acked()),
+        "revoked": state.faults.revoked,
+        "refusing": state.faults.dials != DialRule::Accept || !state.faults.next_dials.is_empty(),
+        "undecodable": state.undecodable,
+    })
+}
+
+fn shown(state: &State, record: &Record, most: usize) -> Value {
+    let text = record.text().trim_end_matches('\n');
+    let json = record.json();
+    let cut: String = text.chars().take(most).collect();
+    json!({
+        "n": record.sequence,
+        "t": micros(state.feed.since_start(record.at)),
+        "c": record.connection.0,
+        "to": match record.direction {
+            Direction::ToGateway => "relay",
+            Direction::FromGateway => "connector",
+        },
+        "type": record.kind(),
+        "op": json["action"]["op"].as_str(),
+        "request": json["requestId"].as_str(),
+        "buffer": match &json["bufferId"] {
+            Value::String(id) => Some(id.clone()),
+            Value::Number(id) => Some(id.to_string()),
+            _ => None,
+        },
+        "ok": json["result"]["success"].as_bool(),
+        "bytes": text.len(),
+        "whole": cut.len() == text.len(),
+        "text": cut,
+    })
+}
+
+/// Answers `GET frame/{n}`: one frame as it stood on the wire.
+pub(super) fn frame(hub: &Hub, number: &str) -> Response {
+    let state = hub.lock();
+    let found = number.parse::<u64>().ok().and_then(|number| {
+        state
+            .log
+            .frames
+            .since(number)
+            .next()
+            .filter(|f| f.sequence == number)
+    });
+    match found {
+        None => plain(StatusCode::NOT_FOUND, "the frame is no longer kept"),
+        Some(record) => {
+            let whole = shown(&state, record, usize::MAX);
+            crate::dev::http::reply(&whole)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_read_back_as_it_was_written() {
+        let place = Place {
+            frames: 12,
+            happenings: 7,
+        };
+        assert_eq!(Place::read("12.7"), Some(place));
+        for bad in ["", "12", "a.b", "1.-2", "99999999999999999999.1"] {
+            assert_eq!(Place::read(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+// The faults' buttons, and the check marks beside what should happen.
+
+import { $, el, announce } from "./dom.js";
+import { ask, on } from "./feed.js";
+import { story } from "./story.js";
+import { trials } from "./trials.js";
+import { who } from "./composer.js";
+
+const PATIENCE = 120_000;
+const MOST_SEEN = 5000;
+
+const running = new Map();
+
+export function start() {
+  $("trials").append(...trials.map(draw));
+  on("frames", (frames) => collect("frames", frames));
+  on("happening", (what) => collect("happenings", [what]));
+  on("batch", look);
+  on("link", (link) => {
+    for (const trial of trials.filter((one) => one.undo)) {
+      $(`undo-${trial.id}`).hidden = !(trial.id === "revoke" && link.revoked);
+    }
+  });
+}
+
+function draw(trial) {
+  return el("li", { class: "trial", id: `trial-${trial.id}`, data: { state: "idle" } },
+    el("div", { class: "trial-head" },
+      el("h3", { id: `title-${trial.id}` }, trial.title),
+      trial.undo && el("button", {
+        type: "button", id: `undo-${trial.id}`, hidden: true, onclick: () => undo(trial),
+      }, trial.undo.button),
+      el("button", {
+        type: "button", id: `run-${trial.id}`, "aria-describedby": `title-${trial.id}`, onclick: () => run(trial),
+      }, trial.button)),
+    el("p", {}, trial.does),
+    el("ul", { class: "steps" }, ...trial.steps.map((step, index) =>
+      el("li", { id: `step-${trial.id}-${index}` },
+        el("span", { class: "mark", role: "img", "aria-label": "not seen yet" }, "○"), el("span", {}, step.text)))),
+    el("p", { class: "verdict", id: `verdict-${trial.id}`, role: "status" }));
+}
+
+function collect(kind, list) {
+  for (const one of running.values()) {
+    // What came before the click is not its doing.
+    one.seen[kind].push(...list);
+    if (one.seen[kind].length > MOST_SEEN) one.seen[kind].splice(0, one.seen[kind].length - MOST_SEEN);
+  }
+}
+
+const act = {
+  fault: (name) => ask("fault", { name }),
+  say: async (text, more = {}) => {
+    const { chat, thread } = story.current;
+    return (await ask("say", { chat, thread, who: who(), text, ...more })).message_id;
+  },
+};
+
+async function run(trial) {
+  const one = { trial, seen: { frames: [], happenings: [] }, made: null, held: new Map(), began: performance.now(), timer: 0 };
+  clearInterval(running.get(trial.id)?.timer);
+  running.set(trial.id, one);
+  show(one, trial.steps.map(() => "open"), "running", "Watching…");
+  try {
+    one.made = await trial.run(act);
+    // Steps that must hold for a while need looking at when nothing happens, too.
+    one.timer = setInterval(look, 250);
+    look();
+  } catch (error) {
+    end(one, trial.steps.map(() => "open"), "failed", `Not done: ${error.message}`);
+  }
+}
+
+async function undo(trial) {
+  try {
+    await act.fault(trial.undo.fault);
+    announce(`${trial.title}: taken back`);
+  } catch (error) {
+    announce(error.message);
+  }
+}
+
+function look() {
+  for (const one of [...running.values()]) {
+    if (one.made) judge(one);
+  }
+}
+
+function judge(one) {
+  const now = performance.now();
+  const states = [];
+  let earlier = true;
+  one.trial.steps.forEach((step, index) => {
+    let holds = earlier && step.test(one.seen, one.made);
+    if (step.still) {
+      if (!holds) one.held.delete(index);
+      else if (!one.held.has(index)) one.held.set(index, now);
+      holds = holds && now - one.held.get(index) >= step.still;
+    }
+    states.push(holds ? "seen" : "open");
+    earlier = holds;
+  });
+  const took = ((now - one.began) / 1000).toFixed(1);
+  if (states.every((state) => state === "seen")) end(one, states, "passed", `As it should be, after ${took} s`);
+  else if (now - one.began > PATIENCE) end(one, states, "failed", "Not seen within two minutes");
+  else show(one, states, "running", "Watching…");
+}
+
+function end(one, states, state, verdict) {
+  clearInterval(one.timer);
+  running.delete(one.trial.id);
+  show(one, states, state, verdict);
+  announce(`${one.trial.title}: ${verdict}`);
+}
+
+function show(one, states, state, verdict) {
+  const { id } = one.trial;
+  $(`trial-${id}`).dataset.state = state;
+  states.forEach((step, index) => {
+    const mark = $(`step-${id}-${index}`).firstChild;
+    const seen = step === "seen";
+    mark.parentNode.dataset.state = step;
+    mark.textContent = seen ? "✓" : "○";
+    mark.setAttribute("aria-label", seen ? "seen" : "not seen yet");
+  });
+  if ($(`verdict-${id}`).textContent !== verdict) $(`verdict-${id}`).textContent = verdict;
+}

@@ -1,0 +1,136 @@
+//! Who may talk to the page: the holder of its token, from a page of this very address.
+//!
+//! Any site that a person visits can send requests to loopback. It cannot know the token; a name of its own that
+//! it points at loopback fails at `Host`; and a request that another page makes fails at its origin.
+
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, Method, header};
+use subtle::ConstantTimeEq as _;
+
+use crate::wire::is_loopback_host;
+
+/// What a page from here may do: load its own files and talk to its own address.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// Why a request is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The `Host` is another name or port.
+    #[error("the page is only served as the address that `hermes-relay dev` printed")]
+    Host,
+    /// The request comes from another page.
+    #[error("the request comes from another page")]
+    Origin,
+}
+
+/// Compares tokens in a time that does not tell where they differ.
+pub(super) fn is_token(ours: &str, shown: &str) -> bool {
+    ours.as_bytes().ct_eq(shown.as_bytes()).into()
+}
+
+/// Whether a request may be answered.
+pub(super) fn check(port: u16, method: &Method, rest: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+    let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    let host = text(header::HOST)
+        .filter(|host| is_ours(host, port))
+        .ok_or(Refusal::Host)?;
+    let same_origin = text(header::ORIGIN).map(|origin| origin.strip_prefix("http://") == Some(host));
+    let reads = method == Method::GET || method == Method::HEAD;
+    match same_origin {
+        Some(true) => {}
+        None if reads && !headers.contains_key(header::ORIGIN) => {}
+        _ => return Err(Refusal::Origin),
+    }
+    // A person may follow a link to the page from anywhere; everything else is asked for by the page itself.
+    let site = headers
+        .get("sec-fetch-site")
+        .and_then(|value| value.to_str().ok());
+    match site {
+        None | Some("same-origin" | "none") => Ok(()),
+        Some(_) if reads && rest.is_empty() => Ok(()),
+        Some(_) => Err(Refusal::Origin),
+    }
+}
+
+fn is_ours(host: &str, port: u16) -> bool {
+    host.rsplit_once(':')
+        .is_some_and(|(name, shown)| is_loopback_host(name) && shown.parse() == Ok(port))
+}
+
+/// Gives an answer the headers that keep it to itself.
+pub(super) fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("content-security-policy", POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("x-frame-options", "DENY"),
+        ("cache-control", "no-store"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(method: &Method, rest: &str, pairs: &[(&'static str, &str)]) -> Result<(), Refusal> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        check(80, method, rest, &headers)
+    }
+
+    #[test]
+    fn only_our_own_address_from_our_own_page_is_answered() {
+        let (get, post) = (&Method::GET, &Method::POST);
+        assert_eq!(asked(get, "", &[("host", "127.0.0.1:80")]), Ok(()));
+        assert_eq!(asked(get, "", &[("host", "localhost:80")]), Ok(()));
+        assert_eq!(asked(get, "", &[("host", "[::1]:80")]), Ok(()));
+        for host in [
+            "evil.example:80",
+            "127.0.0.1:81",
+            "127.0.0.1",
+            "127.0.0.1.evil.example:80",
+            "",
+        ] {
+            assert_eq!(asked(get, "", &[("host", host)]), Err(Refusal::Host), "{host}");
+        }
+        let here = ("host", "127.0.0.1:80");
+        assert_eq!(asked(post, "say", &[here]), Err(Refusal::Origin), "no origin");
+        assert_eq!(
+            asked(post, "say", &[here, ("origin", "http://127.0.0.1:80")]),
+            Ok(())
+        );
+        for origin in [
+            "http://evil.example",
+            "null",
+            "https://127.0.0.1:80",
+            "http://localhost:80",
+        ] {
+            assert_eq!(
+                asked(post, "say", &[here, ("origin", origin)]),
+                Err(Refusal::Origin)
+            );
+            assert_eq!(
+                asked(get, "events", &[here, ("origin", origin)]),
+                Err(Refusal::Origin)
+            );
+        }
+        let cross = ("sec-fetch-site", "cross-site");
+        assert_eq!(asked(get, "events", &[here, cross]), Err(Refusal::Origin));
+        assert_eq!(asked(get, "", &[here, cross]), Ok(()), "a link to the page");
+    }
+
+    #[test]
+    fn tokens_are_equal_or_not() {
+        assert!(is_token("abc", "abc"));
+        assert!(!is_token("abc", "abd") && !is_token("abc", "ab") && !is_token("abc", ""));
+    }
+}

@@ -1,0 +1,117 @@
+// Starts everything, and keeps the bar at the top true.
+
+import { $, announce } from "./dom.js";
+import { on, open } from "./feed.js";
+import { happen, setUp, story } from "./story.js";
+import { start as startChats } from "./chats.js";
+import { start as startTalk } from "./talk.js";
+import { start as startComposer } from "./composer.js";
+import { start as startWire } from "./wire.js";
+import { start as startFaults } from "./faults.js";
+
+let relay = null;
+let link = null;
+
+function state() {
+  if (relay?.ended) return ["lost", `relay ended: ${relay.ended}`];
+  if (!link) return ["waiting", "connecting"];
+  if (link.connected) return link.held ? ["waiting", "live, deliveries held"] : ["live", "live"];
+  if (link.revoked) return ["lost", "revoked"];
+  return ["lost", "relay away"];
+}
+
+function bar() {
+  const [kind, text] = state();
+  const pill = $("link");
+  const label = pill.querySelector(".label");
+  if (label.textContent !== text) {
+    label.textContent = text;
+    announce(`Link: ${text}`);
+  }
+  pill.dataset.state = kind;
+  pill.title = relay?.last_loss ? `the last connection went: ${relay.last_loss}` : "";
+  $("backlog").textContent = link?.waiting ?? 0;
+  $("journal").textContent = relay?.messages_waiting === undefined ? "–" : relay.messages_waiting + (relay.ops_owed ?? 0);
+  $("turns").textContent = relay?.turns_running ?? "–";
+  $("stop").classList.toggle("on", (relay?.turns_running ?? 0) > 0);
+}
+
+function views() {
+  const buttons = [...document.querySelectorAll(".views button")];
+  const show = (view) => {
+    document.body.dataset.view = view;
+    if (view === "wire" || view === "faults") tab(view, false);
+  };
+  for (const button of buttons) button.addEventListener("click", () => show(button.dataset.view));
+  new MutationObserver(() => {
+    for (const button of buttons) {
+      if (button.dataset.view === document.body.dataset.view) button.setAttribute("aria-current", "true");
+      else button.removeAttribute("aria-current");
+    }
+  }).observe(document.body, { attributeFilter: ["data-view"] });
+}
+
+function tab(name, focus) {
+  for (const other of ["wire", "faults"]) {
+    const chosen = other === name;
+    $(other).hidden = !chosen;
+    $(`tab-${other}`).setAttribute("aria-selected", String(chosen));
+    $(`tab-${other}`).tabIndex = chosen ? 0 : -1;
+    if (chosen && focus) $(`tab-${other}`).focus();
+  }
+}
+
+function tabs() {
+  for (const name of ["wire", "faults"]) {
+    $(`tab-${name}`).addEventListener("click", () => tab(name, true));
+    $(`tab-${name}`).addEventListener("keydown", (event) => {
+      if (["ArrowLeft", "ArrowRight", "Home", "End"].includes(event.key)) {
+        event.preventDefault();
+        tab(name === "wire" ? "faults" : "wire", true);
+      }
+    });
+  }
+}
+
+function theme() {
+  const root = document.documentElement;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const now = () => root.dataset.theme ?? (dark.matches ? "dark" : "light");
+  try {
+    const kept = localStorage.getItem("theme");
+    if (kept === "dark" || kept === "light") root.dataset.theme = kept;
+  } catch { /* Without storage the choice lasts as long as the page. */ }
+  $("theme").addEventListener("click", () => {
+    root.dataset.theme = now() === "dark" ? "light" : "dark";
+    try {
+      localStorage.setItem("theme", root.dataset.theme);
+    } catch { /* As above. */ }
+    announce(`${root.dataset.theme} colours`);
+  });
+}
+
+on("setup", (setup) => {
+  setUp(setup);
+  document.title = `${story.descriptor.label ?? story.platform} · hermes-relay dev`;
+});
+on("happening", happen);
+on("relay", (status) => { relay = status; bar(); });
+on("link", (status) => { link = status; bar(); });
+on("up", () => { $("gone").hidden = true; });
+on("down", (forGood) => {
+  $("gone").hidden = false;
+  $("gone").textContent = forGood
+    ? "`hermes-relay dev` has ended. Start it again and open the address that it prints."
+    : "`hermes-relay dev` does not answer. Trying again…";
+});
+
+startChats();
+startTalk();
+startComposer();
+startWire();
+startFaults();
+views();
+tabs();
+theme();
+open();
+$("input").focus();

@@ -1,0 +1,290 @@
+// What was said where, made from what happened. Holds no nodes; views ask it and are told what changed.
+
+const MOST_MESSAGES = 1000;
+const MOST_CHATS = 200;
+
+export const story = {
+  platform: "",
+  agent: "",
+  descriptor: {},
+  chats: [],
+  people: [],
+  hints: [],
+  current: null,
+};
+
+const watchers = [];
+const sessions = new Map();
+const buffers = new Map();
+const messages = new Map();
+
+/** Calls `see(chat, message)` after a change; the message is missing when the chat itself changed. */
+export function watch(see) {
+  watchers.push(see);
+}
+
+function changed(chat, message) {
+  for (const see of watchers) see(chat, message);
+}
+
+export function setUp(setup) {
+  Object.assign(story, {
+    platform: setup.platform,
+    agent: setup.agent,
+    descriptor: setup.descriptor,
+    hints: setup.hints,
+    inProcess: setup.inProcess,
+  });
+  story.people = setup.people;
+  for (const chat of setup.chats) addChat(chat);
+  story.current ??= story.chats[0] ?? null;
+  changed(null);
+}
+
+export function name(userId) {
+  return story.people.find((person) => person.id === userId)?.name ?? userId ?? "someone";
+}
+
+const keyOf = (chat, thread) => `${chat}\n${thread ?? ""}`;
+
+function addChat({ kind, name: title, chat, thread }) {
+  const key = keyOf(chat, thread);
+  const known = story.chats.find((other) => other.key === key);
+  if (known) {
+    known.name = title;
+    return known;
+  }
+  if (story.chats.length >= MOST_CHATS) return story.chats[0];
+  const added = {
+    key, kind, name: title, chat, thread: thread ?? null,
+    messages: [], drafts: new Map(), cards: new Map(), typing: null, unread: 0,
+  };
+  story.chats.push(added);
+  return added;
+}
+
+/** The chat that something belongs to; one that nobody opened here appears by itself. */
+function place(chat, thread, title, kind) {
+  const exact = story.chats.find((known) => known.key === keyOf(chat, thread));
+  if (exact) return exact;
+  // An answer without its thread still belongs to the chat, and so does one in the thread of a message there.
+  const same = story.chats.filter((known) => known.chat === chat);
+  if (same.length > 0 && !thread) return same[0];
+  const under = same.find((known) => find(known, thread));
+  if (under) return under;
+  return addChat({ kind: kind ?? "dm", name: title ?? chat, chat, thread });
+}
+
+function add(chat, message) {
+  chat.messages.push(message);
+  if (message.id) messages.set(`${chat.key}\n${message.id}`, message);
+  if (chat.messages.length > MOST_MESSAGES) {
+    const oldest = chat.messages.shift();
+    messages.delete(`${chat.key}\n${oldest.id}`);
+    changed(chat, { ...oldest, forgotten: true });
+  }
+  if (chat !== story.current && message.from !== "note") chat.unread += 1;
+  changed(chat, message);
+  if (chat.unread > 0) changed(chat);
+}
+
+export function find(chat, id) {
+  return messages.get(`${chat.key}\n${id}`);
+}
+
+let counted = 0;
+const local = () => `local-${(counted += 1)}`;
+
+/** A line of the page's own in a chat. */
+export function note(chat, text, t) {
+  add(chat, { id: local(), from: "note", text, t: t ?? null, reactions: [] });
+}
+
+const KINDS = { dm: "dm", thread: "thread", forum: "topic" };
+
+function inbound({ event, buffer, session, t }) {
+  const source = event.source ?? {};
+  const kind = KINDS[source.chat_type] ?? "group";
+  const chat = place(source.chat_id, source.thread_id, source.chat_name, kind);
+  if (session) sessions.set(session, chat);
+  const who = source.user_name ?? name(source.user_id);
+  if (event.prompt_response) {
+    const { prompt_id: prompt, option_id: option, label } = event.prompt_response;
+    pressed(chat, prompt, option, label, who, t);
+    return;
+  }
+  const known = event.message_id && find(chat, event.message_id);
+  if (known) {
+    known.copies = (known.copies ?? 1) + 1;
+    if (buffer) buffers.set(buffer, { chat, message: known });
+    changed(chat, known);
+    return;
+  }
+  const message = {
+    id: event.message_id ?? local(),
+    from: "person", who, user: source.user_id,
+    text: event.text ?? "", t,
+    replyTo: event.reply_to_message_id ?? null,
+    media: (event.media ?? []).map((one) => ({ url: one.url, kind: one.kind, name: one.filename, mime: one.mime })),
+    reactions: [], state: buffer ? "waiting" : "sent",
+  };
+  if (buffer) buffers.set(buffer, { chat, message });
+  add(chat, message);
+}
+
+function forwarded({ body, buffer, session, t }) {
+  const thread = body.channel?.parent_id ? body.channel_id : null;
+  const chat = place(body.channel_id, thread);
+  if (session) sessions.set(session, chat);
+  const user = body.member?.user ?? body.user ?? {};
+  const token = /^hp1:([^:]+):([^:]+)$/.exec(body.data?.custom_id ?? "");
+  if (token) {
+    pressed(chat, token[1], token[2], null, user.username, t);
+    return;
+  }
+  const options = (body.data?.options ?? []).map((option) => option.value).join(" ");
+  const message = {
+    id: body.id, from: "person", who: user.username ?? "someone", user: user.id, t,
+    text: `/${body.data?.name ?? ""} ${options}`.trim(), lane: "interaction",
+    media: [], reactions: [], state: "waiting",
+  };
+  if (buffer) buffers.set(buffer, { chat, message });
+  add(chat, message);
+}
+
+function pressed(chat, prompt, option, label, who, t) {
+  const asked = chat.messages.findLast((message) => message.prompt?.id === prompt);
+  if (asked) {
+    asked.prompt.pressed = option;
+    asked.prompt.by = who;
+    changed(chat, asked);
+  }
+  const said = label ?? asked?.prompt.options.find((one) => one.id === option)?.label ?? option;
+  note(chat, `${who} chose “${said}”`, t);
+}
+
+function post(chat, action, result, t) {
+  const metadata = action.metadata ?? {};
+  chat.typing = null;
+  const message = {
+    id: result.message_id ?? local(), from: "bot", text: action.content ?? "", t, op: action.op,
+    replyTo: action.reply_to ?? metadata.reply_to_message_id ?? null,
+    // Progress has no message that it answers, and says so by not wanting to ring.
+    quiet: metadata.notify === false,
+    media: [], reactions: [], edits: 0,
+  };
+  if (action.op === "send_media") {
+    message.media = [{ url: action.source_url, kind: action.media_kind, name: action.filename }];
+  }
+  if (action.op === "prompt") {
+    message.prompt = { id: action.prompt_id, kind: action.prompt_kind, options: action.options, pressed: null };
+  }
+  add(chat, message);
+}
+
+const ops = {
+  send(chat, action, result, t) {
+    // A preview is gone when its message comes.
+    if (story.platform === "telegram") {
+      chat.drafts.clear();
+      changed(chat, null);
+    }
+    post(chat, action, result, t);
+  },
+  send_media: post,
+  prompt: post,
+  follow_up: post,
+  edit(chat, action) {
+    const message = find(chat, action.message_id);
+    if (!message) return;
+    message.text = action.content;
+    message.edits = (message.edits ?? 0) + 1;
+    changed(chat, message);
+  },
+  delete(chat, action) {
+    const message = find(chat, action.message_id);
+    if (!message) return;
+    message.deleted = true;
+    changed(chat, message);
+  },
+  draft(chat, action, result, t) {
+    if (action.final) {
+      chat.drafts.delete(action.draft_id);
+      post(chat, action, result, t);
+    } else {
+      chat.typing = null;
+      chat.drafts.set(action.draft_id, action.content);
+    }
+    changed(chat, null);
+  },
+  typing(chat, action) {
+    chat.typing = action.content === "" ? null : { status: action.content ?? null, at: performance.now() };
+    changed(chat, null);
+  },
+  react(chat, action) {
+    const message = find(chat, action.message_id);
+    if (!message) return;
+    message.reactions = message.reactions.filter((emoji) => emoji !== action.emoji);
+    if (!action.remove) message.reactions.push(action.emoji);
+    changed(chat, message);
+  },
+  task_card(chat, action) {
+    chat.cards.set(action.card_id, { chunks: action.chunks, done: false });
+    changed(chat, null);
+  },
+  task_card_stop(chat, action) {
+    const card = chat.cards.get(action.card_id);
+    if (card) card.done = true;
+    changed(chat, null);
+  },
+  thread_create(chat, action, result, t) {
+    const thread = result.thread_id;
+    addChat({ kind: "thread", name: action.thread_name, chat: story.platform === "discord" ? thread : chat.chat, thread });
+    note(chat, `A thread was opened: ${action.thread_name}`, t);
+    changed(null);
+  },
+  thread_rename(chat, action) {
+    const thread = story.chats.find((known) => known.thread === action.message_id);
+    if (thread) thread.name = action.thread_name;
+    changed(null);
+  },
+  get_chat_info() {},
+};
+
+function op({ action, result, t }) {
+  const chat = action.op === "follow_up"
+    ? sessions.get(action.session_key)
+    : place(action.chat_id, action.metadata?.thread_id);
+  if (!chat) return;
+  if (!result.success) {
+    note(chat, `${action.op} was refused: ${result.error ?? "no reason given"}`, t);
+    return;
+  }
+  ops[action.op]?.(chat, action, result, t);
+}
+
+/** Takes one thing that happened. */
+export function happen(what) {
+  if (what.k === "in") inbound(what);
+  else if (what.k === "forward") forwarded(what);
+  else if (what.k === "op") op(what);
+  else if (what.k === "chat") { addChat(what.chat); changed(null); }
+  else if (what.k === "person") {
+    if (!story.people.some((person) => person.id === what.person.id)) story.people.push(what.person);
+    changed(null);
+  } else if (what.k === "ack") {
+    const waiting = buffers.get(what.buffer);
+    buffers.delete(what.buffer);
+    if (waiting) {
+      waiting.message.state = "taken";
+      changed(waiting.chat, waiting.message);
+    }
+  }
+}
+
+/** Makes a chat the one that is looked at. */
+export function choose(chat) {
+  story.current = chat;
+  chat.unread = 0;
+  changed(null);
+}

@@ -1,0 +1,47 @@
+//! The order of parcels.
+
+use super::*;
+use crate::adapter::Speech;
+use crate::adapter::speech::Place;
+use crate::wire::SessionSource;
+
+fn link(number: u64) -> Media {
+    Media {
+        place: MediaPlace::Url(format!("https://a.example/{number}.pdf")),
+        caption: String::new(),
+        kind: None,
+        name: None,
+    }
+}
+
+#[tokio::test]
+async fn parcels_go_in_order_each_after_what_was_said_before_it() {
+    let place = Place {
+        chat: ChatId::of(&SessionSource::default()),
+        facts: ChatFacts::default(),
+        session: String::new(),
+        descriptor: None,
+        follow_up: None,
+    };
+    let mut speech = Speech::new(Arc::default(), place, 0, Duration::ZERO);
+    let now = Duration::ZERO;
+    let first = speech.mark(now);
+    speech.say("between", now);
+    let second = speech.mark(now);
+    let mut parcels = Parcels::new(TurnId(1), Arc::new(Desk::new(None, None)), true);
+    assert!(parcels.hear(link(1), first).is_none() && parcels.hear(link(2), second).is_none());
+    assert!(parcels.post_next(|_| true).is_none());
+    while parcels.is_packing() {
+        parcels.news().await;
+    }
+    assert!(parcels.post_next(|_| false).is_none());
+    let words = |number| Parcel::Words(format!("https://a.example/{number}.pdf"));
+    let (parcel, posted) = parcels.post_next(|mark| speech.is_shown(mark)).unwrap();
+    assert_eq!(parcel, words(1));
+    assert!(parcels.is_posting() && parcels.post_next(|_| true).is_none());
+    posted.send(Ok(())).unwrap();
+    parcels.news().await;
+    assert!(!parcels.is_posting());
+    assert!(parcels.post_next(|mark| speech.is_shown(mark)).is_none());
+    assert_eq!(parcels.into_rest(), [(second, words(2))]);
+}

@@ -1,0 +1,202 @@
+//! Attachments through a whole relay: the embedded connector on one side, an agent of the test's own on the other.
+
+mod coming;
+mod going;
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hermes_relay::agent::{
+    Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd, TurnInput,
+};
+use hermes_relay::config::{Durability, Identity, Settings};
+use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use hermes_relay::relay::{Ended, Member, Relay, RelayHandle};
+use hermes_relay::wire::SessionKey;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Long enough for a busy machine, short enough for a test.
+const SOON: Duration = Duration::from_secs(30);
+
+/// An agent that does what the test says.
+struct Scripted<F>(F);
+
+impl<F, R> Agent for Scripted<F>
+where
+    F: Fn(Turn) -> R + Send + Sync + 'static,
+    R: Future<Output = TurnEnd> + Send + 'static,
+{
+    fn describe(&self) -> Description {
+        Description {
+            name: "scripted".into(),
+            steers: true,
+            ..Description::default()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(self.0(turn))
+    }
+
+    /// Takes everything that it is handed, and does nothing with it.
+    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
+        true
+    }
+}
+
+/// A relay at work beside its connector.
+struct Running {
+    platform: String,
+    connector: Connector,
+    handle: RelayHandle,
+    state: TempDir,
+    /// Where the agent works.
+    work: TempDir,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<Ended>,
+}
+
+impl Running {
+    async fn start(platform: &str, agent: impl Agent, adjust: impl FnOnce(&mut Settings)) -> Self {
+        let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+        let (state, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut settings = Settings::embedded(state.path());
+        let who = connector.credentials().unwrap();
+        settings.connector.url = Some(connector.url());
+        settings.connector.gateway_id = Some(who.gateway_id);
+        settings.connector.secret = Some(who.secret);
+        settings.connector.identities = vec![Identity::new(platform, "")];
+        settings.journal.durability = Durability::Process;
+        settings.shutdown.drain_secs = 0;
+        adjust(&mut settings);
+        let member = Member {
+            workdir: Some(work.path().to_owned()),
+            ..Member::new(Arc::new(agent))
+        };
+        let relay = Relay::builder(settings).member("tested", member).build().unwrap();
+        let handle = relay.handle();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(relay.run(async { drop(stopped.await) }));
+        connector.wait_connected(SOON).await.unwrap();
+        Self {
+            platform: platform.to_owned(),
+            connector,
+            handle,
+            state,
+            work,
+            stop,
+            task,
+        }
+    }
+
+    /// A message with files, by address and mime type.
+    fn hears(&self, chat: &str, id: &str, text: &str, files: &[(&str, &str)]) {
+        let mut event = text_event(&self.platform, chat, id, text);
+        event["media_urls"] = files.iter().map(|(url, _)| json!(url)).collect();
+        event["media"] = files
+            .iter()
+            .map(|(url, mime)| json!({"url": url, "mime": mime}))
+            .collect();
+        self.connector.deliver(&event).unwrap();
+    }
+
+    /// What the chat was told, once it is so much: the op and the text.
+    async fn told(&self, chat: &str, count: usize) -> Vec<(&'static str, String)> {
+        let told = |connector: &Connector| {
+            let sent = connector.sent_messages().into_iter();
+            let sent = sent.filter(|sent| sent.chat_id == chat);
+            sent.map(|sent| (sent.op, sent.text)).collect::<Vec<_>>()
+        };
+        let what = format!("{count} messages to {chat}");
+        self.connector
+            .until(&what, SOON, |connector| {
+                Some(told(connector)).filter(|told| told.len() >= count)
+            })
+            .await
+            .unwrap()
+    }
+
+    async fn runs(&self, turns: usize) {
+        eventually("so many turns", async || {
+            self.handle.status().await.unwrap().turns_running == turns
+        })
+        .await;
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.state.path().join("media")
+    }
+
+    /// Puts a file where the agent works.
+    fn put(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.work.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    /// Ends the relay in order; nothing of any message is left on the disk.
+    async fn stop(self) {
+        let folder = self.folder();
+        drop(self.stop);
+        timeout(SOON, self.task).await.unwrap().unwrap();
+        assert_eq!(entries(&folder), 0);
+    }
+}
+
+fn entries(folder: &Path) -> usize {
+    std::fs::read_dir(folder).unwrap().count()
+}
+
+async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !is_so().await {
+        assert!(Instant::now() < deadline, "in vain for: {what}");
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+/// What an agent was given: its input, and the bytes of the files in it.
+type Given = (TurnInput, Vec<Vec<u8>>);
+
+/// An agent that tells the test what it is given, and then does what the message says: `wait` for its end, else
+/// answer.
+fn reader() -> (impl Agent, mpsc::Receiver<Given>) {
+    let (sender, given) = mpsc::channel(64);
+    let agent = Scripted(move |turn: Turn| {
+        let sender = sender.clone();
+        async move {
+            let bytes = turn.input.attachments.iter().filter_map(|one| match &one.at {
+                MediaPlace::File(path) => Some(std::fs::read(path).unwrap()),
+                MediaPlace::Url(_) => None,
+            });
+            let given = (turn.input.clone(), bytes.collect());
+            sender.send(given).await.unwrap();
+            if turn.input.text == "wait" {
+                turn.cancel.cancelled().await;
+                return TurnEnd::Cancelled { confirmed: true };
+            }
+            turn.events.text(format!("read {}", turn.input.text)).await;
+            TurnEnd::Completed
+        }
+    });
+    (agent, given)
+}
+
+async fn next(given: &mut mpsc::Receiver<Given>) -> Given {
+    timeout(SOON, given.recv()).await.unwrap().unwrap()
+}
+
+fn media(place: MediaPlace, caption: &str) -> AgentEvent {
+    AgentEvent::Media(Media {
+        place,
+        caption: caption.into(),
+        kind: None,
+        name: None,
+    })
+}

@@ -1,0 +1,272 @@
+//! A browser, driven by the W3C `WebDriver` protocol over plain HTTP on loopback.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// Far more than anything here takes on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(120);
+const GLANCE: Duration = Duration::from_millis(50);
+/// The key that the protocol names elements with.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+pub(crate) const TAB: &str = "\u{e004}";
+pub(crate) const ENTER: &str = "\u{e007}";
+pub(crate) const ESCAPE: &str = "\u{e00c}";
+
+/// One browser at a time: each takes more than a core.
+static ONE_AT_A_TIME: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(()));
+
+pub(crate) struct Browser {
+    http: reqwest::Client,
+    session: String,
+    _driver: Process,
+    _profile: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+/// A process that ends with its owner.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The driver is told to end its browser, which would otherwise outlive it; also when a test fails.
+impl Drop for Browser {
+    fn drop(&mut self) {
+        let rest = self.session.trim_start_matches("http://");
+        let Some((host, path)) = rest.split_once('/') else {
+            return;
+        };
+        if let Ok(mut socket) = std::net::TcpStream::connect(host) {
+            let _ = socket.set_read_timeout(Some(Duration::from_secs(5)));
+            let _ = write!(
+                socket,
+                "DELETE /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
+            );
+            let _ = socket.read_to_end(&mut Vec::new());
+        }
+    }
+}
+
+/// A client for loopback. It never meets TLS, but is not built without someone to do it.
+pub(crate) fn plain_http() -> reqwest::Client {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}
+
+fn installed(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
+}
+
+impl Browser {
+    /// Starts a browser. `None`, and loudly so, when there is none here and nobody said that there must be.
+    pub(crate) async fn start() -> Option<Self> {
+        let (Some(chromium), Some(driver)) = (installed("chromium"), installed("chromedriver")) else {
+            let required = std::env::var("BROWSER_TESTS").is_ok_and(|word| word == "required");
+            assert!(
+                !required,
+                "chromium and chromedriver are not installed: apt-get install chromium chromium-driver"
+            );
+            // Not the macro: its output is kept back for tests that pass.
+            let _ = writeln!(
+                std::io::stderr(),
+                "!!! SKIPPED: no chromium and chromedriver, so the page was NOT tried in a browser. `bash tests/run` installs them."
+            );
+            return None;
+        };
+        let turn = ONE_AT_A_TIME.lock().await;
+        let mut child = Command::new(driver)
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let process = Process(child);
+        let port: u16 = lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| {
+                line.split("successfully on port ")
+                    .nth(1)?
+                    .trim_end_matches('.')
+                    .parse()
+                    .ok()
+            })
+            .expect("the driver says its port");
+        std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
+        let profile = tempfile::tempdir().unwrap();
+        let mut options = vec![
+            "--headless=new".to_owned(),
+            "--disable-gpu".to_owned(),
+            "--disable-dev-shm-usage".to_owned(),
+            "--no-first-run".to_owned(),
+            format!("--user-data-dir={}", profile.path().display()),
+        ];
+        if rustix::process::geteuid().is_root() {
+            options.push("--no-sandbox".to_owned());
+        }
+        let http = plain_http();
+        let wanted = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": { "binary": chromium, "args": options },
+        } } });
+        let base = format!("http://127.0.0.1:{port}/session");
+        let answer: Value = http
+            .post(&base)
+            .json(&wanted)
+            .send()
+            .await
+            .unwrap()
+            .json()
+            .await
+            .unwrap();
+        let id = answer["value"]["sessionId"]
+            .as_str()
+            .unwrap_or_else(|| panic!("{answer}"));
+        let browser = Self {
+            session: format!("{base}/{id}"),
+            http,
+            _driver: process,
+            _profile: profile,
+            _turn: turn,
+        };
+        browser.shape(1280, 800).await;
+        Some(browser)
+    }
+
+    async fn post(&self, path: &str, body: &Value) -> Value {
+        let answer = self.http.post(format!("{}/{path}", self.session)).json(body);
+        let answer: Value = answer.send().await.unwrap().json().await.unwrap();
+        let value = &answer["value"];
+        assert!(value["error"].is_null(), "{path}: {value}");
+        value.clone()
+    }
+
+    pub(crate) async fn open(&self, url: &str) {
+        self.post("url", &json!({ "url": url })).await;
+    }
+
+    /// Runs a script's body and gives back what it returns.
+    pub(crate) async fn js(&self, script: &str) -> Value {
+        self.post("execute/sync", &json!({ "script": script, "args": [] }))
+            .await
+    }
+
+    /// Waits until an expression is truthy, and gives its value.
+    pub(crate) async fn until(&self, what: &str, expression: &str) -> Value {
+        let end = Instant::now() + SOON;
+        let script = format!("return ({expression});");
+        loop {
+            let value = self.js(&script).await;
+            let no =
+                matches!(value, Value::Null | Value::Bool(false)) || value == json!(0) || value == json!("");
+            if !no {
+                return value;
+            }
+            if Instant::now() > end {
+                let text = self.js("return document.body.innerText.slice(0, 3000);").await;
+                self.picture("failed").await;
+                panic!("not seen: {what}\n{}", text.as_str().unwrap_or_default());
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+
+    async fn element(&self, css: &str) -> String {
+        let found = self
+            .post("element", &json!({ "using": "css selector", "value": css }))
+            .await;
+        found[ELEMENT].as_str().expect("an element").to_owned()
+    }
+
+    pub(crate) async fn elements(&self, css: &str) -> Vec<String> {
+        let found = self
+            .post("elements", &json!({ "using": "css selector", "value": css }))
+            .await;
+        let found = found.as_array().unwrap().iter();
+        found
+            .map(|one| one[ELEMENT].as_str().unwrap().to_owned())
+            .collect()
+    }
+
+    /// What assistive technology is told about an element: `computedlabel`, `computedrole`, `displayed`.
+    pub(crate) async fn told(&self, element: &str, what: &str) -> Value {
+        let answer = self
+            .http
+            .get(format!("{}/element/{element}/{what}", self.session));
+        let answer: Value = answer.send().await.unwrap().json().await.unwrap();
+        answer["value"].clone()
+    }
+
+    pub(crate) async fn click(&self, css: &str) {
+        let element = self.element(css).await;
+        self.post(&format!("element/{element}/click"), &json!({})).await;
+    }
+
+    pub(crate) async fn keys(&self, css: &str, text: &str) {
+        let element = self.element(css).await;
+        self.post(&format!("element/{element}/value"), &json!({ "text": text }))
+            .await;
+    }
+
+    /// Presses a key wherever the focus is.
+    pub(crate) async fn press(&self, key: &str) {
+        let actions = json!({ "actions": [{ "type": "key", "id": "keyboard", "actions": [
+            { "type": "keyDown", "value": key }, { "type": "keyUp", "value": key },
+        ] }] });
+        self.post("actions", &actions).await;
+    }
+
+    async fn devtools(&self, command: &str, parameters: &Value) -> Value {
+        self.post(
+            "goog/cdp/execute",
+            &json!({ "cmd": command, "params": parameters }),
+        )
+        .await
+    }
+
+    /// Gives the window a size, down to that of a small phone.
+    pub(crate) async fn shape(&self, width: u32, height: u32) {
+        let shape = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.devtools("Emulation.setDeviceMetricsOverride", &shape).await;
+    }
+
+    /// Prefers light or dark, and no motion: colours are what they will be at once.
+    pub(crate) async fn prefer(&self, scheme: &str) {
+        let media = json!({ "features": [
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ] });
+        self.devtools("Emulation.setEmulatedMedia", &media).await;
+    }
+
+    /// Saves what can be seen under the target directory.
+    pub(crate) async fn picture(&self, name: &str) -> PathBuf {
+        let shot = self
+            .devtools("Page.captureScreenshot", &json!({ "format": "png" }))
+            .await;
+        let bytes = base64::engine::general_purpose::STANDARD
+            .decode(shot["data"].as_str().unwrap())
+            .unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join(format!("{name}.png"));
+        std::fs::write(&file, bytes).unwrap();
+        file
+    }
+}

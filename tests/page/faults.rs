@@ -1,0 +1,60 @@
+//! Every fault of the page, clicked, with the page's own verdict.
+
+use crate::stage::Stage;
+
+#[tokio::test]
+async fn what_is_broken_heals_and_nothing_is_lost() {
+    let Some(stage) = Stage::set("discord").await else {
+        return;
+    };
+    stage.say("hello").await;
+    stage.heard("echo: hello").await;
+    for fault in [
+        "refuse_dials",
+        "drop",
+        "expire",
+        "poison",
+        "duplicate",
+        "delay_result",
+        "refuse_result",
+        "hold",
+    ] {
+        stage.survives(fault).await;
+        stage.live().await;
+    }
+    let page = &stage.browser;
+    page.picture("faults").await;
+    // Everything that was said is in the relay's journal, and nothing is answered twice.
+    page.until(
+        "every message was taken",
+        "[...document.querySelectorAll('.message.person .state')].every((n) => n.textContent === '✓✓')",
+    )
+    .await;
+    let answers = page
+        .js("const seen = {}; for (const n of document.querySelectorAll('.message.bot .text')) seen[n.innerText] = (seen[n.innerText] ?? 0) + 1; return Object.entries(seen).filter(([, count]) => count > 1);")
+        .await;
+    assert_eq!(answers, serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn a_revoked_relay_gives_up_and_a_reinstated_one_comes_back() {
+    let Some(stage) = Stage::set("telegram").await else {
+        return;
+    };
+    stage.survives("revoke").await;
+    let page = &stage.browser;
+    page.until(
+        "the relay has ended",
+        "document.querySelector('#link').innerText.includes('revoked')",
+    )
+    .await;
+    stage.say("said to nobody").await;
+    page.until(
+        "it waits in the connector",
+        "document.querySelector('#backlog').textContent === '1'",
+    )
+    .await;
+    page.click("#undo-revoke").await;
+    stage.live().await;
+    stage.heard("echo: said to nobody").await;
+}
