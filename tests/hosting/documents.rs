@@ -31,7 +31,10 @@ fn documents() -> Vec<std::path::PathBuf> {
     ]
     .map(repository);
     let docs = fs::read_dir(repository("docs")).unwrap().flatten();
-    let mut found: Vec<_> = top.into_iter().chain(docs.map(|entry| entry.path())).collect();
+    let pages = docs
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|end| end == "md"));
+    let mut found: Vec<_> = top.into_iter().chain(pages).collect();
     found.sort();
     found
 }
@@ -92,7 +95,7 @@ fn typed(line: &str) -> Option<Vec<&str>> {
     let mut verbs: Vec<_> = words
         .take_while(|word| plain(word) && !word.starts_with('-'))
         .collect();
-    let nested = ["agents", "config", "journal", "service", "gateway"];
+    let nested = ["agents", "config", "dev", "journal", "service", "gateway"];
     let deep = verbs.first().is_some_and(|verb| nested.contains(verb));
     verbs.truncate(if deep { 2 } else { 1 });
     Some(verbs)
