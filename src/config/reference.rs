@@ -77,11 +77,9 @@ pub fn reference() -> String {
                 samples.push('\n');
             }
             Line::Section(name, value) => {
-                (section, rows) = (name, false);
-                put(
-                    &mut page,
-                    &format!("## `{name}`\n\n{}\n\n", std::mem::take(&mut said)),
-                );
+                (section, rows, heading) = (name, false, format!("{name}:\n"));
+                let about = plain(&std::mem::take(&mut said));
+                put(&mut page, &format!("## `{name}`\n\n{about}\n\n"));
                 if !value.is_empty() {
                     put(&mut page, &format!("Default: {}\n\n", shown(value)));
                 }
