@@ -19,14 +19,15 @@
 //! |---|---|---|
 //! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed |
 //! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
-//! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; the only place that spawns |
+//! | | [`check`] | the doctor's probes, each with a remedy |
+//! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
 //! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
 //! | | [`net`] | dialling, TLS, proxies, HTTP to the connector and to agents; the only one that names those crates |
 //! | | [`agent`] | who answers: one trait, one file per backend; those behind HTTP go through `net` |
 //! | L1 | [`link`] | the connection as a state machine · *pure* |
 //! | | [`session`] | whose turn it is, and what waits to go out, as state machines · *pure* |
-//! | | [`adapter`] | what may be said where, and how: chat memory, splitting, replies, interactions · *pure* |
+//! | | [`adapter`] | what may be said where, and how: speech, splitting, prompts, budgets, media, chat memory, interactions · *pure* |
 //! | L0 | [`wire`] | what travels: frames, events, session keys, actions, tokens, lines, server-sent events · *pure* |
 //!
 //! The pure modules do no I/O and read no clock: time comes in as `now`, chance as a seed.
@@ -42,8 +43,13 @@
 //!    journal's writer, which commits everything that is waiting with one fsync.
 //! 4. Committed: only now is it acknowledged — the acknowledgement needs a [`store::Committed`], which only the
 //!    store can make. A duplicate is acknowledged again and not run again.
-//! 5. The turn runs in a task of its own. Messages of the same session wait in the journal, by row number.
-//! 6. The turn ends: the answer's ops and "done" are one commit, and then the ops go out, one at a time per chat
+//! 5. The turn runs in a task of its own, with the agent that a route, a person's choice or the settings name. Messages
+//!    of the same session wait in the journal, by row number.
+//! 6. What the agent says goes to the turn's [`adapter::Speech`], which plans what the chat sees of it and when: drafts,
+//!    edits, parts, typing, reactions. Those ops are not journaled; text among them keeps its place in the chat's lane,
+//!    and everything draws on the chat's budget. What the agent asks becomes a prompt, and its answer never passes
+//!    through the reader.
+//! 7. The turn ends: the answer's ops and "done" are one commit, and then the ops go out, one at a time per chat
 //!    ([`session::Lanes`]). While the link is down they wait, and go out in order after the next handshake. An op
 //!    whose outcome is unknown is not repeated unless repeating it is harmless. That an op is out is written down a
 //!    moment after it went; a process killed in that moment sends it again, and counts it.
@@ -55,8 +61,8 @@
 //! # An interrupt
 //!
 //! `interrupt_inbound` names a session. The turn that it meets is told to stop through its cancellation token and
-//! is given up when it has not stopped within the grace period; it ends once, either way. A stale or unknown key
-//! does nothing. Messages that waited stay, and run.
+//! is given up when it has not stopped within the grace period; it ends once, either way. Its open questions are taken
+//! back. A stale or unknown key does nothing. Messages that waited stay, and run.
 //!
 //! # Invariants
 //!
@@ -75,14 +81,17 @@
 //! | to add | declare | what catches you |
 //! |---|---|---|
 //! | a frame or op | a variant in [`wire`] | exhaustive matches; the golden files |
-//! | a backend | a file in [`agent`] and a line in its table | the agent's own tests |
+//! | a backend | a file in [`agent`], a kind in `config::agents`, a line in `relay::hiring` | `tests/conformance` runs it through every case |
+//! | what a platform can do | the descriptor's flag or op in [`adapter::speech`] | its tables of exact ops, and `tests/adapter` |
 //! | a verb | a file in [`cli`] and a variant | help is checked |
+//! | a probe | a function and a line of the table in [`check`] | its id must be its own, its remedy not empty |
 //! | an option | the section in [`config`], `config.example.yaml` | the example must show every option |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod adapter;
 pub mod agent;
+pub mod check;
 pub mod cli;
 pub mod config;
 #[cfg(feature = "dev")]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::event::{EventSink, Signal};
+pub use crate::adapter::prompt::{Meaning, QuestionKind};
 
 /// Something that people decide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,15 +26,6 @@ pub struct Question {
     pub patience: Option<Duration>,
 }
 
-/// Sorts of questions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum QuestionKind {
-    /// May this be done?
-    Approval,
-    /// Which of these?
-    Choice,
-}
-
 /// One possible answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -43,21 +35,6 @@ pub struct Choice {
     pub label: String,
     /// What it means.
     pub meaning: Meaning,
-}
-
-/// What an answer means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// Yes, this time.
-    AllowOnce,
-    /// Yes, for this conversation.
-    AllowSession,
-    /// Yes, from now on.
-    AllowAlways,
-    /// No.
-    Deny,
-    /// One of several.
-    Plain,
 }
 
 /// What was answered.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tokio::sync::{mpsc, oneshot};
 
 use super::ask::{Answer, Question};
+pub use crate::adapter::speech::StepState;
 
 /// Signals that wait to be read; a full sink makes the agent wait.
 const SINK_CAPACITY: usize = 64;
@@ -66,20 +67,6 @@ pub enum ToolKind {
     /// Anything else.
     #[default]
     Other,
-}
-
-/// How far a tool or a step of a plan is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StepState {
-    /// Not begun.
-    #[default]
-    Pending,
-    /// Under way.
-    Running,
-    /// Done.
-    Done,
-    /// Failed, or given up.
-    Failed,
 }
 
 /// One step of a plan.

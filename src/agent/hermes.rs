@@ -34,6 +34,9 @@ use crate::wire::SessionKey;
 
 /// How long a short request may take.
 const SHORT: Duration = Duration::from_secs(10);
+/// What the conversation says of a turn that was stopped before a word. Joined with the next message instead, what was to
+/// be done would be asked for again.
+const STOPPED: &str = "[stopped by the user before it was answered]";
 /// The wait before the next try of a busy gateway that does not say how long.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 
@@ -114,11 +117,15 @@ impl Hermes {
             Ok(id) => Run::new(self, &turn, id, &mut said).drive().await,
             Err(end) => end,
         };
-        let text = said.text();
+        let mut text = said.text();
         let extent = match &end {
             TurnEnd::Completed => Extent::Whole,
             // What got no answer at all is not remembered, so that trying again does not ask twice.
             TurnEnd::Failed(_) if text.trim().is_empty() => return end,
+            TurnEnd::Cancelled { .. } if text.trim().is_empty() => {
+                STOPPED.clone_into(&mut text);
+                Extent::Whole
+            }
             _ => Extent::Interrupted,
         };
         loan.transcript.answer(&text, extent);

@@ -2,7 +2,7 @@
 //!
 //! Bounded by turns and characters: the oldest turns go first, and only then is what is left cut. User and agent always
 //! take turns, starting with the user: messages that got no answer are joined with the next one. It does no I/O;
-//! [`super::transcripts`] keeps it.
+//! `transcripts` keeps it.
 
 use std::borrow::Cow;
 

@@ -4,6 +4,7 @@ mod agents;
 mod config;
 #[cfg(feature = "dev")]
 mod dev;
+mod doctor;
 pub mod enroll;
 mod enroll_verb;
 mod exit;
@@ -64,6 +65,7 @@ enum Verb {
     Dev(dev::DevArgs),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
+    Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
     Oracle(oracle::OracleArgs),
     Service(service::ServiceArgs),
@@ -85,6 +87,7 @@ impl Verb {
             | Self::Enroll(_)
             | Self::Agents(_)
             | Self::Config(_)
+            | Self::Doctor(_)
             | Self::Journal(_)
             | Self::Oracle(_)
             | Self::Service(_) => false,
@@ -171,6 +174,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Dev(args) => dev::run(&args, &surround),
         Verb::Agents(args) => agents::run(&args, &surround),
         Verb::Config(args) => config::run(&args, env),
+        Verb::Doctor(args) => doctor::run(&args, &surround),
         Verb::Journal(args) => journal::run(&args, env),
         Verb::Oracle(args) => ask_oracle(&args, env),
         Verb::Service(args) => service::run(&args, env),

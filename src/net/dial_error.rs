@@ -130,6 +130,28 @@ impl DialError {
             _ => None,
         }
     }
+
+    /// What to do about a refusal or a failed TLS handshake, where the reason itself does not say.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Tls { cause, .. } => Some(tls_hint(cause)),
+            Self::Refused { status, .. } => Some(refusal_hint(*status)),
+            _ => None,
+        }
+    }
+
+    /// Whether the connector's certificate, or one above it, is past its last day.
+    pub fn is_expired_certificate(&self) -> bool {
+        let Self::Tls { cause, .. } = self else {
+            return false;
+        };
+        matches!(
+            tls_cause(cause),
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::Expired | CertificateError::ExpiredContext { .. }
+            ))
+        )
+    }
 }
 
 /// What a dial waits for, in order.

@@ -139,6 +139,14 @@ impl IdentitySource {
         }
     }
 
+    /// Whether it is worth asking: a login that it needs is stored. Nothing is asked.
+    pub fn is_at_hand(&self) -> bool {
+        match self {
+            Self::ClientCredentials { .. } | Self::Ambient { .. } => true,
+            Self::Portal(login) => login.is_stored(),
+        }
+    }
+
     /// Asks the source for a token that is valid now.
     pub async fn token(&self, http: &HttpClient) -> Result<SecretString, IdentityError> {
         match self {

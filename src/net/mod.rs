@@ -22,6 +22,7 @@ pub mod portal_login;
 pub mod proxy;
 pub mod pump;
 pub mod socket;
+pub mod steps;
 pub(crate) mod timestamp;
 pub mod tls;
 mod tunnel;

@@ -166,6 +166,11 @@ impl PortalLogin {
         Ok(token)
     }
 
+    /// Whether a login is stored; nothing is asked or refreshed.
+    pub fn is_stored(&self) -> bool {
+        self.find().is_ok()
+    }
+
     fn find(&self) -> Result<(PathBuf, Map<String, Value>), PortalError> {
         for path in &self.stores {
             // A profile may link to its root's file: lock and replace the file itself, not the link.

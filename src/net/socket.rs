@@ -175,16 +175,16 @@ impl Dialer {
 }
 
 /// The dial URL, taken apart. Its user and password are gone.
-struct Target {
-    url: Url,
+pub(super) struct Target {
+    pub(super) url: Url,
     secure: bool,
     /// As it stands in the URL: an IPv6 address is in brackets.
-    host: String,
-    port: u16,
+    pub(super) host: String,
+    pub(super) port: u16,
 }
 
 impl Target {
-    fn parse(text: &str) -> Result<Self, DialError> {
+    pub(super) fn parse(text: &str) -> Result<Self, DialError> {
         let bad = |reason: &str| DialError::Url {
             reason: reason.to_owned(),
         };
@@ -214,7 +214,7 @@ impl Target {
         self.url.host().is_some_and(|host| is_loopback(&host))
     }
 
-    fn bare_host(&self) -> &str {
+    pub(super) fn bare_host(&self) -> &str {
         self.host.trim_matches(['[', ']'])
     }
 
@@ -225,7 +225,7 @@ impl Target {
         }
     }
 
-    fn server_name(&self) -> Result<ServerName<'static>, DialError> {
+    pub(super) fn server_name(&self) -> Result<ServerName<'static>, DialError> {
         let name = match self.url.host() {
             Some(Host::Ipv4(address)) => return Ok(ServerName::from(std::net::IpAddr::V4(address))),
             Some(Host::Ipv6(address)) => return Ok(ServerName::from(std::net::IpAddr::V6(address))),

@@ -27,11 +27,11 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::egress::{Listener, PassingOp};
 use crate::adapter::prompt::{
-    Ask, AskId, AskKind, AskOption, Meaning, Person, Press, Pressed, PromptId, PromptOp, PromptSettings,
-    Prompts, Resolution, Then, Typed, Verdict,
+    Ask, AskId, AskOption, Person, Press, Pressed, PromptId, PromptOp, PromptSettings, Prompts, Resolution,
+    Then, Typed, Verdict,
 };
 use crate::adapter::speech::Weight;
-use crate::agent::{self, Answer, Question, QuestionKind};
+use crate::agent::{Answer, Choice, Question};
 use crate::link::{NotSent, Settled};
 use crate::session::TurnId;
 use crate::store::TurnState;
@@ -112,9 +112,9 @@ impl Core {
         let Some(live) = live.filter(|_| !answer.is_closed()) else {
             return drop(answer.send(Answer::Cancelled));
         };
-        let option = |choice: &agent::Choice| AskOption {
+        let option = |choice: &Choice| AskOption {
             label: choice.label.clone(),
-            meaning: meaning(choice.meaning),
+            meaning: choice.meaning,
         };
         let descriptor = self.view.descriptors.for_platform(&live.chat.platform);
         let ask = Ask {
@@ -124,10 +124,7 @@ impl Core {
             facts: live.facts.clone(),
             author: live.facts.user_id.clone(),
             descriptor: descriptor.map(|descriptor| &**descriptor),
-            kind: match question.kind {
-                QuestionKind::Approval => AskKind::Approval,
-                QuestionKind::Choice => AskKind::Choice,
-            },
+            kind: question.kind,
             options: question.options.iter().map(option).collect(),
             text: question.text,
             detail: question.detail,
@@ -382,15 +379,5 @@ impl Core {
     fn pass_about_question(&mut self, op: &PromptOp) {
         let lane = op.chat.lane().into();
         self.pass(&op.chat, &lane, &op.action, Weight::Text, None, Listener::Nobody);
-    }
-}
-
-fn meaning(meaning: agent::Meaning) -> Meaning {
-    match meaning {
-        agent::Meaning::AllowOnce => Meaning::AllowOnce,
-        agent::Meaning::AllowSession => Meaning::AllowSession,
-        agent::Meaning::AllowAlways => Meaning::AllowAlways,
-        agent::Meaning::Deny => Meaning::Deny,
-        agent::Meaning::Plain => Meaning::Plain,
     }
 }

@@ -15,9 +15,9 @@ use super::clock::Clock;
 use super::desk::Desk;
 use super::parcels::{Parcel, Parcels, Posted};
 use crate::adapter::Speech;
-use crate::adapter::speech::{Fate, LineState, Mark, PlanLine, Ticket, ToolLine, Utterance};
+use crate::adapter::speech::{Fate, Mark, PlanLine, Ticket, ToolLine, Utterance};
 use crate::agent::{
-    Agent, AgentEvent, Answer, Media, PlanStep, Question, Signal, Signals, StepState, Turn, TurnEnd, Usage,
+    Agent, AgentEvent, Answer, Media, PlanStep, Question, Signal, Signals, Turn, TurnEnd, Usage,
 };
 use crate::net::media::MediaRoom;
 use crate::session::TurnId;
@@ -319,14 +319,14 @@ impl Voice {
                 let line = ToolLine {
                     id: call.id,
                     title: call.title,
-                    state: line_state(call.state),
+                    state: call.state,
                 };
                 self.speech.tool(&line, now);
             }
             AgentEvent::Plan(steps) => {
                 let line = |step: PlanStep| PlanLine {
                     text: step.text,
-                    state: line_state(step.state),
+                    state: step.state,
                 };
                 let lines: Vec<_> = steps.into_iter().map(line).collect();
                 self.speech.plan(&lines, now);
@@ -390,15 +390,6 @@ impl Voice {
                 Ok(None) | Err(_) => return,
             }
         }
-    }
-}
-
-fn line_state(state: StepState) -> LineState {
-    match state {
-        StepState::Pending => LineState::Pending,
-        StepState::Running => LineState::Running,
-        StepState::Done => LineState::Done,
-        StepState::Failed => LineState::Failed,
     }
 }
 

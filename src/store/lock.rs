@@ -60,6 +60,31 @@ impl Drop for StateLock {
     }
 }
 
+/// Who holds a state directory now; nobody where there is no lock, or no directory. Nothing is made or kept.
+pub fn held_by(dir: &Path) -> io::Result<Option<Holder>> {
+    let mut file = match File::open(dir.join("lock")) {
+        Ok(file) => file,
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    // Shared, so that two who only ask do not see each other; given back at once.
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => {
+            flock(&file, FlockOperation::Unlock)?;
+            Ok(None)
+        }
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(Some(holder(&mut file))),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// Makes sure that a database file exists and is readable by its owner only, whatever the umask is.
 pub(super) fn private_file(path: &Path) -> Result<(), OpenError> {
     let failed = |source: io::Error| match source.kind() {

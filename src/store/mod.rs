@@ -62,6 +62,7 @@ pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
 pub use inspect::{Counts, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Journal, Opened, SubmitError};
+pub use lock::held_by;
 pub use recover::Recovered;
 pub use settings::{Durability, JournalSettings};
 pub use write::Write;

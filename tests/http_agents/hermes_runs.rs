@@ -167,7 +167,7 @@ async fn a_run_streams_its_text_and_its_tools_and_not_its_reasoning() {
         .collect();
     let want = [
         ("tool-1", "terminal: bc", ToolKind::Execute, StepState::Running),
-        ("tool-1", "terminal", ToolKind::Execute, StepState::Failed),
+        ("tool-1", "terminal: bc", ToolKind::Execute, StepState::Failed),
     ];
     assert_eq!(tools, want);
     let cost = Usage {

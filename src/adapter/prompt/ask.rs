@@ -45,7 +45,7 @@ pub struct Ask<'a> {
     /// What the platform can do, when that is known.
     pub descriptor: Option<&'a CapabilityDescriptor>,
     /// Sort of question.
-    pub kind: AskKind,
+    pub kind: QuestionKind,
     /// What is asked.
     pub text: String,
     /// What it is about, verbatim.
@@ -58,7 +58,7 @@ pub struct Ask<'a> {
 
 /// Sorts of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskKind {
+pub enum QuestionKind {
     /// May this be done?
     Approval,
     /// Which of these?

@@ -25,8 +25,8 @@ mod tests;
 
 pub use answer::Typed;
 pub use ask::{
-    Ask, AskId, AskKind, AskOption, Meaning, NotOpened, Opened, Person, Press, Pressed, PromptId, PromptOp,
-    Resolution, Then, Verdict,
+    Ask, AskId, AskOption, Meaning, NotOpened, Opened, Person, Press, Pressed, PromptId, PromptOp,
+    QuestionKind, Resolution, Then, Verdict,
 };
 pub use registry::Prompts;
 pub use settings::PromptSettings;

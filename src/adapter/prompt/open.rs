@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::answer::Words;
-use super::ask::{AskId, AskKind, Meaning, Person, PromptId, PromptOp, Verdict};
+use super::ask::{AskId, Meaning, Person, PromptId, PromptOp, QuestionKind, Verdict};
 use super::render::{self, Paper};
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::wire::{Action, PromptOption, SessionKey};
@@ -13,7 +13,7 @@ use crate::wire::{Action, PromptOption, SessionKey};
 pub(super) struct Open {
     pub(super) id: PromptId,
     pub(super) key: AskId,
-    pub(super) kind: AskKind,
+    pub(super) kind: QuestionKind,
     pub(super) place: Place,
     pub(super) who: Who,
     pub(super) offers: Vec<Offer>,
@@ -147,11 +147,11 @@ impl Open {
         let seen = match (&self.showing, words) {
             (Showing::Sending, _) => false,
             // A bare number that met nothing must not allow anything.
-            (Showing::Uncertain, Words::Number(_)) => self.kind == AskKind::Choice,
+            (Showing::Uncertain, Words::Number(_)) => self.kind == QuestionKind::Choice,
             (Showing::Shown(_) | Showing::Uncertain, _) => true,
         };
         let fits = match words {
-            Words::Approve(_) => self.kind == AskKind::Approval,
+            Words::Approve(_) => self.kind == QuestionKind::Approval,
             Words::Deny => true,
             Words::Number(_) => matches!(self.shape, Shape::Numbered),
         };
@@ -206,7 +206,7 @@ impl Place {
     pub(super) fn prompt(
         &self,
         id: &PromptId,
-        kind: AskKind,
+        kind: QuestionKind,
         content: &str,
         offers: &[Offer],
         wait: Duration,
@@ -220,8 +220,8 @@ impl Place {
             chat_id: self.chat.chat.clone(),
             content: content.to_owned(),
             prompt_kind: match kind {
-                AskKind::Approval => "approval".to_owned(),
-                AskKind::Choice => "clarify".to_owned(),
+                QuestionKind::Approval => "approval".to_owned(),
+                QuestionKind::Choice => "clarify".to_owned(),
             },
             prompt_id: id.as_str().to_owned(),
             options: offers.iter().map(option).collect(),

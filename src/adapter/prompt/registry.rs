@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::answer::{Typed, Words};
 use super::ask::{
-    Ask, AskId, AskKind, Meaning, NotOpened, Opened, Person, Press, Pressed, PromptId, Resolution, Then,
+    Ask, AskId, Meaning, NotOpened, Opened, Person, Press, Pressed, PromptId, QuestionKind, Resolution, Then,
     Verdict,
 };
 use super::open::{Ended, Offer, Open, Place, Shape, Showing, Who};
@@ -176,8 +176,8 @@ impl Prompts {
         let chosen = open.offers.iter().find(|offer| offer.id() == press.option_id);
         let verdict = match (chosen, open.kind) {
             (Some(offer), _) => Verdict::Chosen(offer.index),
-            (None, AskKind::Approval) => open.denial(),
-            (None, AskKind::Choice) => return Pressed::NoSuchOption,
+            (None, QuestionKind::Approval) => open.denial(),
+            (None, QuestionKind::Choice) => return Pressed::NoSuchOption,
         };
         Pressed::Resolved(self.close(at, verdict, Some(&press.by)))
     }
@@ -350,7 +350,7 @@ fn is_message_id(id: &str) -> bool {
 }
 
 /// The options that are offered here; an approval needs one that allows.
-fn offers(options: &[super::AskOption], kind: AskKind, always: bool) -> Result<Vec<Offer>, NotOpened> {
+fn offers(options: &[super::AskOption], kind: QuestionKind, always: bool) -> Result<Vec<Offer>, NotOpened> {
     if options.len() > MOST_OPTIONS {
         return Err(NotOpened::TooManyOptions);
     }
@@ -365,8 +365,8 @@ fn offers(options: &[super::AskOption], kind: AskKind, always: bool) -> Result<V
         })
         .collect();
     let sensible = match kind {
-        AskKind::Approval => offers.iter().any(|offer| offer.meaning.allows()),
-        AskKind::Choice => !offers.is_empty(),
+        QuestionKind::Approval => offers.iter().any(|offer| offer.meaning.allows()),
+        QuestionKind::Choice => !offers.is_empty(),
     };
     sensible.then_some(offers).ok_or(NotOpened::NothingToChoose)
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::ask::{AskKind, AskOption, Meaning, Person, Verdict};
+use super::ask::{AskOption, Meaning, Person, QuestionKind, Verdict};
 use super::clean;
 use crate::wire::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
 
@@ -49,12 +49,12 @@ struct Detail {
 }
 
 impl Wording {
-    pub(super) fn new(kind: AskKind, text: &str, detail: Option<&str>) -> Self {
+    pub(super) fn new(kind: QuestionKind, text: &str, detail: Option<&str>) -> Self {
         let mut text = clean::paragraph(text, TEXT_POINTS);
         if text.is_empty() {
             text.push_str(match kind {
-                AskKind::Approval => "May this be done?",
-                AskKind::Choice => "Which one?",
+                QuestionKind::Approval => "May this be done?",
+                QuestionKind::Choice => "Which one?",
             });
         }
         let detail = detail.filter(|detail| !detail.trim().is_empty());
@@ -87,10 +87,10 @@ impl Paper {
     }
 
     /// The question with a list to choose from by number.
-    pub(super) fn numbered(self, wording: &Wording, kind: AskKind, labels: &[&str]) -> Option<String> {
+    pub(super) fn numbered(self, wording: &Wording, kind: QuestionKind, labels: &[&str]) -> Option<String> {
         let how = match kind {
-            AskKind::Approval => "Reply with a number, /approve or /deny.",
-            AskKind::Choice => "Reply with a number.",
+            QuestionKind::Approval => "Reply with a number, /approve or /deny.",
+            QuestionKind::Choice => "Reply with a number.",
         };
         let list = |points: usize| {
             let mut list = String::new();
@@ -228,14 +228,14 @@ pub(super) fn style(meaning: Meaning) -> Option<&'static str> {
 
 /// The line that tells how a question ended. What an approval means is told in our words, whatever its button said.
 pub(super) fn ending(
-    kind: AskKind,
+    kind: QuestionKind,
     verdict: Verdict,
     chosen: Option<(&str, Meaning)>,
     by: Option<&Person>,
 ) -> String {
     let told = match (verdict, chosen, kind) {
-        (Verdict::TimedOut, _, AskKind::Approval) => return "⌛ No answer: denied".to_owned(),
-        (Verdict::TimedOut, _, AskKind::Choice) => return "⌛ No answer in time".to_owned(),
+        (Verdict::TimedOut, _, QuestionKind::Approval) => return "⌛ No answer: denied".to_owned(),
+        (Verdict::TimedOut, _, QuestionKind::Choice) => return "⌛ No answer in time".to_owned(),
         (Verdict::Chosen(_), Some((label, meaning)), _) => match meaning {
             Meaning::AllowOnce => "✅ Allowed once".to_owned(),
             Meaning::AllowSession => "✅ Allowed for this conversation".to_owned(),

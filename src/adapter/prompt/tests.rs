@@ -66,7 +66,7 @@ fn ask<'a>(key: u64, chat_type: &str, descriptor: Option<&'a CapabilityDescripto
         },
         author: Some("ann".to_owned()),
         descriptor,
-        kind: AskKind::Approval,
+        kind: QuestionKind::Approval,
         text: "Run it?".to_owned(),
         detail: Some("ls -la".to_owned()),
         options: options(&[Meaning::AllowOnce, Meaning::AllowAlways, Meaning::Deny]),
@@ -221,7 +221,7 @@ fn an_unknown_button_denies_an_approval_and_leaves_a_choice_open() {
     assert_eq!(resolution.verdict, Verdict::Cancelled);
 
     let mut choice = ask(3, "dm", Some(&native));
-    choice.kind = AskKind::Choice;
+    choice.kind = QuestionKind::Choice;
     choice.options = options(&[Meaning::Plain; 2]);
     let choice = prompts.open(choice, secs(0)).unwrap();
     let unknown = prompts.press(&press(&choice.prompt, "o2", "ann"), secs(1));

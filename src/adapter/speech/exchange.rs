@@ -23,7 +23,7 @@ pub struct Place {
 
 /// How far a tool or a step of a plan is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LineState {
+pub enum StepState {
     /// Not begun.
     #[default]
     Pending,
@@ -43,7 +43,7 @@ pub struct ToolLine {
     /// What it does.
     pub title: String,
     /// How far it is.
-    pub state: LineState,
+    pub state: StepState,
 }
 
 /// One step of a plan, as a line of progress.
@@ -52,7 +52,7 @@ pub struct PlanLine {
     /// What is to be done.
     pub text: String,
     /// How far it is.
-    pub state: LineState,
+    pub state: StepState,
 }
 
 /// Names an op that [`Speech::poll`](super::Speech::poll) gave out, until it is settled.

@@ -26,7 +26,7 @@ mod talk;
 mod tests;
 
 pub use exchange::{
-    Ending, Farewell, Fate, LineState, Mark, OwedAction, Place, PlanLine, SpeechCounters, Ticket, ToolLine,
+    Ending, Farewell, Fate, Mark, OwedAction, Place, PlanLine, SpeechCounters, StepState, Ticket, ToolLine,
     Utterance, Weight,
 };
 pub use settings::{SpeechSettings, StreamMode};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use super::exchange::{Ending, LineState, PlanLine, ToolLine};
+use super::exchange::{Ending, PlanLine, StepState, ToolLine};
 use super::settings::SpeechSettings;
 use crate::wire::LenUnit;
 
@@ -16,7 +16,7 @@ const NAME_BYTES: usize = 128;
 struct Line {
     id: String,
     text: String,
-    state: LineState,
+    state: StepState,
 }
 
 /// The lines of progress.
@@ -73,7 +73,7 @@ impl Progress {
         // The steps before the one under way matter least.
         let at = steps
             .iter()
-            .position(|step| matches!(step.state, LineState::Pending | LineState::Running));
+            .position(|step| matches!(step.state, StepState::Pending | StepState::Running));
         let from = at
             .unwrap_or(steps.len())
             .saturating_sub(1)
@@ -105,13 +105,13 @@ impl Progress {
     }
 }
 
-fn mark(state: LineState, end: Option<Ending>) -> char {
+fn mark(state: StepState, end: Option<Ending>) -> char {
     match (state, end) {
-        (LineState::Pending, _) => '\u{25cb}',
-        (LineState::Running, None) => '\u{25b8}',
-        (LineState::Done, _) | (LineState::Running, Some(Ending::Done)) => '\u{2713}',
-        (LineState::Running, Some(Ending::Stopped)) => '\u{25a0}',
-        (LineState::Failed, _) | (LineState::Running, Some(Ending::Failed)) => '\u{2717}',
+        (StepState::Pending, _) => '\u{25cb}',
+        (StepState::Running, None) => '\u{25b8}',
+        (StepState::Done, _) | (StepState::Running, Some(Ending::Done)) => '\u{2713}',
+        (StepState::Running, Some(Ending::Stopped)) => '\u{25a0}',
+        (StepState::Failed, _) | (StepState::Running, Some(Ending::Failed)) => '\u{2717}',
     }
 }
 

@@ -42,7 +42,9 @@ impl PermissionAsked {
         // Who says no without looking closely says it for once.
         offered.sort_by_key(|option| option.for_ever_no);
         let no = offered.iter().find(|option| option.meaning == Meaning::Deny);
+        let detail = detail(call);
         let title = one_line(call["title"].as_str().unwrap_or_default(), 300);
+        let title = without(&title, detail.as_deref().unwrap_or_default());
         Self {
             no: no.map(|option| option.id.clone()),
             question: Question {
@@ -50,9 +52,9 @@ impl PermissionAsked {
                 text: if title.is_empty() {
                     "The agent asks for permission.".to_owned()
                 } else {
-                    title
+                    title.to_owned()
                 },
-                detail: detail(call),
+                detail,
                 options: offered
                     .iter()
                     .enumerate()
@@ -119,6 +121,13 @@ impl Offered {
             for_ever_no: kind == "reject_always" || (by_option_id && id == "deny_always"),
         })
     }
+}
+
+/// The title without the command at its end, which is shown below it anyway.
+fn without<'a>(title: &'a str, detail: &str) -> &'a str {
+    let rest = title.strip_suffix(one_line(detail, 300).as_str());
+    let rest = rest.and_then(|rest| rest.trim_end().strip_suffix(':'));
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(title)
 }
 
 /// What it is about: the command, else what the call shows, else the files that it names.
@@ -262,6 +271,20 @@ mod tests {
                 .iter()
                 .all(|choice| choice.meaning == Meaning::Plain)
         );
+    }
+
+    #[test]
+    fn a_command_is_not_shown_twice() {
+        for (title, shown) in [
+            ("delete in root path: rm -r /x", "delete in root path"),
+            ("rm -r /x", "rm -r /x"),
+            (": rm -r /x", ": rm -r /x"),
+            ("may I?", "may I?"),
+        ] {
+            let call = json!({"toolCall": {"title": title, "rawInput": {"command": "rm  -r\n/x"}}});
+            let asked = PermissionAsked::read(&call, true, PATIENCE);
+            assert_eq!(asked.question.text, shown);
+        }
     }
 
     #[test]

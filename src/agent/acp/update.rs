@@ -33,15 +33,13 @@ pub(super) struct Ear {
 /// What stands before the next piece of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum TextState {
-    /// Nothing was said.
+    /// Nothing in this message, or only blank lines: an agent may begin with them after a tool.
     #[default]
     Nothing,
     /// Text, which goes on.
     Running,
     /// Text, and then a tool: what follows is a message of its own.
     Interrupted,
-    /// A new message has begun and holds nothing yet but blank lines.
-    Begun,
 }
 
 impl Ear {
@@ -83,13 +81,13 @@ impl Ear {
         let breaks = match self.text {
             TextState::Interrupted => true,
             TextState::Running => other,
-            TextState::Nothing | TextState::Begun => false,
+            TextState::Nothing => false,
         };
         if breaks {
             events.push(AgentEvent::Break);
-            self.text = TextState::Begun;
+            self.text = TextState::Nothing;
         }
-        if self.text == TextState::Begun {
+        if self.text == TextState::Nothing {
             let start = text.len() - text.trim_start_matches(['\n', '\r']).len();
             text.drain(..start);
         }

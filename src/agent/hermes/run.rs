@@ -34,14 +34,23 @@ pub(super) struct Run<'a> {
     turn: &'a Turn,
     id: String,
     said: &'a mut Said,
-    /// Tools that run, oldest first: the name, and the id that we gave this use.
-    tools: VecDeque<(String, String)>,
+    /// Tools that run, oldest first.
+    tools: VecDeque<Use>,
     tools_seen: u64,
     approvals: VecDeque<Approval>,
     /// Answers of ours that Hermes has yet to repeat in the stream.
     echoes: usize,
     /// Whether its end is known, or its stop was asked for.
     settled: bool,
+}
+
+/// One use of a tool.
+struct Use {
+    tool: String,
+    /// What it is used for, which Hermes says only when it begins.
+    preview: String,
+    /// The id that we gave it.
+    id: String,
 }
 
 /// What the stream came to.
@@ -144,20 +153,20 @@ impl<'a> Run<'a> {
                 if self.tools.len() >= MOST_TOOLS {
                     self.tools.pop_front();
                 }
-                self.tools.push_back((tool, id));
+                self.tools.push_back(Use { tool, preview, id });
             }
             RunEvent::ToolCompleted { tool, failed } => {
                 self.said.tool();
                 // Events name no use of a tool: the oldest of that name is taken to be the one.
-                if let Some(at) = self.tools.iter().position(|(name, _)| *name == tool)
-                    && let Some((_, id)) = self.tools.remove(at)
+                if let Some(at) = self.tools.iter().position(|used| used.tool == tool)
+                    && let Some(used) = self.tools.remove(at)
                 {
                     let state = if failed {
                         StepState::Failed
                     } else {
                         StepState::Done
                     };
-                    events.progress(tool_event(id, &tool, "", state));
+                    events.progress(tool_event(used.id, &tool, &used.preview, state));
                 }
             }
             RunEvent::Approval(approval) if self.approvals.len() < MOST_APPROVALS => {

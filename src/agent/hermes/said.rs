@@ -19,7 +19,8 @@ pub(super) struct Said {
 impl Said {
     /// Says more of the answer.
     pub(super) async fn delta(&mut self, events: &EventSink, delta: &str) {
-        let delta = if self.pending_break {
+        // Hermes begins what it says after a tool with an empty line, also when it has said nothing before.
+        let delta = if self.pending_break || self.message.is_empty() {
             delta.trim_start()
         } else {
             delta
@@ -105,6 +106,13 @@ mod tests {
         .await;
         assert_eq!(whole, "Let me look.\n\nIt is 4.");
         assert_eq!(heard, [text("Let me look."), AgentEvent::Break, text("It is 4.")]);
+        let (_, heard) = events(async |said, sink| {
+            said.tool();
+            said.delta(sink, "\n\nIt is 4.").await;
+            said.complete(sink, "It is 4.").await;
+        })
+        .await;
+        assert_eq!(heard, [text("It is 4.")]);
     }
 
     #[tokio::test]

@@ -112,7 +112,7 @@ fn progress_is_one_message_that_grows_and_answers_nothing() {
     scene.settle(&applied("p1"));
     scene
         .speech
-        .tool(&tool("read\n  it", "", LineState::Done), scene.now);
+        .tool(&tool("read\n  it", "", StepState::Done), scene.now);
     scene.tool("write it").quiet();
     assert_eq!(
         scene.after(800).op(),
@@ -136,7 +136,7 @@ fn progress_keeps_the_newest_lines_and_stays_within_the_limit() {
         state,
     };
     scene.speech.plan(
-        &[step("first", LineState::Done), step("second", LineState::Running)],
+        &[step("first", StepState::Done), step("second", StepState::Running)],
         scene.now,
     );
     for number in 0..500 {

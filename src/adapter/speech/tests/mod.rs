@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Ending, Farewell, Fate, LineState, Place, Speech, SpeechSettings, Ticket, ToolLine, Weight};
+use super::{Ending, Farewell, Fate, Place, Speech, SpeechSettings, StepState, Ticket, ToolLine, Weight};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::wire::{Action, CapabilityDescriptor};
 
@@ -72,7 +72,7 @@ fn place(descriptor: CapabilityDescriptor) -> Place {
     }
 }
 
-fn tool(id: &str, title: &str, state: LineState) -> ToolLine {
+fn tool(id: &str, title: &str, state: StepState) -> ToolLine {
     ToolLine {
         id: id.into(),
         title: title.into(),
@@ -117,7 +117,7 @@ impl Scene {
     }
 
     fn tool(&mut self, id: &str) -> &mut Self {
-        self.speech.tool(&tool(id, id, LineState::Running), self.now);
+        self.speech.tool(&tool(id, id, StepState::Running), self.now);
         self
     }
 

@@ -100,7 +100,7 @@ fn a_tool_ends_a_message_and_the_next_text_begins_another() {
     assert_eq!(scene.after(800).op(), send("It is five \u{2589}", growing()));
     scene.settle(&applied("m2"));
     // News of a tool that is known does not cut the text.
-    scene.speech.tool(&tool("t1", "t1", LineState::Done), scene.now);
+    scene.speech.tool(&tool("t1", "t1", StepState::Done), scene.now);
     scene.say("ty.");
     assert_eq!(
         owed(&scene.finish()),

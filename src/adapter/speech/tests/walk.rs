@@ -314,7 +314,7 @@ impl Walk {
                 1 => self
                     .scene
                     .speech
-                    .tool(&tool(&format!("t{step}"), "work", LineState::Running), now),
+                    .tool(&tool(&format!("t{step}"), "work", StepState::Running), now),
                 2 => self.scene.speech.notice("Something else.", now),
                 3 => {
                     let more = words(&mut self.chance, &mut number);

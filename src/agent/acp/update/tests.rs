@@ -57,6 +57,11 @@ fn a_new_message_begins_with_a_new_name_or_after_a_tool() {
     assert_eq!(said, "a|b\nc");
     let said = texts(
         &mut Ear::default(),
+        &[tool("t", "completed"), says("\n\n"), says("a\n\n"), says("b")],
+    );
+    assert_eq!(said, "a\n\nb");
+    let said = texts(
+        &mut Ear::default(),
         &[says(""), tool("t", "pending"), says("a"), tool("t", "pending")],
     );
     assert_eq!(said, "a", "nothing stands before a break, and none at the end");

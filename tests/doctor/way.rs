@@ -1,0 +1,217 @@
+//! What is wrong on the way to the connector.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hermes_relay::dev::Connector;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use crate::relay_process::Setup;
+use crate::rig::{connector, doctor};
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve_is_named() {
+    let report = doctor(Setup::toward("wss://no-such-host.invalid"), &[]).await;
+    report
+        .blames("dns", "no-such-host.invalid", "DNS")
+        .skips(&["tcp", "tls", "clock", "upgrade", "token", "handshake"])
+        .passes(&["url", "proxy"]);
+}
+
+#[tokio::test]
+async fn a_port_where_nothing_listens_is_named() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let port = connector.port().to_string();
+    connector.take_down().await;
+    let report = doctor(setup, &[]).await;
+    report
+        .blames("tcp", &port, "check that the connector runs")
+        .skips(&["tls", "clock", "upgrade", "token", "handshake"])
+        .passes(&["dns"]);
+}
+
+#[tokio::test]
+async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
+    let connector = connector().await;
+    let (port, pem) = terminator(&connector, Ends::Late).await;
+    let setup = || Setup::toward(&format!("wss://localhost:{port}")).enrolled_with(&connector);
+    let report = doctor(setup(), &[]).await;
+    report
+        .blames("tls", "UnknownIssuer", "ca_file")
+        .skips(&["clock", "upgrade", "token", "handshake"])
+        .passes(&["dns", "tcp"]);
+    assert!(connector.dials().is_empty(), "no token goes to a stranger");
+
+    let mended = setup().setting("tls.ca_file", "authority.pem");
+    mended.write("authority.pem", &pem);
+    let report = doctor(mended, &[]).await;
+    report.passes(&["tls", "clock", "upgrade", "token", "handshake"]);
+    assert_eq!(report.code, 0);
+    assert!(
+        report.row("tls")["detail"]
+            .as_str()
+            .unwrap()
+            .contains("authority.pem")
+    );
+
+    let missing = setup().setting("tls.ca_file", "nowhere.pem");
+    let report = doctor(missing, &[]).await;
+    report.blames("tls", "nowhere.pem", "tls.ca_file");
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_soon_is_a_warning() {
+    let connector = connector().await;
+    let (port, pem) = terminator(&connector, Ends::Soon).await;
+    let setup = Setup::toward(&format!("wss://localhost:{port}"))
+        .enrolled_with(&connector)
+        .setting("tls.ca_file", "authority.pem");
+    setup.write("authority.pem", &pem);
+    let report = doctor(setup, &[]).await;
+    report
+        .warns("tls", "ends within 14 days", "renew")
+        .passes(&["token", "handshake"]);
+    assert_eq!(report.code, 0);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_an_hour_off_is_named_and_the_secret_is_not_blamed() {
+    let connector = connector().await;
+    connector.set_clock_offset(3600);
+    let report = doctor(Setup::against(&connector), &[]).await;
+    report
+        .blames("clock", "s behind the connector's", "timedatectl")
+        .passes(&["upgrade", "token", "handshake"]);
+    connector.set_clock_offset(-3600);
+    let report = doctor(Setup::against(&connector), &[]).await;
+    report.blames("clock", "s ahead of the connector's", "timedatectl");
+    connector.set_clock_offset(120);
+    let report = doctor(Setup::against(&connector), &[]).await;
+    report.warns("clock", "s behind the connector's", "timedatectl");
+    assert_eq!(report.code, 0, "the relay allows for so little");
+}
+
+#[tokio::test]
+async fn a_proxy_that_refuses_is_named_without_its_password() {
+    let port = refusing_proxy("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await;
+    let setup = Setup::toward("wss://connector.invalid").env(
+        "HTTPS_PROXY",
+        &format!("http://someone:hush-hush@localhost:{port}"),
+    );
+    let report = doctor(setup, &[]).await;
+    report
+        .blames("proxy", "HTTP 403", "NO_PROXY")
+        .blames("proxy", &format!("localhost:{port}"), "NO_PROXY")
+        .skips(&["dns", "tcp", "tls", "clock", "upgrade", "token", "handshake"]);
+    assert!(
+        !report
+            .rows
+            .iter()
+            .any(|row| row.to_string().contains("hush-hush"))
+    );
+
+    let port = refusing_proxy("HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n").await;
+    let setup =
+        Setup::toward("wss://connector.invalid").env("HTTPS_PROXY", &format!("http://localhost:{port}"));
+    doctor(setup, &[])
+        .await
+        .blames("proxy", "HTTP 407", "user:password@");
+}
+
+#[tokio::test]
+async fn a_proxy_variable_that_is_no_proxy_is_told() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector).env("HTTPS_PROXY", "gopher://old");
+    let report = doctor(setup, &[]).await;
+    report
+        .warns("proxy", "HTTPS_PROXY", "http://host:port")
+        .passes(&["handshake"]);
+}
+
+#[tokio::test]
+async fn a_host_that_takes_the_connection_and_says_nothing_ends_within_the_time() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut held = Vec::new();
+        while let Ok((socket, _)) = listener.accept().await {
+            held.push(socket);
+        }
+    });
+    let begun = std::time::Instant::now();
+    let report = doctor(Setup::toward(&format!("wss://localhost:{port}")), &[]).await;
+    report
+        .blames("tls", "no answer within 5 s", "speaks TLS")
+        .skips(&["upgrade"]);
+    assert!(begun.elapsed() < Duration::from_secs(30));
+}
+
+async fn refusing_proxy(answer: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut asked = [0; 1024];
+            let _ = socket.read(&mut asked).await;
+            let _ = socket.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+/// When the certificate ends.
+#[derive(Clone, Copy)]
+enum Ends {
+    Soon,
+    Late,
+}
+
+/// Speaks TLS as `localhost` and hands on to the connector. Gives its port and the authority's certificate.
+async fn terminator(connector: &Connector, ends: Ends) -> (u16, String) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut names = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    names.not_after = match ends {
+        Ends::Soon => {
+            let in_three_days = std::time::SystemTime::now() + Duration::from_secs(3 * 24 * 60 * 60);
+            in_three_days.into()
+        }
+        Ends::Late => date_time_ymd(4000, 1, 1),
+    };
+    let certificate = names.signed_by(&key, &authority).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate.der().to_vec())],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let behind = connector.addr();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(hand_on(acceptor.clone(), socket, behind));
+        }
+    });
+    (port, authority.pem())
+}
+
+async fn hand_on(acceptor: TlsAcceptor, socket: TcpStream, behind: SocketAddr) {
+    if let (Ok(mut front), Ok(mut back)) = (acceptor.accept(socket).await, TcpStream::connect(behind).await) {
+        let _ = tokio::io::copy_bidirectional(&mut front, &mut back).await;
+    }
+}
