@@ -33,6 +33,8 @@ enum Action {
         /// The file.
         file: PathBuf,
     },
+    /// Print every option and variable with its default and meaning, as Markdown.
+    Reference,
 }
 
 /// Runs the verb.
@@ -45,6 +47,11 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
             }
             Err(error) => fail(exit::CONFIGURATION, error, None),
         },
+        Action::Reference => {
+            // Nobody reading any more is no fault.
+            let _ = write!(anstream::stdout().lock(), "{}", config::reference());
+            ExitCode::SUCCESS
+        }
         Action::Show { shared, json } => match config::load(&Sources {
             flags: shared.flags(),
             env,

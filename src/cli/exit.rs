@@ -8,6 +8,8 @@ use std::process::ExitCode;
 pub(super) const FAILED: u8 = 1;
 /// There is no relay to ask.
 pub(super) const UNAVAILABLE: u8 = 69;
+/// What was typed makes no sense.
+pub(super) const USAGE: u8 = 2;
 /// A bug of ours, or a fault that we could not survive.
 pub(super) const OUR_FAULT: u8 = 70;
 /// Try again: another process is still in the way, or a restart was asked for.

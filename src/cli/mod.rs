@@ -11,14 +11,17 @@ pub mod enroll;
 mod enroll_verb;
 mod exit;
 mod health;
+mod init;
 mod journal;
 mod logging;
 mod man;
+mod notify;
 mod oracle;
 pub mod prompt;
 mod reload;
 mod run;
 mod send;
+mod service;
 mod sessions;
 mod status;
 mod stop;
@@ -85,6 +88,40 @@ enum Verb {
     Oracle(oracle::OracleArgs),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
+    Service(service::ServiceArgs),
+}
+
+impl Verb {
+    /// Whether it runs until told to stop and starts other programs meanwhile.
+    fn stays(&self) -> bool {
+        match self {
+            Self::Run(_)
+            | Self::Gateway {
+                verb: GatewayVerb::Run(_),
+            } => true,
+            #[cfg(feature = "dev")]
+            Self::Dev(_) => true,
+            Self::Gateway {
+                verb: GatewayVerb::Enroll(_),
+            }
+            | Self::Enroll(_)
+            | Self::Agents(_)
+            | Self::Config(_)
+            | Self::Doctor(_)
+            | Self::Journal(_)
+            | Self::Oracle(_)
+            | Self::Status(_)
+            | Self::Sessions(_)
+            | Self::Stop(_)
+            | Self::Send(_)
+            | Self::Reload(_)
+            | Self::Wake(_)
+            | Self::Health(_)
+            | Self::Completions(_)
+            | Self::Man(_)
+            | Self::Service(_) => false,
+        }
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -141,11 +178,19 @@ impl Surround<'_> {
 
 /// Runs what was typed. `env` is the process environment, one variable at a time, and `vars` all of it.
 pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
+    let vars: Vec<_> = vars.into_iter().collect();
+    let verb = Cli::parse().verb;
+    if verb.stays()
+        && init::is_first()
+        && let Some(code) = init::run(&vars)
+    {
+        return code;
+    }
     let surround = Surround {
         env,
         base: BaseEnv::new(vars),
     };
-    match Cli::parse().verb {
+    match verb {
         Verb::Run(args)
         | Verb::Gateway {
             verb: GatewayVerb::Run(args),
@@ -170,6 +215,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Oracle(args) => ask_oracle(&args, env),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
+        Verb::Service(args) => service::run(&args, env),
     }
 }
 

@@ -18,6 +18,7 @@ use self::reread::{reread, rotate};
 use self::signals::{Signals, Told};
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle};
+use super::notify::{Manager, Notice};
 use super::{Environment, SharedArgs, Surround, enroll};
 use crate::agent::Health;
 use crate::config::{self, Backend, Flags, Loaded, Sources};
@@ -124,12 +125,8 @@ async fn serve(
         Ok(members) => members,
         Err(code) => return code,
     };
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
-        Err(error) => {
-            let what = format!("cannot listen for signals: {error}");
-            return fail(exit::OUR_FAULT, what, None);
-        }
+    let Ok(mut signals) = Signals::listen() else {
+        return fail(exit::OUR_FAULT, "cannot listen for signals", None);
     };
     let proxies = ProxyRules::from_env(env);
     let tls = boot::tls(&settings);
@@ -139,25 +136,23 @@ async fn serve(
         .tls(tls.clone())
         .credentials(watched.clone())
         .fresh_on_corruption(args.fresh_journal_if_corrupt);
-    let builder = members
-        .into_iter()
-        .fold(builder, |builder, (name, member)| builder.member(&name, member));
-    let relay = match builder.build() {
+    let relay = match builder.members(members).build() {
         Ok(relay) => relay,
         Err(error) => return build_failure(&error),
     };
+    let manager = Manager::of(env, std::process::id());
+    manager.tell(&Notice::Ready).await;
     let http = || http_on(&tls, &settings, &proxies);
     if credentials.borrow().is_none() {
         let http = match http() {
             Ok(http) => http,
             Err(error) => return fail(exit::CONFIGURATION, error, None),
         };
-        let provisioned = tokio::select! {
-            biased;
-            told = signals.next_end() => return asked_to_end(told),
-            provisioned = boot::self_provision(&settings, &url, env, enroll::hostname(), &http) => provisioned,
-        };
-        credentials.send_replace(provisioned);
+        let asked = boot::self_provision(&settings, &url, env, enroll::hostname(), &http);
+        match before_serving(asked, &mut signals, &manager).await {
+            Ok(provisioned) => drop(credentials.send_replace(provisioned)),
+            Err(code) => return code,
+        }
     }
     let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, http, &credentials));
     let mut policy = Declaration::begin(&loaded, &url, http, &watched);
@@ -169,6 +164,8 @@ async fn serve(
         Err(error) => return serve_failure(&error),
     };
     let mut dumps = JoinSet::new();
+    let mut following = std::pin::pin!(manager.follow(relay.link()));
+    let mut watching = std::pin::pin!(manager.watch(|| async { handle.status().await.is_some() }));
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
@@ -179,6 +176,8 @@ async fn serve(
             biased;
             ended = &mut running => break ended,
             () = &mut provisioning => {}
+            never = &mut following => match never {},
+            never = &mut watching => match never {},
             told = signals.next() => match told {
                 Told::Stop if leaving == Some(Told::Stop) => {
                     tracing::warn!("told to stop a second time; ending at once");
@@ -188,6 +187,7 @@ async fn serve(
                 Told::Stop | Told::Restart => {
                     leaving = Some(told);
                     shutdown.notify_one();
+                    manager.tell(&Notice::Stopping).await;
                 }
                 Told::Reload => reload = Some(None),
                 Told::Dump => {
@@ -200,6 +200,7 @@ async fn serve(
             Some(answer) = reload_ears.recv() => reload = Some(Some(answer)),
         }
         if let Some(answer) = reload {
+            manager.tell(&Notice::Reloading).await;
             let again = reread(args.flags(), &settings, env, log.as_ref());
             if let Ok(again) = &again {
                 rotate(&credentials, &again.loaded);
@@ -209,10 +210,30 @@ async fn serve(
             if let Some(answer) = answer {
                 let _ = answer.send(told.map_err(|error| error.to_string()));
             }
+            manager.tell(&Notice::Ready).await;
         }
     };
     drop((policy, serving));
+    manager.tell(&Notice::Stopping).await;
     end(ended, leaving)
+}
+
+/// Does something before the relay runs, unless it is told to end first.
+async fn before_serving<T>(
+    work: impl Future<Output = T>,
+    signals: &mut Signals,
+    manager: &Manager,
+) -> Result<T, ExitCode> {
+    tokio::select! {
+        biased;
+        told = signals.next_end() => {
+            manager.tell(&Notice::Stopping).await;
+            Err(asked_to_end(told))
+        }
+        // Nothing runs yet that could be asked; every request in here has its own deadline.
+        never = manager.watch(|| std::future::ready(true)) => match never {},
+        done = work => Ok(done),
+    }
 }
 
 /// The exit code of an end, told where somebody has to do something.

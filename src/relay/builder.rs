@@ -14,7 +14,7 @@ use super::desk::open_room;
 use super::handle::{COMMANDS, Command, RelayHandle};
 use super::live::{Credentials, LiveSettings, LiveTransport};
 use super::settings::{CoreSettings, identities};
-use super::transport::RelayTransport;
+use super::transport::{LinkView, RelayTransport};
 use crate::agent::{Agent, UnknownAgent, built_in};
 use crate::config::{DEFAULT_AGENT, Durability, Settings};
 use crate::link::LinkSettings;
@@ -95,6 +95,13 @@ impl RelayBuilder {
     #[must_use]
     pub fn member(mut self, name: &str, member: Member) -> Self {
         self.agents.push((name.to_owned(), member));
+        self
+    }
+
+    /// Adds several of them.
+    #[must_use]
+    pub fn members(mut self, members: impl IntoIterator<Item = (String, Member)>) -> Self {
+        self.agents.extend(members);
         self
     }
 
@@ -202,6 +209,11 @@ impl Relay {
     /// For asking and telling the relay while it runs.
     pub fn handle(&self) -> RelayHandle {
         self.handle.clone()
+    }
+
+    /// How the connection stands; changes are told.
+    pub fn link(&self) -> watch::Receiver<LinkView> {
+        self.core.transport.view()
     }
 
     /// Serves until `shutdown` resolves, then ends in order within the shutdown budget. Dropped while it runs,

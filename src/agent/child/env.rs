@@ -3,7 +3,7 @@
 //! | a name | reaches the child |
 //! |---|---|
 //! | of the relay itself: `GATEWAY_RELAY_*`, `HERMES_RELAY_*`, `RELAY_*`, and those withheld by name | never |
-//! | of the service manager: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*`, `CREDENTIALS_DIRECTORY` | never |
+//! | of the service manager: `NOTIFY_SOCKET`, `WATCHDOG_*`, `LISTEN_*`, `INVOCATION_ID`, its directories, .. | never |
 //! | that sounds like a secret: `..SECRET`, `..TOKEN`, `..PASSWORD`, `..API_KEY`, .. | only when `pass` names it |
 //! | any other | yes; with `clear`, only when `pass` names it |
 //!
@@ -16,8 +16,24 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 /// Starts of names that are the relay's own.
 const OWN: &[&str] = &["GATEWAY_RELAY_", "HERMES_RELAY_", "RELAY_"];
 
-/// Starts of names that the service manager means for us alone.
-const MANAGER: &[&str] = &["NOTIFY_SOCKET", "WATCHDOG_", "LISTEN_", "CREDENTIALS_DIRECTORY"];
+/// Starts of names that the service manager means for us alone. An agent that sees them would take itself for the
+/// supervised one, or our directories for its own.
+const MANAGER: &[&str] = &[
+    "NOTIFY_SOCKET",
+    "WATCHDOG_",
+    "LISTEN_",
+    "CREDENTIALS_DIRECTORY",
+    "STATE_DIRECTORY",
+    "RUNTIME_DIRECTORY",
+    "CACHE_DIRECTORY",
+    "LOGS_DIRECTORY",
+    "CONFIGURATION_DIRECTORY",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "SYSTEMD_EXEC_PID",
+    "MAINPID",
+    "MANAGERPID",
+];
 
 /// Ends of names that sound like a secret.
 const SECRET: &[&str] = &[
@@ -152,6 +168,10 @@ mod tests {
                 "MODEL_KEY_OF_ANOTHER",
                 "github_token",
                 "NOTIFY_SOCKET",
+                "WATCHDOG_USEC",
+                "STATE_DIRECTORY",
+                "INVOCATION_ID",
+                "JOURNAL_STREAM",
                 "TOKENIZERS_PARALLELISM",
             ]
             .map(|name| (name.into(), format!("value of {name}").into())),
