@@ -11,7 +11,9 @@ mod journal;
 mod logging;
 mod oracle;
 pub mod prompt;
+mod reload;
 mod run;
+mod unenroll;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -51,6 +53,7 @@ enum Verb {
     Run(run::RunArgs),
     /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
+    Unenroll(unenroll::UnenrollArgs),
     /// The same verbs under the name that Hermes' own command line uses.
     #[command(hide = true)]
     Gateway {
@@ -69,6 +72,7 @@ enum Verb {
 enum GatewayVerb {
     /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
+    Unenroll(unenroll::UnenrollArgs),
     Run(run::RunArgs),
 }
 
@@ -132,6 +136,10 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),
         } => enroll_verb::run(&args, env),
+        Verb::Unenroll(args)
+        | Verb::Gateway {
+            verb: GatewayVerb::Unenroll(args),
+        } => unenroll::run(&args, env),
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(&args, &surround),
         Verb::Agents(args) => agents::run(&args, &surround),

@@ -11,13 +11,14 @@ use tokio::sync::{Notify, watch};
 
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle};
+use super::reload::{self, CredentialFiles};
 use super::{Environment, SharedArgs, Surround, enroll};
 use crate::agent::Health;
-use crate::config::{self, Backend, Flags, Loaded, Sources};
+use crate::config::{self, Backend, Flags, Loaded, SleepAction, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
-use crate::relay::{BuildError, Credentials, Ended, Member, Relay, USER_AGENT, boot};
+use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
 use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
 
@@ -25,9 +26,9 @@ use crate::wire::ConnectorUrl;
 ///
 /// Settings come from flags, the environment (`GATEWAY_RELAY_*`), relay.yaml, and Hermes' own files, in that
 /// order; `hermes-relay config show` prints each with its origin. SIGTERM or Ctrl-C finishes running turns and
-/// ends; a second one ends at once. SIGHUP reads the settings again.
+/// ends; a second one ends at once. SIGHUP reads the settings again; a new secret in its file is noticed without it.
 ///
-/// Exit codes: 0 asked to stop, 75 another relay holds the state directory, 77 revoked (enrol again),
+/// Exit codes: 0 asked to stop or gone to sleep, 75 another relay holds the state directory, 77 revoked (enrol again),
 /// 78 the configuration cannot be used, 70 a fault of ours.
 #[derive(Args, Debug)]
 #[command(
@@ -136,6 +137,11 @@ async fn serve(
     let builder = members
         .into_iter()
         .fold(builder, |builder, (name, member)| builder.member(&name, member));
+    let builder = match lever(&settings, surround, || http_on(&tls, &settings, &proxies)) {
+        Ok(Some(lever)) => builder.lever(lever),
+        Ok(None) => builder,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
     let relay = match builder.build() {
         Ok(relay) => relay,
         Err(error) => return build_failure(&error),
@@ -158,6 +164,7 @@ async fn serve(
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
+    let mut files = CredentialFiles::new(&loaded.credential_files);
     let mut stopping = false;
     let ended = loop {
         tokio::select! {
@@ -172,16 +179,18 @@ async fn serve(
                 shutdown.notify_one();
             }
             _ = reload.recv() => {
-                if let Some(again) = reread(args, &settings, env, log.as_ref()) {
-                    rotate(&credentials, &again);
+                if let Some(again) = reload::reread(args.flags(), &settings, env, log.as_ref()) {
+                    reload::rotate(&credentials, &again);
                     policy = Declaration::begin(&again, &url, http, &watched);
                 }
             }
+            // Cancel-safe: what was seen so far is kept.
+            () = files.changed() => files.rotate(args.flags(), env, &credentials),
         }
     };
     drop(policy);
     match ended {
-        Ended::Asked => ExitCode::SUCCESS,
+        Ended::Asked | Ended::Slept => ExitCode::SUCCESS,
         Ended::Revoked { reason } => {
             let what = format!("the connector has revoked this gateway ({reason})");
             fail(
@@ -192,6 +201,18 @@ async fn serve(
         }
         Ended::JournalLost => fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None),
     }
+}
+
+/// What suspends this machine, for a relay that may ask for it.
+fn lever(
+    settings: &config::Settings,
+    surround: &Surround<'_>,
+    http: impl FnOnce() -> Result<HttpClient, String>,
+) -> Result<Option<Lever>, String> {
+    if !settings.sleep.enabled || settings.sleep.action != SleepAction::Suspend {
+        return Ok(None);
+    }
+    Lever::of(settings, surround.env, &surround.base, http)
 }
 
 /// The agents that the settings name. One that answers and whose program is not there ends everything now, not at
@@ -307,81 +328,6 @@ fn http_on(tls: &Tls, settings: &config::Settings, proxies: &ProxyRules) -> Resu
     HttpClient::new(&tls, proxies.clone(), USER_AGENT)
         .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
         .map_err(|error| error.to_string())
-}
-
-/// Reads the settings again, applies what can be applied, and says what cannot.
-fn reread(
-    args: &RunArgs,
-    before: &config::Settings,
-    env: Environment<'_>,
-    log: Option<&LogHandle>,
-) -> Option<Loaded> {
-    let loaded = match config::load(&Sources {
-        flags: args.flags(),
-        env,
-    }) {
-        Ok(loaded) => loaded,
-        Err(error) => {
-            tracing::error!(%error, "the settings cannot be read again; going on with the old ones");
-            return None;
-        }
-    };
-    if let Some(log) = log {
-        let _ = log.reload(logging::targets(&loaded.settings.log, env));
-    }
-    let changed = needs_restart(before, &loaded.settings);
-    if changed.is_empty() {
-        tracing::info!("settings read again: log level, credentials and relevance policy are in force");
-    } else {
-        tracing::warn!(needs_restart = ?changed, "settings read again; these changes need a restart");
-    }
-    Some(loaded)
-}
-
-/// What takes effect while running, and is not named when it changes.
-const APPLIED: [&str; 5] = [
-    "log",
-    "policy",
-    "connector.gateway_id",
-    "connector.secret",
-    "connector.delivery_key",
-];
-
-/// The dotted keys of changes that a running relay cannot take on.
-fn needs_restart(before: &config::Settings, after: &config::Settings) -> Vec<String> {
-    let shown = |settings: &config::Settings| serde_json::to_value(settings).unwrap_or_default();
-    let (before, after) = (shown(before), shown(after));
-    let mut changed = Vec::new();
-    for (section, new) in after.as_object().into_iter().flatten() {
-        let old = &before[section];
-        match new.as_object() {
-            _ if APPLIED.contains(&section.as_str()) || old == new => {}
-            Some(keys) => changed.extend(
-                keys.iter()
-                    .filter(|(key, new)| old[key.as_str()] != **new)
-                    .map(|(key, _)| format!("{section}.{key}"))
-                    .filter(|key| !APPLIED.contains(&key.as_str())),
-            ),
-            None => changed.push(section.clone()),
-        }
-    }
-    changed
-}
-
-fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) {
-    use secrecy::ExposeSecret as _;
-    let Some(new) = boot::pinned_credentials(&loaded.settings) else {
-        return;
-    };
-    credentials.send_if_modified(|now| {
-        let same = now.as_ref().is_some_and(|now| {
-            now.gateway_id == new.gateway_id && now.secret.expose_secret() == new.secret.expose_secret()
-        });
-        if !same {
-            *now = Some(new);
-        }
-        !same
-    });
 }
 
 fn build_failure(error: &BuildError) -> ExitCode {

@@ -18,7 +18,7 @@ use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
 use super::settings::{Identity, Tls};
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 use super::yaml::{self, Problem, YamlError};
 use super::{ConfigError, limits};
 
@@ -79,6 +79,9 @@ pub struct FileTree {
     /// The end of the process.
     #[serde(deserialize_with = "section")]
     pub shutdown: Shutdown,
+    /// Scale to zero.
+    #[serde(deserialize_with = "section")]
+    pub sleep: Sleep,
     /// Logging.
     #[serde(deserialize_with = "section")]
     pub log: Log,
@@ -106,6 +109,7 @@ impl Default for FileTree {
             agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),
             routes: Vec::new(),
             shutdown: Shutdown::default(),
+            sleep: Sleep::default(),
             log: Log::default(),
             state_dir: None,
         }

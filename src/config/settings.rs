@@ -16,7 +16,7 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 
 /// What is shown in place of a secret.
 pub const HIDDEN: &str = "<hidden>";
@@ -58,6 +58,8 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// The end of the process.
     pub shutdown: Shutdown,
+    /// Scale to zero.
+    pub sleep: Sleep,
     /// Logging.
     pub log: Log,
     /// Where the journal lives.
@@ -99,6 +101,7 @@ impl Settings {
             agent: String::new(),
             routes: Vec::new(),
             shutdown: Shutdown::default(),
+            sleep: Sleep::default(),
             log: Log::default(),
             state_dir: state_dir.into(),
             hermes_home: None,

@@ -19,6 +19,7 @@ const MOST_UNASKED: usize = 1024;
 #[derive(Debug)]
 pub(super) enum Command {
     Status(oneshot::Sender<Status>),
+    Wake(oneshot::Sender<()>),
     StopTurn(SessionKey, oneshot::Sender<bool>),
     Send(String, String, oneshot::Sender<Result<(), SendError>>),
     OpenThread(String, String, oneshot::Sender<Option<String>>),
@@ -53,6 +54,12 @@ impl RelayHandle {
     /// How the relay stands; nothing when it is not running.
     pub async fn status(&self) -> Option<Status> {
         self.ask(Command::Status).await
+    }
+
+    /// Dials at once if there is no connection; `false` when the relay is not running. May be called for every
+    /// stranger's knock: dials keep their shortest distance.
+    pub async fn wake(&self) -> bool {
+        self.ask(Command::Wake).await.is_some()
     }
 
     /// Stops a session's turn, and no other; `false` when it has none. What waits in the session runs next.
@@ -100,6 +107,10 @@ impl Core {
         match command {
             Command::Status(answer) => {
                 let _ = answer.send(self.status());
+            }
+            Command::Wake(answer) => {
+                self.wake();
+                let _ = answer.send(());
             }
             Command::StopTurn(session, answer) => {
                 let stopped = self.interrupt(&session, None);

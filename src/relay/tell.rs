@@ -1,10 +1,13 @@
 //! What the driver tells: the log, and whoever watches the link.
 
 use super::drive::Drive;
-use crate::link::{End, LinkState, Loss, Report};
+use crate::link::{End, Idle, LinkState, Loss, Report};
 
 impl Drive {
     pub(super) fn tell(&mut self, report: &Report) {
+        if self.turns_to_another_secret(report) {
+            return;
+        }
         let loss_told = |loss: &Loss| loss.to_string();
         match report {
             Report::Dialing { generation } => tracing::debug!(%generation, "dialling the connector"),
@@ -36,8 +39,10 @@ impl Drive {
             }
         }
         let state = state_name(self.link.state());
+        let buffers = matches!(self.link.state(), LinkState::Live(live) if live.idle() == Idle::Acked);
         self.view.send_modify(|view| {
             view.live = self.link.is_live().then(|| self.link.generation()).flatten();
+            view.buffers = buffers;
             view.descriptors = self.link.descriptors().clone();
             state.clone_into(&mut view.state);
             view.clock_skew_ms = self.link.clock_skew_ms();
@@ -53,6 +58,35 @@ impl Drive {
                 _ => {}
             }
         });
+    }
+
+    /// Learns from a refusal or a handshake which secret is good. `true` when another one is dialled with now, so that
+    /// the refusal means nothing yet.
+    fn turns_to_another_secret(&mut self, report: &Report) -> bool {
+        let refused = match report {
+            Report::Live { .. } => {
+                if self.keys.accepted() {
+                    tracing::info!("the connector accepts the new secret; the one before it is forgotten");
+                }
+                false
+            }
+            Report::Lost { loss, .. } => matches!(
+                loss,
+                Loss::Unauthorized { .. } | Loss::UnauthorizedHttp { .. } | Loss::Doubted { .. }
+            ),
+            Report::Ended(End::Revoked { .. }) => true,
+            _ => false,
+        };
+        let another = refused && self.keys.refused();
+        if another {
+            tracing::warn!(
+                "the connector does not accept the new secret yet; dialling once with the one before it"
+            );
+            self.view
+                .send_modify(|view| view.last_loss = Some("the connector refused the new secret".to_owned()));
+            self.link.note_secret_rotated(self.clock.now());
+        }
+        another
     }
 
     fn answer_idle(&mut self, buffers: bool) {
