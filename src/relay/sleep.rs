@@ -57,6 +57,8 @@ enum Stage {
         /// When it has been long enough.
         until: Deadline,
     },
+    /// There is no socket yet, and the transport was told to dial.
+    Waking,
     /// The process is to end.
     Over,
 }
@@ -85,8 +87,6 @@ pub(super) struct Sleeper {
     stage: Stage,
     /// The errand of this stage has not begun.
     unbegun: bool,
-    /// Asked to wake within the fence.
-    roused: bool,
     /// When to look for idleness again.
     look_at: Duration,
     /// Since when it wakes, until the first acknowledgement.
@@ -115,7 +115,6 @@ impl Sleeper {
             lever,
             stage: Stage::Awake,
             unbegun: false,
-            roused: false,
             look_at: now.mono,
             // A process that ended to sleep wakes by being started.
             waking: (sleep.action == SleepAction::Exit).then_some(now),
@@ -151,13 +150,13 @@ impl Sleeper {
                 let pulled = self.lever.as_ref().map(Lever::pull)?;
                 Some(Box::pin(async { Done::Suspended(pulled.await) }))
             }
-            Stage::Awake | Stage::Fenced { .. } | Stage::Dormant { .. } | Stage::Over => None,
+            Stage::Awake | Stage::Fenced { .. } | Stage::Dormant { .. } | Stage::Waking | Stage::Over => None,
         }
     }
 
     fn is_asleep(&self) -> bool {
         match self.stage {
-            Stage::Suspending | Stage::Fenced { .. } | Stage::Dormant { .. } => true,
+            Stage::Suspending | Stage::Fenced { .. } | Stage::Dormant { .. } | Stage::Waking => true,
             Stage::Awake | Stage::Asking | Stage::Leaving | Stage::Over => false,
         }
     }
@@ -187,21 +186,11 @@ impl Core {
         };
         match sleeper.stage {
             Stage::Awake if !live => sleeper.stir(now),
-            Stage::Awake if self.view.buffers => {
-                // The connector said so after we had given up on it: it delivers again on a new connection only.
-                self.renewal.plan_now(Instant::now());
-                sleeper.stir(now);
-            }
             Stage::Awake => match sleeper.watch.judge(&work, now.mono) {
                 Verdict::Ask => sleeper.enter(Stage::Asking),
                 Verdict::Stay { look_at } => sleeper.look_at = look_at,
             },
-            Stage::Fenced { until } if until.passed(now) => {
-                if sleeper.roused || work.any() {
-                    tracing::debug!("something is to be done; not waiting for the freeze any longer");
-                }
-                self.wake();
-            }
+            Stage::Fenced { until } if until.passed(now) => self.wake(),
             Stage::Dormant { looked, until } => {
                 let frozen = frozen_for(looked, now) > FREEZE;
                 sleeper.stage = Stage::Dormant { looked: now, until };
@@ -209,7 +198,12 @@ impl Core {
                     self.wake();
                 }
             }
-            Stage::Asking | Stage::Leaving | Stage::Suspending | Stage::Fenced { .. } | Stage::Over => {}
+            Stage::Asking
+            | Stage::Leaving
+            | Stage::Suspending
+            | Stage::Fenced { .. }
+            | Stage::Waking
+            | Stage::Over => {}
         }
     }
 
@@ -221,14 +215,19 @@ impl Core {
             let fenced = match sleeper.stage {
                 Stage::Suspending => true,
                 Stage::Fenced { until } => !until.passed(now),
-                Stage::Awake | Stage::Asking | Stage::Leaving | Stage::Dormant { .. } | Stage::Over => false,
+                Stage::Awake
+                | Stage::Asking
+                | Stage::Leaving
+                | Stage::Dormant { .. }
+                | Stage::Waking
+                | Stage::Over => false,
             };
             if sleeper.is_asleep() {
                 sleeper.waking.get_or_insert(now);
-            }
-            if fenced {
-                sleeper.roused = true;
-                return;
+                if fenced {
+                    return;
+                }
+                sleeper.enter(Stage::Waking);
             }
         }
         self.transport.wake();
@@ -245,15 +244,12 @@ impl Core {
             return;
         };
         match done {
-            Done::Asked(true) if work.any() => {
-                self.call_off("there is work after all", true);
-            }
+            Done::Asked(true) if work.any() => self.call_off("there is work after all"),
             Done::Asked(true) => sleeper.enter(Stage::Leaving),
-            Done::Asked(false) => self.call_off("the connector has not said that it buffers", false),
-            Done::Left(Err(why)) => self.call_off(&why.to_string(), true),
+            Done::Asked(false) => self.call_off("the connector has not said that it buffers"),
+            Done::Left(Err(why)) => self.call_off(&why.to_string()),
             Done::Left(Ok(())) => {
                 sleeper.watch.slept(now.mono);
-                sleeper.roused = false;
                 sleeper.waking = None;
                 self.tally.sleeps += 1;
                 match sleeper.action {
@@ -286,11 +282,12 @@ impl Core {
         }
     }
 
-    /// Stays awake. A connector that buffers by now delivers again on a new connection only.
-    fn call_off(&mut self, why: &str, buffers: bool) {
+    /// Stays awake, on a new connection: a connector that was asked to buffer may do so even when its word was lost, and
+    /// delivers again on a new one only.
+    fn call_off(&mut self, why: &str) {
         tracing::info!(why, "staying awake");
         self.tally.sleeps_refused += 1;
-        if buffers && self.is_live() {
+        if self.is_live() {
             self.renewal.plan_now(Instant::now());
         }
         let now = self.clock.now().mono;
@@ -338,7 +335,12 @@ impl Core {
             Stage::Awake if self.is_live() => Some(self.clock.instant(sleeper.look_at)),
             Stage::Fenced { .. } => Some(Instant::now() + FENCE_GLANCE),
             Stage::Dormant { .. } => Some(Instant::now() + SLEEP_GLANCE),
-            Stage::Awake | Stage::Asking | Stage::Leaving | Stage::Suspending | Stage::Over => None,
+            Stage::Awake
+            | Stage::Asking
+            | Stage::Leaving
+            | Stage::Suspending
+            | Stage::Waking
+            | Stage::Over => None,
         }
     }
 

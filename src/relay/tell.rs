@@ -1,7 +1,7 @@
 //! What the driver tells: the log, and whoever watches the link.
 
 use super::drive::Drive;
-use crate::link::{End, Idle, LinkState, Loss, Report};
+use crate::link::{End, LinkState, Loss, Report};
 
 impl Drive {
     pub(super) fn tell(&mut self, report: &Report) {
@@ -39,10 +39,8 @@ impl Drive {
             }
         }
         let state = state_name(self.link.state());
-        let buffers = matches!(self.link.state(), LinkState::Live(live) if live.idle() == Idle::Acked);
         self.view.send_modify(|view| {
             view.live = self.link.is_live().then(|| self.link.generation()).flatten();
-            view.buffers = buffers;
             view.descriptors = self.link.descriptors().clone();
             state.clone_into(&mut view.state);
             view.clock_skew_ms = self.link.clock_skew_ms();

@@ -96,8 +96,6 @@ pub type Settlements = mpsc::Sender<(u64, Settled)>;
 pub struct LinkView {
     /// The live connection, when there is one.
     pub live: Option<Generation>,
-    /// The connector buffers what it has for us until the next connection.
-    pub buffers: bool,
     /// What the connector declared at the last handshake.
     pub descriptors: Descriptors,
     /// State, for people.
