@@ -18,7 +18,7 @@ pub fn present(path: &Path, keys: &[&'static str]) -> Result<Vec<&'static str>, 
     let held: Vec<String> = dotenv::bindings(&text)
         .filter_map(|binding| match binding.kind {
             Kind::Assignment { key, .. } => Some(key.to_string()),
-            _ => None,
+            Kind::Unreadable => None,
         })
         .collect();
     let there = |key: &&&str| held.iter().any(|held| held == **key);
@@ -63,7 +63,7 @@ fn without(present: &str, keys: &[&str]) -> String {
         let Kind::Assignment { key, .. } = binding.kind else {
             continue;
         };
-        if !keys.iter().any(|name| *name == key) {
+        if !keys.contains(&key) {
             continue;
         }
         // The indentation of the line goes with it.

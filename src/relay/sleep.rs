@@ -87,6 +87,8 @@ pub(super) struct Sleeper {
     stage: Stage,
     /// The errand of this stage has not begun.
     unbegun: bool,
+    /// Someone wants us awake who came before the sleep.
+    called: bool,
     /// When to look for idleness again.
     look_at: Duration,
     /// Since when it wakes, until the first acknowledgement.
@@ -115,6 +117,7 @@ impl Sleeper {
             lever,
             stage: Stage::Awake,
             unbegun: false,
+            called: false,
             look_at: now.mono,
             // A process that ended to sleep wakes by being started.
             waking: (sleep.action == SleepAction::Exit).then_some(now),
@@ -124,6 +127,7 @@ impl Sleeper {
 
     fn enter(&mut self, stage: Stage) {
         self.unbegun = matches!(stage, Stage::Asking | Stage::Leaving | Stage::Suspending);
+        self.called &= matches!(stage, Stage::Leaving);
         self.stage = stage;
     }
 
@@ -222,6 +226,7 @@ impl Core {
                 | Stage::Waking
                 | Stage::Over => false,
             };
+            sleeper.called |= matches!(sleeper.stage, Stage::Asking | Stage::Leaving);
             if sleeper.is_asleep() {
                 sleeper.waking.get_or_insert(now);
                 if fenced {
@@ -243,8 +248,9 @@ impl Core {
         else {
             return;
         };
+        let wanted = work.any() || sleeper.called;
         match done {
-            Done::Asked(true) if work.any() => self.call_off("there is work after all"),
+            Done::Asked(true) if wanted => self.call_off("there is work after all"),
             Done::Asked(true) => sleeper.enter(Stage::Leaving),
             Done::Asked(false) => self.call_off("the connector has not said that it buffers"),
             Done::Left(Err(why)) => self.call_off(&why.to_string()),
@@ -253,7 +259,7 @@ impl Core {
                 sleeper.waking = None;
                 self.tally.sleeps += 1;
                 match sleeper.action {
-                    _ if work.any() => {
+                    _ if wanted => {
                         sleeper.doze(now);
                         self.wake();
                     }

@@ -171,6 +171,26 @@ async fn without_the_word_there_is_no_sleep_and_nothing_is_missed_because_it_was
     sleepy.ends().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_in_one_breath_with_the_word_is_not_slept_over() {
+    let sleepy = sleepy(|_| {}).await;
+    sleepy.connector.ignore_going_idle(true);
+    sleepy
+        .connector
+        .wait_for("going_idle", SOON, |frame| frame.from_gateway("going_idle"))
+        .await
+        .unwrap();
+    // Not buffered: whoever loses this one has lost it.
+    let event = text_event("discord", "c1", "m1", "wait for me");
+    let inbound = serde_json::json!({"type": "inbound", "event": event});
+    let breath = format!("{inbound}\n{{\"type\":\"going_idle_ack\"}}\n");
+    assert!(sleepy.connector.send_raw(&breath));
+    sleepy.connector.reply_to(SOON, "m1").await.unwrap();
+    let status = sleepy.handle.status().await.unwrap();
+    assert_eq!((status.tally.sleeps, status.tally.sleeps_refused), (0, 1));
+    sleepy.ends().await;
+}
+
 #[tokio::test]
 async fn the_longest_sleep_ends_by_itself() {
     let sleepy = sleepy(|settings| settings.sleep.max_secs = 2).await;

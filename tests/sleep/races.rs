@@ -30,7 +30,7 @@ fn sleeps(settings: &mut Settings, action: SleepAction) {
 async fn work_between_the_question_and_the_word_calls_the_sleep_off() {
     let folder = tempfile::tempdir().unwrap();
     let relay = start_with(folder.path(), Echo, |settings| {
-        sleeps(settings, SleepAction::Exit)
+        sleeps(settings, SleepAction::Exit);
     })
     .await;
     relay.connector.hold_idle();
@@ -46,6 +46,29 @@ async fn work_between_the_question_and_the_word_calls_the_sleep_off() {
     // A connector that buffers delivers on a new connection only, so there is one.
     let seen = relay.seen("a new connection", |seen| seen.connections == 2).await;
     assert_eq!(seen.texts("c1").len(), 1);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_wake_between_the_question_and_the_word_calls_the_sleep_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = start_with(folder.path(), Echo, |settings| {
+        sleeps(settings, SleepAction::Wait);
+    })
+    .await;
+    relay.connector.hold_idle();
+    relay.seen("the question", |seen| seen.idles == 1).await;
+    assert!(relay.handle.wake().await);
+    relay.connector.answer_idle();
+    let status = relay
+        .stands("no sleep", |status| status.tally.sleeps_refused == 1)
+        .await;
+    assert_eq!(status.tally.sleeps, 0);
+    relay
+        .stands("a sleep later", |status| {
+            status.tally.sleeps == 1 && status.link == "dormant"
+        })
+        .await;
     relay.stop().await;
 }
 
