@@ -138,6 +138,8 @@ async fn serve(args: &DevArgs, mut settings: Settings, surround: &Surround<'_>, 
     }
     settings.connector.url = Some(connector.url());
     settings.connector.identities = vec![Identity::new(args.platform.as_str(), "dev-bot")];
+    // Nobody could wake what sleeps here.
+    settings.sleep.enabled = false;
     let credentials = match enrol(&settings, &connector, &token).await {
         Ok(credentials) => credentials,
         Err(error) => {
