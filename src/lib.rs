@@ -65,6 +65,13 @@
 //! is given up when it has not stopped within the grace period; it ends once, either way. Its open questions are taken
 //! back. A stale or unknown key does nothing. Messages that waited stay, and run.
 //!
+//! # A sleep
+//!
+//! Where someone can wake it and it was told that it may, a relay without work closes its socket: [`session::IdleWatch`]
+//! says when, the connector is asked to buffer and has to say that it does, and work is looked for again before and after
+//! the socket goes. Then the process ends, the machine is suspended, or it waits. Whatever calls a sleep off dials anew,
+//! because a connector that was asked to buffer delivers on a new connection only.
+//!
 //! # Invariants
 //!
 //! 1. Nothing is acknowledged before it is committed (`store`, `tests/sessions.rs`).

@@ -25,6 +25,7 @@ mod service;
 mod sessions;
 mod status;
 mod stop;
+mod unenroll;
 mod wake;
 mod words;
 
@@ -66,6 +67,7 @@ enum Verb {
     Run(run::RunArgs),
     /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
+    Unenroll(unenroll::UnenrollArgs),
     /// The same verbs under the name that Hermes' own command line uses.
     #[command(hide = true)]
     Gateway {
@@ -102,9 +104,10 @@ impl Verb {
             #[cfg(feature = "dev")]
             Self::Dev(_) => true,
             Self::Gateway {
-                verb: GatewayVerb::Enroll(_),
+                verb: GatewayVerb::Enroll(_) | GatewayVerb::Unenroll(_),
             }
             | Self::Enroll(_)
+            | Self::Unenroll(_)
             | Self::Agents(_)
             | Self::Config(_)
             | Self::Doctor(_)
@@ -128,6 +131,7 @@ impl Verb {
 enum GatewayVerb {
     /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
+    Unenroll(unenroll::UnenrollArgs),
     Run(run::RunArgs),
 }
 
@@ -199,6 +203,10 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),
         } => enroll_verb::run(&args, env),
+        Verb::Unenroll(args)
+        | Verb::Gateway {
+            verb: GatewayVerb::Unenroll(args),
+        } => unenroll::run(&args, env),
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(&args, &surround),
         Verb::Agents(args) => agents::run(&args, &surround),

@@ -1,5 +1,6 @@
 //! `hermes-relay run`: serve until told to stop.
 
+mod credential_files;
 mod dump;
 mod reread;
 mod signals;
@@ -13,6 +14,7 @@ use clap::Args;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::credential_files::CredentialFiles;
 use self::dump::dump;
 use self::reread::{reread, rotate};
 use self::signals::{Signals, Told};
@@ -21,11 +23,11 @@ use super::logging::{self, LogHandle};
 use super::notify::{Manager, Notice};
 use super::{Environment, SharedArgs, Surround, enroll};
 use crate::agent::Health;
-use crate::config::{self, Backend, Flags, Loaded, Sources};
+use crate::config::{self, Backend, Flags, Loaded, SleepAction, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
-use crate::relay::{BuildError, Credentials, Ended, Member, Relay, USER_AGENT, boot};
+use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
 use crate::serve::{Desk, Reload, ServeError, Serving};
 use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
@@ -34,11 +36,12 @@ use crate::wire::ConnectorUrl;
 ///
 /// Settings come from flags, the environment (`GATEWAY_RELAY_*`), relay.yaml, and Hermes' own files, in that
 /// order; `hermes-relay config show` prints each with its origin. SIGTERM or Ctrl-C finishes running turns and
-/// ends; a second one ends at once. SIGHUP reads the settings again. SIGUSR1 finishes and ends with 75, so that a
-/// supervisor starts it again. SIGUSR2 tells the log how the link, the sessions and the queues stand.
+/// ends; a second one ends at once. SIGHUP reads the settings again; a new secret in its file is noticed without it.
+/// SIGUSR1 finishes and ends with 75, so that a supervisor starts it again. SIGUSR2 tells the log how the link, the
+/// sessions and the queues stand.
 ///
-/// Exit codes: 0 asked to stop, 75 another relay holds the state directory or a restart was asked for, 77 revoked
-/// (enrol again), 78 the configuration cannot be used, 70 a fault of ours.
+/// Exit codes: 0 asked to stop or gone to sleep, 75 another relay holds the state directory or a restart was asked for,
+/// 77 revoked (enrol again), 78 the configuration cannot be used, 70 a fault of ours.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay run --agent echo\n  GATEWAY_RELAY_URL=wss://connector.example GATEWAY_RELAY_ID=gw-1 \\\n    GATEWAY_RELAY_SECRET_FILE=/etc/hermes-relay/secret hermes-relay run"
@@ -131,14 +134,9 @@ async fn serve(
     let proxies = ProxyRules::from_env(env);
     let tls = boot::tls(&settings);
     let (credentials, watched) = watch::channel(boot::pinned_credentials(&settings));
-    let builder = Relay::builder(settings.clone())
-        .proxies(proxies.clone())
-        .tls(tls.clone())
-        .credentials(watched.clone())
-        .fresh_on_corruption(args.fresh_journal_if_corrupt);
-    let relay = match builder.members(members).build() {
+    let relay = match build(args, &settings, surround, members, (&tls, &proxies), &watched) {
         Ok(relay) => relay,
-        Err(error) => return build_failure(&error),
+        Err(code) => return code,
     };
     let manager = Manager::of(env, std::process::id());
     manager.tell(&Notice::Ready).await;
@@ -169,6 +167,7 @@ async fn serve(
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
+    let mut files = CredentialFiles::new(&loaded.credential_files);
     let mut leaving: Option<Told> = None;
     let ended = loop {
         let mut reload: Option<Option<Reload>> = None;
@@ -198,6 +197,8 @@ async fn serve(
                 }
             },
             Some(answer) = reload_ears.recv() => reload = Some(Some(answer)),
+            // Cancel-safe: what was seen so far is kept.
+            () = files.changed() => files.rotate(args.flags(), env, &credentials),
         }
         if let Some(answer) = reload {
             manager.tell(&Notice::Reloading).await;
@@ -216,6 +217,29 @@ async fn serve(
     drop((policy, serving));
     manager.tell(&Notice::Stopping).await;
     end(ended, leaving)
+}
+
+/// Puts the relay together and opens its journal.
+fn build(
+    args: &RunArgs,
+    settings: &config::Settings,
+    surround: &Surround<'_>,
+    members: Vec<(String, Member)>,
+    (tls, proxies): (&Tls, &ProxyRules),
+    watched: &watch::Receiver<Option<Credentials>>,
+) -> Result<Relay, ExitCode> {
+    let builder = Relay::builder(settings.clone())
+        .proxies(proxies.clone())
+        .tls(tls.clone())
+        .credentials(watched.clone())
+        .fresh_on_corruption(args.fresh_journal_if_corrupt)
+        .members(members);
+    let builder = match lever(settings, surround, || http_on(tls, settings, proxies)) {
+        Ok(Some(lever)) => builder.lever(lever),
+        Ok(None) => builder,
+        Err(error) => return Err(fail(exit::CONFIGURATION, error, None)),
+    };
+    builder.build().map_err(|error| build_failure(&error))
 }
 
 /// Does something before the relay runs, unless it is told to end first.
@@ -240,6 +264,7 @@ async fn before_serving<T>(
 fn end(ended: Ended, leaving: Option<Told>) -> ExitCode {
     match ended {
         Ended::Asked => asked_to_end(leaving.unwrap_or(Told::Stop)),
+        Ended::Slept => ExitCode::SUCCESS,
         Ended::Revoked { reason } => {
             let what = format!("the connector has revoked this gateway ({reason})");
             fail(
@@ -275,6 +300,18 @@ fn serve_failure(error: &ServeError) -> ExitCode {
         ),
         ServeError::Listen { .. } | ServeError::Address(_) => fail(exit::CONFIGURATION, error, None),
     }
+}
+
+/// What suspends this machine, for a relay that may ask for it.
+fn lever(
+    settings: &config::Settings,
+    surround: &Surround<'_>,
+    http: impl FnOnce() -> Result<HttpClient, String>,
+) -> Result<Option<Lever>, String> {
+    if !settings.sleep.enabled || settings.sleep.action != SleepAction::Suspend {
+        return Ok(None);
+    }
+    Lever::of(settings, surround.env, &surround.base, http)
 }
 
 /// The agents that the settings name. One that answers and whose program is not there ends everything now, not at

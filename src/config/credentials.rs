@@ -21,31 +21,37 @@ impl Layers<'_> {
             return Ok(Some(self.noted(KEY, origin, value.into())));
         }
         if let Some((path, origin)) = self.in_process(env::SECRET_FILE) {
-            let value = secret::read(Path::new(&path))?;
+            let value = self.secret_in(Path::new(&path))?;
             return Ok(Some(self.noted(KEY, origin, value)));
         }
         if let (Some(path), Some(file)) = (own.filter(|path| !path.as_os_str().is_empty()), &self.own) {
             let origin = Origin::OwnFile(file.path.clone());
-            let value = secret::read(&self.anchored(path))?;
+            let path = self.anchored(path);
+            let value = self.secret_in(&path)?;
             return Ok(Some(self.noted(KEY, origin, value)));
         }
         if let Some((directory, _)) = self.in_process(env::CREDENTIALS_DIRECTORY) {
             let path = Path::new(&directory).join(CREDENTIAL);
             if path.exists() {
-                let value = secret::read(&path)?;
+                let value = self.secret_in(&path)?;
                 return Ok(Some(self.noted(KEY, Origin::Credential(path), value)));
             }
         }
         if self.in_dotenv(env::SECRET).is_none()
             && let Some((path, origin)) = self.in_dotenv(env::SECRET_FILE)
         {
-            let value = secret::read(Path::new(&path))?;
+            let value = self.secret_in(Path::new(&path))?;
             return Ok(Some(self.noted(KEY, origin, value)));
         }
         let answer = self
             .in_dotenv(env::SECRET)
             .or_else(|| self.in_hermes("gateway.relay_secret"));
         Ok(self.settle(KEY, answer).map(SecretString::from))
+    }
+
+    fn secret_in(&mut self, path: &Path) -> Result<SecretString, ConfigError> {
+        self.credential_files.push(path.to_owned());
+        Ok(secret::read(path)?)
     }
 
     /// The identity provider's client. With the token URL in an environment, no file is asked about the rest of it.

@@ -171,7 +171,7 @@ fn settle(path: &Path, present: &str, text: &str, entries: &[(&str, &str)]) -> R
 }
 
 /// The file that `path` finally names, existing or not.
-fn follow(path: &Path) -> Result<PathBuf, WriteError> {
+pub(super) fn follow(path: &Path) -> Result<PathBuf, WriteError> {
     let mut target = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::read_link(&target) {
@@ -182,7 +182,7 @@ fn follow(path: &Path) -> Result<PathBuf, WriteError> {
     Err(WriteError::Links(path.to_owned()))
 }
 
-fn replace(target: &Path, text: &str) -> io::Result<()> {
+pub(super) fn replace(target: &Path, text: &str) -> io::Result<()> {
     let directory = match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

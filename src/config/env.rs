@@ -55,6 +55,11 @@ pub(super) const IDP_CLIENT_ID: &str = "GATEWAY_RELAY_IDP_CLIENT_ID";
 pub(super) const IDP_CLIENT_SECRET: &str = "GATEWAY_RELAY_IDP_CLIENT_SECRET";
 pub(super) const IDP_SCOPE: &str = "GATEWAY_RELAY_IDP_SCOPE";
 pub(super) const BUSY_MODE: &str = "HERMES_GATEWAY_BUSY_INPUT_MODE";
+pub(super) const SCALE_TO_ZERO: &str = "HERMES_SCALE_TO_ZERO";
+/// The application that this machine belongs to, where the platform says so.
+pub const FLY_APP_NAME: &str = "FLY_APP_NAME";
+/// This machine's id, where the platform says so.
+pub const FLY_MACHINE_ID: &str = "FLY_MACHINE_ID";
 pub(super) const HERMES_HOME: &str = "HERMES_HOME";
 pub(super) const HOME: &str = "HOME";
 pub(super) const CONFIG: &str = "HERMES_RELAY_CONFIG";
@@ -125,6 +130,17 @@ pub const VARIABLES: &[Variable] = &[
     ),
     shared(IDP_SCOPE, "idp.scope", "the scope asked of the IdP"),
     shared(BUSY_MODE, "sessions.busy_mode", "queue, interrupt or steer"),
+    shared(
+        SCALE_TO_ZERO,
+        "sleep.enabled",
+        "1, true, yes or on: sleep when nothing happens",
+    ),
+    own(
+        FLY_APP_NAME,
+        None,
+        "with FLY_MACHINE_ID: the machine that `sleep.action: suspend` suspends",
+    ),
+    own(FLY_MACHINE_ID, None, "see FLY_APP_NAME"),
     own(HERMES_HOME, Some("hermes_home"), "Hermes' home; else ~/.hermes"),
     own(HOME, None, "where ~ is"),
     own(

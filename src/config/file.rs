@@ -19,7 +19,7 @@ use crate::net::media::MediaSettings;
 use super::agents::{AgentChoice, AgentEntries};
 use super::serving::Serve;
 use super::settings::{Identity, Tls};
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 use super::yaml::{self, Problem, YamlError};
 use super::{ConfigError, limits};
 
@@ -83,6 +83,9 @@ pub struct FileTree {
     /// The end of the process.
     #[serde(deserialize_with = "section")]
     pub shutdown: Shutdown,
+    /// Scale to zero.
+    #[serde(deserialize_with = "section")]
+    pub sleep: Sleep,
     /// Logging.
     #[serde(deserialize_with = "section")]
     pub log: Log,
@@ -111,6 +114,7 @@ impl Default for FileTree {
             routes: Vec::new(),
             serve: Serve::default(),
             shutdown: Shutdown::default(),
+            sleep: Sleep::default(),
             log: Log::default(),
             state_dir: None,
         }

@@ -25,6 +25,8 @@ pub(super) struct Layers<'a> {
     pub(super) hermes: HermesConfig,
     pub(super) origins: Origins,
     pub(super) warnings: Vec<String>,
+    /// The files that credentials are read from.
+    pub(super) credential_files: Vec<PathBuf>,
 }
 
 impl<'a> Layers<'a> {
@@ -88,6 +90,7 @@ impl<'a> Layers<'a> {
             user_home,
             home,
             own,
+            credential_files: vec![dotenv_path.clone()],
             dotenv_path,
             dotenv,
             hermes,

@@ -96,6 +96,8 @@ fn out_of_range(tree: &FileTree) -> Option<Broken> {
         ("shutdown.budget_secs", shutdown.budget_secs, 1, MAX_SECS),
         ("shutdown.going_idle_secs", shutdown.going_idle_secs, 0, MAX_SECS),
         ("shutdown.drain_secs", shutdown.drain_secs, 0, MAX_SECS),
+        ("sleep.idle_secs", tree.sleep.idle_secs, 1, MAX_SECS),
+        ("sleep.max_secs", tree.sleep.max_secs, 1, MAX_SECS),
     ];
     let (key, value, least, most) = ranges
         .into_iter()
@@ -176,6 +178,19 @@ fn incomplete(tree: &FileTree) -> Option<Broken> {
             rule: format!("has `{entry}`; write host or host:port"),
         });
     }
+    if tree.sleep.command.iter().any(|word| word.contains('\0'))
+        || tree
+            .sleep
+            .command
+            .first()
+            .is_some_and(|program| program.trim().is_empty())
+    {
+        let rule = "must begin with a program and hold no NUL character".to_owned();
+        return Some(Broken {
+            key: "sleep.command",
+            rule,
+        });
+    }
     match (&tree.tls.client_cert, &tree.tls.client_key) {
         (Some(_), None) => {
             let rule = "needs `tls.client_key` beside it".to_owned();
@@ -207,7 +222,7 @@ mod tests {
     #[test]
     fn each_rule_names_its_key() {
         type Spoil = fn(&mut FileTree);
-        let cases: [(&str, Spoil); 12] = [
+        let cases: [(&str, Spoil); 14] = [
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
@@ -223,6 +238,8 @@ mod tests {
             ("serve.http", |tree| {
                 tree.serve.http = Some("0.0.0.0:80".to_owned());
             }),
+            ("sleep.idle_secs", |tree| tree.sleep.idle_secs = 0),
+            ("sleep.command", |tree| tree.sleep.command = vec![String::new()]),
             ("tls.client_cert", |tree| {
                 tree.tls.client_cert = Some("a.pem".into());
             }),

@@ -15,6 +15,7 @@ mod agents;
 mod credentials;
 mod describe;
 pub mod dotenv;
+pub mod dotenv_remove;
 pub mod dotenv_write;
 pub mod env;
 pub mod file;
@@ -26,6 +27,7 @@ mod resolve;
 pub mod secret;
 mod serving;
 pub mod settings;
+mod sleep;
 #[cfg(test)]
 mod stage;
 pub mod tuning;
@@ -41,7 +43,7 @@ pub use serving::Serve;
 pub use settings::{Connector, Identity, Idp, Settings, Tls};
 pub use tuning::{
     BusyMode, Durability, Journal, Link, Log, LogFormat, LogLevel, OnRevoked, PolicyOverride, Sessions,
-    Shutdown, Slack,
+    Shutdown, Slack, Sleep, SleepAction,
 };
 pub use whatsapp::AliasFiles;
 
@@ -94,6 +96,8 @@ pub struct Loaded {
     pub hermes_yaml: Value,
     /// Our own file, where there is one.
     pub own_file: Option<PathBuf>,
+    /// The files that credentials are read from, or would be: Hermes' `.env`, and the secret's own file.
+    pub credential_files: Vec<PathBuf>,
     allow_bots: BTreeMap<String, String>,
 }
 

@@ -30,6 +30,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     let idp = layers.idp()?;
     let sessions = layers.sessions();
     let slack = layers.slack();
+    let sleep = layers.sleep(connector.wake_url.is_some());
     let state_dir = layers.state_dir()?;
     let tree = layers.tree();
     let (agent, agents) = layers.agents();
@@ -77,6 +78,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
             routes,
             serve: tree.serve,
             shutdown: tree.shutdown,
+            sleep,
             log,
             state_dir,
             hermes_home: layers.home,
@@ -85,6 +87,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
         warnings: layers.warnings,
         hermes_yaml: layers.hermes.value,
         own_file: layers.own.map(|own| own.path),
+        credential_files: layers.credential_files,
         allow_bots,
     })
 }

@@ -17,7 +17,7 @@ use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
 use super::serving::Serve;
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack};
+use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 
 /// What is shown in place of a secret.
 pub const HIDDEN: &str = "<hidden>";
@@ -61,6 +61,8 @@ pub struct Settings {
     pub serve: Serve,
     /// The end of the process.
     pub shutdown: Shutdown,
+    /// Scale to zero.
+    pub sleep: Sleep,
     /// Logging.
     pub log: Log,
     /// Where the journal lives.
@@ -103,6 +105,7 @@ impl Settings {
             routes: Vec::new(),
             serve: Serve::default(),
             shutdown: Shutdown::default(),
+            sleep: Sleep::default(),
             log: Log::default(),
             state_dir: state_dir.into(),
             hermes_home: None,

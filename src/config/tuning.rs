@@ -92,6 +92,19 @@ choice!(
 );
 
 choice!(
+    /// What is done once the socket is closed to sleep.
+    SleepAction {
+        /// End the process; whoever starts it again wakes it.
+        #[default]
+        Exit = "exit",
+        /// Have the machine suspended.
+        Suspend = "suspend",
+        /// Stay up without a socket until woken.
+        Wait = "wait",
+    }
+);
+
+choice!(
     /// How much is logged.
     LogLevel {
         /// Only what stops us.
@@ -317,6 +330,34 @@ impl Default for Shutdown {
             budget_secs: 25,
             going_idle_secs: 2,
             drain_secs: 10,
+        }
+    }
+}
+
+/// Scale to zero: when the relay goes to sleep, and how.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sleep {
+    /// Whether it sleeps at all; only with a wake URL.
+    pub enabled: bool,
+    /// How long nothing must have happened.
+    pub idle_secs: u64,
+    /// What is done once the socket is closed.
+    pub action: SleepAction,
+    /// What suspends the machine, word by word; no shell reads it.
+    pub command: Vec<String>,
+    /// The longest sleep without a socket of a process that stays up.
+    pub max_secs: u64,
+}
+
+impl Default for Sleep {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            idle_secs: 300,
+            action: SleepAction::Exit,
+            command: Vec::new(),
+            max_secs: 3_600,
         }
     }
 }

@@ -140,6 +140,7 @@ impl Answer {
 pub struct HttpClient {
     client: reqwest::Client,
     allow_plaintext: bool,
+    timeout: Duration,
 }
 
 impl HttpClient {
@@ -164,6 +165,7 @@ impl HttpClient {
         Ok(Self {
             client,
             allow_plaintext: false,
+            timeout: TIMEOUT,
         })
     }
 
@@ -171,6 +173,13 @@ impl HttpClient {
     #[must_use]
     pub fn with_plaintext(mut self, allow: bool) -> Self {
         self.allow_plaintext = allow;
+        self
+    }
+
+    /// Gives every request this long instead of [`TIMEOUT`].
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -190,7 +199,8 @@ impl HttpClient {
                 .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
                 .body(form.expose_secret().to_owned()),
         }
-        .header(ACCEPT, request.accept);
+        .header(ACCEPT, request.accept)
+        .timeout(self.timeout);
         if let Some(bearer) = request.bearer {
             let value = format!("Bearer {}", bearer.expose_secret());
             builder = builder.header(AUTHORIZATION, sensitive(&value)?);

@@ -17,6 +17,7 @@ mod dial_error;
 pub mod http;
 pub mod identity;
 mod json_store;
+pub mod machine;
 pub mod media;
 pub mod portal_login;
 pub mod proxy;

@@ -45,6 +45,10 @@ enum Intent {
 impl Core {
     pub(super) fn take_deliveries(&mut self, deliveries: Vec<Delivery>) {
         let now_ms = self.now_ms();
+        let now = self.clock.now();
+        if let Some(sleeper) = &mut self.sleeper {
+            sleeper.stir(now);
+        }
         for Delivery {
             generation,
             cargo,
@@ -298,6 +302,7 @@ impl Core {
         if let Some(buffer_id) = receipt.into_ack_id() {
             self.tally.acks += 1;
             self.transport.acknowledge(generation, buffer_id);
+            self.note_acknowledged();
         }
     }
 

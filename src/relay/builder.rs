@@ -12,11 +12,13 @@ use super::core::{Core, Ended};
 use super::crew::{Crew, Member};
 use super::desk::open_room;
 use super::handle::{COMMANDS, Command, RelayHandle};
+use super::lever::Lever;
 use super::live::{Credentials, LiveSettings, LiveTransport};
 use super::settings::{CoreSettings, identities};
+use super::sleep::Sleeper;
 use super::transport::{LinkView, RelayTransport};
 use crate::agent::{Agent, UnknownAgent, built_in};
-use crate::config::{DEFAULT_AGENT, Durability, Settings};
+use crate::config::{DEFAULT_AGENT, Durability, Settings, Sleep, SleepAction};
 use crate::link::LinkSettings;
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
@@ -56,6 +58,7 @@ pub struct RelayBuilder {
     tls: Option<Tls>,
     credentials: Option<watch::Receiver<Option<Credentials>>>,
     fresh_on_corruption: bool,
+    lever: Option<Lever>,
 }
 
 /// A relay, ready to run. Any number of them run in one process, each with a state directory of its own.
@@ -140,6 +143,13 @@ impl RelayBuilder {
         self
     }
 
+    /// Suspends the machine with this, when `sleep.action` says so.
+    #[must_use]
+    pub fn lever(mut self, lever: Lever) -> Self {
+        self.lever = Some(lever);
+        self
+    }
+
     /// Checks everything and opens the journal. Nothing is dialled yet.
     pub fn build(self) -> Result<Relay, BuildError> {
         let crew = crew(&self.settings, self.agents)?;
@@ -172,6 +182,7 @@ impl RelayBuilder {
         let core_settings = CoreSettings::of(&self.settings);
         let link = transport.view();
         let (mut core, ears, settled) = Core::new(core_settings, crew, transport, opened, command_ears);
+        core.sleeper = Sleeper::of(&self.settings, self.lever, core.clock.now());
         // The journal holds the state directory's lock from here on.
         core.media = tls.and_then(|tls| open_room(&self.settings, tls, self.proxies, credentials, link));
         Ok(Relay {
@@ -194,6 +205,7 @@ impl Relay {
             tls: None,
             credentials: None,
             fresh_on_corruption: false,
+            lever: None,
         }
     }
 
@@ -274,15 +286,20 @@ fn live_transport(
         max_message_bytes: link.max_message_bytes,
         max_line_bytes: link.max_line_bytes,
         max_write_buffer_bytes: link.max_write_buffer_bytes,
-        link: link_settings(link),
+        link: link_settings(link, &settings.sleep),
         identities: identities(settings),
         dialer,
         credentials,
     }))
 }
 
-fn link_settings(link: &crate::config::Link) -> LinkSettings {
+fn link_settings(link: &crate::config::Link, sleep: &Sleep) -> LinkSettings {
+    let usual = LinkSettings::default();
     LinkSettings {
+        hold_ceiling: match sleep.action {
+            SleepAction::Wait => Duration::from_secs(sleep.max_secs),
+            SleepAction::Exit | SleepAction::Suspend => usual.hold_ceiling,
+        },
         backoff_min: Duration::from_millis(link.backoff_min_ms),
         backoff_max: Duration::from_millis(link.backoff_max_ms),
         stable: Duration::from_secs(link.stable_secs),
@@ -292,7 +309,7 @@ fn link_settings(link: &crate::config::Link) -> LinkSettings {
         ping_interval: Duration::from_secs(link.ping_interval_secs),
         dead_after: Duration::from_secs(link.dead_after_secs),
         max_in_flight: link.max_in_flight,
-        ..LinkSettings::default()
+        ..usual
     }
 }
 

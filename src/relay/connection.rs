@@ -146,6 +146,15 @@ impl Ear {
                     socket.heard_already()
                 };
             }
+            // What came before the word that the connector buffers is in the relay's hands before that word is: otherwise
+            // it could go to sleep over a message.
+            let buffers = control
+                .iter()
+                .any(|frame| matches!(frame, ControlFrame::GoingIdleAck));
+            if buffers && !cargo.is_empty() && self.deliveries.send(std::mem::take(&mut cargo)).await.is_err()
+            {
+                return;
+            }
             if self
                 .news
                 .send(News::Control(std::mem::take(&mut control)))

@@ -31,6 +31,7 @@ use super::recovery::Unread;
 use super::renewal::Renewal;
 use super::settings::CoreSettings;
 use super::shutdown::Phase;
+use super::sleep::Sleeper;
 use super::status::Tally;
 use super::transport::{LinkView, RelayTransport};
 use super::turn_task::{TurnReport, Wish};
@@ -63,6 +64,8 @@ const RETRY: Duration = Duration::from_millis(200);
 pub enum Ended {
     /// It was asked to.
     Asked,
+    /// There was nothing to do, and the connector buffers until the next start.
+    Slept,
     /// The connector has revoked this gateway.
     Revoked {
         /// The connector's words.
@@ -140,6 +143,8 @@ pub(super) struct Core {
     /// Deliveries were turned away and have to come again.
     pub(super) turned_away: bool,
     pub(super) phase: Phase,
+    /// The way to sleep; none for a relay that stays awake.
+    pub(super) sleeper: Option<Sleeper>,
     /// What may still come in before the end.
     pub(super) incoming: Incoming,
     pub(super) next_token: u64,
@@ -231,6 +236,7 @@ impl Core {
             renewal: Renewal::default(),
             turned_away: false,
             phase: Phase::Serving,
+            sleeper: None,
             incoming: Incoming::default(),
             next_token: 0,
             recovery: None,
@@ -295,6 +301,7 @@ impl Core {
         self.release_held();
         self.hand_out_ops();
         self.tell_journal_of_ops(now, OUT_UNTOLD);
+        self.mind_sleep();
     }
 
     pub(super) fn submit(&mut self) {
@@ -326,6 +333,7 @@ impl Core {
             self.renewal.deadline(),
             self.held_deadline(),
             self.questions_deadline(),
+            self.sleep_deadline(),
         ]
         .into_iter()
         .flatten()
@@ -340,6 +348,9 @@ impl Core {
         }
         if matches!(self.phase, Phase::Over) {
             return Some(Ended::Asked);
+        }
+        if self.sleeper.as_ref().is_some_and(Sleeper::is_over) {
+            return Some(Ended::Slept);
         }
         match &self.view.ended {
             Some(End::Revoked { reason }) if self.settings.exit_when_revoked => Some(Ended::Revoked {
@@ -357,6 +368,7 @@ impl Core {
         if now.state != self.view.state {
             self.link_since_ms = self.now_ms();
         }
+        self.note_link(&now);
         self.view = now;
         if reconnected {
             self.lanes.retry_all();

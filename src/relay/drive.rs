@@ -14,9 +14,9 @@ use tokio::task::JoinHandle;
 use super::clock::{Clock, unix_ms};
 use super::connection::{Connection, News, Say};
 use super::frames::FrameMeter;
-use super::live::{Command, LiveSettings, USER_AGENT};
+use super::live::{Command, Credentials, LiveSettings, USER_AGENT};
 use super::transport::{Answer, Delivery, LinkView, Settlements};
-use crate::link::{Action, DialFailure, Generation, Link, NotSent, Settled};
+use crate::link::{Action, DialFailure, Generation, Keyring, Link, NotSent, Settled};
 use crate::net::socket::{DialError, DialRequest, Dialed};
 use crate::wire::{Outcome, TOKEN_TTL_SECS, UpgradeToken};
 
@@ -49,6 +49,7 @@ type DialResult = (Generation, Result<Dialed, DialError>);
 /// The driver at work.
 pub(super) struct Drive {
     pub(super) link: Link,
+    pub(super) keys: Keyring<Credentials>,
     pub(super) clock: Clock,
     settings: LiveSettings,
     pub(super) view: watch::Sender<LinkView>,
@@ -72,8 +73,10 @@ impl Driver {
         let clock = Clock::start();
         let identities = std::mem::take(&mut self.settings.identities);
         let link = Link::new(self.settings.link.clone(), identities, clock.seed(), clock.now());
+        let credentials = self.settings.credentials.borrow_and_update().clone();
         let mut drive = Drive {
             link,
+            keys: Keyring::new(credentials),
             clock,
             settings: self.settings,
             view: self.view,
@@ -98,7 +101,6 @@ impl Drive {
     async fn run(&mut self, inbox: &mut mpsc::Receiver<Command>) {
         let mut commands = Vec::with_capacity(BATCH);
         let mut credentials = self.settings.credentials.clone();
-        credentials.mark_unchanged();
         let mut watching = true;
         loop {
             self.perform();
@@ -136,7 +138,10 @@ impl Drive {
                     return self.finish().await;
                 }
                 Happened::Commands(_) => commands.drain(..).for_each(|command| self.take_command(command)),
-                Happened::Credentials(true) => self.link.note_secret_rotated(self.clock.now()),
+                Happened::Credentials(true) => {
+                    self.keys.rotate(credentials.borrow_and_update().clone());
+                    self.link.note_secret_rotated(self.clock.now());
+                }
                 Happened::Credentials(false) => watching = false,
                 Happened::Deadline => self.link.handle_timeout(self.clock.now()),
             }
@@ -299,8 +304,9 @@ impl Drive {
     }
 
     fn dial(&mut self, generation: Generation, mint_at_unix: i64) {
-        let credentials = self.settings.credentials.borrow().clone();
-        let bearer = credentials
+        let bearer = self
+            .keys
+            .sign()
             .map(|who| UpgradeToken::mint(&who.gateway_id, &who.secret, TOKEN_TTL_SECS, mint_at_unix));
         let (dialer, url) = (self.settings.dialer.clone(), self.settings.dial_url.clone());
         let (allow_plaintext, max_message_bytes, max_write_buffer_bytes) = (

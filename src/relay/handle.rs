@@ -157,7 +157,7 @@ impl Core {
                 let _ = answer.send(self.staff());
             }
             Command::Wake(answer) => {
-                self.transport.wake();
+                self.wake();
                 let _ = answer.send(());
             }
             Command::StopTurn(session, answer) => {

@@ -39,6 +39,16 @@ impl Renewal {
         }
     }
 
+    /// Plans one for this moment: nothing is wrong, so it need not wait.
+    pub(super) fn plan_now(&mut self, now: Instant) {
+        self.at = Some(self.at.map_or(now, |at| at.min(now)));
+    }
+
+    /// Whether one is planned.
+    pub(super) fn is_planned(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// A message was accepted: the journal is well.
     pub(super) fn accepted(&mut self) {
         if self.at.is_none() {

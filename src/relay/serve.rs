@@ -9,6 +9,7 @@ use tokio::sync::mpsc;
 use super::core::{Core, Ears, Ended, MOST_OUT, MOST_WISHES};
 use super::handle::{COMMANDS, Command};
 use super::shutdown::Phase;
+use super::sleep::{Done, Errand};
 use super::transport::Delivery;
 use super::turn_task::{TurnReport, Wish};
 use crate::link::Settled;
@@ -22,6 +23,7 @@ const DELIVERY_BATCHES: usize = 4;
 enum Happened {
     Shutdown,
     IdleAnswered,
+    Errand(Done),
     Committed(Option<Batch>),
     Submitted(Result<(), SubmitError>),
     Settled,
@@ -50,6 +52,7 @@ impl Core {
         let mut shutdown = std::pin::pin!(shutdown);
         let transport = Arc::clone(&self.transport);
         let mut idle: Option<Pin<Box<dyn Future<Output = bool> + Send + '_>>> = None;
+        let mut errand: Option<Errand<'_>> = None;
         let mut outcomes = Vec::with_capacity(256);
         let ended = loop {
             self.incoming.untaken = !deliveries.is_empty();
@@ -58,6 +61,13 @@ impl Core {
             if let Some(ended) = self.ended() {
                 break ended;
             }
+            if let Some(next) = self
+                .sleeper
+                .as_mut()
+                .and_then(|sleeper| sleeper.errand(&*transport))
+            {
+                errand = Some(next);
+            }
             let deadline = self.next_deadline();
             let serving = matches!(self.phase, Phase::Serving);
             let takes_deliveries = self.takes_deliveries();
@@ -65,6 +75,7 @@ impl Core {
                 biased;
                 () = &mut shutdown, if serving => Happened::Shutdown,
                 _ = maybe(&mut idle) => Happened::IdleAnswered,
+                done = maybe(&mut errand) => Happened::Errand(done),
                 batch = ears.batches.recv() => Happened::Committed(batch),
                 done = maybe(&mut self.submission) => Happened::Submitted(done),
                 // Cancel-safe: recv_many, recv, changed and join_next take nothing unless chosen.
@@ -82,6 +93,8 @@ impl Core {
             };
             match happened {
                 Happened::Shutdown => {
+                    // Whether it would have slept no longer matters.
+                    errand = None;
                     self.begin_shutdown();
                     self.incoming.idle_unanswered = true;
                     idle = Some(transport.go_idle(self.settings.going_idle));
@@ -89,6 +102,11 @@ impl Core {
                 Happened::IdleAnswered => {
                     self.incoming.idle_unanswered = false;
                     idle = None;
+                }
+                Happened::Errand(done) => {
+                    errand = None;
+                    self.incoming.untaken = !deliveries.is_empty();
+                    self.take_errand(done);
                 }
                 Happened::Committed(Some(batch)) => self.take_batch(batch),
                 Happened::Committed(None) => self.journal_lost = true,

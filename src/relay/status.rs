@@ -68,6 +68,12 @@ pub struct Tally {
     pub cosmetics_failed: u64,
     /// Ops that were taken over from an earlier run and sent.
     pub ops_recovered: u64,
+    /// Times that the socket was closed to sleep.
+    pub sleeps: u64,
+    /// Times that a sleep ended with a new connection.
+    pub wakes: u64,
+    /// Sleeps that did not come about: no acknowledgement, work after all, or a machine that stayed up.
+    pub sleeps_refused: u64,
 }
 
 /// How the relay stands.
@@ -105,6 +111,8 @@ pub struct Status {
     pub ops_passing: usize,
     /// Chats remembered.
     pub chats_known: usize,
+    /// From the last wake to the first acknowledgement after it, in milliseconds.
+    pub last_wake_ms: Option<u64>,
     /// Why the journal cannot be written.
     pub journal_failing: Option<String>,
     /// What has happened so far.
@@ -241,6 +249,11 @@ impl Core {
             ends_uncommitted: self.ending.len(),
             ops_passing: self.egress.passing.len(),
             chats_known: self.chats.len(),
+            last_wake_ms: self
+                .sleeper
+                .as_ref()
+                .and_then(|sleeper| sleeper.last_wake)
+                .map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
             journal_failing: self.journal_failing.clone(),
             tally: self.tally,
         }

@@ -5,6 +5,9 @@ use crate::link::{End, LinkState, Loss, Report};
 
 impl Drive {
     pub(super) fn tell(&mut self, report: &Report) {
+        if self.turns_to_another_secret(report) {
+            return;
+        }
         let now = self.clock.now().mono;
         if let Report::Dialing { .. } = report {
             self.dial_began = now;
@@ -86,6 +89,35 @@ impl Drive {
             | LinkState::Closing { .. }
             | LinkState::Ended(_) => None,
         }
+    }
+
+    /// Learns from a refusal or a handshake which secret is good. `true` when another one is dialled with now, so that
+    /// the refusal means nothing yet.
+    fn turns_to_another_secret(&mut self, report: &Report) -> bool {
+        let refused = match report {
+            Report::Live { .. } => {
+                if self.keys.accepted() {
+                    tracing::info!("the connector accepts the new secret; the one before it is forgotten");
+                }
+                false
+            }
+            Report::Lost { loss, .. } => matches!(
+                loss,
+                Loss::Unauthorized { .. } | Loss::UnauthorizedHttp { .. } | Loss::Doubted { .. }
+            ),
+            Report::Ended(End::Revoked { .. }) => true,
+            _ => false,
+        };
+        let another = refused && self.keys.refused();
+        if another {
+            tracing::warn!(
+                "the connector does not accept the new secret yet; dialling once with the one before it"
+            );
+            self.view
+                .send_modify(|view| view.last_loss = Some("the connector refused the new secret".to_owned()));
+            self.link.note_secret_rotated(self.clock.now());
+        }
+        another
     }
 
     fn answer_idle(&mut self, buffers: bool) {

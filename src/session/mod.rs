@@ -1,12 +1,15 @@
 //! Conversations: whose turn it is, and what waits. Pure: no I/O, no clock, no runtime.
 //!
 //! [`Sessions`] decides which message starts a turn and which waits; [`Lanes`] keeps what must go out to one
-//! chat in order. Both are told what happened and answer what to do; neither holds a message's text.
+//! chat in order; [`IdleWatch`] tells when nothing at all is left to do. All are told what happened and answer what to
+//! do; none holds a message's text.
 
+mod idle;
 mod lanes;
 mod numbered;
 mod turns;
 
+pub use idle::{IdleWatch, Verdict, Work};
 pub use lanes::{LaneId, Lanes};
 pub(crate) use numbered::{Numbered, Numbers};
 pub use turns::{Admission, Interrupt, SessionLimits, Sessions, Stop, TurnId};

@@ -43,12 +43,8 @@ impl Plan {
     }
 
     fn build(&self, credentials: &watch::Receiver<Option<Credentials>>) -> Result<Relay, String> {
-        self.members
-            .iter()
-            .fold(
-                Relay::builder(self.settings.clone()),
-                |builder, (name, member)| builder.member(name, member.clone()),
-            )
+        Relay::builder(self.settings.clone())
+            .members(self.members.clone())
             .credentials(credentials.clone())
             .build()
             .map_err(|error| error.to_string())
@@ -71,6 +67,8 @@ impl Half {
         token: &str,
         told: watch::Sender<Value>,
     ) -> Result<Self, String> {
+        // Nobody could wake what sleeps here.
+        plan.settings.sleep.enabled = false;
         plan.settings.connector.url = Some(connector.url());
         plan.settings.connector.identities = plan
             .platforms

@@ -77,10 +77,10 @@ fn needs_restart(before: &Settings, after: &Settings) -> Vec<String> {
 }
 
 /// Puts credentials in force that differ from the present ones.
-pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) {
+pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) -> bool {
     use secrecy::ExposeSecret as _;
     let Some(new) = boot::pinned_credentials(&loaded.settings) else {
-        return;
+        return false;
     };
     credentials.send_if_modified(|now| {
         let same = now.as_ref().is_some_and(|now| {
@@ -90,5 +90,5 @@ pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &
             *now = Some(new);
         }
         !same
-    });
+    })
 }

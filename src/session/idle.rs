@@ -1,0 +1,228 @@
+//! When the relay may go to sleep: nothing runs, nothing waits, nothing is owed, and nobody has spoken for a while.
+//!
+//! It is told what there is to do and when something stirred, and answers whether to ask the connector to buffer. It
+//! never closes anything, and what it cannot see counts as work.
+
+use std::time::Duration;
+
+/// How long to leave the connector alone after it did not let us sleep; doubles with each further time.
+const FIRST_REST: Duration = Duration::from_secs(30);
+/// The longest such rest.
+const LONGEST_REST: Duration = Duration::from_secs(600);
+
+/// What there is to do, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Turns that run, or are about to.
+    pub turns: usize,
+    /// Messages that wait, in memory or in the journal.
+    pub queued: usize,
+    /// Ops that are owed or on their way.
+    pub ops: usize,
+    /// What is on its way into the journal or out of it.
+    pub uncommitted: usize,
+    /// Questions that wait for people.
+    pub prompts: usize,
+    /// Something cannot be seen, so that it counts as work: a journal that fails, for one.
+    pub unseen: bool,
+    /// When the next planned thing is due, on the same clock as `now`.
+    pub next_due: Option<Duration>,
+}
+
+impl Work {
+    /// Whether there is anything to do now.
+    pub fn any(&self) -> bool {
+        self.turns + self.queued + self.ops + self.uncommitted + self.prompts > 0 || self.unseen
+    }
+}
+
+/// Whether to go to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Not now.
+    Stay {
+        /// When to look again, if nothing happens before.
+        look_at: Duration,
+    },
+    /// Ask the connector to buffer.
+    Ask,
+}
+
+/// Watches for idleness.
+#[derive(Clone, Debug)]
+pub struct IdleWatch {
+    /// The silence that counts as idle.
+    idle: Duration,
+    quiet_since: Duration,
+    not_before: Duration,
+    rest: Duration,
+}
+
+impl IdleWatch {
+    /// A watch that begins now, with a silence to wait for.
+    pub fn new(idle: Duration, now: Duration) -> Self {
+        Self {
+            idle,
+            quiet_since: now,
+            not_before: now,
+            rest: FIRST_REST.min(idle.max(Duration::from_secs(1))),
+        }
+    }
+
+    /// Something arrived, or someone wanted something: the silence begins anew.
+    pub fn stir(&mut self, now: Duration) {
+        self.quiet_since = self.quiet_since.max(now);
+    }
+
+    /// The connector did not let us sleep: it is left alone for a while, longer each time.
+    pub fn refused(&mut self, now: Duration) {
+        self.not_before = now.saturating_add(self.rest);
+        self.rest = (self.rest * 2).min(LONGEST_REST);
+    }
+
+    /// The relay has slept: the next refusal counts as the first.
+    pub fn slept(&mut self, now: Duration) {
+        self.rest = FIRST_REST.min(self.idle.max(Duration::from_secs(1)));
+        self.stir(now);
+    }
+
+    /// Whether to go to sleep now.
+    pub fn judge(&mut self, work: &Work, now: Duration) -> Verdict {
+        if work.any() {
+            self.stir(now);
+        }
+        // A sleep that ends before it has begun is not worth a new connection.
+        let spare = work
+            .next_due
+            .is_none_or(|due| due.saturating_sub(now) > self.idle);
+        if !spare {
+            return Verdict::Stay {
+                look_at: now.saturating_add(self.idle),
+            };
+        }
+        let look_at = self.quiet_since.saturating_add(self.idle).max(self.not_before);
+        if now < look_at {
+            Verdict::Stay { look_at }
+        } else {
+            Verdict::Ask
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(secs: u64) -> Duration {
+        Duration::from_secs(secs)
+    }
+
+    fn watch() -> IdleWatch {
+        IdleWatch::new(secs(300), secs(0))
+    }
+
+    #[test]
+    fn a_silence_of_its_full_length_is_asked_about_and_not_before() {
+        let mut watch = watch();
+        let none = Work::default();
+        assert_eq!(watch.judge(&none, secs(0)), Verdict::Stay { look_at: secs(300) });
+        assert_eq!(
+            watch.judge(&none, secs(299)),
+            Verdict::Stay { look_at: secs(300) }
+        );
+        assert_eq!(watch.judge(&none, secs(300)), Verdict::Ask);
+        watch.stir(secs(300));
+        assert_eq!(
+            watch.judge(&none, secs(301)),
+            Verdict::Stay { look_at: secs(600) }
+        );
+        watch.stir(secs(200));
+        assert_eq!(
+            watch.judge(&none, secs(302)),
+            Verdict::Stay { look_at: secs(600) },
+            "time runs one way"
+        );
+    }
+
+    #[test]
+    fn work_of_every_kind_keeps_it_awake_and_the_silence_begins_at_its_end() {
+        let kinds: [fn(&mut Work); 6] = [
+            |work| work.turns = 1,
+            |work| work.queued = 1,
+            |work| work.ops = 1,
+            |work| work.uncommitted = 1,
+            |work| work.prompts = 1,
+            |work| work.unseen = true,
+        ];
+        for (index, kind) in kinds.into_iter().enumerate() {
+            let mut watch = watch();
+            let mut work = Work::default();
+            kind(&mut work);
+            assert!(work.any(), "{index}");
+            assert_eq!(
+                watch.judge(&work, secs(1000)),
+                Verdict::Stay { look_at: secs(1300) },
+                "{index}"
+            );
+            let none = Work::default();
+            assert_eq!(
+                watch.judge(&none, secs(1299)),
+                Verdict::Stay { look_at: secs(1300) }
+            );
+            assert_eq!(watch.judge(&none, secs(1300)), Verdict::Ask);
+        }
+    }
+
+    #[test]
+    fn what_is_due_soon_is_not_slept_through() {
+        let mut watch = watch();
+        let soon = Work {
+            next_due: Some(secs(700)),
+            ..Work::default()
+        };
+        assert_eq!(
+            watch.judge(&soon, secs(500)),
+            Verdict::Stay { look_at: secs(800) }
+        );
+        let later = Work {
+            next_due: Some(secs(7000)),
+            ..Work::default()
+        };
+        assert_eq!(watch.judge(&later, secs(500)), Verdict::Ask);
+        let past = Work {
+            next_due: Some(secs(1)),
+            ..Work::default()
+        };
+        assert_eq!(
+            watch.judge(&past, secs(500)),
+            Verdict::Stay { look_at: secs(800) }
+        );
+    }
+
+    #[test]
+    fn a_connector_that_refuses_is_asked_less_and_less_often_until_a_sleep() {
+        let mut watch = watch();
+        let none = Work::default();
+        let mut now = secs(300);
+        let mut waits = Vec::new();
+        for _ in 0..7 {
+            assert_eq!(watch.judge(&none, now), Verdict::Ask);
+            watch.refused(now);
+            let Verdict::Stay { look_at } = watch.judge(&none, now) else {
+                panic!("asked at once");
+            };
+            waits.push(look_at.saturating_sub(now).as_secs());
+            now = look_at;
+        }
+        assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
+        watch.slept(now);
+        watch.refused(now);
+        assert_eq!(
+            watch.judge(&none, now),
+            Verdict::Stay {
+                look_at: now + secs(300)
+            }
+        );
+        assert_eq!(watch.judge(&none, now + secs(300)), Verdict::Ask);
+    }
+}
