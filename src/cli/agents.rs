@@ -102,10 +102,8 @@ async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> Ex
     {
         rows.push(((*name).to_owned(), "built in", "ready".to_owned(), String::new()));
     }
-    for (name, entry) in &settings.agents {
-        let mut one = settings.clone();
-        one.agents = [(name.clone(), entry.clone())].into();
-        let (state, detail) = match surround.hire(&one) {
+    for name in settings.agents.keys() {
+        let (state, detail) = match surround.hire_those(&settings, |known| known == name) {
             Ok(members) => match members.into_iter().next() {
                 Some((_, member)) => stands(&member).await,
                 None => continue,
@@ -186,8 +184,7 @@ async fn test(
             .agents
             .extend(entry.ok().map(|entry| (name.to_owned(), entry)));
     }
-    settings.agents.retain(|known, _| known == name);
-    let member = match surround.hire(&settings) {
+    let member = match surround.hire_those(&settings, |known| known == name) {
         Ok(members) => members.into_iter().next(),
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

@@ -38,7 +38,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::agent::child::BaseEnv;
 use crate::config::{Flags, LogFormat, LogLevel, Settings};
 use crate::net::proxy::ProxyRules;
-use crate::relay::hiring::{HireError, Surroundings, hire};
+use crate::relay::hiring::{HireError, Surroundings, hire_those};
 use crate::relay::{Member, boot};
 
 /// The process environment, as it is handed down.
@@ -170,13 +170,22 @@ struct Surround<'a> {
 impl Surround<'_> {
     /// Builds the agents that the settings name.
     fn hire(&self, settings: &Settings) -> Result<Vec<(String, Member)>, HireError> {
+        self.hire_those(settings, |_| true)
+    }
+
+    /// Builds those of them that are wanted.
+    fn hire_those(
+        &self,
+        settings: &Settings,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<(String, Member)>, HireError> {
         let around = Surroundings {
             env: self.env,
             base: self.base.clone(),
             tls: boot::tls(settings),
             proxies: ProxyRules::from_env(self.env),
         };
-        hire(settings, &around)
+        hire_those(settings, &around, wanted)
     }
 }
 

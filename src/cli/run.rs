@@ -27,6 +27,7 @@ use crate::config::{self, Backend, Flags, Loaded, SleepAction, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
+use crate::relay::hiring::without_keys;
 use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
 use crate::serve::{Desk, Reload, ServeError, Serving};
 use crate::store::OpenError;
@@ -311,7 +312,8 @@ fn lever(
     if !settings.sleep.enabled || settings.sleep.action != SleepAction::Suspend {
         return Ok(None);
     }
-    Lever::of(settings, surround.env, &surround.base, http)
+    let base = without_keys(settings, &surround.base);
+    Lever::of(settings, surround.env, &base, http)
 }
 
 /// The agents that the settings name. One that answers and whose program is not there ends everything now, not at

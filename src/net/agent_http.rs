@@ -366,12 +366,15 @@ fn essence(content_type: &str) -> String {
 /// `Retry-After` as a wait: seconds, or a date.
 fn wait_of(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
-    if let Ok(secs) = text.parse() {
-        return Some(Duration::from_secs(secs));
+    if let Ok(secs) = text.parse::<u64>() {
+        return Some(Duration::from_secs(secs).min(LONGEST_WAIT));
     }
     let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default())
+    Some(date.duration_since(now).unwrap_or_default().min(LONGEST_WAIT))
 }
+
+/// The longest wait that a server may ask for; whoever retries waits far less.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(test)]
 mod tests {

@@ -181,7 +181,7 @@ impl Core {
                 // What came with a message is downloaded for a turn of its own.
                 let bare = self.media.is_none() || event.media_urls.is_empty();
                 let steers = self.settings.busy_mode == BusyMode::Steer && behind.is_some() && bare;
-                let input = steers.then(|| Box::new(TurnInput::of((*event).clone())));
+                let input = steers.then(|| Box::new(self.input_of((*event).clone(), None)));
                 Intent::Wait(behind, chat(), facts(), input)
             }
         }
@@ -280,7 +280,12 @@ impl Core {
     /// The journal could not take it: no acknowledgement, so that it comes again.
     pub(super) fn take_unaccepted(&mut self, token: u64) {
         self.tally.refused_by_journal += 1;
-        self.turned_away = true;
+        // A journal that says it is well will not say so again: what it refused is asked for now.
+        if self.journal_failing.is_none() {
+            self.renewal.plan(tokio::time::Instant::now());
+        } else {
+            self.turned_away = true;
+        }
         if let Some(arrival) = self.arrivals.remove(&token) {
             self.retract(&arrival);
         }
@@ -289,7 +294,9 @@ impl Core {
     fn retract(&mut self, arrival: &Arrival) {
         match arrival.intent {
             Intent::Start(turn, _) => {
-                self.turns.remove(&turn);
+                if let Some(live) = self.turns.remove(&turn) {
+                    live.over.cancel();
+                }
                 self.sessions.retract(&arrival.key, turn);
             }
             Intent::Wait(..) => self.sessions.withdraw(&arrival.key),

@@ -87,9 +87,12 @@ impl Core {
         else {
             return self.take_recalled(token, blob);
         };
-        let name = blob.and_then(|name| String::from_utf8(name).ok());
-        let choice = name.and_then(|name| self.crew.find(&name).cloned());
-        self.choices.learn(&key, choice);
+        // What was chosen meanwhile is newer than what was read.
+        if self.choices.find(&key).is_none() {
+            let name = blob.and_then(|name| String::from_utf8(name).ok());
+            let choice = name.and_then(|name| self.crew.find(&name).cloned());
+            self.choices.learn(&key, choice);
+        }
         self.begin_turn(turn, seq, *event);
     }
 }

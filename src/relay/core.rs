@@ -298,6 +298,7 @@ impl Core {
         self.look_after_questions();
         self.fetch_waiting();
         self.start_waiting();
+        self.forgetting.retain(|_, forgotten| !forgotten.is_cancelled());
         self.release_held();
         self.hand_out_ops();
         self.tell_journal_of_ops(now, OUT_UNTOLD);

@@ -284,6 +284,20 @@ impl Core {
         }
     }
 
+    /// A turn is over: what it wanted shown and has not gone out is not shown any more.
+    pub(super) fn withdraw_passing(&mut self, fates: &FateSender) {
+        let of_it =
+            |op: &PassingOp| matches!(&op.listener, Listener::Turn(_, own) if own.same_channel(fates));
+        let waiting: Vec<i64> = self
+            .egress
+            .passing
+            .iter()
+            .filter(|(_, op)| of_it(op))
+            .map(|(number, _)| *number)
+            .collect();
+        self.drop_unsent(waiting);
+    }
+
     /// The link is gone: what has not gone out is not waited for, but for questions, which have their own time.
     pub(super) fn drop_passing(&mut self) {
         let waiting = self.egress.passing.iter();
@@ -291,7 +305,11 @@ impl Core {
             .filter(|(_, op)| !matches!(op.listener, Listener::Question(_)))
             .map(|(number, _)| *number)
             .collect();
-        for number in waiting {
+        self.drop_unsent(waiting);
+    }
+
+    fn drop_unsent(&mut self, numbers: Vec<i64>) {
+        for number in numbers {
             if self.lanes.withdraw(number)
                 && let Some(op) = self.egress.passing.remove(&number)
             {

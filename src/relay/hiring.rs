@@ -64,11 +64,23 @@ pub enum HireError {
 
 /// Builds every agent that the settings name.
 pub fn hire(settings: &Settings, around: &Surroundings<'_>) -> Result<Vec<(String, Member)>, HireError> {
-    let keys = settings
-        .agents
-        .values()
-        .filter_map(|entry| entry.backend.key_source().0);
-    let base = Arc::new(around.base.clone().withhold(keys));
+    hire_those(settings, around, |_| true)
+}
+
+/// The environment that children inherit from, without the variables that hold agents' keys.
+pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
+    let entries = settings.agents.values();
+    base.clone()
+        .withhold(entries.filter_map(|entry| entry.backend.key_source().0))
+}
+
+/// Builds those of the named agents that are wanted; the keys of all are withheld from all.
+pub fn hire_those(
+    settings: &Settings,
+    around: &Surroundings<'_>,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<(String, Member)>, HireError> {
+    let base = Arc::new(without_keys(settings, &around.base));
     let egress = Egress {
         tls: around.tls.clone(),
         proxies: around.proxies.clone(),
@@ -77,11 +89,14 @@ pub fn hire(settings: &Settings, around: &Surroundings<'_>) -> Result<Vec<(Strin
     settings
         .agents
         .iter()
+        .filter(|(name, _)| wanted(name))
         .map(|(name, entry)| {
             let key = key(name, &entry.backend, around.env)?;
-            let agent = build(name, entry, &base, &egress, key).map_err(|reason| HireError::Settings {
-                name: name.clone(),
-                reason,
+            let agent = build(name, &patient(entry, settings), &base, &egress, key).map_err(|reason| {
+                HireError::Settings {
+                    name: name.clone(),
+                    reason,
+                }
             })?;
             let member = Member {
                 agent: guards(entry).around(agent),
@@ -91,6 +106,19 @@ pub fn hire(settings: &Settings, around: &Surroundings<'_>) -> Result<Vec<(Strin
             Ok((name.clone(), member))
         })
         .collect()
+}
+
+/// A backend must have stopped, or been stopped, before the relay gives its turn up.
+fn patient(entry: &AgentEntry, settings: &Settings) -> AgentEntry {
+    let grace = settings.sessions.grace_secs;
+    let mut entry = entry.clone();
+    match &mut entry.backend {
+        Backend::Acp(acp) => acp.cancel_grace_secs = acp.cancel_grace_secs.min(grace),
+        Backend::Command(command) => command.kill_grace_secs = command.kill_grace_secs.min(grace),
+        Backend::Hermes(hermes) => hermes.stop_grace_secs = hermes.stop_grace_secs.min(grace),
+        Backend::Echo | Backend::Noop | Backend::OpenAi(_) => {}
+    }
+    entry
 }
 
 fn build(

@@ -30,6 +30,10 @@ use crate::wire::{ActionText, Outcome, SessionKey};
 /// Times that an op which is safe to repeat is sent without anything becoming known of it. One that breaks the
 /// connection each time must not do so for ever.
 const MOST_ATTEMPTS: u32 = 8;
+/// Times that an op waits because its chat was spoken to too fast: hours, at the longest waits.
+const MOST_WAITS: u32 = 400;
+/// The first wait when the platform does not say how long; it grows from there.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// An op as it is handed to the link: lane, action, platform, bot, and how long to wait for its answer.
 type Request = (
@@ -124,7 +128,16 @@ impl Core {
                 kind = &*op.op,
                 "it is not known whether this was delivered before the restart; not repeated"
             );
-            return self.writes.push(Write::OpSettled { op: row.seq });
+            let mut op = op;
+            let rest = std::mem::take(&mut op.then);
+            if !op.turn_to(rest) {
+                return self.writes.push(Write::OpSettled { op: row.seq });
+            }
+            self.writes.push(Write::OpChanged {
+                op: row.seq,
+                body: op.body(),
+            });
+            return self.take_owed(std::iter::once(row.seq), vec![op]);
         }
         self.tally.ops_recovered += 1;
         self.take_owed(std::iter::once(row.seq), vec![op]);
@@ -206,7 +219,7 @@ impl Core {
                 Outcome::Refused {
                     result,
                     declined: false,
-                } if result.too_much().is_some() && op.attempts < MOST_ATTEMPTS => {
+                } if result.too_much().is_some() && op.waits < MOST_WAITS => {
                     self.tally.ops_limited += 1;
                     self.wait_for_room(seq, result.too_much().flatten());
                 }
@@ -226,7 +239,12 @@ impl Core {
                     if declined {
                         return self.end_delivery(seq);
                     }
-                    self.go_on(seq, |op| std::mem::take(&mut op.otherwise));
+                    // What was to follow in its place still does.
+                    self.go_on(seq, |op| {
+                        let mut next = std::mem::take(&mut op.otherwise);
+                        next.append(&mut op.then);
+                        next
+                    });
                 }
                 Outcome::Unknown => self.take_unknown(seq),
             },
@@ -258,9 +276,13 @@ impl Core {
     fn wait_for_room(&mut self, seq: i64, retry_after: Option<Duration>) {
         let now = self.clock.now().mono;
         if let Some(op) = self.owed.get_mut(&seq) {
-            op.attempts += 1;
+            op.waits += 1;
             let lane = Arc::clone(&op.lane);
-            let until = self.egress.budgets.limited(&lane, retry_after, now);
+            let growing = FIRST_WAIT * 2_u32.pow(op.waits.min(8) - 1);
+            let until = self
+                .egress
+                .budgets
+                .limited(&lane, retry_after.or(Some(growing)), now);
             self.lanes.put_back(seq);
             self.egress.hold(lane, until);
         }
@@ -298,7 +320,7 @@ impl Core {
             kind = &*op.op,
             "it is not known whether an op was done; not repeated"
         );
-        self.settle(seq);
+        self.go_on(seq, |op| std::mem::take(&mut op.then));
     }
 
     fn settle(&mut self, seq: i64) {

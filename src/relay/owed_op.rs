@@ -27,6 +27,8 @@ pub(super) struct OwedOp {
     /// The turn whose answer it is part of; 0 for none.
     pub(super) delivery: i64,
     pub(super) attempts: u32,
+    /// How often it was put off because its chat was spoken to too fast.
+    pub(super) waits: u32,
 }
 
 /// The part of an op that the journal keeps.
@@ -75,6 +77,7 @@ impl OwedOp {
             then: Vec::new(),
             delivery: 0,
             attempts: 0,
+            waits: 0,
         }
     }
 
@@ -122,6 +125,7 @@ impl OwedOp {
             then: texts(body.then),
             delivery: 0,
             attempts: 0,
+            waits: 0,
         })
     }
 

@@ -262,10 +262,9 @@ impl Core {
     /// told to the chat, unless running it twice does no harm.
     pub(super) fn take_cut_short(&mut self, row: &InboxRow) {
         let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
-        let agent = event
-            .as_ref()
-            .map(|event| self.crew.pick(event, None).member.agent);
-        if agent.is_some_and(|agent| agent.describe().repeatable) {
+        // A person or a route may have chosen who ran it: it is repeated only where any of them may repeat it.
+        let harmless = self.crew.agents().all(|(_, agent)| agent.describe().repeatable);
+        if event.is_some() && harmless {
             return self.run_again(row);
         }
         self.tally.turns_interrupted += 1;

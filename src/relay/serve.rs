@@ -120,7 +120,10 @@ impl Core {
                     }
                 }
                 Happened::Wished(Some((turn, wish))) => self.take_wish(turn, wish),
-                Happened::TurnEnded(ended) => self.take_turn_end(ended),
+                Happened::TurnEnded(ended) => {
+                    self.take_wishes(&mut ears);
+                    self.take_turn_end(ended);
+                }
                 Happened::Link => {
                     let now = link.borrow_and_update().clone();
                     self.take_link(now);
@@ -140,6 +143,16 @@ impl Core {
         ended
     }
 
+    /// Takes what turns wish for. A turn wishes before it ends, so that this is done before an end is taken.
+    fn take_wishes(&mut self, ears: &mut Ears) {
+        for _ in 0..2 * MOST_WISHES {
+            let Ok((turn, wish)) = ears.wishes.try_recv() else {
+                return;
+            };
+            self.take_wish(turn, wish);
+        }
+    }
+
     /// Takes what has come beside that which woke us, so that one round of writes serves all of it. Each
     /// channel is bounded, and so is what a round takes.
     fn take_whatever_waits(
@@ -157,12 +170,7 @@ impl Core {
             };
             self.take_outcome(op, outcome);
         }
-        for _ in 0..MOST_WISHES {
-            let Ok((turn, wish)) = ears.wishes.try_recv() else {
-                break;
-            };
-            self.take_wish(turn, wish);
-        }
+        self.take_wishes(ears);
         // However much comes and goes, whoever asks how the relay stands is answered.
         for _ in 0..COMMANDS {
             let Ok(command) = ears.commands.try_recv() else {
@@ -171,6 +179,7 @@ impl Core {
             self.take_command(command);
         }
         while let Some(ended) = self.tasks.try_join_next_with_id() {
+            self.take_wishes(ears);
             self.take_turn_end(Some(ended));
         }
         while self.takes_deliveries()

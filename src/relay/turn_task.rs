@@ -39,6 +39,8 @@ pub(super) type FateSender = mpsc::Sender<(Ticket, Fate)>;
 pub(super) enum Wish {
     /// Say this in the chat.
     Utter(Box<Utterance>, FateSender),
+    /// Take back what has not gone out of these.
+    Withdraw(FateSender),
     /// Ask people this.
     Ask(Box<Question>, oneshot::Sender<Answer>),
     /// Keep this for the session.
@@ -182,6 +184,8 @@ struct Voice {
     /// How long those that are not ready are waited for after the turn.
     patience: Duration,
     room: usize,
+    /// Bytes since the last break.
+    since_break: usize,
     spoke: bool,
     cut: bool,
     usage: Usage,
@@ -201,6 +205,7 @@ impl Voice {
             fates: None,
             unwished: VecDeque::new(),
             room: stage.most,
+            since_break: 0,
             spoke: false,
             cut: false,
             usage: Usage::default(),
@@ -319,10 +324,16 @@ impl Voice {
                 self.speech.say(text, now);
             }
             AgentEvent::Replace(text) => {
+                // It takes the place of what was said since the last break.
+                self.room += std::mem::take(&mut self.since_break);
+                self.cut = false;
                 let text = self.fitting(&text);
                 self.speech.replace(text, now);
             }
-            AgentEvent::Break => self.speech.break_off(now),
+            AgentEvent::Break => {
+                self.since_break = 0;
+                self.speech.break_off(now);
+            }
             AgentEvent::Tool(call) => {
                 let line = ToolLine {
                     id: call.id,
@@ -366,12 +377,14 @@ impl Voice {
         }
         if text.len() <= self.room {
             self.room -= text.len();
+            self.since_break += text.len();
             return text;
         }
         let end = (0..=self.room)
             .rev()
             .find(|at| text.is_char_boundary(*at))
             .unwrap_or(0);
+        self.since_break += self.room;
         self.room = 0;
         self.cut = true;
         &text[..end]
@@ -394,6 +407,11 @@ impl Voice {
 
     /// Waits until it is known how the end can be told.
     async fn wait_for_fate(&mut self) {
+        // What only waits in its lane need not be waited for: the end tells it.
+        if let Some((fates, _)) = self.fates.as_ref().filter(|_| self.speech.awaits_id()) {
+            let wish = Wish::Withdraw(fates.clone());
+            let _ = self.wishes.send((self.turn, wish)).await;
+        }
         let late = Instant::now() + LAST_FATE;
         while self.speech.awaits_id() {
             match tokio::time::timeout_at(late, next_fate(&mut self.fates)).await {

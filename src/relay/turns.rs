@@ -15,7 +15,7 @@ use crate::session::{Stop, TurnId};
 use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
 
-/// How long an agent may take to forget a session, the turn that runs in it included.
+/// How long the agents may take to forget a session.
 const LONGEST_FORGETTING: Duration = Duration::from_secs(60);
 /// What marks a message that came by a Discord interaction.
 const INTERACTION: &str = "discord_interaction_id";
@@ -159,6 +159,7 @@ impl Core {
 
     fn abandon(&mut self, turn: TurnId) {
         if let Some(live) = self.turns.remove(&turn) {
+            live.over.cancel();
             self.sessions.ended(&live.key, turn);
         }
     }
@@ -252,7 +253,7 @@ impl Core {
     }
 
     /// What an agent is told of a message, with what the platform says of itself.
-    fn input_of(&self, event: MessageEvent, text: Option<String>) -> TurnInput {
+    pub(super) fn input_of(&self, event: MessageEvent, text: Option<String>) -> TurnInput {
         let mut input = TurnInput::of(event);
         if let Some(text) = text {
             input.text = text;
@@ -291,7 +292,8 @@ impl Core {
             .sessions
             .turn_of(key)
             .and_then(|turn| self.turns.get_mut(&turn));
-        let over = running.map(|live| {
+        // One that has not begun waits for the forgetting itself.
+        let over = running.filter(|live| live.began.is_some()).map(|live| {
             live.forgotten = true;
             live.over.clone()
         });
@@ -300,10 +302,10 @@ impl Core {
         self.forgetting.insert(key.clone(), forgotten.clone());
         let key = key.clone();
         self.forgets.spawn(async move {
+            if let Some(over) = over {
+                over.cancelled().await;
+            }
             let forget = async {
-                if let Some(over) = over {
-                    over.cancelled().await;
-                }
                 for (_, agent) in &agents {
                     agent.forget(&key).await;
                 }

@@ -36,6 +36,7 @@ impl Core {
                 );
             }
             Wish::Ask(question, answer) => self.ask(turn, *question, answer),
+            Wish::Withdraw(fates) => self.withdraw_passing(&fates),
             Wish::Keep(memory) => self.keep(turn, memory),
             Wish::Recall(answer) => {
                 let Some(session) = live.memory_key() else { return };

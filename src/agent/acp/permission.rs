@@ -15,7 +15,7 @@ use crate::agent::{Answer, Choice, Meaning, Question, QuestionKind};
 const OPTIONS: usize = 20;
 
 /// Longest command or path that is shown, in bytes.
-const DETAIL_BYTES: usize = 4 * 1024;
+const DETAIL_BYTES: usize = 256 * 1024;
 
 /// A permission that is asked for.
 #[derive(Debug)]

@@ -39,14 +39,22 @@ impl Agent for Capped {
 
 /// Hands signals on until there is no room; then takes what still comes and drops it.
 async fn forward(mut tap: Tap, mut room: usize, full: &Notify) {
+    // What was said since the last break, which a replacement takes the place of.
+    let mut since_break = 0;
     while let Some(mut signal) = tap.next().await {
         let mut over = false;
+        match &signal {
+            Signal::Said(AgentEvent::Break) => since_break = 0,
+            Signal::Said(AgentEvent::Replace(_)) => room += std::mem::take(&mut since_break),
+            _ => {}
+        }
         if let Signal::Said(AgentEvent::Text(text) | AgentEvent::Replace(text)) = &mut signal {
             over = text.len() > room;
             if over {
                 cut(text, room);
             }
             room -= text.len();
+            since_break += text.len();
         }
         pass(&tap.outside, signal).await;
         if over {

@@ -37,7 +37,8 @@ pub(super) struct Run<'a> {
     /// Tools that run, oldest first.
     tools: VecDeque<Use>,
     tools_seen: u64,
-    approvals: VecDeque<Approval>,
+    /// Approvals that Hermes waits for, and since when: it answers them by itself in the order of their coming.
+    approvals: VecDeque<(Instant, Approval)>,
     /// Answers of ours that Hermes has yet to repeat in the stream.
     echoes: usize,
     /// Whether its end is known, or its stop was asked for.
@@ -77,13 +78,14 @@ impl<'a> Run<'a> {
 
     /// Follows the run to its end.
     pub(super) async fn drive(mut self) -> TurnEnd {
-        let end = match self.stream().await {
-            Streamed::Ended(end) => self.finish(end, false).await,
+        match self.stream().await {
+            Streamed::Ended(end) => {
+                self.settled = true;
+                self.finish(end, false).await
+            }
             Streamed::Cancelled(stream) => self.stop(stream).await,
             Streamed::Lost => self.watch().await,
-        };
-        self.settled = true;
-        end
+        }
     }
 
     async fn stream(&mut self) -> Streamed {
@@ -106,8 +108,17 @@ impl<'a> Run<'a> {
         let patience = Duration::from_secs(self.hermes.settings.approval_patience_secs);
         let mut asking: Option<Asking<'_>> = None;
         loop {
-            if let (None, Some(approval)) = (&asking, self.approvals.front()) {
-                asking = Some(Box::pin(turn.asker.ask(approval.question(patience))));
+            // An answer goes to the oldest that Hermes still waits for: one that it has given up is not asked any more.
+            while asking.is_none()
+                && let Some((since, approval)) = self.approvals.front()
+            {
+                let left = patience.saturating_sub(since.elapsed());
+                // Too little time is not worth a question.
+                if left * 10 < patience {
+                    self.approvals.pop_front();
+                    continue;
+                }
+                asking = Some(Box::pin(turn.asker.ask(approval.question(left))));
             }
             tokio::select! {
                 biased;
@@ -170,7 +181,7 @@ impl<'a> Run<'a> {
                 }
             }
             RunEvent::Approval(approval) if self.approvals.len() < MOST_APPROVALS => {
-                self.approvals.push_back(approval);
+                self.approvals.push_back((Instant::now(), approval));
             }
             RunEvent::Approval(_) | RunEvent::Responded | RunEvent::Ended(_) | RunEvent::Other => {}
         }
@@ -208,7 +219,8 @@ impl<'a> Run<'a> {
 
     async fn stopped(&mut self, stream: Option<Box<Reply>>) -> bool {
         let asked = self.control("stop", "{}".to_owned()).await;
-        self.settled = true;
+        // Whoever drops a run that may still go on has it stopped once more.
+        self.settled = matches!(asked, Ok(200..=299 | 404));
         // A run that is not known any more has ended.
         if let Ok(404) = asked {
             return true;
@@ -242,10 +254,14 @@ impl<'a> Run<'a> {
                 looked = self.look() => looked,
             };
             match looked {
-                Look::Ended(end) => return self.finish(end, true).await,
+                Look::Ended(end) => {
+                    self.settled = true;
+                    return self.finish(end, true).await;
+                }
                 Look::Running => blind = 0,
                 Look::Blind => blind += 1,
                 Look::Unknown => {
+                    self.settled = true;
                     return failed(
                         FailureClass::Crashed,
                         "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.",

@@ -70,7 +70,7 @@ impl Default for HermesSettings {
             idle_timeout_secs: 120,
             busy_wait_secs: 60,
             stop_grace_secs: 5,
-            approval_patience_secs: 60,
+            approval_patience_secs: 55,
             lost_stream_wait_secs: 1800,
         }
     }

@@ -18,7 +18,7 @@ use crate::relay::Credentials;
 const LOOK: Duration = Duration::from_secs(2);
 
 /// What tells one state of a file from another; nothing for a file that is not there.
-type Stamp = Option<(u64, u64, (i64, i64), u64)>;
+type Stamp = Option<(u64, u64, (i64, i64), (i64, i64))>;
 
 /// The files that credentials come from, looked at every few seconds.
 pub(super) struct CredentialFiles {
@@ -99,7 +99,8 @@ fn stamp(path: &Path) -> Stamp {
         file.dev(),
         file.ino(),
         (file.mtime(), file.mtime_nsec()),
-        file.size(),
+        // Also moves when only the permissions change, which may be what made it unusable.
+        (file.ctime(), file.ctime_nsec()),
     ))
 }
 

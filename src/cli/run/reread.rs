@@ -62,6 +62,9 @@ fn needs_restart(before: &Settings, after: &Settings) -> Vec<String> {
     let mut changed = Vec::new();
     for (section, new) in after.as_object().into_iter().flatten() {
         let old = &before[section];
+        let gone = old.as_object().into_iter().flatten().map(|(key, _)| key);
+        let gone = gone.filter(|key| new.get(key.as_str()).is_none());
+        changed.extend(gone.map(|key| format!("{section}.{key}")));
         match new.as_object() {
             _ if APPLIED.contains(&section.as_str()) || old == new => {}
             Some(keys) => changed.extend(
