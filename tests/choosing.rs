@@ -1,0 +1,182 @@
+//! Several agents behind one relay: who answers, also after a crash, and what is never done twice.
+
+#[path = "support/memory_relay.rs"]
+mod memory_relay;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hermes_relay::agent::{Agent, AgentFuture, Description, Route, Turn, TurnEnd};
+use hermes_relay::config::Settings;
+use hermes_relay::relay::{BuildError, Ended, MemoryConnector, MemoryTransport, Relay};
+use hermes_relay::wire::CapabilityDescriptor;
+use memory_relay::{SOON, event};
+use tokio::task::JoinHandle;
+
+const HANG: &str = "hang";
+
+/// Answers with its own name, hangs when told to, and notes what it was asked.
+#[derive(Clone)]
+struct Named {
+    name: &'static str,
+    repeatable: bool,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Named {
+    fn new(name: &'static str, repeatable: bool) -> Self {
+        Self {
+            name,
+            repeatable,
+            asked: Arc::default(),
+        }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Agent for Named {
+    fn describe(&self) -> Description {
+        Description {
+            name: self.name.to_owned(),
+            repeatable: self.repeatable,
+            ..Description::default()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            self.asked.lock().unwrap().push(turn.input.text.clone());
+            if turn.input.text == HANG {
+                turn.cancel.cancelled().await;
+                return TurnEnd::Cancelled { confirmed: true };
+            }
+            turn.events
+                .text(format!("{}: {}", self.name, turn.input.text))
+                .await;
+            TurnEnd::Completed
+        })
+    }
+}
+
+/// Starts a relay, once the one before it has let go of the journal.
+async fn start(dir: &Path, safe: &Named, acting: &Named) -> (MemoryConnector, JoinHandle<Ended>) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        match try_start(dir, safe, acting) {
+            Ok(started) => return started,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn try_start(
+    dir: &Path,
+    safe: &Named,
+    acting: &Named,
+) -> Result<(MemoryConnector, JoinHandle<Ended>), BuildError> {
+    let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+    let mut settings = Settings::embedded(dir);
+    settings.sessions.interrupted_notice = Some("cut short".to_owned());
+    settings.streaming.typing = false;
+    settings.routes = vec![Route {
+        prefix: Some("!act".to_owned()),
+        agent: "acting".to_owned(),
+        ..Route::default()
+    }];
+    let relay = Relay::builder(settings)
+        .agent("safe", safe.clone())
+        .agent("acting", acting.clone())
+        .transport(Arc::new(transport))
+        .build()?;
+    Ok((connector, tokio::spawn(relay.run(std::future::pending()))))
+}
+
+async fn says(connector: &MemoryConnector, id: &str, text: &str) {
+    connector
+        .deliver_buffered(id, event("a", id, text))
+        .await
+        .unwrap();
+}
+
+async fn told(connector: &MemoryConnector, count: usize) -> Vec<String> {
+    let seen = connector
+        .wait_for(SOON, |seen| seen.texts("a").len() >= count)
+        .await
+        .unwrap();
+    seen.texts("a").into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    says(&connector, "1", "hi").await;
+    told(&connector, 1).await;
+    says(&connector, "2", "!act now").await;
+    told(&connector, 2).await;
+    says(&connector, "3", "/agent acting").await;
+    told(&connector, 3).await;
+    says(&connector, "4", "you there?").await;
+    assert_eq!(
+        told(&connector, 4).await,
+        [
+            "safe: hi",
+            "acting: now",
+            "acting answers from now on.",
+            "acting: you there?"
+        ]
+    );
+    says(&connector, "5", "/agent nobody").await;
+    assert!(told(&connector, 5).await[4].contains("acting, safe"));
+    running.abort();
+    let _ = running.await;
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    says(&connector, "6", "and now?").await;
+    let told = told(&connector, 1).await;
+    assert_eq!(told.last().map(String::as_str), Some("acting: and now?"));
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_turn_of_an_agent_that_a_person_chose_is_not_repeated_after_a_crash_because_another_could_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    says(&connector, "1", "/agent acting").await;
+    told(&connector, 1).await;
+    says(&connector, "2", HANG).await;
+    let deadline = tokio::time::Instant::now() + SOON;
+    while acting.asked().is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "the turn does not begin");
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+    let _ = running.await;
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    assert_eq!(told(&connector, 1).await, ["cut short"]);
+    says(&connector, "3", "go on").await;
+    told(&connector, 2).await;
+    assert_eq!(acting.asked(), [HANG, "go on"]);
+    assert!(safe.asked().is_empty());
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_choice_that_comes_with_the_first_message_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    for (id, text) in [("1", "hi"), ("2", "/agent acting"), ("3", "do it")] {
+        says(&connector, id, text).await;
+    }
+    let mut told = told(&connector, 3).await;
+    told.sort();
+    assert!(told.contains(&"acting: do it".to_owned()), "{told:?}");
+    running.abort();
+}
