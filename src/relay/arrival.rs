@@ -280,12 +280,7 @@ impl Core {
     /// The journal could not take it: no acknowledgement, so that it comes again.
     pub(super) fn take_unaccepted(&mut self, token: u64) {
         self.tally.refused_by_journal += 1;
-        // A journal that says it is well will not say so again: what it refused is asked for now.
-        if self.journal_failing.is_none() {
-            self.renewal.plan(tokio::time::Instant::now());
-        } else {
-            self.turned_away = true;
-        }
+        self.turned_away = true;
         if let Some(arrival) = self.arrivals.remove(&token) {
             self.retract(&arrival);
         }
