@@ -30,7 +30,7 @@ impl Asked {
             Err(error) => {
                 let action: Value = serde_json::from_str(action).unwrap_or_default();
                 let op = action["op"].as_str().unwrap_or_default().to_owned();
-                let error = if KNOWN.contains(&op.as_str()) {
+                let error = if Action::OPS.contains(&op.as_str()) {
                     format!("malformed action: {error}")
                 } else {
                     unsupported(&op)
@@ -56,23 +56,6 @@ impl Asked {
         }
     }
 }
-
-const KNOWN: &[&str] = &[
-    "send",
-    "edit",
-    "typing",
-    "delete",
-    "get_chat_info",
-    "follow_up",
-    "draft",
-    "task_card",
-    "task_card_stop",
-    "send_media",
-    "prompt",
-    "react",
-    "thread_create",
-    "thread_rename",
-];
 
 /// Does what is asked, or says why not.
 pub(super) fn carry_out(
