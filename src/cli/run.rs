@@ -43,6 +43,9 @@ use crate::wire::ConnectorUrl;
 /// SIGUSR1 finishes and ends with 75, so that a supervisor starts it again. SIGUSR2 tells the log how the link, the
 /// sessions and the queues stand.
 ///
+/// The log goes to standard error, or to the system's journal where that reads it; secrets are not in it, nor what
+/// people say. `hermes-relay logs redact` makes it fit to be shown to others.
+///
 /// Exit codes: 0 asked to stop or gone to sleep, 75 another relay holds the state directory or a restart was asked for,
 /// 77 revoked (enrol again), 78 the configuration cannot be used, 70 a fault of ours.
 #[derive(Args, Debug)]

@@ -8,6 +8,7 @@
 //! A value is cut at 16 KiB, the message at 32 KiB, and an entry takes fields until it has 96 KiB, which is less than
 //! any kernel takes as one datagram.
 
+use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 use std::io::{self, Write as _};
 use std::os::unix::net::UnixDatagram;
@@ -149,18 +150,24 @@ impl Visit for Said {
 fn entry(meta: &Metadata<'_>, said: &Said, veil: &Veil) -> Vec<u8> {
     let mut entry = Vec::with_capacity(512);
     // Hidden first and cut then: half a secret would not be known for one.
-    let message = veil.hide_text(&said.line()).into_owned();
-    add(&mut entry, "MESSAGE", cut(&message, MAX_MESSAGE));
-    add(&mut entry, "PRIORITY", priority(*meta.level()).into());
-    add(&mut entry, "SYSLOG_IDENTIFIER", IDENTIFIER.into());
-    add(&mut entry, "HERMES_TARGET", meta.target().into());
+    add(
+        &mut entry,
+        "MESSAGE",
+        &cut(&veil.hide_text(&said.line()), MAX_MESSAGE),
+    );
+    add(&mut entry, "PRIORITY", priority(*meta.level()));
+    add(&mut entry, "SYSLOG_IDENTIFIER", IDENTIFIER);
+    add(&mut entry, "HERMES_TARGET", meta.target());
     if let (Some(file), Some(line)) = (meta.file(), meta.line()) {
-        add(&mut entry, "CODE_FILE", file.into());
-        add(&mut entry, "CODE_LINE", line.to_string());
+        add(&mut entry, "CODE_FILE", file);
+        add(&mut entry, "CODE_LINE", &line.to_string());
     }
     for (name, value, _) in &said.fields {
-        let value = veil.hide_text(value);
-        add(&mut entry, &field_name(name), cut(&value, MAX_VALUE));
+        add(
+            &mut entry,
+            &field_name(name),
+            &cut(&veil.hide_text(value), MAX_VALUE),
+        );
     }
     entry
 }
@@ -184,20 +191,20 @@ fn field_name(name: &str) -> String {
     PREFIX.chars().chain(plain).take(MAX_NAME).collect()
 }
 
-fn cut(value: &str, most: usize) -> String {
+fn cut(value: &str, most: usize) -> Cow<'_, str> {
     if value.len() <= most {
-        return value.to_owned();
+        return Cow::Borrowed(value);
     }
     let ends = (0..=most - CUT.len()).rev();
     let end = ends
         .into_iter()
         .find(|end| value.is_char_boundary(*end))
         .unwrap_or_default();
-    [&value[..end], CUT].concat()
+    [&value[..end], CUT].concat().into()
 }
 
 /// Adds a field, unless the entry is full: as a line, or with its length before it where it has lines of its own.
-fn add(entry: &mut Vec<u8>, name: &str, value: String) {
+fn add(entry: &mut Vec<u8>, name: &str, value: &str) {
     // The name, two line ends and the length.
     if entry.len() + name.len() + value.len() + 10 > MAX_ENTRY {
         return;

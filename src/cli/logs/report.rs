@@ -43,6 +43,7 @@ impl Tally {
     }
 
     /// How often it was found.
+    #[cfg(test)]
     pub(super) fn count(&self, kind: Kind) -> u64 {
         self.found.get(&kind).map_or(0, |found| found.count)
     }

@@ -108,8 +108,8 @@ fn forms(line: &[u8]) -> Vec<Range<usize>> {
         let text = &line[word.clone()];
         let begins =
             |(start, least): &(&str, usize)| text.len() >= *least && text.starts_with(start.as_bytes());
-        let dots = || text.iter().filter(|byte| **byte == b'.').count();
-        if FORMS.iter().any(begins) || (begins(&JWT) && dots() == 2) {
+        let three_parts = || text.split(|byte| *byte == b'.').count() == 3;
+        if FORMS.iter().any(begins) || (begins(&JWT) && three_parts()) {
             found.push(word);
         } else {
             found.extend(bot_token(line, word));
