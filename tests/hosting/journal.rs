@@ -11,29 +11,33 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::relay_process::SOON;
-use crate::{BINARY, has, is_root, said};
+use crate::{BINARY, has, is_root};
 
 const JOURNALD: &str = "/lib/systemd/systemd-journald";
+/// The exit code of a script that can have no journal.
+const CANNOT_BE: i32 = 3;
 
-/// A journal of our own where the system has its journal; `until` waits for a condition, up to a deadline.
+/// A journal of our own where the system has its journal; 3 where that cannot be. `await` waits for a condition, up to a
+/// deadline.
 const JOURNAL: &str = r#"
 mkdir -p /run/systemd /run/log || exit 3
 mount -t tmpfs tmpfs /run/systemd && mount -t tmpfs tmpfs /run/log || exit 3
 mkdir -p /run/log/journal
-until() {
+await() {
   tries=400
   while ! eval "$1"; do
     tries=$((tries - 1))
-    [ $tries -gt 0 ] || { echo "this did not come: $1" >&2; exit 4; }
+    [ $tries -gt 0 ] || { echo "this did not come: $1" >&2; exit ${2:-4}; }
     sleep 0.05
   done
 }
 entries() { journalctl --no-pager --quiet -o json SYSLOG_IDENTIFIER=hermes-relay; }
 journald() {
   /lib/systemd/systemd-journald 2>/dev/null & journald=$!
-  until '[ -S /run/systemd/journal/socket ] && [ -S /run/systemd/journal/stdout ]'
+  await '[ -S /run/systemd/journal/socket ] && [ -S /run/systemd/journal/stdout ]' 3
 }
-ends() { kill -TERM "$1"; wait "$1"; }
+ends() { kill -TERM "$1"; wait "$1" || exit 5; }
+trap 'kill -KILL $journald $relay $(cat pid 2>/dev/null) 2>/dev/null' EXIT
 "#;
 
 struct Stage {
@@ -78,14 +82,15 @@ impl Stage {
             .env("GATEWAY_RELAY_SECRET", who.secret.expose_secret())
             .env("GATEWAY_RELAY_PLATFORMS", "discord")
             .current_dir(folder);
-        let ended = tokio::task::spawn_blocking(move || said(&mut command));
+        let ended = tokio::task::spawn_blocking(move || command.output());
         let ended = tokio::time::timeout(SOON * 4, ended).await;
-        let (well, told) = ended.expect("an end in time").unwrap();
-        if self.file("started").is_empty() {
+        let ended = ended.expect("an end in time").unwrap().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        if ended.status.code() == Some(CANNOT_BE) {
             eprintln!("SKIPPED: no journald can be started here: {told}");
             return None;
         }
-        assert!(well, "{told}\n{}", self.file("stderr"));
+        assert!(ended.status.success(), "{told}\n{}", self.file("stderr"));
         Some(())
     }
 
@@ -103,18 +108,17 @@ async fn where_the_journal_reads_standard_error_it_gets_entries_with_fields() {
     let Some(stage) = Stage::new().await else { return };
     let ran = stage.runs(
         r#"
-journald; echo yes > started
+journald
 # As systemd starts a service: standard error is the journal's stream, and the variable names it.
 systemd-cat -t stream sh -c \
   'echo $$ > pid; JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec "$RELAY" run --agent echo' & relay=$!
-until 'entries | grep -q "connected to the connector"'
+await 'entries | grep -q "connected to the connector"'
 kill -USR2 "$(cat pid)"
-until 'entries | grep -q "dump: counts"'
-kill -TERM "$(cat pid)"; wait $relay
+await 'entries | grep -q "dump: counts"'
+kill -TERM "$(cat pid)"; wait $relay || exit 5
 entries > entries
 journalctl --no-pager --quiet -o cat -t stream > stream
 journalctl --no-pager --quiet -o cat HERMES_PLATFORM=discord > found
-kill $journald
 "#,
     );
     if ran.await.is_none() {
@@ -152,13 +156,12 @@ async fn an_inherited_variable_does_not_lead_lines_away_from_standard_error() {
     let Some(stage) = Stage::new().await else { return };
     let ran = stage.runs(
         r#"
-journald; echo yes > started
+journald
 systemd-cat -t stream sh -c \
   'echo $$ > pid; JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec "$RELAY" run --agent echo 2>stderr' & relay=$!
-until 'grep -q "connected to the connector" stderr'
-kill -TERM "$(cat pid)"; wait $relay
+await 'grep -q "connected to the connector" stderr'
+kill -TERM "$(cat pid)"; wait $relay || exit 5
 entries > entries
-kill $journald
 "#,
     );
     if ran.await.is_none() {
@@ -178,19 +181,18 @@ async fn without_a_journal_it_says_so_and_runs_and_a_journal_that_goes_loses_no_
     let ran = stage.runs(
         r#"
 "$RELAY" run --agent echo --log-format journald 2>without & relay=$!
-until 'grep -q "connected to the connector" without'
+await 'grep -q "connected to the connector" without'
 ends $relay
-journald; echo yes > started
+journald
 "$RELAY" run --agent echo --log-format journald 2>stderr & relay=$!
-until 'entries | grep -q "connected to the connector"'
+await 'entries | grep -q "connected to the connector"'
 kill -KILL $journald; wait $journald
 kill -USR2 $relay
-until 'grep -q "dump: counts" stderr'
+await 'grep -q "dump: counts" stderr'
 journald
 kill -USR2 $relay
-until 'entries | grep -q "dump: counts"'
+await 'entries | grep -q "dump: counts"'
 ends $relay
-kill $journald
 "#,
     );
     if ran.await.is_none() {

@@ -32,7 +32,9 @@ pub(super) fn reread(
     log.reload(&loaded, surround);
     let needs_restart = needs_restart(before, &loaded.settings);
     if needs_restart.is_empty() {
-        tracing::info!("settings read again: log level and repetition, credentials and relevance policy are in force");
+        tracing::info!(
+            "settings read again: log level and repetition, credentials and relevance policy are in force"
+        );
     } else {
         tracing::warn!(
             ?needs_restart,
