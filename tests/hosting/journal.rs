@@ -33,6 +33,7 @@ await() {
 }
 entries() { journalctl --no-pager --quiet -o json SYSLOG_IDENTIFIER=hermes-relay; }
 journald() {
+  rm -f /run/systemd/journal/socket /run/systemd/journal/stdout
   /lib/systemd/systemd-journald 2>/dev/null & journald=$!
   await '[ -S /run/systemd/journal/socket ] && [ -S /run/systemd/journal/stdout ]' 3
 }
@@ -111,7 +112,8 @@ async fn where_the_journal_reads_standard_error_it_gets_entries_with_fields() {
 journald
 # As systemd starts a service: standard error is the journal's stream, and the variable names it.
 systemd-cat -t stream sh -c \
-  'echo $$ > pid; JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec "$RELAY" run --agent echo' & relay=$!
+  'echo $$ > pid; export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec "$RELAY" run --agent echo' &
+relay=$!
 await 'entries | grep -q "connected to the connector"'
 kill -USR2 "$(cat pid)"
 await 'entries | grep -q "dump: counts"'
@@ -158,7 +160,8 @@ async fn an_inherited_variable_does_not_lead_lines_away_from_standard_error() {
         r#"
 journald
 systemd-cat -t stream sh -c \
-  'echo $$ > pid; JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2) exec "$RELAY" run --agent echo 2>stderr' & relay=$!
+  'echo $$ > pid; export JOURNAL_STREAM=$(stat -L -c %d:%i /proc/self/fd/2); exec "$RELAY" run --agent echo 2>stderr' &
+relay=$!
 await 'grep -q "connected to the connector" stderr'
 kill -TERM "$(cat pid)"; wait $relay || exit 5
 entries > entries
