@@ -100,8 +100,13 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
             Veil::over(around(surround))
         }
     };
-    if loaded.is_ok() && veil.secrets().is_empty() {
-        anstream::eprintln!("warning: these settings hold no secret, so only what looks like one is found");
+    if loaded
+        .as_ref()
+        .is_ok_and(|loaded| loaded.settings.secrets().next().is_none())
+    {
+        anstream::eprintln!(
+            "warning: these settings hold no secret of a gateway, so only what looks like one is found"
+        );
         anstream::eprintln!(
             "hint: run this as the user that the relay runs as, or name its settings with --config"
         );
@@ -119,14 +124,20 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
     } else {
         &*args.files
     };
-    let mut unread = false;
     for file in files {
-        match copy(file, &mut redactor, &mut out) {
-            Ok(tally) => report.add(&spelled(&file.to_string_lossy()), tally),
+        let name = spelled(&file.to_string_lossy());
+        let mut tally = Tally::default();
+        let copied = copy(file, &mut redactor, &mut tally, &mut out);
+        report.add(&name, tally);
+        match copied {
+            Ok(()) => {}
             Err(Trouble::Read(error)) => {
-                let what = format!("cannot read {}: {error}", spelled(&file.to_string_lossy()));
-                fail(exit::FAILED, what, Some(hint(&error)));
-                unread = true;
+                report.add_unread(&name);
+                fail(
+                    exit::FAILED,
+                    format!("cannot read {name}: {error}"),
+                    Some(hint(&error)),
+                );
             }
             Err(Trouble::Write(error)) => return exit::printed(Err(error)),
         }
@@ -137,7 +148,7 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
     drop(out);
     if !args.check {
         anstream::eprintln!("{}", report.summary());
-        return ExitCode::from(if unread { exit::FAILED } else { 0 });
+        return ExitCode::from(if report.is_whole() { 0 } else { exit::FAILED });
     }
     let mut page = anstream::stdout().lock();
     let printed = if args.json {
@@ -152,7 +163,7 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
     }
     ExitCode::from(match report.holds_known() {
         true => exit::FAILED,
-        false if unread => exit::FAILED,
+        false if !report.is_whole() => exit::FAILED,
         false if loaded.is_err() => exit::CONFIGURATION,
         false => 0,
     })
@@ -173,8 +184,8 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// One log through the redactor, and what was found in it.
-fn copy(file: &Path, redactor: &mut Redactor, out: &mut dyn Write) -> Result<Tally, Trouble> {
+/// One log through the redactor; what is found in it is counted.
+fn copy(file: &Path, redactor: &mut Redactor, tally: &mut Tally, out: &mut dyn Write) -> Result<(), Trouble> {
     let source: Box<dyn Read> = if file == Path::new("-") {
         if io::stdin().is_terminal() {
             anstream::eprintln!("reading standard input; end it with Ctrl-D");
@@ -183,15 +194,14 @@ fn copy(file: &Path, redactor: &mut Redactor, out: &mut dyn Write) -> Result<Tal
     } else {
         Box::new(File::open(file).map_err(Trouble::Read)?)
     };
-    let mut tally = Tally::default();
     let mut lines = Lines::new(BufReader::new(source));
     while let Some(line) = lines.next().map_err(Trouble::Read)? {
-        let shown = redactor.line(&line, &mut tally);
+        let shown = redactor.line(&line, tally);
         out.write_all(&shown).map_err(Trouble::Write)?;
         // Somebody may be waiting for it at the other end of `journalctl --follow`.
         if lines.is_drained() {
             out.flush().map_err(Trouble::Write)?;
         }
     }
-    Ok(tally)
+    Ok(())
 }

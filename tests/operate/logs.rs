@@ -163,7 +163,7 @@ async fn without_settings_it_says_so_and_goes_on_by_looks() {
     assert_eq!(check.code, 78, "nobody knows: {check:?}");
     let none = verb_with(&Setup::bare(), &["logs", "redact"], Some("x\n")).await;
     assert!(
-        none.err.contains("hold no secret") && none.err.contains("--config"),
+        none.err.contains("hold no secret of a gateway") && none.err.contains("--config"),
         "{none:?}"
     );
 }
@@ -182,6 +182,11 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
     );
     assert!(spoken.err.contains("hint: check the name"), "{spoken:?}");
     assert!(spoken.err.contains("hint: name the files in it"), "{spoken:?}");
+    let check = verb(&setup, &["logs", "redact", "--check", "missing.log"]).await;
+    assert!(
+        check.code == 1 && check.out.contains("in what could be read"),
+        "{check:?}"
+    );
     let typo = verb(&setup, &["logs", "redcat"]).await;
     assert!(typo.code == 2 && typo.err.contains("redact"), "{typo:?}");
     let alone = verb(&setup, &["logs", "redact", "--json"]).await;

@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn a_secret_that_was_cut_with_its_line_does_not_stay_in_halves() {
-        for known in [5, 12, SECRET.len() - 1] {
-            for before in ["", "token=", "Bearer "] {
+        for known in [5, SECRET.len() - 1] {
+            for before in ["", "token="] {
                 let tail = [before, &SECRET[..known]].concat();
                 let mut text = vec![b' '; MAX_LINE - tail.len()];
                 text.extend_from_slice(tail.as_bytes());

@@ -54,6 +54,7 @@ pub(super) struct Report {
     /// Whether the settings could be read.
     settings: bool,
     logs: Vec<(String, Tally)>,
+    unread: Vec<String>,
 }
 
 impl Report {
@@ -61,12 +62,23 @@ impl Report {
         Self {
             settings,
             logs: Vec::new(),
+            unread: Vec::new(),
         }
     }
 
     /// One log is done.
     pub(super) fn add(&mut self, name: &str, tally: Tally) {
         self.logs.push((name.to_owned(), tally));
+    }
+
+    /// One log could not be read, or not to its end.
+    pub(super) fn add_unread(&mut self, name: &str) {
+        self.unread.push(name.to_owned());
+    }
+
+    /// Whether everything could be read.
+    pub(super) fn is_whole(&self) -> bool {
+        self.unread.is_empty()
     }
 
     /// Whether a secret of this set-up was found.
@@ -88,8 +100,10 @@ impl Report {
         let known = self.count(|kind| matches!(kind, Kind::Known(_)));
         let likely = self.count(|kind| kind != Kind::Id) - known;
         format!(
-            "hidden: secrets of this set-up {known} times, what looks like one {likely} times; ids renamed {ids} times; \
-             read it before you post it"
+            "hidden: secrets of this set-up {}, what looks like one {}; ids renamed {}; read it before you post it",
+            times(known),
+            times(likely),
+            times(ids)
         )
     }
 
@@ -104,16 +118,18 @@ impl Report {
                 } else {
                     ""
                 };
-                let (about, lines) = (about(*kind, secrets), told.join(", "));
-                writeln!(out, "  {about}: {} times, on lines {lines}{more}", found.count)?;
+                let place = if told.len() == 1 { "line" } else { "lines" };
+                let (about, times, told) = (about(*kind, secrets), times(found.count), told.join(", "));
+                writeln!(out, "  {about}: {times}, on {place} {told}{more}")?;
             }
         }
-        let verdict = match (self.holds_known(), self.settings) {
-            (true, _) => "a secret of this set-up is in there: change it, or redact the log",
-            (false, true) => "no secret of this set-up is in there",
-            (false, false) => {
+        let verdict = match (self.holds_known(), self.settings, self.is_whole()) {
+            (true, _, _) => "a secret of this set-up is in there: change it, or redact the log",
+            (false, false, _) => {
                 "whether a secret of this set-up is in there is not known: the settings cannot be read"
             }
+            (false, true, false) => "no secret of this set-up is in what could be read",
+            (false, true, true) => "no secret of this set-up is in there",
         };
         writeln!(out, "{verdict}")
     }
@@ -135,7 +151,17 @@ impl Report {
             .iter()
             .map(|(name, tally)| json!({"file": name, "lines": tally.lines, "found": found(tally)}))
             .collect();
-        json!({"holds_known_secret": self.holds_known(), "settings_read": self.settings, "files": logs})
+        json!({
+            "holds_known_secret": self.holds_known(), "settings_read": self.settings, "files": logs,
+            "unread": self.unread,
+        })
+    }
+}
+
+fn times(count: u64) -> String {
+    match count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
     }
 }
 

@@ -205,8 +205,8 @@ mod tests {
             "12345678:",
         ] {
             let mut marked = Vec::new();
-            marks(part.repeat(1024 * 1024 / part.len()).as_bytes(), &mut marked);
+            marks(part.repeat(200_000 / part.len()).as_bytes(), &mut marked);
         }
-        assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
+        assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
     }
 }
