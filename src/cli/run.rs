@@ -166,7 +166,9 @@ async fn serve(
     let mut policy = Declaration::begin(&loaded, &url, http, &watched);
     let (reloads, mut reload_ears) = mpsc::channel::<Reload>(RELOADS);
     let handle = relay.handle();
-    let desk = Desk::new(handle.clone(), &settings.state_dir).reloads_to(reloads);
+    let desk = Desk::new(handle.clone(), &settings.state_dir)
+        .reloads_to(reloads)
+        .log(log.counts());
     let serving = match Serving::start(&settings.serve, desk) {
         Ok(serving) => serving,
         Err(error) => return serve_failure(&error),

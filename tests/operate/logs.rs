@@ -22,6 +22,7 @@ const POISON: &str = "{\"type\":\"inbound\",\"event\":7}\n";
 async fn a_line_that_repeats_itself_is_left_out_and_counted() {
     let connector = connector().await;
     let setup = Setup::against(&connector)
+        .setting("serve.http", "127.0.0.1:0")
         .setting("log.repeat_burst", "3")
         .setting("log.repeat_window_secs", "1");
     let relay = connected(&setup).await;
@@ -34,6 +35,9 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
     );
     let set_aside = "WARN a frame cannot be used and is set aside";
     assert_eq!(relay.count(set_aside), 3);
+    let page = crate::metrics::page(&relay).await;
+    assert!((page.value("log_lines_left_out_total", &[]) - 17.0).abs() < 0.5);
+    assert!(page.value("log_secrets_hidden_total", &[]).abs() < 0.5);
     // Other settings hold from the next line on.
     let _all = setup.setting("log.repeat_burst", "0");
     relay.signal(Signal::HUP);
@@ -204,7 +208,7 @@ async fn garbage_and_endless_lines_go_through_in_bounded_memory() {
     file.write_all(&noise).unwrap();
     file.write_all(b"\n").unwrap();
     for _ in 0..64 {
-        file.write_all(&[b'x'; 64 * 1024]).unwrap();
+        file.write_all(&vec![b'x'; 64 * 1024]).unwrap();
     }
     file.write_all(format!("{SECRET}\nafter {SECRET}\n").as_bytes())
         .unwrap();

@@ -7,6 +7,7 @@
 use std::convert::Infallible;
 use std::fmt::{self, Write as _};
 use std::hash::{DefaultHasher, Hasher as _};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ use tracing_subscriber::layer::Context;
 
 use super::repeats::{Allowance, LeftOut, Repeats};
 use crate::config::Log;
+use crate::serve::LogCounts;
 
 /// Modules whose lines are never left out.
 const ALWAYS: &[&str] = &[
@@ -54,6 +56,7 @@ struct Shared {
     started: Instant,
     /// Something was left out that is to be told.
     owing: Notify,
+    counts: Arc<LogCounts>,
 }
 
 /// Leaves repetitions out. Clones are the same.
@@ -61,11 +64,12 @@ struct Shared {
 pub(super) struct Calm(Arc<Shared>);
 
 impl Calm {
-    pub(super) fn new(log: &Log, filter: &Targets) -> Self {
+    pub(super) fn new(log: &Log, filter: &Targets, counts: Arc<LogCounts>) -> Self {
         Self(Arc::new(Shared {
             repeats: Mutex::new(Repeats::new(allowance(log, filter))),
             started: Instant::now(),
             owing: Notify::new(),
+            counts,
         }))
     }
 
@@ -122,6 +126,7 @@ impl Calm {
             message: message.0.chars().take(MOST_TOLD).collect(),
         });
         if !passes {
+            self.0.counts.left_out.fetch_add(1, Ordering::Relaxed);
             self.0.owing.notify_one();
         }
         passes
@@ -203,7 +208,8 @@ mod tests {
             repeat_window_secs: 60,
             ..Log::default()
         };
-        Calm::new(&log, &Targets::new().with_target("hermes_relay", level))
+        let filter = Targets::new().with_target("hermes_relay", level);
+        Calm::new(&log, &filter, Arc::default())
     }
 
     fn heard(calm: &Calm, talk: impl FnOnce()) -> Heard {
@@ -232,6 +238,7 @@ mod tests {
         assert_eq!(heard.count("number"), 10, "each is another message");
         assert_eq!(heard.count("the link's"), 10);
         assert_eq!(heard.count("more lines like this were left out"), 2);
+        assert_eq!(calm.0.counts.left_out.load(Ordering::Relaxed), 14);
     }
 
     #[test]

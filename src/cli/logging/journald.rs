@@ -99,11 +99,12 @@ impl<S: Subscriber> Layer<S> for JournalLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         let mut said = Said::default();
         event.record(&mut said);
-        let veil = self.net.veil();
-        if self.journal.send(&entry(event.metadata(), &said, &veil)).is_err() {
-            let line = format!("{} {}\n", event.metadata().level(), said.line());
+        if said.hide(&self.net.veil()) {
+            self.net.count_hidden();
+        }
+        if self.journal.send(&entry(event.metadata(), &said)).is_err() {
             // Nobody reads that either: there is nobody left to tell.
-            let _ = io::stderr().write_all(&veil.hide(line.as_bytes()));
+            let _ = writeln!(io::stderr(), "{} {}", event.metadata().level(), said.line());
         }
     }
 }
@@ -117,6 +118,23 @@ struct Said {
 }
 
 impl Said {
+    /// Hides what is secret, before anything is spelled or cut: half a secret would not be known for one. Says whether
+    /// there was something to hide.
+    fn hide(&mut self, veil: &Veil) -> bool {
+        let fields = self
+            .fields
+            .iter_mut()
+            .flat_map(|(_, value, shown)| [value, shown]);
+        let mut hidden = false;
+        for text in fields.chain([&mut self.message]) {
+            if let Cow::Owned(shown) = veil.hide_text(text) {
+                *text = shown;
+                hidden = true;
+            }
+        }
+        hidden
+    }
+
     /// In one line, in which nothing can move a terminal's cursor.
     fn line(&self) -> String {
         let mut line = spelled(&self.message);
@@ -147,14 +165,9 @@ impl Visit for Said {
 }
 
 /// One event in the journal's form.
-fn entry(meta: &Metadata<'_>, said: &Said, veil: &Veil) -> Vec<u8> {
+fn entry(meta: &Metadata<'_>, said: &Said) -> Vec<u8> {
     let mut entry = Vec::with_capacity(512);
-    // Hidden first and cut then: half a secret would not be known for one.
-    add(
-        &mut entry,
-        "MESSAGE",
-        &cut(&veil.hide_text(&said.line()), MAX_MESSAGE),
-    );
+    add(&mut entry, "MESSAGE", &cut(&said.line(), MAX_MESSAGE));
     add(&mut entry, "PRIORITY", priority(*meta.level()));
     add(&mut entry, "SYSLOG_IDENTIFIER", IDENTIFIER);
     add(&mut entry, "HERMES_TARGET", meta.target());
@@ -163,11 +176,7 @@ fn entry(meta: &Metadata<'_>, said: &Said, veil: &Veil) -> Vec<u8> {
         add(&mut entry, "CODE_LINE", &line.to_string());
     }
     for (name, value, _) in &said.fields {
-        add(
-            &mut entry,
-            &field_name(name),
-            &cut(&veil.hide_text(value), MAX_VALUE),
-        );
+        add(&mut entry, &field_name(name), &cut(value, MAX_VALUE));
     }
     entry
 }

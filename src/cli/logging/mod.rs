@@ -14,6 +14,7 @@ mod veil;
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr as _;
+use std::sync::Arc;
 
 use secrecy::SecretString;
 use tracing::Subscriber;
@@ -29,6 +30,7 @@ use self::journald::Journal;
 use self::veil::{Net, NettedMaker};
 use super::{Environment, Surround};
 use crate::config::{Loaded, Log, LogFormat};
+use crate::serve::LogCounts;
 
 pub(super) use self::bearer::{run, schemes, tokens};
 pub(super) use self::names::{is_secret_name, words};
@@ -66,6 +68,11 @@ impl LogHandle {
             name: name.to_owned(),
             value: value.clone(),
         }]);
+    }
+
+    /// What became of lines so far.
+    pub(super) fn counts(&self) -> Arc<LogCounts> {
+        Arc::clone(self.net.counts())
     }
 
     /// Tells of repeated lines that were left out. Never ends; may be dropped at any time.
@@ -107,9 +114,9 @@ fn targets(log: &Log, env: Environment<'_>) -> Targets {
 pub(super) fn start(loaded: &Loaded, surround: &Surround<'_>, repeating: Repeating) -> LogHandle {
     let (log, env) = (&loaded.settings.log, surround.env);
     let targets = targets(log, env);
-    let calm = (repeating == Repeating::LeftOut).then(|| Calm::new(log, &targets));
-    let (filter, filter_handle) = reload::Layer::new(targets);
     let net = Net::over(known(loaded, surround));
+    let calm = (repeating == Repeating::LeftOut).then(|| Calm::new(log, &targets, Arc::clone(net.counts())));
+    let (filter, filter_handle) = reload::Layer::new(targets);
     let (into, trouble) = Output::choose(log.format, env);
     let layers = tracing_subscriber::registry()
         .with(filter)

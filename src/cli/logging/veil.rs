@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use memchr::memmem;
@@ -16,6 +17,7 @@ use zeroize::Zeroizing;
 
 use super::bearer::bearers;
 use crate::config::settings::HIDDEN;
+use crate::serve::LogCounts;
 
 /// Shorter values are not looked for: they would hide ordinary words.
 pub(in crate::cli) const MIN_BYTES: usize = 8;
@@ -164,17 +166,28 @@ fn inside(quoted: &str) -> &str {
 
 /// The net that a running log is written through; learns new secrets while it runs. Clones are the same net.
 #[derive(Clone, Default)]
-pub(in crate::cli) struct Net(Arc<RwLock<Arc<Veil>>>);
+pub(in crate::cli) struct Net {
+    veil: Arc<RwLock<Arc<Veil>>>,
+    counts: Arc<LogCounts>,
+}
 
 impl Net {
     /// A net that knows these.
     pub(in crate::cli) fn over(secrets: Vec<Known>) -> Self {
-        Self(Arc::new(RwLock::new(Arc::new(Veil::over(secrets)))))
+        Self {
+            veil: Arc::new(RwLock::new(Arc::new(Veil::over(secrets)))),
+            counts: Arc::default(),
+        }
+    }
+
+    /// Where lines are counted in which something was hidden.
+    pub(super) fn counts(&self) -> &Arc<LogCounts> {
+        &self.counts
     }
 
     /// Looks for these too. What was secret before a change still is.
     pub(in crate::cli) fn learn(&self, secrets: Vec<Known>) {
-        let mut veil = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut veil = self.veil.write().unwrap_or_else(PoisonError::into_inner);
         let mut all = veil.secrets().to_vec();
         all.extend(secrets);
         *veil = Arc::new(Veil::over(all));
@@ -182,7 +195,12 @@ impl Net {
 
     /// What is looked for now.
     pub(super) fn veil(&self) -> Arc<Veil> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.veil.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Something was hidden in a line.
+    pub(super) fn count_hidden(&self) {
+        self.counts.hidden.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -194,7 +212,11 @@ pub(super) struct Netted<W> {
 
 impl<W: io::Write> io::Write for Netted<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.into.write_all(&self.net.veil().hide(line))?;
+        let shown = self.net.veil().hide(line);
+        if matches!(shown, Cow::Owned(_)) {
+            self.net.count_hidden();
+        }
+        self.into.write_all(&shown)?;
         Ok(line.len())
     }
 
@@ -322,8 +344,9 @@ mod tests {
         const SECRET: &str = "hush \"quoted\" \\ hush";
         for json in [false, true] {
             let page = Page::default();
+            let net = Net::over(known(&[SECRET]));
             let into = NettedMaker {
-                net: Net::over(known(&[SECRET])),
+                net: net.clone(),
                 into: page.clone(),
             };
             let layer = super::super::lines(into, json, false);
@@ -331,13 +354,13 @@ mod tests {
             tracing::subscriber::with_default(subscriber, || {
                 tracing::info!(field = SECRET, shown = %SECRET, "said {SECRET} aloud");
                 tracing::warn!(list = ?[SECRET]);
+                tracing::warn!("nothing to hide");
             });
             let page = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
-            assert_eq!(page.lines().count(), 2, "{page}");
+            assert_eq!(net.counts().hidden.load(Ordering::Relaxed), 2);
+            assert_eq!(page.lines().count(), 3, "{page}");
             assert_eq!(page.matches(HIDDEN).count(), 4, "{page}");
             assert!(!page.contains("hush"), "{page}");
         }
-        let mut page = Page::default();
-        page.flush().unwrap();
     }
 }

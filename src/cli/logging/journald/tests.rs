@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::Ordering;
 
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -133,16 +134,27 @@ fn too_much_is_cut_and_still_arrives() {
 }
 
 #[test]
-fn a_secret_at_the_place_of_the_cut_is_hidden_whole() {
-    let secret = "0123456789abcdef";
-    let veil = Veil::over(vec![Known {
+fn a_secret_is_hidden_before_it_is_cut_or_spelled() {
+    const SECRET: &str = "0123456789\u{7}\"cdef";
+    let net = Net::over(vec![Known {
         name: "secret".to_owned(),
-        value: secret.into(),
+        value: SECRET.into(),
     }]);
-    let text = format!("{}{secret}", "x".repeat(MAX_VALUE - CUT.len() - 8));
-    let hidden = veil.hide_text(&text);
-    let shown = cut(&hidden, MAX_VALUE);
-    assert!(!shown.contains("01234567"), "{}", &shown[shown.len() - 30..]);
+    let listener = Listener::new();
+    let long = format!("{}{SECRET}", "x".repeat(MAX_VALUE - CUT.len() - 8));
+    talk(&listener, net.clone(), || {
+        tracing::warn!(long, "{SECRET}");
+        tracing::warn!("nothing to hide");
+    });
+    let entry = listener.entry();
+    assert!(
+        entry["MESSAGE"].starts_with("<hidden> long="),
+        "{}",
+        &entry["MESSAGE"][..40]
+    );
+    let end = &entry["HERMES_LONG"][MAX_VALUE - 30..];
+    assert!(!end.contains("0123"), "{end}");
+    assert_eq!(net.counts().hidden.load(Ordering::Relaxed), 1);
 }
 
 #[test]
