@@ -15,7 +15,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::exit::{self, fail};
-use super::{SharedArgs, Surround, logging, run as run_verb};
+use super::logging::{self, Repeating};
+use super::{SharedArgs, Surround, run as run_verb};
 use crate::config::{self, Flags, LogLevel, Settings, Sources};
 use crate::dev::{
     Connector, ConnectorSettings, HINTS, PageSettings, Preset, Recording, random_token, text_event,
@@ -120,7 +121,7 @@ fn on_this_machine<F: Future<Output = ExitCode>>(
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    logging::start(&loaded.settings.log, env);
+    logging::start(&loaded, surround, Repeating::Said);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

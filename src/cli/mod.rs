@@ -14,6 +14,7 @@ mod health;
 mod init;
 mod journal;
 mod logging;
+mod logs;
 mod man;
 mod notify;
 mod oracle;
@@ -80,6 +81,7 @@ enum Verb {
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
+    Logs(logs::LogsArgs),
     Status(status::StatusArgs),
     Sessions(sessions::SessionsArgs),
     Stop(stop::StopArgs),
@@ -112,6 +114,7 @@ impl Verb {
             | Self::Config(_)
             | Self::Doctor(_)
             | Self::Journal(_)
+            | Self::Logs(_)
             | Self::Oracle(_)
             | Self::Status(_)
             | Self::Sessions(_)
@@ -144,7 +147,7 @@ struct SharedArgs {
     /// How much is logged: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<LogLevel>,
-    /// How log lines look: auto, text or json.
+    /// How log lines look: auto, text, json or journald.
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
 }
@@ -211,7 +214,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Enroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),
-        } => enroll_verb::run(&args, env),
+        } => enroll_verb::run(&args, &surround),
         Verb::Unenroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Unenroll(args),
@@ -222,6 +225,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Config(args) => config::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &surround),
         Verb::Journal(args) => journal::run(&args, env),
+        Verb::Logs(args) => logs::run(&args, &surround),
         Verb::Status(args) => status::run(&args, env),
         Verb::Sessions(args) => sessions::run(&args, env),
         Verb::Stop(args) => stop::run(&args, env),

@@ -17,9 +17,10 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
+use super::log::Log;
 use super::serving::Serve;
 use super::settings::{Identity, Tls};
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
+use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 use super::yaml::{self, Problem, YamlError};
 use super::{ConfigError, limits};
 

@@ -22,6 +22,7 @@ pub mod file;
 mod hermes;
 mod layers;
 mod limits;
+mod log;
 mod reference;
 mod resolve;
 pub mod secret;
@@ -37,13 +38,14 @@ pub mod yaml;
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use describe::Row;
 pub use file::check_file;
+pub use log::{Log, LogFormat, LogLevel};
 pub use reference::reference;
 pub use resolve::load;
 pub use serving::Serve;
 pub use settings::{Connector, Identity, Idp, Settings, Tls};
 pub use tuning::{
-    BusyMode, Durability, Journal, Link, Log, LogFormat, LogLevel, OnRevoked, PolicyOverride, Sessions,
-    Shutdown, Slack, Sleep, SleepAction,
+    BusyMode, Durability, Journal, Link, OnRevoked, PolicyOverride, Sessions, Shutdown, Slack, Sleep,
+    SleepAction,
 };
 pub use whatsapp::AliasFiles;
 

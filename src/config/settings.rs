@@ -16,8 +16,9 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
+use super::log::Log;
 use super::serving::Serve;
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
+use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 
 /// What is shown in place of a secret.
 pub const HIDDEN: &str = "<hidden>";
@@ -110,6 +111,20 @@ impl Settings {
             state_dir: state_dir.into(),
             hermes_home: None,
         }
+    }
+}
+
+impl Settings {
+    /// Every secret that the settings hold, by its dotted key. Agents' keys are not among them: those are read where
+    /// agents are built.
+    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &SecretString)> {
+        let held = [
+            ("connector.secret", &self.connector.secret),
+            ("connector.delivery_key", &self.connector.delivery_key),
+            ("idp.client_secret", &self.idp.client_secret),
+        ];
+        held.into_iter()
+            .filter_map(|(key, secret)| Some((key, secret.as_ref()?)))
     }
 }
 

@@ -56,6 +56,8 @@ macro_rules! choice {
     };
 }
 
+pub(super) use choice;
+
 choice!(
     /// What happens when the connector has revoked this gateway.
     OnRevoked {
@@ -101,36 +103,6 @@ choice!(
         Suspend = "suspend",
         /// Stay up without a socket until woken.
         Wait = "wait",
-    }
-);
-
-choice!(
-    /// How much is logged.
-    LogLevel {
-        /// Only what stops us.
-        Error = "error",
-        /// Also what someone should look at.
-        Warn = "warn",
-        /// Also changes of state that a person would ask about.
-        #[default]
-        Info = "info",
-        /// Also decisions.
-        Debug = "debug",
-        /// Also frames.
-        Trace = "trace",
-    }
-);
-
-choice!(
-    /// How a log line looks.
-    LogFormat {
-        /// Text on a terminal, else what the surroundings want.
-        #[default]
-        Auto = "auto",
-        /// One line of text.
-        Text = "text",
-        /// One JSON object.
-        Json = "json",
     }
 );
 
@@ -362,16 +334,6 @@ impl Default for Sleep {
     }
 }
 
-/// What is logged, and how it looks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// How much.
-    pub level: LogLevel,
-    /// In which form.
-    pub format: LogFormat,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,7 +343,6 @@ mod tests {
         for word in BusyMode::CHOICES {
             assert_eq!(word.parse::<BusyMode>().unwrap().as_str(), *word);
         }
-        assert_eq!(" JSON ".parse::<LogFormat>().unwrap(), LogFormat::Json);
         assert_eq!(
             "steal".parse::<BusyMode>().unwrap_err().to_string(),
             "`steal` is not one of: queue, interrupt, steer"

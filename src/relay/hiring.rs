@@ -67,6 +67,17 @@ pub fn hire(settings: &Settings, around: &Surroundings<'_>) -> Result<Vec<(Strin
     hire_those(settings, around, |_| true)
 }
 
+/// The keys that agents are given, by the agents' names, as far as they can be read.
+pub fn keys<'s>(
+    settings: &'s Settings,
+    env: &'s dyn Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = (&'s str, SecretString)> {
+    settings
+        .agents
+        .iter()
+        .filter_map(move |(name, entry)| Some((name.as_str(), key(name, &entry.backend, env).ok()??)))
+}
+
 /// The environment that children inherit from, without the variables that hold agents' keys.
 pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
     let entries = settings.agents.values();

@@ -3,6 +3,8 @@
 //! It never waits for the relay longer than [`PATIENCE`], and never for an agent longer than that either.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -26,6 +28,15 @@ pub const MOST_SESSIONS: usize = 1000;
 /// Somebody wants the settings read again: what of them needs a restart, or why they cannot be read.
 pub type Reload = oneshot::Sender<Result<Vec<String>, String>>;
 
+/// What became of log lines, counted by who writes the log.
+#[derive(Debug, Default)]
+pub struct LogCounts {
+    /// Lines that repeated themselves and were left out.
+    pub left_out: AtomicU64,
+    /// Lines in which a secret had to be hidden.
+    pub hidden: AtomicU64,
+}
+
 /// Answers for a running relay.
 #[derive(Debug)]
 pub struct Desk {
@@ -34,6 +45,7 @@ pub struct Desk {
     started: Instant,
     started_at_ms: i64,
     reloads: Option<mpsc::Sender<Reload>>,
+    log: Arc<LogCounts>,
 }
 
 /// How everything stands.
@@ -72,7 +84,15 @@ impl Desk {
             started: Instant::now(),
             started_at_ms: now_ms(),
             reloads: None,
+            log: Arc::default(),
         }
+    }
+
+    /// Also tells what became of log lines.
+    #[must_use]
+    pub fn log(mut self, counts: Arc<LogCounts>) -> Self {
+        self.log = counts;
+        self
     }
 
     /// Hands on who wants the settings read again.
@@ -102,6 +122,8 @@ impl Desk {
         let about = exposition::Process {
             started_at_ms: self.started_at_ms,
             resident_bytes: process::resident_bytes(),
+            log_left_out: self.log.left_out.load(Ordering::Relaxed),
+            log_hidden: self.log.hidden.load(Ordering::Relaxed),
         };
         Some(exposition::page(&metrics, &about))
     }

@@ -8,6 +8,7 @@
 mod relay_process;
 
 mod documents;
+mod journal;
 mod manager;
 mod notify;
 mod packages;

@@ -75,6 +75,13 @@ impl BaseEnv {
         self
     }
 
+    /// Every variable that was taken, withheld or not.
+    pub fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.vars
+            .iter()
+            .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+
     fn is_ours(&self, name: &OsStr) -> bool {
         let starts = |start: &&str| name.as_bytes().starts_with(start.as_bytes());
         self.withheld.contains(name) || OWN.iter().chain(MANAGER).any(starts)

@@ -2,8 +2,8 @@
 
 use tokio::sync::watch;
 
-use crate::cli::Environment;
-use crate::cli::logging::{self, LogHandle};
+use crate::cli::Surround;
+use crate::cli::logging::LogHandle;
 use crate::config::{self, ConfigError, Flags, Loaded, Settings, Sources};
 use crate::relay::{Credentials, boot};
 
@@ -18,9 +18,10 @@ pub(super) struct Reread {
 pub(super) fn reread(
     flags: Flags,
     before: &Settings,
-    env: Environment<'_>,
-    log: Option<&LogHandle>,
+    surround: &Surround<'_>,
+    log: &LogHandle,
 ) -> Result<Reread, ConfigError> {
+    let env = surround.env;
     let loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,
         Err(error) => {
@@ -28,12 +29,12 @@ pub(super) fn reread(
             return Err(error);
         }
     };
-    if let Some(log) = log {
-        let _ = log.reload(logging::targets(&loaded.settings.log, env));
-    }
+    log.reload(&loaded, surround);
     let needs_restart = needs_restart(before, &loaded.settings);
     if needs_restart.is_empty() {
-        tracing::info!("settings read again: log level, credentials and relevance policy are in force");
+        tracing::info!(
+            "settings read again: log level and repetition, credentials and relevance policy are in force"
+        );
     } else {
         tracing::warn!(
             ?needs_restart,
@@ -47,8 +48,10 @@ pub(super) fn reread(
 }
 
 /// What takes effect while running, and is not named when it changes.
-const APPLIED: [&str; 5] = [
-    "log",
+const APPLIED: [&str; 7] = [
+    "log.level",
+    "log.repeat_burst",
+    "log.repeat_window_secs",
     "policy",
     "connector.gateway_id",
     "connector.secret",
