@@ -169,6 +169,7 @@ impl Drive {
                     self.link.handle_frame(generation, frame, now);
                 }
             }
+            Some(News::TooLarge(bytes)) => self.link.handle_too_large(generation, bytes, now),
             Some(News::Gone(close)) => {
                 let close = close.as_ref().map(|(code, reason)| (*code, reason.as_str()));
                 self.link.handle_closed(generation, close, now);
