@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use self::credential_files::CredentialFiles;
 use self::dump::dump;
-use self::reread::{reread, rotate};
+use self::reread::{Started, reread, rotate};
 use self::signals::{Signals, Told};
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle};
@@ -124,7 +124,8 @@ async fn serve(
     log: Option<LogHandle>,
 ) -> ExitCode {
     let env = surround.env;
-    let settings = loaded.settings.clone();
+    let started = Started::with(loaded.settings.clone());
+    let settings = started.settings.clone();
     let members = match staff(&settings, surround).await {
         Ok(members) => members,
         Err(code) => return code,
@@ -203,7 +204,7 @@ async fn serve(
         }
         if let Some(answer) = reload {
             manager.tell(&Notice::Reloading).await;
-            let again = reread(args.flags(), &settings, env, log.as_ref());
+            let again = reread(args.flags(), &started, env, log.as_ref());
             if let Ok(again) = &again {
                 rotate(&credentials, &again.loaded);
                 policy = Declaration::begin(&again.loaded, &url, http, &watched);
