@@ -27,6 +27,11 @@ impl Member {
             workdir: None,
         }
     }
+
+    /// Whether it may do the same in the same place as the other.
+    pub(super) fn is_on_terms_of(&self, other: &Self) -> bool {
+        self.permission == other.permission && self.workdir == other.workdir
+    }
 }
 
 /// Who answers one message, and how.

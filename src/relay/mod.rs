@@ -14,6 +14,7 @@ mod commands;
 mod connection;
 mod core;
 mod crew;
+mod declined;
 mod desk;
 mod drive;
 mod egress;
