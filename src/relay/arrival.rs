@@ -325,14 +325,17 @@ impl Core {
             return false;
         }
         let pick = self.crew.pick(&event, self.chosen(key).as_deref());
-        let Some((_, member)) = met
-            .and_then(|turn| self.turns.get(&turn)?.agent.as_ref())
-            .filter(|(name, member)| *name == pick.name && member.is_on_terms_of(&pick.member))
-            .filter(|(_, member)| member.agent.describe().steers)
-        else {
-            return false;
+        let same = |live: &&LiveTurn| {
+            let agent = live.agent.as_ref().is_some_and(|(name, _)| *name == pick.name);
+            agent && live.terms == Some(pick.member.terms())
         };
-        let taken = member.agent.steer(key, &self.input_of(event, pick.text));
+        if met.and_then(|turn| self.turns.get(&turn)).filter(same).is_none() {
+            return false;
+        }
+        let input = self.input_of(event, pick.text);
+        let taken = met
+            .and_then(|turn| self.agent_of(turn))
+            .is_some_and(|agent| agent.describe().steers && agent.steer(key, &input));
         self.tally.steered += u64::from(taken);
         taken
     }

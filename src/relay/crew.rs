@@ -28,11 +28,13 @@ impl Member {
         }
     }
 
-    /// Whether it may do the same in the same place as the other.
-    pub(super) fn is_on_terms_of(&self, other: &Self) -> bool {
-        self.permission == other.permission && self.workdir == other.workdir
+    pub(super) fn terms(&self) -> Terms {
+        (self.permission, self.workdir.clone())
     }
 }
+
+/// Who decides what an agent asks, and where it works.
+pub(super) type Terms = (Permission, Option<PathBuf>);
 
 /// Who answers one message, and how.
 #[derive(Clone)]

@@ -75,7 +75,7 @@ impl Core {
                 Done::Loaded(row) => self.take_loaded(&row),
                 Done::Missing { seq } => self.take_missing(seq.0),
                 Done::Queued { token, rows } => self.take_fetched(token, &rows),
-                Done::Failed(failed) => self.take_failed(failed),
+                Done::Failed(failed) => self.take_failed(&failed),
                 Done::Started { seq, .. } => {
                     if self.unstarted.remove(&seq.0) {
                         self.writes.push(Write::Load { seq });
@@ -87,7 +87,7 @@ impl Core {
         }
     }
 
-    fn take_failed(&mut self, failed: Failed) {
+    fn take_failed(&mut self, failed: &Failed) {
         match failed.of {
             Subject::Token(token) => {
                 if let Some(key) = self.refilling.remove(&token) {

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
-use super::crew::Member;
+use super::crew::Terms;
 use super::turn_task::{Stage, TurnReport, run_turn};
 use crate::adapter::speech::Place;
 use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
-use crate::agent::{Asker, EventSink, Turn, TurnEnd, TurnInput};
+use crate::agent::{Agent, Asker, EventSink, Turn, TurnEnd, TurnInput};
 use crate::session::{Stop, TurnId};
 use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
@@ -36,12 +36,14 @@ pub(super) struct LiveTurn {
     /// When its agent was started.
     pub(super) began: Option<Instant>,
     /// Who answers it, once that is decided.
-    pub(super) agent: Option<(Arc<str>, Member)>,
+    pub(super) agent: Option<(Arc<str>, Arc<dyn Agent>)>,
     cancel: CancellationToken,
     /// Cancelled when it is over.
     pub(super) over: CancellationToken,
     /// The session was told to forget while it ran: what it wants kept is not.
     pub(super) forgotten: bool,
+    /// Who decides what its agent asks, and where that works, once that is decided.
+    pub(super) terms: Option<Terms>,
 }
 
 impl LiveTurn {
@@ -54,6 +56,7 @@ impl LiveTurn {
             agent: None,
             over: CancellationToken::new(),
             forgotten: false,
+            terms: None,
             seq: None,
             stop: None,
             cancel: CancellationToken::new(),
@@ -148,7 +151,6 @@ impl Core {
     /// The row is gone: somebody dropped it, or it had ended.
     pub(super) fn take_missing(&mut self, row: i64) {
         self.ending.remove(&row);
-        self.declined.remove(&row);
         self.unstarted.remove(&row);
         if self.cut_short.front() == Some(&InboxSeq(row)) {
             self.cut_short.pop_front();
@@ -157,6 +159,7 @@ impl Core {
         if let Some(turn) = self.loading.remove(&row) {
             self.abandon(turn);
         }
+        self.declined.remove(&row);
     }
 
     fn abandon(&mut self, turn: TurnId) {
@@ -164,6 +167,11 @@ impl Core {
             live.over.cancel();
             self.sessions.ended(&live.key, turn);
         }
+    }
+
+    /// The agent that runs a turn.
+    pub(super) fn agent_of(&self, turn: TurnId) -> Option<&Arc<dyn Agent>> {
+        self.turns.get(&turn)?.agent.as_ref().map(|(_, agent)| agent)
     }
 
     /// Runs the agent for a committed message, unless the turn was stopped before it began.
@@ -182,7 +190,8 @@ impl Core {
         let (Some(pick), Some(live)) = (pick, self.turns.get_mut(&id)) else {
             return;
         };
-        live.agent = Some((pick.name, pick.member.clone()));
+        live.terms = Some(pick.member.terms());
+        live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
         live.began = Some(Instant::now());
         let (key, cancel, chat) = (live.key.clone(), live.cancel.clone(), live.chat.clone());
         if cancel.is_cancelled() {

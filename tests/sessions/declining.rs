@@ -32,7 +32,7 @@ impl Agent for Painter {
                     "wait" => self.go_on.notified().await,
                     "picture" => turn.events.say(picture()).await,
                     text => turn.events.text(text).await,
-                };
+                }
             }
             TurnEnd::Completed
         })

@@ -116,7 +116,7 @@ fn needs_restart(before: &Started, after: &Settings) -> Vec<String> {
 }
 
 fn exposed(secret: Option<&SecretString>) -> Option<&str> {
-    secret.map(|secret| secret.expose_secret())
+    secret.map(SecretString::expose_secret)
 }
 
 /// What has changed about agents that were there before: what is written of them, shown or not, and their files.
