@@ -42,6 +42,7 @@ mod sleep;
 mod status;
 mod tell;
 mod transport;
+mod turn_exchange;
 mod turn_task;
 mod turns;
 mod wishes;
