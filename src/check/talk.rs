@@ -211,6 +211,9 @@ async fn listen(
             }
             Heard::Sign => {}
             Heard::Closed(close) => return Ending::Closed(close),
+            Heard::TooLarge(bytes) => {
+                return Ending::Broken(format!("it sent a message of {bytes} bytes, which is too large"));
+            }
             Heard::Broken(why) => return Ending::Broken(why),
         }
     }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use self::beside::{Declaration, provision_on};
 use self::credential_files::CredentialFiles;
 use self::dump::dump;
-use self::reread::{reread, rotate};
+use self::reread::{Started, reread, rotate};
 use self::signals::{Signals, Told};
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle, Repeating};
@@ -133,7 +133,8 @@ async fn serve(
     log: &LogHandle,
 ) -> ExitCode {
     let env = surround.env;
-    let settings = loaded.settings.clone();
+    let started = Started::with(loaded.settings.clone());
+    let settings = started.settings.clone();
     let members = match staff(&settings, surround).await {
         Ok(members) => members,
         Err(code) => return code,
@@ -216,7 +217,7 @@ async fn serve(
         }
         if let Some(answer) = reload {
             manager.tell(&Notice::Reloading).await;
-            let again = reread(args.flags(), &settings, surround, log);
+            let again = reread(args.flags(), &started, surround, log);
             if let Ok(again) = &again {
                 rotate(&credentials, &again.loaded);
                 policy = Declaration::begin(&again.loaded, &url, http, &watched);

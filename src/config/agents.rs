@@ -78,6 +78,22 @@ impl Backend {
         paths.into_iter().flatten().collect()
     }
 
+    /// The files whose content is read when the agent is built, by the keys that name them.
+    pub fn files(&self) -> Vec<(&'static str, &PathBuf)> {
+        let files = match self {
+            Self::Echo | Self::Noop | Self::Command(_) | Self::Acp(_) => Vec::new(),
+            Self::OpenAi(settings) => vec![
+                ("api_key_file", settings.api_key_file.as_ref()),
+                ("system_prompt_file", settings.system_prompt_file.as_ref()),
+            ],
+            Self::Hermes(settings) => vec![("api_key_file", settings.api_key_file.as_ref())],
+        };
+        files
+            .into_iter()
+            .filter_map(|(key, path)| Some((key, path?)))
+            .collect()
+    }
+
     /// Where its key is read from: the variable, and the file.
     pub fn key_source(&self) -> (Option<&str>, Option<&PathBuf>) {
         match self {
@@ -96,6 +112,14 @@ impl AgentEntry {
             _ => None,
         }
         .unwrap_or_else(|| self.backend.kind().to_owned())
+    }
+
+    /// The keys under which something else is written here than there; the values stay hidden.
+    pub fn differs_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+        let (new, old) = (&self.written, &other.written);
+        let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(*value));
+        let gone = old.iter().filter(|(key, _)| !new.contains_key(*key));
+        changed.chain(gone).map(|(key, _)| key.as_str())
     }
 
     fn read(written: Map<String, Value>) -> Result<Self, serde_json::Error> {

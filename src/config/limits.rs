@@ -228,7 +228,7 @@ mod tests {
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
-            ("link.max_line_bytes", |tree| tree.link.max_line_bytes = 8 << 20),
+            ("link.max_line_bytes", |tree| tree.link.max_line_bytes = 64 << 20),
             ("budget.per_minute", |tree| tree.budget.per_minute = 0),
             ("prompts.timeout_secs", |tree| tree.prompts.timeout_secs = 0),
             ("prompts.max_open", |tree| tree.prompts.max_open = 0),

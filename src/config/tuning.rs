@@ -129,9 +129,10 @@ pub struct Link {
     pub ping_interval_secs: u64,
     /// How long the connector may be silent before the connection counts as dead.
     pub dead_after_secs: u64,
-    /// The longest line that is read.
+    /// The longest line that is kept; a longer one is set aside and acknowledged, and the next one is read.
     pub max_line_bytes: usize,
-    /// The largest WebSocket message that is read.
+    /// The largest WebSocket message that is read, and so what the socket may take of memory for a moment; a larger one
+    /// ends the connection.
     pub max_message_bytes: usize,
     /// The most that waits to be written to the socket.
     pub max_write_buffer_bytes: usize,
@@ -154,7 +155,7 @@ impl Default for Link {
             ping_interval_secs: 30,
             dead_after_secs: 60,
             max_line_bytes: 1_048_576,
-            max_message_bytes: 4_194_304,
+            max_message_bytes: 33_554_432,
             max_write_buffer_bytes: 8_388_608,
             max_in_flight: 1_024,
             on_revoked: OnRevoked::Exit,

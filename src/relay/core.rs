@@ -114,6 +114,8 @@ pub(super) struct Core {
     pub(super) unread: Vec<Unread>,
     /// Ops that are owed and not settled.
     pub(super) owed: Numbered<i64, OwedOp>,
+    /// Messages whose answer the connector will not have, until their end is written down.
+    pub(super) declined: Numbers<i64>,
     /// Ops that went out lately and may not be worth telling the journal, by the name they went out under.
     pub(super) lately_out: VecDeque<(Instant, u64)>,
     /// Ops that are out, by the name they went out under: a new one each time.
@@ -139,6 +141,8 @@ pub(super) struct Core {
     pub(super) tally: Tally,
     pub(super) measures: Measures,
     pub(super) journal_failing: Option<String>,
+    /// How the journal stands at this moment, which its completions may be behind.
+    pub(super) health: watch::Receiver<Health>,
     pub(super) renewal: Renewal,
     /// Deliveries were turned away and have to come again.
     pub(super) turned_away: bool,
@@ -216,6 +220,7 @@ impl Core {
             refilling: Numbered::default(),
             unread: Vec::new(),
             owed: Numbered::default(),
+            declined: Numbers::default(),
             lately_out: VecDeque::new(),
             out: Numbered::default(),
             egress,
@@ -233,6 +238,7 @@ impl Core {
             tally: Tally::default(),
             measures: Measures::default(),
             journal_failing: None,
+            health: opened.health.clone(),
             renewal: Renewal::default(),
             turned_away: false,
             phase: Phase::Serving,

@@ -64,6 +64,7 @@ impl Core {
         self.withdraw_questions(report.turn);
         self.sessions.ended(&live.key, report.turn);
         let Some(seq) = live.seq else { return };
+        let is_declined = self.is_declined(&live);
         if let Some(began) = live.began {
             self.measures.turn_ended(began.elapsed(), report.first_word);
         }
@@ -81,6 +82,9 @@ impl Core {
                 speech.say("\n\n", now);
             }
             speech.say(&words, now);
+        }
+        if is_declined {
+            return self.end_row(seq, state, Vec::new(), None);
         }
         let mut farewell = speech.finish(ending, now);
         for (mark, parcel) in &report.parcels {
@@ -171,7 +175,9 @@ impl Core {
             return;
         };
         self.take_owed(ops, row.ops);
-        let Some((chat, actions)) = row.after.map(|after| *after).filter(|_| self.is_live()) else {
+        let is_declined = self.declined.remove(&seq);
+        let live = self.is_live() && !is_declined;
+        let Some((chat, actions)) = row.after.map(|after| *after).filter(|_| live) else {
             return;
         };
         let lane = chat.lane().into();

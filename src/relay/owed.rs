@@ -82,13 +82,21 @@ impl Core {
     }
 
     /// Owes ops outside a turn's end; the asker is told once they are committed.
-    pub(super) fn owe(&mut self, ops: Vec<OwedOp>, asker: Option<oneshot::Sender<Result<(), SendError>>>) {
+    pub(super) fn owe(
+        &mut self,
+        mut ops: Vec<OwedOp>,
+        asker: Option<oneshot::Sender<Result<(), SendError>>>,
+    ) {
         let (token, now_ms) = (self.token(), self.now_ms());
+        if ops.len() > 1 {
+            name_delivery(&mut ops, token, now_ms);
+        }
+        let inbox = ops.first().and_then(OwedOp::answers);
         let rows = ops.iter().map(OwedOp::to_row).collect();
         self.adding.insert(token, Adding { ops, asker });
         self.writes.push(Write::AddOps {
             token,
-            inbox: None,
+            inbox,
             ops: rows,
             now_ms,
         });
@@ -102,9 +110,13 @@ impl Core {
         }
     }
 
-    /// Committed ops take their place in their chats' lanes.
+    /// Committed ops take their place in their chats' lanes, unless the connector will not have them any more.
     pub(super) fn take_owed(&mut self, seqs: impl Iterator<Item = OpSeq>, ops: Vec<OwedOp>) {
         for (seq, op) in seqs.zip(ops) {
+            if self.declined.contains(&op.delivery) {
+                self.writes.push(Write::OpSettled { op: seq });
+                continue;
+            }
             self.lanes.push(Arc::clone(&op.lane), seq.0);
             self.owed.insert(seq.0, op);
         }
@@ -237,7 +249,9 @@ impl Core {
                         "the connector refused an op"
                     );
                     if declined {
-                        return self.end_delivery(seq);
+                        let delivery = op.delivery;
+                        self.settle(seq);
+                        return self.end_delivery(delivery);
                     }
                     // What was to follow in its place still does.
                     self.go_on(seq, |op| {
@@ -288,19 +302,6 @@ impl Core {
         }
     }
 
-    /// The connector will not have this delivery: nothing else of it is tried.
-    fn end_delivery(&mut self, seq: i64) {
-        let delivery = self.owed.get(&seq).map_or(0, |op| op.delivery);
-        self.settle(seq);
-        let of_it = |(_, op): &(&i64, &OwedOp)| delivery != 0 && op.delivery == delivery;
-        let rest: Vec<i64> = self.owed.iter().filter(of_it).map(|(seq, _)| *seq).collect();
-        for seq in rest {
-            if self.lanes.withdraw(seq) {
-                self.settle(seq);
-            }
-        }
-    }
-
     fn take_unknown(&mut self, seq: i64) {
         let Some(op) = self.owed.get_mut(&seq) else {
             return;
@@ -323,9 +324,19 @@ impl Core {
         self.go_on(seq, |op| std::mem::take(&mut op.then));
     }
 
-    fn settle(&mut self, seq: i64) {
+    pub(super) fn settle(&mut self, seq: i64) {
         self.owed.remove(&seq);
         self.lanes.settle(seq);
         self.writes.push(Write::OpSettled { op: OpSeq(seq) });
+    }
+}
+
+/// Ops that are owed together and answer nothing are one delivery all the same.
+fn name_delivery(ops: &mut [OwedOp], token: u64, now_ms: i64) {
+    const TOKENS: u64 = 4096;
+    let nth = i64::try_from(token % TOKENS).unwrap_or(0);
+    let name = -(now_ms.max(1).saturating_mul(4096).saturating_add(nth));
+    for op in ops.iter_mut().filter(|op| op.delivery == 0) {
+        op.delivery = name;
     }
 }

@@ -7,19 +7,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::desk::Desk;
-use super::parcels::{Parcel, Parcels, Posted};
+use super::parcels::Parcels;
+pub(super) use super::turn_exchange::{FateSender, Stage, TurnReport, Wish};
 use crate::adapter::Speech;
-use crate::adapter::speech::{Fate, Mark, PlanLine, Ticket, ToolLine, Utterance};
-use crate::agent::{
-    Agent, AgentEvent, Answer, Media, PlanStep, Question, Signal, Signals, Turn, TurnEnd, Usage,
-};
-use crate::net::media::MediaRoom;
+use crate::adapter::speech::{Fate, PlanLine, Ticket, ToolLine};
+use crate::agent::{Agent, AgentEvent, Media, PlanStep, Signal, Signals, Turn, TurnEnd, Usage};
 use crate::session::TurnId;
 
 /// What waits for a turn's task of what became of its ops; it has at most two out.
@@ -30,82 +28,6 @@ const HEARD_TOGETHER: usize = 64;
 const LAST_FATE: Duration = Duration::from_secs(120);
 /// Before what the relay had no room for is wished again.
 const CROWDED: Duration = Duration::from_millis(20);
-
-/// How a turn's task is told what became of its ops.
-pub(super) type FateSender = mpsc::Sender<(Ticket, Fate)>;
-
-/// What a turn's task wants of the relay while it runs.
-#[derive(Debug)]
-pub(super) enum Wish {
-    /// Say this in the chat.
-    Utter(Box<Utterance>, FateSender),
-    /// Take back what has not gone out of these.
-    Withdraw(FateSender),
-    /// Ask people this.
-    Ask(Box<Question>, oneshot::Sender<Answer>),
-    /// Keep this for the session.
-    Keep(Vec<u8>),
-    /// Give what was kept for the session.
-    Recall(oneshot::Sender<Option<Vec<u8>>>),
-    /// The conversation is about this.
-    Title(String),
-    /// Send this file, and tell when it has its place.
-    Media(Box<Parcel>, Posted),
-}
-
-/// How a turn went.
-#[derive(Debug)]
-pub(super) struct TurnReport {
-    pub(super) turn: TurnId,
-    /// What it said, and how much of it the chat has seen.
-    pub(super) speech: Box<Speech>,
-    /// Whether it said anything.
-    pub(super) spoke: bool,
-    /// Whether it said more than is kept.
-    pub(super) cut: bool,
-    /// The files that it sends and that are not handed over.
-    pub(super) parcels: Vec<(Mark, Parcel)>,
-    /// How it ended.
-    pub(super) end: TurnEnd,
-    /// What it cost.
-    pub(super) usage: Usage,
-    /// How long it took to say something.
-    pub(super) first_word: Option<Duration>,
-}
-
-impl TurnReport {
-    /// A turn that said nothing.
-    pub(super) fn unspoken(turn: TurnId, speech: Box<Speech>, end: TurnEnd) -> Self {
-        Self {
-            turn,
-            speech,
-            spoke: false,
-            cut: false,
-            parcels: Vec::new(),
-            end,
-            usage: Usage::default(),
-            first_word: None,
-        }
-    }
-}
-
-/// What a turn's task is given beside the turn.
-#[derive(Debug)]
-pub(super) struct Stage {
-    pub(super) speech: Box<Speech>,
-    pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
-    pub(super) clock: Clock,
-    /// How long a stopped turn may take to end.
-    pub(super) grace: Duration,
-    /// The most that a turn may say, in bytes.
-    pub(super) most: usize,
-    /// Cancelled when the agent has forgotten what it was told to forget.
-    pub(super) forgotten: Option<CancellationToken>,
-    /// Where attachments come in and go out.
-    pub(super) room: Option<Arc<MediaRoom>>,
-    /// Whether its platform takes attachments.
-    pub(super) takes_media: bool,
-}
 
 /// Runs the agent until it ends, or until it has not stopped within the grace after being told to.
 pub(super) async fn run_turn(

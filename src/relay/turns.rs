@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
+use super::crew::Terms;
 use super::turn_task::{Stage, TurnReport, run_turn};
 use crate::adapter::speech::Place;
 use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
@@ -41,6 +42,8 @@ pub(super) struct LiveTurn {
     pub(super) over: CancellationToken,
     /// The session was told to forget while it ran: what it wants kept is not.
     pub(super) forgotten: bool,
+    /// Who decides what its agent asks, and where that works, once that is decided.
+    pub(super) terms: Option<Terms>,
 }
 
 impl LiveTurn {
@@ -53,6 +56,7 @@ impl LiveTurn {
             agent: None,
             over: CancellationToken::new(),
             forgotten: false,
+            terms: None,
             seq: None,
             stop: None,
             cancel: CancellationToken::new(),
@@ -155,6 +159,7 @@ impl Core {
         if let Some(turn) = self.loading.remove(&row) {
             self.abandon(turn);
         }
+        self.declined.remove(&row);
     }
 
     fn abandon(&mut self, turn: TurnId) {
@@ -185,6 +190,7 @@ impl Core {
         let (Some(pick), Some(live)) = (pick, self.turns.get_mut(&id)) else {
             return;
         };
+        live.terms = Some(pick.member.terms());
         live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
         live.began = Some(Instant::now());
         let (key, cancel, chat) = (live.key.clone(), live.cancel.clone(), live.chat.clone());

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 use super::core::Core;
 use super::egress::Listener;
 use super::turn_task::Wish;
-use crate::adapter::speech::Weight;
+use crate::adapter::speech::{Fate, Weight};
 use crate::session::TurnId;
 use crate::store::Write;
 
@@ -25,7 +25,10 @@ impl Core {
                 let (chat, lane) = (live.chat.clone(), live.lane.clone());
                 let now = self.clock.now().mono;
                 let timeout = utterance.deadline.map(|at| at.saturating_sub(now).max(SOON));
-                let listener = Listener::Turn(utterance.ticket, fates);
+                let listener = Listener::Turn(turn, utterance.ticket, fates);
+                if self.is_declined(live) {
+                    return listener.hear(Fate::Declined);
+                }
                 self.pass(
                     &chat,
                     &lane,
