@@ -117,6 +117,7 @@ async fn control(run: Arc<Run>, method: &str, what: &[&str], body: &Value) -> Re
         ("GET", []) => match run.wanted().as_str() {
             "crash" => reply(404, &json!({"error": {"code": "run_not_found"}})),
             _ if run.stop.is_cancelled() => reply(200, &json!({"status": "cancelled"})),
+            "ask" => reply(200, &json!({"status": "waiting_for_approval"})),
             _ => reply(200, &json!({"status": "running"})),
         },
         (method, what) => panic!("{method} {what:?}"),
