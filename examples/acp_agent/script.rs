@@ -1,6 +1,7 @@
 //! What the agent does with a prompt.
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -70,6 +71,28 @@ impl<'a> Prompted<'a> {
                 // It holds our pipes, and is never waited for.
                 let left = std::process::Command::new("/bin/sleep").arg("600").spawn();
                 self.say(if left.is_ok() { "left" } else { "alone" });
+            }
+            "daemon" => {
+                // It leaves our group and holds our pipes.
+                let left = std::process::Command::new("setsid").args(["sleep", "9"]).spawn();
+                self.say(if left.is_ok() { "left" } else { "alone" });
+            }
+            "close" => {
+                self.say("left");
+                // It lives on without its output.
+                let lives = std::process::Command::new("/bin/sh")
+                    .args(["-c", "exec >&-; sleep 600"])
+                    .exec();
+                eprintln!("{lives}");
+                std::process::exit(1);
+            }
+            "garbled" => {
+                let mut out = std::io::stdout().lock();
+                let _ = out
+                    .write_all(b"\xff\xfe{\"half\": \"\xc3\"\n")
+                    .and_then(|()| out.flush());
+                drop(out);
+                self.say("survived");
             }
             "recall" => {
                 let history = self.session.state.lock().unwrap().history.join(", ");
