@@ -195,7 +195,7 @@ impl Hermes {
             };
             let (status, wait) = (reply.status, reply.retry_after.unwrap_or(BUSY_WAIT));
             let refused = async {
-                let failure = ADVICE.refused(&self.http, reply).await;
+                let failure = ADVICE.refused(&self.http, *reply).await;
                 if !matches!(status, 429 | 503) || Instant::now() + wait > give_up {
                     return Err(TurnEnd::Failed(failure));
                 }

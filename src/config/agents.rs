@@ -285,7 +285,7 @@ mod tests {
         ] {
             let entry = read(text).unwrap();
             assert_eq!(
-                entry.works_in().map(|path| path.as_path()),
+                entry.works_in().map(PathBuf::as_path),
                 wanted.map(std::path::Path::new),
                 "{text}"
             );

@@ -126,13 +126,12 @@ impl<'a> Listener<'a> {
                 self.patience.first
             };
             // Once the answer has ended, whatever else is sent keeps nobody waiting.
-            let next = match self.finish {
-                None => reply.next_event(patience).await,
-                Some(_) => {
-                    let over = *over.get_or_insert_with(|| Instant::now() + AFTER_END);
-                    let next = timeout_at(over, reply.next_event(AFTER_END)).await;
-                    next.unwrap_or(Err(AgentHttpError::Silent(AFTER_END)))
-                }
+            let next = if self.finish.is_none() {
+                reply.next_event(patience).await
+            } else {
+                let over = *over.get_or_insert_with(|| Instant::now() + AFTER_END);
+                let next = timeout_at(over, reply.next_event(AFTER_END)).await;
+                next.unwrap_or(Err(AgentHttpError::Silent(AFTER_END)))
             };
             let event = match next {
                 Ok(Some(event)) => event,

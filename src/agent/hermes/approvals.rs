@@ -177,9 +177,9 @@ impl Approvals {
             self.echoes -= 1;
             return false;
         }
-        let resolved = resolved.clamp(1, self.open.len().max(1));
-        let gone = self.open.drain(..resolved.min(self.open.len()));
-        let asked = gone.fold(false, |asked, open| asked || open.answer.is_none());
+        let gone = resolved.max(1).min(self.open.len());
+        // All of them go, whichever it is.
+        let asked = self.open.drain(..gone).any(|open| open.answer.is_none());
         self.cross();
         asked
     }

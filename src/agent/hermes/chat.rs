@@ -49,7 +49,7 @@ impl Hermes {
             Ok(if reply.is_success() {
                 Posted::Taken(reply)
             } else {
-                Posted::Refused(reply)
+                Posted::Refused(Box::new(reply))
             })
         };
         let reply = match self.until_taken(&turn, post).await {

@@ -25,7 +25,7 @@ pub(super) enum Posted<T> {
     /// It was taken.
     Taken(T),
     /// It was refused.
-    Refused(Reply),
+    Refused(Box<Reply>),
 }
 
 /// A run that was started, or why it has no name that can be used.
@@ -81,7 +81,7 @@ impl Errands {
         };
         let reply = self.http.send(request, SHORT).await?;
         if !reply.is_success() {
-            return Ok(Posted::Refused(reply));
+            return Ok(Posted::Refused(Box::new(reply)));
         }
         let started = match reply.short_body(SHORT).await {
             Ok(body) => event::run_id_of(&body).ok_or("the answer names no usable run_id".to_owned()),

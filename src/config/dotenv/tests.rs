@@ -17,7 +17,7 @@ fn reads_what_python_dotenv_reads() {
         let wanted: BTreeMap<String, Option<String>> =
             serde_json::from_value(case["values"].clone()).unwrap();
         let read = Dotenv::parse(text, &env);
-        let plain = |value: &Option<Zeroizing<String>>| value.as_ref().map(|value| String::clone(value));
+        let plain = |value: &Option<Zeroizing<String>>| value.as_ref().map(|value| value.to_string());
         let values: BTreeMap<_, _> = read
             .values
             .iter()
