@@ -94,6 +94,15 @@ impl Backend {
             .collect()
     }
 
+    /// The directory that its program is started in, where it is one.
+    fn cwd(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Command(settings) => settings.cwd.as_ref(),
+            Self::Acp(settings) => settings.cwd.as_ref(),
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => None,
+        }
+    }
+
     /// Where its key is read from: the variable, and the file.
     pub fn key_source(&self) -> (Option<&str>, Option<&PathBuf>) {
         match self {
@@ -120,6 +129,11 @@ impl AgentEntry {
         let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(*value));
         let gone = old.iter().filter(|(key, _)| !new.contains_key(*key));
         changed.chain(gone).map(|(key, _)| key.as_str())
+    }
+
+    /// The directory that it works in, where no route says otherwise: its `workdir`, else its program's `cwd`.
+    pub fn works_in(&self) -> Option<&PathBuf> {
+        self.workdir.as_ref().or_else(|| self.backend.cwd())
     }
 
     fn read(written: Map<String, Value>) -> Result<Self, serde_json::Error> {
@@ -275,6 +289,31 @@ mod tests {
             (preset.backend.kind(), preset.usual_name().as_str()),
             ("acp", "gemini")
         );
+    }
+
+    #[test]
+    fn an_agent_works_in_its_workdir_else_where_its_program_is_started() {
+        for (text, wanted) in [
+            (
+                r#"{"kind": "command", "argv": ["cat"], "cwd": "/in", "workdir": "/srv"}"#,
+                Some("/srv"),
+            ),
+            (
+                r#"{"kind": "command", "argv": ["cat"], "cwd": "/in"}"#,
+                Some("/in"),
+            ),
+            (r#"{"preset": "gemini", "cwd": "/in"}"#, Some("/in")),
+            (r#"{"kind": "command", "argv": ["cat"]}"#, None),
+            (r#"{"kind": "echo", "workdir": "/srv"}"#, Some("/srv")),
+            (r#"{"kind": "openai", "model": "x"}"#, None),
+        ] {
+            let entry = read(text).unwrap();
+            assert_eq!(
+                entry.works_in().map(PathBuf::as_path),
+                wanted.map(std::path::Path::new),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -94,7 +94,8 @@ pub struct Loaded {
     pub origins: Origins,
     /// What someone should look at; no secret is in it.
     pub warnings: Vec<String>,
-    /// Hermes' `config.yaml` as plain values; an empty mapping where there is none.
+    /// What Hermes' `config.yaml` says about when messages concern us, in the mappings that it stands in; an empty mapping
+    /// where there is none. Nothing else of it is kept.
     pub hermes_yaml: Value,
     /// Our own file, where there is one.
     pub own_file: Option<PathBuf>,

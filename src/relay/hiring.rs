@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use zeroize::Zeroizing;
 
 use super::crew::Member;
 use super::live::USER_AGENT;
@@ -112,7 +113,7 @@ pub fn hire_those(
             let member = Member {
                 agent: guards(entry).around(agent),
                 permission: entry.permission,
-                workdir: entry.workdir.clone(),
+                workdir: entry.works_in().cloned(),
             };
             Ok((name.clone(), member))
         })
@@ -188,7 +189,7 @@ fn key(
     }
     let Some(variable) = variable else { return Ok(None) };
     match env(variable).filter(|value| !value.trim().is_empty()) {
-        Some(value) => Ok(Some(value.trim().to_owned().into())),
+        Some(value) => Ok(Some(SecretString::from(Zeroizing::new(value).trim()))),
         None => Err(HireError::NoKey {
             name: name.to_owned(),
             variable: variable.to_owned(),

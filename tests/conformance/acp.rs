@@ -61,6 +61,10 @@ impl Fixture for AcpFixture {
             Act::Fail => "stop error".to_owned(),
             Act::Flood => "flood".to_owned(),
             Act::Orphan => "orphan".to_owned(),
+            Act::Endless => "long".to_owned(),
+            Act::Garbled => "garbled".to_owned(),
+            Act::Close => "close".to_owned(),
+            Act::Daemon => "daemon".to_owned(),
             Act::Remember => format!("note {WORD}"),
             Act::Recall => "recall".to_owned(),
         })

@@ -101,6 +101,55 @@ async fn a_run_that_is_accepted_while_the_turn_is_stopped_is_stopped_too() {
 }
 
 #[tokio::test]
+async fn a_run_that_is_named_after_its_turn_was_stopped_or_given_up_is_stopped() {
+    let (mut server, chat) = start().await;
+    for gives_up in [false, true] {
+        let turn = chat.start("hi");
+        let asked = server.expect("POST", "/v1/runs").await;
+        if gives_up {
+            turn.give_up();
+        } else {
+            turn.cancel.cancel();
+            assert_eq!(turn.over().await.end, UNSURE);
+        }
+        asked.reply_json(202, &json!({"run_id": "run_1"}));
+        server.expect("POST", STOP).await.reply(200, &[], "{}");
+    }
+    assert!(server.is_quiet());
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_starts_that_were_given_up_and_ends_them_with_itself() {
+    let (mut server, chat) = start().await;
+    let turn = chat.start("hi");
+    let asked = server.expect("POST", "/v1/runs").await;
+    turn.give_up();
+    {
+        let shutdown = chat.agent().shutdown();
+        tokio::pin!(shutdown);
+        let short = std::time::Duration::from_millis(100);
+        let waits = tokio::time::timeout(short, &mut shutdown).await;
+        assert!(waits.is_err(), "it waits for the start");
+        asked.reply_json(202, &json!({"run_id": "run_1"}));
+        let asked = server.expect("POST", STOP).await;
+        let waits = tokio::time::timeout(short, &mut shutdown).await;
+        assert!(waits.is_err(), "it waits for the stop");
+        asked.reply(200, &[], "{}");
+        soon("the shutdown ends", shutdown).await;
+    }
+    // One that is itself given up leaves nothing behind.
+    let (mut server, chat) = start().await;
+    let turn = chat.start("hi");
+    let asked = server.expect("POST", "/v1/runs").await;
+    turn.give_up();
+    let waits = tokio::time::timeout(std::time::Duration::from_millis(100), chat.agent().shutdown()).await;
+    assert!(waits.is_err(), "it waits for the start");
+    soon("nothing is left under way", chat.agent().shutdown()).await;
+    drop(asked);
+    assert!(server.is_quiet());
+}
+
+#[tokio::test]
 async fn a_stop_while_the_gateway_is_busy_starts_nothing() {
     let (mut server, chat) = start().await;
     let turn = chat.start("hi");
