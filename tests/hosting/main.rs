@@ -6,12 +6,19 @@
 
 #[path = "../support/relay_process.rs"]
 mod relay_process;
+#[path = "../support/terminator.rs"]
+mod terminator;
 
+mod containers;
 mod documents;
+mod machine;
 mod manager;
+mod names;
 mod notify;
 mod packages;
 mod process_one;
+mod system_agents;
+mod system_relay;
 mod units;
 
 use std::path::{Path, PathBuf};

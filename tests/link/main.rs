@@ -7,6 +7,8 @@
 mod http_stub;
 #[path = "../support/relay_process.rs"]
 mod relay_process;
+#[path = "../support/terminator.rs"]
+mod terminator;
 
 mod boot;
 mod clock;
