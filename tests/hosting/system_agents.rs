@@ -45,7 +45,7 @@ async fn agents_work_in_a_home_of_their_own_and_nowhere_else() {
     let secret = who.secret.expose_secret();
     let config = format!(
         "connector:\n  url: {}\n  gateway_id: {}\n  identities: [{{platform: discord}}]\nlink: {{backoff_min_ms: 50}}\n\
-         shutdown: {{budget_secs: 8, drain_secs: 2}}\n{AGENT}",
+         shutdown: {{budget_secs: 8, drain_secs: 2}}\nstreaming: {{mode: off}}\n{AGENT}",
         connector.url(),
         who.gateway_id
     );
@@ -119,5 +119,5 @@ async fn agents_work_in_a_home_of_their_own_and_nowhere_else() {
     machine.does(&format!("systemctl stop {UNIT}"));
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert_eq!(machine.show(UNIT, "Result"), "success", "{}", machine.log());
-    assert!(!machine.run("pgrep -f 'sleep 100'").0, "nothing is left");
+    assert!(!machine.run("pgrep -x sleep").0, "nothing is left");
 }

@@ -102,11 +102,9 @@ async fn a_relay_that_starts_nothing_works_locked_in() {
     machine.does(&format!("systemctl stop {UNIT}"));
     assert!(began.elapsed() < Duration::from_secs(25), "within its own budget");
     assert_eq!(machine.show(UNIT, "Result"), "success", "it ended by itself");
-    let journal = machine.path("var/lib/hermes-relay/journal.db");
-    assert!(!journal.exists(), "the link to it leads nowhere from outside");
     assert!(
         machine.has("var/lib/private/hermes-relay/journal.db"),
-        "and it is kept"
+        "the journal is kept"
     );
 
     // What ends to sleep sleeps until somebody starts it.
