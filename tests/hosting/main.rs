@@ -15,6 +15,7 @@ mod machine;
 mod manager;
 mod names;
 mod notify;
+mod package_story;
 mod packages;
 mod process_one;
 mod system_agents;

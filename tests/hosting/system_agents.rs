@@ -121,3 +121,40 @@ async fn agents_work_in_a_home_of_their_own_and_nowhere_else() {
     assert_eq!(machine.show(UNIT, "Result"), "success", "{}", machine.log());
     assert!(!machine.run("pgrep -x sleep").0, "nothing is left");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_that_runs_as_somebody_takes_that_ones_settings() {
+    let Some(machine) = Machine::boot("somebody") else {
+        return;
+    };
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let who = connector.credentials().unwrap();
+    machine.does("useradd --create-home ada");
+    let env = format!(
+        "GATEWAY_RELAY_URL={}\nGATEWAY_RELAY_ID={}\nGATEWAY_RELAY_SECRET={}\nGATEWAY_RELAY_PLATFORMS=discord\n",
+        connector.url(),
+        who.gateway_id,
+        who.secret.expose_secret()
+    );
+    machine.write("home/ada/.hermes/.env", &env);
+    machine.write(
+        "home/ada/.hermes/relay.yaml",
+        &format!("streaming: {{mode: off}}\n{AGENT}"),
+    );
+    machine.does("chown -R ada: /home/ada/.hermes && chmod 600 /home/ada/.hermes/.env");
+
+    let told = machine.does("/opt/hermes-relay service install --run-as ada");
+    follow_the_words(&machine, &told, "", "");
+    machine.until(UNIT, "StatusText", "connected: discord");
+    let said = says(
+        &connector,
+        &machine,
+        "m1",
+        "id -un; echo $HOME; pwd; touch $HOME/mine",
+    )
+    .await;
+    assert_eq!(said.trim(), "ada\n/home/ada\n/var/lib/hermes-relay");
+    assert!(machine.has("home/ada/mine"));
+    machine.does(&format!("systemctl stop {UNIT}"));
+    assert_eq!(machine.show(UNIT, "Result"), "success");
+}
