@@ -383,6 +383,14 @@ fn build_failure(error: &BuildError) -> ExitCode {
             error,
             Some("keep a copy of the file, then start once with --fresh-journal-if-corrupt"),
         ),
+        BuildError::Journal(OpenError::Directory { .. }) => {
+            let who = rustix::process::geteuid().as_raw();
+            let hint = format!(
+                "give the state directory, or a container's volume for it, to the account that runs this \
+                 (`chown -R {who}`), or name another with --state-dir"
+            );
+            fail(exit::CONFIGURATION, error, Some(&hint))
+        }
         // The disk may have room again, or the lock be gone, when it is tried again.
         BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
             fail(exit::OUR_FAULT, error, None)
