@@ -106,6 +106,7 @@ impl Core {
     pub(super) fn take_owed(&mut self, seqs: impl Iterator<Item = OpSeq>, ops: Vec<OwedOp>) {
         for (seq, op) in seqs.zip(ops) {
             self.lanes.push(Arc::clone(&op.lane), seq.0);
+            self.traces.owed(op.delivery, seq.0);
             self.owed.insert(seq.0, op);
         }
     }
@@ -160,6 +161,7 @@ impl Core {
             let token = self.submit_op(seq, action, platform, bot_id, timeout);
             if seq > 0 {
                 self.lately_out.push_back((now, token));
+                self.traces.op_out(seq);
             }
         }
     }
@@ -208,6 +210,7 @@ impl Core {
         let Some(op) = self.owed.get(&seq) else { return };
         let lane = Arc::clone(&op.lane);
         self.measures.op_settled(&op.op, &outcome);
+        self.traces.op_settled(seq, &op.op, op.attempts, &outcome);
         self.learn_of_thread(&lane, &outcome);
         let Some(op) = self.owed.get(&seq) else { return };
         match outcome {
@@ -325,6 +328,7 @@ impl Core {
 
     fn settle(&mut self, seq: i64) {
         self.owed.remove(&seq);
+        self.traces.op_over(seq);
         self.lanes.settle(seq);
         self.writes.push(Write::OpSettled { op: OpSeq(seq) });
     }
