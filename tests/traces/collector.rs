@@ -95,7 +95,7 @@ async fn one_that_points_elsewhere_is_not_followed_and_one_that_refuses_is_not_a
 
 #[tokio::test]
 async fn what_finds_no_room_is_dropped_and_counted() {
-    const TURNS: usize = 1500;
+    const TURNS: u64 = 1500;
     let dir = tempfile::tempdir().unwrap();
     let relay = start_with(dir.path(), Echo, to(&silent().await)).await;
     for turn in 0..TURNS {
@@ -104,11 +104,11 @@ async fn what_finds_no_room_is_dropped_and_counted() {
             .await;
     }
     relay
-        .stands("all done", |status| status.tally.ops_applied as usize == TURNS)
+        .stands("all done", |status| status.tally.ops_applied == TURNS)
         .await;
     let dropped = counts(&relay, "dropped", 1).await;
     // One batch is on its way, and 1,024 wait behind it.
-    assert!((100..=TURNS as u64 - 1024).contains(&dropped), "{dropped}");
+    assert!((100..=TURNS - 1024).contains(&dropped), "{dropped}");
     assert_eq!(counts(&relay, "sent", 0).await, 0);
     let asked = Instant::now();
     relay.stop().await;

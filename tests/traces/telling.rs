@@ -51,11 +51,7 @@ async fn a_message_that_is_answered_is_one_trace_with_everything_in_its_place() 
         order.is_sorted_by(|(_, before), (after, _)| before <= after),
         "{order:?}"
     );
-    assert_eq!(
-        (order[0].0, order[3].1),
-        (from, to),
-        "from the arrival to the last outcome"
-    );
+    assert_eq!(order[0].0, from, "from the arrival on");
     let agent = only(trace, "agent");
     assert!(order[2].1 - order[2].0 >= 50_000_000, "the agent slept: {agent}");
     assert_eq!(agent["events"][0]["name"], "first_token");
@@ -254,18 +250,10 @@ async fn what_a_turn_was_handed_is_counted_in_its_trace_and_has_none_of_its_own(
         settings.sessions.busy_mode = BusyMode::Steer;
     })
     .await;
-    for (id, text) in [("1", "listen"), ("2", "left"), ("3", "end")] {
-        relay.hears("a", id, text).await;
-        relay
-            .seen("it is safe", |seen| seen.acks.len().to_string() == id)
-            .await;
-        relay.runs(1).await;
-        if id == "2" {
-            relay
-                .stands("handed over", |status| status.tally.steered == 1)
-                .await;
-        }
-    }
+    relay.hears("a", "1", "listen").await;
+    relay.runs(1).await;
+    relay.hears("a", "2", "left").await;
+    relay.hears("a", "3", "end").await;
     let traces = traced(&collector, 1).await;
     assert_eq!(about(&traces[0][0], "relay.steered").as_deref(), Some("2"));
     relay.stop().await;
@@ -308,7 +296,6 @@ async fn the_end_of_the_relay_sends_what_is_there() {
     let relay = start_with(dir.path(), Echo, |settings| {
         to(&collector.base())(settings);
         settings.shutdown.drain_secs = 0;
-        settings.sessions.grace_secs = 0;
     })
     .await;
     relay.hears("a", "1", "hi").await;
