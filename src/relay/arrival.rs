@@ -330,8 +330,7 @@ impl Core {
             .is_some_and(|agent| agent.describe().steers && agent.steer(key, input));
         self.tally.steered += u64::from(taken);
         if taken {
-            let row = met.and_then(|turn| self.turns.get(&turn)?.seq);
-            self.traces.steered(row);
+            self.traces.steered(|| self.turns.get(&met?)?.seq);
         }
         taken
     }

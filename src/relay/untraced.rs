@@ -1,6 +1,7 @@
 //! The place of `traces` in a program that is built without them: nothing is noted, nothing kept, and nothing left of
 //! it once it is compiled.
 
+use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ pub(super) struct Seen;
 
 /// Notes nothing.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Traces;
+pub(super) struct Traces(());
 
 #[expect(
     clippy::unused_self,
@@ -28,7 +29,7 @@ pub(super) struct Traces;
 )]
 impl Traces {
     pub(super) fn of(_: &Settings, _: Option<&Tls>, _: &ProxyRules) -> Self {
-        Self
+        Self(())
     }
 
     pub(super) fn start(&mut self) {}
@@ -41,7 +42,7 @@ impl Traces {
 
     pub(super) fn loaded(&mut self, _: i64, _: u32, _: i64) {}
 
-    pub(super) fn steered(&mut self, _: Option<i64>) {}
+    pub(super) fn steered(&mut self, _: impl FnOnce() -> Option<i64>) {}
 
     pub(super) fn began(&mut self, _: i64, _: &str, _: &Arc<str>) {}
 
@@ -65,5 +66,7 @@ impl Traces {
         Counts::new(&TRACE_OUTCOMES)
     }
 
-    pub(super) async fn end(&mut self, _: Duration) {}
+    pub(super) fn end(&mut self, _: Duration) -> Ready<()> {
+        ready(())
+    }
 }

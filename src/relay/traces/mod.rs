@@ -208,15 +208,17 @@ impl Traces {
     }
 
     /// A running turn was handed another message.
-    pub(super) fn steered(&mut self, row: Option<i64>) {
-        if let Some(open) = self.turn(row) {
+    pub(super) fn steered(&mut self, row: impl FnOnce() -> Option<i64>) {
+        if let Some(recorder) = &mut self.0
+            && let Some(open) = row().and_then(|row| recorder.open.get_mut(&row))
+        {
             open.steered += 1;
         }
     }
 
     /// Its agent is started.
     pub(super) fn began(&mut self, row: i64, platform: &str, agent: &Arc<str>) {
-        if let Some(open) = self.turn(Some(row)) {
+        if let Some(open) = self.turn(row) {
             open.stage = Stage::Running(Run {
                 began: open.anchor.now(),
                 platform: known_word(platform),
@@ -233,7 +235,7 @@ impl Traces {
         if let Some(Open {
             stage: Stage::Running(run),
             ..
-        }) = self.turn(Some(row))
+        }) = self.turn(row)
         {
             run.first_word = report
                 .first_word
@@ -248,7 +250,7 @@ impl Traces {
 
     /// Its end is decided, and so many ops are owed for it.
     pub(super) fn ended(&mut self, row: i64, state: TurnState, owed: usize) {
-        let Some(open) = self.turn(Some(row)) else { return };
+        let Some(open) = self.turn(row) else { return };
         let now = open.anchor.now();
         if let Stage::Running(run) = std::mem::replace(&mut open.stage, Stage::Waiting) {
             open.stage = Stage::Owing(run, Answer::new(now, state_word(state), owed), owed);
@@ -374,8 +376,8 @@ impl Traces {
         }
     }
 
-    fn turn(&mut self, row: Option<i64>) -> Option<&mut Open> {
-        self.0.as_mut()?.open.get_mut(&row?)
+    fn turn(&mut self, row: i64) -> Option<&mut Open> {
+        self.0.as_mut()?.open.get_mut(&row)
     }
 }
 

@@ -42,7 +42,7 @@ fn a_trace_is_finished_with_its_last_op_and_nothing_of_it_stays() {
     let (mut traces, mut finished) = recording(1.0);
     let agent: Arc<str> = "tested".into();
     accept(&mut traces, 7);
-    traces.steered(Some(7));
+    traces.steered(|| Some(7));
     traces.began(7, "slack", &agent);
     traces.ended(7, TurnState::Done, 2);
     for op in [40, 41] {
