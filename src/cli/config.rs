@@ -41,8 +41,11 @@ enum Action {
 pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
     match &args.action {
         Action::Check { file } => match config::check_file(file) {
-            Ok(()) => {
+            Ok(warnings) => {
                 anstream::println!("{} is sound", file.display());
+                for warning in warnings {
+                    anstream::eprintln!("warning: {warning}");
+                }
                 ExitCode::SUCCESS
             }
             Err(error) => fail(exit::CONFIGURATION, error, None),

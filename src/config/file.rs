@@ -20,6 +20,7 @@ use super::agents::{AgentChoice, AgentEntries};
 use super::log::Log;
 use super::serving::Serve;
 use super::settings::{Identity, Tls};
+use super::telemetry::TelemetryFile;
 use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 use super::yaml::{self, Problem, YamlError};
 use super::{ConfigError, limits};
@@ -90,6 +91,9 @@ pub struct FileTree {
     /// Logging.
     #[serde(deserialize_with = "section")]
     pub log: Log,
+    /// Traces.
+    #[serde(deserialize_with = "section")]
+    pub telemetry: TelemetryFile,
     /// Where the journal lives.
     pub state_dir: Option<PathBuf>,
 }
@@ -117,6 +121,7 @@ impl Default for FileTree {
             shutdown: Shutdown::default(),
             sleep: Sleep::default(),
             log: Log::default(),
+            telemetry: TelemetryFile::default(),
             state_dir: None,
         }
     }
@@ -217,9 +222,11 @@ impl OwnFile {
     }
 }
 
-/// Whether the file at `path` can be used; the error says what to change.
-pub fn check_file(path: &Path) -> Result<(), ConfigError> {
-    OwnFile::read(path).map(|_| ())
+/// Whether the file at `path` can be used, with what someone should look at all the same; the error says what to
+/// change.
+pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
+    let file = OwnFile::read(path)?;
+    Ok(file.tree.telemetry.warning().into_iter().collect())
 }
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {

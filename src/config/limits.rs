@@ -156,6 +156,9 @@ fn out_of_order(tree: &FileTree) -> Option<Broken> {
 }
 
 fn incomplete(tree: &FileTree) -> Option<Broken> {
+    if let Some((key, rule)) = tree.telemetry.broken() {
+        return Some(Broken { key, rule });
+    }
     if let Err(rule) = tree.serve.http_address() {
         return Some(Broken {
             key: "serve.http",

@@ -31,6 +31,7 @@ pub mod settings;
 mod sleep;
 #[cfg(test)]
 mod stage;
+mod telemetry;
 pub mod tuning;
 mod whatsapp;
 pub mod yaml;
@@ -43,6 +44,7 @@ pub use reference::reference;
 pub use resolve::load;
 pub use serving::Serve;
 pub use settings::{Connector, Identity, Idp, Settings, Tls};
+pub use telemetry::Telemetry;
 pub use tuning::{
     BusyMode, Durability, Journal, Link, OnRevoked, PolicyOverride, Sessions, Shutdown, Slack, Sleep,
     SleepAction,

@@ -18,6 +18,7 @@ use crate::net::media::MediaSettings;
 use super::agents::AgentEntries;
 use super::log::Log;
 use super::serving::Serve;
+use super::telemetry::Telemetry;
 use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 
 /// What is shown in place of a secret.
@@ -66,6 +67,8 @@ pub struct Settings {
     pub sleep: Sleep,
     /// Logging.
     pub log: Log,
+    /// Traces.
+    pub telemetry: Telemetry,
     /// Where the journal lives.
     pub state_dir: PathBuf,
     /// Hermes' home, where there is one.
@@ -108,6 +111,7 @@ impl Settings {
             shutdown: Shutdown::default(),
             sleep: Sleep::default(),
             log: Log::default(),
+            telemetry: Telemetry::default(),
             state_dir: state_dir.into(),
             hermes_home: None,
         }
@@ -214,7 +218,7 @@ pub struct Idp {
 }
 
 #[expect(clippy::ref_option, reason = "the signature is serde's")]
-fn hidden<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn hidden<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
     match secret {
         Some(_) => serializer.serialize_str(HIDDEN),
         None => serializer.serialize_none(),

@@ -3,6 +3,7 @@
 use super::commands::RelayCommand;
 use super::core::Core;
 use super::prompts::Response;
+use super::traces::Seen;
 use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
 use crate::adapter::prompt::Press;
@@ -21,6 +22,7 @@ pub(super) struct Arrival {
     generation: Generation,
     key: SessionKey,
     intent: Intent,
+    seen: Seen,
 }
 
 /// What a message will do once it is committed.
@@ -125,12 +127,14 @@ impl Core {
         let start = matches!(intent, Intent::Start(..));
         let token = self.token();
         let session = key.shared();
+        let seen = self.traces.arrived();
         self.arrivals.insert(
             token,
             Arrival {
                 generation,
                 key,
                 intent,
+                seen,
             },
         );
         self.writes.push(Write::Accept {
@@ -198,12 +202,14 @@ impl Core {
         self.tally.quarantined += 1;
         let token = self.token();
         let key = SessionKey::from_text("");
+        let seen = self.traces.arrived();
         self.arrivals.insert(
             token,
             Arrival {
                 generation,
                 key,
                 intent: Intent::SetAside,
+                seen,
             },
         );
         self.writes.push(Write::Quarantine {
@@ -221,6 +227,7 @@ impl Core {
             generation,
             key,
             intent,
+            seen,
         }) = self.arrivals.remove(&token)
         else {
             return;
@@ -230,6 +237,7 @@ impl Core {
         match intent {
             Intent::Start(turn, event) => {
                 self.remember(turn);
+                self.traces.accepted(seen, seq);
                 self.start_turn(turn, seq, *event);
             }
             Intent::Wait(behind, chat, facts, event) => {
@@ -239,6 +247,7 @@ impl Core {
                     self.sessions.withdraw(&key);
                     return self.end_row(seq, TurnState::Done, Vec::new(), None);
                 }
+                self.traces.accepted(seen, seq);
                 if self.sessions.queue(&key, seq) {
                     self.tell_overflow(&key, &chat, &facts);
                 }
@@ -337,6 +346,9 @@ impl Core {
             .and_then(|turn| self.agent_of(turn))
             .is_some_and(|agent| agent.describe().steers && agent.steer(key, &input));
         self.tally.steered += u64::from(taken);
+        if taken {
+            self.traces.steered(|| self.turns.get(&met?)?.seq);
+        }
         taken
     }
 

@@ -33,6 +33,7 @@ use super::settings::CoreSettings;
 use super::shutdown::Phase;
 use super::sleep::Sleeper;
 use super::status::Tally;
+use super::traces::Traces;
 use super::transport::{LinkView, RelayTransport};
 use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
@@ -140,6 +141,7 @@ pub(super) struct Core {
     pub(super) link_since_ms: i64,
     pub(super) tally: Tally,
     pub(super) measures: Measures,
+    pub(super) traces: Traces,
     pub(super) journal_failing: Option<String>,
     /// How the journal stands at this moment, which its completions may be behind.
     pub(super) health: watch::Receiver<Health>,
@@ -237,6 +239,7 @@ impl Core {
             link_since_ms: 0,
             tally: Tally::default(),
             measures: Measures::default(),
+            traces: Traces::default(),
             journal_failing: None,
             health: opened.health.clone(),
             renewal: Renewal::default(),

@@ -68,6 +68,7 @@ impl Core {
         if let Some(began) = live.began {
             self.measures.turn_ended(began.elapsed(), report.first_word);
         }
+        self.traces.reported(seq, &report);
         self.tally.input_tokens += report.usage.input_tokens;
         self.tally.output_tokens += report.usage.output_tokens;
         let mut speech = report.speech;
@@ -91,6 +92,7 @@ impl Core {
             farewell.insert(*mark, self.plan_parcel(parcel, &live.chat, &live.facts));
         }
         let ops = self.to_owe(&live.key, &live.chat, &farewell.owed);
+        self.traces.ended(seq, state, ops.len());
         self.end_row(seq, state, ops, Some((live.chat, farewell.after)));
     }
 
@@ -154,6 +156,7 @@ impl Core {
         after: Option<(ChatId, Vec<Action>)>,
     ) {
         let now_ms = self.now_ms();
+        self.traces.forget(seq);
         for op in &mut ops {
             op.belongs_to(seq);
         }

@@ -41,6 +41,11 @@ mod shutdown;
 mod sleep;
 mod status;
 mod tell;
+#[cfg(feature = "otlp")]
+mod traces;
+#[cfg(not(feature = "otlp"))]
+#[path = "untraced.rs"]
+mod traces;
 mod transport;
 mod turn_exchange;
 mod turn_task;

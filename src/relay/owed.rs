@@ -118,6 +118,7 @@ impl Core {
                 continue;
             }
             self.lanes.push(Arc::clone(&op.lane), seq.0);
+            self.traces.owed(op.delivery, seq.0);
             self.owed.insert(seq.0, op);
         }
     }
@@ -172,6 +173,7 @@ impl Core {
             let token = self.submit_op(seq, action, platform, bot_id, timeout);
             if seq > 0 {
                 self.lately_out.push_back((now, token));
+                self.traces.op_out(seq);
             }
         }
     }
@@ -220,6 +222,7 @@ impl Core {
         let Some(op) = self.owed.get(&seq) else { return };
         let lane = Arc::clone(&op.lane);
         self.measures.op_settled(&op.op, &outcome);
+        self.traces.op_settled(seq, &op.op, op.attempts, &outcome);
         self.learn_of_thread(&lane, &outcome);
         let Some(op) = self.owed.get(&seq) else { return };
         match outcome {
@@ -326,6 +329,7 @@ impl Core {
 
     pub(super) fn settle(&mut self, seq: i64) {
         self.owed.remove(&seq);
+        self.traces.op_over(seq);
         self.lanes.settle(seq);
         self.writes.push(Write::OpSettled { op: OpSeq(seq) });
     }

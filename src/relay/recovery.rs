@@ -112,6 +112,7 @@ impl Core {
             Subject::Message(seq) => {
                 self.declined.remove(&seq.0);
                 if self.ending.remove(&seq.0).is_some() {
+                    self.traces.close(seq.0);
                     tracing::error!(row = seq.0, "the journal refused an answer; it is given up");
                 }
             }

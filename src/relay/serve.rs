@@ -46,6 +46,7 @@ impl Core {
     ) -> Ended {
         let mut link = self.transport.view();
         let (delivery_sender, mut deliveries) = mpsc::channel(DELIVERY_BATCHES);
+        self.traces.start();
         self.finish_recovery(&mut ears).await;
         self.offer_commands();
         self.transport.connect(delivery_sender);

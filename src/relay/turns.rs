@@ -137,6 +137,7 @@ impl Core {
                 live.lane = live.chat.lane().into();
                 live.facts = ChatFacts::of(&event.source);
             }
+            self.traces.loaded(row.seq.0, row.attempt, row.received_at);
             self.start_turn(turn, row.seq.0, event);
         } else {
             tracing::error!(
@@ -151,6 +152,7 @@ impl Core {
     /// The row is gone: somebody dropped it, or it had ended.
     pub(super) fn take_missing(&mut self, row: i64) {
         self.ending.remove(&row);
+        self.traces.close(row);
         self.unstarted.remove(&row);
         if self.cut_short.front() == Some(&InboxSeq(row)) {
             self.cut_short.pop_front();
@@ -190,6 +192,7 @@ impl Core {
         let (Some(pick), Some(live)) = (pick, self.turns.get_mut(&id)) else {
             return;
         };
+        self.traces.began(seq, &live.chat.platform, &pick.name);
         live.terms = Some(pick.member.terms());
         live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
         live.began = Some(Instant::now());

@@ -197,6 +197,12 @@ fn about_ops(page: &mut Page, metrics: &Metrics) {
         "Owed ops taken over from an earlier run.",
         tally.ops_recovered,
     );
+    page.counts(
+        "traces_total",
+        "Traces of turns, where they are sent to a collector.",
+        "outcome",
+        &metrics.traces,
+    );
 }
 
 /// A page that is being written. Names are given without their common beginning.

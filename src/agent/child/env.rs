@@ -50,6 +50,9 @@ const SECRET: &[&str] = &[
     "ACCESS_KEY",
     "PRIVATE_KEY",
     "CREDENTIALS",
+    // A collector's headers hold its key.
+    "OTLP_HEADERS",
+    "OTLP_TRACES_HEADERS",
 ];
 
 /// The environment of this program, as it was handed to us, and the names in it that no child may see.
@@ -174,6 +177,7 @@ mod tests {
                 "OPENAI_API_KEY",
                 "MODEL_KEY_OF_ANOTHER",
                 "github_token",
+                "OTEL_EXPORTER_OTLP_HEADERS",
                 "NOTIFY_SOCKET",
                 "WATCHDOG_USEC",
                 "STATE_DIRECTORY",
