@@ -27,7 +27,7 @@ use crate::wire::ConnectorUrl;
 /// Clocks further apart than this are mentioned; tokens live 300 seconds.
 const NOTABLE_SKEW_SECS: u64 = 60;
 
-/// Redeem an enrollment token and store this gateway's credentials.
+/// Trade a one-time token for this gateway's credentials, and store them.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[expect(
     clippy::doc_markdown,

@@ -2,6 +2,7 @@
 
 mod credential_files;
 mod dump;
+mod failures;
 mod reread;
 mod signals;
 
@@ -16,6 +17,7 @@ use tokio::task::JoinSet;
 
 use self::credential_files::CredentialFiles;
 use self::dump::dump;
+use self::failures::{NO_URL, build_failure, serve_failure};
 use self::reread::{reread, rotate};
 use self::signals::{Signals, Told};
 use super::exit::{self, fail};
@@ -28,9 +30,8 @@ use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::hiring::without_keys;
-use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
-use crate::serve::{Desk, Reload, ServeError, Serving};
-use crate::store::OpenError;
+use crate::relay::{Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
+use crate::serve::{Desk, Reload, Serving};
 use crate::wire::ConnectorUrl;
 
 /// Dial the connector and answer messages with an agent, until told to stop.
@@ -113,9 +114,6 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
 /// How long an agent may take to say how it stands.
 const HEALTH: Duration = Duration::from_secs(5);
 
-const NO_URL: &str = "enrol with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, \
-                      or try everything on this machine with `hermes-relay dev`";
-
 async fn serve(
     args: &RunArgs,
     loaded: Loaded,
@@ -157,7 +155,9 @@ async fn serve(
     let mut policy = Declaration::begin(&loaded, &url, http, &watched);
     let (reloads, mut reload_ears) = mpsc::channel::<Reload>(RELOADS);
     let handle = relay.handle();
-    let desk = Desk::new(handle.clone(), &settings.state_dir).reloads_to(reloads);
+    let desk = Desk::new(handle.clone(), &settings.state_dir)
+        .reloads_to(reloads)
+        .dials(&url, watched.clone());
     let serving = match Serving::start(&settings.serve, desk) {
         Ok(serving) => serving,
         Err(error) => return serve_failure(&error),
@@ -292,17 +292,6 @@ fn asked_to_end(told: Told) -> ExitCode {
     }
 }
 
-fn serve_failure(error: &ServeError) -> ExitCode {
-    match error {
-        ServeError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => fail(
-            exit::TRY_AGAIN,
-            error,
-            Some("end what listens there, or give `serve.http` another port"),
-        ),
-        ServeError::Listen { .. } | ServeError::Address(_) => fail(exit::CONFIGURATION, error, None),
-    }
-}
-
 /// What suspends this machine, for a relay that may ask for it.
 fn lever(
     settings: &config::Settings,
@@ -410,29 +399,4 @@ fn http_on(tls: &Tls, settings: &config::Settings, proxies: &ProxyRules) -> Resu
     HttpClient::new(&tls, proxies.clone(), USER_AGENT)
         .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
         .map_err(|error| error.to_string())
-}
-
-fn build_failure(error: &BuildError) -> ExitCode {
-    match error {
-        BuildError::NoUrl => fail(exit::CONFIGURATION, error, Some(NO_URL)),
-        BuildError::Journal(OpenError::InUse { .. }) => fail(
-            exit::TRY_AGAIN,
-            error,
-            Some("stop the other relay, or give this one its own --state-dir"),
-        ),
-        BuildError::Journal(OpenError::Corrupt { .. }) => fail(
-            exit::CONFIGURATION,
-            error,
-            Some("keep a copy of the file, then start once with --fresh-journal-if-corrupt"),
-        ),
-        // The disk may have room again, or the lock be gone, when it is tried again.
-        BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
-            fail(exit::OUR_FAULT, error, None)
-        }
-        BuildError::Agent(_)
-        | BuildError::Url(_)
-        | BuildError::Plaintext(_)
-        | BuildError::Tls(_)
-        | BuildError::Journal(_) => fail(exit::CONFIGURATION, error, None),
-    }
 }

@@ -21,7 +21,7 @@ use super::serving::Serve;
 use super::settings::{Identity, Tls};
 use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 use super::yaml::{self, Problem, YamlError};
-use super::{ConfigError, limits};
+use super::{ConfigError, limits, named};
 
 /// Where the file is looked for last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
@@ -218,7 +218,15 @@ impl OwnFile {
 
 /// Whether the file at `path` can be used; the error says what to change.
 pub fn check_file(path: &Path) -> Result<(), ConfigError> {
-    OwnFile::read(path).map(|_| ())
+    let read = OwnFile::read(path)?;
+    match named::missing(&read.tree) {
+        None => Ok(()),
+        Some((key, what)) => Err(ConfigError::Wrong {
+            path: path.to_owned(),
+            line: line_of(&text_of(path)?, key),
+            what: format!("`{key}`: {what}"),
+        }),
+    }
 }
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {

@@ -22,6 +22,7 @@ pub mod file;
 mod hermes;
 mod layers;
 mod limits;
+mod named;
 mod reference;
 mod resolve;
 pub mod secret;
