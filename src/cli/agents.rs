@@ -133,6 +133,12 @@ async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> Ex
         };
         rows.push((name.clone(), origin, state, detail));
     }
+    let rank = |origin: &str| {
+        ["configured", "built in"]
+            .iter()
+            .position(|known| *known == origin)
+    };
+    rows.sort_by_key(|(_, origin, ..)| rank(origin).unwrap_or(usize::MAX));
     let default = settings.agent.as_str();
     let mut out = anstream::stdout().lock();
     let written = if json {

@@ -31,7 +31,7 @@ use half::{Half, Plan};
 /// socket, and serves a chat page; the terminal is a chat, too. Nothing is kept: the journal lives in a temporary
 /// directory.
 ///
-/// Exit codes: 0 ended, 1 --smoke got no answer or --record is incomplete, 78 the settings, the port or the file
+/// Exit codes: 0 ended, 1 --smoke got no good answer or --record is incomplete, 78 the settings, the port or the file
 /// cannot be used.
 #[derive(Args, Debug)]
 #[command(
@@ -224,7 +224,16 @@ async fn serve_both(
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let code = match url {
-        None => smoke(connector, &args.platform, began).await,
+        None => {
+            let code = smoke(connector, &args.platform, began).await;
+            if code == ExitCode::SUCCESS && half.has_failed().await {
+                let what = format!("the agent `{agent}` failed; that is what the answer tells");
+                let hint = format!("`hermes-relay agents test {agent}` tells more");
+                fail(exit::FAILED, what, Some(&hint))
+            } else {
+                code
+            }
+        }
         Some(url) => {
             greet(&url, &args.platform, &agent);
             if args.no_tui {

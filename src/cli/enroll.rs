@@ -316,7 +316,10 @@ fn report(talk: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], d
         };
         say(talk, &format!("    {key}={shown}"));
     }
-    say(talk, "\n  A running relay picks them up when it is restarted.");
+    say(
+        talk,
+        "\n  A relay that reads this file takes new credentials within seconds; a new URL needs a restart.",
+    );
 }
 
 fn mention_skew(err: &mut dyn Write, enrolled: &Enrolled) {

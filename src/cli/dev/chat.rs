@@ -26,7 +26,8 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&H
     let (mut said, mut seen, mut ended) = (0_usize, 0_usize, false);
     let session = session_of(platform);
     loop {
-        if ended && seen >= answers(connector).len() && is_quiet(connector, relay).await {
+        // In this order: what was said while it was asked counts.
+        if ended && is_quiet(connector, relay).await && seen >= answers(connector).len() {
             return;
         }
         prompt();
