@@ -38,7 +38,8 @@ pub(super) async fn upgrade(case: &mut Case<'_>) -> Vec<Verdict> {
     let credentials = boot::pinned_credentials(settings);
     match &case.running {
         _ if case.consent.dial => {}
-        Running::Nobody => {}
+        // One that is not connected has no connection to lose.
+        Running::Nobody | Running::Away(_) => {}
         Running::Process(pid) => {
             return vec![Verdict::skipped(format!(
                 "a relay is running (process {pid}) and a second dial could cut its connection; --dial dials all the same"

@@ -27,7 +27,7 @@ use crate::wire::ConnectorUrl;
 /// Clocks further apart than this are mentioned; tokens live 300 seconds.
 const NOTABLE_SKEW_SECS: u64 = 60;
 
-/// Redeem an enrollment token and store this gateway's credentials.
+/// Trade a one-time token for this gateway's credentials, and store them.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[expect(
     clippy::doc_markdown,
@@ -316,7 +316,10 @@ fn report(talk: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], d
         };
         say(talk, &format!("    {key}={shown}"));
     }
-    say(talk, "\n  A running relay picks them up when it is restarted.");
+    say(
+        talk,
+        "\n  A relay that reads this file takes new credentials within seconds; a new URL needs a restart.",
+    );
 }
 
 fn mention_skew(err: &mut dyn Write, enrolled: &Enrolled) {

@@ -20,7 +20,20 @@ const CHECK: Duration = Duration::from_secs(15);
 /// A difference of clocks that the link corrects for.
 const NOTABLE_SKEW_MS: u64 = 5_000;
 
+/// Trade a one-time token for this gateway's credentials.
+///
+/// The connector's operator issues the token. The connector also wants to know who asks: the login of Hermes on this
+/// machine (`hermes auth add nous`), or an identity provider of your own (`idp` in the settings, or
+/// `GATEWAY_RELAY_IDP_TOKEN_URL`). The credentials go into the .env in Hermes' home. A token that could not be traded is
+/// still unused.
+///
+/// Exit codes: 0 enrolled, 1 not, 2 an option cannot be used, 78 the configuration cannot be used.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay enroll --connector-url https://connector.example --check\n  \
+                  hermes-relay enroll --connector-url https://connector.example --token - < token.txt\n  \
+                  hermes-relay enroll --connector-url https://connector.example --output enrolled.env"
+)]
 pub(super) struct EnrollVerb {
     #[command(flatten)]
     shared: SharedArgs,

@@ -34,6 +34,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand};
 
 use crate::agent::child::BaseEnv;
@@ -51,11 +52,23 @@ const WHICH_RELAY: &str = concat!(
     " (the dial-out relay between a Hermes chat connector and any AI agent)"
 );
 
+/// What to type first, and when something is wrong.
+const START: &str = "To begin:
+  hermes-relay dev                          # a chat on this machine, nothing else needed
+  hermes-relay enroll --connector-url URL   # credentials from a connector, once
+  hermes-relay run                          # serve
+
+When something is wrong:
+  hermes-relay doctor                       # finds out what, and says what to do
+  hermes-relay status                       # how the running relay stands";
+
 #[derive(Parser, Debug)]
 #[command(
     name = "hermes-relay",
     version = WHICH_RELAY,
     about = "Puts any AI agent behind a Hermes chat connector: Discord, Telegram, Slack, WhatsApp",
+    after_long_help = format!("{START}\n\n{}", exit::codes()),
+    after_help = START,
     propagate_version = true
 )]
 struct Cli {
@@ -66,7 +79,6 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Run(run::RunArgs),
-    /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
     Unenroll(unenroll::UnenrollArgs),
     /// The same verbs under the name that Hermes' own command line uses.
@@ -132,7 +144,6 @@ impl Verb {
 
 #[derive(Subcommand, Debug)]
 enum GatewayVerb {
-    /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
     Unenroll(unenroll::UnenrollArgs),
     Run(run::RunArgs),
@@ -141,14 +152,17 @@ enum GatewayVerb {
 /// Options that every verb with settings has.
 #[derive(Args, Debug, Clone, Default)]
 struct SharedArgs {
-    /// Our settings file [default: `HERMES_RELAY_CONFIG`, $`HERMES_HOME/relay.yaml`, /etc/hermes-relay/config.yaml].
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Our settings file [default: $HERMES_RELAY_CONFIG, $HERMES_HOME/relay.yaml, /etc/hermes-relay/config.yaml]"
+    )]
     config: Option<PathBuf>,
-    /// How much is logged: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL")]
+    /// How much is logged.
+    #[arg(long, value_name = "LEVEL", ignore_case = true, value_parser = PossibleValuesParser::new(LogLevel::CHOICES).try_map(|word| word.parse::<LogLevel>()))]
     log_level: Option<LogLevel>,
-    /// How log lines look: auto, text, json or journald.
-    #[arg(long, value_name = "FORMAT")]
+    /// How log lines look.
+    #[arg(long, value_name = "FORMAT", ignore_case = true, value_parser = PossibleValuesParser::new(LogFormat::CHOICES).try_map(|word| word.parse::<LogFormat>()))]
     log_format: Option<LogFormat>,
 }
 

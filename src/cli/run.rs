@@ -3,6 +3,7 @@
 mod beside;
 mod credential_files;
 mod dump;
+mod failures;
 mod reread;
 mod signals;
 
@@ -18,6 +19,7 @@ use tokio::task::JoinSet;
 use self::beside::{Declaration, provision_on};
 use self::credential_files::CredentialFiles;
 use self::dump::dump;
+use self::failures::{NO_URL, build_failure, serve_failure};
 use self::reread::{Started, reread, rotate};
 use self::signals::{Signals, Told};
 use super::exit::{self, fail};
@@ -30,9 +32,8 @@ use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::hiring::without_keys;
-use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
-use crate::serve::{Desk, Reload, ServeError, Serving};
-use crate::store::OpenError;
+use crate::relay::{Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
+use crate::serve::{Desk, Reload, Serving};
 use crate::wire::ConnectorUrl;
 
 /// Dial the connector and answer messages with an agent, until told to stop.
@@ -122,9 +123,6 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
 /// How long an agent may take to say how it stands.
 const HEALTH: Duration = Duration::from_secs(5);
 
-const NO_URL: &str = "enrol with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, \
-                      or try everything on this machine with `hermes-relay dev`";
-
 async fn serve(
     args: &RunArgs,
     loaded: Loaded,
@@ -169,6 +167,7 @@ async fn serve(
     let handle = relay.handle();
     let desk = Desk::new(handle.clone(), &settings.state_dir)
         .reloads_to(reloads)
+        .dials(&url, watched.clone())
         .log(log.counts());
     let serving = match Serving::start(&settings.serve, desk) {
         Ok(serving) => serving,
@@ -306,17 +305,6 @@ fn asked_to_end(told: Told) -> ExitCode {
     }
 }
 
-fn serve_failure(error: &ServeError) -> ExitCode {
-    match error {
-        ServeError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => fail(
-            exit::TRY_AGAIN,
-            error,
-            Some("end what listens there, or give `serve.http` another port"),
-        ),
-        ServeError::Listen { .. } | ServeError::Address(_) => fail(exit::CONFIGURATION, error, None),
-    }
-}
-
 /// What suspends this machine, for a relay that may ask for it.
 fn lever(
     settings: &config::Settings,
@@ -368,37 +356,4 @@ fn http_on(tls: &Tls, settings: &config::Settings, proxies: &ProxyRules) -> Resu
     HttpClient::new(&tls, proxies.clone(), USER_AGENT)
         .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
         .map_err(|error| error.to_string())
-}
-
-fn build_failure(error: &BuildError) -> ExitCode {
-    match error {
-        BuildError::NoUrl => fail(exit::CONFIGURATION, error, Some(NO_URL)),
-        BuildError::Journal(OpenError::InUse { .. }) => fail(
-            exit::TRY_AGAIN,
-            error,
-            Some("stop the other relay, or give this one its own --state-dir"),
-        ),
-        BuildError::Journal(OpenError::Corrupt { .. }) => fail(
-            exit::CONFIGURATION,
-            error,
-            Some("keep a copy of the file, then start once with --fresh-journal-if-corrupt"),
-        ),
-        BuildError::Journal(OpenError::Directory { .. }) => {
-            let who = rustix::process::geteuid().as_raw();
-            let hint = format!(
-                "give the state directory, or a container's volume for it, to the account that runs this \
-                 (`chown -R {who}`), or name another with --state-dir"
-            );
-            fail(exit::CONFIGURATION, error, Some(&hint))
-        }
-        // The disk may have room again, or the lock be gone, when it is tried again.
-        BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
-            fail(exit::OUR_FAULT, error, None)
-        }
-        BuildError::Agent(_)
-        | BuildError::Url(_)
-        | BuildError::Plaintext(_)
-        | BuildError::Tls(_)
-        | BuildError::Journal(_) => fail(exit::CONFIGURATION, error, None),
-    }
 }

@@ -23,7 +23,7 @@ use super::settings::{Identity, Tls};
 use super::telemetry::TelemetryFile;
 use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 use super::yaml::{self, Problem, YamlError};
-use super::{ConfigError, limits};
+use super::{ConfigError, limits, named};
 
 /// Where the file is looked for last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
@@ -225,8 +225,15 @@ impl OwnFile {
 /// Whether the file at `path` can be used, with what someone should look at all the same; the error says what to
 /// change.
 pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
-    let file = OwnFile::read(path)?;
-    Ok(file.tree.telemetry.warning().into_iter().collect())
+    let read = OwnFile::read(path)?;
+    match named::missing(&read.tree) {
+        None => Ok(read.tree.telemetry.warning().into_iter().collect()),
+        Some((key, what)) => Err(ConfigError::Wrong {
+            path: path.to_owned(),
+            line: line_of(&text_of(path)?, key),
+            what: format!("`{key}`: {what}"),
+        }),
+    }
 }
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {

@@ -23,6 +23,7 @@ mod hermes;
 mod layers;
 mod limits;
 mod log;
+mod named;
 mod reference;
 mod resolve;
 pub mod secret;

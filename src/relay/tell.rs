@@ -133,6 +133,10 @@ fn tell_loss(loss: &Loss, detail: &str, retry_ms: u64) {
         Loss::UnauthorizedHttp { .. } | Loss::Unauthorized { .. } => {
             tracing::warn!(why = %loss, retry_ms, "the connector does not accept our credentials; check the gateway id and secret, or enrol again with `hermes-relay enroll`");
         }
+        // There was no connection yet that could be lost.
+        Loss::Refused { .. } | Loss::DialTimeout => {
+            tracing::warn!(why = %loss, retry_ms, "cannot reach the connector; `hermes-relay doctor` looks for the cause");
+        }
         other => tracing::warn!(why = %other, retry_ms, "lost the connector"),
     }
 }

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::request::{Answer, Ask, Refusal};
 use super::{exposition, process};
-use crate::relay::{AgentStatus, RelayHandle, SendError, SessionList, Status};
+use crate::relay::{AgentStatus, Credentials, RelayHandle, SendError, SessionList, Status};
 use crate::store::Inspector;
-use crate::wire::SessionKey;
+use crate::wire::{ConnectorUrl, SessionKey};
 
 /// How long the relay's task may take to answer, and an agent to say how it stands.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -46,6 +46,7 @@ pub struct Desk {
     started_at_ms: i64,
     reloads: Option<mpsc::Sender<Reload>>,
     log: Arc<LogCounts>,
+    dialled: Option<(String, watch::Receiver<Option<Credentials>>)>,
 }
 
 /// How everything stands.
@@ -59,6 +60,8 @@ struct Overview {
     rss_bytes: Option<u64>,
     ready: bool,
     not_ready: Option<String>,
+    connector: Option<String>,
+    gateway_id: Option<String>,
     #[serde(flatten)]
     relay: Status,
     agents: Vec<AgentStatus>,
@@ -85,6 +88,7 @@ impl Desk {
             started_at_ms: now_ms(),
             reloads: None,
             log: Arc::default(),
+            dialled: None,
         }
     }
 
@@ -99,6 +103,13 @@ impl Desk {
     #[must_use]
     pub fn reloads_to(mut self, reloads: mpsc::Sender<Reload>) -> Self {
         self.reloads = Some(reloads);
+        self
+    }
+
+    /// Tells whom the relay dials, and as whom.
+    #[must_use]
+    pub fn dials(mut self, url: &ConnectorUrl, credentials: watch::Receiver<Option<Credentials>>) -> Self {
+        self.dialled = Some((url.to_string(), credentials));
         self
     }
 
@@ -168,10 +179,18 @@ impl Desk {
             rss_bytes: process::resident_bytes(),
             ready: not_ready.is_none(),
             not_ready,
+            connector: self.dialled.as_ref().map(|(url, _)| url.clone()),
+            gateway_id: self.gateway_id(),
             relay,
             agents: agents.ok().flatten().unwrap_or_default(),
             journal,
         })
+    }
+
+    fn gateway_id(&self) -> Option<String> {
+        let (_, credentials) = self.dialled.as_ref()?;
+        let credentials = credentials.borrow();
+        credentials.as_ref().map(|known| known.gateway_id.clone())
     }
 
     /// What the journal holds, read beside its writer.

@@ -129,6 +129,16 @@ impl Half {
         }
     }
 
+    /// Whether a turn has failed.
+    pub(super) async fn has_failed(&self) -> bool {
+        let handle = self.handle.borrow().clone();
+        let status = match handle {
+            None => return true,
+            Some(handle) => handle.status().await,
+        };
+        status.is_none_or(|status| status.tally.turns_failed > 0)
+    }
+
     /// Stops the relay and says how it ended.
     pub(super) async fn stop(self, code: std::process::ExitCode) -> std::process::ExitCode {
         self.stop.cancel();

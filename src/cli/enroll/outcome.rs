@@ -98,7 +98,8 @@ impl EnrollFailure {
             Self::NoUrl | Self::BadUrl(_) => "it looks like https://connector.example",
             Self::BadOption { .. } => "see --help",
             Self::NotLoggedIn => {
-                "run `hermes auth add nous`, then retry; the enrollment token is still unused"
+                "run `hermes auth add nous`, or set GATEWAY_RELAY_IDP_TOKEN_URL to your own identity provider, then retry; \
+                 the enrollment token is still unused"
             }
             Self::Identity(_) => "fix that and retry; the enrollment token is still unused",
             Self::Destination { .. } => {
