@@ -244,7 +244,6 @@ impl<'w, M: MakeWriter<'w>> MakeWriter<'w> for NettedMaker<M> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
     use std::sync::Mutex;
 
     use tracing_subscriber::layer::SubscriberExt as _;
