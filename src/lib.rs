@@ -79,7 +79,8 @@
 //! 3. Every turn ends exactly once (`session` random walks).
 //! 4. Every queue, buffer, cache and line has a bound, and says what happens at it.
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
-//! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged.
+//! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged
+//!    (`tests/link`). Under the log is a net that hides known secrets all the same (`cli`).
 //! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`, `tests/media`), an agent's key to
 //!    the agent's (`tests/http_agents`).
 //! 8. It never listens on the network unless `serve.http` is set, and on loopback alone unless `serve.allow_remote` is;

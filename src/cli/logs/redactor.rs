@@ -235,4 +235,19 @@ mod tests {
         let shown = redactor.line(&line(garbage.clone()), &mut Tally::default());
         assert_eq!(shown[..garbage.len()], garbage);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn no_secret_survives_in_any_bytes(
+            before in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            after in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..200),
+            around in "(token=|Bearer |://|\"api_key\":\"|chat_id=|agent:main:discord:dm:)?",
+        ) {
+            let text = [&before, around.as_bytes(), SECRET.as_bytes(), &after].concat();
+            let mut tally = Tally::default();
+            let shown = redactor(false).line(&line(text), &mut tally);
+            proptest::prop_assert!(memchr::memmem::find(&shown, SECRET.as_bytes()).is_none());
+            proptest::prop_assert!(tally.count(Kind::Known(0)) > 0);
+        }
+    }
 }
