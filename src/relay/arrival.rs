@@ -334,11 +334,11 @@ impl Core {
             return false;
         }
         let pick = self.crew.pick(&event, self.chosen(key).as_deref());
-        let same = |live: &&LiveTurn| {
+        let same = |live: &LiveTurn| {
             let agent = live.agent.as_ref().is_some_and(|(name, _)| *name == pick.name);
             agent && live.terms == Some(pick.member.terms())
         };
-        if met.and_then(|turn| self.turns.get(&turn)).filter(same).is_none() {
+        if !met.and_then(|turn| self.turns.get(&turn)).is_some_and(same) {
             return false;
         }
         let input = self.input_of(event, pick.text);
