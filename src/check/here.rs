@@ -204,17 +204,14 @@ pub(super) fn state_dir(case: &Case<'_>) -> Vec<Verdict> {
             }
             dir
         }
-        Err(error) => {
-            let above = match creatable_below(dir) {
-                Ok(above) => above,
-                Err(why) => {
-                    let what = format!("{shown} cannot be made: {}", why.unwrap_or(error));
-                    let remedy = "make it as a user who may and give it to the relay's user, or choose another place with --state-dir";
-                    return vec![Verdict::failed(what, remedy)];
-                }
-            };
-            above
-        }
+        Err(error) => match creatable_below(dir) {
+            Ok(above) => above,
+            Err(why) => {
+                let what = format!("{shown} cannot be made: {}", why.unwrap_or(error));
+                let remedy = "make it as a user who may and give it to the relay's user, or choose another place with --state-dir";
+                return vec![Verdict::failed(what, remedy)];
+            }
+        },
     };
     let made = if place == dir {
         ""

@@ -116,8 +116,8 @@ mod tests {
             "journal_failing": "full", "agents": [{"name": "a", "state": "down", "why": "gone"}]});
         let said = told(&ill);
         let outcomes: Vec<_> = said.iter().map(|(outcome, _)| *outcome).collect();
-        use Outcome::{Failed, Warn};
-        assert_eq!(outcomes, [Failed, Failed, Warn, Warn]);
+        let (failed, warn) = (Outcome::Failed, Outcome::Warn);
+        assert_eq!(outcomes, [failed, failed, warn, warn]);
         for (part, (_, detail)) in ["refused", "full", "`a` is down: gone", "0.0.1"]
             .iter()
             .zip(&said)

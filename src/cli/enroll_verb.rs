@@ -30,7 +30,7 @@ const NOTABLE_SKEW_MS: u64 = 5_000;
 /// Exit codes: 0 enrolled, 1 not, 2 an option cannot be used, 78 the configuration cannot be used.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  hermes-relay enroll --connector-url https://connector.example --check\n  \
+    after_help = "Examples:\n  hermes-relay enroll --connector-url https://connector.example --dry-run\n  hermes-relay enroll --connector-url https://connector.example --check\n  \
                   hermes-relay enroll --connector-url https://connector.example --token - < token.txt\n  \
                   hermes-relay enroll --connector-url https://connector.example --output enrolled.env"
 )]

@@ -15,6 +15,8 @@ use crate::wire::UrlError;
 pub enum EnrollOutcome {
     /// The credentials are stored or printed.
     Enrolled,
+    /// They could be; the token was not spent.
+    Checked,
     /// They are not, or something after that failed.
     Failed(EnrollFailure),
 }
@@ -23,7 +25,7 @@ impl EnrollOutcome {
     /// 0, or 1 for every failure, or 2 for options that cannot be used.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Enrolled => 0,
+            Self::Enrolled | Self::Checked => 0,
             Self::Failed(EnrollFailure::BadOption { .. } | EnrollFailure::BadUrl(_)) => 2,
             Self::Failed(_) => 1,
         }
