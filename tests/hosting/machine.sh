@@ -84,7 +84,7 @@ pivot_root . old
 umount -l /old
 # As on a machine that was booted: what is mounted for a service is seen by the manager, too.
 mount --make-rshared /
-exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_LOG_TARGET=console \
+exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_LOG_TARGET=journal \
   SYSTEMD_UNIT_PATH="$path" /lib/systemd/systemd --system --show-status=no
 '
 trap - EXIT

@@ -28,6 +28,7 @@ agents:
         while [ ! -e "$HOME/left" ]; do sleep 0.01; done
         echo done
 agent: leaver
+streaming: {mode: off}
 "#;
 
 struct Namespace {

@@ -98,6 +98,18 @@ async fn a_relay_that_starts_nothing_works_locked_in() {
     machine.until(UNIT, "ActiveState", "active");
     answers(&connector, &machine, "m3", "once more").await;
 
+    // One that stands still is ended and started again.
+    let watched = format!("etc/systemd/system/{UNIT}.d/watched.conf");
+    machine.write(&watched, "[Service]\nWatchdogSec=3s\nTimeoutAbortSec=100ms\n");
+    machine.does(&format!("systemctl daemon-reload && systemctl restart {UNIT}"));
+    machine.does(&format!("systemctl kill --kill-who=main --signal=STOP {UNIT}"));
+    machine.comes_true(&format!(
+        "journalctl -u {UNIT} | grep -q 'Failed with result .watchdog.'"
+    ));
+    fs::remove_file(machine.path(&watched)).unwrap();
+    machine.does(&format!("systemctl daemon-reload && systemctl restart {UNIT}"));
+    answers(&connector, &machine, "m4", "wide awake").await;
+
     let began = Instant::now();
     machine.does(&format!("systemctl stop {UNIT}"));
     assert!(began.elapsed() < Duration::from_secs(25), "within its own budget");
