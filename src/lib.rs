@@ -52,7 +52,8 @@
 //!    through the reader.
 //! 7. The turn ends: the answer's ops and "done" are one commit, and then the ops go out, one at a time per chat
 //!    ([`session::Lanes`]). While the link is down they wait, and go out in order after the next handshake. An op
-//!    whose outcome is unknown is not repeated unless repeating it is harmless. That an op is out is written down a
+//!    whose outcome is unknown is not repeated unless repeating it is harmless. A part of the answer that the connector
+//!    declines ends all of it, while the turn runs and after a restart. That an op is out is written down a
 //!    moment after it went; a process killed in that moment sends it again, and counts it.
 //!
 //! After a crash: rows that were not started run; a turn that was running is told to the chat as cut short and
