@@ -255,3 +255,33 @@ async fn a_reader_that_goes_ends_it_quietly_and_a_line_is_not_held_back() {
     let said = String::from_utf8_lossy(&ended.stderr);
     assert!(!said.contains("error") && !said.contains("panicked"), "{said}");
 }
+
+/// Complaints about settings repeat what was written, here a secret in the wrong place.
+#[tokio::test]
+async fn a_secret_that_slips_into_a_line_is_hidden_and_so_is_a_new_one() {
+    let connector = connector().await;
+    for format in ["text", "json"] {
+        let setup = Setup::against(&connector)
+            .env("HERMES_GATEWAY_BUSY_INPUT_MODE", "the-first-delivery-key")
+            .setting("serve.http", "127.0.0.1:0")
+            .setting("log.format", format);
+        setup.write(".env", "GATEWAY_RELAY_DELIVERY_KEY=the-first-delivery-key\n");
+        let relay = connected(&setup).await;
+        let line = relay.says("busy mode from").await;
+        assert!(line.contains("`<hidden>` is not one of"), "{line}");
+        setup.write(".env", "GATEWAY_RELAY_DELIVERY_KEY=the-second-delivery-key\n");
+        relay.signal(Signal::HUP);
+        relay.says("settings read again").await;
+        setup.write("relay.yaml", "log:\n  level: the-second-delivery-key\n");
+        relay.signal(Signal::HUP);
+        let line = relay.says("cannot be read again").await;
+        assert!(line.contains("<hidden>"), "{line}");
+        // Its address is read from a line of text.
+        if format == "text" {
+            let page = crate::metrics::page(&relay).await;
+            assert!(page.value("log_secrets_hidden_total", &[]) > 1.5);
+        }
+        assert!(!relay.said().contains("delivery-key"), "{}", relay.said());
+        relay.stops().await;
+    }
+}
