@@ -47,7 +47,8 @@ mount -t proc proc proc
 # What is set in there is set for everybody.
 mount --bind proc/sys proc/sys
 mount -o remount,bind,ro proc/sys
-mount -t sysfs -o ro sysfs sys
+mount -t sysfs sysfs sys
+mount -o remount,bind,ro sys
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 mount -t tmpfs -o mode=755 tmpfs dev
 for device in null zero full random urandom tty; do
