@@ -246,10 +246,7 @@ mod tests {
         );
         assert_eq!(told.service_name, "kitchen");
         let shown = format!("{:?} {:?}", loaded.describe(), loaded);
-        assert!(
-            shown.contains("environment OTEL_EXPORTER_OTLP_HEADERS"),
-            "{shown}"
-        );
+        assert!(shown.contains("Env(\"OTEL_EXPORTER_OTLP_HEADERS\")"), "{shown}");
         assert!(!shown.contains("hunter"), "{shown}");
 
         let stage = stage.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t.example/in");

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::encode::{TurnTrace, request};
-use super::{Meter, mixed};
+use super::recorder::{Meter, mixed};
 use crate::net::otlp::{Collector, Verdict};
 
 /// How long more traces are waited for before a batch goes out.

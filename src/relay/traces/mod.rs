@@ -1,146 +1,51 @@
 //! Traces: one for each turn that is sampled, from the arrival of its message to the last op of its answer.
 //!
 //! The relay's task notes moments as it passes them; a turn's spans are made from them at its very end, and a task of
-//! their own sends them in batches. Nobody waits for that: at most [`MOST_OPEN`] turns are traced at a time and
-//! [`MOST_FINISHED`] finished traces wait to be sent; what is beyond is dropped and counted. A trace holds times, counts
+//! their own sends them in batches. Nobody waits for that: at most 4,096 turns are traced at a time and 1,024
+//! finished traces wait to be sent; what is beyond is dropped and counted. A trace holds times, counts
 //! and words that this program or its settings know. It never holds what anyone said, nor the id of a chat, a person, a
 //! message or a session.
 //!
 //! The spans are written as OTLP's own JSON over the HTTP client that is there anyway: five kinds of spans of a schema that
 //! does not change, and no crate more. The OpenTelemetry crates (0.33, no default features, their HTTP exporter on our
-//! client) were weighed instead: 18 crates more, a second `getrandom` among them, a thread of their own that does not run
-//! on our runtime, and settings that they read from the process environment by themselves, which this library never does.
+//! client) were weighed instead: 18 crates and 0.4 MB more, a second `getrandom` among them, a thread of their own that does
+//! not run on our runtime, and settings that they read from the process environment by themselves, which this library
+//! never does.
 
 mod encode;
 mod export;
+mod recorder;
+mod words;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::encode::{Answer, OpSpan, Run, TurnTrace};
-use self::export::Exporter;
+use self::encode::{Answer, OpSpan, Run};
+pub(super) use self::recorder::Seen;
+use self::recorder::{Anchor, Open, Recorder, Stage, TracedOp, nanos};
+use self::words::{class_word, known_word, op_word, state_word};
 use super::boot;
-use super::clock::Clock;
 use super::live::USER_AGENT;
 use super::metrics::{Counts, TRACE_OUTCOMES, outcome_of};
 use super::turn_task::TurnReport;
-use crate::agent::{FailureClass, TurnEnd};
+use crate::agent::TurnEnd;
 use crate::config::Settings;
 use crate::link::Settled;
 use crate::net::otlp::Collector;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
-use crate::session::Numbered;
 use crate::store::TurnState;
-use crate::wire::Action;
 
-/// Turns that are traced at a time, waiting ones included.
-const MOST_OPEN: usize = 4096;
-/// Finished traces that wait to be sent.
-const MOST_FINISHED: usize = 1024;
 /// Ops of one turn that become spans; more are counted.
 const MOST_OPS: usize = 64;
-/// The longest name of a platform that is told; names come from the other end.
-const LONGEST_PLATFORM: usize = 32;
-
-/// What becomes of traces, counted by those who do it.
-#[derive(Debug, Default)]
-struct Meter {
-    sent: AtomicU64,
-    dropped: AtomicU64,
-    refused: AtomicU64,
-}
-
-impl Meter {
-    fn add(counter: &AtomicU64, count: usize) {
-        counter.fetch_add(count as u64, Ordering::Relaxed);
-    }
-}
-
-/// A moment by both clocks, from which the others of its trace are counted: the clock on the wall may be set meanwhile.
-#[derive(Clone, Copy, Debug)]
-struct Anchor {
-    wall: u64,
-    mono: Instant,
-}
-
-impl Anchor {
-    fn here() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self {
-            wall: nanos(since),
-            mono: Instant::now(),
-        }
-    }
-
-    /// Nanoseconds since 1970, now.
-    fn now(self) -> u64 {
-        self.wall.saturating_add(nanos(self.mono.elapsed()))
-    }
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// When a message was seen first, where anybody wants to know.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seen(Option<Anchor>);
-
-/// A turn that is being traced.
-#[derive(Debug)]
-struct Open {
-    anchor: Anchor,
-    arrived: u64,
-    /// Not known of a message that an earlier run committed.
-    committed: Option<u64>,
-    attempt: u32,
-    steered: u32,
-    stage: Stage,
-}
-
-/// How far a traced turn is.
-#[derive(Debug)]
-enum Stage {
-    Waiting,
-    Running(Run),
-    /// The agent is done; so many of the answer's ops are not.
-    Owing(Run, Answer, usize),
-}
-
-/// An op of a traced turn's answer.
-#[derive(Debug)]
-struct TracedOp {
-    row: i64,
-    /// When it was handed to the link, while it is out.
-    out: Option<u64>,
-}
 
 /// Notes what happens to turns, where traces are wanted.
 #[derive(Debug, Default)]
 pub(super) struct Traces(Option<Box<Recorder>>);
-
-#[derive(Debug)]
-struct Recorder {
-    /// Of 2^64, how many are sampled.
-    share: u128,
-    seed: u64,
-    /// By the number of the message's row.
-    open: Numbered<i64, Open>,
-    /// By their own number.
-    ops: Numbered<i64, TracedOp>,
-    finished: mpsc::Sender<TurnTrace>,
-    meter: Arc<Meter>,
-    exporter: Option<Exporter>,
-    task: Option<AbortOnDropHandle<()>>,
-    closing: CancellationToken,
-}
 
 impl Traces {
     /// As the settings say. Traces that cannot be sent are said to be, and never keep a relay from working.
@@ -378,136 +283,6 @@ impl Traces {
 
     fn turn(&mut self, row: i64) -> Option<&mut Open> {
         self.0.as_mut()?.open.get_mut(&row)
-    }
-}
-
-impl Recorder {
-    fn new(collector: Collector, service: String, sample: f64) -> Self {
-        let (finished, waiting) = mpsc::channel(MOST_FINISHED);
-        let (meter, closing) = (Arc::new(Meter::default()), CancellationToken::new());
-        let seed = Clock::start().seed();
-        Self {
-            share: share_of(sample),
-            seed,
-            open: Numbered::default(),
-            ops: Numbered::default(),
-            finished,
-            exporter: Some(Exporter::new(
-                collector,
-                service,
-                (waiting, closing.clone()),
-                Arc::clone(&meter),
-                seed,
-            )),
-            meter,
-            task: None,
-            closing,
-        }
-    }
-
-    /// Traces a row from here on, where it is sampled. The row alone decides, so that one that is read back is judged as
-    /// it was when it came.
-    fn begin(&mut self, row: i64, anchor: Anchor, arrived: u64, committed: Option<u64>) {
-        if u128::from(mixed(self.seed ^ row.unsigned_abs())) >= self.share {
-            return;
-        }
-        if self.open.len() >= MOST_OPEN {
-            return Meter::add(&self.meter.dropped, 1);
-        }
-        let open = Open {
-            anchor,
-            arrived,
-            committed,
-            attempt: 1,
-            steered: 0,
-            stage: Stage::Waiting,
-        };
-        self.open.insert(row, open);
-    }
-
-    /// Finishes a trace as far as it came; one that never ran is none.
-    fn close(&mut self, row: i64) {
-        let Some(open) = self.open.remove(&row) else {
-            return;
-        };
-        let now = open.anchor.now();
-        let (run, answer) = match open.stage {
-            Stage::Waiting => return,
-            Stage::Running(run) => (run, Answer::new(now, "cut_short", 0)),
-            Stage::Owing(run, answer, _) => (run, answer),
-        };
-        let trace = TurnTrace {
-            arrived: open.arrived,
-            committed: open.committed,
-            over: now,
-            attempt: open.attempt,
-            steered: open.steered,
-            run,
-            answer,
-        };
-        if self.finished.try_send(trace).is_err() {
-            Meter::add(&self.meter.dropped, 1);
-        }
-    }
-}
-
-/// Of 2^64, as many as this part of one.
-fn share_of(sample: f64) -> u128 {
-    const ALL: u128 = 1 << 64;
-    if sample >= 1.0 {
-        return ALL;
-    }
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "between 0 and 2^64, and nobody counts the last bits"
-    )]
-    let share = (sample.max(0.0) * ALL as f64) as u128;
-    share
-}
-
-/// A number in which every bit of the other counts.
-fn mixed(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
-}
-
-/// A platform's name, unless it is none that anybody would give to one.
-fn known_word(platform: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_' || byte == b'-';
-    let is_name = !platform.is_empty() && platform.len() <= LONGEST_PLATFORM && platform.bytes().all(plain);
-    if is_name { platform } else { "other" }.to_owned()
-}
-
-fn op_word(name: &str) -> &'static str {
-    Action::OPS
-        .into_iter()
-        .find(|known| *known == name)
-        .unwrap_or("other")
-}
-
-fn class_word(class: FailureClass) -> &'static str {
-    match class {
-        FailureClass::Unavailable => "unavailable",
-        FailureClass::Credentials => "credentials",
-        FailureClass::Timeout => "timeout",
-        FailureClass::Protocol => "protocol",
-        FailureClass::Crashed => "crashed",
-        FailureClass::Reported => "reported",
-        FailureClass::Internal => "internal",
-    }
-}
-
-fn state_word(state: TurnState) -> &'static str {
-    match state {
-        TurnState::Done => "done",
-        TurnState::Stopped => "stopped",
-        TurnState::Failed => "failed",
-        TurnState::Interrupted => "interrupted",
-        _ => "other",
     }
 }
 

@@ -1,3 +1,7 @@
+use tokio::sync::mpsc;
+
+use super::encode::TurnTrace;
+use super::recorder::{MOST_OPEN, share_of};
 use super::*;
 use crate::link::NotSent;
 use crate::net::tls::{TlsSettings, client_config};
