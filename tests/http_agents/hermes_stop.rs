@@ -1,6 +1,6 @@
 //! Stopping a Hermes run: at every stage, and how sure the answer is.
 
-use hermes_relay::agent::TurnEnd;
+use hermes_relay::agent::{FailureClass, TurnEnd};
 use serde_json::json;
 
 use crate::chat::Chat;
@@ -126,6 +126,18 @@ async fn a_run_that_is_named_after_its_turn_was_stopped_or_given_up_is_stopped()
         server.expect("POST", STOP).await.reply(200, &[], "{}");
     }
     assert!(server.is_quiet());
+}
+
+#[tokio::test]
+async fn a_run_that_is_named_after_its_turn_has_failed_is_stopped() {
+    let (mut server, chat) = start().await;
+    let turn = chat.start("hi");
+    let asked = server.expect("POST", "/v1/runs").await;
+    let over = turn.over().await;
+    assert_eq!(over.failure().class, FailureClass::Timeout);
+    assert!(over.failure().side_effects_possible && !over.failure().retryable);
+    asked.reply_json(202, &json!({"run_id": "run_1"}));
+    server.expect("POST", STOP).await.reply(200, &[], "{}");
 }
 
 #[tokio::test]
