@@ -229,7 +229,7 @@ impl<'a> Prompted<'a> {
             // Never waited for.
             "orphan" => ("/bin/sleep", &["600"]),
             // Out of our group.
-            "daemon" => ("setsid", &["sleep", "9"]),
+            "daemon" => ("setsid", &["sleep", "30"]),
             _ => ("/bin/sh", &["-c", "exec >&-; sleep 600"]),
         };
         let mut left = std::process::Command::new(program);

@@ -34,7 +34,7 @@ impl Fixture for AcpFixture {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let mut settings = AcpSettings {
             argv: vec![text(&self.peer())],
-            cancel_grace_secs: 1,
+            cancel_grace_secs: 3,
             ..AcpSettings::default()
         };
         let store = self.folder.path().join("store");

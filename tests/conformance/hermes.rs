@@ -51,7 +51,7 @@ impl Fixture for HermesFixture {
         let settings = HermesSettings {
             base_url: format!("http://{}", self.address),
             busy_wait_secs: 0,
-            stop_grace_secs: 1,
+            stop_grace_secs: 3,
             ..HermesSettings::default()
         };
         let key = SecretString::from("0123456789abcdef");

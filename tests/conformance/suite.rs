@@ -76,7 +76,7 @@ pub(crate) trait Fixture: Send + Sync {
 
     /// How long a stop may take, at most.
     fn stop_time(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(10)
     }
 }
 

@@ -85,11 +85,11 @@ async fn a_run_that_is_gone_or_fails_or_was_stopped_by_others_ends_so() {
 async fn a_stream_of_comments_is_alive_and_a_silent_one_is_watched_instead() {
     let mut server = Server::start().await;
     let mut own = settings(&server.base());
-    own.idle_timeout_secs = 1;
+    own.idle_timeout_secs = 2;
     let chat = Chat::new(agent(own));
     let turn = chat.start("slow but alive");
     let (_, stream) = accept(&mut server).await;
-    for _ in 0..8 {
+    for _ in 0..12 {
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
         stream.raw(": keepalive\n\n").await;
     }

@@ -11,7 +11,8 @@ use crate::{KEY, egress};
 pub(crate) fn settings(base: &str) -> HermesSettings {
     HermesSettings {
         base_url: base.to_owned(),
-        stop_grace_secs: 1,
+        // Long enough for a busy machine; what must run out is shorter.
+        stop_grace_secs: 15,
         ..HermesSettings::default()
     }
 }

@@ -234,8 +234,8 @@ async fn a_stop_is_heard_while_waiting_for_the_next_try() {
 #[tokio::test]
 async fn silence_ends_a_turn_and_comments_are_no_silence() {
     let short = |settings: &mut OpenAiSettings| {
-        settings.first_token_timeout_secs = 1;
-        settings.idle_timeout_secs = 1;
+        settings.first_token_timeout_secs = 2;
+        settings.idle_timeout_secs = 2;
     };
     let (mut server, chat) = start_with(short).await;
     let turn = chat.start("before the answer begins");
@@ -253,7 +253,7 @@ async fn silence_ends_a_turn_and_comments_are_no_silence() {
     stream.abandoned().await;
     let turn = chat.start("slow but alive");
     let stream = server.asked().await.stream();
-    for _ in 0..6 {
+    for _ in 0..12 {
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
         stream.raw(": keepalive\n\n").await;
     }

@@ -1,8 +1,10 @@
 //! The start of a run, and the stop of one that nobody follows any more: tasks that outlive the turn they belong to.
 //!
 //! A request that is dropped before its answer may have started a run whose name nobody knows. So a start is never
-//! dropped with its turn: its answer is waited for, and a run that is named too late is stopped. A task takes a few
-//! [`SHORT`] limits at most, and ends with the backend's shutdown.
+//! dropped with its turn: its answer is waited for, up to [`LATE`], and a run that is named too late is stopped. Every
+//! task ends with the backend's shutdown.
+
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -10,6 +12,9 @@ use tokio_util::task::TaskTracker;
 
 use super::{SHORT, event};
 use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Reply, Verb};
+
+/// How long the answer to a start is waited for when its turn does not wait any more.
+const LATE: Duration = Duration::from_secs(60);
 
 /// What is done for runs beside their turns.
 #[derive(Clone, Debug)]
@@ -50,7 +55,8 @@ impl Errands {
         }
     }
 
-    /// Starts a run. Dropping the future does not take the request back; a run that it started is stopped then.
+    /// Starts a run, within [`SHORT`]. Dropping the future does not take the request back; a run that it started is
+    /// stopped then.
     pub(super) async fn start(
         &self,
         body: Vec<u8>,
@@ -68,8 +74,11 @@ impl Errands {
             // What nobody takes is dropped, and a run with it stopped.
             let _ = tell.send(posted);
         });
-        told.await
-            .unwrap_or_else(|_| Err(AgentHttpError::Broken("the backend was shut down".to_owned())))
+        match tokio::time::timeout(SHORT, told).await {
+            Ok(Ok(posted)) => posted,
+            Ok(Err(_)) => Err(AgentHttpError::Broken("the backend was shut down".to_owned())),
+            Err(_) => Err(AgentHttpError::Silent(SHORT)),
+        }
     }
 
     async fn post(&self, body: Vec<u8>, session: &str) -> Result<Posted<Started>, AgentHttpError> {
@@ -79,7 +88,7 @@ impl Errands {
             headers: vec![("x-hermes-session-key", session)],
             anonymous: false,
         };
-        let reply = self.http.send(request, SHORT).await?;
+        let reply = self.http.send(request, LATE).await?;
         if !reply.is_success() {
             return Ok(Posted::Refused(Box::new(reply)));
         }
@@ -121,12 +130,11 @@ impl Errands {
         self.tasks.spawn_on(stop, &runtime);
     }
 
-    /// Waits for everything that is under way, for as long as one task may take; what is left then is given up, as it
-    /// is when the wait is.
+    /// Waits for everything that is under way, but not for long; what is left then is given up, as it is when the wait
+    /// is.
     pub(super) async fn end(&self) {
         let _over = self.over.clone().drop_guard();
         self.tasks.close();
-        // A start, and the stop of what it started.
         if tokio::time::timeout(3 * SHORT, self.tasks.wait()).await.is_err() {
             tracing::warn!("runs that were given up could not be stopped in time");
         }
