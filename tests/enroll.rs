@@ -8,10 +8,23 @@ mod http_stub;
 use std::fs;
 
 use clap::Parser;
-use enroll_story::{ACCEPTED, Cli, Input, OLD_ENV, Story, assert_discreet, connector, mode};
+use enroll_story::{ACCEPTED, Cli, Input, OLD_ENV, Story, Told, assert_discreet, connector, mode};
 use hermes_relay::net::connector_http::ProvisionRequest;
 use http_stub::{Seen, Stub, nobody, reply};
 use secrecy::ExposeSecret;
+
+/// Enrolls with a token from the pipe and asks to be woken.
+async fn enroll_to_be_woken(story: &mut Story, stub: &Stub) -> Told {
+    let args = [
+        "--token",
+        "-",
+        "--connector-url",
+        &stub.base(),
+        "--wake-url",
+        "https://w.example",
+    ];
+    story.run(&args).await
+}
 
 #[tokio::test]
 async fn a_managed_install_is_refused_before_anything_else() {
@@ -369,16 +382,7 @@ async fn a_connector_that_does_not_provision_is_a_warning_and_one_that_fails_is_
         let stub = connector(move |_| reply(status, "")).await;
         let mut story = Story::new().await;
         story.input.pipe = "t";
-        let told = story
-            .run(&[
-                "--token",
-                "-",
-                "--connector-url",
-                &stub.base(),
-                "--wake-url",
-                "https://w.example",
-            ])
-            .await;
+        let told = enroll_to_be_woken(&mut story, &stub).await;
         assert_eq!(told.outcome.exit_code(), code);
         assert!(told.err.contains(text), "{}", told.err);
         assert!(
@@ -394,16 +398,7 @@ async fn a_second_secret_is_mentioned_and_not_taken() {
     let stub = connector(|_| reply(200, r#"{"secret":"other-hush"}"#)).await;
     let mut story = Story::new().await;
     story.input.pipe = "t";
-    let told = story
-        .run(&[
-            "--token",
-            "-",
-            "--connector-url",
-            &stub.base(),
-            "--wake-url",
-            "https://w.example",
-        ])
-        .await;
+    let told = enroll_to_be_woken(&mut story, &stub).await;
     assert_eq!(told.outcome.exit_code(), 0);
     assert!(told.err.contains("another secret"), "{}", told.err);
     let stored = fs::read_to_string(story.dotenv()).unwrap();

@@ -78,6 +78,12 @@ fn portal_env(stub: &Stub) -> Env {
     vec![("HERMES_PORTAL_BASE_URL", format!("{}/", stub.base()))]
 }
 
+/// The access token that the portal's login in this home comes to.
+async fn portal_token(stub: &Stub, home: &Path) -> String {
+    let token = token(&portal_env(stub), home).await.unwrap();
+    token.expose_secret().to_owned()
+}
+
 fn assert_discreet(error: &dyn std::fmt::Debug) {
     assert!(!format!("{error:?}").contains("hush"), "{error:?}");
 }
@@ -172,13 +178,7 @@ async fn a_login_that_still_lasts_is_used_as_it_is() {
     let stub = Stub::always(200, GRANT).await;
     let home = home_with_login(600);
     let before = fs::read(home.path().join("auth.json")).unwrap();
-    assert_eq!(
-        token(&portal_env(&stub), home.path())
-            .await
-            .unwrap()
-            .expose_secret(),
-        "old-access-hush"
-    );
+    assert_eq!(portal_token(&stub, home.path()).await, "old-access-hush");
     assert!(stub.seen().is_empty());
     assert_eq!(fs::read(home.path().join("auth.json")).unwrap(), before);
 }
@@ -189,13 +189,7 @@ async fn a_login_about_to_end_is_refreshed_and_the_rotated_tokens_are_kept() {
     let home = home_with_login(60);
     let path = home.path().join("auth.json");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(
-        token(&portal_env(&stub), home.path())
-            .await
-            .unwrap()
-            .expose_secret(),
-        "new-access"
-    );
+    assert_eq!(portal_token(&stub, home.path()).await, "new-access");
 
     let seen = stub.only();
     assert_eq!(
@@ -223,13 +217,7 @@ async fn a_login_about_to_end_is_refreshed_and_the_rotated_tokens_are_kept() {
     assert_eq!(left, ["auth.json", "auth.lock"]);
 
     // What was written is understood when read again: no second refresh.
-    assert_eq!(
-        token(&portal_env(&stub), home.path())
-            .await
-            .unwrap()
-            .expose_secret(),
-        "new-access"
-    );
+    assert_eq!(portal_token(&stub, home.path()).await, "new-access");
     assert_eq!(stub.seen().len(), 1);
 }
 
@@ -242,13 +230,7 @@ async fn a_login_at_the_top_of_the_file_works_too() {
         &path,
         &json!({"access_token": "a", "refresh_token": "r", "expires_at": "2020-01-01T00:00:00+00:00", "x": 1}),
     );
-    assert_eq!(
-        token(&portal_env(&stub), home.path())
-            .await
-            .unwrap()
-            .expose_secret(),
-        "new-access"
-    );
+    assert_eq!(portal_token(&stub, home.path()).await, "new-access");
     let stored = read(&path);
     assert_eq!(
         (&stored["refresh_token"], &stored["x"]),
@@ -298,13 +280,7 @@ async fn the_copy_shared_between_profiles_is_honoured_and_kept_in_step() {
         &shared,
         &json!({"_schema": 1, "access_token": "x", "refresh_token": "rotated", "expires_at": "2020-01-01T00:00:00Z"}),
     );
-    assert_eq!(
-        token(&portal_env(&stub), home.path())
-            .await
-            .unwrap()
-            .expose_secret(),
-        "new-access"
-    );
+    assert_eq!(portal_token(&stub, home.path()).await, "new-access");
     assert_eq!(stub.only().header("x-nous-refresh-token"), Some("rotated"));
     let (own, copy) = (read(&home.path().join("auth.json")), read(&shared));
     for stored in [&own["providers"]["nous"], &copy] {
@@ -323,13 +299,7 @@ async fn the_copy_shared_between_profiles_is_honoured_and_kept_in_step() {
         &home.path().join("shared/nous_auth.json"),
         &json!({"access_token": "theirs", "refresh_token": "r9", "expires_at": "2199-01-01T00:00:00Z"}),
     );
-    assert_eq!(
-        token(&portal_env(&stub), home.path())
-            .await
-            .unwrap()
-            .expose_secret(),
-        "theirs"
-    );
+    assert_eq!(portal_token(&stub, home.path()).await, "theirs");
     assert_eq!(
         read(&home.path().join("auth.json"))["providers"]["nous"]["refresh_token"],
         "r9"
@@ -347,10 +317,7 @@ async fn a_profile_uses_and_updates_its_roots_login() {
         &profile.join("auth.json"),
         &json!({"version": 1, "providers": {}}),
     );
-    assert_eq!(
-        token(&portal_env(&stub), &profile).await.unwrap().expose_secret(),
-        "new-access"
-    );
+    assert_eq!(portal_token(&stub, &profile).await, "new-access");
     assert_eq!(
         read(&root.path().join("auth.json"))["providers"]["nous"]["refresh_token"],
         "new-refresh"

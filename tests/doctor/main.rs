@@ -5,6 +5,8 @@
 
 #[path = "../support/relay_process.rs"]
 mod relay_process;
+#[path = "../support/tls_front.rs"]
+mod tls_front;
 
 mod here;
 mod rig;

@@ -1,19 +1,13 @@
 //! What is wrong on the way to the connector.
 
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
-use hermes_relay::dev::Connector;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
-use rustls::ServerConfig;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
 
 use crate::relay_process::Setup;
 use crate::rig::{connector, doctor};
+use crate::tls_front::terminator;
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve_is_named() {
@@ -40,7 +34,7 @@ async fn a_port_where_nothing_listens_is_named() {
 #[tokio::test]
 async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
     let connector = connector().await;
-    let (port, pem) = terminator(&connector, Ends::Late).await;
+    let (port, pem) = terminator(&connector, 1000).await;
     let setup = || Setup::toward(&format!("wss://localhost:{port}")).enrolled_with(&connector);
     let report = doctor(setup(), &[]).await;
     report
@@ -69,7 +63,7 @@ async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
 #[tokio::test]
 async fn a_certificate_that_ends_soon_is_a_warning() {
     let connector = connector().await;
-    let (port, pem) = terminator(&connector, Ends::Soon).await;
+    let (port, pem) = terminator(&connector, 3).await;
     let setup = Setup::toward(&format!("wss://localhost:{port}"))
         .enrolled_with(&connector)
         .setting("tls.ca_file", "authority.pem");
@@ -164,54 +158,4 @@ async fn refusing_proxy(answer: &'static str) -> u16 {
         }
     });
     port
-}
-
-/// When the certificate ends.
-#[derive(Clone, Copy)]
-enum Ends {
-    Soon,
-    Late,
-}
-
-/// Speaks TLS as `localhost` and hands on to the connector. Gives its port and the authority's certificate.
-async fn terminator(connector: &Connector, ends: Ends) -> (u16, String) {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let mut names = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-    names.not_after = match ends {
-        Ends::Soon => {
-            let in_three_days = std::time::SystemTime::now() + Duration::from_secs(3 * 24 * 60 * 60);
-            in_three_days.into()
-        }
-        Ends::Late => date_time_ymd(4000, 1, 1),
-    };
-    let certificate = names.signed_by(&key, &authority).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(
-            vec![CertificateDer::from(certificate.der().to_vec())],
-            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
-        )
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let behind = connector.addr();
-    tokio::spawn(async move {
-        while let Ok((socket, _)) = listener.accept().await {
-            tokio::spawn(hand_on(acceptor.clone(), socket, behind));
-        }
-    });
-    (port, authority.pem())
-}
-
-async fn hand_on(acceptor: TlsAcceptor, socket: TcpStream, behind: SocketAddr) {
-    if let (Ok(mut front), Ok(mut back)) = (acceptor.accept(socket).await, TcpStream::connect(behind).await) {
-        let _ = tokio::io::copy_bidirectional(&mut front, &mut back).await;
-    }
 }

@@ -7,6 +7,8 @@
 mod http_stub;
 #[path = "../support/relay_process.rs"]
 mod relay_process;
+#[path = "../support/tls_front.rs"]
+mod tls_front;
 
 mod boot;
 mod clock;

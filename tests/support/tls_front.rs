@@ -1,0 +1,50 @@
+//! TLS in front of the connector, with a certificate of a private authority.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use hermes_relay::dev::Connector;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// Speaks TLS as `localhost` and hands on to the connector. Its certificate lasts that many days.
+/// Gives its port and the authority's certificate.
+pub(crate) async fn terminator(connector: &Connector, days: u64) -> (u16, String) {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let mut names = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    names.not_after = (SystemTime::now() + Duration::from_secs(days * 24 * 60 * 60)).into();
+    let certificate = names.signed_by(&key, &authority).unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![CertificateDer::from(certificate.der().to_vec())],
+            PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let behind = connector.addr();
+    tokio::spawn(async move {
+        while let Ok((socket, _)) = listener.accept().await {
+            tokio::spawn(hand_on(acceptor.clone(), socket, behind));
+        }
+    });
+    (port, authority.pem())
+}
+
+async fn hand_on(acceptor: TlsAcceptor, socket: TcpStream, behind: SocketAddr) {
+    if let (Ok(mut front), Ok(mut back)) = (acceptor.accept(socket).await, TcpStream::connect(behind).await) {
+        let _ = tokio::io::copy_bidirectional(&mut front, &mut back).await;
+    }
+}
