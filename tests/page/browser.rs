@@ -3,12 +3,11 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use serde_json::{Value, json};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Far more than anything here takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
@@ -20,15 +19,15 @@ pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const ENTER: &str = "\u{e007}";
 pub(crate) const ESCAPE: &str = "\u{e00c}";
 
-/// One browser at a time: each takes more than a core.
-static ONE_AT_A_TIME: LazyLock<Mutex<()>> = LazyLock::new(|| Mutex::new(()));
+/// A few browsers at a time: each takes a core to start and some hundred megabytes to stay, but mostly waits.
+static PLACES: Semaphore = Semaphore::const_new(3);
 
 pub(crate) struct Browser {
     http: reqwest::Client,
     session: String,
     _driver: Process,
     _profile: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _place: SemaphorePermit<'static>,
 }
 
 /// A process that ends with its owner.
@@ -54,7 +53,8 @@ impl Drop for Browser {
                 socket,
                 "DELETE /{path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n"
             );
-            let _ = socket.read_to_end(&mut Vec::new());
+            // Its answer says that the browser has ended; the driver keeps the connection, so its end is not waited for.
+            let _ = socket.read(&mut [0; 64]);
         }
     }
 }
@@ -88,7 +88,7 @@ impl Browser {
             );
             return None;
         };
-        let turn = ONE_AT_A_TIME.lock().await;
+        let place = PLACES.acquire().await.unwrap();
         let mut child = Command::new(driver)
             .arg("--port=0")
             .stdout(Stdio::piped())
@@ -143,7 +143,7 @@ impl Browser {
             http,
             _driver: process,
             _profile: profile,
-            _turn: turn,
+            _place: place,
         };
         browser.shape(1280, 800).await;
         Some(browser)

@@ -4,26 +4,28 @@ use crate::stage::Stage;
 
 #[tokio::test]
 async fn what_is_broken_heals_and_nothing_is_lost() {
+    tokio::join!(
+        all_heals("connection", &["refuse_dials", "drop", "expire", "hold"]),
+        all_heals(
+            "frames",
+            &["poison", "duplicate", "delay_result", "refuse_result"]
+        ),
+    );
+}
+
+/// One page with some of the faults, one after the other.
+async fn all_heals(of_what: &str, faults: &[&str]) {
     let Some(stage) = Stage::set("discord").await else {
         return;
     };
     stage.say("hello").await;
     stage.heard("echo: hello").await;
-    for fault in [
-        "refuse_dials",
-        "drop",
-        "expire",
-        "poison",
-        "duplicate",
-        "delay_result",
-        "refuse_result",
-        "hold",
-    ] {
+    for fault in faults {
         stage.survives(fault).await;
         stage.live().await;
     }
     let page = &stage.browser;
-    page.picture("faults").await;
+    page.picture(&format!("faults-{of_what}")).await;
     // Everything that was said is in the relay's journal, and nothing is answered twice.
     page.until(
         "every message was taken",

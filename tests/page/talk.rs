@@ -182,38 +182,41 @@ async fn chats_people_replies_commands_and_files_travel_as_they_should() {
 
 #[tokio::test]
 async fn an_answer_is_seen_growing_as_each_platform_shows_it() {
-    for (platform, growing) in [
-        ("discord", ".message.bot:not(.passing) .text"),
-        ("telegram", ".message.draft .text"),
-        ("slack", ".message.draft .text"),
-    ] {
-        let Some(stage) = Stage::set(platform).await else {
-            return;
-        };
-        let page = &stage.browser;
-        // Every length that the text was seen with, by an observer that misses none.
-        page.js(&format!(
-            "window.lengths = new Set(); new MutationObserver(() => {{ for (const n of document.querySelectorAll('{growing}')) window.lengths.add(n.innerText.length); }}).observe(document.querySelector('#log'), {{ childList: true, subtree: true, characterData: true }});"
-        ))
+    tokio::join!(
+        an_answer_grows("discord", ".message.bot:not(.passing) .text"),
+        an_answer_grows("telegram", ".message.draft .text"),
+        an_answer_grows("slack", ".message.draft .text"),
+    );
+}
+
+async fn an_answer_grows(platform: &str, growing: &str) {
+    let Some(stage) = Stage::set(platform).await else {
+        return;
+    };
+    let page = &stage.browser;
+    // Every length that the text was seen with, by an observer that misses none.
+    page.js(&format!(
+        "window.lengths = new Set(); new MutationObserver(() => {{ for (const n of document.querySelectorAll('{growing}')) window.lengths.add(n.innerText.length); }}).observe(document.querySelector('#log'), {{ childList: true, subtree: true, characterData: true }});"
+    ))
+    .await;
+    let words =
+        "some words that are long enough to be seen growing from the first to the very last one of them all";
+    stage.say(&format!("stream=250 {words}")).await;
+    stage.heard("very last one of them all").await;
+    let steps = page
+        .js("return [...window.lengths].filter((n) => n > 0).length;")
         .await;
-        let words = "some words that are long enough to be seen growing from the first to the very last one of them all";
-        stage.say(&format!("stream=250 {words}")).await;
-        stage.heard("very last one of them all").await;
-        let steps = page
-            .js("return [...window.lengths].filter((n) => n > 0).length;")
-            .await;
-        assert!(
-            steps.as_u64() >= Some(3),
-            "{platform}: only {steps} states were seen"
-        );
-        page.until(
-            "one answer, whole",
-            "document.querySelectorAll('.message.bot').length === 1 && !document.querySelector('.message.draft')",
-        )
-        .await;
-        let whole = format!("echo: {words}");
-        assert_eq!(stage.heard("echo:").await, whole, "{platform}");
-    }
+    assert!(
+        steps.as_u64() >= Some(3),
+        "{platform}: only {steps} states were seen"
+    );
+    page.until(
+        "one answer, whole",
+        "document.querySelectorAll('.message.bot').length === 1 && !document.querySelector('.message.draft')",
+    )
+    .await;
+    let whole = format!("echo: {words}");
+    assert_eq!(stage.heard("echo:").await, whole, "{platform}");
 }
 
 #[tokio::test]

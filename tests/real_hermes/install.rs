@@ -172,3 +172,13 @@ fn announce(why: &str) {
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
+
+/// Asked for alone it fetches Hermes ahead of the tests that talk to it, which `tests/run` does while others are built.
+#[tokio::test]
+async fn it_is_installed_once_and_for_all() {
+    if let Some(hermes) = hermes().await {
+        for name in ["python", "hermes", "hermes-acp"] {
+            assert!(hermes.program(name).exists(), "{name} is not there");
+        }
+    }
+}
