@@ -3,7 +3,7 @@
 //! It has no opinions and never waits for anyone but the clock, the socket's own tasks and its commands; a dial
 //! runs beside it. Invariant: the old socket's tasks have ended before a new dial begins.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -18,6 +18,7 @@ use super::live::{Command, Credentials, LiveSettings, USER_AGENT};
 use super::transport::{Answer, Delivery, LinkView, Settlements};
 use crate::link::{Action, DialFailure, Generation, Keyring, Link, NotSent, Settled};
 use crate::net::socket::{DialError, DialRequest, Dialed};
+use crate::session::Numbered;
 use crate::wire::{Outcome, TOKEN_TTL_SECS, UpgradeToken};
 
 /// Commands taken together.
@@ -62,7 +63,7 @@ pub(super) struct Drive {
     closing: Option<JoinHandle<()>>,
     dialing: Option<JoinHandle<DialResult>>,
     unwritten: VecDeque<Say>,
-    askers: HashMap<u64, (u64, Settlements)>,
+    askers: Numbered<u64, (u64, Settlements)>,
     next_token: u64,
     pub(super) idle_askers: Vec<Answer<bool>>,
     disconnecting: Vec<Answer<()>>,
@@ -88,7 +89,7 @@ impl Driver {
             closing: None,
             dialing: None,
             unwritten: VecDeque::new(),
-            askers: HashMap::new(),
+            askers: Numbered::default(),
             next_token: 0,
             idle_askers: Vec::new(),
             disconnecting: Vec::new(),
