@@ -307,7 +307,7 @@ impl Core {
         match arrival.intent {
             Intent::Start(turn, _) => {
                 if let Some(live) = self.turns.remove(&turn) {
-                    live.over.cancel();
+                    live.tell_end();
                 }
                 self.sessions.retract(&arrival.key, turn);
             }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::arrival::Arrival;
+use super::at_once::EndAtOnce;
 use super::choices::{Choices, Undecided};
 use super::clock::Clock;
 use super::crew::Crew;
@@ -129,6 +130,8 @@ pub(super) struct Core {
     pub(super) writes: Vec<Write>,
     pub(super) tasks: JoinSet<TurnReport>,
     pub(super) task_turns: Numbered<tokio::task::Id, TurnId>,
+    /// Turns that were over as soon as they began.
+    pub(super) over_at_once: Vec<EndAtOnce>,
     /// How turns' tasks tell what they want.
     pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
     /// Turns that wait for what they kept.
@@ -231,6 +234,7 @@ impl Core {
             writes: Vec::new(),
             tasks: JoinSet::new(),
             task_turns: Numbered::default(),
+            over_at_once: Vec::new(),
             wishes,
             recalling: Numbered::default(),
             forgetting: HashMap::new(),
@@ -274,7 +278,7 @@ impl Core {
     }
 
     pub(super) fn now_ms(&self) -> i64 {
-        self.clock.now().unix_ms
+        self.clock.unix_ms()
     }
 
     pub(super) fn is_live(&self) -> bool {

@@ -5,7 +5,7 @@
 
 mod socket;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -20,6 +20,7 @@ use super::live::{Command, Credentials, LiveSettings, USER_AGENT};
 use super::transport::{Answer, Delivery, LinkView, Settlements};
 use crate::link::{Action, DialFailure, Generation, Keyring, Link, NotSent, Settled};
 use crate::net::socket::{DialError, Dialed};
+use crate::session::Numbered;
 use crate::wire::Outcome;
 
 /// Commands taken together.
@@ -64,7 +65,7 @@ pub(super) struct Drive {
     closing: Option<JoinHandle<()>>,
     dialing: Option<JoinHandle<DialResult>>,
     unwritten: VecDeque<Say>,
-    askers: HashMap<u64, (u64, Settlements)>,
+    askers: Numbered<u64, (u64, Settlements)>,
     next_token: u64,
     pub(super) idle_askers: Vec<Answer<bool>>,
     disconnecting: Vec<Answer<()>>,
@@ -90,7 +91,7 @@ impl Driver {
             closing: None,
             dialing: None,
             unwritten: VecDeque::new(),
-            askers: HashMap::new(),
+            askers: Numbered::default(),
             next_token: 0,
             idle_askers: Vec::new(),
             disconnecting: Vec::new(),

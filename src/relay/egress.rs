@@ -156,7 +156,7 @@ impl Core {
 
     fn show(&mut self, op: PassingOp) {
         let crowded = self.out.len() + RESERVED >= MOST_OUT || self.lanes.is_waiting(&op.lane);
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if crowded || self.egress.budgets.ask(&op.lane, Weight::Cosmetic, now) != Leave::Go {
             self.tally.cosmetics_shed += 1;
             self.measures.op_shed(op.op);
@@ -198,7 +198,7 @@ impl Core {
 
     /// Lanes whose budget has room again hand out their next op.
     pub(super) fn release_held(&mut self) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         while let Some(first) = self.egress.held.first_entry()
             && first.key().0 <= now
         {
@@ -263,7 +263,7 @@ impl Core {
                     _ if declined => Fate::Declined,
                     None => Fate::Refused,
                     Some(retry_after) => {
-                        let now = self.clock.now().mono;
+                        let now = self.clock.mono();
                         let until = self.egress.budgets.limited(lane, retry_after, now);
                         Fate::RateLimited {
                             retry_after: Some(until.saturating_sub(now)),

@@ -67,17 +67,22 @@ impl Core {
         let descriptor = self.view.descriptors.for_platform(&chat.platform);
         let actions = reply(said, chat, facts, descriptor.map(|descriptor| &**descriptor));
         let actions: Vec<_> = actions.into_iter().map(OwedAction::from).collect();
-        self.to_owe(key, chat, &actions)
+        self.to_owe(key, chat, &chat.lane().into(), &actions)
     }
 
     /// Actions for a chat as ops that are owed to it.
-    pub(super) fn to_owe(&self, key: &SessionKey, chat: &ChatId, actions: &[OwedAction]) -> Vec<OwedOp> {
+    pub(super) fn to_owe(
+        &self,
+        key: &SessionKey,
+        chat: &ChatId,
+        lane: &Arc<str>,
+        actions: &[OwedAction],
+    ) -> Vec<OwedOp> {
         if actions.is_empty() {
             return Vec::new();
         }
-        let lane: Arc<str> = chat.lane().into();
         let envelope = self.envelope(chat);
-        let owe = |action: &OwedAction| OwedOp::new(key, Arc::clone(&lane), action, envelope.clone());
+        let owe = |action: &OwedAction| OwedOp::new(key, Arc::clone(lane), action, envelope.clone());
         actions.iter().map(owe).collect()
     }
 
@@ -158,7 +163,7 @@ impl Core {
 
     /// Hands to the link what may go out.
     pub(super) fn hand_out_ops(&mut self) {
-        let (now, at) = (Instant::now(), self.clock.now().mono);
+        let (now, at) = (Instant::now(), self.clock.mono());
         while self.is_live() && self.out.len() < MOST_OUT {
             let Some(seq) = self.lanes.next_out() else { return };
             let Some((lane, action, platform, bot_id, timeout)) = self.next_request(seq) else {
@@ -291,7 +296,7 @@ impl Core {
 
     /// The chat was spoken to too fast: the op keeps its place and goes out later.
     fn wait_for_room(&mut self, seq: i64, retry_after: Option<Duration>) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if let Some(op) = self.owed.get_mut(&seq) {
             op.waits += 1;
             let lane = Arc::clone(&op.lane);

@@ -340,9 +340,9 @@ impl Core {
             // Whoever waits is told by being let go.
             return;
         }
-        let (key, chat, seq) = (live.key.clone(), live.chat.clone(), live.seq);
-        let actions = self.plan_parcel(parcel, &chat, &live.facts);
-        let mut ops = self.to_owe(&key, &chat, &actions);
+        let seq = live.seq;
+        let actions = self.plan_parcel(parcel, &live.chat, &live.facts);
+        let mut ops = self.to_owe(&live.key, &live.chat, &live.lane, &actions);
         for op in &mut ops {
             op.belongs_to(seq.unwrap_or(0));
         }

@@ -247,7 +247,7 @@ impl Core {
         if self.is_live() {
             self.renewal.plan_now(Instant::now());
         }
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if let Some(sleeper) = &mut self.sleeper {
             sleeper.watch.refused(now);
             sleeper.enter(Stage::Awake);

@@ -8,7 +8,7 @@ impl Drive {
         if self.turns_to_another_secret(report) {
             return;
         }
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if let Report::Dialing { .. } = report {
             self.dial_began = now;
         }

@@ -146,7 +146,7 @@ impl Voice {
                 break;
             }
         }
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         while self.unwished.is_empty() && !self.parcels.is_posting() {
             if let Some((parcel, posted)) = self.parcels.post_next(|mark| self.speech.is_shown(mark)) {
                 self.wish(Wish::Media(Box::new(parcel), posted));
@@ -209,7 +209,7 @@ impl Voice {
     }
 
     fn settled(&mut self, ticket: Ticket, fate: &Fate) {
-        self.speech.settled(ticket, fate, self.clock.now().mono);
+        self.speech.settled(ticket, fate, self.clock.mono());
     }
 
     fn hear_all(&mut self, first: Signal, signals: &mut Signals) {
@@ -229,7 +229,7 @@ impl Voice {
             Signal::Said(event) => self.hear_event(event),
             Signal::Asked(question, answer) => {
                 // What was said before the question stands above it, and what is said after it below.
-                self.speech.break_off(self.clock.now().mono);
+                self.speech.break_off(self.clock.mono());
                 self.speak();
                 self.wish(Wish::Ask(question, answer));
             }
@@ -239,7 +239,7 @@ impl Voice {
     }
 
     fn hear_event(&mut self, event: AgentEvent) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         match event {
             AgentEvent::Text(text) => {
                 let text = self.fitting(&text);
@@ -314,6 +314,9 @@ impl Voice {
 
     /// Waits for the files that are not ready, within the time that one may take; not after a stop.
     async fn wait_for_parcels(&mut self, cancel: &CancellationToken) {
+        if !self.parcels.is_packing() {
+            return;
+        }
         let late = Instant::now() + self.patience;
         while self.parcels.is_packing() {
             let pause = self.speak();
@@ -329,8 +332,11 @@ impl Voice {
 
     /// Waits until it is known how the end can be told.
     async fn wait_for_fate(&mut self) {
+        if !self.speech.awaits_id() {
+            return;
+        }
         // What only waits in its lane need not be waited for: the end tells it.
-        if let Some((fates, _)) = self.fates.as_ref().filter(|_| self.speech.awaits_id()) {
+        if let Some((fates, _)) = &self.fates {
             let wish = Wish::Withdraw(fates.clone());
             let _ = self.wishes.send((self.turn, wish)).await;
         }
