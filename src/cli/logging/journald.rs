@@ -80,13 +80,7 @@ impl Journal {
 /// Whether the journal reads what is written to this file: `JOURNAL_STREAM` names its device and inode. A program whose
 /// standard error leads elsewhere may have inherited the variable, so that the variable alone says nothing.
 pub(super) fn is_stream(named: &str, file: impl std::os::fd::AsFd) -> bool {
-    let Some((device, inode)) = named.trim().split_once(':') else {
-        return false;
-    };
-    let (Ok(device), Ok(inode)) = (device.parse::<u64>(), inode.parse::<u64>()) else {
-        return false;
-    };
-    rustix::fs::fstat(file).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (device, inode))
+    rustix::fs::fstat(file).is_ok_and(|stat| named.trim() == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
 /// Writes events to the journal.
