@@ -115,7 +115,8 @@ fn answers(connector: &Connector) -> Vec<Sent> {
 async fn is_quiet(connector: &Connector, relay: Option<&Half>) -> bool {
     match relay {
         None => false,
-        Some(relay) => relay.is_quiet().await && connector.waiting() == 0,
+        // In this order: what the relay has taken makes it busy before it is no longer waiting.
+        Some(relay) => connector.waiting() == 0 && relay.is_quiet().await,
     }
 }
 

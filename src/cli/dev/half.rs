@@ -125,7 +125,7 @@ impl Half {
             Some(handle) => handle
                 .status()
                 .await
-                .is_none_or(|status| status.sessions_active == 0 && status.ops_owed == 0),
+                .is_none_or(|status| status.sessions_active + status.ends_uncommitted + status.ops_owed == 0),
         }
     }
 
