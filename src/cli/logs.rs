@@ -21,7 +21,7 @@ use self::lines::Lines;
 use self::redactor::Redactor;
 use self::report::{Report, Tally};
 use super::Surround;
-use super::exit::{self, fail};
+use super::exit::{self, fail, note};
 use super::logging::{Veil, around, known};
 use super::words::spelled;
 use crate::config::{self, Flags, Sources};
@@ -93,8 +93,8 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
     let veil = match &loaded {
         Ok(loaded) => Veil::over(known(loaded, surround)),
         Err(error) => {
-            anstream::eprintln!("warning: the settings cannot be read: {error}");
-            anstream::eprintln!(
+            note!("warning: the settings cannot be read: {error}");
+            note!(
                 "hint: secrets of this set-up are not known now, only what looks like one is found"
             );
             Veil::over(around(surround))
@@ -104,10 +104,10 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
         .as_ref()
         .is_ok_and(|loaded| loaded.settings.secrets().next().is_none())
     {
-        anstream::eprintln!(
+        note!(
             "warning: these settings hold no secret of a gateway, so only what looks like one is found"
         );
-        anstream::eprintln!(
+        note!(
             "hint: run this as the user that the relay runs as, or name its settings with --config"
         );
     }
@@ -147,7 +147,7 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
     }
     drop(out);
     if !args.check {
-        anstream::eprintln!("{}", report.summary());
+        note!("{}", report.summary());
         return ExitCode::from(if report.is_whole() { 0 } else { exit::FAILED });
     }
     let mut page = anstream::stdout().lock();
@@ -188,7 +188,7 @@ fn hint(error: &io::Error) -> &'static str {
 fn copy(file: &Path, redactor: &mut Redactor, tally: &mut Tally, out: &mut dyn Write) -> Result<(), Trouble> {
     let source: Box<dyn Read> = if file == Path::new("-") {
         if io::stdin().is_terminal() {
-            anstream::eprintln!("reading standard input; end it with Ctrl-D");
+            note!("reading standard input; end it with Ctrl-D");
         }
         Box::new(io::stdin().lock())
     } else {

@@ -20,7 +20,7 @@ use self::beside::{Declaration, provision_on};
 use self::credential_files::CredentialFiles;
 use self::dump::dump;
 use self::failures::{NO_URL, build_failure, serve_failure};
-use self::reread::{Started, reread, rotate};
+use self::reread::{Reread, Started, reread, rotate};
 use self::signals::{Signals, Told};
 use super::exit::{self, fail};
 use super::logging::{self, LogHandle, Repeating};
@@ -123,6 +123,14 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
 /// How long an agent may take to say how it stands.
 const HEALTH: Duration = Duration::from_secs(5);
 
+/// Tells whoever asked for it what became of reading the settings again.
+fn again_told(again: Result<Reread, config::ConfigError>, asker: Option<Reload>) {
+    if let Some(asker) = asker {
+        let told = again.map(|again| again.needs_restart);
+        let _ = asker.send(told.map_err(|error| error.to_string()));
+    }
+}
+
 async fn serve(
     args: &RunArgs,
     loaded: Loaded,
@@ -221,10 +229,7 @@ async fn serve(
                 rotate(&credentials, &again.loaded);
                 policy = Declaration::begin(&again.loaded, &url, http, &watched);
             }
-            let told = again.map(|again| again.needs_restart);
-            if let Some(answer) = answer {
-                let _ = answer.send(told.map_err(|error| error.to_string()));
-            }
+            again_told(again, answer);
             manager.tell(&Notice::Ready).await;
         }
     };

@@ -251,3 +251,22 @@ async fn a_full_disk_or_a_reader_that_has_gone_is_no_panic() {
         }
     }
 }
+
+#[cfg(not(feature = "otlp"))]
+#[tokio::test]
+async fn a_program_that_sends_no_traces_says_so_when_it_is_told_to() {
+    let setup = Setup::bare().setting("telemetry.otlp_endpoint", "http://127.0.0.1:4318");
+    let file = setup.home().join("relay.yaml").display().to_string();
+    let checked = verb(&setup, &["config", "check", &file]).await;
+    assert!(
+        checked.code == 0 && checked.out.ends_with("is sound\n"),
+        "{checked:?}"
+    );
+    let (code, ran) = setup.args(&["run"]).ends().await;
+    assert_eq!(code, 78, "{ran}");
+    for told in [checked.err, ran] {
+        for part in ["warn", "built without `otlp`", "--features otlp"] {
+            assert!(told.to_lowercase().contains(part), "{told}");
+        }
+    }
+}
