@@ -52,7 +52,8 @@
 //!    through the reader.
 //! 7. The turn ends: the answer's ops and "done" are one commit, and then the ops go out, one at a time per chat
 //!    ([`session::Lanes`]). While the link is down they wait, and go out in order after the next handshake. An op
-//!    whose outcome is unknown is not repeated unless repeating it is harmless. That an op is out is written down a
+//!    whose outcome is unknown is not repeated unless repeating it is harmless. A part of the answer that the connector
+//!    declines ends all of it, while the turn runs and after a restart. That an op is out is written down a
 //!    moment after it went; a process killed in that moment sends it again, and counts it.
 //!
 //! After a crash: rows that were not started run; a turn that was running is told to the chat as cut short and
@@ -79,7 +80,8 @@
 //! 3. Every turn ends exactly once (`session` random walks).
 //! 4. Every queue, buffer, cache and line has a bound, and says what happens at it.
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
-//! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged.
+//! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged
+//!    (`tests/link`). Under the log is a net that hides known secrets all the same (`cli`).
 //! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`, `tests/media`), an agent's key to
 //!    the agent's (`tests/http_agents`).
 //! 8. It never listens on the network unless `serve.http` is set, and on loopback alone unless `serve.allow_remote` is;

@@ -78,14 +78,14 @@ fn one_turn_is_run_and_its_end_is_the_exit_code() {
     let echo = relay(dir.path(), &["agents", "test", "echo", "hello"]);
     assert_eq!(
         (echo.status.code(), out(&echo).as_str()),
-        (Some(0), "echo: hello"),
+        (Some(0), "echo: hello\n"),
         "{}",
         err(&echo)
     );
     let cat = relay(dir.path(), &["agents", "test", "cat", "meow"]);
     assert_eq!(
         (cat.status.code(), out(&cat).as_str()),
-        (Some(0), "meow"),
+        (Some(0), "meow\n"),
         "{}",
         err(&cat)
     );
@@ -95,7 +95,7 @@ fn one_turn_is_run_and_its_end_is_the_exit_code() {
     let typo = relay(dir.path(), &["agents", "test", "cta"]);
     assert_eq!(typo.status.code(), Some(78));
     assert!(
-        err(&typo).contains("`cta`") && err(&typo).contains("broken, cat"),
+        err(&typo).contains("`cta`") && err(&typo).contains("did you mean `cat`?"),
         "{}",
         err(&typo)
     );

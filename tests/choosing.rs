@@ -7,11 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use hermes_relay::agent::{Agent, AgentFuture, Description, Route, Turn, TurnEnd};
-use hermes_relay::config::Settings;
+use hermes_relay::agent::{Agent, AgentFuture, Description, Permission, Route, Turn, TurnEnd, TurnInput};
+use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{BuildError, Ended, MemoryConnector, MemoryTransport, Relay};
-use hermes_relay::wire::CapabilityDescriptor;
-use memory_relay::{SOON, event};
+use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
+use memory_relay::{SOON, event, session};
 use tokio::task::JoinHandle;
 
 const HANG: &str = "hang";
@@ -21,6 +21,7 @@ const HANG: &str = "hang";
 struct Named {
     name: &'static str,
     repeatable: bool,
+    steers: bool,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -29,6 +30,7 @@ impl Named {
         Self {
             name,
             repeatable,
+            steers: false,
             asked: Arc::default(),
         }
     }
@@ -43,6 +45,7 @@ impl Agent for Named {
         Description {
             name: self.name.to_owned(),
             repeatable: self.repeatable,
+            steers: self.steers,
             ..Description::default()
         }
     }
@@ -59,6 +62,14 @@ impl Agent for Named {
                 .await;
             TurnEnd::Completed
         })
+    }
+
+    fn steer(&self, _session: &SessionKey, input: &TurnInput) -> bool {
+        self.asked
+            .lock()
+            .unwrap()
+            .push(format!("steered: {}", input.text));
+        true
     }
 }
 
@@ -83,11 +94,18 @@ fn try_start(
     let mut settings = Settings::embedded(dir);
     settings.sessions.interrupted_notice = Some("cut short".to_owned());
     settings.streaming.typing = false;
-    settings.routes = vec![Route {
-        prefix: Some("!act".to_owned()),
-        agent: "acting".to_owned(),
+    settings.sessions.busy_mode = BusyMode::Steer;
+    let route = |prefix: &str, agent: &str, permission| Route {
+        prefix: Some(prefix.to_owned()),
+        agent: agent.to_owned(),
+        permission,
         ..Route::default()
-    }];
+    };
+    settings.routes = vec![
+        route("!act", "acting", None),
+        route("!safe", "safe", None),
+        route("!freely", "safe", Some(Permission::Allow)),
+    ];
     let relay = Relay::builder(settings)
         .agent("safe", safe.clone())
         .agent("acting", acting.clone())
@@ -179,4 +197,41 @@ async fn a_choice_that_comes_with_the_first_message_holds() {
     told.sort();
     assert!(told.contains(&"acting: do it".to_owned()), "{told:?}");
     running.abort();
+}
+
+#[tokio::test]
+async fn only_what_is_for_the_running_agent_on_the_same_terms_is_steered_into_its_turn() {
+    for (text, answer) in [("!act now", "acting: now"), ("!freely now", "safe: now")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+        safe.steers = true;
+        let (connector, running) = start(dir.path(), &safe, &acting).await;
+        says(&connector, "1", HANG).await;
+        acked(&connector, 1).await;
+        until_asked(&safe, 1).await;
+        says(&connector, "2", "left").await;
+        says(&connector, "3", "!safe right").await;
+        until_asked(&safe, 3).await;
+        says(&connector, "4", text).await;
+        says(&connector, "5", "after it").await;
+        acked(&connector, 5).await;
+        assert_eq!(safe.asked(), [HANG, "steered: left", "steered: right"], "{text}");
+        assert!(acting.asked().is_empty());
+        connector.interrupt(&session("a"), "a").await.unwrap();
+        assert_eq!(told(&connector, 2).await, [answer, "safe: after it"]);
+        running.abort();
+    }
+}
+
+async fn acked(connector: &MemoryConnector, count: usize) {
+    let seen = connector.wait_for(SOON, |seen| seen.acks.len() >= count).await;
+    assert!(seen.is_some(), "in vain for {count} acknowledgements");
+}
+
+async fn until_asked(agent: &Named, count: usize) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while agent.asked().len() < count {
+        assert!(tokio::time::Instant::now() < deadline, "{:?}", agent.asked());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }

@@ -266,6 +266,22 @@ async fn a_read_only_state_directory_is_an_error_that_says_so() {
     assert!(said.contains(&*home.state_dir.to_string_lossy()), "{said}");
 }
 
+#[tokio::test]
+async fn a_disk_that_is_full_at_the_start_may_have_room_later_and_is_no_fault_of_the_settings() {
+    let mut home = Home::new("ws://127.0.0.1:9", "");
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+        return;
+    };
+    disk.fill();
+    let mut relay = home.start();
+    assert_eq!(relay.exit_code(SOON).await, Some(70));
+    let said = relay.log_text();
+    assert!(
+        said.starts_with("error: ") && said.contains("free some space"),
+        "{said}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_journal_is_refused_with_a_hint_and_moved_aside_when_asked() {
     let connector = Connector::start(State::new(64, 1));

@@ -9,6 +9,7 @@ use std::fs;
 
 use clap::Parser;
 use enroll_story::{ACCEPTED, Cli, Input, OLD_ENV, Story, Told, assert_discreet, connector, mode};
+use hermes_relay::cli::enroll::EnrollOutcome;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use http_stub::{Seen, Stub, nobody, reply};
 use secrecy::ExposeSecret;
@@ -62,6 +63,27 @@ async fn the_checks_come_in_order_token_url_identity() {
         )
         .await;
     assert!(stub.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert!(matches!(told.outcome, EnrollOutcome::Checked), "{}", told.err);
+    assert_eq!(told.outcome.exit_code(), 0);
+    assert!(
+        told.out.contains("gw-box") && told.out.contains(".env"),
+        "{}",
+        told.out
+    );
+    assert!(stub.seen().is_empty(), "the connector was not asked");
+    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), OLD_ENV);
+    story.env.clear();
+    let line = "You're not logged into Nous Portal.";
+    story
+        .fails(&["--dry-run", "--connector-url", &stub.base()], line)
+        .await;
 }
 
 #[tokio::test]

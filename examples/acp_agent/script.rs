@@ -1,6 +1,7 @@
 //! What the agent does with a prompt.
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -66,11 +67,8 @@ impl<'a> Prompted<'a> {
                 (0..20).for_each(|_| self.say(&"x".repeat(1024 * 1024)));
             }
             "cut" => self.cut(rest),
-            "orphan" => {
-                // It holds our pipes, and is never waited for.
-                let left = std::process::Command::new("/bin/sleep").arg("600").spawn();
-                self.say(if left.is_ok() { "left" } else { "alone" });
-            }
+            "orphan" | "daemon" | "close" => self.leave(word),
+            "garbled" => self.garbled(),
             "recall" => {
                 let history = self.session.state.lock().unwrap().history.join(", ");
                 self.say(&history);
@@ -223,6 +221,33 @@ impl<'a> Prompted<'a> {
         self.session
             .update(&json!({"sessionUpdate": "session_info_update", "title": "Of mice"}));
         self.say("thought about it");
+    }
+
+    /// Leaves something behind that holds our pipes, or lives on without its output.
+    fn leave(&self, word: &str) {
+        let (program, args): (&str, &[&str]) = match word {
+            // Never waited for.
+            "orphan" => ("/bin/sleep", &["600"]),
+            // Out of our group.
+            "daemon" => ("setsid", &["sleep", "30"]),
+            _ => ("/bin/sh", &["-c", "exec >&-; sleep 600"]),
+        };
+        let mut left = std::process::Command::new(program);
+        left.args(args);
+        if word == "close" {
+            self.say("left");
+            eprintln!("{}", left.exec());
+            std::process::exit(1);
+        }
+        self.say(if left.spawn().is_ok() { "left" } else { "alone" });
+    }
+
+    fn garbled(&self) {
+        let mut out = std::io::stdout().lock();
+        let bytes = b"\xff\xfe{\"half\": \"\xc3\"\n";
+        let _ = out.write_all(bytes).and_then(|()| out.flush());
+        drop(out);
+        self.say("survived");
     }
 
     fn garbage(&self) {

@@ -29,7 +29,9 @@ pub(crate) fn framer(data: &[u8]) {
     pieces.pop();
     for piece in pieces {
         if piece.len() > limit {
-            expected.push(Err(piece[piece.len() - limit.min(512)..].to_vec()));
+            let kept = limit.min(512);
+            let (start, end) = (&piece[..kept], &piece[piece.len() - kept..]);
+            expected.push(Err((start.to_vec(), end.to_vec())));
         } else if !piece.trim_ascii().is_empty() {
             expected.push(Ok(piece.trim_ascii().to_vec()));
         }
@@ -37,15 +39,18 @@ pub(crate) fn framer(data: &[u8]) {
     assert_eq!(whole, expected, "every line once, in order");
 }
 
-/// The lines of a stream; an error, which is its end, for one over the limit.
-fn lines<'a>(limit: usize, chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Result<Vec<u8>, Vec<u8>>> {
+/// A line, or the start and the end of one over the limit.
+type Seen = Result<Vec<u8>, (Vec<u8>, Vec<u8>)>;
+
+/// The lines of a stream.
+fn lines<'a>(limit: usize, chunks: impl Iterator<Item = &'a [u8]>) -> Vec<Seen> {
     let mut framer = LineFramer::new(limit);
     let mut seen = Vec::new();
     for chunk in chunks {
         framer.feed(chunk, |line| {
             seen.push(match line {
                 Line::Whole(line) => Ok(line.to_vec()),
-                Line::TooLong { end } => Err(end.to_vec()),
+                Line::TooLong { start, end } => Err((start.to_vec(), end.to_vec())),
             });
         });
         assert!(framer.held() <= limit, "no more is held than the limit");

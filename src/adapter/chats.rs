@@ -33,7 +33,7 @@ impl ChatId {
 
     /// One text for both parts; the platform's name has no `:`.
     pub fn lane(&self) -> String {
-        format!("{}:{}", self.platform, self.chat)
+        [&self.platform, ":", &self.chat].concat()
     }
 }
 

@@ -2,6 +2,8 @@
 //!
 //! It never decides what is said or when.
 
+use std::sync::Arc;
+
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::adapter::speech::SpeechSettings;
 use crate::adapter::split::split;
@@ -21,11 +23,8 @@ pub(super) enum Note {
 /// The outside of every op of one chat.
 #[derive(Debug)]
 pub(super) struct Envelope {
-    pub(super) chat: ChatId,
-    /// The message that is answered.
-    pub(super) anchor: Option<String>,
-    /// The tags of every op.
-    tags: Metadata,
+    pub(super) chat: Arc<ChatId>,
+    facts: Arc<ChatFacts>,
     /// The further tags of ops that carry text.
     hints: Metadata,
     pub(super) limit: usize,
@@ -33,22 +32,17 @@ pub(super) struct Envelope {
 }
 
 impl Envelope {
-    pub(super) fn new(chat: &ChatId, facts: &ChatFacts, descriptor: Option<&CapabilityDescriptor>) -> Self {
+    pub(super) fn new(
+        chat: Arc<ChatId>,
+        facts: Arc<ChatFacts>,
+        descriptor: Option<&CapabilityDescriptor>,
+    ) -> Self {
         let (limit, unit) = descriptor.map_or((FALLBACK_MESSAGE_LENGTH, LenUnit::Chars), |descriptor| {
             (descriptor.max_message_length, descriptor.length_unit())
         });
-        let mut tags = facts.tags();
-        // On Slack a reply is a message in the thread of the message that it answers.
-        if is_slack(chat)
-            && !tags.contains_key("thread_id")
-            && let Some(anchor) = &facts.message_id
-        {
-            tags.insert("thread_id".to_owned(), anchor.as_str().into());
-        }
         Self {
-            chat: chat.clone(),
-            anchor: facts.message_id.clone(),
-            tags,
+            chat,
+            facts,
             hints: Metadata::new(),
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
             unit,
@@ -88,14 +82,27 @@ impl Envelope {
         self
     }
 
+    /// The message that is answered.
+    pub(super) fn anchor(&self) -> Option<String> {
+        self.facts.message_id.clone()
+    }
+
     /// The tags of an op without text.
     pub(super) fn tags(&self) -> Metadata {
-        self.tags.clone()
+        let mut tags = self.facts.tags();
+        // On Slack a reply is a message in the thread of the message that it answers.
+        if is_slack(&self.chat)
+            && self.facts.thread_id.is_none()
+            && let Some(anchor) = &self.facts.message_id
+        {
+            tags.insert("thread_id".to_owned(), anchor.as_str().into());
+        }
+        tags
     }
 
     /// The tags of an op with text.
     pub(super) fn text_tags(&self, note: Note) -> Metadata {
-        let mut tags = self.tags.clone();
+        let mut tags = self.tags();
         tags.extend(self.hints.clone());
         match note {
             Note::Plain => {}
@@ -114,7 +121,7 @@ impl Envelope {
         Action::Send {
             chat_id: self.chat.chat.clone(),
             content,
-            reply_to: self.anchor.clone(),
+            reply_to: self.anchor(),
             metadata: self.text_tags(note),
         }
     }

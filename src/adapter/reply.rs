@@ -1,5 +1,7 @@
 //! An answer as ops: split to the platform's limit, tagged, and anchored to the message it answers.
 
+use std::sync::Arc;
+
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::adapter::envelope::{Envelope, Note};
 use crate::wire::{Action, CapabilityDescriptor};
@@ -12,7 +14,7 @@ pub fn reply(
     facts: &ChatFacts,
     descriptor: Option<&CapabilityDescriptor>,
 ) -> Vec<Action> {
-    let envelope = Envelope::new(chat, facts, descriptor);
+    let envelope = Envelope::new(Arc::new(chat.clone()), Arc::new(facts.clone()), descriptor);
     let parts = envelope.parts(text).into_iter();
     parts.map(|part| envelope.send(part, Note::Final)).collect()
 }

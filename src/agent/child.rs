@@ -151,14 +151,24 @@ impl Child {
     /// Starts a program in a process group of its own, with all three pipes; what it writes to standard error is read
     /// from now on. Must be called within a Tokio runtime.
     pub fn spawn(program: &Program) -> Result<Self, SpawnError> {
+        Self::start(program, Stdio::piped)
+    }
+
+    /// The same for a program that is not talked to: it reads nothing, and what it writes to standard output goes
+    /// nowhere, for as long as it or what it left behind likes to write.
+    pub fn spawn_unheard(program: &Program) -> Result<Self, SpawnError> {
+        Self::start(program, Stdio::null)
+    }
+
+    fn start(program: &Program, talk: fn() -> Stdio) -> Result<Self, SpawnError> {
         let file = program.find()?;
         let mut command = tokio::process::Command::new(&file);
         command
             .args(&program.argv[1..])
             .env_clear()
             .envs(&program.env)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+            .stdin(talk())
+            .stdout(talk())
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);

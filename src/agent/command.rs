@@ -43,6 +43,7 @@
 //! | code 75 | failed; the command promises that it did nothing and may be tried again |
 //! | any other code, or a signal | failed; what was said stays |
 //! | `final` or `error` first | ends with that, whatever the code |
+//! | lives on although it closed its output | is completed a few seconds later, and the process stopped |
 //! | more than `max_output_bytes` | is cut there, and the process stopped |
 
 mod lines;
@@ -193,6 +194,13 @@ impl Command {
             Some(Talked::Exited(exit)) => TurnEnd::Failed(ended(exit, &mut child).await),
             Some(Talked::Done) => {
                 child.stop(self.settings.farewell()).await;
+                TurnEnd::Completed
+            }
+            Some(Talked::Closed) => {
+                child.stop(self.settings.ladder()).await;
+                if !spoke {
+                    turn.events.text(NO_REPLY).await;
+                }
                 TurnEnd::Completed
             }
             Some(Talked::Failed(message, retryable)) => {

@@ -50,6 +50,10 @@ impl Agent for Echo {
         }
     }
 
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
             let script = Script::parse(&turn.input.text);

@@ -5,31 +5,34 @@
 //! conversation under the session's name and refuses whatever needs an approval. A run that was accepted is never
 //! started again.
 
+mod answering;
+mod approvals;
 mod chat;
 mod event;
 mod name;
 mod run;
 mod said;
 mod settings;
+mod start;
 
 use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 
 pub use settings::{HermesMode, HermesSettings};
 
 use self::name::session_name;
 use self::run::Run;
 use self::said::Said;
+use self::start::{Errands, Leash, Posted};
 use super::briefing::{self, Reach};
 use super::http_failure::Advice;
 use super::transcript::{Bounds, Extent, Transcript};
 use super::transcripts::Transcripts;
 use super::{Agent, AgentFuture, Description, Failure, FailureClass, Health, Turn, TurnEnd};
-use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Egress, Endpoint, Reply, Verb};
+use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Egress, Endpoint};
 use crate::wire::SessionKey;
 
 /// How long a short request may take.
@@ -67,8 +70,7 @@ pub struct Hermes {
     settings: HermesSettings,
     http: AgentHttp,
     transcripts: Transcripts,
-    /// Stops of runs whose turns were given up; each ends within [`SHORT`].
-    stops: TaskTracker,
+    errands: Errands,
 }
 
 impl Hermes {
@@ -93,13 +95,14 @@ impl Hermes {
             key: Some(key),
             allow_plaintext: settings.allow_plaintext,
         };
+        let http = AgentHttp::new(endpoint, egress)?;
         Ok(Self {
-            http: AgentHttp::new(endpoint, egress)?,
+            errands: Errands::new(http.clone()),
+            http,
             transcripts: Transcripts::new(Bounds {
                 turns: settings.max_turns_kept,
                 chars: settings.max_chars_kept,
             }),
-            stops: TaskTracker::new(),
             settings,
         })
     }
@@ -114,7 +117,7 @@ impl Hermes {
         };
         let mut said = Said::default();
         let end = match self.start_run(&turn, &loan.transcript).await {
-            Ok(id) => Run::new(self, &turn, id, &mut said).drive().await,
+            Ok(leash) => Run::new(self, &turn, leash, &mut said).drive().await,
             Err(end) => end,
         };
         let mut text = said.text();
@@ -133,8 +136,8 @@ impl Hermes {
         end
     }
 
-    /// Has a run accepted, and gives its id.
-    async fn start_run(&self, turn: &Turn, transcript: &Transcript) -> Result<String, TurnEnd> {
+    /// Has a run accepted.
+    async fn start_run(&self, turn: &Turn, transcript: &Transcript) -> Result<Leash, TurnEnd> {
         let mut history: Vec<Value> = transcript
             .messages()
             .map(|(role, text)| json!({"role": role.as_str(), "content": text}))
@@ -154,91 +157,60 @@ impl Hermes {
         if let Some(model) = &self.settings.model {
             body.insert("model".to_owned(), json!(model));
         }
-        let headers = vec![("x-hermes-session-key", session.as_str())];
-        let reply = self
-            .post_until_taken(turn, "/v1/runs", &body, headers, SHORT)
-            .await?;
-        let failed = |class, detail: &str| {
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let start = || self.errands.start(body.clone(), session.clone());
+        self.until_taken(turn, start).await?.map_err(|detail| {
             let public = "Hermes accepted the message in a way that cannot be understood. Check base_url.";
-            TurnEnd::Failed(Failure::new(class, public, detail))
-        };
-        let body = reply
-            .body(SHORT)
-            .await
-            .map_err(|error| failed(FailureClass::Protocol, &error.to_string()))?;
-        event::run_id_of(&body)
-            .ok_or_else(|| failed(FailureClass::Protocol, "the answer names no usable run_id"))
+            TurnEnd::Failed(Failure::new(FailureClass::Protocol, public, detail))
+        })
     }
 
     /// Posts until Hermes takes it. A busy or draining gateway is waited for; a cancelled turn still waits a moment for
     /// the answer to what was posted, so that what was accepted can be stopped.
-    async fn post_until_taken(
-        &self,
-        turn: &Turn,
-        path: &str,
-        body: &Map<String, Value>,
-        headers: Vec<(&str, &str)>,
-        patience: Duration,
-    ) -> Result<Reply, TurnEnd> {
-        let body = serde_json::to_vec(body).unwrap_or_default();
+    async fn until_taken<T, P>(&self, turn: &Turn, mut post: impl FnMut() -> P) -> Result<T, TurnEnd>
+    where
+        P: Future<Output = Result<Posted<T>, AgentHttpError>>,
+    {
         let give_up = Instant::now() + Duration::from_secs(self.settings.busy_wait_secs);
         loop {
-            let request = AgentRequest {
-                path,
-                verb: Verb::Post(body.clone()),
-                headers: headers.clone(),
-                anonymous: false,
-            };
-            let posted = self.http.send(request, patience);
-            tokio::pin!(posted);
+            let posting = post();
+            tokio::pin!(posting);
             let posted = tokio::select! {
                 biased;
-                () = turn.cancel.cancelled() => match tokio::time::timeout(self.stop_grace(), posted).await {
-                    Ok(Ok(reply)) if reply.is_success() => Ok(reply),
-                    Ok(Ok(_) | Err(AgentHttpError::Connect { .. })) => {
-                        return Err(TurnEnd::Cancelled { confirmed: true });
+                () = turn.cancel.cancelled() => {
+                    match tokio::time::timeout(self.stop_grace(), posting).await {
+                        Ok(Ok(Posted::Taken(taken))) => return Ok(taken),
+                        Ok(Ok(Posted::Refused(_)) | Err(AgentHttpError::Connect { .. })) => {
+                            return Err(TurnEnd::Cancelled { confirmed: true });
+                        }
+                        Ok(Err(_)) | Err(_) => return Err(TurnEnd::Cancelled { confirmed: false }),
                     }
-                    Ok(Err(_)) | Err(_) => return Err(TurnEnd::Cancelled { confirmed: false }),
-                },
-                posted = &mut posted => posted,
+                }
+                posted = &mut posting => posted,
             };
             let reply = match posted {
-                Ok(reply) if reply.is_success() => return Ok(reply),
-                Ok(reply) => reply,
+                Ok(Posted::Taken(taken)) => return Ok(taken),
+                Ok(Posted::Refused(reply)) => reply,
                 Err(error) => return Err(TurnEnd::Failed(ADVICE.lost(&error))),
             };
             let (status, wait) = (reply.status, reply.retry_after.unwrap_or(BUSY_WAIT));
-            let failure = ADVICE.refused(&self.http, reply).await;
-            if !matches!(status, 429 | 503) || Instant::now() + wait > give_up {
-                return Err(TurnEnd::Failed(failure));
-            }
-            tracing::debug!(status, "hermes is busy; the message is posted again");
+            let refused = async {
+                let failure = ADVICE.refused(&self.http, *reply).await;
+                if !matches!(status, 429 | 503) || Instant::now() + wait > give_up {
+                    return Err(TurnEnd::Failed(failure));
+                }
+                tracing::debug!(status, "hermes is busy; the message is posted again");
+                // A moment at least, so that a gateway that asks for none is not flooded.
+                tokio::time::sleep(wait.max(Duration::from_millis(50))).await;
+                Ok(())
+            };
             tokio::select! {
                 biased;
+                // What was refused was not begun.
                 () = turn.cancel.cancelled() => return Err(TurnEnd::Cancelled { confirmed: true }),
-                // A moment at least, so that a gateway that asks for none is not flooded.
-                () = tokio::time::sleep(wait.max(Duration::from_millis(50))) => {}
+                waited = refused => waited?,
             }
         }
-    }
-
-    /// Stops a run that nobody follows any more.
-    fn stop_abandoned(&self, id: &str) {
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else {
-            return;
-        };
-        let (http, path) = (self.http.clone(), format!("/v1/runs/{id}/stop"));
-        let stop = async move {
-            let request = AgentRequest {
-                path: &path,
-                verb: Verb::Post(b"{}".to_vec()),
-                ..AgentRequest::default()
-            };
-            if let Err(error) = http.send(request, SHORT).await {
-                tracing::warn!(%error, "a run that was given up could not be stopped");
-            }
-        };
-        self.stops.spawn_on(stop, &runtime);
     }
 
     fn instructions(&self, turn: &Turn) -> String {
@@ -282,7 +254,7 @@ impl Hermes {
                 let failure = ADVICE.refused(&self.http, reply).await;
                 Health::Down(format!("{} (HTTP {status})", failure.public_text))
             }
-            _ => match reply.body(SHORT).await {
+            _ => match reply.short_body(SHORT).await {
                 Ok(body) => self.judge(&body),
                 Err(error) => Health::Down(error.to_string()),
             },
@@ -338,8 +310,7 @@ impl Agent for Hermes {
     }
 
     fn shutdown(&self) -> AgentFuture<'_, ()> {
-        self.stops.close();
-        Box::pin(async { self.stops.wait().await })
+        Box::pin(self.errands.end())
     }
 }
 

@@ -62,7 +62,7 @@ impl Advice {
     /// The answer has an error status; its words are read for the log.
     pub(super) async fn refused(&self, http: &AgentHttp, reply: Reply) -> Failure {
         let (status, retry_after) = (reply.status, reply.retry_after);
-        let said = match reply.body(BODY_PATIENCE).await {
+        let said = match reply.short_body(BODY_PATIENCE).await {
             Ok(body) => http.redact(&error_text(&body)),
             Err(error) => error.to_string(),
         };

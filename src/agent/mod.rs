@@ -101,6 +101,12 @@ pub trait Agent: Send + Sync + 'static {
     /// future when it does not. Never called twice at a time for one session.
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd>;
 
+    /// Whether its turns mostly end without waiting for anything. They are tried without a task of their own, between
+    /// everything else that the relay does: only for agents that neither block nor compute for long.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Hands a message to a session's running turn, without waiting; `false` when it cannot be taken. Asked only
     /// of agents that say they can, and only while nothing older waits.
     fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {

@@ -16,6 +16,10 @@ impl Agent for Noop {
         }
     }
 
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn run(&self, _turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(std::future::ready(TurnEnd::Completed))
     }

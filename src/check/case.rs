@@ -63,8 +63,10 @@ pub(super) struct Place {
 pub(super) enum Running {
     /// Nobody does.
     Nobody,
-    /// This process does.
+    /// This process does, and is connected for all that is known.
     Process(String),
+    /// This process does, and is not connected.
+    Away(String),
     /// It cannot be told.
     Unknown,
 }

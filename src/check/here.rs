@@ -1,9 +1,10 @@
 //! What is wrong on this machine before anything is dialled: settings, credentials, the state directory.
 
-use std::os::unix::fs::PermissionsExt as _;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use super::case::{Case, Known, Place, Running};
+use super::case::{Case, Known, Place};
 use super::explain;
 use super::probe::Verdict;
 use crate::config::secret::SecretError;
@@ -11,7 +12,7 @@ use crate::config::{self, ConfigError, Origin, Sources};
 use crate::net::identity::{IdentityError, IdentitySource};
 use crate::net::steps::Steps;
 use crate::relay::boot;
-use crate::store::{self, InspectError, Inspector, OpenError};
+use crate::store::{InspectError, Inspector, OpenError};
 use crate::wire::{ConnectorUrl, UrlError};
 
 /// Less free space than this is worth a word: the journal and its log fit, and little else.
@@ -180,9 +181,16 @@ pub(super) fn state_dir(case: &Case<'_>) -> Vec<Verdict> {
         }
         Ok(meta) => {
             if let Err(error) = tempfile::tempfile_in(dir) {
-                let remedy = format!(
-                    "let this user write it (`chown`, `chmod 700 {shown}`), or choose another place with --state-dir"
-                );
+                let remedy = if meta.uid() == rustix::process::geteuid().as_raw() {
+                    format!(
+                        "make it writable (`chmod 700 {shown}`), or choose another place with --state-dir"
+                    )
+                } else {
+                    let owner = meta.uid();
+                    format!(
+                        "it belongs to user {owner}: run the doctor as the user that runs the relay, or choose another place with --state-dir"
+                    )
+                };
                 return vec![Verdict::failed(
                     format!("{shown} cannot be written: {error}"),
                     remedy,
@@ -196,14 +204,14 @@ pub(super) fn state_dir(case: &Case<'_>) -> Vec<Verdict> {
             }
             dir
         }
-        Err(error) => {
-            let Some(above) = creatable_below(dir) else {
-                let what = format!("{shown} cannot be made: {error}");
+        Err(error) => match creatable_below(dir) {
+            Ok(above) => above,
+            Err(why) => {
+                let what = format!("{shown} cannot be made: {}", why.unwrap_or(error));
                 let remedy = "make it as a user who may and give it to the relay's user, or choose another place with --state-dir";
                 return vec![Verdict::failed(what, remedy)];
-            };
-            above
-        }
+            }
+        },
     };
     let made = if place == dir {
         ""
@@ -222,43 +230,25 @@ pub(super) fn state_dir(case: &Case<'_>) -> Vec<Verdict> {
     }]
 }
 
-/// The nearest directory above that exists, when something can be made in it.
-fn creatable_below(dir: &Path) -> Option<&Path> {
-    let above = dir.ancestors().skip(1).find(|above| above.exists())?;
+/// The nearest directory above that exists, when something can be made in it; else why not, where that is known.
+fn creatable_below(dir: &Path) -> Result<&Path, Option<io::Error>> {
+    let above = dir.ancestors().skip(1).find(|above| above.exists()).ok_or(None)?;
     let above = if above.as_os_str().is_empty() {
         Path::new(".")
     } else {
         above
     };
     let may = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    (above.is_dir() && rustix::fs::access(above, may).is_ok()).then_some(above)
+    if !above.is_dir() {
+        return Err(Some(io::ErrorKind::NotADirectory.into()));
+    }
+    rustix::fs::access(above, may).map_err(|errno| Some(errno.into()))?;
+    Ok(above)
 }
 
 fn free_space(dir: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(dir).ok()?;
     Some(disk.f_bavail.saturating_mul(disk.f_frsize))
-}
-
-/// Whether a relay runs on this state directory.
-pub(super) fn lock(case: &mut Case<'_>) -> Vec<Verdict> {
-    let Some(settings) = case.settings() else {
-        return Vec::new();
-    };
-    let (running, verdict) = match store::held_by(&settings.state_dir) {
-        Ok(None) => (Running::Nobody, Verdict::ok("none on this state directory")),
-        Ok(Some(holder)) => {
-            let what = format!("another relay is running on this state directory (process {holder})");
-            let remedy = "leave it running; to dial all the same and risk that the connector drops its connection, add --dial";
-            (Running::Process(holder.to_string()), Verdict::warn(what, remedy))
-        }
-        Err(error) => {
-            let what = format!("cannot tell whether a relay is running: {error}");
-            let remedy = "run the doctor as the user that runs the relay";
-            (Running::Unknown, Verdict::warn(what, remedy))
-        }
-    };
-    case.running = running;
-    vec![verdict]
 }
 
 /// Whether the journal can be read, and what waits in it.
@@ -283,10 +273,18 @@ pub(super) fn journal(case: &Case<'_>) -> Vec<Verdict> {
         Err(InspectError::NoJournal(_)) => Verdict::ok("none yet; made when the relay starts"),
         Err(error) => {
             let remedy = match &error {
-                InspectError::Open(OpenError::Directory { .. }) => {
+                InspectError::Open(OpenError::Corrupt { .. }) => {
+                    "keep a copy of the journal, then start once with --fresh-journal-if-corrupt"
+                }
+                InspectError::Open(OpenError::Newer { .. }) => {
+                    "run the doctor of the version that the relay has"
+                }
+                InspectError::Open(OpenError::Directory { .. } | OpenError::ReadOnly { .. }) => {
                     "run the doctor as the user that runs the relay"
                 }
-                _ => "keep a copy of the journal, then start once with --fresh-journal-if-corrupt",
+                _ => {
+                    "check that this user may read it and that the disk is well; move nothing away before that"
+                }
             };
             Verdict::failed(error.to_string(), remedy)
         }

@@ -10,6 +10,7 @@ mod case;
 mod explain;
 mod here;
 mod probe;
+mod running;
 mod table;
 mod talk;
 mod unit;

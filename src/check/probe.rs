@@ -132,7 +132,14 @@ pub async fn examine(probes: &[Probe], case: &mut Case<'_>, mut tell: impl FnMut
         let from = findings.len();
         match verdicts {
             Ok(verdicts) => findings.extend(verdicts.into_iter().map(|verdict| found(probe, verdict))),
-            Err(blocker) => findings.push(blocked(probe, blocker)),
+            Err(blocker) => {
+                let title = probes.iter().find(|other| other.id == blocker);
+                findings.push(blocked(
+                    probe,
+                    blocker,
+                    title.map_or(blocker, |other| other.title),
+                ));
+            }
         }
         findings[from..].iter().for_each(&mut tell);
     }
@@ -169,8 +176,8 @@ fn found(probe: &Probe, verdict: Verdict) -> Finding {
     }
 }
 
-fn blocked(probe: &Probe, blocker: &'static str) -> Finding {
-    let why = format!("needs `{blocker}`, which did not pass");
+fn blocked(probe: &Probe, blocker: &'static str, title: &str) -> Finding {
+    let why = format!("not looked at, because \"{title}\" did not pass");
     Finding {
         blocked_by: Some(blocker),
         ..found(probe, Verdict::skipped(why))

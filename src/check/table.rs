@@ -3,7 +3,7 @@
 use std::future::ready;
 
 use super::probe::Probe;
-use super::{agents, here, talk, unit, way};
+use super::{agents, here, running, talk, unit, way};
 
 /// All probes. To add one, write its function and a line here.
 pub const PROBES: &[Probe] = &[
@@ -40,7 +40,7 @@ pub const PROBES: &[Probe] = &[
         title: "Running relay",
         needs: &["settings"],
         remedy: "run the doctor as the user that runs the relay",
-        look: |case| Box::pin(ready(here::lock(case))),
+        look: |case| Box::pin(running::running(case)),
     },
     Probe {
         id: "journal",
@@ -87,7 +87,7 @@ pub const PROBES: &[Probe] = &[
     Probe {
         id: "upgrade",
         title: "WebSocket upgrade",
-        needs: &["credentials", "lock", "tls"],
+        needs: &["credentials", "tls"],
         remedy: "check that the URL is the connector's and that nothing in between strips WebSocket upgrades",
         look: |case| Box::pin(talk::upgrade(case)),
     },

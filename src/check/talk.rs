@@ -38,7 +38,8 @@ pub(super) async fn upgrade(case: &mut Case<'_>) -> Vec<Verdict> {
     let credentials = boot::pinned_credentials(settings);
     match &case.running {
         _ if case.consent.dial => {}
-        Running::Nobody => {}
+        // One that is not connected has no connection to lose.
+        Running::Nobody | Running::Away(_) => {}
         Running::Process(pid) => {
             return vec![Verdict::skipped(format!(
                 "a relay is running (process {pid}) and a second dial could cut its connection; --dial dials all the same"
@@ -211,6 +212,9 @@ async fn listen(
             }
             Heard::Sign => {}
             Heard::Closed(close) => return Ending::Closed(close),
+            Heard::TooLarge(bytes) => {
+                return Ending::Broken(format!("it sent a message of {bytes} bytes, which is too large"));
+            }
             Heard::Broken(why) => return Ending::Broken(why),
         }
     }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use super::case::Case;
 use super::probe::Verdict;
 
-/// Where a unit for the whole machine lies.
-const SYSTEM: &str = "/etc/systemd/system";
-/// The unit's name.
-const UNIT: &str = "hermes-relay.service";
+/// Where units for the whole machine lie: what was installed by hand, then a package's, which the first hides.
+const SYSTEM: [&str; 2] = ["/etc/systemd/system", "/usr/lib/systemd/system"];
+/// Where a package puts users' units.
+const PACKAGED_USER: &str = "/usr/lib/systemd/user";
+/// The names that a unit may have.
+const UNITS: [&str; 2] = ["hermes-relay.service", "hermes-relay-only.service"];
 /// What systemd waits when the unit says nothing.
 const DEFAULT_STOP: Duration = Duration::from_secs(90);
 /// The largest unit file that is read.
@@ -23,9 +25,10 @@ pub(super) fn unit(case: &Case<'_>) -> Vec<Verdict> {
         return Vec::new();
     };
     let budget = Duration::from_secs(settings.shutdown.budget_secs);
-    let mut verdicts: Vec<Verdict> = folders(case.env)
+    let mut verdicts: Vec<Verdict> = managers(case.env)
         .iter()
-        .filter_map(|folder| judge(folder, budget))
+        .flat_map(|folders| UNITS.map(|name| judge(folders, name, budget)))
+        .flatten()
         .collect();
     if verdicts.is_empty() {
         verdicts.push(Verdict::ok("none installed"));
@@ -33,27 +36,31 @@ pub(super) fn unit(case: &Case<'_>) -> Vec<Verdict> {
     verdicts
 }
 
-fn folders(env: &dyn Fn(&str) -> Option<String>) -> Vec<PathBuf> {
+/// The folders of each manager, the one that counts most first.
+fn managers(env: &dyn Fn(&str) -> Option<String>) -> [Vec<PathBuf>; 2] {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
     let user = config.map(|config| config.join("systemd/user"));
-    [Some(PathBuf::from(SYSTEM)), user]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        SYSTEM.map(PathBuf::from).into(),
+        user.into_iter().chain([PathBuf::from(PACKAGED_USER)]).collect(),
+    ]
 }
 
-fn judge(folder: &Path, budget: Duration) -> Option<Verdict> {
-    let path = folder.join(UNIT);
-    let mut text = read(&path)?;
-    let mut drop_ins: Vec<PathBuf> = std::fs::read_dir(folder.join(format!("{UNIT}.d")))
-        .into_iter()
+fn judge(folders: &[PathBuf], name: &str, budget: Duration) -> Option<Verdict> {
+    let (path, mut text) = folders.iter().find_map(|folder| {
+        let path = folder.join(name);
+        read(&path).map(|text| (path, text))
+    })?;
+    let mut drop_ins: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(folder.join(format!("{name}.d"))))
         .flatten()
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "conf"))
         .take(MAX_DROP_INS)
         .collect();
-    drop_ins.sort();
+    drop_ins.sort_by(|one, other| one.file_name().cmp(&other.file_name()));
     for more in drop_ins.iter().filter_map(|path| read(path)) {
         text.push('\n');
         text.push_str(&more);
@@ -61,7 +68,7 @@ fn judge(folder: &Path, budget: Duration) -> Option<Verdict> {
     let shown = path.display();
     let needed = budget.as_secs();
     let remedy = format!(
-        "set TimeoutStopSec={} in {shown}, then run `systemctl daemon-reload`",
+        "set TimeoutStopSec={} in its section [Service]: `systemctl edit {name}`, with --user for a user's unit",
         needed + 10
     );
     Some(match stop_time(&text) {
@@ -183,21 +190,36 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_that_kills_too_early_fails_and_a_drop_in_mends_it() {
+    fn a_unit_that_kills_too_early_fails_and_a_drop_in_or_a_unit_that_hides_it_mends_it() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(judge(folder.path(), Duration::from_secs(30)), None);
-        std::fs::write(folder.path().join(UNIT), "[Service]\nTimeoutStopSec=20\n").expect("a unit");
-        let judged = judge(folder.path(), Duration::from_secs(30)).expect("a verdict");
-        assert_eq!(judged.outcome, super::super::Outcome::Failed);
+        let [own, packaged] = ["own", "packaged"].map(|name| folder.path().join(name));
+        for place in [&own, &packaged] {
+            std::fs::create_dir(place).expect("a folder");
+        }
+        let folders = [own.clone(), packaged.clone()];
+        let judged = |name| judge(&folders, name, Duration::from_secs(30));
+        let name = UNITS[1];
+        assert_eq!(judged(name), None);
+        std::fs::write(packaged.join(name), "[Service]\nTimeoutStopSec=20\n").expect("a unit");
+        let short = judged(name).expect("a verdict");
+        assert_eq!(short.outcome, super::super::Outcome::Failed);
         assert!(
-            judged
+            short
                 .remedy
                 .is_some_and(|remedy| remedy.contains("TimeoutStopSec=40"))
         );
-        let more = folder.path().join(format!("{UNIT}.d"));
+        let more = own.join(format!("{name}.d"));
         std::fs::create_dir(&more).expect("a folder");
         std::fs::write(more.join("stop.conf"), "[Service]\nTimeoutStopSec=2min\n").expect("a drop-in");
-        let judged = judge(folder.path(), Duration::from_secs(30)).expect("a verdict");
-        assert_eq!(judged.outcome, super::super::Outcome::Ok);
+        let mended = judged(name).expect("a verdict");
+        assert_eq!(mended.outcome, super::super::Outcome::Ok);
+        std::fs::remove_file(more.join("stop.conf")).expect("no drop-in");
+        std::fs::write(own.join(name), "[Service]\nTimeoutStopSec=50\n").expect("a unit");
+        let hidden = judged(name).expect("a verdict");
+        assert_eq!(
+            hidden.outcome,
+            super::super::Outcome::Ok,
+            "the package's is hidden"
+        );
     }
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use tokio_util::sync::CancellationToken;
 
-use super::exit::{self, fail};
+use super::exit::{self, Voice, fail, note, printed, say};
 use super::{SharedArgs, Surround};
 use crate::agent::acp::PRESETS;
 use crate::agent::{
     AgentEvent, Answer, Asker, BUILT_IN, EventSink, Health, Meaning, Permission, Place, Question, Signal,
     Turn, TurnEnd, TurnInput,
 };
+use crate::config::file::nearest;
 use crate::config::{self, Settings, Sources};
 use crate::relay::Member;
 use crate::session::TurnId;
@@ -24,9 +25,8 @@ const HEALTH: Duration = Duration::from_secs(10);
 
 /// Tell which agents there are, and try one.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  hermes-relay agents list\n  hermes-relay agents test echo")]
 pub(super) struct AgentsArgs {
-    #[command(flatten)]
-    shared: SharedArgs,
     #[command(subcommand)]
     verb: AgentsVerb,
 }
@@ -34,20 +34,30 @@ pub(super) struct AgentsArgs {
 #[derive(Subcommand, Debug)]
 enum AgentsVerb {
     /// Tell which agents are configured and built in, which programs are installed, and how each stands.
-    #[command(after_help = "Examples:\n  hermes-relay agents list\n  hermes-relay agents list --json")]
+    ///
+    /// Exit codes: 0 listed, 78 the configuration cannot be used.
+    #[command(
+        after_help = "Examples:\n  hermes-relay agents list\n  hermes-relay agents list --config relay.yaml\n  \
+                      hermes-relay agents list --json | jq '.[] | select(.answers)'"
+    )]
     List {
-        /// Print one JSON array.
+        #[command(flatten)]
+        shared: SharedArgs,
+        /// As one JSON array, on one line; an error too.
         #[arg(long)]
         json: bool,
     },
     /// Run one turn with an agent, as a message from a chat would.
     ///
-    /// Prints what the agent says as it says it. What it asks is denied, unless --allow is given. Exit code 0 when
-    /// the turn ended well, 1 when it did not, 78 when there is no such agent or it cannot be used.
+    /// Prints what the agent says as it says it. What it asks is denied, unless --allow is given.
+    ///
+    /// Exit codes: 0 the turn ended well, 1 it did not, 78 there is no such agent or it cannot be used.
     #[command(
         after_help = "Examples:\n  hermes-relay agents test echo\n  hermes-relay agents test code \"What is in this directory?\""
     )]
     Test {
+        #[command(flatten)]
+        shared: SharedArgs,
         /// The agent: one from the settings, a built-in one, or a preset of `kind: acp` such as `gemini`.
         name: String,
         /// What to say to it.
@@ -61,20 +71,26 @@ enum AgentsVerb {
 
 /// Runs the verb.
 pub(super) fn run(args: &AgentsArgs, surround: &Surround<'_>) -> ExitCode {
+    let (shared, voice) = match &args.verb {
+        AgentsVerb::List { shared, json } => (shared, Voice::of(*json)),
+        AgentsVerb::Test { shared, .. } => (shared, Voice::People),
+    };
     let loaded = match config::load(&Sources {
-        flags: args.shared.flags(),
+        flags: shared.flags(),
         env: surround.env,
     }) {
         Ok(loaded) => loaded,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return voice.fail(exit::CONFIGURATION, error, None),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else {
-        return fail(exit::OUR_FAULT, "cannot start the runtime", None);
+        return voice.fail(exit::OUR_FAULT, "cannot start the runtime", None);
     };
     match &args.verb {
-        AgentsVerb::List { json } => runtime.block_on(list(loaded.settings, surround, *json)),
-        AgentsVerb::Test { name, text, allow } => {
+        AgentsVerb::List { json, .. } => runtime.block_on(list(loaded.settings, surround, *json)),
+        AgentsVerb::Test {
+            name, text, allow, ..
+        } => {
             let permission = if *allow {
                 Permission::Allow
             } else {
@@ -117,8 +133,15 @@ async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> Ex
         };
         rows.push((name.clone(), origin, state, detail));
     }
+    let rank = |origin: &str| {
+        ["configured", "built in"]
+            .iter()
+            .position(|known| *known == origin)
+    };
+    rows.sort_by_key(|(_, origin, ..)| rank(origin).unwrap_or(usize::MAX));
     let default = settings.agent.as_str();
-    if json {
+    let mut out = anstream::stdout().lock();
+    let written = if json {
         let rows: Vec<_> = rows
             .iter()
             .map(|(name, origin, state, detail)| {
@@ -126,15 +149,22 @@ async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> Ex
                     "answers": name == default })
             })
             .collect();
-        anstream::println!("{}", serde_json::Value::Array(rows));
+        writeln!(out, "{}", serde_json::Value::Array(rows))
     } else {
-        for (name, origin, state, detail) in rows {
+        let mut lines = rows.iter().map(|(name, origin, state, detail)| {
             let mark = if name == default { "*" } else { " " };
-            anstream::println!("{mark} {name:<12} {origin:<11} {state:<9} {detail}");
-        }
-        anstream::println!("\n* answers what no route takes. Try one with `hermes-relay agents test NAME`.");
-    }
-    ExitCode::SUCCESS
+            format!("{mark} {name:<12} {origin:<11} {state:<9} {detail}")
+        });
+        lines
+            .try_for_each(|line| writeln!(out, "{}", line.trim_end()))
+            .and_then(|()| {
+                writeln!(
+                    out,
+                    "\n* answers what no route takes. Try one with `hermes-relay agents test NAME`."
+                )
+            })
+    };
+    printed(written.and_then(|()| out.flush()))
 }
 
 async fn stands(member: &Member) -> (String, String) {
@@ -163,14 +193,13 @@ async fn test(
                 serde_json::json!({ "preset": preset })
             }
             _ => {
-                let known: Vec<&str> = settings.agents.keys().map(String::as_str).collect();
+                let configured = settings.agents.keys().map(String::as_str);
+                let presets = PRESETS.iter().map(|preset| preset.name);
+                let meant = nearest(name, configured.chain(BUILT_IN.iter().copied()).chain(presets));
+                let meant = meant.map(|near| format!("did you mean `{near}`? "));
                 let hint = format!(
-                    "configured are: {}; `hermes-relay agents list` shows all",
-                    if known.is_empty() {
-                        "none".to_owned()
-                    } else {
-                        known.join(", ")
-                    }
+                    "{}`hermes-relay agents list` shows all",
+                    meant.unwrap_or_default()
                 );
                 return fail(
                     exit::CONFIGURATION,
@@ -194,7 +223,7 @@ async fn test(
     if let (_, why) = stands(&member).await
         && !why.is_empty()
     {
-        anstream::eprintln!("note: {why}");
+        note!("note: {why}");
     }
     let began = Instant::now();
     let (end, said) = one_turn(&member, text, permission).await;
@@ -202,7 +231,8 @@ async fn test(
     let took = began.elapsed().as_millis();
     match end {
         TurnEnd::Completed | TurnEnd::Truncated(_) => {
-            anstream::eprintln!("\nThe turn ended well after {took} ms, {said} characters.");
+            say!("");
+            note!("The turn ended well after {took} ms, {said} characters.");
             ExitCode::SUCCESS
         }
         TurnEnd::Refused => fail(exit::FAILED, "the agent declines to answer this", None),
@@ -266,7 +296,7 @@ fn print(signal: Signal) -> usize {
             text.chars().count()
         }
         Signal::Said(AgentEvent::Tool(call)) if std::io::stderr().is_terminal() => {
-            anstream::eprintln!("[{:?}] {}", call.state, call.title);
+            note!("[{:?}] {}", call.state, call.title);
             0
         }
         Signal::Asked(question, answer) => {

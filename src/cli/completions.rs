@@ -13,7 +13,7 @@ use super::exit::printed;
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay completions bash > /etc/bash_completion.d/hermes-relay\n  \
-                  hermes-relay completions zsh > ~/.zfunc/_hermes-relay\n  \
+                  hermes-relay completions zsh > ~/.zfunc/_hermes-relay              # with ~/.zfunc in $fpath\n  \
                   hermes-relay completions fish > ~/.config/fish/completions/hermes-relay.fish"
 )]
 pub(super) struct CompletionsArgs {

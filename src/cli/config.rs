@@ -7,12 +7,15 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::exit::{self, fail};
+use super::exit::{self, Voice, fail, note, printed, say};
 use super::{Environment, SharedArgs};
-use crate::config::{self, Sources};
+use crate::config::{self, Origin, Sources};
 
 /// Show the settings in force, or check a settings file.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay config show --changed\n  hermes-relay config check relay.yaml"
+)]
 pub(super) struct ConfigArgs {
     #[command(subcommand)]
     action: Action,
@@ -21,19 +24,33 @@ pub(super) struct ConfigArgs {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// Print every setting with its origin; secrets are hidden.
+    ///
+    /// Exit codes: 0 shown, 78 the configuration cannot be used.
+    #[command(after_help = "Examples:\n  hermes-relay config show --changed\n  \
+                      hermes-relay config show --json | jq -r '.settings[] | select(.key == \"connector.url\") | .origin'")]
     Show {
         #[command(flatten)]
         shared: SharedArgs,
-        /// As JSON.
+        /// As JSON, on one line; an error too.
         #[arg(long)]
         json: bool,
+        /// Only what is set somewhere, without the defaults.
+        #[arg(long)]
+        changed: bool,
     },
-    /// Check a settings file; for CI. Exit code 0 when it is sound, 78 when not.
+    /// Check a settings file, without its surroundings; for CI.
+    ///
+    /// Keys, values, limits, the connector's URL, and that every agent that is named exists. Whether programs are
+    /// installed, secrets are there and the connector answers is `hermes-relay doctor`.
+    ///
+    /// Exit codes: 0 it is sound, 78 it is not.
+    #[command(after_help = "Example:\n  hermes-relay config check relay.yaml")]
     Check {
         /// The file.
         file: PathBuf,
     },
     /// Print every option and variable with its default and meaning, as Markdown.
+    #[command(after_help = "Example:\n  hermes-relay config reference > configuration.md")]
     Reference,
 }
 
@@ -41,29 +58,36 @@ enum Action {
 pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
     match &args.action {
         Action::Check { file } => match config::check_file(file) {
-            Ok(()) => {
-                anstream::println!("{} is sound", file.display());
+            Ok(warnings) => {
+                say!("{} is sound", file.display());
+                for warning in warnings {
+                    note!("warning: {warning}");
+                }
                 ExitCode::SUCCESS
             }
             Err(error) => fail(exit::CONFIGURATION, error, None),
         },
         Action::Reference => {
-            // Nobody reading any more is no fault.
-            let _ = write!(anstream::stdout().lock(), "{}", config::reference());
-            ExitCode::SUCCESS
+            let mut out = anstream::stdout().lock();
+            printed(write!(out, "{}", config::reference()).and_then(|()| out.flush()))
         }
-        Action::Show { shared, json } => match config::load(&Sources {
+        Action::Show {
+            shared,
+            json,
+            changed,
+        } => match config::load(&Sources {
             flags: shared.flags(),
             env,
         }) {
-            Ok(loaded) => show(&loaded, *json),
-            Err(error) => fail(exit::CONFIGURATION, error, None),
+            Ok(loaded) => show(&loaded, *json, *changed),
+            Err(error) => Voice::of(*json).fail(exit::CONFIGURATION, error, None),
         },
     }
 }
 
-fn show(loaded: &config::Loaded, as_json: bool) -> ExitCode {
-    let rows = loaded.describe();
+fn show(loaded: &config::Loaded, as_json: bool, changed: bool) -> ExitCode {
+    let mut rows = loaded.describe();
+    rows.retain(|row| !changed || row.origin != Origin::Default);
     let mut out = anstream::stdout().lock();
     let written = if as_json {
         let rows: Vec<_> = rows
@@ -74,7 +98,16 @@ fn show(loaded: &config::Loaded, as_json: bool) -> ExitCode {
     } else {
         let width = rows.iter().map(|row| row.key.len()).max().unwrap_or_default();
         rows.iter()
-            .try_for_each(|row| writeln!(out, "{:width$}  {}  ({})", row.key, row.value_shown, row.origin))
+            .try_for_each(|row| {
+                let value = Some(row.value_shown.as_str()).filter(|value| !value.is_empty());
+                writeln!(
+                    out,
+                    "{:width$}  {}  ({})",
+                    row.key,
+                    value.unwrap_or("-"),
+                    row.origin
+                )
+            })
             .and_then(|()| {
                 loaded
                     .warnings
@@ -82,9 +115,5 @@ fn show(loaded: &config::Loaded, as_json: bool) -> ExitCode {
                     .try_for_each(|warning| writeln!(out, "warning: {warning}"))
             })
     };
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => fail(exit::FAILED, format!("cannot write: {error}"), None),
-    }
+    printed(written.and_then(|()| out.flush()))
 }

@@ -9,13 +9,15 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::exit::{self, fail};
-use super::{SharedArgs, Surround, logging, run as run_verb};
+use super::exit::{self, fail, note, say};
+use super::logging::{self, Repeating};
+use super::{SharedArgs, Surround, run as run_verb};
 use crate::config::{self, Flags, LogLevel, Settings, Sources};
 use crate::dev::{
     Connector, ConnectorSettings, HINTS, PageSettings, Preset, Recording, random_token, text_event,
@@ -29,6 +31,9 @@ use half::{Half, Plan};
 /// Starts a connector on this machine (loopback only), enrols with it, runs the relay against it over a real
 /// socket, and serves a chat page; the terminal is a chat, too. Nothing is kept: the journal lives in a temporary
 /// directory.
+///
+/// Exit codes: 0 ended, 1 --smoke got no good answer or --record is incomplete, 78 the settings, the port or the file
+/// cannot be used.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -39,11 +44,11 @@ pub(super) struct DevArgs {
     verb: Option<DevVerb>,
     #[command(flatten)]
     shared: SharedArgs,
-    /// Who answers.
+    /// Who answers: an agent from the settings, or a built-in one [default: as for `run`].
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// The platform to play: discord, telegram, slack, whatsapp, plain or legacy.
-    #[arg(long, value_name = "NAME", default_value = "discord", value_parser = platform)]
+    /// The platform to play.
+    #[arg(long, value_name = "NAME", default_value = "discord", value_parser = PossibleValuesParser::new(Preset::ALL.map(Preset::name)))]
     platform: String,
     /// The connector's port; a free one when 0.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
@@ -65,15 +70,6 @@ pub(super) struct DevArgs {
 #[derive(Subcommand, Debug)]
 enum DevVerb {
     Replay(replay::ReplayArgs),
-}
-
-fn platform(name: &str) -> Result<String, String> {
-    let known = Preset::ALL.map(Preset::name);
-    if known.contains(&name) {
-        Ok(name.to_owned())
-    } else {
-        Err(format!("one of: {}", known.join(", ")))
-    }
 }
 
 /// How long the smoke test waits for its answer.
@@ -120,7 +116,7 @@ fn on_this_machine<F: Future<Output = ExitCode>>(
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    logging::start(&loaded.settings.log, env);
+    logging::start(&loaded, surround, Repeating::Said);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -182,7 +178,7 @@ async fn serve(args: &DevArgs, settings: Settings, surround: &Surround<'_>, bega
     };
     if let (Some(recording), Some(file)) = (recording, &args.record) {
         match recording.finish().await {
-            Ok(frames) => anstream::eprintln!("{frames} frames are in {}", file.display()),
+            Ok(frames) => note!("{frames} frames are in {}", file.display()),
             Err(error) => {
                 return fail(
                     exit::FAILED,
@@ -229,7 +225,16 @@ async fn serve_both(
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let code = match url {
-        None => smoke(connector, &args.platform, began).await,
+        None => {
+            let code = smoke(connector, &args.platform, began).await;
+            if code == ExitCode::SUCCESS && half.has_failed().await {
+                let what = format!("the agent `{agent}` failed; that is what the answer tells");
+                let hint = format!("`hermes-relay agents test {agent}` tells more");
+                fail(exit::FAILED, what, Some(&hint))
+            } else {
+                code
+            }
+        }
         Some(url) => {
             greet(&url, &args.platform, &agent);
             if args.no_tui {
@@ -263,12 +268,12 @@ async fn serve_connector(args: &DevArgs, connector: &Connector) -> ExitCode {
         return fail(exit::OUR_FAULT, "the connector has no gateway", None);
     };
     let url = open_page(connector, args, "gateway".to_owned(), Grouping::default(), None);
-    anstream::println!("GATEWAY_RELAY_URL={}", connector.url());
-    anstream::println!("GATEWAY_RELAY_ID={}", who.gateway_id);
-    anstream::println!("GATEWAY_RELAY_SECRET={}", who.secret.expose_secret());
-    anstream::println!("GATEWAY_RELAY_PLATFORMS={}", args.platform);
-    anstream::eprintln!("the connector serves until Ctrl-C; its secret is good for this run only");
-    anstream::eprintln!("its chat page: {url}");
+    say!("GATEWAY_RELAY_URL={}", connector.url());
+    say!("GATEWAY_RELAY_ID={}", who.gateway_id);
+    say!("GATEWAY_RELAY_SECRET={}", who.secret.expose_secret());
+    say!("GATEWAY_RELAY_PLATFORMS={}", args.platform);
+    note!("the connector serves until Ctrl-C; its secret is good for this run only");
+    note!("its chat page: {url}");
     if args.no_tui {
         let _ = tokio::signal::ctrl_c().await;
     } else {
@@ -286,7 +291,7 @@ async fn smoke(connector: &Connector, platform: &str, began: Instant) -> ExitCod
     }
     match connector.reply_to(SMOKE, "smoke-1").await {
         Ok(sent) => {
-            anstream::println!(
+            say!(
                 "smoke: \"{}\" after {} ms",
                 sent.text,
                 began.elapsed().as_millis()
@@ -298,13 +303,11 @@ async fn smoke(connector: &Connector, platform: &str, began: Instant) -> ExitCod
 }
 
 fn greet(url: &str, platform: &str, agent: &str) {
-    anstream::println!(
-        "A connector plays {platform}, a relay dials it, and `{agent}` answers. The chat page:"
-    );
-    anstream::println!("\n  {url}\n");
-    anstream::println!("Three things to try, there or here:");
+    say!("A connector plays {platform}, a relay dials it, and `{agent}` answers. The chat page:");
+    say!("\n  {url}\n");
+    say!("Three things to try, there or here:");
     let width = HINTS.iter().map(|hint| hint.say.len()).max().unwrap_or_default();
     for hint in HINTS {
-        anstream::println!("  {:width$}   {}", hint.say, hint.shows);
+        say!("  {:width$}   {}", hint.say, hint.shows);
     }
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::exit::{self, fail};
+use super::exit::{self, Voice, fail};
 use super::{Environment, SharedArgs, Surround};
 use crate::check::{Case, Consent, Finding, Outcome, PROBES, examine};
 use crate::config::Flags;
@@ -15,8 +15,9 @@ use crate::config::Flags;
 /// Find out what keeps the relay from working, and what to do about it.
 ///
 /// Looks at the settings, the state directory, the way to the connector (proxy, DNS, TCP, TLS, clock), the token, the
-/// handshake, the agents and the service unit, within 30 seconds. It dials the connector once as this gateway and
-/// acknowledges nothing; while a relay runs on the same state directory it does not, unless told to with --dial.
+/// handshake, the agents and the service unit, within 30 seconds. A relay that runs on the same state directory is
+/// asked how it stands. The connector is dialled once as this gateway, and nothing is acknowledged; while a relay is
+/// connected that is left out, unless asked for with --dial.
 ///
 /// Exit codes: 0 nothing failed, 1 something did.
 #[derive(Args, Debug)]
@@ -26,7 +27,7 @@ use crate::config::Flags;
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     shared: SharedArgs,
-    /// Print one JSON array.
+    /// As one JSON array, on one line.
     #[arg(long)]
     json: bool,
     /// Dial even while a relay runs; the connector may drop that relay's connection, which then dials again.
@@ -56,7 +57,7 @@ pub(super) fn run(args: &DoctorArgs, surround: &Surround<'_>) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else {
-        return fail(exit::OUR_FAULT, "cannot start the runtime", None);
+        return Voice::of(args.json).fail(exit::OUR_FAULT, "cannot start the runtime", None);
     };
     let marks = Marks::fitting(surround.env);
     let mut out = anstream::stdout();

@@ -27,7 +27,7 @@ use crate::wire::ConnectorUrl;
 /// Clocks further apart than this are mentioned; tokens live 300 seconds.
 const NOTABLE_SKEW_SECS: u64 = 60;
 
-/// Redeem an enrollment token and store this gateway's credentials.
+/// Trade a one-time token for this gateway's credentials, and store them.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[expect(
     clippy::doc_markdown,
@@ -55,6 +55,9 @@ pub struct EnrollArgs {
     /// Dial the connector once with the new credentials
     #[arg(long)]
     pub check: bool,
+    /// Check everything that can be checked without spending the token; needs no token, writes nothing
+    #[arg(long, conflicts_with_all = ["check", "print", "token"])]
+    pub dry_run: bool,
 }
 
 /// What the new credentials are, for the dial of `--check`.
@@ -104,6 +107,7 @@ pub struct Streams<'a> {
 /// Runs the verb and tells how it went.
 pub async fn run(args: &EnrollArgs, around: &Surroundings<'_>, streams: &mut Streams<'_>) -> EnrollOutcome {
     match enroll(args, around, streams).await {
+        Ok(()) if args.dry_run => EnrollOutcome::Checked,
         Ok(()) => EnrollOutcome::Enrolled,
         Err(failure) => {
             say(streams.err, &format!("✗ {failure}\nhint: {}", failure.hint()));
@@ -130,7 +134,11 @@ async fn enroll(
     if is_managed(around) {
         return Err(EnrollFailure::Managed);
     }
-    let token = enrollment_token(args, around, streams)?;
+    let token = if args.dry_run {
+        None
+    } else {
+        Some(enrollment_token(args, around, streams)?)
+    };
     let connector = connector(args, around)?;
     let gateway_id = gateway_id(args, around)?;
     let wake_url = wake_url(args)?;
@@ -142,6 +150,18 @@ async fn enroll(
         })?;
     }
     let identity = identity_token(around).await?;
+    let Some(token) = token else {
+        let place = destination.unwrap_or_default();
+        let found = format!(
+            "✓ Gateway \"{}\" can be enrolled at {}: the connector will be told who asks, and {} can be written.\n  \
+             Nothing was asked of the connector; `hermes-relay doctor --url URL` tells whether it can be reached.",
+            excerpt(&gateway_id),
+            connector.http_base(),
+            place.display()
+        );
+        say(streams.out, &found);
+        return Ok(());
+    };
 
     let base = connector.http_base();
     let enrolled = connector_http::enroll(around.http, base, &identity, &token, &gateway_id)
@@ -316,7 +336,10 @@ fn report(talk: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], d
         };
         say(talk, &format!("    {key}={shown}"));
     }
-    say(talk, "\n  A running relay picks them up when it is restarted.");
+    say(
+        talk,
+        "\n  A relay that reads this file takes new credentials within seconds; a new URL needs a restart.",
+    );
 }
 
 fn mention_skew(err: &mut dyn Write, enrolled: &Enrolled) {

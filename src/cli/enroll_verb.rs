@@ -8,8 +8,9 @@ use clap::Args;
 
 use super::enroll::{self, EnrollArgs, NewCredentials, Streams, Surroundings};
 use super::exit::{self, fail};
+use super::logging::{self, LogHandle, Repeating};
 use super::run::http_client;
-use super::{Environment, SharedArgs, logging, prompt};
+use super::{Environment, SharedArgs, Surround, prompt};
 use crate::config::{self, Settings, Sources};
 use crate::net::proxy::ProxyRules;
 use crate::relay::{Credentials, LinkView, Relay, RelayTransport as _, boot};
@@ -19,7 +20,20 @@ const CHECK: Duration = Duration::from_secs(15);
 /// A difference of clocks that the link corrects for.
 const NOTABLE_SKEW_MS: u64 = 5_000;
 
+/// Trade a one-time token for this gateway's credentials.
+///
+/// The connector's operator issues the token. The connector also wants to know who asks: the login of Hermes on this
+/// machine (`hermes auth add nous`), or an identity provider of your own (`idp` in the settings, or
+/// `GATEWAY_RELAY_IDP_TOKEN_URL`). The credentials go into the .env in Hermes' home. A token that could not be traded is
+/// still unused.
+///
+/// Exit codes: 0 enrolled, 1 not, 2 an option cannot be used, 78 the configuration cannot be used.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay enroll --connector-url https://connector.example --dry-run\n  hermes-relay enroll --connector-url https://connector.example --check\n  \
+                  hermes-relay enroll --connector-url https://connector.example --token - < token.txt\n  \
+                  hermes-relay enroll --connector-url https://connector.example --output enrolled.env"
+)]
 pub(super) struct EnrollVerb {
     #[command(flatten)]
     shared: SharedArgs,
@@ -28,7 +42,8 @@ pub(super) struct EnrollVerb {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: &EnrollVerb, env: Environment<'_>) -> ExitCode {
+pub(super) fn run(args: &EnrollVerb, surround: &Surround<'_>) -> ExitCode {
+    let env = surround.env;
     let loaded = match config::load(&Sources {
         flags: args.shared.flags(),
         env,
@@ -36,9 +51,9 @@ pub(super) fn run(args: &EnrollVerb, env: Environment<'_>) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    logging::start(&loaded.settings.log, env);
+    let log = logging::start(&loaded, surround, Repeating::Said);
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(enroll(&args.enroll, &loaded.settings, env)),
+        Ok(runtime) => runtime.block_on(enroll(&args.enroll, &loaded.settings, env, &log)),
         Err(error) => fail(
             exit::OUR_FAULT,
             format!("cannot start the runtime: {error}"),
@@ -47,7 +62,7 @@ pub(super) fn run(args: &EnrollVerb, env: Environment<'_>) -> ExitCode {
     }
 }
 
-async fn enroll(args: &EnrollArgs, settings: &Settings, env: Environment<'_>) -> ExitCode {
+async fn enroll(args: &EnrollArgs, settings: &Settings, env: Environment<'_>, log: &LogHandle) -> ExitCode {
     let proxies = ProxyRules::from_env(env);
     let http = match http_client(settings, &proxies) {
         Ok(http) => http,
@@ -55,6 +70,7 @@ async fn enroll(args: &EnrollArgs, settings: &Settings, env: Environment<'_>) ->
     };
     let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
     let dial = |new: NewCredentials| -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>> {
+        log.hide("the new secret", &new.secret);
         let (mut settings, proxies) = (settings.clone(), proxies.clone());
         settings.connector.url = Some(new.connector.dial_url().to_owned());
         Box::pin(async move { dial_once(&settings, proxies, new).await })

@@ -13,17 +13,15 @@ use crate::serve::request::Ask;
 
 /// Tell whether a relay runs here and is connected; for a container's HEALTHCHECK.
 ///
-/// Prints one line. Exit codes: 0 connected, or dormant by agreement with the connector; 1 otherwise, whatever the
-/// reason.
+/// Prints one line.
+///
+/// Exit codes: 0 connected, or dormant by agreement with the connector; 1 otherwise, whatever the reason.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay health\n  \
                         HEALTHCHECK CMD [\"hermes-relay\", \"health\", \"--state-dir\", \"/data\"]")]
 pub(super) struct HealthArgs {
     #[command(flatten)]
     relay: RelayArgs,
-    /// As JSON, on one line.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs the verb.
@@ -40,7 +38,7 @@ pub(super) fn run(args: &HealthArgs, env: Environment<'_>) -> ExitCode {
     let word = |key: &str| answer[key].as_str().map(spelled).unwrap_or_default();
     let mut out = anstream::stdout().lock();
     // The exit code tells; a reader that has gone wants no more.
-    let _ = if args.json {
+    let _ = if args.relay.json {
         writeln!(out, "{answer}")
     } else if ready {
         writeln!(out, "{}", word("link"))

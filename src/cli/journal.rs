@@ -18,7 +18,7 @@ use serde_json::json;
 use self::entry::{Entry, parse_item};
 use self::trouble::{Trouble, tell};
 use super::Environment;
-use super::exit::{self, fail};
+use super::exit::{self, Voice};
 use crate::config::{self, Flags, Sources};
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, Section};
 
@@ -40,7 +40,7 @@ pub(super) struct JournalArgs {
     /// Where the journal lives [default: as for `run`].
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
-    /// As JSON.
+    /// As JSON, on one line; an error too.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -50,6 +50,9 @@ pub(super) struct JournalArgs {
 #[derive(Subcommand, Debug)]
 enum Action {
     /// List entries, without what was said in them.
+    #[command(
+        after_help = "Examples:\n  hermes-relay journal list\n  hermes-relay journal list --section quarantine"
+    )]
     List {
         /// Only this part.
         #[arg(long, value_name = "SECTION")]
@@ -59,6 +62,7 @@ enum Action {
         limit: u32,
     },
     /// Show one entry.
+    #[command(after_help = "Example:\n  hermes-relay journal show message:12 --text")]
     Show {
         /// Which one: `message:12`, `op:3` or `quarantine:1`.
         #[arg(value_parser = parse_item)]
@@ -69,12 +73,14 @@ enum Action {
     },
     /// Have a message whose turn was cut short run again, or an op whose fate is unknown sent again, at the
     /// relay's next start.
+    #[command(after_help = "Example:\n  hermes-relay journal retry op:3")]
     Retry {
         /// Which one: `message:12` or `op:3`.
         #[arg(value_parser = parse_item)]
         id: Item,
     },
     /// Give an entry up: a message is not answered, an op not sent, a quarantined line not kept.
+    #[command(after_help = "Example:\n  hermes-relay journal drop message:12 --yes")]
     Drop {
         /// Which one: `message:12`, `op:3` or `quarantine:1`.
         #[arg(value_parser = parse_item)]
@@ -84,6 +90,9 @@ enum Action {
         yes: bool,
     },
     /// Write every entry as one line of JSON.
+    #[command(
+        after_help = "Example:\n  hermes-relay journal export --section quarantine --text --output set-aside.jsonl"
+    )]
     Export {
         /// Only this part.
         #[arg(long, value_name = "SECTION")]
@@ -173,9 +182,10 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
         state_dir: args.state_dir.clone(),
         ..Flags::default()
     };
+    let voice = Voice::of(args.json);
     let loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return voice.fail(exit::CONFIGURATION, error, None),
     };
     let dir = &loaded.settings.state_dir;
     let mut out = anstream::stdout().lock();
@@ -192,7 +202,7 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => tell(trouble, &loaded),
+        Err(trouble) => tell(trouble, &loaded, voice),
     }
 }
 

@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _};
 
-use super::Cli;
-use super::exit::{self, fail, printed};
+use super::exit::{self, CODES, fail, printed};
+use super::{Cli, START};
 use crate::config::file::nearest;
 
 /// Print the manual page, in roff.
+///
+/// Exit codes: 0 printed, 2 there is no such verb.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay man | man -l -\n  hermes-relay man run > hermes-relay-run.1"
@@ -29,16 +31,31 @@ pub(super) fn run(args: &ManArgs) -> ExitCode {
             let verbs = command.get_subcommands().map(clap::Command::get_name);
             let hint = nearest(verb, verbs).map(|near| format!("did you mean `{near}`?"));
             let what = format!("there is no verb `{}`", verb.escape_debug());
-            return fail(exit::FAILED, what, hint.as_deref());
+            return fail(exit::USAGE, what, hint.as_deref());
         };
         command = found;
     }
+    let whole = args.verb.is_none();
+    if whole {
+        // The exit codes have a section of their own.
+        command = command.after_long_help(START);
+    }
     let mut page = Vec::new();
-    let rendered = clap_mangen::Man::new(command).render(&mut page);
+    let mut rendered = clap_mangen::Man::new(command).render(&mut page);
+    if whole {
+        rendered = rendered.and_then(|()| exit_codes(&mut page));
+    }
     let mut out = std::io::stdout().lock();
     printed(
         rendered
             .and_then(|()| out.write_all(&page))
             .and_then(|()| out.flush()),
     )
+}
+
+fn exit_codes(page: &mut Vec<u8>) -> std::io::Result<()> {
+    writeln!(page, ".SH \"EXIT STATUS\"")?;
+    CODES
+        .iter()
+        .try_for_each(|(code, meaning)| writeln!(page, ".TP\n{code}\n{meaning}"))
 }

@@ -14,6 +14,7 @@ mod health;
 mod init;
 mod journal;
 mod logging;
+mod logs;
 mod man;
 mod notify;
 mod oracle;
@@ -33,6 +34,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::{Args, Parser, Subcommand};
 
 use crate::agent::child::BaseEnv;
@@ -50,11 +52,23 @@ const WHICH_RELAY: &str = concat!(
     " (the dial-out relay between a Hermes chat connector and any AI agent)"
 );
 
+/// What to type first, and when something is wrong.
+const START: &str = "To begin:
+  hermes-relay dev                          # a chat on this machine, nothing else needed
+  hermes-relay enroll --connector-url URL   # credentials from a connector, once
+  hermes-relay run                          # serve
+
+When something is wrong:
+  hermes-relay doctor                       # finds out what, and says what to do
+  hermes-relay status                       # how the running relay stands";
+
 #[derive(Parser, Debug)]
 #[command(
     name = "hermes-relay",
     version = WHICH_RELAY,
     about = "Puts any AI agent behind a Hermes chat connector: Discord, Telegram, Slack, WhatsApp",
+    after_long_help = format!("{START}\n\n{}", exit::codes()),
+    after_help = START,
     propagate_version = true
 )]
 struct Cli {
@@ -65,7 +79,6 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Run(run::RunArgs),
-    /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
     Unenroll(unenroll::UnenrollArgs),
     /// The same verbs under the name that Hermes' own command line uses.
@@ -80,6 +93,7 @@ enum Verb {
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
+    Logs(logs::LogsArgs),
     Status(status::StatusArgs),
     Sessions(sessions::SessionsArgs),
     Stop(stop::StopArgs),
@@ -112,6 +126,7 @@ impl Verb {
             | Self::Config(_)
             | Self::Doctor(_)
             | Self::Journal(_)
+            | Self::Logs(_)
             | Self::Oracle(_)
             | Self::Status(_)
             | Self::Sessions(_)
@@ -129,7 +144,6 @@ impl Verb {
 
 #[derive(Subcommand, Debug)]
 enum GatewayVerb {
-    /// Trade a one-time token for this gateway's credentials.
     Enroll(enroll_verb::EnrollVerb),
     Unenroll(unenroll::UnenrollArgs),
     Run(run::RunArgs),
@@ -138,14 +152,17 @@ enum GatewayVerb {
 /// Options that every verb with settings has.
 #[derive(Args, Debug, Clone, Default)]
 struct SharedArgs {
-    /// Our settings file [default: `HERMES_RELAY_CONFIG`, $`HERMES_HOME/relay.yaml`, /etc/hermes-relay/config.yaml].
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "Our settings file [default: $HERMES_RELAY_CONFIG, $HERMES_HOME/relay.yaml, /etc/hermes-relay/config.yaml]"
+    )]
     config: Option<PathBuf>,
-    /// How much is logged: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL")]
+    /// How much is logged.
+    #[arg(long, value_name = "LEVEL", ignore_case = true, value_parser = PossibleValuesParser::new(LogLevel::CHOICES).try_map(|word| word.parse::<LogLevel>()))]
     log_level: Option<LogLevel>,
-    /// How log lines look: auto, text or json.
-    #[arg(long, value_name = "FORMAT")]
+    /// How log lines look.
+    #[arg(long, value_name = "FORMAT", ignore_case = true, value_parser = PossibleValuesParser::new(LogFormat::CHOICES).try_map(|word| word.parse::<LogFormat>()))]
     log_format: Option<LogFormat>,
 }
 
@@ -211,7 +228,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Enroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),
-        } => enroll_verb::run(&args, env),
+        } => enroll_verb::run(&args, &surround),
         Verb::Unenroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Unenroll(args),
@@ -222,6 +239,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Config(args) => config::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &surround),
         Verb::Journal(args) => journal::run(&args, env),
+        Verb::Logs(args) => logs::run(&args, &surround),
         Verb::Status(args) => status::run(&args, env),
         Verb::Sessions(args) => sessions::run(&args, env),
         Verb::Stop(args) => stop::run(&args, env),

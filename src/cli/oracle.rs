@@ -18,13 +18,15 @@ use crate::wire::{
 /// Longest line of input; a longer one is answered with an error.
 const LONGEST_LINE: usize = 64 * 1024 * 1024;
 
-/// Answers questions about the relay contract, one JSON value per input line.
+/// Answer questions about the relay contract, one JSON value per input line.
 ///
 /// Each line of standard input is one question; each line of output is its answer:
 /// {"ok": …} or {"error": "…"}. Run `hermes-relay oracle --list` for an example of each kind.
+///
+/// Exit codes: 0 every line was answered, 1 standard input cannot be read or the answers cannot be written.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Example:\n  echo '{\"configured\": \"https://connector.example\"}' | hermes-relay oracle url"
+    after_help = "Examples:\n  hermes-relay oracle --list\n  echo '{\"configured\": \"https://connector.example\"}' | hermes-relay oracle url"
 )]
 pub(super) struct OracleArgs {
     /// What is asked.

@@ -1,7 +1,9 @@
 //! `hermes-relay run`: serve until told to stop.
 
+mod beside;
 mod credential_files;
 mod dump;
+mod failures;
 mod reread;
 mod signals;
 
@@ -14,23 +16,24 @@ use clap::Args;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
+use self::beside::{Declaration, provision_on};
 use self::credential_files::CredentialFiles;
 use self::dump::dump;
-use self::reread::{reread, rotate};
+use self::failures::{NO_URL, build_failure, serve_failure};
+use self::reread::{Started, reread, rotate};
 use self::signals::{Signals, Told};
 use super::exit::{self, fail};
-use super::logging::{self, LogHandle};
+use super::logging::{self, LogHandle, Repeating};
 use super::notify::{Manager, Notice};
-use super::{Environment, SharedArgs, Surround, enroll};
+use super::{SharedArgs, Surround, enroll};
 use crate::agent::Health;
 use crate::config::{self, Backend, Flags, Loaded, SleepAction, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::hiring::without_keys;
-use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
-use crate::serve::{Desk, Reload, ServeError, Serving};
-use crate::store::OpenError;
+use crate::relay::{Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
+use crate::serve::{Desk, Reload, Serving};
 use crate::wire::ConnectorUrl;
 
 /// Dial the connector and answer messages with an agent, until told to stop.
@@ -40,6 +43,9 @@ use crate::wire::ConnectorUrl;
 /// ends; a second one ends at once. SIGHUP reads the settings again; a new secret in its file is noticed without it.
 /// SIGUSR1 finishes and ends with 75, so that a supervisor starts it again. SIGUSR2 tells the log how the link, the
 /// sessions and the queues stand.
+///
+/// The log goes to standard error, or to the system's journal where that reads it; secrets are not in it, nor what
+/// people say. `hermes-relay logs redact` makes it fit to be shown to others.
 ///
 /// Exit codes: 0 asked to stop or gone to sleep, 75 another relay holds the state directory or a restart was asked for,
 /// 77 revoked (enrol again), 78 the configuration cannot be used, 70 a fault of ours.
@@ -86,7 +92,7 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    let log = logging::start(&loaded.settings.log, env);
+    let log = logging::start(&loaded, surround, Repeating::LeftOut);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
@@ -101,7 +107,11 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
-        Ok(runtime) => runtime.block_on(serve(args, loaded, url, surround, log)),
+        Ok(runtime) => {
+            let code = runtime.block_on(serve(args, loaded, url, surround, &log));
+            log.tell_last_repeats();
+            code
+        }
         Err(error) => fail(
             exit::OUR_FAULT,
             format!("cannot start the runtime: {error}"),
@@ -113,18 +123,16 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
 /// How long an agent may take to say how it stands.
 const HEALTH: Duration = Duration::from_secs(5);
 
-const NO_URL: &str = "enrol with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, \
-                      or try everything on this machine with `hermes-relay dev`";
-
 async fn serve(
     args: &RunArgs,
     loaded: Loaded,
     url: ConnectorUrl,
     surround: &Surround<'_>,
-    log: Option<LogHandle>,
+    log: &LogHandle,
 ) -> ExitCode {
     let env = surround.env;
-    let settings = loaded.settings.clone();
+    let started = Started::with(loaded.settings.clone());
+    let settings = started.settings.clone();
     let members = match staff(&settings, surround).await {
         Ok(members) => members,
         Err(code) => return code,
@@ -149,15 +157,18 @@ async fn serve(
         };
         let asked = boot::self_provision(&settings, &url, env, enroll::hostname(), &http);
         match before_serving(asked, &mut signals, &manager).await {
-            Ok(provisioned) => drop(credentials.send_replace(provisioned)),
+            Ok(provisioned) => beside::put_in_force(&credentials, provisioned, log),
             Err(code) => return code,
         }
     }
-    let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, http, &credentials));
+    let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, http, &credentials, log));
     let mut policy = Declaration::begin(&loaded, &url, http, &watched);
     let (reloads, mut reload_ears) = mpsc::channel::<Reload>(RELOADS);
     let handle = relay.handle();
-    let desk = Desk::new(handle.clone(), &settings.state_dir).reloads_to(reloads);
+    let desk = Desk::new(handle.clone(), &settings.state_dir)
+        .reloads_to(reloads)
+        .dials(&url, watched.clone())
+        .log(log.counts());
     let serving = match Serving::start(&settings.serve, desk) {
         Ok(serving) => serving,
         Err(error) => return serve_failure(&error),
@@ -165,6 +176,7 @@ async fn serve(
     let mut dumps = JoinSet::new();
     let mut following = std::pin::pin!(manager.follow(relay.link()));
     let mut watching = std::pin::pin!(manager.watch(|| async { handle.status().await.is_some() }));
+    let mut telling = std::pin::pin!(log.tell_repeats());
     let shutdown = Arc::new(Notify::new());
     let asked = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
@@ -178,6 +190,7 @@ async fn serve(
             () = &mut provisioning => {}
             never = &mut following => match never {},
             never = &mut watching => match never {},
+            never = &mut telling => match never {},
             told = signals.next() => match told {
                 Told::Stop if leaving == Some(Told::Stop) => {
                     tracing::warn!("told to stop a second time; ending at once");
@@ -199,11 +212,11 @@ async fn serve(
             },
             Some(answer) = reload_ears.recv() => reload = Some(Some(answer)),
             // Cancel-safe: what was seen so far is kept.
-            () = files.changed() => files.rotate(args.flags(), env, &credentials),
+            () = files.changed() => files.rotate(args.flags(), surround, &credentials, log),
         }
         if let Some(answer) = reload {
             manager.tell(&Notice::Reloading).await;
-            let again = reread(args.flags(), &settings, env, log.as_ref());
+            let again = reread(args.flags(), &started, surround, log);
             if let Ok(again) = &again {
                 rotate(&credentials, &again.loaded);
                 policy = Declaration::begin(&again.loaded, &url, http, &watched);
@@ -292,17 +305,6 @@ fn asked_to_end(told: Told) -> ExitCode {
     }
 }
 
-fn serve_failure(error: &ServeError) -> ExitCode {
-    match error {
-        ServeError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => fail(
-            exit::TRY_AGAIN,
-            error,
-            Some("end what listens there, or give `serve.http` another port"),
-        ),
-        ServeError::Listen { .. } | ServeError::Address(_) => fail(exit::CONFIGURATION, error, None),
-    }
-}
-
 /// What suspends this machine, for a relay that may ask for it.
 fn lever(
     settings: &config::Settings,
@@ -345,62 +347,6 @@ pub(super) async fn staff(
     Ok(members)
 }
 
-/// Asks for credentials again and again as long as there are none; ends never.
-async fn provision_on(
-    settings: &config::Settings,
-    url: &ConnectorUrl,
-    env: Environment<'_>,
-    http: impl Fn() -> Result<HttpClient, String>,
-    credentials: &watch::Sender<Option<Credentials>>,
-) {
-    let mut wait = FIRST_PROVISION_RETRY;
-    while credentials.borrow().is_none() {
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(LAST_PROVISION_RETRY);
-        let Ok(http) = http() else { continue };
-        if let Some(provisioned) = boot::self_provision(settings, url, env, enroll::hostname(), &http).await {
-            credentials.send_replace(Some(provisioned));
-        }
-    }
-    std::future::pending::<()>().await;
-}
-
-/// The first wait before credentials are asked for again; doubles up to the last.
-const FIRST_PROVISION_RETRY: Duration = Duration::from_secs(5);
-/// The longest wait before credentials are asked for again.
-const LAST_PROVISION_RETRY: Duration = Duration::from_secs(300);
-
-/// A policy declaration under way; ends when dropped.
-struct Declaration(Option<tokio::task::JoinHandle<()>>);
-
-impl Declaration {
-    fn begin(
-        loaded: &Loaded,
-        url: &ConnectorUrl,
-        http: impl FnOnce() -> Result<HttpClient, String>,
-        credentials: &watch::Receiver<Option<Credentials>>,
-    ) -> Self {
-        let policies = boot::policies(loaded);
-        if policies.is_empty() {
-            return Self(None);
-        }
-        let (url, credentials) = (url.clone(), credentials.clone());
-        let declared = http().map(|http| boot::declare_policies(policies, url, http, credentials));
-        if let Err(error) = &declared {
-            tracing::error!(error, "the relevance policy cannot be declared");
-        }
-        Self(declared.ok().map(tokio::spawn))
-    }
-}
-
-impl Drop for Declaration {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
-    }
-}
-
 pub(super) fn http_client(settings: &config::Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
     http_on(&boot::tls(settings), settings, proxies)
 }
@@ -410,29 +356,4 @@ fn http_on(tls: &Tls, settings: &config::Settings, proxies: &ProxyRules) -> Resu
     HttpClient::new(&tls, proxies.clone(), USER_AGENT)
         .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
         .map_err(|error| error.to_string())
-}
-
-fn build_failure(error: &BuildError) -> ExitCode {
-    match error {
-        BuildError::NoUrl => fail(exit::CONFIGURATION, error, Some(NO_URL)),
-        BuildError::Journal(OpenError::InUse { .. }) => fail(
-            exit::TRY_AGAIN,
-            error,
-            Some("stop the other relay, or give this one its own --state-dir"),
-        ),
-        BuildError::Journal(OpenError::Corrupt { .. }) => fail(
-            exit::CONFIGURATION,
-            error,
-            Some("keep a copy of the file, then start once with --fresh-journal-if-corrupt"),
-        ),
-        // The disk may have room again, or the lock be gone, when it is tried again.
-        BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
-            fail(exit::OUR_FAULT, error, None)
-        }
-        BuildError::Agent(_)
-        | BuildError::Url(_)
-        | BuildError::Plaintext(_)
-        | BuildError::Tls(_)
-        | BuildError::Journal(_) => fail(exit::CONFIGURATION, error, None),
-    }
 }

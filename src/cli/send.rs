@@ -8,14 +8,15 @@ use serde_json::json;
 
 use super::Environment;
 use super::asking::RelayArgs;
-use super::exit::{self, fail, printed};
+use super::exit::{self, printed};
 use crate::serve::client::AskError;
 use crate::serve::request::{Ask, LONGEST_REQUEST};
 
 /// Send a message to a chat that has spoken to this relay before.
 ///
-/// Returns once the journal has it: it goes out when the connection is up, be it after a restart. Exit codes: 0
-/// accepted, 1 not accepted, 69 no relay is running here, 78 the configuration cannot be used.
+/// Returns once the journal has it: it goes out when the connection is up, be it after a restart.
+///
+/// Exit codes: 0 accepted, 1 not accepted, 69 no relay is running here, 78 the configuration cannot be used.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay send --chat 1234567890 \"The backup is done.\"\n  \
@@ -33,23 +34,20 @@ pub(super) struct SendArgs {
     /// What to say; `-` takes it from standard input.
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     text: String,
-    /// As JSON, on one line.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
+    let relay = match args.relay.found(env) {
+        Ok(relay) => relay,
+        Err(code) => return code,
+    };
     let text = match said(&args.text) {
         Ok(text) => text,
         Err(error) => {
             let what = format!("cannot read the text on standard input: {error}");
-            return fail(exit::FAILED, what, None);
+            return relay.fail(exit::FAILED, what, None);
         }
-    };
-    let relay = match args.relay.find(env) {
-        Ok(relay) => relay,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let ask = Ask::Send {
         chat: args.chat.clone(),
@@ -59,7 +57,7 @@ pub(super) fn run(args: &SendArgs, env: Environment<'_>) -> ExitCode {
     match relay.ask(&ask) {
         Ok(_) => {
             let mut out = anstream::stdout().lock();
-            let told = if args.json {
+            let told = if args.relay.json {
                 writeln!(out, "{}", json!({"accepted": true, "chat": args.chat}))
             } else {
                 writeln!(out, "accepted; it goes out when the connection is up")

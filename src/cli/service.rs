@@ -13,11 +13,14 @@ use std::process::{Command, ExitCode};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Environment;
-use super::exit::{self, fail};
+use super::exit::{self, fail, say};
 use unit::{Rendering, Standing, binary_of, secret_of, standing, user_of};
 
 /// Run the relay as a systemd service: write its unit, take it away, tell how it stands.
 #[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay service install --user --dry-run\n  hermes-relay service status --user"
+)]
 pub(super) struct ServiceArgs {
     #[command(subcommand)]
     verb: ServiceVerb,
@@ -26,8 +29,11 @@ pub(super) struct ServiceArgs {
 #[derive(Subcommand, Debug)]
 enum ServiceVerb {
     /// Write the unit, check it, and print the commands that start it.
+    ///
+    /// Exit codes: 0 written, 1 not written or not sound, 2 options that do not go together, 78 the program or the account
+    /// cannot be used.
     #[command(
-        after_help = "Examples:\n  hermes-relay service install --user             # beside your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started with the machine\n  sudo hermes-relay service install --profile relay # agents over HTTP only, tightly locked in\n  hermes-relay service install --dry-run            # shows the unit, writes nothing"
+        after_help = "Examples:\n  hermes-relay service install --user               # beside your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started with the machine\n  sudo hermes-relay service install --profile relay # agents over HTTP only, tightly locked in\n  hermes-relay service install --dry-run            # shows the unit, writes nothing"
     )]
     Install {
         #[command(flatten)]
@@ -45,6 +51,11 @@ enum ServiceVerb {
         care: CareArgs,
     },
     /// Remove the unit, and print the commands that go with it.
+    ///
+    /// Exit codes: 0 removed or none there, 1 not removed, 78 there is no home directory.
+    #[command(
+        after_help = "Examples:\n  hermes-relay service uninstall --user\n  sudo hermes-relay service uninstall"
+    )]
     Uninstall {
         #[command(flatten)]
         place: PlaceArgs,
@@ -53,7 +64,8 @@ enum ServiceVerb {
     },
     /// Tell which unit is installed, whether it is sound, and what systemd says of it.
     ///
-    /// Exit code 0 when a unit is installed and sound, 1 when not.
+    /// Exit codes: 0 a unit is installed and sound, 1 not.
+    #[command(after_help = "Examples:\n  hermes-relay service status --user\n  hermes-relay service status")]
     Status {
         #[command(flatten)]
         place: PlaceArgs,
@@ -141,13 +153,13 @@ fn install(
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     if care.dry_run {
-        anstream::println!("{} would be:\n\n{rendered}", file.display());
+        say!("{} would be:\n\n{rendered}", file.display());
         tell_next(place.user, name, &rendered);
         return ExitCode::SUCCESS;
     }
     match read(&file) {
         Ok(Some(before)) if before == rendered => {
-            anstream::println!("{} is there already, as it should be.", file.display());
+            say!("{} is there already, as it should be.", file.display());
             return checked(place.user, &file, || tell_next(place.user, name, &rendered));
         }
         Ok(Some(before)) if !care.force && standing(&before) != Standing::AsWritten => {
@@ -165,7 +177,7 @@ fn install(
         let what = format!("cannot write {}: {error}", file.display());
         return fail(exit::FAILED, what, denied(&error, place.user));
     }
-    anstream::println!("Wrote {}.", file.display());
+    say!("Wrote {}.", file.display());
     checked(place.user, &file, || tell_next(place.user, name, &rendered))
 }
 
@@ -188,21 +200,19 @@ fn uninstall(place: &PlaceArgs, care: &CareArgs, env: Environment<'_>) -> ExitCo
         }
         let systemctl = systemctl(place.user);
         if care.dry_run {
-            anstream::println!("{} would be removed.", file.display());
+            say!("{} would be removed.", file.display());
         } else if let Err(error) = std::fs::remove_file(&file) {
             let what = format!("cannot remove {}: {error}", file.display());
             return fail(exit::FAILED, what, denied(&error, place.user));
         } else {
-            anstream::println!("Removed {}.", file.display());
+            say!("Removed {}.", file.display());
         }
-        anstream::println!("Next:\n  {systemctl} disable --now {name}\n  {systemctl} daemon-reload");
+        say!("Next:\n  {systemctl} disable --now {name}\n  {systemctl} daemon-reload");
     }
     if !found {
-        anstream::println!("No unit is installed in {}.", dir.display());
+        say!("No unit is installed in {}.", dir.display());
     } else if !place.user {
-        anstream::println!(
-            "The journal in /var/lib/hermes-relay and /etc/hermes-relay are left as they are."
-        );
+        say!("The journal in /var/lib/hermes-relay and /etc/hermes-relay are left as they are.");
     }
     ExitCode::SUCCESS
 }
@@ -229,23 +239,23 @@ fn status(place: &PlaceArgs, env: Environment<'_>) -> ExitCode {
             Err(error) => return fail(exit::FAILED, error, None),
         };
         found = true;
-        anstream::println!("{}: {}", file.display(), standing(&text));
+        say!("{}: {}", file.display(), standing(&text));
         let binary = binary_of(&text);
         if !binary
             .as_deref()
             .is_some_and(|binary| Path::new(binary).is_file())
         {
-            anstream::println!("  it starts {}, which is not there", binary.unwrap_or_default());
+            say!("  it starts {}, which is not there", binary.unwrap_or_default());
             sound = false;
         }
         if let Some(complaint) = verify(place.user, file) {
-            anstream::println!("  {}", complaint.replace('\n', "\n  "));
+            say!("  {}", complaint.replace('\n', "\n  "));
             sound = false;
         }
         show(place.user, file);
     }
     if !found {
-        anstream::println!("No unit is installed in {}.", dirs[0].display());
+        say!("No unit is installed in {}.", dirs[0].display());
     }
     if found && sound {
         ExitCode::SUCCESS
@@ -340,10 +350,10 @@ fn show(user: bool, file: &Path) {
     };
     if output.status.success() {
         for line in String::from_utf8_lossy(&output.stdout).lines() {
-            anstream::println!("  {line}");
+            say!("  {line}");
         }
     } else {
-        anstream::println!("  systemd does not run here, or cannot be asked");
+        say!("  systemd does not run here, or cannot be asked");
     }
 }
 
@@ -353,28 +363,22 @@ fn systemctl(user: bool) -> &'static str {
 
 fn tell_next(user: bool, name: &str, rendered: &str) {
     let systemctl = systemctl(user);
-    anstream::println!("Next:");
+    say!("Next:");
     if let Some(account) = user_of(rendered).filter(|account| !has_account(account)) {
-        anstream::println!(
+        say!(
             "  useradd --system --user-group --home-dir /var/lib/hermes-relay --shell /usr/sbin/nologin {account}"
         );
     }
     if let Some(secret) = secret_of(rendered).filter(|secret| !Path::new(secret).exists()) {
-        anstream::println!(
+        say!(
             "  install -d /etc/hermes-relay\n  install -m 600 /dev/stdin {secret}          # type or pipe the gateway's secret\n  editor /etc/hermes-relay/config.yaml        # connector.url, connector.gateway_id, agents"
         );
     } else if user {
-        anstream::println!(
-            "  hermes-relay enroll --connector-url URL     # unless ~/.hermes/.env holds credentials"
-        );
+        say!("  hermes-relay enroll --connector-url URL     # unless ~/.hermes/.env holds credentials");
     }
-    anstream::println!(
-        "  {systemctl} daemon-reload\n  {systemctl} enable --now {name}\n  {systemctl} status {name}"
-    );
+    say!("  {systemctl} daemon-reload\n  {systemctl} enable --now {name}\n  {systemctl} status {name}");
     if user {
-        anstream::println!(
-            "  loginctl enable-linger                      # to keep it running while you are away"
-        );
+        say!("  loginctl enable-linger                      # to keep it running while you are away");
     }
 }
 

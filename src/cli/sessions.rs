@@ -23,15 +23,12 @@ use crate::serve::request::Ask;
 pub(super) struct SessionsArgs {
     #[command(flatten)]
     relay: RelayArgs,
-    /// As JSON, on one line.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &SessionsArgs, env: Environment<'_>) -> ExitCode {
     match args.relay.ask(env, &Ask::Sessions) {
-        Ok(list) => printed(show(&list, args.json)),
+        Ok(list) => printed(show(&list, args.relay.json)),
         Err(code) => code,
     }
 }

@@ -6,14 +6,16 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Environment;
 use super::asking::RelayArgs;
-use super::exit::{self, fail, printed};
+use super::exit::{self, printed};
 use super::words::{megabytes, span, spelled};
 use crate::serve::request::Ask;
 
+/// A difference of clocks that is worth a line; the link corrects for it.
+const NOTABLE_SKEW_MS: u64 = 5_000;
 /// Between two looks of --watch.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -29,9 +31,6 @@ const LOOK: Duration = Duration::from_secs(2);
 pub(super) struct StatusArgs {
     #[command(flatten)]
     relay: RelayArgs,
-    /// As JSON, on one line.
-    #[arg(long)]
-    json: bool,
     /// Again every two seconds, until interrupted.
     #[arg(long)]
     watch: bool,
@@ -39,9 +38,9 @@ pub(super) struct StatusArgs {
 
 /// Runs the verb.
 pub(super) fn run(args: &StatusArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.relay.find(env) {
+    let relay = match args.relay.found(env) {
         Ok(relay) => relay,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(code) => return code,
     };
     let mut seen = false;
     loop {
@@ -67,11 +66,12 @@ pub(super) fn run(args: &StatusArgs, env: Environment<'_>) -> ExitCode {
 
 fn show(status: &Value, args: &StatusArgs) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
-    if args.json {
+    if args.relay.json {
         writeln!(out, "{status}")?;
     } else {
         if args.watch {
-            write!(out, "\x1b[H\x1b[2J")?;
+            // The line parts two pages where the terminal is sent no commands.
+            write!(out, "\n\x1b[H\x1b[2J")?;
         }
         write!(out, "{}", Page(status))?;
     }
@@ -80,8 +80,9 @@ fn show(status: &Value, args: &StatusArgs) -> io::Result<()> {
 
 fn lost(error: &dyn std::fmt::Display, args: &StatusArgs) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
-    if args.json {
-        writeln!(out, "{}", serde_json::json!({"error": error.to_string()}))?;
+    if args.relay.json {
+        let error = json!({"exit_code": exit::UNAVAILABLE, "message": error.to_string(), "hint": null});
+        writeln!(out, "{}", json!({ "error": error }))?;
     } else {
         writeln!(out, "{}", spelled(&error.to_string()))?;
     }
@@ -168,6 +169,12 @@ impl std::fmt::Display for Page<'_> {
             span(self.number("/uptime_secs") * 1000),
             memory.map(|memory| format!(", {memory}")).unwrap_or_default()
         )?;
+        if let Some(connector) = self.text("/connector") {
+            let gateway = self.text("/gateway_id");
+            let gateway =
+                gateway.map_or_else(|| ", without credentials".to_owned(), |id| format!(" as {id}"));
+            writeln!(f, "connector {connector}{gateway}")?;
+        }
         writeln!(f, "link      {}", self.link())?;
         if let Some(loss) = self.text("/last_loss") {
             writeln!(f, "last loss {loss}")?;
@@ -187,6 +194,11 @@ impl std::fmt::Display for Page<'_> {
         let (active, running) = (self.number("/sessions_active"), self.number("/turns_running"));
         let waiting = active.saturating_sub(running);
         writeln!(f, "sessions  {running} running, {waiting} waiting")?;
+        match self.number("/prompts_open") {
+            0 => {}
+            1 => writeln!(f, "questions 1 waits for a person")?,
+            open => writeln!(f, "questions {open} wait for people")?,
+        }
         writeln!(f, "journal   {}", self.journal())?;
         for agent in self.0["agents"].as_array().into_iter().flatten() {
             let word = |key: &str| agent[key].as_str().map(spelled);
@@ -196,6 +208,15 @@ impl std::fmt::Display for Page<'_> {
                 f,
                 "agent     {name} ({kind}) {}{why}",
                 word("state").unwrap_or_default()
+            )?;
+        }
+        let skew = self.0["clock_skew_ms"].as_i64().unwrap_or(0);
+        if skew.unsigned_abs() > NOTABLE_SKEW_MS {
+            let side = if skew > 0 { "ahead of" } else { "behind" };
+            writeln!(
+                f,
+                "clock     the connector's is {} {side} this machine's",
+                span(skew.unsigned_abs())
             )?;
         }
         let tally = |key: &str| self.number(&format!("/tally/{key}"));
@@ -222,14 +243,20 @@ impl std::fmt::Display for Page<'_> {
             tally("ops_refused"),
             tally("ops_unknown"),
             tally("cosmetics_shed")
-        )
+        )?;
+        if tally("quarantined") > 0 {
+            writeln!(
+                f,
+                "          what was set aside: hermes-relay journal list --section quarantine"
+            )?;
+        }
+        Ok(())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn what_a_connector_calls_itself_moves_no_cursor() {

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::Environment;
 use super::asking::{Relay, RelayArgs};
-use super::exit::{self, fail, printed};
+use super::exit::{self, printed};
 use super::words::spelled;
 use crate::config::file::nearest;
 use crate::serve::client::AskError;
@@ -26,16 +26,13 @@ pub(super) struct StopArgs {
     /// The session's key, as `hermes-relay sessions` lists it.
     #[arg(value_name = "SESSION")]
     session: String,
-    /// As JSON, on one line.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.relay.find(env) {
+    let relay = match args.relay.found(env) {
         Ok(relay) => relay,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(code) => return code,
     };
     let ask = Ask::Stop {
         session: args.session.clone(),
@@ -43,7 +40,7 @@ pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
     match relay.ask(&ask) {
         Ok(_) => {
             let mut out = anstream::stdout().lock();
-            let told = if args.json {
+            let told = if args.relay.json {
                 writeln!(out, "{}", json!({"stopped": args.session}))
             } else {
                 writeln!(out, "told to stop: {}", spelled(&args.session))
@@ -52,7 +49,7 @@ pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
         }
         Err(AskError::Refused(refusal)) if refusal.code == "no_turn" => {
             let what = format!("no turn runs in `{}`", spelled(&args.session));
-            fail(exit::FAILED, what, Some(&which(&relay, &args.session)))
+            relay.fail(exit::FAILED, what, Some(&which(&relay, &args.session)))
         }
         Err(error) => relay.tell(&error, None),
     }

@@ -24,10 +24,12 @@ const KEYS: [&str; 5] = [
 /// Longest answer to the question.
 const MOST_ANSWER: u64 = 64;
 
-/// Remove this gateway's credentials from $`HERMES_HOME`/.env.
+/// Remove this gateway's credentials from the .env in Hermes' home.
 ///
 /// Takes out what `enroll` wrote and leaves every other line as it stands. The connector still knows this gateway: revoke
-/// it there too. Exit codes: 0 removed or nothing to remove, 1 not removed, 78 the configuration cannot be used.
+/// it there too.
+///
+/// Exit codes: 0 removed or nothing to remove, 1 not removed, 78 the configuration cannot be used.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  hermes-relay unenroll --yes")]
 pub(super) struct UnenrollArgs {

@@ -18,9 +18,6 @@ use crate::serve::request::Ask;
 pub(super) struct WakeArgs {
     #[command(flatten)]
     relay: RelayArgs,
-    /// As JSON, on one line.
-    #[arg(long)]
-    json: bool,
 }
 
 /// Runs the verb.
@@ -30,7 +27,7 @@ pub(super) fn run(args: &WakeArgs, env: Environment<'_>) -> ExitCode {
         Err(code) => return code,
     };
     let mut out = anstream::stdout().lock();
-    let written = if args.json {
+    let written = if args.relay.json {
         writeln!(out, "{told}")
     } else {
         writeln!(out, "dialling, unless it is connected")

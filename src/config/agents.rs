@@ -78,6 +78,31 @@ impl Backend {
         paths.into_iter().flatten().collect()
     }
 
+    /// The files whose content is read when the agent is built, by the keys that name them.
+    pub fn files(&self) -> Vec<(&'static str, &PathBuf)> {
+        let files = match self {
+            Self::Echo | Self::Noop | Self::Command(_) | Self::Acp(_) => Vec::new(),
+            Self::OpenAi(settings) => vec![
+                ("api_key_file", settings.api_key_file.as_ref()),
+                ("system_prompt_file", settings.system_prompt_file.as_ref()),
+            ],
+            Self::Hermes(settings) => vec![("api_key_file", settings.api_key_file.as_ref())],
+        };
+        files
+            .into_iter()
+            .filter_map(|(key, path)| Some((key, path?)))
+            .collect()
+    }
+
+    /// The directory that its program is started in, where it is one.
+    fn cwd(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Command(settings) => settings.cwd.as_ref(),
+            Self::Acp(settings) => settings.cwd.as_ref(),
+            Self::Echo | Self::Noop | Self::OpenAi(_) | Self::Hermes(_) => None,
+        }
+    }
+
     /// Where its key is read from: the variable, and the file.
     pub fn key_source(&self) -> (Option<&str>, Option<&PathBuf>) {
         match self {
@@ -96,6 +121,19 @@ impl AgentEntry {
             _ => None,
         }
         .unwrap_or_else(|| self.backend.kind().to_owned())
+    }
+
+    /// The keys under which something else is written here than there; the values stay hidden.
+    pub fn differs_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+        let (new, old) = (&self.written, &other.written);
+        let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(*value));
+        let gone = old.iter().filter(|(key, _)| !new.contains_key(*key));
+        changed.chain(gone).map(|(key, _)| key.as_str())
+    }
+
+    /// The directory that it works in, where no route says otherwise: its `workdir`, else its program's `cwd`.
+    pub fn works_in(&self) -> Option<&PathBuf> {
+        self.workdir.as_ref().or_else(|| self.backend.cwd())
     }
 
     fn read(written: Map<String, Value>) -> Result<Self, serde_json::Error> {
@@ -251,6 +289,31 @@ mod tests {
             (preset.backend.kind(), preset.usual_name().as_str()),
             ("acp", "gemini")
         );
+    }
+
+    #[test]
+    fn an_agent_works_in_its_workdir_else_where_its_program_is_started() {
+        for (text, wanted) in [
+            (
+                r#"{"kind": "command", "argv": ["cat"], "cwd": "/in", "workdir": "/srv"}"#,
+                Some("/srv"),
+            ),
+            (
+                r#"{"kind": "command", "argv": ["cat"], "cwd": "/in"}"#,
+                Some("/in"),
+            ),
+            (r#"{"preset": "gemini", "cwd": "/in"}"#, Some("/in")),
+            (r#"{"kind": "command", "argv": ["cat"]}"#, None),
+            (r#"{"kind": "echo", "workdir": "/srv"}"#, Some("/srv")),
+            (r#"{"kind": "openai", "model": "x"}"#, None),
+        ] {
+            let entry = read(text).unwrap();
+            assert_eq!(
+                entry.works_in().map(PathBuf::as_path),
+                wanted.map(std::path::Path::new),
+                "{text}"
+            );
+        }
     }
 
     #[test]

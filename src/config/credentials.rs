@@ -18,7 +18,7 @@ impl Layers<'_> {
     pub(super) fn secret(&mut self, own: Option<&Path>) -> Result<Option<SecretString>, ConfigError> {
         const KEY: &str = "connector.secret";
         if let Some((value, origin)) = self.in_process(env::SECRET) {
-            return Ok(Some(self.noted(KEY, origin, value.into())));
+            return Ok(Some(self.noted(KEY, origin, secret::taken(value))));
         }
         if let Some((path, origin)) = self.in_process(env::SECRET_FILE) {
             let value = self.secret_in(Path::new(&path))?;
@@ -46,7 +46,7 @@ impl Layers<'_> {
         let answer = self
             .in_dotenv(env::SECRET)
             .or_else(|| self.in_hermes("gateway.relay_secret"));
-        Ok(self.settle(KEY, answer).map(SecretString::from))
+        Ok(self.settle(KEY, answer).map(secret::taken))
     }
 
     fn secret_in(&mut self, path: &Path) -> Result<SecretString, ConfigError> {
@@ -103,7 +103,7 @@ impl Layers<'_> {
             None,
             hermes.then_some("gateway.idp.client_secret"),
         );
-        self.settle("idp.client_secret", answer).map(SecretString::from)
+        self.settle("idp.client_secret", answer).map(secret::taken)
     }
 }
 

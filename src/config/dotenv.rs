@@ -1,14 +1,19 @@
 //! The reader for Hermes' `.env`: the dialect of python-dotenv, which Hermes loads it with.
 //!
 //! A line it cannot read is skipped and its number kept; the lines after it still count. It never
-//! touches the process environment: what `${NAME}` refers to outside the file comes in as a closure.
+//! touches the process environment: what `${NAME}` refers to outside the file comes in as a closure. The file holds
+//! secrets: its text and all values are wiped when they are dropped.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::Range;
 use std::path::Path;
+
+use zeroize::{Zeroize as _, Zeroizing};
+
+use super::secret;
 
 /// The largest file that is read.
 pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -16,10 +21,13 @@ pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// The most text all values together may expand to; bindings past it are skipped as unreadable.
 const MAX_EXPANDED_BYTES: usize = 4 * 1024 * 1024;
 
+/// What the file says, by key.
+type Values = BTreeMap<String, Option<Zeroizing<String>>>;
+
 /// The assignments of one `.env` file. `Debug` names the keys and hides every value.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Dotenv {
-    values: BTreeMap<String, Option<String>>,
+    values: Values,
     skipped: Vec<usize>,
 }
 
@@ -31,18 +39,23 @@ impl Dotenv {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        let bytes = secret::whole(file, MAX_FILE_BYTES)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
             let text = format!("larger than {MAX_FILE_BYTES} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
         }
-        Ok(Some(Self::parse(&decode(&bytes), env)))
+        let mut text = decode(&bytes);
+        let read = Self::parse(&text, env);
+        if let Cow::Owned(text) = &mut text {
+            text.zeroize();
+        }
+        Ok(Some(read))
     }
 
     /// Reads assignments from text; `env` answers for names that the file does not define.
     pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Self {
-        let text = text.replace("\r\n", "\n").replace('\r', "\n");
+        let text = Zeroizing::new(text.replace("\r\n", "\n"));
+        let text = Zeroizing::new(text.replace('\r', "\n"));
         let mut read = Self::default();
         let mut room = MAX_EXPANDED_BYTES;
         for binding in bindings(&text) {
@@ -52,13 +65,16 @@ impl Dotenv {
                 }
                 Kind::Assignment {
                     key,
-                    value: Some(raw),
+                    value: Some(mut raw),
                 } => {
                     if let Some(value) = expand(&raw, &read.values, env, room) {
                         room -= value.len();
                         read.values.insert(key.to_owned(), Some(value));
                     } else {
                         read.skipped.push(line_at(&text, binding.span.start));
+                    }
+                    if let Cow::Owned(raw) = &mut raw {
+                        raw.zeroize();
                     }
                 }
                 Kind::Unreadable => read.skipped.push(line_at(&text, binding.span.start)),
@@ -69,7 +85,7 @@ impl Dotenv {
 
     /// The value of `key` as written; `None` when it is absent or named without `=`.
     pub fn value(&self, key: &str) -> Option<&str> {
-        self.values.get(key)?.as_deref()
+        self.values.get(key)?.as_ref().map(|value| value.as_str())
     }
 
     /// Every key that the file names.
@@ -326,11 +342,12 @@ fn escape(c: char, quote: char) -> Option<char> {
 /// Replaces `${NAME}` and `${NAME:-default}`; `None` when the result would not fit in `room`.
 fn expand(
     raw: &str,
-    values: &BTreeMap<String, Option<String>>,
+    values: &Values,
     env: &dyn Fn(&str) -> Option<String>,
     room: usize,
-) -> Option<String> {
-    let mut out = String::new();
+) -> Option<Zeroizing<String>> {
+    // What refers to nothing needs no more room than it takes up.
+    let mut out = Zeroizing::new(String::with_capacity(raw.len()));
     let mut rest = raw;
     while let Some(start) = rest.find("${") {
         let body = &rest[start + 2..];
@@ -349,9 +366,14 @@ fn expand(
         };
         out.push_str(&rest[..start]);
         match values.get(name) {
-            Some(inner) => out.push_str(inner.as_deref().unwrap_or_default()),
+            Some(inner) => out.push_str(inner.as_ref().map_or("", |inner| inner.as_str())),
             None if name.is_empty() => out.push_str(default),
-            None => out.push_str(env(name).as_deref().unwrap_or(default)),
+            None => out.push_str(
+                env(name)
+                    .map(Zeroizing::new)
+                    .as_ref()
+                    .map_or(default, |value| value.as_str()),
+            ),
         }
         rest = after;
         if out.len() > room {

@@ -56,6 +56,11 @@ pub(super) const IDP_CLIENT_SECRET: &str = "GATEWAY_RELAY_IDP_CLIENT_SECRET";
 pub(super) const IDP_SCOPE: &str = "GATEWAY_RELAY_IDP_SCOPE";
 pub(super) const BUSY_MODE: &str = "HERMES_GATEWAY_BUSY_INPUT_MODE";
 pub(super) const SCALE_TO_ZERO: &str = "HERMES_SCALE_TO_ZERO";
+pub(super) const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+pub(super) const OTLP_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+pub(super) const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
+pub(super) const OTLP_TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
+pub(super) const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 /// The application that this machine belongs to, where the platform says so.
 pub const FLY_APP_NAME: &str = "FLY_APP_NAME";
 /// This machine's id, where the platform says so.
@@ -141,6 +146,31 @@ pub const VARIABLES: &[Variable] = &[
         "with FLY_MACHINE_ID: the machine that `sleep.action: suspend` suspends",
     ),
     own(FLY_MACHINE_ID, None, "see FLY_APP_NAME"),
+    own(
+        OTLP_ENDPOINT,
+        Some("telemetry.otlp_endpoint"),
+        "the collector's address; traces go to /v1/traces below it",
+    ),
+    own(
+        OTLP_TRACES_ENDPOINT,
+        Some("telemetry.otlp_traces_endpoint"),
+        "the whole address for traces",
+    ),
+    own(
+        OTLP_HEADERS,
+        Some("telemetry.headers"),
+        "headers for the collector: name=value, separated by commas, percent-encoded",
+    ),
+    own(
+        OTLP_TRACES_HEADERS,
+        Some("telemetry.headers"),
+        "the same, before the other",
+    ),
+    own(
+        OTEL_SERVICE_NAME,
+        Some("telemetry.service_name"),
+        "the name that traces are sent under",
+    ),
     own(HERMES_HOME, Some("hermes_home"), "Hermes' home; else ~/.hermes"),
     own(HOME, None, "where ~ is"),
     own(
@@ -287,7 +317,11 @@ mod tests {
         for key in VARIABLES.iter().filter_map(|variable| variable.key) {
             let only_here = matches!(
                 key,
-                "connector.secret" | "connector.delivery_key" | "idp.client_secret" | "hermes_home"
+                "connector.secret"
+                    | "connector.delivery_key"
+                    | "idp.client_secret"
+                    | "telemetry.headers"
+                    | "hermes_home"
             );
             assert!(only_here || file.iter().any(|known| known == key), "{key}");
         }

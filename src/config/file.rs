@@ -17,11 +17,13 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
+use super::log::Log;
 use super::serving::Serve;
 use super::settings::{Identity, Tls};
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
+use super::telemetry::TelemetryFile;
+use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 use super::yaml::{self, Problem, YamlError};
-use super::{ConfigError, limits};
+use super::{ConfigError, limits, named};
 
 /// Where the file is looked for last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
@@ -89,6 +91,9 @@ pub struct FileTree {
     /// Logging.
     #[serde(deserialize_with = "section")]
     pub log: Log,
+    /// Traces.
+    #[serde(deserialize_with = "section")]
+    pub telemetry: TelemetryFile,
     /// Where the journal lives.
     pub state_dir: Option<PathBuf>,
 }
@@ -116,6 +121,7 @@ impl Default for FileTree {
             shutdown: Shutdown::default(),
             sleep: Sleep::default(),
             log: Log::default(),
+            telemetry: TelemetryFile::default(),
             state_dir: None,
         }
     }
@@ -216,9 +222,18 @@ impl OwnFile {
     }
 }
 
-/// Whether the file at `path` can be used; the error says what to change.
-pub fn check_file(path: &Path) -> Result<(), ConfigError> {
-    OwnFile::read(path).map(|_| ())
+/// Whether the file at `path` can be used, with what someone should look at all the same; the error says what to
+/// change.
+pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
+    let read = OwnFile::read(path)?;
+    match named::missing(&read.tree) {
+        None => Ok(read.tree.telemetry.warning().into_iter().collect()),
+        Some((key, what)) => Err(ConfigError::Wrong {
+            path: path.to_owned(),
+            line: line_of(&text_of(path)?, key),
+            what: format!("`{key}`: {what}"),
+        }),
+    }
 }
 
 fn text_of(path: &Path) -> Result<String, ConfigError> {

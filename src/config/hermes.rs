@@ -1,21 +1,30 @@
 //! Hermes' `config.yaml`, read for the few keys that concern a relay.
 //!
 //! Reading is lenient: it is not our file. What cannot be understood is left out with a warning, broken
-//! YAML counts as empty, and nothing is ever written to it.
+//! YAML counts as empty, and nothing is ever written to it. The file may hold secrets of Hermes': its text and what was
+//! read from it are wiped when they are not needed any more, and what is kept has none of it.
 
 use std::fmt::Display;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use zeroize::Zeroizing;
 
-use super::{env, yaml};
+use super::{env, secret, yaml};
 
-/// Hermes' configuration as plain values.
-#[derive(Debug, Clone)]
+/// The keys that say when messages concern us, wherever they stand.
+const RELEVANCE: [&str; 2] = ["require_mention", "free_response_channels"];
+
+/// Hermes' configuration as plain values, which are wiped with it.
 pub(super) struct HermesConfig {
     pub(super) path: PathBuf,
-    pub(super) value: Value,
+    value: Value,
+}
+
+impl Drop for HermesConfig {
+    fn drop(&mut self) {
+        secret::wipe(&mut self.value);
+    }
 }
 
 impl HermesConfig {
@@ -51,6 +60,11 @@ impl HermesConfig {
             }
         };
         Self { path, value }
+    }
+
+    /// What says when messages concern us, with the mappings that it stands in, and nothing else.
+    pub(super) fn relevance(&self) -> Value {
+        relevant(&self.value).unwrap_or_else(|| Value::Object(Map::new()))
     }
 
     fn at(&self, dotted: &str) -> Option<&Value> {
@@ -118,12 +132,23 @@ impl HermesConfig {
     }
 }
 
-fn text_of(path: &Path, warnings: &mut Vec<String>) -> Option<String> {
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(yaml::MAX_BYTES as u64 + 1).read_to_end(&mut bytes));
-    match read {
-        Ok(_) => {}
+/// A mapping with the keys of [`RELEVANCE`], and the mappings in it as far.
+fn relevant(value: &Value) -> Option<Value> {
+    let kept = value.as_object()?.iter().filter_map(|(key, value)| {
+        let kept = if RELEVANCE.contains(&key.as_str()) {
+            Some(value.clone())
+        } else {
+            relevant(value)
+        };
+        Some((key.clone(), kept?))
+    });
+    Some(Value::Object(kept.collect()))
+}
+
+fn text_of(path: &Path, warnings: &mut Vec<String>) -> Option<Zeroizing<String>> {
+    let read = std::fs::File::open(path).and_then(|file| secret::whole(file, yaml::MAX_BYTES as u64));
+    let mut bytes = match read {
+        Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         Err(error) => {
             warn(
@@ -133,12 +158,15 @@ fn text_of(path: &Path, warnings: &mut Vec<String>) -> Option<String> {
             );
             return None;
         }
+    };
+    match String::from_utf8(std::mem::take(&mut *bytes)) {
+        Ok(text) => Some(Zeroizing::new(text)),
+        Err(error) => {
+            drop(Zeroizing::new(error.into_bytes()));
+            warn(warnings, path, "it is not UTF-8 text, and counts as empty");
+            None
+        }
     }
-    let text = String::from_utf8(bytes).ok();
-    if text.is_none() {
-        warn(warnings, path, "it is not UTF-8 text, and counts as empty");
-    }
-    text
 }
 
 fn warn(warnings: &mut Vec<String>, path: &Path, what: impl Display) {
@@ -178,6 +206,19 @@ mod tests {
         let mut none = Vec::new();
         HermesConfig::read(Some(Path::new("/nonexistent")), &mut none);
         assert!(none.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_what_says_when_messages_concern_us() {
+        let (read, _) = hermes(
+            "token: s3cret\nrequire_mention: true\ndiscord: {}\nslack: {token: s3cret, require_mention: false}\n\
+             gateway: {relay_secret: s3cret, platforms: {telegram: {free_response_channels: [a, 7], keys: [s3cret]}}}\n",
+        );
+        let want = serde_json::json!({
+            "require_mention": true, "discord": {}, "slack": {"require_mention": false},
+            "gateway": {"platforms": {"telegram": {"free_response_channels": ["a", 7]}}},
+        });
+        assert_eq!(read.relevance(), want);
     }
 
     #[test]

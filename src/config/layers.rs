@@ -4,6 +4,8 @@
 
 use std::path::{Path, PathBuf};
 
+use zeroize::{Zeroize as _, Zeroizing};
+
 use super::dotenv::Dotenv;
 use super::env::{self, VARIABLES};
 use super::file::{self, FileTree, OwnFile};
@@ -155,7 +157,7 @@ impl<'a> Layers<'a> {
         for variable in VARIABLES.iter().filter(|variable| variable.shared) {
             let (process, file) = (self.in_process(variable.name), self.in_dotenv(variable.name));
             if let (Some((process, _)), Some((file, _))) = (process, file)
-                && process != file
+                && Zeroizing::new(process) != Zeroizing::new(file)
             {
                 self.warnings.push(format!(
                     "{} differs between the process environment and {}: the relay takes the first, Hermes the second",
@@ -184,12 +186,16 @@ fn there(path: &Path, warnings: &mut Vec<String>) -> bool {
     })
 }
 
-/// The text without white space around it; `None` when nothing is left.
-pub(super) fn filled(text: String) -> Option<String> {
+/// The text without white space around it; `None` when nothing is left. What is cut off leaves no copy.
+pub(super) fn filled(mut text: String) -> Option<String> {
     let trimmed = text.trim();
     match trimmed.len() {
         0 => None,
         length if length == text.len() => Some(text),
-        _ => Some(trimmed.to_owned()),
+        _ => {
+            let trimmed = trimmed.to_owned();
+            text.zeroize();
+            Some(trimmed)
+        }
     }
 }

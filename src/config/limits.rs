@@ -96,6 +96,8 @@ fn out_of_range(tree: &FileTree) -> Option<Broken> {
         ("shutdown.budget_secs", shutdown.budget_secs, 1, MAX_SECS),
         ("shutdown.going_idle_secs", shutdown.going_idle_secs, 0, MAX_SECS),
         ("shutdown.drain_secs", shutdown.drain_secs, 0, MAX_SECS),
+        ("log.repeat_burst", tree.log.repeat_burst.into(), 0, 1 << 20),
+        ("log.repeat_window_secs", tree.log.repeat_window_secs, 0, MAX_SECS),
         ("sleep.idle_secs", tree.sleep.idle_secs, 1, MAX_SECS),
         ("sleep.max_secs", tree.sleep.max_secs, 1, MAX_SECS),
     ];
@@ -154,6 +156,9 @@ fn out_of_order(tree: &FileTree) -> Option<Broken> {
 }
 
 fn incomplete(tree: &FileTree) -> Option<Broken> {
+    if let Some((key, rule)) = tree.telemetry.broken() {
+        return Some(Broken { key, rule });
+    }
     if let Err(rule) = tree.serve.http_address() {
         return Some(Broken {
             key: "serve.http",
@@ -226,7 +231,7 @@ mod tests {
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
-            ("link.max_line_bytes", |tree| tree.link.max_line_bytes = 8 << 20),
+            ("link.max_line_bytes", |tree| tree.link.max_line_bytes = 64 << 20),
             ("budget.per_minute", |tree| tree.budget.per_minute = 0),
             ("prompts.timeout_secs", |tree| tree.prompts.timeout_secs = 0),
             ("prompts.max_open", |tree| tree.prompts.max_open = 0),

@@ -22,6 +22,8 @@ pub mod file;
 mod hermes;
 mod layers;
 mod limits;
+mod log;
+mod named;
 mod reference;
 mod resolve;
 pub mod secret;
@@ -30,6 +32,7 @@ pub mod settings;
 mod sleep;
 #[cfg(test)]
 mod stage;
+mod telemetry;
 pub mod tuning;
 mod whatsapp;
 pub mod yaml;
@@ -37,13 +40,15 @@ pub mod yaml;
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use describe::Row;
 pub use file::check_file;
+pub use log::{Log, LogFormat, LogLevel};
 pub use reference::reference;
 pub use resolve::load;
 pub use serving::Serve;
 pub use settings::{Connector, Identity, Idp, Settings, Tls};
+pub use telemetry::Telemetry;
 pub use tuning::{
-    BusyMode, Durability, Journal, Link, Log, LogFormat, LogLevel, OnRevoked, PolicyOverride, Sessions,
-    Shutdown, Slack, Sleep, SleepAction,
+    BusyMode, Durability, Journal, Link, OnRevoked, PolicyOverride, Sessions, Shutdown, Slack, Sleep,
+    SleepAction,
 };
 pub use whatsapp::AliasFiles;
 
@@ -92,7 +97,8 @@ pub struct Loaded {
     pub origins: Origins,
     /// What someone should look at; no secret is in it.
     pub warnings: Vec<String>,
-    /// Hermes' `config.yaml` as plain values; an empty mapping where there is none.
+    /// What Hermes' `config.yaml` says about when messages concern us, in the mappings that it stands in; an empty mapping
+    /// where there is none. Nothing else of it is kept.
     pub hermes_yaml: Value,
     /// Our own file, where there is one.
     pub own_file: Option<PathBuf>,

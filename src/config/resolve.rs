@@ -31,6 +31,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     let sessions = layers.sessions();
     let slack = layers.slack();
     let sleep = layers.sleep(connector.wake_url.is_some());
+    let telemetry = layers.telemetry()?;
     let state_dir = layers.state_dir()?;
     let tree = layers.tree();
     let (agent, agents) = layers.agents();
@@ -80,12 +81,13 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
             shutdown: tree.shutdown,
             sleep,
             log,
+            telemetry,
             state_dir,
             hermes_home: layers.home,
         },
         origins: layers.origins,
         warnings: layers.warnings,
-        hermes_yaml: layers.hermes.value,
+        hermes_yaml: layers.hermes.relevance(),
         own_file: layers.own.map(|own| own.path),
         credential_files: layers.credential_files,
         allow_bots,

@@ -8,7 +8,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
-use zeroize::Zeroizing;
+use serde_json::Value;
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// The largest secret file that is read.
 pub const MAX_BYTES: u64 = 64 * 1024;
@@ -68,15 +69,38 @@ pub fn read(path: &Path) -> Result<SecretString, SecretError> {
             mode,
         });
     }
-    let mut bytes = Zeroizing::new(Vec::new());
-    file.take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    let bytes = whole(file, MAX_BYTES).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(SecretError::TooLarge(path.to_owned()));
     }
     let text = std::str::from_utf8(&bytes).map_err(|_| SecretError::NotText(path.to_owned()))?;
     usable(text.trim_start_matches('\u{feff}')).ok_or_else(|| SecretError::Empty(path.to_owned()))
+}
+
+/// What is in a file that may hold secrets, one byte over `limit` at most, in a buffer that is wiped when it is dropped.
+pub(super) fn whole(file: File, limit: u64) -> io::Result<Zeroizing<Vec<u8>>> {
+    // Room for all of it from the start: a buffer that grows leaves copies behind.
+    let length = file.metadata()?.len().min(limit).saturating_add(1);
+    let room = usize::try_from(length).unwrap_or_default().saturating_add(64);
+    let mut bytes = Zeroizing::new(Vec::with_capacity(room));
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A text that is a secret; the text itself is wiped.
+pub(super) fn taken(text: String) -> SecretString {
+    SecretString::from(Zeroizing::new(text).as_str())
+}
+
+/// Wipes every text in a value, and leaves nothing.
+pub(super) fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(items) => items.iter_mut().for_each(wipe),
+        Value::Object(fields) => fields.values_mut().for_each(wipe),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+    *value = Value::Null;
 }
 
 /// The text as a secret; `None` when nothing but white space is in it.
@@ -107,6 +131,18 @@ mod tests {
             let path = file(&dir, b"  s3cret value\n\n", mode);
             assert_eq!(read(&path).unwrap().expose_secret(), "s3cret value");
         }
+    }
+
+    #[test]
+    fn a_file_is_read_into_one_buffer_and_a_value_wiped_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = file(&dir, &[b'x'; 5000], 0o600);
+        let bytes = whole(File::open(&path).unwrap(), 8000).unwrap();
+        assert_eq!((bytes.len(), bytes.capacity()), (5000, 5065), "it did not grow");
+        assert_eq!(whole(File::open(&path).unwrap(), 100).unwrap().len(), 101);
+        let mut value = serde_json::json!({"a": ["s3cret", {"b": "s3cret"}], "c": 1});
+        wipe(&mut value);
+        assert_eq!(value, Value::Null);
     }
 
     #[test]

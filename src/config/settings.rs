@@ -16,8 +16,10 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
+use super::log::Log;
 use super::serving::Serve;
-use super::tuning::{Discord, Journal, Link, Log, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
+use super::telemetry::Telemetry;
+use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
 
 /// What is shown in place of a secret.
 pub const HIDDEN: &str = "<hidden>";
@@ -65,6 +67,8 @@ pub struct Settings {
     pub sleep: Sleep,
     /// Logging.
     pub log: Log,
+    /// Traces.
+    pub telemetry: Telemetry,
     /// Where the journal lives.
     pub state_dir: PathBuf,
     /// Hermes' home, where there is one.
@@ -107,9 +111,24 @@ impl Settings {
             shutdown: Shutdown::default(),
             sleep: Sleep::default(),
             log: Log::default(),
+            telemetry: Telemetry::default(),
             state_dir: state_dir.into(),
             hermes_home: None,
         }
+    }
+}
+
+impl Settings {
+    /// Every secret that the settings hold, by its dotted key. Agents' keys are not among them: those are read where
+    /// agents are built.
+    pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &SecretString)> {
+        let held = [
+            ("connector.secret", &self.connector.secret),
+            ("connector.delivery_key", &self.connector.delivery_key),
+            ("idp.client_secret", &self.idp.client_secret),
+        ];
+        held.into_iter()
+            .filter_map(|(key, secret)| Some((key, secret.as_ref()?)))
     }
 }
 
@@ -199,7 +218,7 @@ pub struct Idp {
 }
 
 #[expect(clippy::ref_option, reason = "the signature is serde's")]
-fn hidden<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn hidden<S: Serializer>(secret: &Option<SecretString>, serializer: S) -> Result<S::Ok, S::Error> {
     match secret {
         Some(_) => serializer.serialize_str(HIDDEN),
         None => serializer.serialize_none(),

@@ -56,6 +56,8 @@ macro_rules! choice {
     };
 }
 
+pub(super) use choice;
+
 choice!(
     /// What happens when the connector has revoked this gateway.
     OnRevoked {
@@ -104,36 +106,6 @@ choice!(
     }
 );
 
-choice!(
-    /// How much is logged.
-    LogLevel {
-        /// Only what stops us.
-        Error = "error",
-        /// Also what someone should look at.
-        Warn = "warn",
-        /// Also changes of state that a person would ask about.
-        #[default]
-        Info = "info",
-        /// Also decisions.
-        Debug = "debug",
-        /// Also frames.
-        Trace = "trace",
-    }
-);
-
-choice!(
-    /// How a log line looks.
-    LogFormat {
-        /// Text on a terminal, else what the surroundings want.
-        #[default]
-        Auto = "auto",
-        /// One line of text.
-        Text = "text",
-        /// One JSON object.
-        Json = "json",
-    }
-);
-
 /// The connection to the connector: waits, deadlines and bounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -157,9 +129,10 @@ pub struct Link {
     pub ping_interval_secs: u64,
     /// How long the connector may be silent before the connection counts as dead.
     pub dead_after_secs: u64,
-    /// The longest line that is read.
+    /// The longest line that is kept; a longer one is set aside and acknowledged, and the next one is read.
     pub max_line_bytes: usize,
-    /// The largest WebSocket message that is read.
+    /// The largest WebSocket message that is read, and so what the socket may take of memory for a moment; a larger one
+    /// ends the connection.
     pub max_message_bytes: usize,
     /// The most that waits to be written to the socket.
     pub max_write_buffer_bytes: usize,
@@ -182,7 +155,7 @@ impl Default for Link {
             ping_interval_secs: 30,
             dead_after_secs: 60,
             max_line_bytes: 1_048_576,
-            max_message_bytes: 4_194_304,
+            max_message_bytes: 33_554_432,
             max_write_buffer_bytes: 8_388_608,
             max_in_flight: 1_024,
             on_revoked: OnRevoked::Exit,
@@ -362,16 +335,6 @@ impl Default for Sleep {
     }
 }
 
-/// What is logged, and how it looks.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// How much.
-    pub level: LogLevel,
-    /// In which form.
-    pub format: LogFormat,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -381,7 +344,6 @@ mod tests {
         for word in BusyMode::CHOICES {
             assert_eq!(word.parse::<BusyMode>().unwrap().as_str(), *word);
         }
-        assert_eq!(" JSON ".parse::<LogFormat>().unwrap(), LogFormat::Json);
         assert_eq!(
             "steal".parse::<BusyMode>().unwrap_err().to_string(),
             "`steal` is not one of: queue, interrupt, steer"

@@ -1,13 +1,15 @@
 //! Ops: what the connector does when the gateway asks, and what it refuses.
 //!
-//! An op that the descriptor does not list, a text over the platform's limit and a message that is not
-//! there are refused as a platform would, so that a gateway which does not keep to the rules is noticed.
+//! An op that the descriptor does not list, a text over the platform's limit, more answers than it can show and a
+//! message that is not there are refused as a platform would, so that a gateway which does not keep to the rules is
+//! noticed.
 
 use serde_json::{Value, json};
 
 use super::chats::Chats;
 use super::ledger::{Ledger, Origin};
-use crate::wire::{Action, CapabilityDescriptor};
+use super::presets::Preset;
+use crate::wire::{Action, CapabilityDescriptor, LenUnit};
 
 /// What an outbound frame asks for, as far as it can be read.
 pub(super) enum Asked {
@@ -74,6 +76,7 @@ pub(super) fn carry_out(
             return Err(unsupported(action.op()));
         }
         fits(action, descriptor)?;
+        suits(action, origin.platform)?;
     }
     match action {
         Action::Send { .. } | Action::SendMedia { .. } | Action::Prompt { .. } | Action::FollowUp { .. } => {
@@ -249,6 +252,36 @@ fn fits(action: &Action, descriptor: &CapabilityDescriptor) -> Result<(), String
         ));
     }
     Ok(())
+}
+
+/// What a descriptor does not tell, and the platform minds all the same.
+fn suits(action: &Action, platform: &str) -> Result<(), String> {
+    let preset = Preset::named(platform);
+    match action {
+        Action::Prompt { options, .. }
+            if preset != Preset::Plain && options.len() > preset.most_options() =>
+        {
+            Err(format!(
+                "{} answers: at most {} can be shown",
+                options.len(),
+                preset.most_options()
+            ))
+        }
+        Action::SendMedia { content, .. } => match preset.longest_caption() {
+            Some(most) if LenUnit::Utf16.measure(content) as u64 > most => {
+                Err(format!("caption too long: at most {most}"))
+            }
+            _ => Ok(()),
+        },
+        Action::React { emoji, .. } if !preset.takes_reaction(emoji) => {
+            Err("this is not among the platform's reactions".to_owned())
+        }
+        Action::ThreadRename {
+            only_if_current_name: Some(_),
+            ..
+        } if !preset.tells_thread_names() => Err("the platform does not tell a thread's name".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 fn unsupported(op: &str) -> String {

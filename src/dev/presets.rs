@@ -9,11 +9,11 @@ use crate::wire::CapabilityDescriptor;
 pub enum Preset {
     /// 2000 characters, edits, threads, reactions, prompts and media.
     Discord,
-    /// 4096 UTF-16 units, edits, draft previews.
+    /// 4096 UTF-16 units, edits, draft previews, topics, and reactions of its own choosing.
     Telegram,
     /// Long messages, edits, threads; streaming is by drafts that become the message.
     Slack,
-    /// Long messages that cannot be edited.
+    /// 4096 characters that cannot be edited, no typing and no threads, and at most ten answers to a question.
     WhatsApp,
     /// Text and nothing else.
     Plain,
@@ -64,13 +64,41 @@ impl Preset {
             markdown_dialect: Some(traits.dialect.to_owned()),
             len_unit: traits.unit.to_owned(),
             emoji: Some(traits.emoji.to_owned()),
-            supports_context: matches!(self, Self::Discord | Self::Slack),
+            supports_context: !matches!(self, Self::Plain | Self::Legacy),
             supports_inchannel_continuable: matches!(self, Self::Discord | Self::Slack),
             supports_block_formatting: self == Self::Slack,
             pii_safe: self == Self::WhatsApp,
             supported_ops: traits.ops.iter().map(|op| (*op).to_owned()).collect(),
             ..CapabilityDescriptor::placeholder(platform)
         }
+    }
+
+    /// Most answers that one question can offer; beyond that the platform has nothing to show them with.
+    pub(super) fn most_options(self) -> usize {
+        match self {
+            // Five rows of five buttons.
+            Self::Discord | Self::Slack => 25,
+            Self::Telegram => 100,
+            // Three are buttons, up to ten a list.
+            Self::WhatsApp => 10,
+            Self::Plain | Self::Legacy => 0,
+        }
+    }
+
+    /// Longest text with a file, in UTF-16 units, where it is shorter than a message of its own.
+    pub(super) fn longest_caption(self) -> Option<u64> {
+        matches!(self, Self::Telegram | Self::WhatsApp).then_some(1024)
+    }
+
+    /// Whether messages can be reacted to with this.
+    pub(super) fn takes_reaction(self, emoji: &str) -> bool {
+        // Telegram has a list of its own, on which these are not.
+        self != Self::Telegram || !matches!(emoji, "\u{2705}" | "\u{274c}")
+    }
+
+    /// Whether the platform tells what a thread is called, so that a name can be kept from being overwritten.
+    pub(super) fn tells_thread_names(self) -> bool {
+        self != Self::Telegram
     }
 
     /// The descriptor as it goes on the wire.
@@ -128,6 +156,8 @@ impl Preset {
                     "prompt",
                     "send_media",
                     "draft",
+                    "thread_create",
+                    "thread_rename",
                     "get_chat_info",
                 ],
             },
@@ -154,11 +184,11 @@ impl Preset {
             },
             Self::WhatsApp => Traits {
                 label: "WhatsApp",
-                length: 65_536,
+                length: 4096,
                 unit: "chars",
                 dialect: "whatsapp",
                 emoji: "\u{1f4f1}",
-                ops: &["send", "typing", "react", "prompt", "send_media", "get_chat_info"],
+                ops: &["send", "react", "prompt", "send_media", "get_chat_info"],
             },
             Self::Plain => Traits {
                 label: "Plain",
@@ -207,5 +237,77 @@ mod tests {
         assert!(Preset::Legacy.wire("x").get("supported_ops").is_none());
         assert_eq!(Preset::named("matrix"), Preset::Plain);
         assert_eq!(Preset::named("slack"), Preset::Slack);
+    }
+
+    #[test]
+    fn presets_can_do_what_their_platforms_can() {
+        let (no, yes) = (false, true);
+        // Preset, length, unit, edits, drafts, threads, renames, typing, reactions, questions, files, deletes, context.
+        for (preset, length, unit, can) in [
+            (
+                Preset::Discord,
+                2000,
+                "chars",
+                [yes, no, yes, yes, yes, yes, yes, yes, yes, yes],
+            ),
+            (
+                Preset::Telegram,
+                4096,
+                "utf16",
+                [yes, yes, yes, yes, yes, yes, yes, yes, yes, yes],
+            ),
+            (
+                Preset::Slack,
+                39_000,
+                "chars",
+                [yes, yes, yes, no, yes, yes, yes, yes, yes, yes],
+            ),
+            (
+                Preset::WhatsApp,
+                4096,
+                "chars",
+                [no, no, no, no, no, yes, yes, yes, no, yes],
+            ),
+            (
+                Preset::Plain,
+                4096,
+                "chars",
+                [no, no, no, no, no, no, no, no, no, no],
+            ),
+            (
+                Preset::Legacy,
+                4096,
+                "chars",
+                [yes, no, no, no, yes, no, no, no, no, no],
+            ),
+        ] {
+            let descriptor = CapabilityDescriptor::from_value(&preset.wire(preset.name())).unwrap();
+            let op = |name| descriptor.supports_op(name);
+            let has = [
+                descriptor.supports_edit,
+                descriptor.supports_draft_streaming,
+                descriptor.supports_threads,
+                op("thread_rename"),
+                op("typing"),
+                op("react"),
+                op("prompt"),
+                op("send_media"),
+                op("delete"),
+                descriptor.supports_context,
+            ];
+            assert_eq!(has, can, "{preset:?}");
+            assert_eq!(
+                (descriptor.max_message_length, &*descriptor.len_unit),
+                (length, unit),
+                "{preset:?}"
+            );
+            assert_eq!(
+                op("follow_up"),
+                matches!(preset, Preset::Discord | Preset::Legacy),
+                "{preset:?}"
+            );
+            assert_eq!(op("prompt"), preset.most_options() > 0, "{preset:?}");
+            assert_eq!(op("task_card"), preset == Preset::Slack, "{preset:?}");
+        }
     }
 }

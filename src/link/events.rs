@@ -9,6 +9,8 @@ use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
 
 /// For a socket that the other end has closed: there is nobody to say more to.
 const CLOSED_ALREADY: Goodbye = (1000, "");
+/// For a socket on which a message came that is larger than any may be.
+const TOO_LARGE: Goodbye = (1009, "message too large");
 
 impl Link {
     /// The socket is open. Every identity is announced at once, in order.
@@ -87,6 +89,17 @@ impl Link {
                 None => Departure::Broken,
             };
             self.lose(departure, Some(CLOSED_ALREADY), now);
+        } else {
+            self.counters.stale_events += 1;
+        }
+        self.dial_if_due(now);
+    }
+
+    /// A message came that is larger than any may be; nothing after it can be read.
+    pub fn handle_too_large(&mut self, generation: Generation, bytes: usize, now: Moment) {
+        let now = self.enter(now);
+        if self.is_current(generation) {
+            self.lose(Departure::TooLarge { bytes }, Some(TOO_LARGE), now);
         } else {
             self.counters.stale_events += 1;
         }

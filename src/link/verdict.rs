@@ -63,6 +63,12 @@ pub enum Loss {
     /// The socket broke without a close frame.
     #[error("the connection broke")]
     SocketError,
+    /// A message came that is larger than any may be.
+    #[error("the connector sent a message of {bytes} bytes, more than link.max_message_bytes allows")]
+    TooLarge {
+        /// How large it is, as far as it was announced.
+        bytes: usize,
+    },
     /// We dial again so that the connector stops buffering.
     #[error("the connection is renewed so that the connector delivers again")]
     StayedAwake,
@@ -70,7 +76,7 @@ pub enum Loss {
 
 impl Loss {
     /// Every [`Self::kind`].
-    pub const KINDS: [&'static str; 12] = [
+    pub const KINDS: [&'static str; 13] = [
         "dial_failed",
         "dial_timeout",
         "refused",
@@ -81,6 +87,7 @@ impl Loss {
         "closed",
         "silent",
         "socket_error",
+        "too_large",
         "renewed",
         "revoked",
     ];
@@ -98,6 +105,7 @@ impl Loss {
             Self::Closed { .. } => "closed",
             Self::Silent => "silent",
             Self::SocketError => "socket_error",
+            Self::TooLarge { .. } => "too_large",
             Self::StayedAwake => "renewed",
         }
     }
@@ -146,6 +154,7 @@ pub(super) enum Departure {
     HandshakeTimeout,
     Closed { code: u16, reason: String },
     Broken,
+    TooLarge { bytes: usize },
     Silent,
     StayedAwake,
 }
@@ -221,6 +230,7 @@ pub(super) fn judge(departure: Departure, record: &Record) -> Verdict {
         Departure::DialTimeout => (Loss::DialTimeout, backoff),
         Departure::HandshakeTimeout => (Loss::HandshakeTimeout, backoff),
         Departure::Broken => (Loss::SocketError, backoff),
+        Departure::TooLarge { bytes } => (Loss::TooLarge { bytes }, backoff),
         Departure::Silent => (Loss::Silent, backoff),
         Departure::StayedAwake => (Loss::StayedAwake, Pace::AtOnce),
     };

@@ -6,71 +6,26 @@
 //! [`Reply`] closes its connection, which is how an answer is aborted. Connections are not kept for later requests, so
 //! that none fails because the server closed it meanwhile.
 
+mod error;
+mod reply;
+
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use reqwest::Method;
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
+
+pub use self::error::AgentHttpError;
+pub use self::reply::{MAX_ANSWER, Reply};
 
 use super::http::{excerpt, innermost, redirect_target, sensitive};
 use super::proxy::{ProxyRules, is_loopback};
 use super::tls::{self, Tls};
-use crate::wire::{SseError, SseEvent, SseParser};
 
 /// Longest wait for a connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Most bytes of an answer that is read whole; a longer one is an error.
-pub const MAX_ANSWER: usize = 4 * 1024 * 1024;
-
-/// Why a request got no answer, or an answer no end.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentHttpError {
-    /// The client could not be set up.
-    #[error("the HTTP client could not be set up: {0}")]
-    Setup(String),
-    /// The agent's address cannot be used.
-    #[error("{0}; write it like http://127.0.0.1:11434/v1")]
-    Address(&'static str),
-    /// The conversation would cross the network unencrypted.
-    #[error(
-        "refusing to talk to {host} unencrypted; use https, or set allow_plaintext if the network is yours"
-    )]
-    Plaintext {
-        /// The host in question.
-        host: String,
-    },
-    /// A header's value contains characters that no header can carry.
-    #[error("the value of the header {0} contains characters that cannot travel in a header")]
-    Header(String),
-    /// No connection was made: the server has certainly seen nothing.
-    #[error("no connection to {host}: {reason}")]
-    Connect {
-        /// Where to.
-        host: String,
-        /// What the system said.
-        reason: String,
-    },
-    /// The answer was a redirect; it is not followed.
-    #[error("it redirected to {target}; configure that address if it is right")]
-    Redirect {
-        /// Origin the redirect pointed at.
-        target: String,
-    },
-    /// Nothing came for too long.
-    #[error("nothing came for {} seconds", .0.as_secs())]
-    Silent(Duration),
-    /// The connection broke.
-    #[error("the connection broke: {0}")]
-    Broken(String),
-    /// An answer that is read whole is over the limit.
-    #[error("the answer is longer than {MAX_ANSWER} bytes")]
-    TooLarge,
-    /// The stream of events cannot be read on.
-    #[error(transparent)]
-    Events(#[from] SseError),
-}
 
 /// How requests leave this machine; the same for all agents.
 #[derive(Debug, Clone)]
@@ -217,22 +172,12 @@ impl AgentHttp {
         let response = sent
             .map_err(|_| AgentHttpError::Silent(patience))?
             .map_err(|error| self.lost(error))?;
-        let headers = response.headers();
-        if let Some(location) = headers
-            .get(LOCATION)
-            .filter(|_| response.status().is_redirection())
-        {
+        let location = response.headers().get(LOCATION);
+        if let Some(location) = location.filter(|_| response.status().is_redirection()) {
             let target = redirect_target(&url, location);
             return Err(AgentHttpError::Redirect { target });
         }
-        let header = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        Ok(Reply {
-            status: response.status().as_u16(),
-            content_type: header(CONTENT_TYPE).map(essence).unwrap_or_default(),
-            retry_after: header(RETRY_AFTER).and_then(|text| wait_of(text, SystemTime::now())),
-            parser: SseParser::default(),
-            response: Some(response),
-        })
+        Ok(Reply::of(response))
     }
 
     fn lost(&self, error: reqwest::Error) -> AgentHttpError {
@@ -249,83 +194,6 @@ impl AgentHttp {
             };
         }
         AgentHttpError::Broken(innermost(&error.without_url()))
-    }
-}
-
-/// The beginning of an answer; the rest is read from it. Dropping it closes the connection.
-pub struct Reply {
-    /// HTTP status, never a redirect with a target.
-    pub status: u16,
-    /// The kind of content that it says it is, in lower case, without parameters; empty when it does not say.
-    pub content_type: String,
-    /// How long the server asks to wait before the next try.
-    pub retry_after: Option<Duration>,
-    parser: SseParser,
-    response: Option<reqwest::Response>,
-}
-
-impl fmt::Debug for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reply")
-            .field("status", &self.status)
-            .field("content_type", &self.content_type)
-            .field("retry_after", &self.retry_after)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Reply {
-    /// Whether the status is 2xx.
-    pub fn is_success(&self) -> bool {
-        (200..300).contains(&self.status)
-    }
-
-    /// Whether it says that it is JSON.
-    pub fn is_json(&self) -> bool {
-        self.content_type == "application/json" || self.content_type.ends_with("+json")
-    }
-
-    /// The next event, `None` at the end; an error when nothing at all, not even a comment, comes for `patience`.
-    /// Dropping the future loses nothing.
-    pub async fn next_event(&mut self, patience: Duration) -> Result<Option<SseEvent>, AgentHttpError> {
-        loop {
-            if let Some(event) = self.parser.next_event() {
-                return Ok(Some(event?));
-            }
-            let Some(response) = &mut self.response else {
-                return Ok(None);
-            };
-            let read = tokio::time::timeout(patience, response.chunk()).await;
-            match read.map_err(|_| AgentHttpError::Silent(patience))? {
-                Ok(Some(chunk)) => self.parser.feed(&chunk),
-                Ok(None) => {
-                    self.response = None;
-                    self.parser.finish();
-                }
-                Err(error) => {
-                    // What came whole before the break still counts.
-                    self.response = None;
-                    return Err(AgentHttpError::Broken(innermost(&error.without_url())));
-                }
-            }
-        }
-    }
-
-    /// The whole body, which may be silent for `patience` at a time.
-    pub async fn body(mut self, patience: Duration) -> Result<Vec<u8>, AgentHttpError> {
-        let mut body = Vec::new();
-        while let Some(response) = &mut self.response {
-            let read = tokio::time::timeout(patience, response.chunk()).await;
-            match read.map_err(|_| AgentHttpError::Silent(patience))? {
-                Ok(Some(chunk)) if body.len() + chunk.len() > MAX_ANSWER => {
-                    return Err(AgentHttpError::TooLarge);
-                }
-                Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-                Ok(None) => break,
-                Err(error) => return Err(AgentHttpError::Broken(innermost(&error.without_url()))),
-            }
-        }
-        Ok(body)
     }
 }
 
@@ -358,24 +226,6 @@ fn bearer(key: &SecretString) -> Result<HeaderValue, AgentHttpError> {
         .map_err(|_| AgentHttpError::Header("authorization".to_owned()))
 }
 
-fn essence(content_type: &str) -> String {
-    let kind = content_type.split(';').next().unwrap_or_default();
-    excerpt(kind).to_ascii_lowercase()
-}
-
-/// `Retry-After` as a wait: seconds, or a date.
-fn wait_of(text: &str, now: SystemTime) -> Option<Duration> {
-    let text = text.trim();
-    if let Ok(secs) = text.parse::<u64>() {
-        return Some(Duration::from_secs(secs).min(LONGEST_WAIT));
-    }
-    let date = httpdate::parse_http_date(text).ok()?;
-    Some(date.duration_since(now).unwrap_or_default().min(LONGEST_WAIT))
-}
-
-/// The longest wait that a server may ask for; whoever retries waits far less.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -398,19 +248,5 @@ mod tests {
             assert!(error.contains(wrong), "{base}: {error}");
             assert!(!error.contains("pw"), "{error}");
         }
-    }
-
-    #[test]
-    fn waits_are_seconds_or_dates() {
-        let now = httpdate::parse_http_date("Sun, 06 Nov 1994 08:49:00 GMT").unwrap();
-        assert_eq!(wait_of(" 7 ", now), Some(Duration::from_secs(7)));
-        let later = "Sun, 06 Nov 1994 08:49:37 GMT";
-        assert_eq!(wait_of(later, now), Some(Duration::from_secs(37)));
-        assert_eq!(
-            wait_of("Sun, 06 Nov 1994 08:00:00 GMT", now),
-            Some(Duration::ZERO)
-        );
-        assert_eq!(wait_of("soon", now), None);
-        assert_eq!(wait_of("-1", now), None);
     }
 }

@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
+};
 use secrecy::{ExposeSecret, SecretString};
 use url::{Host, Url};
 
@@ -141,6 +143,8 @@ pub struct HttpClient {
     client: reqwest::Client,
     allow_plaintext: bool,
     timeout: Duration,
+    /// Sent with every request; marked sensitive.
+    headers: HeaderMap,
 }
 
 impl HttpClient {
@@ -166,6 +170,7 @@ impl HttpClient {
             client,
             allow_plaintext: false,
             timeout: TIMEOUT,
+            headers: HeaderMap::new(),
         })
     }
 
@@ -180,6 +185,14 @@ impl HttpClient {
     #[must_use]
     pub fn with_timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Sends these with every request. Their values are to be marked sensitive.
+    #[cfg(feature = "otlp")]
+    #[must_use]
+    pub(super) fn with_headers(mut self, headers: HeaderMap) -> Self {
+        self.headers = headers;
         self
     }
 
@@ -200,6 +213,7 @@ impl HttpClient {
                 .body(form.expose_secret().to_owned()),
         }
         .header(ACCEPT, request.accept)
+        .headers(self.headers.clone())
         .timeout(self.timeout);
         if let Some(bearer) = request.bearer {
             let value = format!("Bearer {}", bearer.expose_secret());
@@ -235,7 +249,7 @@ impl HttpClient {
         })
     }
 
-    fn vet(&self, request: &Request<'_>) -> Result<Url, HttpError> {
+    pub(super) fn vet(&self, request: &Request<'_>) -> Result<Url, HttpError> {
         let url = Url::parse(request.url).map_err(|_| HttpError::Address("it does not parse"))?;
         if !url.username().is_empty() || url.password().is_some() {
             return Err(HttpError::Address("it contains a user name or password"));

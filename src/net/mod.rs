@@ -19,6 +19,8 @@ pub mod identity;
 mod json_store;
 pub mod machine;
 pub mod media;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod portal_login;
 pub mod proxy;
 pub mod pump;

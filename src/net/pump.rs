@@ -4,6 +4,7 @@
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use tokio_tungstenite::tungstenite::error::CapacityError;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
@@ -19,7 +20,9 @@ pub enum Heard {
     Sign,
     /// The other end closed, with its code and reason when it gave any.
     Closed(Option<(u16, String)>),
-    /// The socket broke, or a message was larger than allowed.
+    /// A message of this many bytes is on its way, more than allowed; nothing after it can be read.
+    TooLarge(usize),
+    /// The socket broke.
     Broken(String),
 }
 
@@ -53,6 +56,7 @@ impl SocketReader {
                 Heard::Closed(frame.map(|frame| (frame.code.into(), frame.reason.as_str().to_owned())))
             }
             Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) | None => Heard::Closed(None),
+            Some(Err(Error::Capacity(CapacityError::MessageTooLong { size, .. }))) => Heard::TooLarge(size),
             Some(Err(error)) => Heard::Broken(error.to_string()),
         }
     }

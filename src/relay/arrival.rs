@@ -3,15 +3,17 @@
 use super::commands::RelayCommand;
 use super::core::Core;
 use super::prompts::Response;
+use super::traces::Seen;
 use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
 use crate::adapter::prompt::Press;
 use crate::adapter::{ChatFacts, ChatId, ChatMemory, interaction_event};
-use crate::agent::TurnInput;
 use crate::config::BusyMode;
 use crate::link::Generation;
 use crate::session::{Admission, Interrupt, Stop, TurnId};
-use crate::store::{ChatMemory as ChatRow, Committed, DedupeKey, Kind, TurnState, Write};
+use crate::store::{
+    ChatMemory as ChatRow, Committed, DedupeKey, Fault, FaultKind, Health, Kind, TurnState, Write,
+};
 use crate::wire::{MessageEvent, NoAliases, Platform, Scalar, SessionKey, Undecodable, WhatsAppAliases};
 
 /// A message on its way into the journal.
@@ -20,6 +22,7 @@ pub(super) struct Arrival {
     generation: Generation,
     key: SessionKey,
     intent: Intent,
+    seen: Seen,
 }
 
 /// What a message will do once it is committed.
@@ -32,7 +35,7 @@ enum Intent {
         Option<TurnId>,
         Box<ChatId>,
         Box<ChatFacts>,
-        Option<Box<TurnInput>>,
+        Option<Box<MessageEvent>>,
     ),
     /// Have the relay do something, with the turn that it met.
     Obey(RelayCommand, Option<TurnId>, Box<ChatId>, Box<ChatFacts>),
@@ -124,12 +127,14 @@ impl Core {
         let start = matches!(intent, Intent::Start(..));
         let token = self.token();
         let session = key.shared();
+        let seen = self.traces.arrived();
         self.arrivals.insert(
             token,
             Arrival {
                 generation,
                 key,
                 intent,
+                seen,
             },
         );
         self.writes.push(Write::Accept {
@@ -181,8 +186,7 @@ impl Core {
                 // What came with a message is downloaded for a turn of its own.
                 let bare = self.media.is_none() || event.media_urls.is_empty();
                 let steers = self.settings.busy_mode == BusyMode::Steer && behind.is_some() && bare;
-                let input = steers.then(|| Box::new(self.input_of((*event).clone(), None)));
-                Intent::Wait(behind, chat(), facts(), input)
+                Intent::Wait(behind, chat(), facts(), Some(event).filter(|_| steers))
             }
         }
     }
@@ -198,12 +202,14 @@ impl Core {
         self.tally.quarantined += 1;
         let token = self.token();
         let key = SessionKey::from_text("");
+        let seen = self.traces.arrived();
         self.arrivals.insert(
             token,
             Arrival {
                 generation,
                 key,
                 intent: Intent::SetAside,
+                seen,
             },
         );
         self.writes.push(Write::Quarantine {
@@ -221,6 +227,7 @@ impl Core {
             generation,
             key,
             intent,
+            seen,
         }) = self.arrivals.remove(&token)
         else {
             return;
@@ -230,15 +237,17 @@ impl Core {
         match intent {
             Intent::Start(turn, event) => {
                 self.remember(turn);
+                self.traces.accepted(seen, seq);
                 self.start_turn(turn, seq, *event);
             }
-            Intent::Wait(behind, chat, facts, input) => {
+            Intent::Wait(behind, chat, facts, event) => {
                 let now_ms = self.now_ms();
                 self.writes.extend(learn(&mut self.chats, &chat, &facts, now_ms));
-                if self.is_steered(&key, behind, input.as_deref()) {
+                if event.is_some_and(|event| self.is_steered(&key, behind, *event)) {
                     self.sessions.withdraw(&key);
                     return self.end_row(seq, TurnState::Done, Vec::new(), None);
                 }
+                self.traces.accepted(seen, seq);
                 if self.sessions.queue(&key, seq) {
                     self.tell_overflow(&key, &chat, &facts);
                 }
@@ -278,11 +287,19 @@ impl Core {
     }
 
     /// The journal could not take it: no acknowledgement, so that it comes again.
-    pub(super) fn take_unaccepted(&mut self, token: u64) {
+    pub(super) fn take_unaccepted(&mut self, token: u64, fault: &Fault) {
+        let Some(arrival) = self.arrivals.remove(&token) else {
+            return;
+        };
         self.tally.refused_by_journal += 1;
-        self.turned_away = true;
-        if let Some(arrival) = self.arrivals.remove(&token) {
-            self.retract(&arrival);
+        self.retract(&arrival);
+        let health = self.health.borrow().clone();
+        if fault.kind == FaultKind::Refused && health == Health::Ok {
+            // Only this one, and so each time it comes: to ask for it at once would be to ask for ever.
+            tracing::error!(%fault, "the journal refuses a message; it is not acknowledged");
+        } else {
+            self.turned_away = true;
+            self.take_health(health);
         }
     }
 
@@ -290,7 +307,7 @@ impl Core {
         match arrival.intent {
             Intent::Start(turn, _) => {
                 if let Some(live) = self.turns.remove(&turn) {
-                    live.over.cancel();
+                    live.tell_end();
                 }
                 self.sessions.retract(&arrival.key, turn);
             }
@@ -308,18 +325,30 @@ impl Core {
         }
     }
 
-    /// Hands a message to the turn that it met, if that still runs and nothing older waits. What a turn has
+    /// Hands a message to the turn that it met, if that still runs, nothing older waits, and the message is for the
+    /// same agent on the same terms: one that a route sends elsewhere waits for a turn of its own. What a turn has
     /// taken is the turn's business: its row is done, and the turn's own end tells the chat.
-    fn is_steered(&mut self, key: &SessionKey, met: Option<TurnId>, input: Option<&TurnInput>) -> bool {
-        let Some(input) =
-            input.filter(|_| self.sessions.running_turn(key) == met && !self.sessions.has_waiting(key))
-        else {
+    fn is_steered(&mut self, key: &SessionKey, met: Option<TurnId>, event: MessageEvent) -> bool {
+        if self.sessions.running_turn(key) != met || self.sessions.has_waiting(key) || self.is_undecided(key)
+        {
             return false;
+        }
+        let pick = self.crew.pick(&event, self.chosen(key).as_deref());
+        let same = |live: &LiveTurn| {
+            let agent = live.agent.as_ref().is_some_and(|(name, _)| *name == pick.name);
+            agent && live.terms == Some(pick.member.terms())
         };
+        if !met.and_then(|turn| self.turns.get(&turn)).is_some_and(same) {
+            return false;
+        }
+        let input = self.input_of(event, pick.text);
         let taken = met
             .and_then(|turn| self.agent_of(turn))
-            .is_some_and(|agent| agent.describe().steers && agent.steer(key, input));
+            .is_some_and(|agent| agent.describe().steers && agent.steer(key, &input));
         self.tally.steered += u64::from(taken);
+        if taken {
+            self.traces.steered(|| self.turns.get(&met?)?.seq);
+        }
         taken
     }
 

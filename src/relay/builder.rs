@@ -16,6 +16,7 @@ use super::lever::Lever;
 use super::live::{Credentials, LiveSettings, LiveTransport};
 use super::settings::{CoreSettings, identities};
 use super::sleep::Sleeper;
+use super::traces::Traces;
 use super::transport::{LinkView, RelayTransport};
 use crate::agent::{Agent, UnknownAgent, built_in};
 use crate::config::{DEFAULT_AGENT, Durability, Settings, Sleep, SleepAction};
@@ -183,6 +184,7 @@ impl RelayBuilder {
         let link = transport.view();
         let (mut core, ears, settled) = Core::new(core_settings, crew, transport, opened, command_ears);
         core.sleeper = Sleeper::of(&self.settings, self.lever, core.clock.now());
+        core.traces = Traces::of(&self.settings, tls.as_ref(), &self.proxies);
         // The journal holds the state directory's lock from here on.
         core.media = tls.and_then(|tls| open_room(&self.settings, tls, self.proxies, credentials, link));
         Ok(Relay {

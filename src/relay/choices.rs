@@ -51,10 +51,15 @@ impl Core {
         self.choices.find(key).cloned().flatten()
     }
 
+    /// Whether it is not known who was chosen for a session, and that matters.
+    pub(super) fn is_undecided(&self, key: &SessionKey) -> bool {
+        self.crew.is_several() && self.choices.find(key).is_none()
+    }
+
     /// Starts a turn once it is known who was chosen for its session; at once where there is nothing to choose.
     pub(super) fn start_turn(&mut self, turn: TurnId, seq: i64, event: MessageEvent) {
         let Some(live) = self.turns.get(&turn) else { return };
-        if !self.crew.is_several() || self.choices.find(&live.key).is_some() {
+        if !self.is_undecided(&live.key) {
             return self.begin_turn(turn, seq, event);
         }
         let key = live.key.clone();

@@ -34,6 +34,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) enum News {
     /// Frames for the link; an empty batch is a mere sign of life.
     Control(Vec<ControlFrame>),
+    /// A message of so many bytes came, which is more than may be.
+    TooLarge(usize),
     /// The socket is gone.
     Gone(Option<(u16, String)>),
 }
@@ -133,10 +135,11 @@ impl Ear {
                 match next {
                     Heard::Data(bytes) => self.sort(&bytes, &mut control, &mut cargo),
                     Heard::Sign => {}
-                    Heard::Closed(close) => gone = Some(close),
+                    Heard::Closed(close) => gone = Some(News::Gone(close)),
+                    Heard::TooLarge(bytes) => gone = Some(News::TooLarge(bytes)),
                     Heard::Broken(why) => {
                         tracing::debug!(generation = %self.generation, why, "the socket broke");
-                        gone = Some(None);
+                        gone = Some(News::Gone(None));
                     }
                 }
                 let full = control.len() + cargo.len() >= BATCH;
@@ -166,8 +169,8 @@ impl Ear {
             if !cargo.is_empty() && self.deliveries.send(std::mem::take(&mut cargo)).await.is_err() {
                 return;
             }
-            if let Some(close) = gone {
-                let _ = self.news.send(News::Gone(close)).await;
+            if let Some(gone) = gone {
+                let _ = self.news.send(gone).await;
                 return;
             }
         }
@@ -178,9 +181,9 @@ impl Ear {
         self.framer.feed(bytes, |line| {
             let line = match line {
                 Line::Whole(line) => line,
-                Line::TooLong { end } => {
+                Line::TooLong { start, end } => {
                     frames.received(None);
-                    let unusable = Undecodable::too_long(limit, end);
+                    let unusable = Undecodable::too_long(limit, start, end);
                     return cargo.push(Delivery {
                         generation,
                         cargo: Cargo::Unusable(unusable),

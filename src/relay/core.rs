@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::arrival::Arrival;
+use super::at_once::EndAtOnce;
 use super::choices::{Choices, Undecided};
 use super::clock::Clock;
 use super::crew::Crew;
@@ -33,6 +34,7 @@ use super::settings::CoreSettings;
 use super::shutdown::Phase;
 use super::sleep::Sleeper;
 use super::status::Tally;
+use super::traces::Traces;
 use super::transport::{LinkView, RelayTransport};
 use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
@@ -114,6 +116,8 @@ pub(super) struct Core {
     pub(super) unread: Vec<Unread>,
     /// Ops that are owed and not settled.
     pub(super) owed: Numbered<i64, OwedOp>,
+    /// Messages whose answer the connector will not have, until their end is written down.
+    pub(super) declined: Numbers<i64>,
     /// Ops that went out lately and may not be worth telling the journal, by the name they went out under.
     pub(super) lately_out: VecDeque<(Instant, u64)>,
     /// Ops that are out, by the name they went out under: a new one each time.
@@ -126,6 +130,8 @@ pub(super) struct Core {
     pub(super) writes: Vec<Write>,
     pub(super) tasks: JoinSet<TurnReport>,
     pub(super) task_turns: Numbered<tokio::task::Id, TurnId>,
+    /// Turns that were over as soon as they began.
+    pub(super) over_at_once: Vec<EndAtOnce>,
     /// How turns' tasks tell what they want.
     pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
     /// Turns that wait for what they kept.
@@ -138,7 +144,10 @@ pub(super) struct Core {
     pub(super) link_since_ms: i64,
     pub(super) tally: Tally,
     pub(super) measures: Measures,
+    pub(super) traces: Traces,
     pub(super) journal_failing: Option<String>,
+    /// How the journal stands at this moment, which its completions may be behind.
+    pub(super) health: watch::Receiver<Health>,
     pub(super) renewal: Renewal,
     /// Deliveries were turned away and have to come again.
     pub(super) turned_away: bool,
@@ -216,6 +225,7 @@ impl Core {
             refilling: Numbered::default(),
             unread: Vec::new(),
             owed: Numbered::default(),
+            declined: Numbers::default(),
             lately_out: VecDeque::new(),
             out: Numbered::default(),
             egress,
@@ -224,6 +234,7 @@ impl Core {
             writes: Vec::new(),
             tasks: JoinSet::new(),
             task_turns: Numbered::default(),
+            over_at_once: Vec::new(),
             wishes,
             recalling: Numbered::default(),
             forgetting: HashMap::new(),
@@ -232,7 +243,9 @@ impl Core {
             link_since_ms: 0,
             tally: Tally::default(),
             measures: Measures::default(),
+            traces: Traces::default(),
             journal_failing: None,
+            health: opened.health.clone(),
             renewal: Renewal::default(),
             turned_away: false,
             phase: Phase::Serving,
@@ -265,7 +278,7 @@ impl Core {
     }
 
     pub(super) fn now_ms(&self) -> i64 {
-        self.clock.now().unix_ms
+        self.clock.unix_ms()
     }
 
     pub(super) fn is_live(&self) -> bool {

@@ -27,7 +27,14 @@ impl Member {
             workdir: None,
         }
     }
+
+    pub(super) fn terms(&self) -> Terms {
+        (self.permission, self.workdir.clone())
+    }
 }
+
+/// Who decides what an agent asks, and where it works.
+pub(super) type Terms = (Permission, Option<PathBuf>);
 
 /// Who answers one message, and how.
 #[derive(Clone)]

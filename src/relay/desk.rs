@@ -108,7 +108,8 @@ impl Desk {
         }
     }
 
-    /// The directories that the turn's agent may send from.
+    /// The directories that the turn's agent may send from. The first is the one that relative names are meant from:
+    /// where the agent works, else where the files are that came with the message.
     pub(super) fn roots(&self) -> Vec<PathBuf> {
         let folder = self.folder.get().map(|folder| folder.path().to_owned());
         self.workdir.clone().into_iter().chain(folder).collect()

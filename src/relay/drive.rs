@@ -3,7 +3,9 @@
 //! It has no opinions and never waits for anyone but the clock, the socket's own tasks and its commands; a dial
 //! runs beside it. Invariant: the old socket's tasks have ended before a new dial begins.
 
-use std::collections::{HashMap, VecDeque};
+mod socket;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -17,8 +19,9 @@ use super::frames::FrameMeter;
 use super::live::{Command, Credentials, LiveSettings, USER_AGENT};
 use super::transport::{Answer, Delivery, LinkView, Settlements};
 use crate::link::{Action, DialFailure, Generation, Keyring, Link, NotSent, Settled};
-use crate::net::socket::{DialError, DialRequest, Dialed};
-use crate::wire::{Outcome, TOKEN_TTL_SECS, UpgradeToken};
+use crate::net::socket::{DialError, Dialed};
+use crate::session::Numbered;
+use crate::wire::Outcome;
 
 /// Commands taken together.
 const BATCH: usize = 512;
@@ -62,7 +65,7 @@ pub(super) struct Drive {
     closing: Option<JoinHandle<()>>,
     dialing: Option<JoinHandle<DialResult>>,
     unwritten: VecDeque<Say>,
-    askers: HashMap<u64, (u64, Settlements)>,
+    askers: Numbered<u64, (u64, Settlements)>,
     next_token: u64,
     pub(super) idle_askers: Vec<Answer<bool>>,
     disconnecting: Vec<Answer<()>>,
@@ -88,7 +91,7 @@ impl Driver {
             closing: None,
             dialing: None,
             unwritten: VecDeque::new(),
-            askers: HashMap::new(),
+            askers: Numbered::default(),
             next_token: 0,
             idle_askers: Vec::new(),
             disconnecting: Vec::new(),
@@ -169,6 +172,7 @@ impl Drive {
                     self.link.handle_frame(generation, frame, now);
                 }
             }
+            Some(News::TooLarge(bytes)) => self.link.handle_too_large(generation, bytes, now),
             Some(News::Gone(close)) => {
                 let close = close.as_ref().map(|(code, reason)| (*code, reason.as_str()));
                 self.link.handle_closed(generation, close, now);
@@ -300,80 +304,6 @@ impl Drive {
                 }
                 Action::Report(report) => self.tell(&report),
             }
-        }
-    }
-
-    fn dial(&mut self, generation: Generation, mint_at_unix: i64) {
-        let bearer = self
-            .keys
-            .sign()
-            .map(|who| UpgradeToken::mint(&who.gateway_id, &who.secret, TOKEN_TTL_SECS, mint_at_unix));
-        let (dialer, url) = (self.settings.dialer.clone(), self.settings.dial_url.clone());
-        let (allow_plaintext, max_message_bytes, max_write_buffer_bytes) = (
-            self.settings.allow_plaintext,
-            self.settings.max_message_bytes,
-            self.settings.max_write_buffer_bytes,
-        );
-        let before = self.closing.take();
-        self.dialing = Some(tokio::spawn(async move {
-            if let Some(before) = before {
-                let _ = before.await;
-            }
-            let request = DialRequest {
-                url: &url,
-                bearer: bearer.as_ref().map(UpgradeToken::as_secret),
-                user_agent: USER_AGENT,
-                allow_plaintext,
-                max_message_bytes,
-                max_write_buffer_bytes,
-            };
-            (generation, dialer.dial(request).await)
-        }));
-    }
-
-    fn write(&mut self, generation: Generation, word: Say) {
-        if self
-            .connection
-            .as_ref()
-            .is_some_and(|connection| connection.generation == generation)
-        {
-            self.unwritten.push_back(word);
-            self.write_on();
-        }
-    }
-
-    fn write_on(&mut self) {
-        let Some(connection) = &self.connection else {
-            return;
-        };
-        while let Some(word) = self.unwritten.pop_front() {
-            match connection.say.try_send(word) {
-                Ok(()) => {}
-                Err(mpsc::error::TrySendError::Full(word)) => return self.unwritten.push_front(word),
-                Err(mpsc::error::TrySendError::Closed(_)) => {
-                    // Nothing can be said any more, even if something can still be heard.
-                    self.unwritten.clear();
-                    let generation = connection.generation;
-                    return self.link.handle_closed(generation, None, self.clock.now());
-                }
-            }
-        }
-    }
-
-    fn close_socket(&mut self, generation: Generation, code: u16, reason: &'static str) {
-        if let Some(dialing) = self.dialing.take() {
-            dialing.abort();
-        }
-        if self
-            .connection
-            .as_ref()
-            .is_none_or(|connection| connection.generation != generation)
-        {
-            return;
-        }
-        self.unwritten.clear();
-        if let Some(connection) = self.connection.take() {
-            self.closing = Some(tokio::spawn(connection.close(code, reason)));
         }
     }
 }

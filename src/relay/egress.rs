@@ -18,7 +18,7 @@ use super::turn_task::FateSender;
 use crate::adapter::speech::{Fate, Ticket, Weight};
 use crate::adapter::{Budgets, ChatId, Leave, egress_platform};
 use crate::link::{Op, Settled};
-use crate::session::Numbered;
+use crate::session::{Numbered, TurnId};
 use crate::wire::{Action, ActionText, Outcome};
 
 /// Ops that are left for text when many are out.
@@ -28,7 +28,7 @@ const RESERVED: usize = 256;
 #[derive(Debug)]
 pub(super) enum Listener {
     /// The task of a turn.
-    Turn(Ticket, FateSender),
+    Turn(TurnId, Ticket, FateSender),
     /// Someone who wants a thread opened.
     Opener(oneshot::Sender<Option<String>>),
     /// Someone who wants to know about a chat.
@@ -92,10 +92,10 @@ impl Egress {
 }
 
 impl Listener {
-    fn hear(self, fate: Fate) {
+    pub(super) fn hear(self, fate: Fate) {
         match self {
             // Full or closed only when the turn is past caring.
-            Self::Turn(ticket, fates) => drop(fates.try_send((ticket, fate))),
+            Self::Turn(_, ticket, fates) => drop(fates.try_send((ticket, fate))),
             // Dropped: whoever waits is told by being let go.
             Self::Opener(_) | Self::Inquirer(..) | Self::Question(_) | Self::Nobody => {}
         }
@@ -156,7 +156,7 @@ impl Core {
 
     fn show(&mut self, op: PassingOp) {
         let crowded = self.out.len() + RESERVED >= MOST_OUT || self.lanes.is_waiting(&op.lane);
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if crowded || self.egress.budgets.ask(&op.lane, Weight::Cosmetic, now) != Leave::Go {
             self.tally.cosmetics_shed += 1;
             self.measures.op_shed(op.op);
@@ -198,7 +198,7 @@ impl Core {
 
     /// Lanes whose budget has room again hand out their next op.
     pub(super) fn release_held(&mut self) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         while let Some(first) = self.egress.held.first_entry()
             && first.key().0 <= now
         {
@@ -229,7 +229,14 @@ impl Core {
         let fate = self.fate(&op.lane, outcome);
         let missed = !matches!(fate, Fate::Applied { .. });
         self.tally.cosmetics_failed += u64::from(missed && op.weight == Weight::Cosmetic);
+        let declined = match &op.listener {
+            Listener::Turn(turn, ..) if fate == Fate::Declined && op.weight == Weight::Text => Some(*turn),
+            _ => None,
+        };
         op.listener.hear(fate);
+        if let Some(delivery) = declined.and_then(|turn| self.turns.get(&turn)?.seq) {
+            self.end_delivery(delivery);
+        }
     }
 
     /// What became of an op, for planners; a chat that was spoken to too fast is held.
@@ -256,7 +263,7 @@ impl Core {
                     _ if declined => Fate::Declined,
                     None => Fate::Refused,
                     Some(retry_after) => {
-                        let now = self.clock.now().mono;
+                        let now = self.clock.mono();
                         let until = self.egress.budgets.limited(lane, retry_after, now);
                         Fate::RateLimited {
                             retry_after: Some(until.saturating_sub(now)),
@@ -287,7 +294,7 @@ impl Core {
     /// A turn is over: what it wanted shown and has not gone out is not shown any more.
     pub(super) fn withdraw_passing(&mut self, fates: &FateSender) {
         let of_it =
-            |op: &PassingOp| matches!(&op.listener, Listener::Turn(_, own) if own.same_channel(fates));
+            |op: &PassingOp| matches!(&op.listener, Listener::Turn(_, _, own) if own.same_channel(fates));
         let waiting: Vec<i64> = self
             .egress
             .passing

@@ -22,7 +22,7 @@ const SHOWN_WITHIN: Duration = Duration::from_millis(1500);
 pub(super) struct EndingRow {
     pub(super) ops: Vec<OwedOp>,
     /// What is only for show, and where.
-    after: Option<Box<(ChatId, Vec<Action>)>>,
+    after: Option<Box<(Arc<ChatId>, Vec<Action>)>>,
 }
 
 impl Core {
@@ -40,18 +40,23 @@ impl Core {
                 let Some(turn) = self.task_turns.remove(&error.id()) else {
                     return;
                 };
-                tracing::error!(turn = turn.0, "the agent panicked");
-                let failure = Failure::new(
-                    FailureClass::Internal,
-                    "Something went wrong inside the agent.",
-                    "it panicked",
-                );
-                let end = TurnEnd::Failed(failure);
-                let (seq, event) = (0, MessageEvent::default());
-                let speech = Box::new(self.speech_for(turn, seq, &event));
-                self.end_turn(TurnReport::unspoken(turn, speech, end));
+                self.end_panicked(turn);
             }
         }
+    }
+
+    /// The agent panicked in this turn.
+    pub(super) fn end_panicked(&mut self, turn: TurnId) {
+        tracing::error!(turn = turn.0, "the agent panicked");
+        let failure = Failure::new(
+            FailureClass::Internal,
+            "Something went wrong inside the agent.",
+            "it panicked",
+        );
+        let end = TurnEnd::Failed(failure);
+        let (seq, event) = (0, MessageEvent::default());
+        let speech = Box::new(self.speech_for(turn, seq, &event));
+        self.end_turn(TurnReport::unspoken(turn, speech, end));
     }
 
     /// The answer and the turn's end are one commit; the ops go out after it.
@@ -59,18 +64,20 @@ impl Core {
         let Some(live) = self.turns.remove(&report.turn) else {
             return;
         };
-        live.over.cancel();
+        live.tell_end();
         self.offer_commands();
         self.withdraw_questions(report.turn);
         self.sessions.ended(&live.key, report.turn);
         let Some(seq) = live.seq else { return };
+        let is_declined = self.is_declined(&live);
         if let Some(began) = live.began {
             self.measures.turn_ended(began.elapsed(), report.first_word);
         }
+        self.traces.reported(seq, &report);
         self.tally.input_tokens += report.usage.input_tokens;
         self.tally.output_tokens += report.usage.output_tokens;
         let mut speech = report.speech;
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if report.cut {
             speech.say("\n\n[the rest was too long and is cut]", now);
         }
@@ -82,11 +89,15 @@ impl Core {
             }
             speech.say(&words, now);
         }
+        if is_declined {
+            return self.end_row(seq, state, Vec::new(), None);
+        }
         let mut farewell = speech.finish(ending, now);
         for (mark, parcel) in &report.parcels {
             farewell.insert(*mark, self.plan_parcel(parcel, &live.chat, &live.facts));
         }
-        let ops = self.to_owe(&live.key, &live.chat, &farewell.owed);
+        let ops = self.to_owe(&live.key, &live.chat, &live.lane, &farewell.owed);
+        self.traces.ended(seq, state, ops.len());
         self.end_row(seq, state, ops, Some((live.chat, farewell.after)));
     }
 
@@ -147,9 +158,10 @@ impl Core {
         seq: i64,
         state: TurnState,
         mut ops: Vec<OwedOp>,
-        after: Option<(ChatId, Vec<Action>)>,
+        after: Option<(Arc<ChatId>, Vec<Action>)>,
     ) {
         let now_ms = self.now_ms();
+        self.traces.forget(seq);
         for op in &mut ops {
             op.belongs_to(seq);
         }
@@ -171,7 +183,9 @@ impl Core {
             return;
         };
         self.take_owed(ops, row.ops);
-        let Some((chat, actions)) = row.after.map(|after| *after).filter(|_| self.is_live()) else {
+        let is_declined = self.declined.remove(&seq);
+        let live = self.is_live() && !is_declined;
+        let Some((chat, actions)) = row.after.map(|after| *after).filter(|_| live) else {
             return;
         };
         let lane = chat.lane().into();

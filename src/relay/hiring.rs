@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use zeroize::Zeroizing;
 
 use super::crew::Member;
 use super::live::USER_AGENT;
@@ -67,6 +68,17 @@ pub fn hire(settings: &Settings, around: &Surroundings<'_>) -> Result<Vec<(Strin
     hire_those(settings, around, |_| true)
 }
 
+/// The keys that agents are given, by the agents' names, as far as they can be read.
+pub fn keys<'s>(
+    settings: &'s Settings,
+    env: &'s dyn Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = (&'s str, SecretString)> {
+    settings
+        .agents
+        .iter()
+        .filter_map(move |(name, entry)| Some((name.as_str(), key(name, &entry.backend, env).ok()??)))
+}
+
 /// The environment that children inherit from, without the variables that hold agents' keys.
 pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
     let entries = settings.agents.values();
@@ -101,7 +113,7 @@ pub fn hire_those(
             let member = Member {
                 agent: guards(entry).around(agent),
                 permission: entry.permission,
-                workdir: entry.workdir.clone(),
+                workdir: entry.works_in().cloned(),
             };
             Ok((name.clone(), member))
         })
@@ -177,7 +189,7 @@ fn key(
     }
     let Some(variable) = variable else { return Ok(None) };
     match env(variable).filter(|value| !value.trim().is_empty()) {
-        Some(value) => Ok(Some(value.trim().to_owned().into())),
+        Some(value) => Ok(Some(SecretString::from(Zeroizing::new(value).trim()))),
         None => Err(HireError::NoKey {
             name: name.to_owned(),
             variable: variable.to_owned(),

@@ -62,7 +62,7 @@ impl Core {
         let Some((chat, _)) = self.known_chat(chat) else {
             return;
         };
-        if let Some(info) = self.chat_infos.find(&chat, self.clock.now().mono) {
+        if let Some(info) = self.chat_infos.find(&chat, self.clock.mono()) {
             return drop(asker.send(info));
         }
         let descriptor = self.view.descriptors.for_platform(&chat.platform);
@@ -99,7 +99,7 @@ impl Core {
             Listener::Inquirer(chat, asker) => {
                 let info = ChatInfo::read(&chat.chat, outcome);
                 if matches!(outcome, Settled::Sent(outcome) if matches!(**outcome, Outcome::Applied(_))) {
-                    self.chat_infos.learn(chat, info.clone(), self.clock.now().mono);
+                    self.chat_infos.learn(chat, info.clone(), self.clock.mono());
                 }
                 let _ = asker.send(info);
                 None

@@ -52,11 +52,21 @@ impl Lever {
         base: &BaseEnv,
         http: impl FnOnce() -> Result<HttpClient, String>,
     ) -> Result<Option<Self>, String> {
+        Self::beside(Path::new(MACHINE_SOCKET), settings, environment, base, http)
+    }
+
+    /// The same with the machine's socket elsewhere.
+    fn beside(
+        socket: &Path,
+        settings: &Settings,
+        environment: &dyn Fn(&str) -> Option<String>,
+        base: &BaseEnv,
+        http: impl FnOnce() -> Result<HttpClient, String>,
+    ) -> Result<Option<Self>, String> {
         if !settings.sleep.command.is_empty() {
             return Ok(Some(Self::command(&settings.sleep.command, base)));
         }
         let named = |name| environment(name).filter(|value| is_name(value));
-        let socket = Path::new(MACHINE_SOCKET);
         if let (Some(app), Some(machine), true) = (
             named(env::FLY_APP_NAME),
             named(env::FLY_MACHINE_ID),
@@ -125,10 +135,7 @@ impl Lever {
 }
 
 async fn run(program: Program) -> Result<(), String> {
-    let mut child = Child::spawn(&program).map_err(|error| format!("the sleep command: {error}"))?;
-    drop(child.take_stdin());
-    // Whoever writes there meets a closed pipe; what matters is the exit code.
-    drop(child.take_stdout());
+    let mut child = Child::spawn_unheard(&program).map_err(|error| format!("the sleep command: {error}"))?;
     match timeout(PATIENCE, child.finish()).await {
         Ok(Exit::Code(0)) => Ok(()),
         Ok(exit) => {
@@ -161,33 +168,4 @@ fn is_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn command(script: &str) -> Lever {
-        let argv = ["sh", "-c", script].map(str::to_owned);
-        let vars = [("PATH", "/usr/bin:/bin"), ("GATEWAY_RELAY_SECRET", "s3cret")];
-        let base = BaseEnv::new(vars.map(|(name, value)| (name.into(), value.into())));
-        Lever::command(&argv, &base)
-    }
-
-    #[tokio::test]
-    async fn a_command_decides_by_its_exit_code_and_sees_no_secret_of_ours() {
-        assert_eq!(command("test -z \"$GATEWAY_RELAY_SECRET\"").pull().await, Ok(()));
-        let refused = command("echo no such host >&2; exit 3").pull().await.unwrap_err();
-        assert!(
-            refused.contains("code 3") && refused.contains("no such host"),
-            "{refused}"
-        );
-        let missing = Lever::command(&["/no/such/program".to_owned()], &BaseEnv::default());
-        assert!(missing.pull().await.unwrap_err().contains("/no/such/program"));
-    }
-
-    #[test]
-    fn names_stand_in_a_path_as_they_are() {
-        assert!(is_name("my-app_1"));
-        for text in ["", "a/b", "a b", "ä", "a\r\nb"] {
-            assert!(!is_name(text), "{text:?}");
-        }
-    }
-}
+mod tests;

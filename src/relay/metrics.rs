@@ -28,6 +28,9 @@ const BATCH: &[f64] = &[
 /// What became of an op, as a label.
 const OP_OUTCOMES: [&str; 6] = ["applied", "refused", "limited", "unknown", "not_sent", "shed"];
 
+/// What became of a trace, as a label.
+pub(super) const TRACE_OUTCOMES: [&str; 3] = ["sent", "dropped", "refused"];
+
 /// Measurements sorted by size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
@@ -171,16 +174,7 @@ impl Measures {
     }
 
     pub(super) fn op_settled(&mut self, op: &str, outcome: &Settled) {
-        let outcome = match outcome {
-            Settled::NotSent(_) => "not_sent",
-            Settled::Sent(outcome) => match &**outcome {
-                Outcome::Applied(_) => "applied",
-                Outcome::Refused { result, .. } if result.too_much().is_some() => "limited",
-                Outcome::Refused { .. } => "refused",
-                Outcome::Unknown => "unknown",
-            },
-        };
-        self.count_op(op, outcome);
+        self.count_op(op, outcome_of(outcome));
     }
 
     pub(super) fn op_shed(&mut self, op: &str) {
@@ -192,6 +186,19 @@ impl Measures {
         if let Some(counts) = self.ops.get_mut(place.unwrap_or(Action::OPS.len())) {
             counts.add(outcome, 1);
         }
+    }
+}
+
+/// What became of an op, in one word.
+pub(super) fn outcome_of(outcome: &Settled) -> &'static str {
+    match outcome {
+        Settled::NotSent(_) => "not_sent",
+        Settled::Sent(outcome) => match &**outcome {
+            Outcome::Applied(_) => "applied",
+            Outcome::Refused { result, .. } if result.too_much().is_some() => "limited",
+            Outcome::Refused { .. } => "refused",
+            Outcome::Unknown => "unknown",
+        },
     }
 }
 
@@ -228,6 +235,8 @@ pub struct Metrics {
     pub sessions_active: usize,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
+    /// Traces of turns, by what became of them.
+    pub traces: Counts,
 }
 
 impl Measures {
@@ -250,6 +259,7 @@ impl Measures {
             turns_running: 0,
             sessions_active: 0,
             journal_failing: false,
+            traces: Counts::new(&TRACE_OUTCOMES),
         }
     }
 }

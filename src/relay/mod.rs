@@ -2,10 +2,11 @@
 //!
 //! [`Relay`] is built from settings and an agent and runs until it is told to stop. Inside, one task owns the
 //! link (`drive`), two own each socket (`connection`), one owns everything else (`core`), and one runs each
-//! turn (`turn_task`). They speak over bounded channels. Decisions are made in the pure layers; what is here
+//! turn (`turn_task`) that does not end at once (`at_once`). They speak over bounded channels. Decisions are made in the pure layers; what is here
 //! performs them.
 
 mod arrival;
+mod at_once;
 pub mod boot;
 mod builder;
 mod choices;
@@ -14,6 +15,7 @@ mod commands;
 mod connection;
 mod core;
 mod crew;
+mod declined;
 mod desk;
 mod drive;
 mod egress;
@@ -40,7 +42,13 @@ mod shutdown;
 mod sleep;
 mod status;
 mod tell;
+#[cfg(feature = "otlp")]
+mod traces;
+#[cfg(not(feature = "otlp"))]
+#[path = "untraced.rs"]
+mod traces;
 mod transport;
+mod turn_exchange;
 mod turn_task;
 mod turns;
 mod wishes;

@@ -67,28 +67,41 @@ impl Core {
         let descriptor = self.view.descriptors.for_platform(&chat.platform);
         let actions = reply(said, chat, facts, descriptor.map(|descriptor| &**descriptor));
         let actions: Vec<_> = actions.into_iter().map(OwedAction::from).collect();
-        self.to_owe(key, chat, &actions)
+        self.to_owe(key, chat, &chat.lane().into(), &actions)
     }
 
     /// Actions for a chat as ops that are owed to it.
-    pub(super) fn to_owe(&self, key: &SessionKey, chat: &ChatId, actions: &[OwedAction]) -> Vec<OwedOp> {
+    pub(super) fn to_owe(
+        &self,
+        key: &SessionKey,
+        chat: &ChatId,
+        lane: &Arc<str>,
+        actions: &[OwedAction],
+    ) -> Vec<OwedOp> {
         if actions.is_empty() {
             return Vec::new();
         }
-        let lane: Arc<str> = chat.lane().into();
         let envelope = self.envelope(chat);
-        let owe = |action: &OwedAction| OwedOp::new(key, Arc::clone(&lane), action, envelope.clone());
+        let owe = |action: &OwedAction| OwedOp::new(key, Arc::clone(lane), action, envelope.clone());
         actions.iter().map(owe).collect()
     }
 
     /// Owes ops outside a turn's end; the asker is told once they are committed.
-    pub(super) fn owe(&mut self, ops: Vec<OwedOp>, asker: Option<oneshot::Sender<Result<(), SendError>>>) {
+    pub(super) fn owe(
+        &mut self,
+        mut ops: Vec<OwedOp>,
+        asker: Option<oneshot::Sender<Result<(), SendError>>>,
+    ) {
         let (token, now_ms) = (self.token(), self.now_ms());
+        if ops.len() > 1 {
+            name_delivery(&mut ops, token, now_ms);
+        }
+        let inbox = ops.first().and_then(OwedOp::answers);
         let rows = ops.iter().map(OwedOp::to_row).collect();
         self.adding.insert(token, Adding { ops, asker });
         self.writes.push(Write::AddOps {
             token,
-            inbox: None,
+            inbox,
             ops: rows,
             now_ms,
         });
@@ -102,10 +115,15 @@ impl Core {
         }
     }
 
-    /// Committed ops take their place in their chats' lanes.
+    /// Committed ops take their place in their chats' lanes, unless the connector will not have them any more.
     pub(super) fn take_owed(&mut self, seqs: impl Iterator<Item = OpSeq>, ops: Vec<OwedOp>) {
         for (seq, op) in seqs.zip(ops) {
+            if self.declined.contains(&op.delivery) {
+                self.writes.push(Write::OpSettled { op: seq });
+                continue;
+            }
             self.lanes.push(Arc::clone(&op.lane), seq.0);
+            self.traces.owed(op.delivery, seq.0);
             self.owed.insert(seq.0, op);
         }
     }
@@ -145,7 +163,7 @@ impl Core {
 
     /// Hands to the link what may go out.
     pub(super) fn hand_out_ops(&mut self) {
-        let (now, at) = (Instant::now(), self.clock.now().mono);
+        let (now, at) = (Instant::now(), self.clock.mono());
         while self.is_live() && self.out.len() < MOST_OUT {
             let Some(seq) = self.lanes.next_out() else { return };
             let Some((lane, action, platform, bot_id, timeout)) = self.next_request(seq) else {
@@ -160,6 +178,7 @@ impl Core {
             let token = self.submit_op(seq, action, platform, bot_id, timeout);
             if seq > 0 {
                 self.lately_out.push_back((now, token));
+                self.traces.op_out(seq);
             }
         }
     }
@@ -208,6 +227,7 @@ impl Core {
         let Some(op) = self.owed.get(&seq) else { return };
         let lane = Arc::clone(&op.lane);
         self.measures.op_settled(&op.op, &outcome);
+        self.traces.op_settled(seq, &op.op, op.attempts, &outcome);
         self.learn_of_thread(&lane, &outcome);
         let Some(op) = self.owed.get(&seq) else { return };
         match outcome {
@@ -237,7 +257,9 @@ impl Core {
                         "the connector refused an op"
                     );
                     if declined {
-                        return self.end_delivery(seq);
+                        let delivery = op.delivery;
+                        self.settle(seq);
+                        return self.end_delivery(delivery);
                     }
                     // What was to follow in its place still does.
                     self.go_on(seq, |op| {
@@ -274,7 +296,7 @@ impl Core {
 
     /// The chat was spoken to too fast: the op keeps its place and goes out later.
     fn wait_for_room(&mut self, seq: i64, retry_after: Option<Duration>) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if let Some(op) = self.owed.get_mut(&seq) {
             op.waits += 1;
             let lane = Arc::clone(&op.lane);
@@ -285,19 +307,6 @@ impl Core {
                 .limited(&lane, retry_after.or(Some(growing)), now);
             self.lanes.put_back(seq);
             self.egress.hold(lane, until);
-        }
-    }
-
-    /// The connector will not have this delivery: nothing else of it is tried.
-    fn end_delivery(&mut self, seq: i64) {
-        let delivery = self.owed.get(&seq).map_or(0, |op| op.delivery);
-        self.settle(seq);
-        let of_it = |(_, op): &(&i64, &OwedOp)| delivery != 0 && op.delivery == delivery;
-        let rest: Vec<i64> = self.owed.iter().filter(of_it).map(|(seq, _)| *seq).collect();
-        for seq in rest {
-            if self.lanes.withdraw(seq) {
-                self.settle(seq);
-            }
         }
     }
 
@@ -323,9 +332,20 @@ impl Core {
         self.go_on(seq, |op| std::mem::take(&mut op.then));
     }
 
-    fn settle(&mut self, seq: i64) {
+    pub(super) fn settle(&mut self, seq: i64) {
         self.owed.remove(&seq);
+        self.traces.op_over(seq);
         self.lanes.settle(seq);
         self.writes.push(Write::OpSettled { op: OpSeq(seq) });
+    }
+}
+
+/// Ops that are owed together and answer nothing are one delivery all the same.
+fn name_delivery(ops: &mut [OwedOp], token: u64, now_ms: i64) {
+    const TOKENS: u64 = 4096;
+    let nth = i64::try_from(token % TOKENS).unwrap_or(0);
+    let name = -(now_ms.max(1).saturating_mul(4096).saturating_add(nth));
+    for op in ops.iter_mut().filter(|op| op.delivery == 0) {
+        op.delivery = name;
     }
 }

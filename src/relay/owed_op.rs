@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::adapter::speech::OwedAction;
-use crate::store::{NewOp, OpRow};
+use crate::store::{InboxSeq, NewOp, OpRow};
 use crate::wire::{ActionText, SessionKey};
 
 /// An op that is owed.
@@ -24,7 +24,7 @@ pub(super) struct OwedOp {
     pub(super) otherwise: Vec<ActionText>,
     /// What is still to be done in its place, in order, once it is done.
     pub(super) then: Vec<ActionText>,
-    /// The turn whose answer it is part of; 0 for none.
+    /// What it is part of: the message that it answers, below zero something said of the relay's own accord, 0 nothing.
     pub(super) delivery: i64,
     pub(super) attempts: u32,
     /// How often it was put off because its chat was spoken to too fast.
@@ -42,6 +42,9 @@ struct Body {
     otherwise: Vec<Box<RawValue>>,
     #[serde(default)]
     then: Vec<Box<RawValue>>,
+    /// Only where it answers no message; the row names that.
+    #[serde(default)]
+    delivery: i64,
 }
 
 /// Which op an action is.
@@ -86,6 +89,11 @@ impl OwedOp {
         self.delivery = seq;
     }
 
+    /// The message that it answers.
+    pub(super) fn answers(&self) -> Option<InboxSeq> {
+        (self.delivery > 0).then_some(InboxSeq(self.delivery))
+    }
+
     /// The op as the journal keeps it.
     pub(super) fn to_row(&self) -> NewOp {
         NewOp {
@@ -108,6 +116,10 @@ impl OwedOp {
                 let _ = write!(body, r#","{name}":[{}]}}"#, actions.join(","));
             }
         }
+        if self.delivery < 0 {
+            body.pop();
+            let _ = write!(body, r#","delivery":{}}}"#, self.delivery);
+        }
         body.into_bytes()
     }
 
@@ -123,7 +135,7 @@ impl OwedOp {
             action: body.action.into(),
             otherwise: texts(body.otherwise),
             then: texts(body.then),
-            delivery: 0,
+            delivery: row.inbox.map_or(body.delivery.min(0), |seq| seq.0),
             attempts: 0,
             waits: 0,
         })

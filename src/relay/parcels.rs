@@ -336,9 +336,13 @@ impl Core {
     /// Owes a parcel to the chat of a running turn; the asker is told once it has its place there.
     pub(super) fn post(&mut self, turn: TurnId, parcel: &Parcel, asker: Posted) {
         let Some(live) = self.turns.get(&turn) else { return };
-        let (key, chat, seq) = (live.key.clone(), live.chat.clone(), live.seq);
-        let actions = self.plan_parcel(parcel, &chat, &live.facts);
-        let mut ops = self.to_owe(&key, &chat, &actions);
+        if self.is_declined(live) {
+            // Whoever waits is told by being let go.
+            return;
+        }
+        let seq = live.seq;
+        let actions = self.plan_parcel(parcel, &live.chat, &live.facts);
+        let mut ops = self.to_owe(&live.key, &live.chat, &live.lane, &actions);
         for op in &mut ops {
             op.belongs_to(seq.unwrap_or(0));
         }

@@ -120,8 +120,8 @@ impl Core {
         let ask = Ask {
             key,
             session: live.key.clone(),
-            chat: live.chat.clone(),
-            facts: live.facts.clone(),
+            chat: (*live.chat).clone(),
+            facts: (*live.facts).clone(),
             author: live.facts.user_id.clone(),
             descriptor: descriptor.map(|descriptor| &**descriptor),
             kind: question.kind,
@@ -130,7 +130,7 @@ impl Core {
             detail: question.detail,
             patience: question.patience,
         };
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         let opened = match self.questions.prompts.open(ask, now) {
             Ok(opened) => opened,
             Err(why) => {
@@ -258,7 +258,7 @@ impl Core {
                     return false;
                 };
                 showing.tries += 1;
-                let (lane, now) = (Arc::clone(&op.lane), self.clock.now().mono);
+                let (lane, now) = (Arc::clone(&op.lane), self.clock.mono());
                 self.tally.ops_limited += 1;
                 let until = self.egress.budgets.limited(&lane, retry_after, now);
                 self.lanes.put_back(number);
@@ -276,14 +276,14 @@ impl Core {
         if self.questions.prompts.is_empty() || !event.media_urls.is_empty() {
             return None;
         }
-        let (by, now) = (Person::of(&event.source), self.clock.now().mono);
+        let (by, now) = (Person::of(&event.source), self.clock.mono());
         let typed = self.questions.prompts.typed(key, &by, event.text(), now)?;
         Some(Response::Typed(typed, by))
     }
 
     /// Takes a response, now that it is committed; tells how its row ends. Its question may have ended meanwhile.
     pub(super) fn take_response(&mut self, response: &Response) -> TurnState {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         let prompts = &mut self.questions.prompts;
         let (resolution, notice) = match response {
             Response::Unreadable => (None, None),
@@ -318,7 +318,7 @@ impl Core {
 
     /// Ends the questions whose time is over, and those that no agent waits for any more.
     pub(super) fn look_after_questions(&mut self) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if self.questions.deadline().is_none_or(|at| at > now) {
             return;
         }

@@ -9,7 +9,7 @@ use super::core::{Core, Ears};
 use super::handle::SendError;
 use super::turns::read_back;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::store::{Batch, Done, Health, InboxRow, InboxSeq, Recovered, Subject, TurnState, Write};
+use crate::store::{Batch, Done, Failed, Health, InboxRow, InboxSeq, Recovered, Subject, TurnState, Write};
 use crate::wire::SessionKey;
 
 /// Rows of one kind that are read at a time while recovering.
@@ -75,7 +75,7 @@ impl Core {
                 Done::Loaded(row) => self.take_loaded(&row),
                 Done::Missing { seq } => self.take_missing(seq.0),
                 Done::Queued { token, rows } => self.take_fetched(token, &rows),
-                Done::Failed(failed) => self.take_failed(failed.of),
+                Done::Failed(failed) => self.take_failed(&failed),
                 Done::Started { seq, .. } => {
                     if self.unstarted.remove(&seq.0) {
                         self.writes.push(Write::Load { seq });
@@ -87,8 +87,8 @@ impl Core {
         }
     }
 
-    fn take_failed(&mut self, subject: Subject) {
-        match subject {
+    fn take_failed(&mut self, failed: &Failed) {
+        match failed.of {
             Subject::Token(token) => {
                 if let Some(key) = self.refilling.remove(&token) {
                     self.unread.push(Unread::Session(key));
@@ -99,7 +99,7 @@ impl Core {
                 } else if self.undecided.contains_key(&token) || self.recalling.contains_key(&token) {
                     self.take_resume(token, None);
                 } else {
-                    self.take_unaccepted(token);
+                    self.take_unaccepted(token, &failed.fault);
                 }
             }
             // Only a read of it can fail; the row is still there and is read again.
@@ -110,7 +110,9 @@ impl Core {
                 self.retry_soon();
             }
             Subject::Message(seq) => {
+                self.declined.remove(&seq.0);
                 if self.ending.remove(&seq.0).is_some() {
+                    self.traces.close(seq.0);
                     tracing::error!(row = seq.0, "the journal refused an answer; it is given up");
                 }
             }

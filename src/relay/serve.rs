@@ -46,6 +46,7 @@ impl Core {
     ) -> Ended {
         let mut link = self.transport.view();
         let (delivery_sender, mut deliveries) = mpsc::channel(DELIVERY_BATCHES);
+        self.traces.start();
         self.finish_recovery(&mut ears).await;
         self.offer_commands();
         self.transport.connect(delivery_sender);
@@ -55,6 +56,7 @@ impl Core {
         let mut errand: Option<Errand<'_>> = None;
         let mut outcomes = Vec::with_capacity(256);
         let ended = loop {
+            self.take_ends_at_once(&mut ears);
             self.incoming.untaken = !deliveries.is_empty();
             self.advance();
             self.submit();
@@ -144,7 +146,7 @@ impl Core {
     }
 
     /// Takes what turns wish for. A turn wishes before it ends, so that this is done before an end is taken.
-    fn take_wishes(&mut self, ears: &mut Ears) {
+    pub(super) fn take_wishes(&mut self, ears: &mut Ears) {
         for _ in 0..2 * MOST_WISHES {
             let Ok((turn, wish)) = ears.wishes.try_recv() else {
                 return;

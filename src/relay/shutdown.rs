@@ -152,6 +152,7 @@ impl Core {
         {
             tracing::warn!("some turns did not end in time");
         }
+        self.traces.end(self.settings.goodbye).await;
         if let Err(error) = closed {
             tracing::error!(%error, "the journal was not closed cleanly");
         }

@@ -5,6 +5,8 @@
 //! acknowledgement there is no sleep, and work that turns up at any point ends it. When to begin is decided in
 //! [`IdleWatch`]; nothing here waits.
 
+mod stage;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
@@ -18,50 +20,14 @@ use super::transport::{LinkView, RelayTransport};
 use crate::config::{Settings, SleepAction};
 use crate::link::{Deadline, DormancyRefused, Moment};
 use crate::session::{IdleWatch, Verdict, Work};
+use stage::Stage;
 
 /// How long the connector may take to say that it buffers.
 const ACKNOWLEDGED_WITHIN: Duration = Duration::from_secs(10);
-/// How long a machine may take to freeze after it was told to; a dial in between would be frozen with it.
-const FENCE: Duration = Duration::from_secs(15);
-/// How often the clocks are looked at within the fence, which a freeze may end at any moment.
-const FENCE_GLANCE: Duration = Duration::from_millis(250);
-/// How often they are looked at during a sleep.
-const SLEEP_GLANCE: Duration = Duration::from_secs(1);
-/// A wall clock that runs ahead by more than this means that the machine was frozen.
-const FREEZE: Duration = Duration::from_secs(5);
 /// A first acknowledgement that comes later than this is not an answer to the wake.
 const WAKE_PATIENCE: Duration = Duration::from_secs(60);
 /// What a transport without a socket calls its state.
 const DORMANT: &str = "dormant";
-
-/// Where the relay stands on its way to sleep.
-#[derive(Clone, Copy, Debug)]
-enum Stage {
-    /// Not on its way.
-    Awake,
-    /// The connector is asked to buffer.
-    Asking,
-    /// The socket is being closed.
-    Leaving,
-    /// There is no socket, and the machine is being told to freeze.
-    Suspending,
-    /// The machine was told to freeze, and has or has not.
-    Fenced {
-        /// When it has, or will not.
-        until: Deadline,
-    },
-    /// There is no socket until there is a reason for one.
-    Dormant {
-        /// What the clocks said last.
-        looked: Moment,
-        /// When it has been long enough.
-        until: Deadline,
-    },
-    /// There is no socket yet, and the transport was told to dial.
-    Waking,
-    /// The process is to end.
-    Over,
-}
 
 /// Who waits for what on the way to sleep.
 pub(super) type Errand<'a> = Pin<Box<dyn Future<Output = Done> + Send + 'a>>;
@@ -126,9 +92,15 @@ impl Sleeper {
     }
 
     fn enter(&mut self, stage: Stage) {
-        self.unbegun = matches!(stage, Stage::Asking | Stage::Leaving | Stage::Suspending);
+        self.unbegun = stage.has_errand();
         self.called &= matches!(stage, Stage::Leaving);
         self.stage = stage;
+    }
+
+    /// The transport is told to dial.
+    fn rise(&mut self, now: Moment) {
+        self.waking.get_or_insert(now);
+        self.enter(Stage::Waking);
     }
 
     fn doze(&mut self, now: Moment) {
@@ -150,18 +122,11 @@ impl Sleeper {
                 let left = transport.go_dormant();
                 Some(Box::pin(async { Done::Left(left.await) }))
             }
-            Stage::Suspending => {
+            Stage::Suspending { .. } => {
                 let pulled = self.lever.as_ref().map(Lever::pull)?;
                 Some(Box::pin(async { Done::Suspended(pulled.await) }))
             }
             Stage::Awake | Stage::Fenced { .. } | Stage::Dormant { .. } | Stage::Waking | Stage::Over => None,
-        }
-    }
-
-    fn is_asleep(&self) -> bool {
-        match self.stage {
-            Stage::Suspending | Stage::Fenced { .. } | Stage::Dormant { .. } | Stage::Waking => true,
-            Stage::Awake | Stage::Asking | Stage::Leaving | Stage::Over => false,
         }
     }
 
@@ -194,20 +159,14 @@ impl Core {
                 Verdict::Ask => sleeper.enter(Stage::Asking),
                 Verdict::Stay { look_at } => sleeper.look_at = look_at,
             },
-            Stage::Fenced { until } if until.passed(now) => self.wake(),
-            Stage::Dormant { looked, until } => {
-                let frozen = frozen_for(looked, now) > FREEZE;
-                sleeper.stage = Stage::Dormant { looked: now, until };
-                if frozen || until.passed(now) || work.any() {
-                    self.wake();
+            Stage::Suspending { .. } | Stage::Fenced { .. } | Stage::Dormant { .. } => {
+                let dozing = matches!(sleeper.stage, Stage::Dormant { .. });
+                if sleeper.stage.glance(now) || (dozing && work.any()) {
+                    sleeper.rise(now);
+                    self.transport.wake();
                 }
             }
-            Stage::Asking
-            | Stage::Leaving
-            | Stage::Suspending
-            | Stage::Fenced { .. }
-            | Stage::Waking
-            | Stage::Over => {}
+            Stage::Asking | Stage::Leaving | Stage::Waking | Stage::Over => {}
         }
     }
 
@@ -216,23 +175,13 @@ impl Core {
     pub(super) fn wake(&mut self) {
         let now = self.clock.now();
         if let Some(sleeper) = &mut self.sleeper {
-            let fenced = match sleeper.stage {
-                Stage::Suspending => true,
-                Stage::Fenced { until } => !until.passed(now),
-                Stage::Awake
-                | Stage::Asking
-                | Stage::Leaving
-                | Stage::Dormant { .. }
-                | Stage::Waking
-                | Stage::Over => false,
-            };
             sleeper.called |= matches!(sleeper.stage, Stage::Asking | Stage::Leaving);
-            if sleeper.is_asleep() {
+            if sleeper.stage.may_freeze(now) {
                 sleeper.waking.get_or_insert(now);
-                if fenced {
-                    return;
-                }
-                sleeper.enter(Stage::Waking);
+                return;
+            }
+            if sleeper.stage.is_asleep() {
+                sleeper.rise(now);
             }
         }
         self.transport.wake();
@@ -269,14 +218,16 @@ impl Core {
                         );
                         sleeper.enter(Stage::Over);
                     }
-                    SleepAction::Suspend => sleeper.enter(Stage::Suspending),
+                    SleepAction::Suspend => sleeper.enter(Stage::Suspending { looked: now }),
                     SleepAction::Wait => sleeper.doze(now),
                 }
             }
+            // It froze and is back before the answer came, whatever that says now.
+            Done::Suspended(_) if !matches!(sleeper.stage, Stage::Suspending { .. }) => {}
+            Done::Suspended(_) if sleeper.stage.was_frozen(now) => self.wake(),
             Done::Suspended(Ok(())) => {
                 tracing::info!("the machine was told to freeze");
-                let until = Deadline::after(now, FENCE);
-                sleeper.enter(Stage::Fenced { until });
+                sleeper.enter(Stage::fenced(now));
             }
             Done::Suspended(Err(why)) => {
                 tracing::warn!(why, "the machine was not suspended; connecting again");
@@ -296,7 +247,7 @@ impl Core {
         if self.is_live() {
             self.renewal.plan_now(Instant::now());
         }
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if let Some(sleeper) = &mut self.sleeper {
             sleeper.watch.refused(now);
             sleeper.enter(Stage::Awake);
@@ -306,7 +257,7 @@ impl Core {
     /// Notices that a sleep is over.
     pub(super) fn note_link(&mut self, view: &LinkView) {
         let now = self.clock.now();
-        let Some(sleeper) = self.sleeper.as_mut().filter(|sleeper| sleeper.is_asleep()) else {
+        let Some(sleeper) = self.sleeper.as_mut().filter(|sleeper| sleeper.stage.is_asleep()) else {
             return;
         };
         if view.state != DORMANT {
@@ -339,14 +290,7 @@ impl Core {
         let sleeper = self.sleeper.as_ref()?;
         match sleeper.stage {
             Stage::Awake if self.is_live() => Some(self.clock.instant(sleeper.look_at)),
-            Stage::Fenced { .. } => Some(Instant::now() + FENCE_GLANCE),
-            Stage::Dormant { .. } => Some(Instant::now() + SLEEP_GLANCE),
-            Stage::Awake
-            | Stage::Asking
-            | Stage::Leaving
-            | Stage::Suspending
-            | Stage::Waking
-            | Stage::Over => None,
+            stage => stage.next_glance().map(|wait| Instant::now() + wait),
         }
     }
 
@@ -379,12 +323,6 @@ impl Core {
     }
 }
 
-/// How much further the wall clock went than the other, which stands still in a frozen machine.
-fn frozen_for(before: Moment, now: Moment) -> Duration {
-    let wall = now.unix_ms.saturating_sub(before.unix_ms).max(0).unsigned_abs();
-    Duration::from_millis(wall).saturating_sub(now.mono.saturating_sub(before.mono))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -394,13 +332,6 @@ mod tests {
             mono: Duration::from_millis(mono),
             unix_ms,
         }
-    }
-
-    #[test]
-    fn a_freeze_is_what_only_the_wall_clock_saw() {
-        assert_eq!(frozen_for(at(0, 0), at(1000, 1000)), Duration::ZERO);
-        assert_eq!(frozen_for(at(0, 0), at(1000, 61_000)), Duration::from_secs(60));
-        assert_eq!(frozen_for(at(0, 50_000), at(1000, 0)), Duration::ZERO, "set back");
     }
 
     #[test]

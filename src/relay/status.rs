@@ -215,6 +215,7 @@ impl Core {
             turns_running: self.sessions.running(),
             sessions_active: self.sessions.active(),
             journal_failing: self.journal_failing.is_some(),
+            traces: self.traces.counts(),
             ..self.measures.snapshot(self.tally, &self.view, frames)
         }
     }

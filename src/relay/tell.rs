@@ -8,7 +8,7 @@ impl Drive {
         if self.turns_to_another_secret(report) {
             return;
         }
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         if let Report::Dialing { .. } = report {
             self.dial_began = now;
         }
@@ -132,6 +132,10 @@ fn tell_loss(loss: &Loss, detail: &str, retry_ms: u64) {
         Loss::DialFailed => tracing::warn!(why = detail, retry_ms, "cannot reach the connector"),
         Loss::UnauthorizedHttp { .. } | Loss::Unauthorized { .. } => {
             tracing::warn!(why = %loss, retry_ms, "the connector does not accept our credentials; check the gateway id and secret, or enrol again with `hermes-relay enroll`");
+        }
+        // There was no connection yet that could be lost.
+        Loss::Refused { .. } | Loss::DialTimeout => {
+            tracing::warn!(why = %loss, retry_ms, "cannot reach the connector; `hermes-relay doctor` looks for the cause");
         }
         other => tracing::warn!(why = %other, retry_ms, "lost the connector"),
     }

@@ -7,19 +7,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::desk::Desk;
-use super::parcels::{Parcel, Parcels, Posted};
+use super::parcels::Parcels;
+pub(super) use super::turn_exchange::{FateSender, Stage, TurnReport, Wish};
 use crate::adapter::Speech;
-use crate::adapter::speech::{Fate, Mark, PlanLine, Ticket, ToolLine, Utterance};
-use crate::agent::{
-    Agent, AgentEvent, Answer, Media, PlanStep, Question, Signal, Signals, Turn, TurnEnd, Usage,
-};
-use crate::net::media::MediaRoom;
+use crate::adapter::speech::{Fate, PlanLine, Ticket, ToolLine};
+use crate::agent::{Agent, AgentEvent, Media, PlanStep, Signal, Signals, Turn, TurnEnd, Usage};
 use crate::session::TurnId;
 
 /// What waits for a turn's task of what became of its ops; it has at most two out.
@@ -30,82 +28,6 @@ const HEARD_TOGETHER: usize = 64;
 const LAST_FATE: Duration = Duration::from_secs(120);
 /// Before what the relay had no room for is wished again.
 const CROWDED: Duration = Duration::from_millis(20);
-
-/// How a turn's task is told what became of its ops.
-pub(super) type FateSender = mpsc::Sender<(Ticket, Fate)>;
-
-/// What a turn's task wants of the relay while it runs.
-#[derive(Debug)]
-pub(super) enum Wish {
-    /// Say this in the chat.
-    Utter(Box<Utterance>, FateSender),
-    /// Take back what has not gone out of these.
-    Withdraw(FateSender),
-    /// Ask people this.
-    Ask(Box<Question>, oneshot::Sender<Answer>),
-    /// Keep this for the session.
-    Keep(Vec<u8>),
-    /// Give what was kept for the session.
-    Recall(oneshot::Sender<Option<Vec<u8>>>),
-    /// The conversation is about this.
-    Title(String),
-    /// Send this file, and tell when it has its place.
-    Media(Box<Parcel>, Posted),
-}
-
-/// How a turn went.
-#[derive(Debug)]
-pub(super) struct TurnReport {
-    pub(super) turn: TurnId,
-    /// What it said, and how much of it the chat has seen.
-    pub(super) speech: Box<Speech>,
-    /// Whether it said anything.
-    pub(super) spoke: bool,
-    /// Whether it said more than is kept.
-    pub(super) cut: bool,
-    /// The files that it sends and that are not handed over.
-    pub(super) parcels: Vec<(Mark, Parcel)>,
-    /// How it ended.
-    pub(super) end: TurnEnd,
-    /// What it cost.
-    pub(super) usage: Usage,
-    /// How long it took to say something.
-    pub(super) first_word: Option<Duration>,
-}
-
-impl TurnReport {
-    /// A turn that said nothing.
-    pub(super) fn unspoken(turn: TurnId, speech: Box<Speech>, end: TurnEnd) -> Self {
-        Self {
-            turn,
-            speech,
-            spoke: false,
-            cut: false,
-            parcels: Vec::new(),
-            end,
-            usage: Usage::default(),
-            first_word: None,
-        }
-    }
-}
-
-/// What a turn's task is given beside the turn.
-#[derive(Debug)]
-pub(super) struct Stage {
-    pub(super) speech: Box<Speech>,
-    pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
-    pub(super) clock: Clock,
-    /// How long a stopped turn may take to end.
-    pub(super) grace: Duration,
-    /// The most that a turn may say, in bytes.
-    pub(super) most: usize,
-    /// Cancelled when the agent has forgotten what it was told to forget.
-    pub(super) forgotten: Option<CancellationToken>,
-    /// Where attachments come in and go out.
-    pub(super) room: Option<Arc<MediaRoom>>,
-    /// Whether its platform takes attachments.
-    pub(super) takes_media: bool,
-}
 
 /// Runs the agent until it ends, or until it has not stopped within the grace after being told to.
 pub(super) async fn run_turn(
@@ -224,7 +146,7 @@ impl Voice {
                 break;
             }
         }
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         while self.unwished.is_empty() && !self.parcels.is_posting() {
             if let Some((parcel, posted)) = self.parcels.post_next(|mark| self.speech.is_shown(mark)) {
                 self.wish(Wish::Media(Box::new(parcel), posted));
@@ -287,7 +209,7 @@ impl Voice {
     }
 
     fn settled(&mut self, ticket: Ticket, fate: &Fate) {
-        self.speech.settled(ticket, fate, self.clock.now().mono);
+        self.speech.settled(ticket, fate, self.clock.mono());
     }
 
     fn hear_all(&mut self, first: Signal, signals: &mut Signals) {
@@ -307,7 +229,7 @@ impl Voice {
             Signal::Said(event) => self.hear_event(event),
             Signal::Asked(question, answer) => {
                 // What was said before the question stands above it, and what is said after it below.
-                self.speech.break_off(self.clock.now().mono);
+                self.speech.break_off(self.clock.mono());
                 self.speak();
                 self.wish(Wish::Ask(question, answer));
             }
@@ -317,7 +239,7 @@ impl Voice {
     }
 
     fn hear_event(&mut self, event: AgentEvent) {
-        let now = self.clock.now().mono;
+        let now = self.clock.mono();
         match event {
             AgentEvent::Text(text) => {
                 let text = self.fitting(&text);
@@ -392,6 +314,9 @@ impl Voice {
 
     /// Waits for the files that are not ready, within the time that one may take; not after a stop.
     async fn wait_for_parcels(&mut self, cancel: &CancellationToken) {
+        if !self.parcels.is_packing() {
+            return;
+        }
         let late = Instant::now() + self.patience;
         while self.parcels.is_packing() {
             let pause = self.speak();
@@ -407,8 +332,11 @@ impl Voice {
 
     /// Waits until it is known how the end can be told.
     async fn wait_for_fate(&mut self) {
+        if !self.speech.awaits_id() {
+            return;
+        }
         // What only waits in its lane need not be waited for: the end tells it.
-        if let Some((fates, _)) = self.fates.as_ref().filter(|_| self.speech.awaits_id()) {
+        if let Some((fates, _)) = &self.fates {
             let wish = Wish::Withdraw(fates.clone());
             let _ = self.wishes.send((self.turn, wish)).await;
         }

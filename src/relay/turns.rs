@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
+use super::crew::Terms;
 use super::turn_task::{Stage, TurnReport, run_turn};
 use crate::adapter::speech::Place;
 use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
@@ -29,18 +30,20 @@ pub(super) struct LiveTurn {
     pub(super) key: SessionKey,
     pub(super) seq: Option<i64>,
     pub(super) stop: Option<Stop>,
-    pub(super) chat: ChatId,
-    pub(super) facts: ChatFacts,
+    pub(super) chat: Arc<ChatId>,
+    pub(super) facts: Arc<ChatFacts>,
     pub(super) lane: Arc<str>,
     /// When its agent was started.
     pub(super) began: Option<Instant>,
     /// Who answers it, once that is decided.
     pub(super) agent: Option<(Arc<str>, Arc<dyn Agent>)>,
     cancel: CancellationToken,
-    /// Cancelled when it is over.
-    pub(super) over: CancellationToken,
+    /// Cancelled when it is over; made when somebody waits for that.
+    over: Option<CancellationToken>,
     /// The session was told to forget while it ran: what it wants kept is not.
     pub(super) forgotten: bool,
+    /// Who decides what its agent asks, and where that works, once that is decided.
+    pub(super) terms: Option<Terms>,
 }
 
 impl LiveTurn {
@@ -51,18 +54,24 @@ impl LiveTurn {
             lane: chat.lane().into(),
             began: None,
             agent: None,
-            over: CancellationToken::new(),
+            over: None,
             forgotten: false,
+            terms: None,
             seq: None,
             stop: None,
             cancel: CancellationToken::new(),
-            chat,
-            facts: ChatFacts::of(&event.source),
+            chat: Arc::new(chat),
+            facts: Arc::new(ChatFacts::of(&event.source)),
         }
     }
-}
 
-impl LiveTurn {
+    /// Tells whoever waits for its end.
+    pub(super) fn tell_end(&self) {
+        if let Some(over) = &self.over {
+            over.cancel();
+        }
+    }
+
     /// Where the journal keeps what its agent remembers of its session.
     pub(super) fn memory_key(&self) -> Option<Arc<str>> {
         let (name, _) = self.agent.as_ref()?;
@@ -129,10 +138,11 @@ impl Core {
                 return self.answer_late(&key, row.seq.0, &event);
             }
             if let Some(live) = self.turns.get_mut(&turn) {
-                live.chat = ChatId::of(&event.source);
+                live.chat = Arc::new(ChatId::of(&event.source));
                 live.lane = live.chat.lane().into();
-                live.facts = ChatFacts::of(&event.source);
+                live.facts = Arc::new(ChatFacts::of(&event.source));
             }
+            self.traces.loaded(row.seq.0, row.attempt, row.received_at);
             self.start_turn(turn, row.seq.0, event);
         } else {
             tracing::error!(
@@ -147,6 +157,7 @@ impl Core {
     /// The row is gone: somebody dropped it, or it had ended.
     pub(super) fn take_missing(&mut self, row: i64) {
         self.ending.remove(&row);
+        self.traces.close(row);
         self.unstarted.remove(&row);
         if self.cut_short.front() == Some(&InboxSeq(row)) {
             self.cut_short.pop_front();
@@ -155,11 +166,12 @@ impl Core {
         if let Some(turn) = self.loading.remove(&row) {
             self.abandon(turn);
         }
+        self.declined.remove(&row);
     }
 
     fn abandon(&mut self, turn: TurnId) {
         if let Some(live) = self.turns.remove(&turn) {
-            live.over.cancel();
+            live.tell_end();
             self.sessions.ended(&live.key, turn);
         }
     }
@@ -185,9 +197,11 @@ impl Core {
         let (Some(pick), Some(live)) = (pick, self.turns.get_mut(&id)) else {
             return;
         };
+        self.traces.began(seq, &live.chat.platform, &pick.name);
+        live.terms = Some(pick.member.terms());
         live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
         live.began = Some(Instant::now());
-        let (key, cancel, chat) = (live.key.clone(), live.cancel.clone(), live.chat.clone());
+        let (key, cancel, chat) = (live.key.clone(), live.cancel.clone(), Arc::clone(&live.chat));
         if cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
             return self.end_turn(TurnReport::unspoken(id, speech, end));
@@ -213,22 +227,23 @@ impl Core {
             takes_media: self.takes_media(&chat),
         };
         self.tally.turns_started += 1;
-        let task = self.tasks.spawn(run_turn(pick.member.agent, turn, heard, stage));
-        self.task_turns.insert(task.id(), id);
+        let at_once = pick.member.agent.answers_at_once();
+        let running = run_turn(pick.member.agent, turn, heard, stage);
+        if at_once {
+            self.run_at_once(id, running);
+        } else {
+            self.run_in_task(id, running);
+        }
     }
 
     /// How a turn will speak in its chat.
     pub(super) fn speech_for(&self, turn: TurnId, seq: i64, event: &MessageEvent) -> Speech {
         let (key, chat, facts) = match self.turns.get(&turn) {
-            Some(live) => (
-                live.key.as_str().to_owned(),
-                live.chat.clone(),
-                live.facts.clone(),
-            ),
+            Some(live) => (live.key.shared(), Arc::clone(&live.chat), Arc::clone(&live.facts)),
             None => (
-                String::new(),
-                ChatId::of(&event.source),
-                ChatFacts::of(&event.source),
+                "".into(),
+                Arc::new(ChatId::of(&event.source)),
+                Arc::new(ChatFacts::of(&event.source)),
             ),
         };
         let descriptor = self.view.descriptors.for_platform(&chat.platform).cloned();
@@ -244,12 +259,7 @@ impl Core {
             follow_up,
         };
         let draft = seq.unsigned_abs().wrapping_mul(Speech::DRAFT_IDS);
-        Speech::new(
-            Arc::clone(&self.settings.speech),
-            place,
-            draft,
-            self.clock.now().mono,
-        )
+        Speech::new(Arc::clone(&self.settings.speech), place, draft, self.clock.mono())
     }
 
     /// What an agent is told of a message, with what the platform says of itself.
@@ -295,7 +305,7 @@ impl Core {
         // One that has not begun waits for the forgetting itself.
         let over = running.filter(|live| live.began.is_some()).map(|live| {
             live.forgotten = true;
-            live.over.clone()
+            live.over.get_or_insert_default().clone()
         });
         while self.forgets.try_join_next().is_some() {}
         let forgotten = CancellationToken::new();

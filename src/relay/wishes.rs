@@ -1,5 +1,6 @@
 //! What turns want while they run.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -7,7 +8,7 @@ use tokio::sync::oneshot;
 use super::core::Core;
 use super::egress::Listener;
 use super::turn_task::Wish;
-use crate::adapter::speech::Weight;
+use crate::adapter::speech::{Fate, Weight};
 use crate::session::TurnId;
 use crate::store::Write;
 
@@ -22,10 +23,13 @@ impl Core {
         };
         match wish {
             Wish::Utter(utterance, fates) => {
-                let (chat, lane) = (live.chat.clone(), live.lane.clone());
-                let now = self.clock.now().mono;
+                let (chat, lane) = (Arc::clone(&live.chat), Arc::clone(&live.lane));
+                let now = self.clock.mono();
                 let timeout = utterance.deadline.map(|at| at.saturating_sub(now).max(SOON));
-                let listener = Listener::Turn(utterance.ticket, fates);
+                let listener = Listener::Turn(turn, utterance.ticket, fates);
+                if self.is_declined(live) {
+                    return listener.hear(Fate::Declined);
+                }
                 self.pass(
                     &chat,
                     &lane,
@@ -75,7 +79,7 @@ impl Core {
     /// Gives the conversation's thread its name, where that is ours to give.
     fn name_thread(&mut self, turn: TurnId, title: &str) {
         let Some(live) = self.turns.get(&turn) else { return };
-        let (chat, lane) = (live.chat.clone(), live.lane.clone());
+        let (chat, lane) = (Arc::clone(&live.chat), Arc::clone(&live.lane));
         let descriptor = self.view.descriptors.for_platform(&chat.platform);
         let descriptor = descriptor.map(|descriptor| &**descriptor);
         if let Some(action) = self.own_threads.rename(&chat, &live.facts, title, descriptor) {

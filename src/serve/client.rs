@@ -57,7 +57,9 @@ pub fn ask(state_dir: &Path, ask: &Ask) -> Result<Value, AskError> {
         return Err(AskError::TooLong(request.len()));
     }
     let mut socket = connect(state_dir).map_err(|source| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => AskError::NotRunning(path.clone()),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
+            AskError::NotRunning(path.clone())
+        }
         io::ErrorKind::PermissionDenied => AskError::Denied {
             path: path.clone(),
             source,

@@ -3,18 +3,20 @@
 //! It never waits for the relay longer than [`PATIENCE`], and never for an agent longer than that either.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::request::{Answer, Ask, Refusal};
 use super::{exposition, process};
-use crate::relay::{AgentStatus, RelayHandle, SendError, SessionList, Status};
+use crate::relay::{AgentStatus, Credentials, RelayHandle, SendError, SessionList, Status};
 use crate::store::Inspector;
-use crate::wire::SessionKey;
+use crate::wire::{ConnectorUrl, SessionKey};
 
 /// How long the relay's task may take to answer, and an agent to say how it stands.
 pub const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,6 +28,15 @@ pub const MOST_SESSIONS: usize = 1000;
 /// Somebody wants the settings read again: what of them needs a restart, or why they cannot be read.
 pub type Reload = oneshot::Sender<Result<Vec<String>, String>>;
 
+/// What became of log lines, counted by who writes the log.
+#[derive(Debug, Default)]
+pub struct LogCounts {
+    /// Lines that repeated themselves and were left out.
+    pub left_out: AtomicU64,
+    /// Lines in which a secret had to be hidden.
+    pub hidden: AtomicU64,
+}
+
 /// Answers for a running relay.
 #[derive(Debug)]
 pub struct Desk {
@@ -34,6 +45,8 @@ pub struct Desk {
     started: Instant,
     started_at_ms: i64,
     reloads: Option<mpsc::Sender<Reload>>,
+    log: Arc<LogCounts>,
+    dialled: Option<(String, watch::Receiver<Option<Credentials>>)>,
 }
 
 /// How everything stands.
@@ -47,6 +60,8 @@ struct Overview {
     rss_bytes: Option<u64>,
     ready: bool,
     not_ready: Option<String>,
+    connector: Option<String>,
+    gateway_id: Option<String>,
     #[serde(flatten)]
     relay: Status,
     agents: Vec<AgentStatus>,
@@ -72,13 +87,29 @@ impl Desk {
             started: Instant::now(),
             started_at_ms: now_ms(),
             reloads: None,
+            log: Arc::default(),
+            dialled: None,
         }
+    }
+
+    /// Also tells what became of log lines.
+    #[must_use]
+    pub fn log(mut self, counts: Arc<LogCounts>) -> Self {
+        self.log = counts;
+        self
     }
 
     /// Hands on who wants the settings read again.
     #[must_use]
     pub fn reloads_to(mut self, reloads: mpsc::Sender<Reload>) -> Self {
         self.reloads = Some(reloads);
+        self
+    }
+
+    /// Tells whom the relay dials, and as whom.
+    #[must_use]
+    pub fn dials(mut self, url: &ConnectorUrl, credentials: watch::Receiver<Option<Credentials>>) -> Self {
+        self.dialled = Some((url.to_string(), credentials));
         self
     }
 
@@ -102,6 +133,8 @@ impl Desk {
         let about = exposition::Process {
             started_at_ms: self.started_at_ms,
             resident_bytes: process::resident_bytes(),
+            log_left_out: self.log.left_out.load(Ordering::Relaxed),
+            log_hidden: self.log.hidden.load(Ordering::Relaxed),
         };
         Some(exposition::page(&metrics, &about))
     }
@@ -146,10 +179,18 @@ impl Desk {
             rss_bytes: process::resident_bytes(),
             ready: not_ready.is_none(),
             not_ready,
+            connector: self.dialled.as_ref().map(|(url, _)| url.clone()),
+            gateway_id: self.gateway_id(),
             relay,
             agents: agents.ok().flatten().unwrap_or_default(),
             journal,
         })
+    }
+
+    fn gateway_id(&self) -> Option<String> {
+        let (_, credentials) = self.dialled.as_ref()?;
+        let credentials = credentials.borrow();
+        credentials.as_ref().map(|known| known.gateway_id.clone())
     }
 
     /// What the journal holds, read beside its writer.

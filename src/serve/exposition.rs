@@ -10,6 +10,8 @@ use crate::relay::{Counts, Histogram, Metrics};
 pub(super) struct Process {
     pub(super) started_at_ms: i64,
     pub(super) resident_bytes: Option<u64>,
+    pub(super) log_left_out: u64,
+    pub(super) log_hidden: u64,
 }
 
 /// The states that a link may be in.
@@ -41,6 +43,18 @@ fn about_process(page: &mut Page, process: &Process) {
     if let Some(bytes) = process.resident_bytes {
         page.sample("resident_memory_bytes", &[], bytes);
     }
+    page.family(
+        "log_lines_left_out_total",
+        "counter",
+        "Log lines that repeated themselves and were left out.",
+    );
+    page.sample("log_lines_left_out_total", &[], process.log_left_out);
+    page.family(
+        "log_secrets_hidden_total",
+        "counter",
+        "Log lines in which a secret had to be hidden.",
+    );
+    page.sample("log_secrets_hidden_total", &[], process.log_hidden);
 }
 
 fn about_link(page: &mut Page, metrics: &Metrics) {
@@ -182,6 +196,12 @@ fn about_ops(page: &mut Page, metrics: &Metrics) {
         "ops_recovered_total",
         "Owed ops taken over from an earlier run.",
         tally.ops_recovered,
+    );
+    page.counts(
+        "traces_total",
+        "Traces of turns, where they are sent to a collector.",
+        "outcome",
+        &metrics.traces,
     );
 }
 

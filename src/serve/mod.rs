@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 
 use self::control::ControlSocket;
 use crate::config::Serve;
-pub use desk::{Desk, Reload};
+pub use desk::{Desk, LogCounts, Reload};
 
 /// Why nothing can be served.
 #[derive(Debug, thiserror::Error)]

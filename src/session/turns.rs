@@ -112,6 +112,14 @@ impl Session {
             overflowed: false,
         }
     }
+
+    /// Whether nothing runs and nothing waits or is on its way.
+    fn is_quiet(&self) -> bool {
+        matches!(self.state, State::Idle)
+            && self.queue.is_empty()
+            && self.beyond == Beyond::Nothing
+            && self.coming == 0
+    }
 }
 
 /// All sessions that have something going on.
@@ -264,8 +272,11 @@ impl Sessions {
         }
         session.state = State::Idle;
         self.running -= 1;
-        self.forget_if_quiet(key);
-        self.stand_in_line(key);
+        if session.is_quiet() {
+            self.active.remove(key);
+        } else {
+            self.stand_in_line(key);
+        }
         true
     }
 
@@ -385,13 +396,7 @@ impl Sessions {
     }
 
     fn forget_if_quiet(&mut self, key: &SessionKey) {
-        let quiet = self.active.get(key).is_some_and(|session| {
-            matches!(session.state, State::Idle)
-                && session.queue.is_empty()
-                && session.beyond == Beyond::Nothing
-                && session.coming == 0
-        });
-        if quiet {
+        if self.active.get(key).is_some_and(Session::is_quiet) {
             self.active.remove(key);
         }
     }

@@ -10,6 +10,8 @@ use super::lock::StateLock;
 use super::schema;
 use super::settings::JournalSettings;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, Row, params};
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -362,10 +364,21 @@ impl Section {
 
 fn existing(dir: &Path) -> Result<PathBuf, InspectError> {
     let path = schema::path_in(dir);
-    if path.exists() {
-        Ok(path)
-    } else {
-        Err(InspectError::NoJournal(path))
+    let denied = |action, path: &Path, source| {
+        let path = path.to_owned();
+        InspectError::Open(OpenError::Directory { action, path, source })
+    };
+    match std::fs::metadata(&path) {
+        Ok(_) => {}
+        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(denied("look into", dir, source));
+        }
+        Err(_) => return Err(InspectError::NoJournal(path)),
+    }
+    // The database would call it a sick disk.
+    match File::open(&path) {
+        Err(source) if source.kind() == io::ErrorKind::PermissionDenied => Err(denied("read", &path, source)),
+        _ => Ok(path),
     }
 }
 

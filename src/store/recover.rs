@@ -47,8 +47,10 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         recent: recent(db)?,
         shelf: Shelf::measure(db, settings)?,
         counters: Counters {
+            // What is still owed names the message that it answers, also when that is no longer remembered.
             inbox: 1 + db.query_row(
-                "SELECT max((SELECT ifnull(max(seq), 0) FROM inbox), (SELECT ifnull(max(seq), 0) FROM done))",
+                "SELECT max((SELECT ifnull(max(seq), 0) FROM inbox), (SELECT ifnull(max(seq), 0) FROM done),
+                    (SELECT ifnull(max(inbox_seq), 0) FROM outbox))",
                 [],
                 |row| row.get::<_, i64>(0),
             )?,

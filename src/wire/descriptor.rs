@@ -37,6 +37,7 @@ impl LenUnit {
     pub fn measure(self, text: &str) -> usize {
         match self {
             Self::Chars => text.chars().count(),
+            Self::Utf16 if text.is_ascii() => text.len(),
             Self::Utf16 => text.chars().map(char::len_utf16).sum(),
         }
     }

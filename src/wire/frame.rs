@@ -72,11 +72,11 @@ pub struct Undecodable {
 }
 
 impl Undecodable {
-    /// A line over the limit, of which only the end is there.
-    pub fn too_long(limit: usize, end: &[u8]) -> Self {
+    /// A line over the limit, of which only the start and the end are there.
+    pub fn too_long(limit: usize, start: &[u8], end: &[u8]) -> Self {
         Self {
             kind: None,
-            buffer_id: salvage::buffer_id_at_end(end),
+            buffer_id: salvage::buffer_id_at_end(end).or_else(|| salvage::buffer_id_at_start(start)),
             error: DecodeError::TooLong { limit },
         }
     }

@@ -9,16 +9,18 @@ use memchr::memchr;
 /// Bytes of the longest line that is accepted unless configured otherwise.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// How much of the end of a line over the limit is kept.
-const END_BYTES: usize = 512;
+/// How much of the start and of the end of a line over the limit is kept.
+const KEPT_BYTES: usize = 512;
 
 /// What a newline ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// One line without its newline; never blank.
     Whole(&'a [u8]),
-    /// A line over the limit; only its end was kept.
+    /// A line over the limit; only its start and its end were kept.
     TooLong {
+        /// At most its first 512 bytes.
+        start: &'a [u8],
         /// At most its last 512 bytes.
         end: &'a [u8],
     },
@@ -28,7 +30,8 @@ pub enum Line<'a> {
 #[derive(Debug)]
 pub struct LineFramer {
     partial: Vec<u8>,
-    discarding: bool,
+    /// The start of a line over the limit, while the rest of it comes.
+    discarding: Option<Vec<u8>>,
     max_line: usize,
 }
 
@@ -37,7 +40,7 @@ impl LineFramer {
     pub fn new(max_line: usize) -> Self {
         Self {
             partial: Vec::new(),
-            discarding: false,
+            discarding: None,
             max_line,
         }
     }
@@ -47,11 +50,14 @@ impl LineFramer {
         while let Some(end) = memchr(b'\n', chunk) {
             let (piece, rest) = (&chunk[..end], &chunk[end + 1..]);
             chunk = rest;
-            if self.discarding || self.partial.len() + piece.len() > self.max_line {
+            if self.discarding.is_some() || self.partial.len() + piece.len() > self.max_line {
                 self.discard(piece);
-                on_line(Line::TooLong { end: &self.partial });
+                let start = self.discarding.take().unwrap_or_default();
+                on_line(Line::TooLong {
+                    start: &start,
+                    end: &self.partial,
+                });
                 self.partial.clear();
-                self.discarding = false;
             } else if self.partial.is_empty() {
                 emit(piece, &mut on_line);
             } else {
@@ -62,7 +68,7 @@ impl LineFramer {
         }
         if chunk.is_empty() {
             self.release_spare();
-        } else if self.discarding || self.partial.len() + chunk.len() > self.max_line {
+        } else if self.discarding.is_some() || self.partial.len() + chunk.len() > self.max_line {
             self.discard(chunk);
         } else {
             self.partial.extend_from_slice(chunk);
@@ -74,14 +80,17 @@ impl LineFramer {
         self.partial.len()
     }
 
-    /// Keeps the end of what is held and `piece` together.
+    /// Keeps the end of what is held and `piece` together, and the start of the line when this is the first of it.
     fn discard(&mut self, piece: &[u8]) {
-        let keep = END_BYTES.min(self.max_line);
+        let keep = KEPT_BYTES.min(self.max_line);
         let held = std::mem::take(&mut self.partial);
+        if self.discarding.is_none() {
+            let start = held.iter().chain(piece).take(keep);
+            self.discarding = Some(start.copied().collect());
+        }
         let piece = &piece[piece.len().saturating_sub(keep)..];
         let held = &held[held.len().saturating_sub(keep - piece.len())..];
         self.partial = [held, piece].concat();
-        self.discarding = true;
     }
 
     fn release_spare(&mut self) {
@@ -104,13 +113,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn lines(framer: &mut LineFramer, chunks: &[&[u8]]) -> Vec<Result<Vec<u8>, Vec<u8>>> {
+    /// What is whole, and of what is too long the start and the end.
+    type Seen = Result<Vec<u8>, (Vec<u8>, Vec<u8>)>;
+
+    fn lines(framer: &mut LineFramer, chunks: &[&[u8]]) -> Vec<Seen> {
         let mut seen = Vec::new();
         for chunk in chunks {
             framer.feed(chunk, |line| {
                 seen.push(match line {
                     Line::Whole(bytes) => Ok(bytes.to_vec()),
-                    Line::TooLong { end } => Err(end.to_vec()),
+                    Line::TooLong { start, end } => Err((start.to_vec(), end.to_vec())),
                 });
             });
         }
@@ -144,12 +156,13 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_loses_only_that_line_and_keeps_its_end() {
+    fn the_limit_loses_only_that_line_and_keeps_its_start_and_its_end() {
         let long = [b'x'; 40];
         let seen = lines(
             &mut framer(),
             &[
                 b"ok\n",
+                b"the start",
                 &long,
                 &long,
                 b"the end\nok\n",
@@ -163,9 +176,12 @@ mod tests {
             seen,
             [
                 Ok(b"ok".to_vec()),
-                Err([&long[..9], b"the end"].concat()),
+                Err((
+                    [b"the start", &long[..7]].concat(),
+                    [&long[..9], b"the end"].concat()
+                )),
                 Ok(b"ok".to_vec()),
-                Err(vec![b'x'; 16]),
+                Err((vec![b'x'; 16], vec![b'x'; 16])),
                 Ok(vec![b'x'; 16])
             ]
         );

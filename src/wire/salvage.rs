@@ -80,6 +80,13 @@ pub(super) fn buffer_id_at_end(end: &[u8]) -> Option<String> {
     scalar_text(value).filter(|_| whole)
 }
 
+/// The `bufferId` of a line of which only the start is there, when it stands before the first thing that is cut off. A
+/// number at the very end may have gone on.
+pub(super) fn buffer_id_at_start(start: &[u8]) -> Option<String> {
+    let cut = start.iter().rposition(|byte| !byte.is_ascii_digit())?;
+    buffer_id(&start[..=cut])
+}
+
 /// Where the string that begins at `at` ends, its closing quote included.
 fn string_end(line: &[u8], at: usize) -> Option<usize> {
     let mut next = at + 1;
@@ -143,6 +150,24 @@ mod tests {
         assert_eq!(buffer_id(br#"{"bufferId":"open"#), None);
         let long = format!(r#"{{"bufferId":"{}","x":NaN}}"#, "b".repeat(1000));
         assert_eq!(buffer_id(long.as_bytes()).map(|id| id.len()), Some(1000));
+    }
+
+    #[test]
+    fn the_start_of_a_line_names_it_before_anything_is_cut_off() {
+        let id = |start: &str| buffer_id_at_start(start.as_bytes());
+        assert_eq!(
+            id(r#"{"bufferId":"b1","event":{"text":"xxx"#).as_deref(),
+            Some("b1")
+        );
+        assert_eq!(
+            id(r#"{"type":"inbound","bufferId":17,"event":{"#).as_deref(),
+            Some("17")
+        );
+        assert_eq!(id(r#"{"type":"inbound","bufferId":17"#), None);
+        assert_eq!(id(r#"{"type":"inbound","bufferId":"cut"#), None);
+        assert_eq!(id(r#"{"event":{"bufferId":"inner","text":"#), None);
+        assert_eq!(id(r#"{"event":{"text":"\"},\"bufferId\":\"forged\",x"#), None);
+        assert_eq!((id(""), id("123")), (None, None));
     }
 
     #[test]

@@ -68,6 +68,23 @@ impl UpgradeToken {
         (bool::from(genuine) && alive).then(|| gateway_id.to_owned())
     }
 
+    /// Whether a text has the form of a token, whoever signed it.
+    pub fn has_form(text: &str) -> bool {
+        let decoded = TOKEN_BASE64
+            .decode(text)
+            .ok()
+            .and_then(|bytes| String::from_utf8(bytes).ok());
+        let parts = decoded.as_deref().and_then(|decoded| {
+            let (signed, signature) = decoded.rsplit_once(':')?;
+            Some((signed.rsplit_once(':')?.1, signature))
+        });
+        parts.is_some_and(|(exp, signature)| {
+            exp.parse::<i64>().is_ok()
+                && signature.len() == 64
+                && signature.bytes().all(|byte| byte.is_ascii_hexdigit())
+        })
+    }
+
     /// When a token stops being valid, read without checking its signature; `None` when it never does or
     /// is malformed.
     pub fn expiry(token: &str) -> Option<i64> {
@@ -110,6 +127,15 @@ mod tests {
     fn an_empty_secret_verifies_nothing() {
         let token = UpgradeToken::mint("gw", &"".into(), 300, 0);
         assert_eq!(UpgradeToken::verify(token.expose(), [""], 0), None);
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_form() {
+        let token = UpgradeToken::mint("gw", &"s".into(), 300, 0);
+        assert!(UpgradeToken::has_form(token.expose()));
+        for other in ["", "YTpiOmM", "%%%", &token.expose()[1..], &token.expose()[..60]] {
+            assert!(!UpgradeToken::has_form(other), "{other}");
+        }
     }
 
     #[test]

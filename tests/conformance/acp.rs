@@ -34,7 +34,7 @@ impl Fixture for AcpFixture {
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let mut settings = AcpSettings {
             argv: vec![text(&self.peer())],
-            cancel_grace_secs: 1,
+            cancel_grace_secs: 3,
             ..AcpSettings::default()
         };
         let store = self.folder.path().join("store");
@@ -61,6 +61,10 @@ impl Fixture for AcpFixture {
             Act::Fail => "stop error".to_owned(),
             Act::Flood => "flood".to_owned(),
             Act::Orphan => "orphan".to_owned(),
+            Act::Endless => "long".to_owned(),
+            Act::Garbled => "garbled".to_owned(),
+            Act::Close => "close".to_owned(),
+            Act::Daemon => "daemon".to_owned(),
             Act::Remember => format!("note {WORD}"),
             Act::Recall => "recall".to_owned(),
         })

@@ -31,6 +31,10 @@ impl Fixture for EchoFixture {
             | Act::Crash
             | Act::Flood
             | Act::Orphan
+            | Act::Endless
+            | Act::Garbled
+            | Act::Close
+            | Act::Daemon
             | Act::Remember
             | Act::Recall => None,
         }
@@ -54,10 +58,14 @@ const NOT_FOR_ECHO: &[&str] = &[
     "ends_without_a_word",
     "puts_cut_characters_together",
     "tells_a_crash_and_keeps_what_was_said",
-    "survives_a_flood_of_log",
-    "does_not_wait_for_what_was_left_behind",
     "says_how_it_stands",
     "remembers_across_a_restart",
+    "survives_a_flood_of_log",
+    "survives_output_without_an_end",
+    "survives_bytes_that_are_no_text",
+    "does_not_wait_for_what_was_left_behind",
+    "does_not_wait_for_a_daemon",
+    "does_not_wait_for_one_that_closed_its_output",
     "stops_when_it_does_not_listen",
 ];
 
@@ -88,9 +96,7 @@ async fn the_silent_agent_conforms() {
     let agent = NoopFixture.agent();
     assert!(agent.describe().repeatable && !agent.describe().asks);
     let applicable = ["ends_without_a_word"];
-    let not_applicable: Vec<&str> = crate::cases::CASES
-        .iter()
-        .chain(crate::stopping::CASES)
+    let not_applicable: Vec<&str> = crate::suite::all()
         .map(|case| case.name)
         .filter(|name| !applicable.contains(name))
         .collect();

@@ -14,7 +14,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::http_peer::{
-    Asked, Pieces, cut, egress, events, json as reply, remembered, send, send_cut, serve, wanted, word,
+    Asked, Pieces, cut, egress, events, json as reply, remembered, send, send_cut, send_endless,
+    send_garbled, serve, wanted, word,
 };
 use crate::suite::{Act, CUT, Fixture, MUCH, conform};
 
@@ -50,7 +51,7 @@ impl Fixture for HermesFixture {
         let settings = HermesSettings {
             base_url: format!("http://{}", self.address),
             busy_wait_secs: 0,
-            stop_grace_secs: 1,
+            stop_grace_secs: 3,
             ..HermesSettings::default()
         };
         let key = SecretString::from("0123456789abcdef");
@@ -117,6 +118,8 @@ async fn control(run: Arc<Run>, method: &str, what: &[&str], body: &Value) -> Re
         ("GET", []) => match run.wanted().as_str() {
             "crash" => reply(404, &json!({"error": {"code": "run_not_found"}})),
             _ if run.stop.is_cancelled() => reply(200, &json!({"status": "cancelled"})),
+            "endless" => reply(200, &json!({"status": "completed", "output": "enough"})),
+            "ask" => reply(200, &json!({"status": "waiting_for_approval"})),
             _ => reply(200, &json!({"status": "running"})),
         },
         (method, what) => panic!("{method} {what:?}"),
@@ -151,6 +154,11 @@ async fn play(run: Arc<Run>, pieces: Pieces) {
         "cut" => {
             CUT.clone_into(&mut output);
             send_cut(&pieces, &delta(CUT)).await;
+        }
+        "endless" => return send_endless(&pieces).await,
+        "garbled" => {
+            "\u{fffd} survived".clone_into(&mut output);
+            send_garbled(&pieces, &delta("? survived")).await;
         }
         "hang" => return stopped(&run, &pieces).await,
         "speakandhang" => {
@@ -197,6 +205,8 @@ async fn hermes_runs_conform() {
     let not_applicable = [
         "survives_a_flood_of_log",
         "does_not_wait_for_what_was_left_behind",
+        "does_not_wait_for_a_daemon",
+        "does_not_wait_for_one_that_closed_its_output",
     ];
     conform("hermes", &HermesFixture::start().await, &not_applicable).await;
 }

@@ -84,6 +84,20 @@ pub(crate) async fn send_cut(pieces: &Pieces, data: &str) {
     }
 }
 
+/// Sends an event that does not end, until it is not wanted any more.
+pub(crate) async fn send_endless(pieces: &Pieces) {
+    let _ = pieces.send(Ok("data: ".into())).await;
+    while pieces.send(Ok("x".repeat(64 * 1024).into())).await.is_ok() {}
+}
+
+/// Sends bytes that are no text: in a comment, and in place of `?` in an event.
+pub(crate) async fn send_garbled(pieces: &Pieces, data: &str) {
+    let mut bytes = b": \xff\xc3\n\ndata: ".to_vec();
+    bytes.extend(data.bytes().map(|byte| if byte == b'?' { 0xfe } else { byte }));
+    bytes.extend(b"\n\n");
+    let _ = pieces.send(Ok(bytes.into())).await;
+}
+
 /// Breaks the connection, when what was sent before has gone out: a server drops what it still holds.
 pub(crate) async fn cut(pieces: Pieces) {
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -94,7 +108,7 @@ pub(crate) async fn cut(pieces: Pieces) {
 pub(crate) fn word(act: Act) -> Option<String> {
     Some(match act {
         Act::Remember => format!("remember {WORD}"),
-        Act::Flood | Act::Orphan => return None,
+        Act::Flood | Act::Orphan | Act::Close | Act::Daemon => return None,
         act => format!("{act:?}").to_ascii_lowercase(),
     })
 }

@@ -12,5 +12,6 @@ mod harness;
 mod hermes;
 mod http_peer;
 mod openai;
+mod robust;
 mod stopping;
 mod suite;

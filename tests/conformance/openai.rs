@@ -10,7 +10,8 @@ use hermes_relay::agent::{Agent, OpenAi, OpenAiSettings};
 use serde_json::json;
 
 use crate::http_peer::{
-    Asked, Pieces, cut, egress, events, json as reply, remembered, send, send_cut, serve, wanted, word,
+    Asked, Pieces, cut, egress, events, json as reply, remembered, send, send_cut, send_endless,
+    send_garbled, serve, wanted, word,
 };
 use crate::suite::{Act, CUT, Fixture, MUCH, conform};
 
@@ -86,6 +87,8 @@ async fn play(asked: Asked, pieces: Pieces) {
             }
         }
         "cut" => send_cut(&pieces, &delta(CUT)).await,
+        "endless" => return send_endless(&pieces).await,
+        "garbled" => send_garbled(&pieces, &delta("? survived")).await,
         "hang" => return pieces.closed().await,
         "speakandhang" => {
             send(&pieces, &delta("one")).await;
@@ -117,6 +120,8 @@ async fn an_openai_style_model_conforms() {
         "goes_on_when_nobody_answers",
         "survives_a_flood_of_log",
         "does_not_wait_for_what_was_left_behind",
+        "does_not_wait_for_a_daemon",
+        "does_not_wait_for_one_that_closed_its_output",
         "stops_while_it_asks",
     ];
     conform("openai", &OpenAiFixture::start().await, &not_applicable).await;

@@ -33,6 +33,14 @@ pub(crate) enum Act {
     Flood,
     /// Leaves a process behind that holds its pipes, and says `left`.
     Orphan,
+    /// Writes on and on without ever ending a line or an event; whether and how it ends is its own affair.
+    Endless,
+    /// Writes bytes that are no text, and says `survived`.
+    Garbled,
+    /// Says `left`, closes its output and lives on.
+    Close,
+    /// Starts a process that leaves its group and holds its pipes, and says `left`.
+    Daemon,
     /// Remembers the word [`WORD`].
     Remember,
     /// Says the word that it remembers.
@@ -68,7 +76,7 @@ pub(crate) trait Fixture: Send + Sync {
 
     /// How long a stop may take, at most.
     fn stop_time(&self) -> Duration {
-        Duration::from_secs(5)
+        Duration::from_secs(10)
     }
 }
 
@@ -110,11 +118,17 @@ macro_rules! text {
 }
 pub(crate) use text;
 
+/// Every case.
+pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
+    let lists = [crate::cases::CASES, crate::robust::CASES, crate::stopping::CASES];
+    lists.into_iter().flatten()
+}
+
 /// Runs every case. Those that do not apply are printed, and must be the ones that are named.
 pub(crate) async fn conform(name: &str, fixture: &dyn Fixture, not_applicable: &[&str]) {
     let mut skipped = Vec::new();
     let mut passed = 0;
-    for case in crate::cases::CASES.iter().chain(crate::stopping::CASES) {
+    for case in all() {
         println!("{name}: {}", case.name);
         match (case.run)(fixture).await {
             Outcome::Passed => passed += 1,

@@ -179,9 +179,10 @@ async fn a_running_relay_is_left_its_connection_unless_the_dial_is_asked_for() {
     let report = doctor(again(), &[]).await;
     assert_eq!(report.code, 0, "a running relay is no failure");
     report
-        .warns("lock", &format!("process {pid}"), "--dial")
         .skips(&["token", "handshake"])
-        .passes(&["state_dir", "journal", "tcp", "clock", "agent"]);
+        .passes(&["state_dir", "lock", "journal", "tcp", "clock", "agent"]);
+    let said = report.row("lock")["detail"].as_str().unwrap();
+    assert_eq!(said, format!("process {pid}, link live"));
     let upgrade = report.row("upgrade");
     assert_eq!(upgrade["outcome"], "skipped", "{upgrade}");
     assert!(
@@ -215,4 +216,22 @@ async fn an_agent_that_is_not_installed_is_named() {
         .map(|row| row["subject"].as_str().unwrap())
         .collect();
     assert_eq!(subjects, ["code", "spare"]);
+}
+
+#[tokio::test]
+async fn a_running_relay_that_is_not_connected_is_asked_why_and_the_doctor_looks_for_itself() {
+    let connector = connector().await;
+    let relay = Setup::against(&connector).env("GATEWAY_RELAY_SECRET", "another");
+    let running = relay.start();
+    running.says("does not accept our credentials").await;
+    let state = relay.state_dir().display().to_string();
+    let report = doctor(
+        Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", &state),
+        &[],
+    )
+    .await;
+    report
+        .blames("lock", "takes no messages", "dials again by itself")
+        .passes(&["upgrade", "token", "handshake"]);
+    running.stops().await;
 }

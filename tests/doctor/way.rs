@@ -34,7 +34,7 @@ async fn a_port_where_nothing_listens_is_named() {
 #[tokio::test]
 async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
     let connector = connector().await;
-    let (port, pem) = terminator(&connector, 1000).await;
+    let (port, pem) = terminator("localhost", connector.addr(), 1000).await;
     let setup = || Setup::toward(&format!("wss://localhost:{port}")).enrolled_with(&connector);
     let report = doctor(setup(), &[]).await;
     report
@@ -63,7 +63,7 @@ async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
 #[tokio::test]
 async fn a_certificate_that_ends_soon_is_a_warning() {
     let connector = connector().await;
-    let (port, pem) = terminator(&connector, 3).await;
+    let (port, pem) = terminator("localhost", connector.addr(), 3).await;
     let setup = Setup::toward(&format!("wss://localhost:{port}"))
         .enrolled_with(&connector)
         .setting("tls.ca_file", "authority.pem");

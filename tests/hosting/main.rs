@@ -6,12 +6,21 @@
 
 #[path = "../support/relay_process.rs"]
 mod relay_process;
+#[path = "../support/tls_front.rs"]
+mod tls_front;
 
+mod containers;
 mod documents;
+mod journal;
+mod machine;
 mod manager;
+mod names;
 mod notify;
+mod package_story;
 mod packages;
 mod process_one;
+mod system_agents;
+mod system_relay;
 mod units;
 
 use std::path::{Path, PathBuf};

@@ -92,11 +92,7 @@ impl Systemd {
     }
 
     fn show(&self, property: &str) -> String {
-        self.show_of("hermes-relay.service", property)
-    }
-
-    fn show_of(&self, unit: &str, property: &str) -> String {
-        self.systemctl(&["show", "--value", "--property", property, unit])
+        self.systemctl(&["show", "--value", "--property", property, "hermes-relay.service"])
     }
 
     fn until(&self, property: &str, fits: impl Fn(&str) -> bool) -> String {
@@ -142,7 +138,7 @@ impl Drop for Systemd {
     clippy::disallowed_methods,
     reason = "the loops around it wait for a condition"
 )]
-fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
@@ -201,11 +197,32 @@ async fn installed_started_ready_killed_restarted_and_stopped_in_time() {
 
     systemd.systemctl(&["reload", "hermes-relay.service"]);
     systemd.until("ActiveState", |state| state == "active");
+    systemd.systemctl(&["kill", "--kill-who=main", "--signal=USR1", "hermes-relay.service"]);
+    systemd.until("NRestarts", |count| count == "2");
+    systemd.until("ActiveState", |state| state == "active");
 
     let began = Instant::now();
     systemd.systemctl(&["stop", "hermes-relay.service"]);
     assert!(began.elapsed() < Duration::from_secs(25), "within its own budget");
     assert_eq!(systemd.show("Result"), "success", "it ended by itself");
+
+    // What ends to sleep sleeps until somebody starts it.
+    fs::write(
+        home.join("relay.yaml"),
+        "connector: {wake_url: 'http://127.0.0.1:9/'}\nsleep: {enabled: true, idle_secs: 1}\n",
+    )
+    .unwrap();
+    systemd.systemctl(&["start", "hermes-relay.service"]);
+    systemd.until("ActiveState", |state| state == "inactive");
+    assert_eq!(systemd.show("Result"), "success");
+    assert_eq!(systemd.show("NRestarts"), "0");
+    connector
+        .deliver(&text_event("discord", "c", "m3", "good morning"))
+        .unwrap();
+    assert_eq!(connector.waiting(), 1);
+    systemd.systemctl(&["start", "hermes-relay.service"]);
+    connector.reply_to(SOON, "m3").await.unwrap();
+    systemd.systemctl(&["stop", "hermes-relay.service"]);
 
     // What cannot be cured is not tried again and again.
     fs::write(home.join("relay.yaml"), "link: {backoff_min_ms: soon}\n").unwrap();
@@ -215,66 +232,4 @@ async fn installed_started_ready_killed_restarted_and_stopped_in_time() {
     assert!(!well);
     systemd.until("ActiveState", |state| state == "failed");
     assert_eq!(systemd.show("ExecMainStatus"), "78");
-}
-
-/// The exit status with which systemd says that it could not set up namespaces.
-const NO_NAMESPACES: &str = "226";
-const WITHOUT_NAMESPACES: &str = "[Service]\nPrivateTmp=no\nProtectSystem=no\nProtectHome=no\nPrivateDevices=no\n\
-    PrivateUsers=no\nPrivateMounts=no\nProtectProc=default\nProcSubset=all\nProtectKernelTunables=no\n\
-    ProtectKernelModules=no\nProtectKernelLogs=no\nProtectControlGroups=no\nProtectHostname=no\nProtectClock=no\n";
-
-/// Everything that a manager of ours can do of the tight unit: system calls, memory, file systems, namespaces. An
-/// account that exists only meanwhile and credentials are for the machine's own manager.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_tight_unit_lets_the_relay_work() {
-    const UNIT: &str = "hermes-relay-only.service";
-    let Some(systemd) = Systemd::start("tight") else {
-        return;
-    };
-    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-    let who = connector.credentials().unwrap();
-    let units = systemd.units().display().to_string();
-    let mut install = Command::new(BINARY);
-    environment(&mut install, systemd.folder.path());
-    let (well, told) = said(install.args(["service", "install", "--profile", "relay", "--unit-dir", &units]));
-    assert!(well, "{told}");
-    let drop_in = systemd.units().join(format!("{UNIT}.d"));
-    fs::create_dir(&drop_in).unwrap();
-    let ours = format!(
-        "[Service]\nDynamicUser=no\nLoadCredential=\nEnvironment=GATEWAY_RELAY_URL={} GATEWAY_RELAY_ID={} \
-         GATEWAY_RELAY_SECRET={} GATEWAY_RELAY_PLATFORMS=discord\nStandardError=append:{}\n",
-        connector.url(),
-        who.gateway_id,
-        who.secret.expose_secret(),
-        systemd.folder.path().join("log").display()
-    );
-    fs::write(drop_in.join("here.conf"), ours).unwrap();
-    let start = || {
-        systemd.systemctl(&["daemon-reload"]);
-        let mut start = Command::new("systemctl");
-        environment(&mut start, systemd.folder.path());
-        let (_, told) = said(start.args(["--user", "start", UNIT]));
-        (systemd.show_of(UNIT, "ExecMainStatus"), told)
-    };
-    let (mut status, mut told) = start();
-    if status == NO_NAMESPACES {
-        eprintln!("SKIPPED in part: this machine lets no service have file systems of its own");
-        systemd.systemctl(&["stop", UNIT]);
-        fs::write(drop_in.join("without.conf"), WITHOUT_NAMESPACES).unwrap();
-        (status, told) = start();
-    }
-    assert_eq!(status, "0", "{told}\n{}", systemd.log());
-    connector
-        .deliver(&text_event("discord", "c", "m1", "hello"))
-        .unwrap();
-    let reply = connector.reply_to(SOON, "m1").await;
-    let text = reply.map(|reply| reply.text).unwrap_or_default();
-    assert_eq!(text, "echo: hello", "{}", systemd.log());
-    let pid = systemd.show_of(UNIT, "MainPID");
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    for locked in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"] {
-        assert!(status.contains(locked), "{status}");
-    }
-    systemd.systemctl(&["stop", UNIT]);
-    assert_eq!(systemd.show_of(UNIT, "Result"), "success");
 }

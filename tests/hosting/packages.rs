@@ -10,7 +10,7 @@ fn script(name: &str) -> Command {
     Command::new(repository("packaging").join(name))
 }
 
-fn build_deb(out: &Path) -> std::path::PathBuf {
+pub(crate) fn build_deb(out: &Path) -> std::path::PathBuf {
     let (well, told) = said(
         script("build-deb")
             .args(["--binary", BINARY, "--out"])

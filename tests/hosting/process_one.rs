@@ -28,6 +28,7 @@ agents:
         while [ ! -e "$HOME/left" ]; do sleep 0.01; done
         echo done
 agent: leaver
+streaming: {mode: off}
 "#;
 
 struct Namespace {
@@ -91,7 +92,7 @@ async fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
 }
 
 /// The children of a process with their states.
-fn children(parent: i32) -> Vec<(i32, char)> {
+pub(crate) fn children(parent: i32) -> Vec<(i32, char)> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let mut found: Vec<_> = processes
         .filter_map(|entry| {

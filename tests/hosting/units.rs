@@ -62,7 +62,7 @@ fn every_unit_is_watched_and_not_restarted_in_vain() {
             ("Type", "notify"),
             ("NotifyAccess", "main"),
             ("WatchdogSec", "60"),
-            ("Restart", "always"),
+            ("Restart", "on-failure"),
             ("RestartPreventExitStatus", "77 78"),
             ("KillMode", "mixed"),
         ] {

@@ -82,6 +82,54 @@ async fn a_run_that_is_gone_or_fails_or_was_stopped_by_others_ends_so() {
 }
 
 #[tokio::test]
+async fn a_stream_of_comments_is_alive_and_a_silent_one_is_watched_instead() {
+    let mut server = Server::start().await;
+    let mut own = settings(&server.base());
+    own.idle_timeout_secs = 2;
+    let chat = Chat::new(agent(own));
+    let turn = chat.start("slow but alive");
+    let (_, stream) = accept(&mut server).await;
+    for _ in 0..12 {
+        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+        stream.raw(": keepalive\n\n").await;
+    }
+    completes(stream, "ok").await;
+    assert_eq!(turn.over().await.completed(), "ok");
+    assert!(server.is_quiet(), "its status was not asked for");
+    let turn = chat.start("silent");
+    let (_, stream) = accept(&mut server).await;
+    let asked = server.expect("GET", "/v1/runs/run_1").await;
+    asked.reply_json(200, &json!({"status": "completed", "output": "ok"}));
+    assert_eq!(turn.over().await.completed(), "ok");
+    stream.abandoned().await;
+}
+
+#[tokio::test]
+async fn pages_and_refusals_that_trickle_are_no_runs() {
+    let (mut server, chat) = start().await;
+    let html = [("content-type", "text/html")];
+    let turn = chat.start("hi");
+    server.asked().await.reply(200, &html, "<html>log in</html>");
+    assert_eq!(turn.over().await.failure().class, FailureClass::Protocol);
+    // A page in place of the events: the status tells.
+    let turn = chat.start("hi");
+    let asked = server.expect("POST", "/v1/runs").await;
+    asked.reply_json(202, &json!({"run_id": "run_1"}));
+    let asked = server.expect("GET", "/v1/runs/run_1/events").await;
+    asked.reply(200, &html, "<html>log in</html>");
+    let asked = server.expect("GET", "/v1/runs/run_1").await;
+    asked.reply_json(200, &json!({"status": "completed", "output": "ok"}));
+    assert_eq!(turn.over().await.completed(), "ok");
+    // A stop is heard while the words of a refusal are awaited.
+    let turn = chat.start("hi");
+    let refusal = server.asked().await.pieces(500, "text/plain");
+    refusal.raw("no").await;
+    turn.cancel.cancel();
+    assert_eq!(turn.over().await.end, TurnEnd::Cancelled { confirmed: true });
+    refusal.abandoned().await;
+}
+
+#[tokio::test]
 async fn a_busy_gateway_is_waited_for_before_the_run_and_only_so_long() {
     let mut server = Server::start().await;
     let mut own = settings(&server.base());

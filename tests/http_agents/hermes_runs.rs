@@ -1,19 +1,18 @@
-//! Hermes in `mode: runs`: what it is told, what it says, what it asks, and what becomes of a lost stream.
+//! Hermes in `mode: runs`: what it is told and what it says.
 
-use hermes_relay::agent::{
-    AgentEvent, Answer, Hermes, HermesSettings, Meaning, Place, StepState, ToolKind, TurnInput, Usage,
-};
+use hermes_relay::agent::{AgentEvent, Hermes, HermesSettings, Place, StepState, ToolKind, TurnInput, Usage};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::chat::{Chat, Running};
 use crate::server::{Server, Stream};
-use crate::{KEY, egress, soon};
+use crate::{KEY, egress};
 
 pub(crate) fn settings(base: &str) -> HermesSettings {
     HermesSettings {
         base_url: base.to_owned(),
-        stop_grace_secs: 1,
+        // Long enough for a busy machine; what must run out is shorter.
+        stop_grace_secs: 15,
         ..HermesSettings::default()
     }
 }
@@ -175,89 +174,6 @@ async fn a_run_streams_its_text_and_its_tools_and_not_its_reasoning() {
         output_tokens: 9,
     };
     assert!(over.said.contains(&AgentEvent::Usage(cost)));
-}
-
-async fn asks(stream: &Stream, command: &str) {
-    let request = json!({
-        "command": command, "description": "deletes files", "allow_permanent": false,
-        "choices": ["once", "session", "always", "deny"],
-    });
-    says(stream, "approval.request", request).await;
-}
-
-#[tokio::test]
-async fn approvals_are_asked_and_answered_one_after_the_other() {
-    let (mut server, chat) = start().await;
-    let mut turn = chat.start("clean up");
-    let (_, stream) = accept(&mut server).await;
-    asks(&stream, "rm -r a").await;
-    asks(&stream, "rm -r b").await;
-    for (command, answer, choice) in [
-        ("rm -r a", Answer::Chosen("session".to_owned()), "session"),
-        ("rm -r b", Answer::TimedOut, "deny"),
-    ] {
-        let (question, reply) = turn.question().await;
-        assert_eq!(question.detail.as_deref(), Some(command));
-        assert!(question.text.contains("deletes files"), "{question:?}");
-        // Less than Hermes itself waits, counted from when it asked.
-        let (least, most) = (
-            std::time::Duration::from_secs(30),
-            std::time::Duration::from_secs(55),
-        );
-        assert!(
-            question
-                .patience
-                .is_some_and(|patience| (least..=most).contains(&patience)),
-            "{question:?}"
-        );
-        let meanings: Vec<Meaning> = question.options.iter().map(|option| option.meaning).collect();
-        assert_eq!(
-            meanings,
-            [Meaning::AllowOnce, Meaning::AllowSession, Meaning::Deny]
-        );
-        reply.send(answer).unwrap();
-        let asked = server.expect("POST", "/v1/runs/run_1/approval").await;
-        assert_eq!(asked.json(), json!({"choice": choice}));
-        asked.reply_json(200, &json!({"resolved": 1}));
-        // Our own answer comes back; it must not take the next question away.
-        says(
-            &stream,
-            "approval.responded",
-            json!({"choice": choice, "resolved": 1}),
-        )
-        .await;
-    }
-    completes(stream, "done").await;
-    assert_eq!(turn.over().await.completed(), "done");
-}
-
-#[tokio::test]
-async fn an_approval_that_others_gave_or_that_came_too_late_is_told() {
-    let (mut server, chat) = start().await;
-    let mut turn = chat.start("clean up");
-    let (_, stream) = accept(&mut server).await;
-    asks(&stream, "rm -r a").await;
-    let (_, mut reply) = turn.question().await;
-    says(
-        &stream,
-        "approval.responded",
-        json!({"choice": "once", "resolved": 1}),
-    )
-    .await;
-    // The question is taken back.
-    soon("the question is taken back", reply.closed()).await;
-    asks(&stream, "rm -r b").await;
-    let (_, reply) = turn.question().await;
-    reply.send(Answer::Chosen("once".to_owned())).unwrap();
-    let asked = server.expect("POST", "/v1/runs/run_1/approval").await;
-    asked.reply_json(409, &json!({"error": {"code": "approval_not_pending"}}));
-    let notice = turn.event().await;
-    assert!(
-        matches!(&notice, AgentEvent::Notice(text) if text.contains("no longer waits")),
-        "{notice:?}"
-    );
-    completes(stream, "done").await;
-    assert_eq!(turn.over().await.completed(), "done");
 }
 
 #[tokio::test]

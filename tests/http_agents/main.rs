@@ -1,6 +1,7 @@
 //! Agents behind HTTP, against real servers on loopback that each test plays itself.
 
 mod chat;
+mod hermes_approvals;
 mod hermes_chat;
 mod hermes_faults;
 mod hermes_runs;

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::KEY;
 use crate::chat::Chat;
 use crate::openai::{CHAT, agent, settings, start};
-use crate::server::{Server, delta, finish, nobody};
+use crate::server::{Server, delta, finish, nobody, verbatim};
 
 async fn start_with(change: impl FnOnce(&mut OpenAiSettings)) -> (Server, Chat) {
     let server = Server::start().await;
@@ -234,8 +234,8 @@ async fn a_stop_is_heard_while_waiting_for_the_next_try() {
 #[tokio::test]
 async fn silence_ends_a_turn_and_comments_are_no_silence() {
     let short = |settings: &mut OpenAiSettings| {
-        settings.first_token_timeout_secs = 1;
-        settings.idle_timeout_secs = 1;
+        settings.first_token_timeout_secs = 2;
+        settings.idle_timeout_secs = 2;
     };
     let (mut server, chat) = start_with(short).await;
     let turn = chat.start("before the answer begins");
@@ -253,12 +253,69 @@ async fn silence_ends_a_turn_and_comments_are_no_silence() {
     stream.abandoned().await;
     let turn = chat.start("slow but alive");
     let stream = server.asked().await.stream();
-    for _ in 0..6 {
+    for _ in 0..12 {
         tokio::time::sleep(std::time::Duration::from_millis(250)).await;
         stream.raw(": keepalive\n\n").await;
     }
     stream.data("[DONE]").await;
     turn.over().await.completed();
+}
+
+#[tokio::test]
+async fn an_answer_that_stalls_in_the_middle_of_its_body_is_given_up() {
+    let (mut server, chat) = start_with(|settings| settings.first_token_timeout_secs = 1).await;
+    let turn = chat.start("hi");
+    let whole = server.asked().await.pieces(200, "application/json");
+    whole.raw(r#"{"choices":[{"message":"#).await;
+    let over = turn.over().await;
+    assert_eq!(over.failure().class, FailureClass::Timeout);
+    whole.abandoned().await;
+    // The words of a refusal are waited for too, and a stop is heard meanwhile.
+    let turn = chat.start("hi");
+    let refusal = server.asked().await.pieces(500, "text/plain");
+    refusal.raw("no").await;
+    turn.cancel.cancel();
+    assert_eq!(turn.over().await.end, TurnEnd::Cancelled { confirmed: true });
+}
+
+#[tokio::test]
+async fn what_comes_after_the_end_keeps_nobody_waiting() {
+    let (mut server, chat) = start().await;
+    let turn = chat.start("hi");
+    let stream = server.asked().await.stream();
+    stream.delta("whole").await;
+    stream.data(&finish("stop")).await;
+    let chatter = async {
+        loop {
+            stream.raw(": keepalive\n\n").await;
+            stream.data("").await;
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    };
+    let over = tokio::select! {
+        over = turn.over() => over,
+        () = chatter => unreachable!(),
+    };
+    assert_eq!(over.completed(), "whole");
+}
+
+#[tokio::test]
+async fn chunks_that_are_none_break_the_answer_off() {
+    const HEAD: &[u8] =
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\nnonsense";
+    for (bytes, class) in [
+        (HEAD, FailureClass::Crashed),
+        (b"\xff\xfe nonsense\r\n\r\n", FailureClass::Crashed),
+        (
+            b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n",
+            FailureClass::Crashed,
+        ),
+    ] {
+        let mut settings = settings(&verbatim(bytes).await);
+        settings.retries = 0;
+        let over = Chat::new(agent(settings)).start("hi").over().await;
+        assert_eq!(over.failure().class, class, "{over:?}");
+    }
 }
 
 /// A log that can be read afterwards.

@@ -8,6 +8,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::soon;
@@ -103,12 +104,16 @@ impl Asked {
 
     /// Begins a stream of events.
     pub(crate) fn stream(self) -> Stream {
+        self.pieces(200, "text/event-stream; charset=utf-8")
+    }
+
+    /// Begins an answer that comes in pieces.
+    pub(crate) fn pieces(self, status: u16, kind: &str) -> Stream {
         let (sender, receiver) = mpsc::channel(64);
         let pieces = futures_util::stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
             receiver.recv().await.map(|piece| (piece, receiver))
         });
-        let kind = [("content-type", "text/event-stream; charset=utf-8")];
-        self.reply(200, &kind, Body::from_stream(pieces));
+        self.reply(status, &[("content-type", kind)], Body::from_stream(pieces));
         Stream(sender)
     }
 
@@ -159,6 +164,22 @@ pub(crate) fn delta(text: &str) -> String {
 /// The last piece of a chat completion.
 pub(crate) fn finish(reason: &str) -> String {
     serde_json::json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}).to_string()
+}
+
+/// An address at which every request is answered with these bytes, whatever they are.
+pub(crate) async fn verbatim(bytes: &'static [u8]) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let mut request = vec![0; 64 * 1024];
+            let _ = socket.read(&mut request).await;
+            let _ = socket.write_all(bytes).await;
+            // Until the client has gone.
+            while let Ok(1..) = socket.read(&mut request).await {}
+        }
+    });
+    format!("http://{address}")
 }
 
 /// An address on which nothing listens.

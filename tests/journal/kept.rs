@@ -248,3 +248,66 @@ fn a_read_only_state_directory_is_named() {
         "{text}"
     );
 }
+
+/// The numbers of the messages that were running when a journal was last held, with at most three told at once.
+async fn cut_short(dir: &Path) -> Vec<i64> {
+    let settings = JournalSettings {
+        recover_rows: 3,
+        ..JournalSettings::default()
+    };
+    let mut opened = Journal::open(dir, settings, NOW).unwrap();
+    let running: Vec<_> = opened.recovered.running.iter().map(|row| row.seq).collect();
+    let ends = running.iter().map(|seq| Write::End {
+        seq: *seq,
+        state: TurnState::Interrupted,
+        ops: vec![op("cut short")],
+        start_next: None,
+        now_ms: NOW,
+    });
+    let ends: Vec<_> = ends.collect();
+    let count = ends.len();
+    ask(&mut opened, ends, count).await;
+    opened.journal.close().await.unwrap();
+    running.into_iter().map(|seq| seq.0).collect()
+}
+
+#[tokio::test]
+async fn more_turns_than_are_told_at_once_are_told_start_by_start_and_each_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    let accepts = (0..7).map(|token| accept(token, &format!("s{token}"), None, true));
+    ask(&mut opened, accepts.collect(), 7).await;
+    opened.journal.close().await.unwrap();
+    assert_eq!(cut_short(dir.path()).await, [1, 2, 3]);
+    assert_eq!(cut_short(dir.path()).await, [4, 5, 6]);
+    assert_eq!(cut_short(dir.path()).await, [7]);
+    assert!(cut_short(dir.path()).await.is_empty());
+    let opened = open(dir.path());
+    assert_eq!(opened.recovered.ops.len(), 7);
+    assert!(opened.recovered.running.is_empty());
+}
+
+#[tokio::test]
+async fn the_number_of_a_message_is_not_given_again_while_something_is_owed_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut opened = open(dir.path());
+    ask(&mut opened, vec![accept(0, "s", None, true)], 1).await;
+    let end = Write::End {
+        seq: InboxSeq(1),
+        state: TurnState::Done,
+        ops: vec![op("owed")],
+        start_next: None,
+        now_ms: NOW,
+    };
+    ask(&mut opened, vec![end], 1).await;
+    opened.journal.close().await.unwrap();
+    let long_ago = rusqlite::Connection::open(dir.path().join("journal.db")).unwrap();
+    long_ago.execute("DELETE FROM done", []).unwrap();
+    drop(long_ago);
+    let mut opened = open(dir.path());
+    let done = ask(&mut opened, vec![accept(1, "s", None, true)], 1).await;
+    assert!(
+        matches!(done[0], Done::Accepted { seq: InboxSeq(2), .. }),
+        "{done:?}"
+    );
+}

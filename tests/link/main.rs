@@ -14,6 +14,7 @@ mod boot;
 mod clock;
 mod framing;
 mod handshake;
+mod large;
 mod measured;
 mod poison;
 mod provision;

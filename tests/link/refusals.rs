@@ -231,7 +231,7 @@ async fn a_busy_connector_is_left_alone_for_as_long_as_it_asks() {
         gaps.len() == 1 && gaps[0] >= Duration::from_millis(1950),
         "{gaps:?}"
     );
-    let line = relay.says("lost the connector").await;
+    let line = relay.says("cannot reach the connector").await;
     assert!(line.contains("503"), "{line}");
     relay.stops().await;
 }

@@ -93,6 +93,45 @@ async fn what_needs_a_restart_is_named() {
     relay.stops().await;
 }
 
+/// A file that only its owner may read.
+fn write_private(setup: &Setup, name: &str, text: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    setup.write(name, text);
+    let path = setup.home().join(name);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    path.display().to_string()
+}
+
+#[tokio::test]
+async fn a_change_inside_an_agent_is_named_and_its_secrets_are_not() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let key = write_private(&setup, "key", "first-key");
+    let coder = |value: &str| format!("{{kind: command, argv: [cat], env: {{TOKEN: {value}, SAME: same}}}}");
+    let model =
+        format!("{{kind: openai, base_url: \"http://127.0.0.1:9/v1\", model: m, api_key_file: \"{key}\"}}");
+    let mut setup = setup
+        .setting("agents.coder", &coder("first-token"))
+        .setting("agents.model", &model)
+        .setting("agents.same", "{kind: echo}");
+    let relay = connected(&setup).await;
+    relay.signal(Signal::HUP);
+    relay.says("are in force").await;
+    setup = setup.setting("agents.coder", &coder("second-token"));
+    write_private(&setup, "key", "second-key");
+    relay.signal(Signal::HUP);
+    let line = relay.says("need a restart").await;
+    assert!(
+        line.contains(r#"["agents.coder.env", "agents.model.api_key_file"]"#),
+        "{line}"
+    );
+    let said = relay.said();
+    for secret in ["first-token", "second-token", "first-key", "second-key"] {
+        assert!(!said.contains(secret), "{said}");
+    }
+    relay.stops().await;
+}
+
 #[tokio::test]
 async fn settings_that_cannot_be_read_leave_the_old_ones_in_force() {
     let connector = connector().await;

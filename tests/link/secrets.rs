@@ -69,6 +69,8 @@ async fn no_secret_and_no_message_text_is_logged_even_at_trace() {
         "it was talkative"
     );
     nothing_of(&secrets(&connector), &output);
+    // The log's net would have hidden them; nothing was there to be hidden.
+    assert!(!output.contains("<hidden>"), "the net had work to do:\n{output}");
     assert!(!output.contains(SAID), "message text was logged:\n{output}");
 }
 

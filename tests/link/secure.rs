@@ -9,7 +9,7 @@ use crate::tls_front::terminator;
 #[tokio::test]
 async fn a_private_authority_is_trusted_by_its_file_for_the_link_and_the_policy_alike() {
     let connector = connector().await;
-    let (port, pem) = terminator(&connector, 1000).await;
+    let (port, pem) = terminator("localhost", connector.addr(), 1000).await;
     let setup = Setup::toward(&format!("https://localhost:{port}"))
         .enrolled_with(&connector)
         .setting("tls.ca_file", "authority.pem");
@@ -27,7 +27,7 @@ async fn a_private_authority_is_trusted_by_its_file_for_the_link_and_the_policy_
 #[tokio::test]
 async fn an_unknown_authority_is_named_as_the_reason_and_the_relay_keeps_trying() {
     let connector = connector().await;
-    let (port, _) = terminator(&connector, 1000).await;
+    let (port, _) = terminator("localhost", connector.addr(), 1000).await;
     let mut relay = Setup::toward(&format!("wss://localhost:{port}"))
         .enrolled_with(&connector)
         .start();

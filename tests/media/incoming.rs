@@ -134,7 +134,7 @@ async fn a_server_that_drips_or_stays_silent_is_given_up() {
     let rig = Rig::public_loopback(quick());
     let began = Instant::now();
     let fetched = rig.fetch(&[&server.url("/drip"), &server.url("/silent")]).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     assert!(fetched.received.len() == 2 && fetched.folder.is_none());
     rig.assert_clean();
 }
@@ -188,7 +188,7 @@ async fn turns_that_find_no_place_in_time_keep_their_addresses() {
     let began = Instant::now();
     let fetched = rig.fetch(&[server.url("/x").as_str(); 6]).await;
     assert_eq!(fetched.received.len(), 6);
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 #[tokio::test]

@@ -129,19 +129,37 @@ async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
     open(folder, 0o755);
     open(&state, 0o755);
     open(&state.join("control.sock"), 0o666);
-    let asked = tokio::process::Command::new(&binary)
-        .args(["status", "--state-dir"])
-        .arg(&state)
-        .env_clear()
-        .current_dir("/")
-        .uid(NOBODY)
-        .gid(NOBODY)
-        .stdin(Stdio::null())
-        .output();
-    let spoken = timeout(SOON, asked).await.unwrap().unwrap();
-    let told = String::from_utf8_lossy(&spoken.stderr);
-    assert_eq!(spoken.status.code(), Some(78), "{told}");
+    let as_nobody = async |args: &[&str]| {
+        let asked = tokio::process::Command::new(&binary)
+            .args(args)
+            .arg("--state-dir")
+            .arg(&state)
+            .env_clear()
+            .current_dir("/")
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .stdin(Stdio::null())
+            .output();
+        let spoken = timeout(SOON, asked).await.unwrap().unwrap();
+        let told = [spoken.stdout, spoken.stderr].concat();
+        (spoken.status.code(), String::from_utf8_lossy(&told).into_owned())
+    };
+    let (code, told) = as_nobody(&["status"]).await;
+    assert_eq!(code, Some(78), "{told}");
     assert!(told.contains("only the relay's own user"), "{told}");
     relay.says("was turned away").await;
+    let (code, told) = as_nobody(&["journal", "list"]).await;
+    assert_eq!(code, Some(78), "{told}");
+    assert!(
+        told.contains("run this as the user that runs the relay"),
+        "{told}"
+    );
+    let (code, told) = as_nobody(&["doctor"]).await;
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("it belongs to user 0: run the doctor as"), "{told}");
+    assert!(
+        !told.contains("--fresh-journal"),
+        "a journal of somebody else is not damaged: {told}"
+    );
     relay.stops().await;
 }

@@ -90,7 +90,7 @@ async fn a_relay_that_is_not_connected_is_alive_and_not_ready_and_a_knock_has_it
     let setup = served(Setup::against(&connector));
     let relay = setup.start();
     let here = address(&relay).await;
-    relay.says("lost the connector").await;
+    relay.says("cannot reach the connector").await;
     assert_eq!(ask(here, "GET", "/healthz").await.0, 200);
     let (status, why) = ask(here, "GET", "/readyz").await;
     assert_eq!(status, 503);

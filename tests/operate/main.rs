@@ -9,6 +9,7 @@ mod relay_process;
 mod control;
 mod documents;
 mod http;
+mod logs;
 mod metrics;
 mod signals;
 mod verbs;

@@ -196,7 +196,7 @@ async fn a_relay_that_waits_says_so_and_wakes_at_once() {
     connector.refuse_dials(StatusCode::SERVICE_UNAVAILABLE, Some(600));
     let setup = Setup::against(&connector);
     let relay = setup.start();
-    relay.says("lost the connector").await;
+    relay.says("cannot reach the connector").await;
     let status = status_until(&setup, "a wait", |status| status["link"] == "waiting").await;
     let wait = status["link_retry_at_ms"].as_i64().unwrap() - status["now_ms"].as_i64().unwrap();
     assert!(

@@ -20,7 +20,9 @@ async fn with_nothing_running_every_verb_says_so_and_how_to_start_one() {
     ] {
         let spoken = verb(&setup, args).await;
         assert_eq!(spoken.code, 69, "{args:?}: {spoken:?}");
-        assert_eq!(spoken.out, "", "{args:?}");
+        if !args.contains(&"--json") {
+            assert_eq!(spoken.out, "", "{args:?}");
+        }
         for part in ["no relay is running", "hermes-relay run", "--state-dir"] {
             assert!(spoken.err.contains(part), "{args:?}: {spoken:?}");
         }
@@ -81,6 +83,8 @@ async fn a_typo_is_usage_and_told_what_was_meant() {
         (&["staus"][..], "status"),
         (&["status", "--jsn"], "--json"),
         (&["completions", "bahs"], "bash"),
+        (&["dev", "--platform", "discrod"], "discord"),
+        (&["run", "--log-level", "dbug"], "debug"),
         (&["send", "hi"], "--chat"),
         (&["stop"], "<SESSION>"),
     ] {
@@ -89,26 +93,24 @@ async fn a_typo_is_usage_and_told_what_was_meant() {
         assert!(spoken.err.contains(meant), "{args:?}: {spoken:?}");
     }
     let spoken = verb(&setup, &["man", "sned"]).await;
-    assert!(spoken.code == 1 && spoken.err.contains("`send`"), "{spoken:?}");
+    assert!(spoken.code == 2 && spoken.err.contains("`send`"), "{spoken:?}");
 }
 
 #[tokio::test]
 async fn every_verb_explains_itself_with_an_example_and_in_the_manual() {
     let setup = Setup::bare();
-    for name in [
-        "status",
-        "sessions",
-        "stop",
-        "send",
-        "reload",
-        "wake",
-        "health",
-        "completions",
-        "man",
-    ] {
-        let help = verb(&setup, &[name, "--help"]).await;
-        assert_eq!(help.code, 0);
-        assert!(help.out.contains("Examples:"), "{name}: {}", help.out);
+    let verbs = verbs_below(&setup, &[]).await;
+    assert!(verbs.len() > 15, "{verbs:?}");
+    for name in &verbs {
+        let name = name.as_str();
+        let mut said = explained(&setup, &[name]).await;
+        for below in verbs_below(&setup, &[name]).await {
+            said += &explained(&setup, &[name, &below]).await;
+        }
+        // Those that only print can do nothing else than succeed.
+        if !["completions", "config"].contains(&name) {
+            assert!(said.contains("Exit codes:"), "{name}: {said}");
+        }
         let page = verb(&setup, &["man", name]).await;
         assert_eq!(page.code, 0);
         assert!(
@@ -129,5 +131,123 @@ async fn every_verb_explains_itself_with_an_example_and_in_the_manual() {
             script.out.contains("sessions") && script.out.contains("state-dir"),
             "{shell}"
         );
+    }
+}
+
+/// The verbs that a help page lists.
+async fn verbs_below(setup: &Setup, above: &[&str]) -> Vec<String> {
+    let help = verb(setup, &[above, &["--help"]].concat()).await.out;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty());
+    // A line that goes on is indented further.
+    let named = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let words = named.filter_map(|line| line.split(' ').next()).map(str::to_owned);
+    words.filter(|word| word != "help").collect()
+}
+
+/// The help of a verb, which says what it is for, with an example, and shows no mark-up.
+async fn explained(setup: &Setup, verbs: &[&str]) -> String {
+    let help = verb(setup, &[verbs, &["--help"]].concat()).await;
+    assert_eq!(help.code, 0, "{verbs:?}");
+    let purpose = help.out.lines().next().unwrap_or_default();
+    assert!(
+        purpose.len() > 10 && !purpose.starts_with("Usage"),
+        "{verbs:?}: {purpose}"
+    );
+    assert!(help.out.contains("\nExample"), "{verbs:?}: {}", help.out);
+    assert!(!help.out.contains("$`"), "{verbs:?}: {}", help.out);
+    help.out
+}
+
+#[tokio::test]
+async fn the_exit_codes_are_one_table_in_the_help_the_manual_and_the_documents() {
+    let setup = Setup::bare();
+    let help = verb(&setup, &["--help"]).await.out;
+    let (_, table) = help.split_once("Exit codes:\n").expect("a table");
+    let rows: Vec<_> = table
+        .lines()
+        .filter_map(|line| line.trim_start().split_once(' '))
+        .map(|(code, meaning)| (code, meaning.trim()))
+        .collect();
+    assert_eq!(rows.len(), 8, "{table}");
+    let page = verb(&setup, &["man"]).await.out;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    for (code, meaning) in rows {
+        assert!(
+            page.contains(&format!(".TP\n{code}\n{meaning}\n")),
+            "{code}: {page}"
+        );
+        let row = format!("| {code} | {meaning} |");
+        assert!(document.contains(&row), "docs/operations.md lacks {row}");
+    }
+}
+
+/// One rule for every verb that has the switch: one JSON document on standard output, whatever happens, and the same
+/// for people on standard error.
+#[tokio::test]
+async fn an_error_is_json_too_where_json_was_asked_for() {
+    let setup = Setup::bare();
+    setup.write("wrong.yaml", "agnet: echo\n");
+    let wrong = setup.home().join("wrong.yaml").display().to_string();
+    for (args, code) in [
+        (&["status", "--json"][..], 69),
+        (&["sessions", "--json"], 69),
+        (&["stop", "x", "--json"], 69),
+        (&["send", "--chat", "c", "hi", "--json"], 69),
+        (&["reload", "--json"], 69),
+        (&["wake", "--json"], 69),
+        (&["status", "--json", "--config", &wrong], 78),
+        (&["config", "show", "--json", "--config", &wrong], 78),
+        (&["agents", "list", "--json", "--config", &wrong], 78),
+        (&["journal", "list", "--json", "--config", &wrong], 78),
+        (&["journal", "list", "--json"], 1),
+        (&["journal", "show", "message:1", "--json"], 1),
+    ] {
+        let spoken = verb(&setup, args).await;
+        assert_eq!(spoken.code, code, "{args:?}: {spoken:?}");
+        let told: serde_json::Value = serde_json::from_str(&spoken.out).expect("one JSON document");
+        assert_eq!(told["error"]["exit_code"], code, "{args:?}: {told}");
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(spoken.err.contains(message), "{args:?}: {spoken:?}");
+    }
+    let health = verb(&setup, &["health", "--json", "--config", &wrong]).await;
+    let told: serde_json::Value = serde_json::from_str(&health.out).expect("one JSON document");
+    assert!(health.code == 1 && told["ready"] == false, "{health:?}");
+}
+
+#[tokio::test]
+async fn a_full_disk_or_a_reader_that_has_gone_is_no_panic() {
+    let setup = Setup::bare();
+    for args in [
+        &["--help"][..],
+        &["agents", "list"],
+        &["agents", "test", "echo"],
+        &["completions", "bash"],
+        &["config", "check", "relay.yaml"],
+        &["config", "reference"],
+        &["config", "show"],
+        &["dev", "--smoke"],
+        &["doctor"],
+        &["man"],
+        &["oracle", "--list"],
+        &["service", "install", "--user", "--dry-run"],
+        &["service", "status"],
+        &["status", "--json"],
+        &["unenroll"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (reader, gone) = std::io::pipe().unwrap();
+        drop(reader);
+        for stdout in [std::process::Stdio::from(full), gone.into()] {
+            let mut command = setup.verb(args);
+            let output = command.stdout(stdout).output().await.unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            let code = output.status.code().unwrap_or_else(|| panic!("{args:?}: {told}"));
+            assert!(
+                code != 101 && !told.contains("panicked"),
+                "{args:?}: {code} {told}"
+            );
+        }
     }
 }

@@ -83,3 +83,16 @@ fn a_bad_file_or_a_taken_name_says_what_to_do() {
     assert!(text(&recorded.stderr).contains("not taken"));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "dear diary\n");
 }
+
+#[test]
+fn a_chat_from_a_pipe_shows_every_answer_before_it_ends() {
+    for _ in 0..6 {
+        let talked = relay(&["dev"], "hello\nsleep=150 slowly\n");
+        let said = text(&talked.stdout);
+        assert!(talked.status.success(), "{said}{}", text(&talked.stderr));
+        assert!(
+            said.contains("echo: hello") && said.contains("echo: slowly"),
+            "{said}"
+        );
+    }
+}

@@ -72,6 +72,36 @@ async fn a_wake_between_the_question_and_the_word_calls_the_sleep_off() {
     relay.stop().await;
 }
 
+#[tokio::test]
+async fn a_message_that_the_journal_alone_refuses_does_not_keep_the_relay_awake() {
+    let folder = tempfile::tempdir().unwrap();
+    let relay = start_with(folder.path(), Echo, |settings| {
+        sleeps(settings, SleepAction::Wait);
+    })
+    .await;
+    let journal = rusqlite::Connection::open(folder.path().join("journal.db")).unwrap();
+    journal
+        .execute_batch(
+            "CREATE TRIGGER poison BEFORE INSERT ON inbox WHEN NEW.session LIKE '%poison%'
+             BEGIN SELECT RAISE(ABORT, 'not this one'); END",
+        )
+        .unwrap();
+    relay.hears("poison", "m1", "hello").await;
+    relay.hears("c1", "m1", "hello").await;
+    assert_eq!(relay.told("c1", 1).await, ["echo: hello"]);
+    relay
+        .stands("a refusal", |status| status.tally.refused_by_journal == 1)
+        .await;
+    let status = relay
+        .stands("a sleep", |status| {
+            status.tally.sleeps > 0 && status.link == "dormant"
+        })
+        .await;
+    assert_eq!(status.journal_failing, None);
+    let seen = relay.stop().await;
+    assert_eq!((seen.connections, seen.unacknowledged), (1, 1));
+}
+
 /// Passes everything on; delivers a message at the moment at which the socket is about to be closed.
 struct Meddler {
     inner: MemoryTransport,

@@ -4,7 +4,7 @@
 use hermes_relay::agent::Agent;
 use hermes_relay::config::{Durability, Settings};
 use hermes_relay::relay::{
-    BuildError, Ended, MemoryConnector, MemoryTransport, Record, Relay, RelayHandle, Status,
+    Answering, BuildError, Ended, MemoryConnector, MemoryTransport, Record, Relay, RelayHandle, Status,
 };
 use hermes_relay::store::OpenError;
 use hermes_relay::wire::CapabilityDescriptor;
@@ -43,12 +43,24 @@ pub(crate) async fn start_on<A: Agent + Clone>(
     platform: &CapabilityDescriptor,
     adjust: impl FnOnce(&mut Settings),
 ) -> Running {
+    start_answering(dir, agent, platform, Answering::Apply, adjust).await
+}
+
+/// The same with a connector that answers so from the first op on.
+pub(crate) async fn start_answering<A: Agent + Clone>(
+    dir: &Path,
+    agent: A,
+    platform: &CapabilityDescriptor,
+    answering: Answering,
+    adjust: impl FnOnce(&mut Settings),
+) -> Running {
     let mut settings = Settings::embedded(dir);
     settings.journal.durability = Durability::Process;
     adjust(&mut settings);
     let deadline = Instant::now() + SOON;
     loop {
         let (transport, connector) = MemoryTransport::pair([platform.clone()]);
+        connector.answering(answering.clone());
         let built = Relay::builder(settings.clone())
             .agent("tested", agent.clone())
             .transport(Arc::new(transport))

@@ -4,21 +4,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use hermes_relay::dev::Connector;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// Speaks TLS as `localhost` and hands on to the connector. Its certificate lasts that many days.
+/// Speaks TLS under this name and hands on to who is behind it. Its certificate lasts that many days.
 /// Gives its port and the authority's certificate.
-pub(crate) async fn terminator(connector: &Connector, days: u64) -> (u16, String) {
+pub(crate) async fn terminator(name: &str, behind: SocketAddr, days: u64) -> (u16, String) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let mut names = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let mut names = CertificateParams::new(vec![name.to_owned()]).unwrap();
     names.not_after = (SystemTime::now() + Duration::from_secs(days * 24 * 60 * 60)).into();
     let certificate = names.signed_by(&key, &authority).unwrap();
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -34,7 +33,6 @@ pub(crate) async fn terminator(connector: &Connector, days: u64) -> (u16, String
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    let behind = connector.addr();
     tokio::spawn(async move {
         while let Ok((socket, _)) = listener.accept().await {
             tokio::spawn(hand_on(acceptor.clone(), socket, behind));

@@ -84,7 +84,7 @@ impl Decor {
         };
         let eyes = settings.reactions && can("react") && place.facts.message_id.is_some();
         let soon = now + Duration::from_millis(settings.typing_after_ms);
-        let status = settings.status_text.clone().filter(|_| is_slack(&place.chat));
+        let status = settings.status_text.as_ref().filter(|_| is_slack(&place.chat));
         Self {
             eyes: if eyes { Eyes::Wanted } else { Eyes::Unwanted },
             typing: if settings.typing && can("typing") {
@@ -102,7 +102,7 @@ impl Decor {
             stale: false,
             pace: Pace::new(settings.interval_ms, settings.max_interval_ms, soon),
             out: None,
-            status,
+            status: status.cloned(),
             quiet_until: Duration::ZERO,
             settings: Arc::clone(settings),
         }
@@ -301,7 +301,7 @@ impl Marks {
 fn react(envelope: &Envelope, emoji: &str, remove: bool) -> Option<Action> {
     Some(Action::React {
         chat_id: envelope.chat.chat.clone(),
-        message_id: envelope.anchor.clone()?,
+        message_id: envelope.anchor()?,
         emoji: emoji.to_owned(),
         remove,
         metadata: envelope.tags(),

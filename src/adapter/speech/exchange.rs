@@ -10,11 +10,11 @@ use crate::wire::{Action, CapabilityDescriptor};
 #[derive(Debug, Clone)]
 pub struct Place {
     /// The chat.
-    pub chat: ChatId,
+    pub chat: Arc<ChatId>,
     /// What its ops are tagged with; its message is the one that is answered and marked.
-    pub facts: ChatFacts,
+    pub facts: Arc<ChatFacts>,
     /// The session key's text.
-    pub session: String,
+    pub session: Arc<str>,
     /// What the platform can do; only plain sends when it is not known.
     pub descriptor: Option<Arc<CapabilityDescriptor>>,
     /// The capability that the first part of the answer goes through, such as `discord.interaction_token`.

@@ -66,7 +66,8 @@ impl Speech {
     )]
     pub fn new(settings: Arc<SpeechSettings>, place: Place, draft_id: u64, now: Duration) -> Self {
         let descriptor = place.descriptor.as_deref();
-        let envelope = Envelope::new(&place.chat, &place.facts, descriptor).hinted(&settings, descriptor);
+        let (chat, facts) = (Arc::clone(&place.chat), Arc::clone(&place.facts));
+        let envelope = Envelope::new(chat, facts, descriptor).hinted(&settings, descriptor);
         let means = Means::of(&settings, &place);
         Self {
             talk: Talk::new(&settings, &envelope, means, draft_id, now),
@@ -216,7 +217,7 @@ fn follow_up(owed: &mut OwedAction, place: &Place) {
         return;
     };
     let follow_up = Action::FollowUp {
-        session_key: place.session.clone(),
+        session_key: place.session.as_ref().to_owned(),
         kind: kind.clone(),
         content: content.clone(),
         metadata: metadata.clone(),

@@ -107,11 +107,7 @@ impl Segment {
     /// Adds text.
     pub(super) fn push(&mut self, text: &str) {
         self.text.push_str(text);
-        let (mut length, mut visible) = (0, 0);
-        for point in text.chars() {
-            length += self.unit.width(point);
-            visible += usize::from(!point.is_whitespace());
-        }
+        let (length, visible) = (self.unit.measure(text), visible_in(text));
         let was_blank = self.visible == 0;
         self.length += length;
         self.fresh = self.fresh.saturating_add(length);
@@ -243,5 +239,29 @@ impl Segment {
     /// Whether nothing of it has gone out or was cut.
     pub(super) fn is_untouched(&self) -> bool {
         !self.touched && !self.rolled
+    }
+}
+
+/// How many characters of a text are not white space.
+fn visible_in(text: &str) -> usize {
+    if text.is_ascii() {
+        let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' ');
+        return text.bytes().filter(|byte| !is_blank(byte)).count();
+    }
+    text.chars().filter(|point| !point.is_whitespace()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_is_the_same_in_plain_text() {
+        for byte in 0..0x80_u8 {
+            let point = char::from(byte);
+            let counted = visible_in(&format!("a{point}b{point}"));
+            assert_eq!(counted, 2 + 2 * usize::from(!point.is_whitespace()), "{byte:#x}");
+        }
+        assert_eq!(visible_in("\u{a0}é\u{3000}"), 1);
     }
 }

@@ -145,8 +145,10 @@ pub(super) fn is_progress(mail: &Mail) -> bool {
 fn weight(mail: &Mail) -> usize {
     match mail {
         Mail::Said(AgentEvent::Text(text) | AgentEvent::Thought(text)) => text.len(),
+        Mail::Said(AgentEvent::Notice(text) | AgentEvent::Title(text)) => 256 + text.len(),
         Mail::Said(_) => 256,
-        Mail::Asked(_, params) => params.to_string().len(),
+        // Its name is the agent's choice, like what it asks.
+        Mail::Asked(id, params) => 256 + id.to_string().len() + params.to_string().len(),
     }
 }
 
@@ -368,6 +370,22 @@ mod tests {
         says(&routes, "a", "more");
         assert_eq!(mailbox.take(), None, "an answer with a hole is no answer");
         assert!(said > BYTES / 2 && said <= BYTES);
+    }
+
+    #[test]
+    fn questions_weigh_what_they_hold_whatever_they_are_called() {
+        let routes = routes();
+        let (_routed, mailbox) = routes.turn("a");
+        let name = json!("x".repeat(1024 * 1024));
+        for _ in 0..100 {
+            let params = json!({"sessionId": "a"});
+            assert_eq!(
+                routes.requested(name.clone(), "session/request_permission", params),
+                None
+            );
+        }
+        assert!(mailbox.overrun.is_cancelled());
+        assert!(mailbox.waiting().mails.len() <= BYTES / (1024 * 1024));
     }
 
     #[test]

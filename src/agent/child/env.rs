@@ -50,6 +50,9 @@ const SECRET: &[&str] = &[
     "ACCESS_KEY",
     "PRIVATE_KEY",
     "CREDENTIALS",
+    // A collector's headers hold its key.
+    "OTLP_HEADERS",
+    "OTLP_TRACES_HEADERS",
 ];
 
 /// The environment of this program, as it was handed to us, and the names in it that no child may see.
@@ -73,6 +76,13 @@ impl BaseEnv {
     pub fn withhold(mut self, names: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.withheld.extend(names.into_iter().map(Into::into));
         self
+    }
+
+    /// Every variable that was taken, withheld or not.
+    pub fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.vars
+            .iter()
+            .map(|(name, value)| (name.as_os_str(), value.as_os_str()))
     }
 
     fn is_ours(&self, name: &OsStr) -> bool {
@@ -167,6 +177,7 @@ mod tests {
                 "OPENAI_API_KEY",
                 "MODEL_KEY_OF_ANOTHER",
                 "github_token",
+                "OTEL_EXPORTER_OTLP_HEADERS",
                 "NOTIFY_SOCKET",
                 "WATCHDOG_USEC",
                 "STATE_DIRECTORY",

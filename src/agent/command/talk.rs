@@ -1,5 +1,7 @@
 //! The talk with one process, from its prompt to its end.
 
+use std::time::Duration;
+
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use serde_json::json;
@@ -18,6 +20,9 @@ use crate::wire::{DEFAULT_MAX_LINE_BYTES, Line as Cut, LineFramer};
 /// How much is read at once.
 const CHUNK: usize = 8 * 1024;
 
+/// How long a process may live on after it has closed its output: until then its code decides about the turn.
+const AFTER_OUTPUT: Duration = Duration::from_secs(5);
+
 /// Questions of one turn; more are left out like lines that are not understood.
 const MOST_QUESTIONS: usize = 256;
 
@@ -28,6 +33,8 @@ pub(super) enum Talked {
     Exited(Exit),
     /// It said that it is done; it still runs.
     Done,
+    /// It has closed its output, and still runs.
+    Closed,
     /// It said that it failed, and whether trying again may help; it still runs.
     Failed(String, bool),
     /// It wrote more than it may; it still runs.
@@ -87,14 +94,22 @@ impl<'a> Talk<'a> {
         let mut room = settings.max_output_bytes;
         let mut feeding = true;
         let mut exit: Option<(Exit, Instant)> = None;
+        let mut closed: Option<Instant> = None;
         loop {
             if let (Some((exit, _)), None) = (exit, &stdout) {
                 return self.over(Talked::Exited(exit)).await;
             }
+            if stdout.is_none() {
+                closed.get_or_insert_with(|| Instant::now() + AFTER_OUTPUT);
+            }
             let wait = exit.map_or_else(Instant::now, |(_, deadline)| deadline);
+            let last = closed.unwrap_or_else(Instant::now);
             tokio::select! {
                 biased;
                 () = sleep_until(wait), if exit.is_some() => stdout = None,
+                () = sleep_until(last), if exit.is_none() && closed.is_some() => {
+                    return self.over(Talked::Closed).await;
+                }
                 () = child.exited(), if exit.is_none() => {
                     exit = Some((child.finish().await, Instant::now() + PIPE_GRACE));
                 }
@@ -127,7 +142,9 @@ impl<'a> Talk<'a> {
                 end
             }
             // The last line may lack its newline.
-            None if matches!(end, Talked::Exited(_)) => self.heard(b"\n").await.unwrap_or(end),
+            None if matches!(end, Talked::Exited(_) | Talked::Closed) => {
+                self.heard(b"\n").await.unwrap_or(end)
+            }
             None => end,
         };
         if self.ignored > 0 {

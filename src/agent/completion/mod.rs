@@ -8,6 +8,8 @@ mod think;
 
 use std::time::Duration;
 
+use tokio::time::{Instant, timeout_at};
+
 pub(super) use chunk::{error_of, error_text, usage_of};
 
 use self::chunk::{Chunk, Finish};
@@ -18,7 +20,7 @@ use crate::wire::SseEvent;
 
 /// Longest answer that is read, in bytes; a longer one ends there.
 const MOST_TEXT: usize = 4 * 1024 * 1024;
-/// How long the rest of a stream is waited for once the answer has ended.
+/// How long the rest of a stream is waited for, altogether, once the answer has ended.
 const AFTER_END: Duration = Duration::from_secs(5);
 
 /// How long a server may say nothing.
@@ -116,13 +118,22 @@ impl<'a> Listener<'a> {
     async fn read_events(&mut self, reply: &mut Reply) -> Ended {
         // A server may forget to say that it streams; one that then says nothing does not.
         let mut streams = reply.content_type == "text/event-stream";
+        let mut over: Option<Instant> = None;
         loop {
-            let patience = match (self.finish, self.started) {
-                (Some(_), _) => AFTER_END,
-                (None, true) => self.patience.idle,
-                (None, false) => self.patience.first,
+            let patience = if self.started {
+                self.patience.idle
+            } else {
+                self.patience.first
             };
-            let event = match reply.next_event(patience).await {
+            // Once the answer has ended, whatever else is sent keeps nobody waiting.
+            let next = if self.finish.is_none() {
+                reply.next_event(patience).await
+            } else {
+                let over = *over.get_or_insert_with(|| Instant::now() + AFTER_END);
+                let next = timeout_at(over, reply.next_event(AFTER_END)).await;
+                next.unwrap_or(Err(AgentHttpError::Silent(AFTER_END)))
+            };
+            let event = match next {
                 Ok(Some(event)) => event,
                 Ok(None) if !streams => return Ended::Unreadable("the answer is no stream of events"),
                 Ok(None) => return self.ended(Ended::CutShort),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::event::chat_progress;
+use super::start::Posted;
 use super::{ADVICE, Hermes, SHORT, prompt, session_name};
 use crate::agent::completion::{Ended, Listener, Patience};
 use crate::agent::{Failure, FailureClass, Truncation, Turn, TurnEnd};
@@ -36,8 +37,22 @@ impl Hermes {
             first: Duration::from_secs(self.settings.first_token_timeout_secs),
             idle: self.idle(),
         };
-        let posted = self.post_until_taken(&turn, "/v1/chat/completions", &body, headers, patience.first);
-        let reply = match posted.await {
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let post = async || {
+            let request = AgentRequest {
+                path: "/v1/chat/completions",
+                verb: Verb::Post(body.clone()),
+                headers: headers.clone(),
+                anonymous: false,
+            };
+            let reply = self.http.send(request, patience.first).await?;
+            Ok(if reply.is_success() {
+                Posted::Taken(reply)
+            } else {
+                Posted::Refused(Box::new(reply))
+            })
+        };
+        let reply = match self.until_taken(&turn, post).await {
             Ok(reply) => reply,
             Err(end) => return end,
         };

@@ -28,8 +28,8 @@ pub(super) enum RunEvent {
     ToolCompleted { tool: String, failed: bool },
     /// Hermes waits for an approval.
     Approval(Approval),
-    /// An approval was given or denied, by us or by someone else.
-    Responded,
+    /// So many approvals were given or denied, by us or by someone else.
+    Responded(usize),
     /// The run has ended.
     Ended(RunEnd),
     /// Anything else.
@@ -56,13 +56,13 @@ pub(super) struct Approval {
 }
 
 impl RunEvent {
-    /// Reads one event; `None` when it is no JSON object.
-    pub(super) fn decode(event: &SseEvent) -> Option<Self> {
+    /// Reads one event, and when Hermes says that it happened, in its seconds; `None` when it is no JSON object.
+    pub(super) fn decode(event: &SseEvent) -> Option<(Self, Option<f64>)> {
         let object: Map<String, Value> = serde_json::from_str(&event.data).ok()?;
         let text = |name: &str| text_of(&object, name);
         let name = text("event");
         let name = if name.is_empty() { &event.name } else { &name };
-        Some(match name.as_str() {
+        let read = match name.as_str() {
             "message.delta" => Self::Delta(text("delta")),
             "tool.started" => Self::ToolStarted {
                 tool: excerpt(&text("tool")),
@@ -73,12 +73,39 @@ impl RunEvent {
                 failed: object.get("error").and_then(error_of).is_some(),
             },
             "approval.request" => Self::Approval(Approval::of(&object)),
-            "approval.responded" => Self::Responded,
+            "approval.responded" => {
+                let resolved = object.get("resolved").and_then(Value::as_u64);
+                Self::Responded(resolved.map_or(1, |many| usize::try_from(many).unwrap_or(usize::MAX)))
+            }
             "run.completed" => Self::Ended(completed(&object)),
             "run.failed" => Self::Ended(failed(&object)),
             "run.cancelled" => Self::Ended(RunEnd::Cancelled),
             _ => Self::Other,
-        })
+        };
+        Some((read, object.get("timestamp").and_then(Value::as_f64)))
+    }
+}
+
+/// Where a run that is looked at stands with its approvals.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Standing {
+    /// It works; when it last changed, in Hermes' seconds.
+    Running { updated_at: Option<f64> },
+    /// It waits for an approval; when it last changed, in Hermes' seconds.
+    Waiting { updated_at: Option<f64> },
+    /// It has ended, or is about to.
+    Over,
+}
+
+/// Where a run stands by its status; `None` when that cannot be read.
+pub(super) fn standing_of(body: &[u8]) -> Option<Standing> {
+    let object: Map<String, Value> = serde_json::from_slice(body).ok()?;
+    let updated_at = object.get("updated_at").and_then(Value::as_f64);
+    match text_of(&object, "status").as_str() {
+        "" => None,
+        "waiting_for_approval" => Some(Standing::Waiting { updated_at }),
+        "completed" | "failed" | "cancelled" | "stopping" => Some(Standing::Over),
+        _ => Some(Standing::Running { updated_at }),
     }
 }
 
@@ -239,7 +266,7 @@ mod tests {
             name: String::new(),
             data: data.to_owned(),
         };
-        RunEvent::decode(&event).unwrap()
+        RunEvent::decode(&event).unwrap().0
     }
 
     #[test]
@@ -301,6 +328,26 @@ mod tests {
             status_of(br#"{"status":"cancelled"}"#),
             Ok(Some(RunEnd::Cancelled))
         );
+        let at = Some(7.5);
+        for (body, want) in [
+            (
+                r#"{"status":"running","updated_at":7.5}"#,
+                Some(Standing::Running { updated_at: at }),
+            ),
+            (
+                r#"{"status":"waiting_for_approval","updated_at":7.5}"#,
+                Some(Standing::Waiting { updated_at: at }),
+            ),
+            (
+                r#"{"status":"waiting_for_approval"}"#,
+                Some(Standing::Waiting { updated_at: None }),
+            ),
+            (r#"{"status":"stopping"}"#, Some(Standing::Over)),
+            ("{}", None),
+            ("no", None),
+        ] {
+            assert_eq!(standing_of(body.as_bytes()), want, "{body}");
+        }
         assert!(status_of(b"{}").is_err());
         assert!(status_of(b"no").is_err());
         assert_eq!(run_id_of(br#"{"run_id":"run_a-1"}"#).as_deref(), Some("run_a-1"));

@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::time::Duration;
 
-use serde_json::json;
 use tokio::time::Instant;
 
-use super::event::{Approval, RunEnd, RunEvent, status_of, tool_event};
+use super::approvals::Approvals;
+use super::event::{RunEnd, RunEvent, status_of, tool_event};
 use super::said::Said;
+use super::start::Leash;
 use super::{Hermes, SHORT};
 use crate::agent::{AgentEvent, Answer, Failure, FailureClass, StepState, Turn, TurnEnd};
 use crate::net::agent_http::{AgentHttpError, AgentRequest, Reply, Verb};
@@ -21,8 +22,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(250);
 const LONGEST_LOOK: Duration = Duration::from_secs(5);
 /// Looks in a row that may fail before the run counts as lost.
 const MOST_BLIND_LOOKS: u32 = 8;
-/// Approvals that may wait at once; Hermes denies what is not answered.
-const MOST_APPROVALS: usize = 16;
 /// Tools that may run at once and still be told apart.
 const MOST_TOOLS: usize = 64;
 
@@ -30,19 +29,20 @@ type Asking<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
 
 /// A run under way.
 pub(super) struct Run<'a> {
-    hermes: &'a Hermes,
-    turn: &'a Turn,
-    id: String,
+    pub(super) hermes: &'a Hermes,
+    pub(super) turn: &'a Turn,
+    pub(super) leash: Leash,
     said: &'a mut Said,
     /// Tools that run, oldest first.
     tools: VecDeque<Use>,
     tools_seen: u64,
-    /// Approvals that Hermes waits for, and since when: it answers them by itself in the order of their coming.
-    approvals: VecDeque<(Instant, Approval)>,
-    /// Answers of ours that Hermes has yet to repeat in the stream.
-    echoes: usize,
-    /// Whether its end is known, or its stop was asked for.
-    settled: bool,
+    pub(super) approvals: Approvals,
+    /// Whether it is not known what Hermes waits for, and Hermes could not be told to deny it.
+    pub(super) out_of_step: bool,
+    /// How far the stream was read, in Hermes' seconds.
+    pub(super) read_up_to: f64,
+    /// When the status is asked again whether a yes can be handed over; any event that is read comes before.
+    pub(super) look_again: Option<Instant>,
 }
 
 /// One use of a tool.
@@ -62,17 +62,19 @@ enum Streamed {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(hermes: &'a Hermes, turn: &'a Turn, id: String, said: &'a mut Said) -> Self {
+    pub(super) fn new(hermes: &'a Hermes, turn: &'a Turn, leash: Leash, said: &'a mut Said) -> Self {
+        let patience = Duration::from_secs(hermes.settings.approval_patience_secs);
         Self {
             hermes,
             turn,
-            id,
+            leash,
             said,
             tools: VecDeque::new(),
             tools_seen: 0,
-            approvals: VecDeque::new(),
-            echoes: 0,
-            settled: false,
+            approvals: Approvals::new(patience),
+            out_of_step: false,
+            read_up_to: 0.0,
+            look_again: None,
         }
     }
 
@@ -80,7 +82,7 @@ impl<'a> Run<'a> {
     pub(super) async fn drive(mut self) -> TurnEnd {
         match self.stream().await {
             Streamed::Ended(end) => {
-                self.settled = true;
+                self.leash.settled = true;
                 self.finish(end, false).await
             }
             Streamed::Cancelled(stream) => self.stop(stream).await,
@@ -89,7 +91,7 @@ impl<'a> Run<'a> {
     }
 
     async fn stream(&mut self) -> Streamed {
-        let path = format!("/v1/runs/{}/events", self.id);
+        let path = format!("/v1/runs/{}/events", self.leash.id);
         let request = AgentRequest {
             path: &path,
             ..AgentRequest::default()
@@ -105,49 +107,66 @@ impl<'a> Run<'a> {
             Ok(_) | Err(_) => return Streamed::Lost,
         };
         let turn = self.turn;
-        let patience = Duration::from_secs(self.hermes.settings.approval_patience_secs);
         let mut asking: Option<Asking<'_>> = None;
         loop {
-            // An answer goes to the oldest that Hermes still waits for: one that it has given up is not asked any more.
-            while asking.is_none()
-                && let Some((since, approval)) = self.approvals.front()
-            {
-                let left = patience.saturating_sub(since.elapsed());
-                // Too little time is not worth a question.
-                if left * 10 < patience {
-                    self.approvals.pop_front();
-                    continue;
+            let now = Instant::now();
+            if asking.is_none() && !self.out_of_step {
+                let question = self.approvals.next_question(now);
+                asking = question.map(|question| Box::pin(turn.asker.ask(question)) as Asking<'_>);
+            }
+            let due = self.approvals.due(now);
+            if let Some(due) = due.filter(|_| !self.out_of_step && self.look_again.is_none()) {
+                tokio::select! {
+                    biased;
+                    // The stop that follows voids the approval.
+                    () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
+                    () = self.hand_over(due) => {}
                 }
-                asking = Some(Box::pin(turn.asker.ask(approval.question(left))));
+                if self.approvals.is_empty() || self.out_of_step {
+                    // What was asked about was denied with the rest.
+                    asking = None;
+                }
+                continue;
             }
             tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
                 answer = answered(&mut asking) => {
                     asking = None;
-                    self.approvals.pop_front();
-                    tokio::select! {
-                        biased;
-                        // The stop that follows voids the approval.
-                        () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
-                        () = self.respond(answer) => {}
-                    }
+                    self.approvals.answer(&answer);
                 }
                 // Dropping the read loses nothing.
                 read = stream.next_event(self.hermes.idle()) => {
                     let Ok(Some(event)) = read else { return Streamed::Lost };
-                    match RunEvent::decode(&event) {
-                        Some(RunEvent::Ended(end)) => return Streamed::Ended(end),
-                        Some(RunEvent::Responded) if self.echoes > 0 => self.echoes -= 1,
-                        Some(RunEvent::Responded) => {
-                            // Someone else has answered: the question is taken back.
-                            asking = None;
-                            self.approvals.pop_front();
+                    let Some((event, at)) = RunEvent::decode(&event) else {
+                        tracing::debug!("an event of a run is no JSON object");
+                        continue;
+                    };
+                    self.read_up_to = at.map_or(self.read_up_to, |at| self.read_up_to.max(at));
+                    self.look_again = None;
+                    match event {
+                        RunEvent::Ended(end) => return Streamed::Ended(end),
+                        RunEvent::Approval(approval) => {
+                            let fits = self.approvals.hear(approval, Instant::now());
+                            if !fits || self.out_of_step {
+                                asking = None;
+                                tokio::select! {
+                                    biased;
+                                    () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
+                                    () = self.deny_all() => {}
+                                }
+                            }
                         }
-                        Some(event) => self.hear(event).await,
-                        None => tracing::debug!("an event of a run is no JSON object"),
+                        RunEvent::Responded(resolved) => {
+                            // Someone else has answered: the question is taken back.
+                            if self.approvals.responded(resolved) {
+                                asking = None;
+                            }
+                        }
+                        event => self.hear(event).await,
                     }
                 }
+                () = until(self.look_again) => self.look_again = None,
             }
         }
     }
@@ -180,32 +199,7 @@ impl<'a> Run<'a> {
                     events.progress(tool_event(used.id, &tool, &used.preview, state));
                 }
             }
-            RunEvent::Approval(approval) if self.approvals.len() < MOST_APPROVALS => {
-                self.approvals.push_back((Instant::now(), approval));
-            }
-            RunEvent::Approval(_) | RunEvent::Responded | RunEvent::Ended(_) | RunEvent::Other => {}
-        }
-    }
-
-    /// Hands an answer to Hermes; without one it is a no.
-    async fn respond(&mut self, answer: Answer) {
-        let (choice, chosen) = match answer {
-            Answer::Chosen(choice) => (choice, true),
-            Answer::TimedOut | Answer::Cancelled => ("deny".to_owned(), false),
-        };
-        let posted = self
-            .control("approval", json!({"choice": choice}).to_string())
-            .await;
-        let told = match posted {
-            Ok(200..=299) => {
-                self.echoes += 1;
-                return;
-            }
-            Ok(409) => "Hermes no longer waits for this approval; it has denied it by itself.",
-            Ok(_) | Err(_) => "The answer could not be handed to Hermes, which denies what is not answered.",
-        };
-        if chosen {
-            self.turn.events.say(AgentEvent::Notice(told.to_owned())).await;
+            RunEvent::Approval(_) | RunEvent::Responded(_) | RunEvent::Ended(_) | RunEvent::Other => {}
         }
     }
 
@@ -220,14 +214,14 @@ impl<'a> Run<'a> {
     async fn stopped(&mut self, stream: Option<Box<Reply>>) -> bool {
         let asked = self.control("stop", "{}".to_owned()).await;
         // Whoever drops a run that may still go on has it stopped once more.
-        self.settled = matches!(asked, Ok(200..=299 | 404));
+        self.leash.settled = matches!(asked, Ok(200..=299 | 404));
         // A run that is not known any more has ended.
         if let Ok(404) = asked {
             return true;
         }
         if let Some(mut stream) = stream {
             while let Ok(Some(event)) = stream.next_event(self.hermes.idle()).await {
-                if let Some(RunEvent::Ended(_)) = RunEvent::decode(&event) {
+                if let Some((RunEvent::Ended(_), _)) = RunEvent::decode(&event) {
                     return true;
                 }
             }
@@ -255,13 +249,13 @@ impl<'a> Run<'a> {
             };
             match looked {
                 Look::Ended(end) => {
-                    self.settled = true;
+                    self.leash.settled = true;
                     return self.finish(end, true).await;
                 }
                 Look::Running => blind = 0,
                 Look::Blind => blind += 1,
                 Look::Unknown => {
-                    self.settled = true;
+                    self.leash.settled = true;
                     return failed(
                         FailureClass::Crashed,
                         "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.",
@@ -293,14 +287,14 @@ impl<'a> Run<'a> {
     }
 
     async fn look(&self) -> Look {
-        let path = format!("/v1/runs/{}", self.id);
+        let path = format!("/v1/runs/{}", self.leash.id);
         let request = AgentRequest {
             path: &path,
             ..AgentRequest::default()
         };
         let body = match self.hermes.http.send(request, SHORT).await {
             Ok(reply) if reply.status == 404 => return Look::Unknown,
-            Ok(reply) if reply.is_success() => reply.body(SHORT).await,
+            Ok(reply) if reply.is_success() => reply.short_body(SHORT).await,
             Ok(_) | Err(_) => return Look::Blind,
         };
         match body.map(|body| status_of(&body)) {
@@ -333,8 +327,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    async fn control(&self, what: &str, body: String) -> Result<u16, AgentHttpError> {
-        let path = format!("/v1/runs/{}/{what}", self.id);
+    pub(super) async fn control(&self, what: &str, body: String) -> Result<u16, AgentHttpError> {
+        let path = format!("/v1/runs/{}/{what}", self.leash.id);
         let request = AgentRequest {
             path: &path,
             verb: Verb::Post(body.into_bytes()),
@@ -345,15 +339,6 @@ impl<'a> Run<'a> {
             .send(request, SHORT)
             .await
             .map(|reply| reply.status)
-    }
-}
-
-impl Drop for Run<'_> {
-    /// A run whose turn is given up is stopped all the same.
-    fn drop(&mut self) {
-        if !self.settled {
-            self.hermes.stop_abandoned(&self.id);
-        }
     }
 }
 
@@ -374,6 +359,13 @@ fn failed(class: FailureClass, public: &str, detail: &str) -> TurnEnd {
 async fn answered(asking: &mut Option<Asking<'_>>) -> Answer {
     match asking {
         Some(asking) => asking.await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
         None => std::future::pending().await,
     }
 }

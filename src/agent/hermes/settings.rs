@@ -36,7 +36,8 @@ pub struct HermesSettings {
     pub busy_wait_secs: u64,
     /// How long a stopped run may take to end; after that it counts as not known to have stopped.
     pub stop_grace_secs: u64,
-    /// How long the gateway waits for an approval: its own `approvals.timeout`.
+    /// How long people may take over an approval: less than the gateway's own `approvals.timeout`. Where that is shorter,
+    /// the gateway has denied by itself what is answered too late.
     pub approval_patience_secs: u64,
     /// How long a run is watched by asking for its status after its stream was lost.
     pub lost_stream_wait_secs: u64,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::half::Half;
+use crate::cli::exit::{note, say};
 use crate::dev::{Connector, Sent, text_event};
 use crate::wire::{Action, Grouping, MessageEvent, NoAliases, SessionKey};
 
@@ -25,7 +26,8 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&H
     let (mut said, mut seen, mut ended) = (0_usize, 0_usize, false);
     let session = session_of(platform);
     loop {
-        if ended && seen >= answers(connector).len() && is_quiet(connector, relay).await {
+        // In this order: what was said while it was asked counts.
+        if ended && is_quiet(connector, relay).await && seen >= answers(connector).len() {
             return;
         }
         prompt();
@@ -38,7 +40,7 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&H
                 if !connector.interrupt(session.as_str(), CHAT) || seen >= said {
                     return;
                 }
-                anstream::println!("\n(stopping)");
+                say!("\n(stopping)");
                 said = seen;
             }
             sent = connector.until("an answer", patience, |connector| {
@@ -61,7 +63,7 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&H
                     }
                     let event = text_event(platform, CHAT, &format!("typed-{said}"), text);
                     if let Err(error) = connector.deliver(&event) {
-                        anstream::eprintln!("not taken: {error}");
+                        note!("not taken: {error}");
                     }
                 }
             }
@@ -78,12 +80,12 @@ fn is_written(sent: &Sent, relay: Option<&Half>) -> bool {
 }
 
 fn show(platform: &str, sent: &Sent) {
-    anstream::println!("\r{platform}: {}", sent.text);
+    say!("\r{platform}: {}", sent.text);
     if let Action::Prompt { options, .. } = &sent.action {
         let options = options
             .iter()
             .map(|option| format!("/{} ({})", option.id, option.label));
-        anstream::println!("  answer with {}", options.collect::<Vec<_>>().join(", "));
+        say!("  answer with {}", options.collect::<Vec<_>>().join(", "));
     }
 }
 
@@ -113,7 +115,8 @@ fn answers(connector: &Connector) -> Vec<Sent> {
 async fn is_quiet(connector: &Connector, relay: Option<&Half>) -> bool {
     match relay {
         None => false,
-        Some(relay) => relay.is_quiet().await && connector.waiting() == 0,
+        // In this order: what the relay has taken makes it busy before it is no longer waiting.
+        Some(relay) => connector.waiting() == 0 && relay.is_quiet().await,
     }
 }
 

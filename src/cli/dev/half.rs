@@ -125,8 +125,18 @@ impl Half {
             Some(handle) => handle
                 .status()
                 .await
-                .is_none_or(|status| status.sessions_active == 0 && status.ops_owed == 0),
+                .is_none_or(|status| status.sessions_active + status.ends_uncommitted + status.ops_owed == 0),
         }
+    }
+
+    /// Whether a turn has failed.
+    pub(super) async fn has_failed(&self) -> bool {
+        let handle = self.handle.borrow().clone();
+        let status = match handle {
+            None => return true,
+            Some(handle) => handle.status().await,
+        };
+        status.is_none_or(|status| status.tally.turns_failed > 0)
     }
 
     /// Stops the relay and says how it ended.

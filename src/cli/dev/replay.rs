@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use super::half::{Half, Plan};
 use super::on_this_machine;
-use crate::cli::exit::{self, fail};
+use crate::cli::exit::{self, fail, say};
 use crate::cli::{SharedArgs, Surround, run as run_verb};
 use crate::config::Settings;
 use crate::dev::{BadTrace, Connector, ConnectorSettings, Direction, Trace, Traced, random_token};
@@ -24,14 +24,18 @@ use script::{Answers, Step, descriptors, platforms, prompts_in, steps, with_prom
 /// Messages, forwarded requests, interrupts and broken frames go out as they were, with their ids, in their order
 /// and with their pauses up to two seconds. Presses of buttons go to the question that stands in the same place.
 /// Files that were attached are gone, so the relay gets their messages without them.
+///
+/// Exit codes: 0 replayed, whether the answers are the same or not, 1 the relay did not connect, 78 the recording or the
+/// settings cannot be used.
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  hermes-relay dev replay wire.jsonl --agent echo")]
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     shared: SharedArgs,
     /// A file that `hermes-relay dev --record` wrote.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Who answers.
+    /// Who answers: an agent from the settings, or a built-in one [default: as for `run`].
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
 }
@@ -137,7 +141,7 @@ async fn send(trace: &Trace, connector: &Connector) -> Tally {
             Step::Event(event, buffered) => {
                 tally.messages += 1;
                 let event = translate(event, &asked_then, connector).await;
-                anstream::println!("> {}", script::line(&event));
+                say!("> {}", script::line(&event));
                 if buffered {
                     connector.deliver(&event).is_ok()
                 } else {
@@ -147,7 +151,7 @@ async fn send(trace: &Trace, connector: &Connector) -> Tally {
             Step::Forward(forward, buffered) => {
                 tally.forwards += 1;
                 let forward = translate(forward, &asked_then, connector).await;
-                anstream::println!(
+                say!(
                     "> a forwarded request to {}",
                     forward["path"].as_str().unwrap_or("?")
                 );
@@ -159,7 +163,7 @@ async fn send(trace: &Trace, connector: &Connector) -> Tally {
             }
             Step::Interrupt { session, chat } => {
                 tally.interrupts += 1;
-                anstream::println!("> stop {session}");
+                say!("> stop {session}");
                 connector.interrupt(&session, &chat)
             }
             Step::Raw(raw) => {
@@ -216,9 +220,9 @@ fn report(trace: &Trace, connector: &Connector, tally: &Tally, took: Duration, d
     let frames = connector.frames();
     let now = Answers::of(frames.iter().map(crate::dev::Record::json));
     for text in now.texts() {
-        anstream::println!("< {}", script::short(text));
+        say!("< {}", script::short(text));
     }
-    anstream::println!(
+    say!(
         "\nreplayed in {:.1} s: {} messages, {} forwarded requests, {} interrupts, {} broken frames",
         took.as_secs_f64(),
         tally.messages,
@@ -227,12 +231,12 @@ fn report(trace: &Trace, connector: &Connector, tally: &Tally, took: Duration, d
         tally.broken
     );
     if tally.not_taken > 0 {
-        anstream::println!(
+        say!(
             "{} were not taken: the relay was away at that moment",
             tally.not_taken
         );
     }
-    anstream::println!(
+    say!(
         "acknowledged: {}; answers: {}, recorded: {}",
         connector.acked(),
         now.len(),
@@ -240,15 +244,15 @@ fn report(trace: &Trace, connector: &Connector, tally: &Tally, took: Duration, d
     );
     let differences = then.differences(&now);
     if differences.is_empty() {
-        anstream::println!("the answers are the same as recorded");
+        say!("the answers are the same as recorded");
     } else {
-        anstream::println!("{} differ from what was recorded:", differences.len());
+        say!("{} differ from what was recorded:", differences.len());
         for difference in differences.iter().take(MOST_SHOWN) {
-            anstream::println!("  {difference}");
+            say!("  {difference}");
         }
     }
     if !done {
-        anstream::println!(
+        say!(
             "the relay still had work after {} s; it was stopped",
             LAST_TURNS.as_secs()
         );

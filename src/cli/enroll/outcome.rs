@@ -15,6 +15,8 @@ use crate::wire::UrlError;
 pub enum EnrollOutcome {
     /// The credentials are stored or printed.
     Enrolled,
+    /// They could be; the token was not spent.
+    Checked,
     /// They are not, or something after that failed.
     Failed(EnrollFailure),
 }
@@ -23,7 +25,7 @@ impl EnrollOutcome {
     /// 0, or 1 for every failure, or 2 for options that cannot be used.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Enrolled => 0,
+            Self::Enrolled | Self::Checked => 0,
             Self::Failed(EnrollFailure::BadOption { .. } | EnrollFailure::BadUrl(_)) => 2,
             Self::Failed(_) => 1,
         }
@@ -98,7 +100,8 @@ impl EnrollFailure {
             Self::NoUrl | Self::BadUrl(_) => "it looks like https://connector.example",
             Self::BadOption { .. } => "see --help",
             Self::NotLoggedIn => {
-                "run `hermes auth add nous`, then retry; the enrollment token is still unused"
+                "run `hermes auth add nous`, or set GATEWAY_RELAY_IDP_TOKEN_URL to your own identity provider, then retry; \
+                 the enrollment token is still unused"
             }
             Self::Identity(_) => "fix that and retry; the enrollment token is still unused",
             Self::Destination { .. } => {

@@ -3,7 +3,7 @@
 use std::io;
 use std::process::ExitCode;
 
-use crate::cli::exit::{self, fail};
+use crate::cli::exit::{self, Voice};
 use crate::config::Loaded;
 use crate::store::{InspectError, OpenError};
 
@@ -45,28 +45,18 @@ impl From<InspectError> for Trouble {
 }
 
 /// Tells what went wrong, unless only the reader of a pipe has gone.
-pub(super) fn tell(trouble: Trouble, loaded: &Loaded) -> ExitCode {
+pub(super) fn tell(trouble: Trouble, loaded: &Loaded, voice: Voice) -> ExitCode {
     let dir = loaded.settings.state_dir.display();
     match trouble {
         Trouble::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Trouble::Output(error) => fail(exit::FAILED, format!("cannot write: {error}"), None),
-        Trouble::Told { code, what, hint } => fail(code, what, hint.as_deref()),
+        Trouble::Output(error) => voice.fail(exit::FAILED, format!("cannot write: {error}"), None),
+        Trouble::Told { code, what, hint } => voice.fail(code, what, hint.as_deref()),
         Trouble::Journal(InspectError::NoJournal(path)) => {
-            if let Err(error) = std::fs::metadata(&path)
-                && error.kind() == io::ErrorKind::PermissionDenied
-            {
-                let what = format!("cannot look into {dir}: {error}");
-                return fail(
-                    exit::CONFIGURATION,
-                    what,
-                    Some("run this as the user that runs the relay"),
-                );
-            }
             let origin = loaded.origins.of("state_dir");
             let hint = format!(
                 "the state directory is {dir} ({origin}); name the relay's with --state-dir DIR, or the file that does with --config FILE"
             );
-            fail(exit::FAILED, InspectError::NoJournal(path), Some(&hint))
+            voice.fail(exit::FAILED, InspectError::NoJournal(path), Some(&hint))
         }
         Trouble::Journal(InspectError::Open(error @ OpenError::InUse { .. })) => {
             let stop = match &error {
@@ -77,11 +67,16 @@ pub(super) fn tell(trouble: Trouble, loaded: &Loaded) -> ExitCode {
                 "stop that relay{}, do this, and start it again; list, show and export work meanwhile",
                 stop.unwrap_or_default()
             );
-            fail(exit::TRY_AGAIN, error, Some(&hint))
+            voice.fail(exit::TRY_AGAIN, error, Some(&hint))
         }
-        Trouble::Journal(InspectError::Open(error)) => fail(exit::CONFIGURATION, error, None),
+        Trouble::Journal(InspectError::Open(error @ OpenError::Directory { .. })) => voice.fail(
+            exit::CONFIGURATION,
+            error,
+            Some("run this as the user that runs the relay"),
+        ),
+        Trouble::Journal(InspectError::Open(error)) => voice.fail(exit::CONFIGURATION, error, None),
         Trouble::Journal(
             error @ (InspectError::Fault(_) | InspectError::NoSuchItem | InspectError::NotRetryable),
-        ) => fail(exit::FAILED, error, None),
+        ) => voice.fail(exit::FAILED, error, None),
     }
 }

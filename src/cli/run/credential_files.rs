@@ -10,7 +10,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::reread::rotate;
-use crate::cli::Environment;
+use crate::cli::Surround;
+use crate::cli::logging::LogHandle;
 use crate::config::{self, Flags, Sources};
 use crate::relay::Credentials;
 
@@ -64,11 +65,15 @@ impl CredentialFiles {
     pub(super) fn rotate(
         &mut self,
         flags: Flags,
-        env: Environment<'_>,
+        surround: &Surround<'_>,
         credentials: &watch::Sender<Option<Credentials>>,
+        log: &LogHandle,
     ) {
+        let env = surround.env;
         match config::load(&Sources { flags, env }) {
             Ok(loaded) => {
+                // Before anything is said or done with it.
+                log.learn(&loaded, surround);
                 if rotate(credentials, &loaded) {
                     tracing::info!(
                         "new credentials were found in their file; the next dial is signed with them"

@@ -1,9 +1,16 @@
 //! The settings, read again while the relay runs: what takes effect at once, and what needs a restart.
 
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
-use crate::cli::Environment;
-use crate::cli::logging::{self, LogHandle};
+use crate::cli::Surround;
+use crate::cli::logging::LogHandle;
 use crate::config::{self, ConfigError, Flags, Loaded, Settings, Sources};
 use crate::relay::{Credentials, boot};
 
@@ -14,13 +21,52 @@ pub(super) struct Reread {
     pub(super) needs_restart: Vec<String>,
 }
 
+/// What the relay was started with, to tell what has changed since.
+pub(super) struct Started {
+    pub(super) settings: Settings,
+    files: AgentFiles,
+}
+
+impl Started {
+    pub(super) fn with(settings: Settings) -> Self {
+        let files = agent_files(&settings);
+        Self { settings, files }
+    }
+}
+
+/// Digests of the files that agents were built from, by the dotted keys that name them; nothing for one that cannot
+/// be read.
+type AgentFiles = BTreeMap<String, Option<[u8; 32]>>;
+
+fn agent_files(settings: &Settings) -> AgentFiles {
+    let mut files = AgentFiles::new();
+    for (name, entry) in &settings.agents {
+        for (key, path) in entry.backend.files() {
+            files.insert(format!("agents.{name}.{key}"), digest(path));
+        }
+    }
+    files
+}
+
+/// Larger files than this are of no use to an agent.
+const MOST_READ: u64 = 1024 * 1024;
+
+fn digest(path: &Path) -> Option<[u8; 32]> {
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+    let mut bytes = zeroize::Zeroizing::new(Vec::new());
+    let file = File::open(path).ok()?;
+    file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
+    Some(Sha256::digest(&*bytes).into())
+}
+
 /// Reads the settings again, applies what can be applied, and says what cannot.
 pub(super) fn reread(
     flags: Flags,
-    before: &Settings,
-    env: Environment<'_>,
-    log: Option<&LogHandle>,
+    before: &Started,
+    surround: &Surround<'_>,
+    log: &LogHandle,
 ) -> Result<Reread, ConfigError> {
+    let env = surround.env;
     let loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,
         Err(error) => {
@@ -28,12 +74,12 @@ pub(super) fn reread(
             return Err(error);
         }
     };
-    if let Some(log) = log {
-        let _ = log.reload(logging::targets(&loaded.settings.log, env));
-    }
+    log.reload(&loaded, surround);
     let needs_restart = needs_restart(before, &loaded.settings);
     if needs_restart.is_empty() {
-        tracing::info!("settings read again: log level, credentials and relevance policy are in force");
+        tracing::info!(
+            "settings read again: log level and repetition, credentials and relevance policy are in force"
+        );
     } else {
         tracing::warn!(
             ?needs_restart,
@@ -47,8 +93,10 @@ pub(super) fn reread(
 }
 
 /// What takes effect while running, and is not named when it changes.
-const APPLIED: [&str; 5] = [
-    "log",
+const APPLIED: [&str; 7] = [
+    "log.level",
+    "log.repeat_burst",
+    "log.repeat_window_secs",
     "policy",
     "connector.gateway_id",
     "connector.secret",
@@ -56,7 +104,42 @@ const APPLIED: [&str; 5] = [
 ];
 
 /// The dotted keys of changes that a running relay cannot take on.
-fn needs_restart(before: &Settings, after: &Settings) -> Vec<String> {
+fn needs_restart(before: &Started, after: &Settings) -> Vec<String> {
+    let mut changed = shown_changes(&before.settings, after);
+    let hidden = agent_changes(before, after);
+    let of_agents = |key: &String| hidden.iter().any(|known| known.starts_with(&format!("{key}.")));
+    changed.retain(|key| !of_agents(key));
+    changed.extend(hidden);
+    if exposed(before.settings.idp.client_secret.as_ref()) != exposed(after.idp.client_secret.as_ref()) {
+        changed.push("idp.client_secret".to_owned());
+    }
+    changed.sort_unstable();
+    changed.dedup();
+    changed
+}
+
+fn exposed(secret: Option<&SecretString>) -> Option<&str> {
+    secret.map(SecretString::expose_secret)
+}
+
+/// What has changed about agents that were there before: what is written of them, shown or not, and their files.
+fn agent_changes(before: &Started, after: &Settings) -> Vec<String> {
+    let mut changed = Vec::new();
+    for (name, entry) in &after.agents {
+        let old = before.settings.agents.get(name);
+        let keys = old.into_iter().flat_map(|old| entry.differs_in(old));
+        changed.extend(keys.map(|key| format!("agents.{name}.{key}")));
+    }
+    for (key, digest) in agent_files(after) {
+        if before.files.get(&key).is_some_and(|old| *old != digest) {
+            changed.push(key);
+        }
+    }
+    changed
+}
+
+/// What has changed of what can be shown.
+fn shown_changes(before: &Settings, after: &Settings) -> Vec<String> {
     let shown = |settings: &Settings| serde_json::to_value(settings).unwrap_or_default();
     let (before, after) = (shown(before), shown(after));
     let mut changed = Vec::new();
@@ -81,7 +164,6 @@ fn needs_restart(before: &Settings, after: &Settings) -> Vec<String> {
 
 /// Puts credentials in force that differ from the present ones.
 pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) -> bool {
-    use secrecy::ExposeSecret as _;
     let Some(new) = boot::pinned_credentials(&loaded.settings) else {
         return false;
     };

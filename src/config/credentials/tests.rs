@@ -27,6 +27,10 @@ fn id_and_secret_are_settled_separately() {
     );
     let loaded = stage.load();
     assert_eq!(loaded.settings.connector.gateway_id.as_deref(), Some("gw-env"));
+    assert!(
+        !format!("{loaded:?}").contains("yaml-secret"),
+        "nothing of it is kept in the open"
+    );
     assert_eq!(secret(&stage).0.as_deref(), Some("yaml-secret"));
 }
 

@@ -250,7 +250,7 @@ fn policies_lay_our_word_over_the_block_that_counts() {
     assert_eq!(loaded.allow_bots("telegram"), None);
     assert_eq!(
         loaded.policy_yaml("discord")["discord"],
-        serde_json::json!({"require_mention": true, "other": 1, "free_response_channels": ["a"]})
+        serde_json::json!({"require_mention": true, "free_response_channels": ["a"]})
     );
     assert_eq!(loaded.policy_yaml("telegram"), loaded.hermes_yaml);
 }

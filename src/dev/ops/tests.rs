@@ -120,3 +120,45 @@ fn threads_are_opened_and_renamed_under_their_guard() {
     desk.ask(&rename("a")).unwrap();
     assert_eq!(desk.ledger.threads.iter().next().unwrap().name, "b");
 }
+
+#[test]
+fn what_a_platform_cannot_show_is_refused() {
+    let prompt = |options: usize| {
+        let options: Vec<_> = (0..options)
+            .map(|option| json!({ "id": format!("o{option}"), "label": "x" }))
+            .collect();
+        json!({ "op": "prompt", "chat_id": "c", "content": "May I?", "prompt_kind": "approval", "prompt_id": "p",
+            "options": options })
+    };
+    let media = |caption: &str| {
+        json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": "https://x/y",
+            "content": caption })
+    };
+    for (preset, most) in [
+        (Preset::WhatsApp, 10),
+        (Preset::Discord, 25),
+        (Preset::Slack, 25),
+        (Preset::Telegram, 100),
+    ] {
+        let mut desk = Desk::of(preset);
+        desk.ask(&prompt(most)).unwrap();
+        desk.ask(&prompt(most + 1)).unwrap_err();
+        let long = desk.ask(&media(&"x".repeat(1025)));
+        let short = matches!(preset, Preset::WhatsApp | Preset::Telegram);
+        assert_eq!(long.is_err(), short, "{preset:?}");
+        desk.ask(&media(&"x".repeat(1024))).unwrap();
+        let react =
+            json!({ "op": "react", "chat_id": "c", "message_id": "m", "emoji": "\u{2705}", "remove": false });
+        assert_eq!(desk.ask(&react).is_err(), preset == Preset::Telegram);
+        let typing = json!({ "op": "typing", "chat_id": "c" });
+        assert_eq!(desk.ask(&typing).is_err(), preset == Preset::WhatsApp);
+    }
+    let mut telegram = Desk::of(Preset::Telegram);
+    let opened = telegram
+        .ask(&json!({ "op": "thread_create", "chat_id": "c", "thread_name": "a" }))
+        .unwrap();
+    let mut rename = json!({ "op": "thread_rename", "chat_id": "c", "message_id": opened["thread_id"], "thread_name": "b" });
+    telegram.ask(&rename).unwrap();
+    rename["only_if_current_name"] = json!("b");
+    telegram.ask(&rename).unwrap_err();
+}

@@ -162,10 +162,31 @@ fn events_of_an_older_generation_change_nothing() {
     world
         .link
         .handle_closed(old, Some((4401, "unauthorized")), world.now);
+    world.link.handle_too_large(old, 1 << 30, world.now);
     assert_eq!(world.link.state(), &before);
     assert_eq!(world.drain(), []);
-    assert_eq!(world.link.counters().stale_events, 6);
+    assert_eq!(world.link.counters().stale_events, 7);
     assert_eq!(world.link.clock_skew_ms(), None);
+}
+
+#[test]
+fn a_message_that_is_too_large_ends_the_socket_with_the_code_for_it_and_is_dialled_over() {
+    let mut world = World::live();
+    let generation = world.generation();
+    world.link.handle_too_large(generation, 1 << 30, world.now);
+    let done = world.drain();
+    assert_eq!(
+        done[0],
+        Action::CloseSocket {
+            generation,
+            code: 1009,
+            reason: "message too large"
+        }
+    );
+    let told = |action: &Action| matches!(action, Action::Report(Report::Lost { loss: Loss::TooLarge { bytes }, .. }) if *bytes == 1 << 30);
+    assert!(done.iter().any(told), "{done:?}");
+    world.run_to_dial();
+    assert!(world.generation() > generation);
 }
 
 #[test]

@@ -165,7 +165,11 @@ impl Walk {
         let now = self.now;
         if self.dialed || self.below(2) == 0 {
             let close = (self.below(4) != 0).then_some((code, reason));
-            self.link.handle_closed(generation, close, now);
+            if close.is_none() && self.below(2) == 0 {
+                self.link.handle_too_large(generation, 1 << 30, now);
+            } else {
+                self.link.handle_closed(generation, close, now);
+            }
         } else {
             let reason = reason.to_owned();
             let failure = match self.below(4) {
@@ -351,6 +355,7 @@ fn random_walks_keep_every_promise_and_go_everywhere() {
         "stayed awake",
         "thawed",
         "told dormant",
+        "too large",
         "unauthorized",
         "unauthorized by HTTP",
         "unknown",

@@ -113,6 +113,7 @@ impl Walk {
                     Loss::Closed { .. } => "closed by the connector",
                     Loss::Silent => "silent",
                     Loss::SocketError => "broken",
+                    Loss::TooLarge { .. } => "too large",
                     Loss::StayedAwake => "stayed awake",
                 }
             }

@@ -85,6 +85,11 @@ pub enum MediaError {
     /// What is to be sent is outside of where files may be sent from.
     #[error("it is outside the directories that files may be sent from; see media.send_from")]
     Outside,
+    /// What is to be sent is named from a directory, and the agent works in none that is known.
+    #[error(
+        "its name is relative, and the agent has no workdir; set one, or name the file with its whole path"
+    )]
+    Nowhere,
     /// What is to be sent is hidden, or in a hidden directory.
     #[error("hidden files are not sent")]
     Hidden,

@@ -210,7 +210,8 @@ impl MediaRoom {
     }
 
     /// Puts a file of an agent's on the connector's shelf. It must be an ordinary file, not hidden, and with every
-    /// link followed lie in one of `roots` or of the settings' `send_from`.
+    /// link followed lie in one of `roots` or of the settings' `send_from`. A relative path is meant from the first of
+    /// `roots`, where the agent works.
     pub async fn upload(
         &self,
         path: &Path,
@@ -227,9 +228,9 @@ impl MediaRoom {
             .and_then(clean_mime)
             .unwrap_or_else(|| mime_of(&name).to_owned());
         let (path, max) = (path.to_owned(), self.settings.max_bytes);
-        let roots = [roots, &self.settings.send_from].concat();
+        let (roots, also) = (roots.to_owned(), self.settings.send_from.clone());
         // Dropping the wait leaves a few system calls to finish, and what they opened closed.
-        let opened = tokio::task::spawn_blocking(move || outgoing::open_inside(&path, &roots, max))
+        let opened = tokio::task::spawn_blocking(move || outgoing::open_inside(&path, &roots, &also, max))
             .await
             .map_err(|cause| MediaError::Disk(cause.into()))??;
         let url = self.shelf.upload_url();

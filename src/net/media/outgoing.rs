@@ -15,16 +15,26 @@ pub(super) struct Opened {
     pub(super) length: u64,
 }
 
-/// Opens `path` when, with every link followed, it is in one of `roots`; the innermost of them counts. A relative
-/// path is meant from the first root.
+/// Opens `path` when, with every link followed, it is in one of `roots` or of `also`; the innermost of them counts. A
+/// relative path is meant from the first of `roots`, and without one from nowhere.
 ///
 /// The path is walked again from the root, one directory at a time and without following links, so that nothing can
 /// be put in its way after it was judged. Something that would block or act when it is opened is not waited for.
-pub(super) fn open_inside(path: &Path, roots: &[PathBuf], max: u64) -> Result<Opened, MediaError> {
-    let home = roots.first().ok_or(MediaError::Outside)?;
-    let real = home.join(path).canonicalize().map_err(MediaError::Disk)?;
+pub(super) fn open_inside(
+    path: &Path,
+    roots: &[PathBuf],
+    also: &[PathBuf],
+    max: u64,
+) -> Result<Opened, MediaError> {
+    let meant = match roots.first() {
+        Some(home) => home.join(path),
+        None if path.is_absolute() => path.to_owned(),
+        None => return Err(MediaError::Nowhere),
+    };
+    let real = meant.canonicalize().map_err(MediaError::Disk)?;
     let inside = roots
         .iter()
+        .chain(also)
         .filter_map(|root| root.canonicalize().ok())
         .filter(|root| real.starts_with(root))
         .max_by_key(|root| root.components().count());
@@ -100,19 +110,25 @@ mod tests {
         )
         .unwrap();
 
-        let tried = |path: PathBuf| open_inside(&path, std::slice::from_ref(&work), 5);
+        let tried = |path: PathBuf| open_inside(&path, std::slice::from_ref(&work), &[], 5);
         assert_eq!(tried(work.join("deep/a.txt")).unwrap().length, 3);
         assert_eq!(tried(work.join("deep/../deep/./a.txt")).unwrap().length, 3);
         assert_eq!(tried(other.join("back")).unwrap().length, 3);
         assert_eq!(tried(PathBuf::from("deep/a.txt")).unwrap().length, 3);
         let both = [work.clone(), work.join(".ssh")];
-        assert_eq!(open_inside(&work.join(".ssh/id"), &both, 5).unwrap().length, 3);
+        assert_eq!(
+            open_inside(&work.join(".ssh/id"), &both, &[], 5).unwrap().length,
+            3
+        );
         for outside in [
             other.join("secret"),
             work.join("link"),
             work.join("links/secret"),
             work.join("../other/secret"),
             PathBuf::from("/etc/passwd"),
+            PathBuf::from("../other/secret"),
+            PathBuf::from("deep/../../other/secret"),
+            PathBuf::from("links/../other/secret"),
         ] {
             assert!(
                 matches!(tried(outside.clone()), Err(MediaError::Outside)),
@@ -135,9 +151,42 @@ mod tests {
         }
         assert!(matches!(tried(work.join("none")), Err(MediaError::Disk(_))));
         assert!(matches!(
-            open_inside(&work.join("deep/a.txt"), &[], 5),
+            open_inside(&work.join("deep/a.txt"), &[], &[], 5),
             Err(MediaError::Outside)
         ));
+    }
+
+    #[test]
+    fn a_relative_name_is_meant_from_where_the_agent_works_and_from_nowhere_else() {
+        let all = tempfile::tempdir().unwrap();
+        let [work, folder, listed] = ["work", "folder", "listed"].map(|name| all.path().join(name));
+        for place in [&work, &folder, &listed] {
+            fs::create_dir(place).unwrap();
+        }
+        fs::write(folder.join("photo"), "photo").unwrap();
+        fs::write(listed.join("chart"), "chart").unwrap();
+        let also = std::slice::from_ref(&listed);
+        let both = [work.clone(), folder.clone()];
+        // It is not looked for in one place after the other: what is found would depend on what others have put there.
+        for name in ["photo", "chart"] {
+            assert!(
+                matches!(
+                    open_inside(Path::new(name), &both, also, 9),
+                    Err(MediaError::Disk(_))
+                ),
+                "{name}"
+            );
+        }
+        assert!(open_inside(Path::new("photo"), &both[1..], also, 9).is_ok());
+        assert!(open_inside(Path::new("../listed/chart"), &both, also, 9).is_ok());
+        assert!(matches!(
+            open_inside(Path::new("chart"), &[], also, 9),
+            Err(MediaError::Nowhere)
+        ));
+        for whole in [folder.join("photo"), listed.join("chart")] {
+            assert!(open_inside(&whole, &both, also, 9).is_ok(), "{whole:?}");
+        }
+        assert!(open_inside(&listed.join("chart"), &[], also, 9).is_ok());
     }
 
     #[test]

@@ -17,9 +17,9 @@ fn link(number: u64) -> Media {
 #[tokio::test]
 async fn parcels_go_in_order_each_after_what_was_said_before_it() {
     let place = Place {
-        chat: ChatId::of(&SessionSource::default()),
-        facts: ChatFacts::default(),
-        session: String::new(),
+        chat: Arc::new(ChatId::of(&SessionSource::default())),
+        facts: Arc::default(),
+        session: "".into(),
         descriptor: None,
         follow_up: None,
     };

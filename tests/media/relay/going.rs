@@ -3,9 +3,15 @@
 use std::sync::Arc;
 
 use hermes_relay::adapter::speech::StreamMode;
+use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{Agent, AgentEvent, MediaPlace, Turn, TurnEnd};
+use hermes_relay::config::Settings;
 use hermes_relay::dev::{Answer, ResultRule, Route, RouteFault, Sent};
 use hermes_relay::net::media::MediaSettings;
+use hermes_relay::net::proxy::ProxyRules;
+use hermes_relay::net::tls::{Tls, TlsSettings};
+use hermes_relay::relay::Member;
+use hermes_relay::relay::hiring::{Surroundings, hire};
 use hermes_relay::wire::{Action, TOKEN_TTL_SECS, UpgradeToken};
 use http::StatusCode;
 
@@ -81,6 +87,59 @@ async fn a_file_arrives_with_its_caption_and_its_bytes_after_what_was_said_befor
     let rig = Rig::with(MediaSettings::default(), access, |room| room);
     let (received, _fetched) = rig.fetch_one(&source_url).await;
     assert_eq!(std::fs::read(file(&received)).unwrap(), bytes);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_relative_name_is_meant_from_where_the_agents_program_is_started() {
+    let work = tempfile::tempdir().unwrap();
+    let (inside, outside) = (work.path().join("inside"), work.path().join("outside"));
+    for folder in [&inside, &outside] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    std::fs::write(inside.join("chart.png"), "x").unwrap();
+    std::fs::write(outside.join("key"), "secret").unwrap();
+    std::os::unix::fs::symlink(outside.join("key"), inside.join("link")).unwrap();
+    let says = |path: &str| format!(r#"echo '{{"type":"media","path":"{path}","caption":"{path}"}}';"#);
+    let script = ["link", "../outside/key", "chart.png"].map(says).concat();
+    let written = serde_json::json!({"tested": {
+        "kind": "command", "argv": ["/bin/sh", "-c", script], "cwd": inside, "output": "jsonl",
+    }});
+    let state = tempfile::tempdir().unwrap();
+    let mut settings = Settings::embedded(state.path());
+    settings.agents = serde_json::from_value(written).unwrap();
+    let around = Surroundings {
+        env: &|_| None,
+        base: BaseEnv::default(),
+        tls: Tls::new(TlsSettings::default()),
+        proxies: ProxyRules::none(),
+    };
+    let (_, member) = hire(&settings, &around).unwrap().remove(0);
+    let relay = Running::start_member("discord", member, work, |_| {}).await;
+    relay.hears("a", "1", "go", &[]);
+    let told = relay.told("a", 3).await;
+    let ops: Vec<_> = told.iter().map(|(op, _)| *op).collect();
+    assert_eq!(ops, ["send", "send", "send_media"], "{told:?}");
+    assert_eq!(told[2].1, "chart.png");
+    assert_eq!(uploads(&relay), 1);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn without_a_place_to_work_in_names_are_those_of_what_came_with_the_message() {
+    let member = Member::new(Arc::new(sender("")));
+    let relay = Running::start_member("discord", member, tempfile::tempdir().unwrap(), |_| {}).await;
+    relay.put("here.png", b"x");
+    let url = relay
+        .connector
+        .put_media("image/png", Some("cat.png"), vec![7; 10]);
+    relay.hears("a", "1", "cat.png here.png", &[(&url, "image/png")]);
+    let told = relay.told("a", 2).await;
+    let ops: Vec<_> = told.iter().map(|(op, _)| *op).collect();
+    assert_eq!(ops, ["send_media", "send"], "{told:?}");
+    // Without that there is nowhere to look.
+    relay.hears("b", "2", "here.png", &[]);
+    assert_eq!(relay.told("b", 1).await[0].0, "send");
     relay.stop().await;
 }
 

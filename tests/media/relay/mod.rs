@@ -64,8 +64,22 @@ struct Running {
 
 impl Running {
     async fn start(platform: &str, agent: impl Agent, adjust: impl FnOnce(&mut Settings)) -> Self {
+        let work = tempfile::tempdir().unwrap();
+        let member = Member {
+            workdir: Some(work.path().to_owned()),
+            ..Member::new(Arc::new(agent))
+        };
+        Self::start_member(platform, member, work, adjust).await
+    }
+
+    async fn start_member(
+        platform: &str,
+        member: Member,
+        work: TempDir,
+        adjust: impl FnOnce(&mut Settings),
+    ) -> Self {
         let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-        let (state, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let state = tempfile::tempdir().unwrap();
         let mut settings = Settings::embedded(state.path());
         let who = connector.credentials().unwrap();
         settings.connector.url = Some(connector.url());
@@ -75,10 +89,6 @@ impl Running {
         settings.journal.durability = Durability::Process;
         settings.shutdown.drain_secs = 0;
         adjust(&mut settings);
-        let member = Member {
-            workdir: Some(work.path().to_owned()),
-            ..Member::new(Arc::new(agent))
-        };
         let relay = Relay::builder(settings).member("tested", member).build().unwrap();
         let handle = relay.handle();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -55,7 +55,7 @@ fn a_mark_that_was_not_made_is_not_taken_away() {
         assert!(farewell.after.is_empty() && farewell.owed.len() == 1, "{fate:?}");
     }
     let mut nameless = place(descriptor("discord"));
-    nameless.facts.message_id = None;
+    Arc::make_mut(&mut nameless.facts).message_id = None;
     Scene::new(reactions(), nameless).quiet();
     Scene::new(reactions(), place(descriptor("legacy"))).quiet();
 }

@@ -56,16 +56,16 @@ fn bare() -> SpeechSettings {
 
 fn place(descriptor: CapabilityDescriptor) -> Place {
     Place {
-        chat: ChatId {
+        chat: Arc::new(ChatId {
             platform: descriptor.platform.clone(),
             chat: "c".into(),
-        },
-        facts: ChatFacts {
+        }),
+        facts: Arc::new(ChatFacts {
             scope_id: Some("s".into()),
             user_id: Some("u".into()),
             message_id: Some("m0".into()),
             ..ChatFacts::default()
-        },
+        }),
         session: "agent:main:x".into(),
         descriptor: Some(Arc::new(descriptor)),
         follow_up: None,

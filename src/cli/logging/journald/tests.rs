@@ -1,0 +1,204 @@
+//! The journal's part is played by a socket that reads what a journal would.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::Ordering;
+
+use tracing_subscriber::layer::SubscriberExt as _;
+
+use super::*;
+use crate::cli::logging::veil::Known;
+
+struct Listener {
+    socket: UnixDatagram,
+    folder: tempfile::TempDir,
+}
+
+impl Listener {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = UnixDatagram::bind(folder.path().join("socket")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self { socket, folder }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+
+    /// The next entry, read as the journal reads it.
+    fn entry(&self) -> BTreeMap<String, String> {
+        let mut datagram = vec![0; 2 * MAX_ENTRY];
+        let length = self.socket.recv(&mut datagram).expect("an entry");
+        datagram.truncate(length);
+        parsed(&datagram)
+    }
+}
+
+fn parsed(mut rest: &[u8]) -> BTreeMap<String, String> {
+    let mut fields = BTreeMap::new();
+    while !rest.is_empty() {
+        let end = rest.iter().position(|byte| *byte == b'\n').unwrap();
+        let line = std::str::from_utf8(&rest[..end]).unwrap();
+        rest = &rest[end + 1..];
+        let (name, value) = if let Some((name, value)) = line.split_once('=') {
+            (name, value.to_owned())
+        } else {
+            let (length, tail) = rest.split_at(8);
+            let length = usize::try_from(u64::from_le_bytes(length.try_into().unwrap())).unwrap();
+            let value = String::from_utf8(tail[..length].to_vec()).unwrap();
+            assert_eq!(tail[length], b'\n');
+            rest = &tail[length + 1..];
+            (line, value)
+        };
+        assert!(fields.insert(name.to_owned(), value).is_none(), "{name} twice");
+    }
+    fields
+}
+
+fn talk(listener: &Listener, net: Net, talk: impl FnOnce()) {
+    let journal = Journal::at(&listener.path()).unwrap();
+    let layers = tracing_subscriber::registry().with(journal.layer(net));
+    tracing::subscriber::with_default(layers, talk);
+}
+
+#[test]
+fn an_event_is_one_entry_with_its_fields_by_name() {
+    let listener = Listener::new();
+    talk(&listener, Net::default(), || {
+        let error = io::Error::other("first\nsecond");
+        tracing::warn!(agent = "code", turn = 12, %error, "the turn \u{1b}[2Jfailed");
+        tracing::info!("plain");
+        tracing::error!("bad");
+        tracing::debug!("a detail");
+    });
+    let entry = listener.entry();
+    let field = |name: &str| entry.get(name).map(String::as_str);
+    assert_eq!(
+        field("MESSAGE"),
+        Some(r#"the turn \u{1b}[2Jfailed agent="code" turn=12 error=first\nsecond"#)
+    );
+    assert_eq!(field("PRIORITY"), Some("4"));
+    assert_eq!(field("SYSLOG_IDENTIFIER"), Some("hermes-relay"));
+    assert_eq!(field("HERMES_AGENT"), Some("code"));
+    assert_eq!(field("HERMES_TURN"), Some("12"));
+    assert_eq!(
+        field("HERMES_ERROR"),
+        Some("first\nsecond"),
+        "with its length before it"
+    );
+    assert!(field("HERMES_TARGET").is_some_and(|target| target.starts_with("hermes_relay::cli::logging")));
+    assert!(field("CODE_FILE").is_some_and(|file| file.ends_with("tests.rs")));
+    let priorities: Vec<_> = (0..3).map(|_| listener.entry()["PRIORITY"].clone()).collect();
+    assert_eq!(priorities, ["6", "3", "7"]);
+}
+
+#[test]
+fn what_is_secret_is_in_no_field() {
+    const SECRET: &str = "hush \"quoted\" hush";
+    let listener = Listener::new();
+    let net = Net::over(vec![Known {
+        name: "secret".to_owned(),
+        value: SECRET.into(),
+    }]);
+    talk(&listener, net, || {
+        tracing::warn!(why = SECRET, list = ?[SECRET], "said {SECRET}");
+    });
+    let entry = listener.entry();
+    assert_eq!(
+        entry["MESSAGE"],
+        r#"said <hidden> why="<hidden>" list=["<hidden>"]"#
+    );
+    assert_eq!(
+        (&*entry["HERMES_WHY"], &*entry["HERMES_LIST"]),
+        ("<hidden>", r#"["<hidden>"]"#)
+    );
+}
+
+#[test]
+fn too_much_is_cut_and_still_arrives() {
+    let listener = Listener::new();
+    let long = "é".repeat(MAX_ENTRY);
+    talk(&listener, Net::default(), || {
+        let l = &*long;
+        tracing::info!(a = l, b = l, c = l, d = l, e = l, f = l, g = l, h = l, "{l}");
+    });
+    let entry = listener.entry();
+    assert!(entry["MESSAGE"].len() <= MAX_MESSAGE && entry["MESSAGE"].ends_with(CUT));
+    assert!(entry["HERMES_A"].len() <= MAX_VALUE && entry["HERMES_A"].ends_with(CUT));
+    assert!(
+        entry.contains_key("PRIORITY") && !entry.contains_key("HERMES_H"),
+        "full"
+    );
+}
+
+#[test]
+fn a_secret_is_hidden_before_it_is_cut_or_spelled() {
+    const SECRET: &str = "0123456789\u{7}\"cdef";
+    let net = Net::over(vec![Known {
+        name: "secret".to_owned(),
+        value: SECRET.into(),
+    }]);
+    let listener = Listener::new();
+    let long = format!("{}{SECRET}", "x".repeat(MAX_VALUE - CUT.len() - 8));
+    talk(&listener, net.clone(), || {
+        tracing::warn!(long, "{SECRET}");
+        tracing::warn!("nothing to hide");
+    });
+    let entry = listener.entry();
+    assert!(
+        entry["MESSAGE"].starts_with("<hidden> long="),
+        "{}",
+        &entry["MESSAGE"][..40]
+    );
+    let end = &entry["HERMES_LONG"][MAX_VALUE - 30..];
+    assert!(!end.contains("0123"), "{end}");
+    assert_eq!(net.counts().hidden.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn names_become_what_the_journal_takes() {
+    assert_eq!(field_name("retry_ms"), "HERMES_RETRY_MS");
+    assert_eq!(field_name("net.peer-name"), "HERMES_NET_PEER_NAME");
+    assert_eq!(field_name(&"x".repeat(100)).len(), MAX_NAME);
+}
+
+#[test]
+fn nobody_listening_is_found_out_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let missing = Journal::at(&path).unwrap_err();
+    assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    drop(UnixDatagram::bind(&path).unwrap());
+    let deserted = Journal::at(&path).unwrap_err();
+    assert_eq!(deserted.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn a_journal_that_was_started_again_is_found_and_one_that_hangs_holds_nobody_up() {
+    let mut listener = Listener::new();
+    let journal = Journal::at(&listener.path()).unwrap();
+    journal.send(b"MESSAGE=one\n").unwrap();
+    assert_eq!(listener.entry()["MESSAGE"], "one");
+    std::fs::remove_file(listener.path()).unwrap();
+    listener.socket = UnixDatagram::bind(listener.path()).unwrap();
+    journal.send(b"MESSAGE=two\n").unwrap();
+    assert_eq!(listener.entry()["MESSAGE"], "two");
+    // Its queue is filled by sending without reading.
+    let refused = (0..100_000).find_map(|_| journal.send(&[b'x'; 1024]).err());
+    assert_eq!(refused.expect("a full queue").kind(), io::ErrorKind::WouldBlock);
+}
+
+#[test]
+fn the_journals_stream_is_known_by_device_and_inode() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ours, other] = ["ours", "other"].map(|name| File::create(folder.path().join(name)).unwrap());
+    let meta = ours.metadata().unwrap();
+    let named = format!("{}:{}", meta.dev(), meta.ino());
+    assert!(is_stream(&named, &ours));
+    assert!(!is_stream(&named, &other), "inherited, and led elsewhere");
+    for garbage in ["", ":", "1", "a:b", "-1:2", &format!("{named}:1")] {
+        assert!(!is_stream(garbage, &ours), "{garbage}");
+    }
+}

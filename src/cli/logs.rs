@@ -1,0 +1,207 @@
+//! `hermes-relay logs`: makes a log fit to be shown to others.
+//!
+//! Reads and writes streams; no line is held longer than it takes to look at it. What is found is told by kind and line
+//! number, never by value.
+
+mod ids;
+mod lines;
+mod pairs;
+mod redactor;
+mod report;
+mod shapes;
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+
+use self::lines::Lines;
+use self::redactor::Redactor;
+use self::report::{Report, Tally};
+use super::Surround;
+use super::exit::{self, fail};
+use super::logging::{Veil, around, known};
+use super::words::spelled;
+use crate::config::{self, Flags, Sources};
+
+/// Make a log fit to be shown to others.
+#[derive(Args, Debug)]
+pub(super) struct LogsArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Subcommand, Debug)]
+enum Action {
+    Redact(RedactArgs),
+}
+
+/// Take secrets and people's ids out of a log, before you attach it to a report.
+///
+/// Reads standard input or files, writes to standard output. Hidden are: the secrets of this set-up, found by the same
+/// settings, files and variables that `run` would read, and by Hermes' `.env`; and what looks like a secret: bearers,
+/// tokens, keys of well-known forms, values whose name says secret, token, key or password, logins in URLs. Ids of
+/// chats and people become `<id-1>`, `<id-2>`, the same for the same id, so that the log can still be followed.
+///
+/// Run it as the user that the relay runs as: others cannot read its secrets, and what is not known is only guessed.
+/// It finds a lot, not everything: read the result before you post it.
+///
+/// Exit codes: 0 done; with --check, no secret of this set-up is in there. 1 with --check, one is in there; or something
+/// could not be read or written. 2 it was typed wrongly. 78 with --check, the settings cannot be read, so that nobody
+/// knows.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt\n  \
+                  hermes-relay logs redact relay.log agent.log > both.txt\n  \
+                  journalctl -u hermes-relay -o json | hermes-relay logs redact --keep-ids > log.json\n  \
+                  hermes-relay logs redact --check log.txt && echo 'fit to be shown'"
+)]
+struct RedactArgs {
+    /// Our settings file [default: as for `run`].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print nothing of the log, only what was found and on which lines.
+    #[arg(long)]
+    check: bool,
+    /// The report of --check as JSON.
+    #[arg(long, requires = "check")]
+    json: bool,
+    /// Leave the ids of chats and people as they are.
+    #[arg(long)]
+    keep_ids: bool,
+    /// The logs, one after the other; `-` is standard input [default: -].
+    #[arg(value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+/// Runs the verb.
+pub(super) fn run(args: &LogsArgs, surround: &Surround<'_>) -> ExitCode {
+    match &args.action {
+        Action::Redact(args) => redact(args, surround),
+    }
+}
+
+fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
+    let flags = Flags {
+        config: args.config.clone(),
+        ..Flags::default()
+    };
+    let env = surround.env;
+    let loaded = config::load(&Sources { flags, env });
+    let veil = match &loaded {
+        Ok(loaded) => Veil::over(known(loaded, surround)),
+        Err(error) => {
+            anstream::eprintln!("warning: the settings cannot be read: {error}");
+            anstream::eprintln!(
+                "hint: secrets of this set-up are not known now, only what looks like one is found"
+            );
+            Veil::over(around(surround))
+        }
+    };
+    if loaded
+        .as_ref()
+        .is_ok_and(|loaded| loaded.settings.secrets().next().is_none())
+    {
+        anstream::eprintln!(
+            "warning: these settings hold no secret of a gateway, so only what looks like one is found"
+        );
+        anstream::eprintln!(
+            "hint: run this as the user that the relay runs as, or name its settings with --config"
+        );
+    }
+    let mut redactor = Redactor::new(veil, args.keep_ids);
+    let mut report = Report::new(loaded.is_ok());
+    let mut out: Box<dyn Write> = if args.check {
+        Box::new(io::sink())
+    } else {
+        Box::new(BufWriter::new(io::stdout().lock()))
+    };
+    let stdin = [PathBuf::from("-")];
+    let files = if args.files.is_empty() {
+        &stdin
+    } else {
+        &*args.files
+    };
+    for file in files {
+        let name = spelled(&file.to_string_lossy());
+        let mut tally = Tally::default();
+        let copied = copy(file, &mut redactor, &mut tally, &mut out);
+        report.add(&name, tally);
+        match copied {
+            Ok(()) => {}
+            Err(Trouble::Read(error)) => {
+                report.add_unread(&name);
+                fail(
+                    exit::FAILED,
+                    format!("cannot read {name}: {error}"),
+                    Some(hint(&error)),
+                );
+            }
+            Err(Trouble::Write(error)) => return exit::printed(Err(error)),
+        }
+    }
+    if let Err(error) = out.flush() {
+        return exit::printed(Err(error));
+    }
+    drop(out);
+    if !args.check {
+        anstream::eprintln!("{}", report.summary());
+        return ExitCode::from(if report.is_whole() { 0 } else { exit::FAILED });
+    }
+    let mut page = anstream::stdout().lock();
+    let printed = if args.json {
+        writeln!(page, "{}", report.to_json(redactor.secrets()))
+    } else {
+        report.write_to(&mut page, redactor.secrets())
+    };
+    if let Err(error) = printed.and_then(|()| page.flush())
+        && error.kind() != io::ErrorKind::BrokenPipe
+    {
+        return exit::printed(Err(error));
+    }
+    ExitCode::from(match report.holds_known() {
+        true => exit::FAILED,
+        false if !report.is_whole() => exit::FAILED,
+        false if loaded.is_err() => exit::CONFIGURATION,
+        false => 0,
+    })
+}
+
+/// What went wrong, and on which side.
+enum Trouble {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "check the name; without a file, standard input is read",
+        io::ErrorKind::PermissionDenied => "run this as a user who may read it",
+        io::ErrorKind::IsADirectory => "name the files in it",
+        _ => "what was read before it is done",
+    }
+}
+
+/// One log through the redactor; what is found in it is counted.
+fn copy(file: &Path, redactor: &mut Redactor, tally: &mut Tally, out: &mut dyn Write) -> Result<(), Trouble> {
+    let source: Box<dyn Read> = if file == Path::new("-") {
+        if io::stdin().is_terminal() {
+            anstream::eprintln!("reading standard input; end it with Ctrl-D");
+        }
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(file).map_err(Trouble::Read)?)
+    };
+    let mut lines = Lines::new(BufReader::new(source));
+    while let Some(line) = lines.next().map_err(Trouble::Read)? {
+        let shown = redactor.line(&line, tally);
+        out.write_all(&shown).map_err(Trouble::Write)?;
+        // Somebody may be waiting for it at the other end of `journalctl --follow`.
+        if lines.is_drained() {
+            out.flush().map_err(Trouble::Write)?;
+        }
+    }
+    Ok(())
+}

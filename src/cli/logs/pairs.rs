@@ -1,0 +1,182 @@
+//! Names with values in a line: `name=value`, `"name": "value"`, `Name: value`, `?name=value`, also where quotes are
+//! themselves quoted.
+
+use std::ops::Range;
+
+use memchr::memchr2_iter;
+
+/// The longest name.
+const MAX_NAME: usize = 128;
+
+/// How a name and its value are joined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Joint {
+    /// `name=value`, or `"name": "value"`.
+    Field,
+    /// `name=value` in the query of a URL.
+    Query,
+    /// `name: value`, as in a header; or a sentence with a colon in it.
+    Colon,
+}
+
+/// A name with a value.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Pair<'l> {
+    pub(super) name: &'l str,
+    pub(super) joint: Joint,
+    /// Where they are joined.
+    pub(super) at: usize,
+    line: &'l [u8],
+    from: usize,
+}
+
+impl Pair<'_> {
+    /// Where the value stands: what is in the quotes, or up to the next gap. To be asked for names that matter, and not
+    /// again within a value: looking for the end of each would take long in a long line.
+    pub(super) fn value(&self) -> Range<usize> {
+        value(self.line, self.from, self.joint)
+    }
+}
+
+/// Every name with a value.
+pub(super) fn pairs(line: &[u8]) -> impl Iterator<Item = Pair<'_>> {
+    memchr2_iter(b'=', b':', line).filter_map(|at| pair(line, at))
+}
+
+fn pair(line: &[u8], at: usize) -> Option<Pair<'_>> {
+    let before = &line[..at];
+    let unquoted = before
+        .strip_suffix(br#"\""#)
+        .or_else(|| before.strip_suffix(b"\""))
+        .or_else(|| before.strip_suffix(b"'"));
+    let quoted = unquoted.is_some();
+    let before = unquoted.unwrap_or(before);
+    let name_byte = |byte: &&u8| byte.is_ascii_alphanumeric() || b"_-.".contains(byte);
+    let length = before.iter().rev().take(MAX_NAME).take_while(name_byte).count();
+    let start = before.len() - length;
+    let name = std::str::from_utf8(&before[start..])
+        .ok()
+        .filter(|name| !name.is_empty())?;
+    let spaces = line[at + 1..].iter().take_while(|byte| **byte == b' ').count();
+    let joint = match line[at] {
+        b'=' if start > 0 && matches!(before[start - 1], b'?' | b'&') => Joint::Query,
+        b'=' => Joint::Field,
+        _ if quoted => Joint::Field,
+        _ if spaces > 0 => Joint::Colon,
+        _ => return None,
+    };
+    // `name = value` is prose or code as often as not, and a value that begins with a space is none.
+    let skipped = if line[at] == b':' { spaces } else { 0 };
+    Some(Pair {
+        name,
+        joint,
+        at,
+        line,
+        from: at + 1 + skipped,
+    })
+}
+
+fn value(line: &[u8], mut from: usize, joint: Joint) -> Range<usize> {
+    // A list, or what Rust writes around a value that may be missing.
+    for around in [b"Some(".as_slice(), b"["] {
+        if line[from..].starts_with(around) {
+            from += around.len();
+        }
+    }
+    let rest = &line[from..];
+    for quote in [br#"\""#.as_slice(), b"\"", b"'"] {
+        if rest.starts_with(quote) {
+            let start = from + quote.len();
+            return start..start + quoted_length(&line[start..], quote);
+        }
+    }
+    let ends = |byte: &u8| {
+        byte.is_ascii_whitespace()
+            || b"\"'\\<".contains(byte)
+            || (joint == Joint::Query && b"&#".contains(byte))
+    };
+    let mut length = rest.iter().position(ends).unwrap_or(rest.len());
+    while length > 0 && b",;)}].".contains(&rest[length - 1]) {
+        length -= 1;
+    }
+    from..from + length
+}
+
+/// How far it is to the closing quote; to the end of the line where there is none.
+fn quoted_length(rest: &[u8], quote: &[u8]) -> usize {
+    if quote.len() > 1 {
+        // Within quotes that are quoted themselves, a quote of the value has more than one backslash.
+        let mut ends = memchr::memmem::find_iter(rest, quote);
+        let end = ends.find(|end| *end == 0 || rest[end - 1] != b'\\');
+        return end.unwrap_or(rest.len());
+    }
+    let mut at = 0;
+    while at < rest.len() {
+        match rest[at] {
+            b'\\' => at += 2,
+            byte if byte == quote[0] => return at,
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(line: &str) -> Vec<(&str, &str)> {
+        let found = pairs(line.as_bytes());
+        found
+            .map(|pair| (pair.name, &line[pair.value()]))
+            .filter(|(_, value)| !value.is_empty())
+            .collect()
+    }
+
+    #[test]
+    fn every_way_to_write_a_pair_is_read() {
+        for (line, wanted) in [
+            ("a NAME=value b", ("NAME", "value")),
+            ("a name=\"two words\" b", ("name", "two words")),
+            ("a name='two words' b", ("name", "two words")),
+            (r#"a name="a \"b\" c" b"#, ("name", r#"a \"b\" c"#)),
+            (r#"{"name":"value","#, ("name", "value")),
+            (r#"{"name" : 1, "#, ("", "")),
+            (
+                r#"{\"name\": \"the \\\"value\\\"\"}"#,
+                ("name", r#"the \\\"value\\\""#),
+            ),
+            ("Name-Of: value\r", ("Name-Of", "value")),
+            (r#"S { name: Some("value"), }"#, ("name", "value")),
+            (r#"name: ["value"]"#, ("name", "value")),
+            ("(name=value),", ("name", "value")),
+            ("a=?x b", ("a", "?x")),
+            ("name=\"not closed", ("name", "not closed")),
+            ("name=\"ends in \\", ("name", "ends in \\")),
+        ] {
+            let found = found(line);
+            let wanted: &[_] = if wanted.0.is_empty() { &[] } else { &[wanted] };
+            assert_eq!(found, wanted, "{line}");
+        }
+        assert_eq!(
+            found("https://h/p?token=a%20b&x=1#end"),
+            [("token", "a%20b"), ("x", "1")]
+        );
+        for none in ["a::b", "12:30:59", "=x", ": x", "name=", "name=\"\"", "name: "] {
+            let found = found(none);
+            assert!(found.is_empty(), "{none}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_stumble() {
+        let noise: Vec<u8> = (0..20_000_u32)
+            .map(|n| b"=:\"'\\[Some(ab \xff\x00&?"[(n.wrapping_mul(2_654_435_761) >> 24) as usize % 18])
+            .collect();
+        for start in 0..64 {
+            for pair in pairs(&noise[start..]) {
+                assert!(pair.value().end <= noise.len() - start);
+            }
+        }
+    }
+}

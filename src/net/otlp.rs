@@ -1,0 +1,241 @@
+//! A collector of traces, reached over OTLP/HTTP with the one HTTP client.
+//!
+//! It posts one body at a time and says what became of it. It never retries, never follows a redirect, never reads the
+//! environment, and shows its headers to the collector's own address and to nobody else; over a network they travel
+//! encrypted or not at all.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TRANSFER_ENCODING};
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::http::{Answer, Body, HttpClient, HttpError, Request, sensitive};
+use super::proxy::ProxyRules;
+
+/// Longest a request may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Most headers that are sent along.
+const MOST_HEADERS: usize = 32;
+
+/// Why a collector cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    /// One of the headers cannot be sent. Its value is not told.
+    #[error(
+        "header {place} for the collector {why}; write name=value, separated by commas, with percent signs \
+         for what is special"
+    )]
+    Header {
+        /// Which one, from 1.
+        place: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The address cannot be used, or the client not be set up.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+}
+
+/// What became of a body.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The collector has it.
+    Taken,
+    /// The collector cannot take it now; the same body may be posted again.
+    Later(String),
+    /// The collector will not have it, or not all of it.
+    Refused(String),
+}
+
+/// One collector.
+#[derive(Debug, Clone)]
+pub struct Collector {
+    http: HttpClient,
+    url: String,
+    origin: String,
+}
+
+impl Collector {
+    /// A collector that takes traces at `url`, with `headers` as their variable writes them.
+    pub fn new(
+        (tls, proxies): (&Arc<rustls::ClientConfig>, ProxyRules),
+        user_agent: &str,
+        url: &str,
+        headers: Option<&SecretString>,
+    ) -> Result<Self, CollectorError> {
+        let read = headers.map(read_headers).transpose()?.unwrap_or_default();
+        // What traces tell is no secret, so that a collector of the same network needs no certificate; headers are one.
+        let http = HttpClient::new(tls, proxies, user_agent)?
+            .with_timeout(TIMEOUT)
+            .with_plaintext(read.is_empty())
+            .with_headers(read);
+        let origin = http.vet(&request(url, Vec::new()))?.origin();
+        Ok(Self {
+            http,
+            url: url.to_owned(),
+            origin: origin.ascii_serialization(),
+        })
+    }
+
+    /// Its address without a path, for people.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// Posts a body once.
+    pub async fn post(&self, json: Vec<u8>) -> Verdict {
+        match self.http.send(request(&self.url, json)).await {
+            Ok(answer) => judge(&answer),
+            Err(error @ (HttpError::TimedOut | HttpError::Unreachable(_))) => {
+                Verdict::Later(error.to_string())
+            }
+            Err(error) => Verdict::Refused(error.to_string()),
+        }
+    }
+}
+
+fn request(url: &str, json: Vec<u8>) -> Request<'_> {
+    Request {
+        url,
+        accept: "application/json",
+        bearer: None,
+        secret_header: None,
+        body: Body::Json(json),
+    }
+}
+
+fn judge(answer: &Answer) -> Verdict {
+    match answer.status {
+        200..300 => match rejected(answer) {
+            0 => Verdict::Taken,
+            count => Verdict::Refused(format!("it rejected {count} spans")),
+        },
+        // The statuses after which the protocol has the same request sent again.
+        429 | 502..=504 => Verdict::Later(format!("it answered {}", answer.status)),
+        status => Verdict::Refused(format!("it answered {status}")),
+    }
+}
+
+/// How many spans a collector says it left out of those it took.
+fn rejected(answer: &Answer) -> u64 {
+    let count = answer
+        .object()
+        .and_then(|object| object.get("partialSuccess")?.get("rejectedSpans").cloned());
+    match count {
+        Some(Value::String(digits)) => digits.parse().unwrap_or(0),
+        Some(Value::Number(number)) => number.as_u64().unwrap_or(0),
+        _ => 0,
+    }
+}
+
+/// `name=value`, separated by commas, values percent-encoded.
+fn read_headers(text: &SecretString) -> Result<HeaderMap, CollectorError> {
+    let mut headers = HeaderMap::new();
+    let entries = text.expose_secret().split(',').map(str::trim);
+    for (place, entry) in (1..).zip(entries).filter(|(_, entry)| !entry.is_empty()) {
+        let wrong = |why| CollectorError::Header { place, why };
+        let (name, value) = entry.split_once('=').ok_or_else(|| wrong("has no `=`"))?;
+        let name = HeaderName::try_from(name.trim()).map_err(|_| wrong("has no usable name"))?;
+        if [CONTENT_TYPE, CONTENT_LENGTH, HOST, TRANSFER_ENCODING].contains(&name) {
+            return Err(wrong("is set by the relay itself"));
+        }
+        let value =
+            decoded(value.trim()).ok_or_else(|| wrong("has a value that is not percent-encoded text"))?;
+        let value = sensitive(&value).map_err(|_| wrong("has a value that no header can carry"))?;
+        if headers.len() == MOST_HEADERS {
+            return Err(wrong("is one too many"));
+        }
+        headers.insert(name, value);
+    }
+    Ok(headers)
+}
+
+/// Text without its percent signs; `None` where one stands before no two digits, or what comes out is no text.
+fn decoded(text: &str) -> Option<Zeroizing<String>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let byte = match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                let (high, low) = (digit()?, digit()?);
+                u8::try_from(high * 16 + low).ok()?
+            }
+            plain => plain,
+        };
+        bytes.push(byte);
+    }
+    String::from_utf8(bytes).ok().map(Zeroizing::new)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<HeaderMap, CollectorError> {
+        read_headers(&SecretString::from(text))
+    }
+
+    #[test]
+    fn headers_are_read_as_their_variable_writes_them() {
+        let headers = read("api-key=hunter2, authorization=Basic%20aGk6aG8=,").unwrap();
+        assert_eq!(headers.len(), 2);
+        assert_eq!(headers["api-key"], "hunter2");
+        assert_eq!(headers["authorization"], "Basic aGk6aG8=");
+        assert!(headers.values().all(http::HeaderValue::is_sensitive));
+        let shown = format!("{headers:?}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        for (wrong, says) in [
+            ("hunter2", "header 1"),
+            ("a=1,b c=hunter2", "header 2"),
+            ("a=hunter2%2", "percent"),
+            ("a=hunter2%0a", "no header can carry"),
+            ("a=hunter2%ff", "percent"),
+            ("Content-Type=hunter2", "by the relay itself"),
+        ] {
+            let said = read(wrong).unwrap_err().to_string();
+            assert!(said.contains(says) && !said.contains("hunter2"), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_answer_means_taken_later_or_never() {
+        let answer = |status, body: &str| Answer {
+            status,
+            body: body.into(),
+            date: None,
+        };
+        for body in [
+            "{}",
+            "",
+            "{\"partialSuccess\":{}}",
+            "{\"partialSuccess\":{\"rejectedSpans\":\"0\"}}",
+        ] {
+            assert_eq!(judge(&answer(200, body)), Verdict::Taken, "{body}");
+        }
+        for body in [
+            "{\"partialSuccess\":{\"rejectedSpans\":\"3\"}}",
+            "{\"partialSuccess\":{\"rejectedSpans\":3}}",
+        ] {
+            assert_eq!(
+                judge(&answer(200, body)),
+                Verdict::Refused("it rejected 3 spans".to_owned())
+            );
+        }
+        for status in [429, 502, 503, 504] {
+            assert!(
+                matches!(judge(&answer(status, "")), Verdict::Later(_)),
+                "{status}"
+            );
+        }
+        for status in [300, 400, 401, 404, 413, 500] {
+            assert!(
+                matches!(judge(&answer(status, "")), Verdict::Refused(_)),
+                "{status}"
+            );
+        }
+    }
+}
