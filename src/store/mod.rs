@@ -33,6 +33,7 @@
 
 mod apply;
 mod checkpoint;
+mod create;
 mod done;
 mod endings;
 mod fault;

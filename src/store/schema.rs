@@ -1,5 +1,6 @@
 //! The database file: how it is opened, its settings, and its numbered formats. It never reads rows.
 
+use super::create::create_where_none_is;
 use super::fault::{Fault, FaultKind, OpenError};
 use super::lock::{database_files, private_file};
 use super::settings::{Durability, JournalSettings};
@@ -66,6 +67,9 @@ const STEPS: &[&str] = &["
     CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 "];
 
+/// How the database names the way in which it gives space back.
+const INCREMENTAL: i64 = 2;
+
 /// Where the database lies in a state directory.
 pub(super) fn path_in(dir: &Path) -> PathBuf {
     dir.join("journal.db")
@@ -73,6 +77,10 @@ pub(super) fn path_in(dir: &Path) -> PathBuf {
 
 /// Opens the journal for its one writer, creating or stepping it up as needed.
 pub(super) fn open(path: &Path, settings: &JournalSettings) -> Result<Connection, OpenError> {
+    if let Err(error) = create_where_none_is(path) {
+        // What stands in its way stands in the usual way too, and is told there, of the journal itself.
+        tracing::debug!(%error, "the journal cannot be made aside");
+    }
     private_file(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).map_err(|error| refused(path, &error))?;
@@ -121,10 +129,14 @@ fn prepare(db: &Connection, settings: &JournalSettings) -> rusqlite::Result<()> 
         Durability::Full => "FULL",
         Durability::Process => "NORMAL",
     };
+    // Setting it writes, even what it is already.
+    let vacuum: i64 = db.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
+    if vacuum != INCREMENTAL {
+        db.pragma_update(None, "auto_vacuum", INCREMENTAL)?;
+    }
     // Checkpoints are this program's to place, never inside somebody's commit.
     db.execute_batch(&format!(
-        "PRAGMA auto_vacuum = INCREMENTAL;
-         PRAGMA journal_mode = WAL;
+        "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = {sync};
          PRAGMA wal_autocheckpoint = 0;
          PRAGMA journal_size_limit = 67108864;
@@ -155,7 +167,7 @@ pub(super) fn check_known(db: &Connection, path: &Path) -> Result<usize, OpenErr
         })
 }
 
-fn step_up(db: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(super) fn step_up(db: &Connection, path: &Path) -> Result<(), OpenError> {
     let taken = check_known(db, path)?;
     for (step, number) in STEPS.iter().zip(1..).skip(taken) {
         db.execute_batch(&format!(

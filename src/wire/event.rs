@@ -283,9 +283,10 @@ fn media(urls: Value, media: &Value) -> (Vec<Value>, Vec<String>) {
 
 /// Renders surrounding messages, oldest first; `None` when there is nothing to say.
 pub fn render_context(context: &Value) -> Option<String> {
+    let entries = context.as_array()?;
     let mut rendered = String::from("[Recent channel messages]");
     let mut any = false;
-    for entry in context.as_array()? {
+    for entry in entries {
         let Some(text) = entry.get("text").filter(|text| scalar::is_truthy(text)) else {
             continue;
         };

@@ -95,7 +95,12 @@ impl From<DecodeError> for Undecodable {
 impl ConnectorFrame {
     /// Reads one line.
     pub fn decode(line: &[u8]) -> Result<Self, Undecodable> {
-        let parts = match serde_json::from_slice::<Object<FrameParts>>(line) {
+        // Looked at as a whole, a line is not looked at again text by text.
+        let read = match std::str::from_utf8(line) {
+            Ok(line) => serde_json::from_str::<Object<FrameParts>>(line),
+            Err(_) => serde_json::from_slice(line),
+        };
+        let parts = match read {
             Ok(Object::Is(parts)) => parts,
             Ok(Object::Null) => return Err(DecodeError::NotAnObject("null").into()),
             Ok(Object::Not(what)) => return Err(DecodeError::NotAnObject(what).into()),

@@ -5,6 +5,7 @@
 //! platform lets people choose ids that contain `:` and imitate another chat's — no supported platform
 //! does — and since nothing is ever read back out of a key, such an id cannot steer anything else.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
@@ -52,6 +53,9 @@ impl WhatsAppAliases for NoAliases {
     }
 }
 
+/// Bytes that nearly every key has room in.
+const ROOM: usize = 128;
+
 impl SessionKey {
     /// Builds the key of the conversation that `source` belongs to.
     pub fn build(
@@ -66,16 +70,11 @@ impl SessionKey {
             Some(name) => name,
         };
         let whatsapp = source.platform == Platform::WHATSAPP;
-        let canonical = |id: &str| {
-            let canonical = if whatsapp {
-                canonical_whatsapp_id(id, aliases)
-            } else {
-                String::new()
-            };
-            if canonical.is_empty() {
-                id.to_owned()
-            } else {
-                canonical
+        let canonical = |id| {
+            let canonical = whatsapp.then(|| canonical_whatsapp_id(id, aliases));
+            match canonical.filter(|canonical| !canonical.is_empty()) {
+                Some(canonical) => Cow::Owned(canonical),
+                None => Cow::Borrowed(id),
             }
         };
         let chat_type = source.chat_type.as_ref().map_or("None", Scalar::as_str);
@@ -97,7 +96,10 @@ impl SessionKey {
         } else {
             chat_type
         };
-        let mut key = format!("agent:{namespace}:{}:{slot}", source.platform);
+        let mut key = String::with_capacity(ROOM);
+        for part in ["agent:", namespace, ":", source.platform.as_str(), ":", slot] {
+            key.push_str(part);
+        }
         let mut append = |part: &str| {
             key.push(':');
             key.push_str(part);
