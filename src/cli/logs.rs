@@ -94,9 +94,7 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
         Ok(loaded) => Veil::over(known(loaded, surround)),
         Err(error) => {
             note!("warning: the settings cannot be read: {error}");
-            note!(
-                "hint: secrets of this set-up are not known now, only what looks like one is found"
-            );
+            note!("hint: secrets of this set-up are not known now, only what looks like one is found");
             Veil::over(around(surround))
         }
     };
@@ -104,12 +102,8 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
         .as_ref()
         .is_ok_and(|loaded| loaded.settings.secrets().next().is_none())
     {
-        note!(
-            "warning: these settings hold no secret of a gateway, so only what looks like one is found"
-        );
-        note!(
-            "hint: run this as the user that the relay runs as, or name its settings with --config"
-        );
+        note!("warning: these settings hold no secret of a gateway, so only what looks like one is found");
+        note!("hint: run this as the user that the relay runs as, or name its settings with --config");
     }
     let mut redactor = Redactor::new(veil, args.keep_ids);
     let mut report = Report::new(loaded.is_ok());
