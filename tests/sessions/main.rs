@@ -7,6 +7,7 @@ mod memory_relay;
 mod small_disk;
 
 mod arriving;
+mod at_once;
 mod declining;
 mod ending;
 mod line;
