@@ -41,11 +41,14 @@ async fn a_command_may_write_as_much_as_it_likes_and_read_nothing() {
 #[tokio::test]
 async fn what_a_command_left_behind_may_go_on_writing() {
     let folder = tempfile::tempdir().unwrap();
-    let (go, done) = (folder.path().join("go"), folder.path().join("done"));
+    let [away, go, done] = ["away", "go", "done"].map(|name| folder.path().join(name));
+    // It is out of the command's group before the command ends.
     let left = format!(
-        "setsid sh -c 'while [ ! -e {} ]; do sleep 0.01; done; echo one && echo two && touch {}' 2>/dev/null &",
-        go.display(),
-        done.display()
+        "setsid sh -c 'touch {away}; while [ ! -e {go} ]; do sleep 0.01; done; echo one && echo two && touch {done}' \
+         2>/dev/null & while [ ! -e {away} ]; do sleep 0.01; done",
+        away = away.display(),
+        go = go.display(),
+        done = done.display()
     );
     assert_eq!(command(&left).pull().await, Ok(()));
     std::fs::write(&go, "").unwrap();
