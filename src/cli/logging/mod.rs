@@ -10,6 +10,7 @@ mod names;
 mod repeats;
 mod secrets;
 mod veil;
+mod within;
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _};
