@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 use serde_json::Value;
@@ -70,8 +70,17 @@ pub(in crate::cli) fn known(loaded: &Loaded, surround: &Surround<'_>) -> Vec<Kno
     found
 }
 
-/// What can be known without settings.
-pub(in crate::cli) fn around(surround: &Surround<'_>) -> Vec<Known> {
+/// What can be known without settings: from the environment, and from Hermes' home where that says it is.
+pub(in crate::cli) fn without_settings(surround: &Surround<'_>) -> Vec<Known> {
+    let filled = |name: &str| (surround.env)(name).filter(|value| !value.trim().is_empty());
+    let home = filled("HERMES_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&filled("HOME")?).join(".hermes")));
+    let mut found = around(surround);
+    found.extend(home.into_iter().flat_map(|home| of_hermes(&home, surround.env)));
+    found
+}
+
+fn around(surround: &Surround<'_>) -> Vec<Known> {
     let mut found = Vec::new();
     for (variable, value) in surround.base.vars() {
         let (Some(variable), Some(value)) = (variable.to_str(), value.to_str()) else {
@@ -215,6 +224,16 @@ mod tests {
             env: &env,
             base: BaseEnv::new(vars.iter().map(|(name, value)| (name.into(), value.into()))),
         };
+        let early = without_settings(&surround);
+        let early: Vec<_> = early.iter().map(|known| known.value.expose_secret()).collect();
+        for secret in [
+            "delivery-key",
+            "secret-of-client",
+            "the-portals-token",
+            "pass-of-proxy",
+        ] {
+            assert!(early.contains(&secret), "{secret}");
+        }
         let found = known(&loaded.unwrap(), &surround);
         let values: Vec<_> = found.iter().map(|known| known.value.expose_secret()).collect();
         for secret in [
