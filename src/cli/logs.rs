@@ -28,6 +28,7 @@ use crate::config::{self, Flags, Settings, Sources};
 
 /// Make a log fit to be shown to others.
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt")]
 pub(super) struct LogsArgs {
     #[command(subcommand)]
     action: Action,

@@ -242,7 +242,7 @@ mod tests {
             told.traces_url().as_deref(),
             Some("http://127.0.0.1:4318/v1/traces")
         );
-        let headers = told.headers.as_ref().map(|headers| headers.expose_secret());
+        let headers = told.headers.as_ref().map(SecretString::expose_secret);
         assert_eq!(
             headers,
             BUILT_IN.then_some("x-key=hunter2"),

@@ -50,7 +50,7 @@ fn told(veil: &Veil, prefix: &str, what: &str, hint: Option<&str>) -> String {
         let _ = write!(told, "\nhint: {hint}");
     }
     let hidden = veil.hide_text(&told);
-    hidden.lines().map(|line| format!("{prefix}{line}\n")).collect()
+    hidden.lines().flat_map(|line| [prefix, line, "\n"]).collect()
 }
 
 #[cfg(test)]
