@@ -87,6 +87,49 @@ async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
 }
 
 #[tokio::test]
+async fn a_dry_run_leaves_a_login_that_ran_out_as_it_is() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story.env = vec![("HERMES_PORTAL_BASE_URL", stub.base())];
+    let stored = |refresh: &str| {
+        format!(
+            r#"{{"providers":{{"nous":{{"access_token":"old-hush",{refresh}"expires_at":"2020-01-01T00:00:00+00:00"}}}}}}"#
+        )
+    };
+    let path = story.home.path().join("auth.json");
+    let login = stored(r#""refresh_token":"refresh-hush","#);
+    fs::write(&path, &login).unwrap();
+    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert!(matches!(told.outcome, EnrollOutcome::Checked), "{}", told.err);
+    assert_eq!(fs::read_to_string(&path).unwrap(), login);
+    assert!(
+        stub.seen().is_empty(),
+        "neither the connector nor the portal was asked"
+    );
+    fs::write(&path, stored("")).unwrap();
+    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert_eq!(told.outcome.exit_code(), 1, "nothing can refresh it");
+}
+
+#[tokio::test]
+async fn the_log_is_told_to_hide_every_secret_as_soon_as_it_is_known() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story
+        .run(&["--token", "t-hush", "--connector-url", &stub.base()])
+        .await;
+    let hidden = story.hidden.take();
+    let values: Vec<_> = hidden.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["t-hush", "identity-hush", "secret-hush", "key-hush"]);
+    // Also when nothing came of it.
+    let stub = Stub::always(500, "{}").await;
+    story
+        .run(&["--token", "t-hush", "--connector-url", &stub.base()])
+        .await;
+    assert_eq!(story.hidden.take().len(), 2);
+}
+
+#[tokio::test]
 async fn an_identity_failure_keeps_the_token_unspent() {
     let idp = Stub::always(500, r#"{"error":"broken"}"#).await;
     let stub = Stub::always(200, ACCEPTED).await;

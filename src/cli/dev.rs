@@ -173,7 +173,7 @@ async fn serve(args: &DevArgs, settings: Settings, surround: &Surround<'_>, bega
                 };
                 serve_both(args, plan, &connector, &token, began).await
             }
-            Err(code) => code,
+            Err(none) => fail(exit::CONFIGURATION, none.what, none.hint),
         }
     };
     if let (Some(recording), Some(file)) = (recording, &args.record) {

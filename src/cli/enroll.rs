@@ -92,6 +92,8 @@ pub struct Surroundings<'a> {
     pub http: &'a HttpClient,
     /// Performs `--check`.
     pub dial: &'a DialOnce<'a>,
+    /// Is told of every secret, with what it is called, as soon as it is known: the log is to hide it.
+    pub hide: &'a dyn Fn(&str, &SecretString),
 }
 
 /// Where the verb reads and writes.
@@ -137,7 +139,9 @@ async fn enroll(
     let token = if args.dry_run {
         None
     } else {
-        Some(enrollment_token(args, around, streams)?)
+        let token = enrollment_token(args, around, streams)?;
+        (around.hide)("the enrollment token", &token);
+        Some(token)
     };
     let connector = connector(args, around)?;
     let gateway_id = gateway_id(args, around)?;
@@ -149,8 +153,9 @@ async fn enroll(
             reason,
         })?;
     }
-    let identity = identity_token(around).await?;
+    let source = IdentitySource::choose(around.env, &around.idp, around.home).map_err(identity_failure)?;
     let Some(token) = token else {
+        source.rehearse(around.http).await.map_err(identity_failure)?;
         let place = destination.unwrap_or_default();
         let found = format!(
             "✓ Gateway \"{}\" can be enrolled at {}: the connector will be told who asks, and {} can be written.\n  \
@@ -162,11 +167,17 @@ async fn enroll(
         say(streams.out, &found);
         return Ok(());
     };
+    let identity = source.token(around.http).await.map_err(identity_failure)?;
+    (around.hide)("the identity token", &identity);
 
     let base = connector.http_base();
     let enrolled = connector_http::enroll(around.http, base, &identity, &token, &gateway_id)
         .await
         .map_err(EnrollFailure::Enroll)?;
+    (around.hide)("the new secret", &enrolled.secret);
+    if let Some(key) = &enrolled.delivery_key {
+        (around.hide)("the new delivery key", key);
+    }
 
     let entries = entries(args, &enrolled, wake_url.as_deref());
     match &destination {
@@ -269,16 +280,12 @@ fn wake_url(args: &EnrollArgs) -> Result<Option<String>, EnrollFailure> {
     }
 }
 
-async fn identity_token(around: &Surroundings<'_>) -> Result<SecretString, EnrollFailure> {
-    let failed = |error: IdentityError| {
-        if error.needs_login() {
-            EnrollFailure::NotLoggedIn
-        } else {
-            EnrollFailure::Identity(error)
-        }
-    };
-    let source = IdentitySource::choose(around.env, &around.idp, around.home).map_err(failed)?;
-    source.token(around.http).await.map_err(failed)
+fn identity_failure(error: IdentityError) -> EnrollFailure {
+    if error.needs_login() {
+        EnrollFailure::NotLoggedIn
+    } else {
+        EnrollFailure::Identity(error)
+    }
 }
 
 /// Proves, without leaving a trace, that a file can be made where `path` is to be.

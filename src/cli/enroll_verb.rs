@@ -70,7 +70,6 @@ async fn enroll(args: &EnrollArgs, settings: &Settings, env: Environment<'_>, lo
     };
     let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
     let dial = |new: NewCredentials| -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>> {
-        log.hide("the new secret", &new.secret);
         let (mut settings, proxies) = (settings.clone(), proxies.clone());
         settings.connector.url = Some(new.connector.dial_url().to_owned());
         Box::pin(async move { dial_once(&settings, proxies, new).await })
@@ -84,6 +83,7 @@ async fn enroll(args: &EnrollArgs, settings: &Settings, env: Environment<'_>, lo
         identities: boot::provision_requests(settings, ""),
         http: &http,
         dial: &dial,
+        hide: &|name, value| log.hide(name, value),
     };
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     let mut streams = Streams {

@@ -27,14 +27,14 @@ pub(super) const CODES: [(u8, &str); 8] = [
     (0, "done; for `run`: asked to stop, or gone to sleep"),
     (
         FAILED,
-        "the answer is no: not ready, not found, not accepted, failed",
+        "the answer is no: not ready, not found, not accepted, failed; for `run`: stopped twice",
     ),
     (USAGE, "what was typed makes no sense"),
     (UNAVAILABLE, "no relay is running here that could be asked"),
     (OUR_FAULT, "a fault of ours, or one that may pass: start it again"),
     (
         TRY_AGAIN,
-        "another relay holds the state directory, or a restart was asked for",
+        "the state directory or the port is in use, or a restart was asked for",
     ),
     (REFUSED, "the connector has revoked this gateway: enrol again"),
     (

@@ -19,12 +19,12 @@ use clap::{Args, Subcommand};
 
 use self::lines::Lines;
 use self::redactor::Redactor;
-use self::report::{Report, Tally};
+use self::report::{Knowledge, Report, Tally};
 use super::Surround;
 use super::exit::{self, fail, note};
-use super::logging::{Veil, around, known};
+use super::logging::{Veil, known, without_settings};
 use super::words::spelled;
-use crate::config::{self, Flags, Sources};
+use crate::config::{self, Flags, Settings, Sources};
 
 /// Make a log fit to be shown to others.
 #[derive(Args, Debug)]
@@ -49,15 +49,16 @@ enum Action {
 /// Run it as the user that the relay runs as: others cannot read its secrets, and what is not known is only guessed.
 /// It finds a lot, not everything: read the result before you post it.
 ///
-/// Exit codes: 0 done; with --check, no secret of this set-up is in there. 1 with --check, one is in there; or something
-/// could not be read or written. 2 it was typed wrongly. 78 with --check, the settings cannot be read, so that nobody
-/// knows.
+/// Exit codes: 0 done; with --check, no secret of this set-up is in there, and with --strict also nothing that looks like a
+/// secret or an id. 1 with --check, one is in there, or a line is longer than 1 MiB and was not looked at to its end; or
+/// something could not be read or written. 2 it was typed wrongly. 78 with --check, the settings cannot be read or hold no
+/// secret of a gateway, so that nobody knows.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt\n  \
                   hermes-relay logs redact relay.log agent.log > both.txt\n  \
                   journalctl -u hermes-relay -o json | hermes-relay logs redact --keep-ids > log.json\n  \
-                  hermes-relay logs redact --check log.txt && echo 'fit to be shown'"
+                  hermes-relay logs redact --check --strict log.txt && echo 'fit to be shown'"
 )]
 struct RedactArgs {
     /// Our settings file [default: as for `run`].
@@ -66,6 +67,9 @@ struct RedactArgs {
     /// Print nothing of the log, only what was found and on which lines.
     #[arg(long)]
     check: bool,
+    /// With --check: what only looks like a secret or an id counts as well.
+    #[arg(long, requires = "check")]
+    strict: bool,
     /// The report of --check as JSON.
     #[arg(long, requires = "check")]
     json: bool,
@@ -96,18 +100,20 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
         Err(error) => {
             note!("warning: the settings cannot be read: {error}");
             note!("hint: secrets of this set-up are not known now, only what looks like one is found");
-            Veil::over(around(surround))
+            Veil::over(without_settings(surround))
         }
     };
-    if loaded
-        .as_ref()
-        .is_ok_and(|loaded| loaded.settings.secrets().next().is_none())
-    {
+    let knowledge = match &loaded {
+        Err(_) => Knowledge::NoSettings,
+        Ok(loaded) if holds_gateways(&loaded.settings) => Knowledge::Secrets,
+        Ok(_) => Knowledge::NoSecret,
+    };
+    if knowledge == Knowledge::NoSecret {
         note!("warning: these settings hold no secret of a gateway, so only what looks like one is found");
         note!("hint: run this as the user that the relay runs as, or name its settings with --config");
     }
     let mut redactor = Redactor::new(veil, args.keep_ids);
-    let mut report = Report::new(loaded.is_ok());
+    let mut report = Report::new(knowledge);
     let mut out: Box<dyn Write> = if args.check {
         Box::new(io::sink())
     } else {
@@ -158,10 +164,17 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
     }
     ExitCode::from(match report.holds_known() {
         true => exit::FAILED,
-        false if !report.is_whole() => exit::FAILED,
-        false if loaded.is_err() => exit::CONFIGURATION,
+        false if !report.is_looked_through() => exit::FAILED,
+        false if args.strict && report.holds_anything() => exit::FAILED,
+        false if knowledge != Knowledge::Secrets => exit::CONFIGURATION,
         false => 0,
     })
+}
+
+/// Whether the settings hold what this gateway shows the connector, or gets it with.
+fn holds_gateways(settings: &Settings) -> bool {
+    let mut keys = settings.secrets().map(|(key, _)| key);
+    keys.any(|key| key.starts_with("connector.") || key.starts_with("idp."))
 }
 
 /// What went wrong, and on which side.

@@ -19,11 +19,12 @@ use tokio::task::JoinSet;
 use self::beside::{Declaration, provision_on};
 use self::credential_files::CredentialFiles;
 use self::dump::dump;
-use self::failures::{NO_URL, build_failure, serve_failure};
+pub(super) use self::failures::Unstaffed;
+use self::failures::{NO_URL, Unbuilt, serve_failure};
 use self::reread::{Reread, Started, reread, rotate};
 use self::signals::{Signals, Told};
-use super::exit::{self, fail};
-use super::logging::{self, LogHandle, Repeating};
+use super::exit;
+use super::logging::{self, Complaints, LogHandle, Repeating};
 use super::notify::{Manager, Notice};
 use super::{SharedArgs, Surround, enroll};
 use crate::agent::Health;
@@ -47,8 +48,8 @@ use crate::wire::ConnectorUrl;
 /// The log goes to standard error, or to the system's journal where that reads it; secrets are not in it, nor what
 /// people say. `hermes-relay logs redact` makes it fit to be shown to others.
 ///
-/// Exit codes: 0 asked to stop or gone to sleep, 75 another relay holds the state directory or a restart was asked for,
-/// 77 revoked (enrol again), 78 the configuration cannot be used, 70 a fault of ours.
+/// Exit codes: 0 asked to stop or gone to sleep, 1 told to stop a second time, 70 a fault of ours, 75 the state directory
+/// or the port is in use or a restart was asked for, 77 revoked (enrol again), 78 the configuration cannot be used.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay run --agent echo\n  GATEWAY_RELAY_URL=wss://connector.example GATEWAY_RELAY_ID=gw-1 \\\n    GATEWAY_RELAY_SECRET_FILE=/etc/hermes-relay/secret hermes-relay run"
@@ -90,20 +91,21 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
         env,
     }) {
         Ok(loaded) => loaded,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return Complaints::early(surround).fail(exit::CONFIGURATION, error, None),
     };
     let log = logging::start(&loaded, surround, Repeating::LeftOut);
+    let complaints = log.complaints(env);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     let Some(configured) = loaded.settings.connector.url.clone() else {
         let veto = loaded.settings.connector.url_veto.clone();
         let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());
-        return fail(exit::CONFIGURATION, what, Some(NO_URL));
+        return complaints.fail(exit::CONFIGURATION, what, Some(NO_URL));
     };
     let url = match ConnectorUrl::parse(&configured) {
         Ok(url) => url,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return complaints.fail(exit::CONFIGURATION, error, None),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
@@ -112,7 +114,7 @@ pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
             log.tell_last_repeats();
             code
         }
-        Err(error) => fail(
+        Err(error) => complaints.fail(
             exit::OUR_FAULT,
             format!("cannot start the runtime: {error}"),
             None,
@@ -139,21 +141,22 @@ async fn serve(
     log: &LogHandle,
 ) -> ExitCode {
     let env = surround.env;
+    let complaints = log.complaints(env);
     let started = Started::with(loaded.settings.clone());
     let settings = started.settings.clone();
     let members = match staff(&settings, surround).await {
         Ok(members) => members,
-        Err(code) => return code,
+        Err(none) => return complaints.fail(exit::CONFIGURATION, none.what, none.hint),
     };
     let Ok(mut signals) = Signals::listen() else {
-        return fail(exit::OUR_FAULT, "cannot listen for signals", None);
+        return complaints.fail(exit::OUR_FAULT, "cannot listen for signals", None);
     };
     let proxies = ProxyRules::from_env(env);
     let tls = boot::tls(&settings);
     let (credentials, watched) = watch::channel(boot::pinned_credentials(&settings));
     let relay = match build(args, &settings, surround, members, (&tls, &proxies), &watched) {
         Ok(relay) => relay,
-        Err(code) => return code,
+        Err(unbuilt) => return unbuilt.told(&complaints),
     };
     let manager = Manager::of(env, std::process::id());
     manager.tell(&Notice::Ready).await;
@@ -161,7 +164,7 @@ async fn serve(
     if credentials.borrow().is_none() {
         let http = match http() {
             Ok(http) => http,
-            Err(error) => return fail(exit::CONFIGURATION, error, None),
+            Err(error) => return complaints.fail(exit::CONFIGURATION, error, None),
         };
         let asked = boot::self_provision(&settings, &url, env, enroll::hostname(), &http);
         match before_serving(asked, &mut signals, &manager).await {
@@ -179,7 +182,7 @@ async fn serve(
         .log(log.counts());
     let serving = match Serving::start(&settings.serve, desk) {
         Ok(serving) => serving,
-        Err(error) => return serve_failure(&error),
+        Err(error) => return serve_failure(&error, &complaints),
     };
     let mut dumps = JoinSet::new();
     let mut following = std::pin::pin!(manager.follow(relay.link()));
@@ -235,7 +238,7 @@ async fn serve(
     };
     drop((policy, serving));
     manager.tell(&Notice::Stopping).await;
-    end(ended, leaving)
+    end(ended, leaving, &complaints)
 }
 
 /// Puts the relay together and opens its journal.
@@ -246,7 +249,7 @@ fn build(
     members: Vec<(String, Member)>,
     (tls, proxies): (&Tls, &ProxyRules),
     watched: &watch::Receiver<Option<Credentials>>,
-) -> Result<Relay, ExitCode> {
+) -> Result<Relay, Unbuilt> {
     let builder = Relay::builder(settings.clone())
         .proxies(proxies.clone())
         .tls(tls.clone())
@@ -256,9 +259,9 @@ fn build(
     let builder = match lever(settings, surround, || http_on(tls, settings, proxies)) {
         Ok(Some(lever)) => builder.lever(lever),
         Ok(None) => builder,
-        Err(error) => return Err(fail(exit::CONFIGURATION, error, None)),
+        Err(error) => return Err(Unbuilt::Lever(error)),
     };
-    builder.build().map_err(|error| build_failure(&error))
+    builder.build().map_err(Unbuilt::Relay)
 }
 
 /// Does something before the relay runs, unless it is told to end first.
@@ -280,19 +283,21 @@ async fn before_serving<T>(
 }
 
 /// The exit code of an end, told where somebody has to do something.
-fn end(ended: Ended, leaving: Option<Told>) -> ExitCode {
+fn end(ended: Ended, leaving: Option<Told>, complaints: &Complaints) -> ExitCode {
     match ended {
         Ended::Asked => asked_to_end(leaving.unwrap_or(Told::Stop)),
         Ended::Slept => ExitCode::SUCCESS,
         Ended::Revoked { reason } => {
             let what = format!("the connector has revoked this gateway ({reason})");
-            fail(
+            complaints.fail(
                 exit::REFUSED,
                 what,
                 Some("enrol again with `hermes-relay enroll`, then start the relay"),
             )
         }
-        Ended::JournalLost => fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None),
+        Ended::JournalLost => {
+            complaints.fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None)
+        }
     }
 }
 
@@ -328,10 +333,11 @@ fn lever(
 pub(super) async fn staff(
     settings: &config::Settings,
     surround: &Surround<'_>,
-) -> Result<Vec<(String, Member)>, ExitCode> {
-    let members = surround
-        .hire(settings)
-        .map_err(|error| fail(exit::CONFIGURATION, error, None))?;
+) -> Result<Vec<(String, Member)>, Unstaffed> {
+    let members = surround.hire(settings).map_err(|error| Unstaffed {
+        what: error.to_string(),
+        hint: None,
+    })?;
     let answers =
         |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
     for (name, member) in &members {
@@ -344,8 +350,8 @@ pub(super) async fn staff(
         );
         if program && answers(name) {
             let what = format!("the agent `{name}` cannot be used: {why}");
-            let hint = "`hermes-relay agents list` shows which agents can be used";
-            return Err(fail(exit::CONFIGURATION, what, Some(hint)));
+            let hint = Some("`hermes-relay agents list` shows which agents can be used");
+            return Err(Unstaffed { what, hint });
         }
         tracing::warn!(agent = name, why, "an agent cannot be used now");
     }

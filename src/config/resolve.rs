@@ -31,7 +31,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     let sessions = layers.sessions();
     let slack = layers.slack();
     let sleep = layers.sleep(connector.wake_url.is_some());
-    let telemetry = layers.telemetry()?;
+    let telemetry = layers.telemetry();
     let state_dir = layers.state_dir()?;
     let tree = layers.tree();
     let (agent, agents) = layers.agents();

@@ -126,6 +126,7 @@ impl Settings {
             ("connector.secret", &self.connector.secret),
             ("connector.delivery_key", &self.connector.delivery_key),
             ("idp.client_secret", &self.idp.client_secret),
+            ("telemetry.headers", &self.telemetry.headers),
         ];
         held.into_iter()
             .filter_map(|(key, secret)| Some((key, secret.as_ref()?)))
@@ -222,5 +223,40 @@ pub(super) fn hidden<S: Serializer>(secret: &Option<SecretString>, serializer: S
     match secret {
         Some(_) => serializer.serialize_str(HIDDEN),
         None => serializer.serialize_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_field_that_is_shown_as_hidden_is_among_the_secrets() {
+        let mut settings = Settings::embedded("/nowhere");
+        let filled = || Some(SecretString::from("filled"));
+        settings.connector.secret = filled();
+        settings.connector.delivery_key = filled();
+        settings.idp.client_secret = filled();
+        settings.telemetry.headers = filled();
+        let shown = serde_json::to_value(&settings).unwrap();
+        let mut hidden = Vec::new();
+        for (section, keys) in shown.as_object().unwrap() {
+            let keys = keys.as_object().into_iter().flatten();
+            let keys = keys.filter(|(_, value)| *value == HIDDEN);
+            hidden.extend(keys.map(|(key, _)| format!("{section}.{key}")));
+        }
+        let mut secrets: Vec<_> = settings.secrets().map(|(key, _)| key.to_owned()).collect();
+        secrets.sort_unstable();
+        assert_eq!(secrets, hidden);
+        // A field that this test does not fill would be missing on both sides.
+        let mark = concat!("serialize_with = ", "\"hidden\"");
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config");
+        let sources = fs::read_dir(folder).unwrap();
+        let sources = sources.filter_map(|file| fs::read_to_string(file.unwrap().path()).ok());
+        let marked: usize = sources.map(|source| source.matches(mark).count()).sum();
+        assert_eq!(marked, secrets.len());
     }
 }

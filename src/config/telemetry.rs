@@ -12,7 +12,7 @@ use url::Url;
 
 use super::layers::{Answer, Layers, filled};
 use super::settings::hidden;
-use super::{ConfigError, Origin, env, secret};
+use super::{Origin, env, secret};
 
 /// Whether this program can send traces at all.
 pub(super) const BUILT_IN: bool = cfg!(feature = "otlp");
@@ -146,7 +146,7 @@ fn unusable(address: &str) -> Option<String> {
 }
 
 impl Layers<'_> {
-    pub(super) fn telemetry(&mut self) -> Result<Telemetry, ConfigError> {
+    pub(super) fn telemetry(&mut self) -> Telemetry {
         let own = self.tree().telemetry;
         let otlp_endpoint = self.collector(
             "telemetry.otlp_endpoint",
@@ -162,13 +162,14 @@ impl Layers<'_> {
         if let Some((name, origin)) = self.in_process(env::OTEL_SERVICE_NAME) {
             service_name = self.noted("telemetry.service_name", origin, name);
         }
-        let telemetry = Telemetry {
+        let mut telemetry = Telemetry {
             otlp_endpoint,
             otlp_traces_endpoint,
-            headers: self.headers(own.headers_file)?,
+            headers: None,
             service_name: filled(service_name).unwrap_or_else(|| SERVICE.to_owned()),
             sample: own.sample,
         };
+        self.headers(&mut telemetry, own.headers_file);
         if !BUILT_IN && telemetry.traces_url().is_some() {
             let key = match telemetry.otlp_traces_endpoint {
                 Some(_) => "telemetry.otlp_traces_endpoint",
@@ -177,7 +178,7 @@ impl Layers<'_> {
             let what = format!("`{key}` is set ({})", self.origins.of(key));
             self.warnings.push(missing(&what));
         }
-        Ok(telemetry)
+        telemetry
     }
 
     /// A collector's address. Our file's was looked at when it was read; the environment's is looked at here.
@@ -192,21 +193,32 @@ impl Layers<'_> {
         Some(self.noted(key, origin, address))
     }
 
-    fn headers(&mut self, own: Option<PathBuf>) -> Result<Option<SecretString>, ConfigError> {
+    /// What the collector wants to see. A file is read only by a program that sends something; one that cannot be read
+    /// leaves traces out and stops nothing.
+    fn headers(&mut self, telemetry: &mut Telemetry, own: Option<PathBuf>) {
         const KEY: &str = "telemetry.headers";
         let named = self.in_process(env::OTLP_TRACES_HEADERS);
         if let Some((value, origin)) = named.or_else(|| self.in_process(env::OTLP_HEADERS)) {
-            return Ok(Some(self.noted(KEY, origin, value.into())));
+            telemetry.headers = Some(self.noted(KEY, origin, value.into()));
+            return;
         }
+        let wanted = BUILT_IN && telemetry.traces_url().is_some();
         let Some((path, file)) = own
-            .filter(|path| !path.as_os_str().is_empty())
+            .filter(|path| wanted && !path.as_os_str().is_empty())
             .zip(self.own.as_ref())
         else {
-            return Ok(None);
+            return;
         };
         let origin = Origin::OwnFile(file.path.clone());
-        let value = secret::read(&self.anchored(&path))?;
-        Ok(Some(self.noted(KEY, origin, value)))
+        match secret::read(&self.anchored(&path)) {
+            Ok(value) => telemetry.headers = Some(self.noted(KEY, origin, value)),
+            Err(error) => {
+                (telemetry.otlp_endpoint, telemetry.otlp_traces_endpoint) = (None, None);
+                self.warnings.push(format!(
+                    "no traces are sent, because `telemetry.headers_file` cannot be used: {error}"
+                ));
+            }
+        }
     }
 }
 
@@ -230,7 +242,12 @@ mod tests {
             told.traces_url().as_deref(),
             Some("http://127.0.0.1:4318/v1/traces")
         );
-        assert_eq!(told.headers.as_ref().unwrap().expose_secret(), "x-key=hunter2");
+        let headers = told.headers.as_ref().map(SecretString::expose_secret);
+        assert_eq!(
+            headers,
+            BUILT_IN.then_some("x-key=hunter2"),
+            "read where it is sent"
+        );
         assert_eq!((told.service_name.as_str(), told.sample), ("hermes-relay", 0.25));
         assert_eq!(BUILT_IN, loaded.warnings.is_empty(), "{:?}", loaded.warnings);
 
@@ -297,6 +314,28 @@ mod tests {
                 "{said}"
             );
         }
+    }
+
+    #[test]
+    fn headers_that_cannot_be_read_stop_nothing_but_traces() {
+        let missing = "telemetry: {otlp_endpoint: \"http://127.0.0.1:4318\", headers_file: missing}";
+        let loaded = Stage::new().file("relay.yaml", missing).load();
+        let told = &loaded.settings.telemetry;
+        assert!(told.headers.is_none());
+        assert_eq!(
+            BUILT_IN,
+            told.traces_url().is_none(),
+            "never without what it is to show"
+        );
+        let warned = loaded.warnings.concat();
+        assert_eq!(
+            BUILT_IN,
+            warned.contains("`telemetry.headers_file` cannot be used"),
+            "{warned}"
+        );
+        // Nothing is sent, so nothing is read.
+        let unused = Stage::new().file("relay.yaml", "telemetry: {headers_file: missing}");
+        assert!(unused.load().warnings.is_empty());
     }
 
     #[cfg(not(feature = "otlp"))]

@@ -147,6 +147,15 @@ impl IdentitySource {
         }
     }
 
+    /// Whether the source would give a token, without writing anything: a stored login is only looked at, and refreshed
+    /// when the token is needed; a provider is asked.
+    pub async fn rehearse(&self, http: &HttpClient) -> Result<(), IdentityError> {
+        match self {
+            Self::ClientCredentials { .. } | Self::Ambient { .. } => self.token(http).await.map(drop),
+            Self::Portal(login) => Ok(login.rehearse()?),
+        }
+    }
+
     /// Asks the source for a token that is valid now.
     pub async fn token(&self, http: &HttpClient) -> Result<SecretString, IdentityError> {
         match self {

@@ -166,6 +166,22 @@ impl PortalLogin {
         Ok(token)
     }
 
+    /// Whether what is stored can give a token: it is good for two more minutes, or can be refreshed. Nothing is asked,
+    /// refreshed or written.
+    pub fn rehearse(&self) -> Result<(), PortalError> {
+        let (_, store) = self.find()?;
+        let login = login_of(&store).ok_or(PortalError::NotLoggedIn)?;
+        if fresh_token(login).is_some() {
+            return Ok(());
+        }
+        let shared = self.shared.exists().then(|| json_store::read(&self.shared));
+        let shared = shared.transpose()?.flatten();
+        let held = [Some(login), shared.as_ref()].into_iter().flatten();
+        let mut refreshing = held.filter_map(|held| text(held, "refresh_token").and_then(usable_token));
+        refreshing.next().ok_or(PortalError::Expired)?;
+        self.portal(login).map(drop)
+    }
+
     /// Whether a login is stored; nothing is asked or refreshed.
     pub fn is_stored(&self) -> bool {
         self.find().is_ok()

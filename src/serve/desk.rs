@@ -35,6 +35,8 @@ pub struct LogCounts {
     pub left_out: AtomicU64,
     /// Lines in which a secret had to be hidden.
     pub hidden: AtomicU64,
+    /// Lines that nobody could take, so that they are lost.
+    pub lost: AtomicU64,
 }
 
 /// Answers for a running relay.
@@ -135,6 +137,7 @@ impl Desk {
             resident_bytes: process::resident_bytes(),
             log_left_out: self.log.left_out.load(Ordering::Relaxed),
             log_hidden: self.log.hidden.load(Ordering::Relaxed),
+            log_lost: self.log.lost.load(Ordering::Relaxed),
         };
         Some(exposition::page(&metrics, &about))
     }

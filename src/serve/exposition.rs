@@ -12,6 +12,7 @@ pub(super) struct Process {
     pub(super) resident_bytes: Option<u64>,
     pub(super) log_left_out: u64,
     pub(super) log_hidden: u64,
+    pub(super) log_lost: u64,
 }
 
 /// The states that a link may be in.
@@ -55,6 +56,12 @@ fn about_process(page: &mut Page, process: &Process) {
         "Log lines in which a secret had to be hidden.",
     );
     page.sample("log_secrets_hidden_total", &[], process.log_hidden);
+    page.family(
+        "log_lines_lost_total",
+        "counter",
+        "Log lines that neither the system's journal nor standard error took.",
+    );
+    page.sample("log_lines_lost_total", &[], process.log_lost);
 }
 
 fn about_link(page: &mut Page, metrics: &Metrics) {

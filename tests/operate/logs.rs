@@ -101,8 +101,13 @@ async fn the_redacted_log_of_a_relay_holds_no_secret_and_no_id() {
         kept.out.contains("4917012345") && !kept.out.contains(SECRET),
         "{kept:?}"
     );
-    // What came out is clean.
-    let again = verb_with(&setup, &["logs", "redact", "--check"], Some(&spoken.out)).await;
+    // What came out is clean, also by its looks.
+    let again = verb_with(
+        &setup,
+        &["logs", "redact", "--check", "--strict"],
+        Some(&spoken.out),
+    )
+    .await;
     assert_eq!(again.code, 0, "{again:?}");
 }
 
@@ -145,6 +150,8 @@ async fn a_check_tells_kinds_and_lines_and_never_a_value() {
     }
     let clean = verb(&setup, &["logs", "redact", "--check", &two]).await;
     assert_eq!(clean.code, 0, "what only looks like a secret is told: {clean:?}");
+    let strict = verb(&setup, &["logs", "redact", "--check", "--strict", &two]).await;
+    assert_eq!(strict.code, 1, "and counts where that is asked for: {strict:?}");
 }
 
 #[tokio::test]
@@ -170,11 +177,16 @@ async fn without_settings_it_says_so_and_goes_on_by_looks() {
         none.err.contains("hold no secret of a gateway") && none.err.contains("--config"),
         "{none:?}"
     );
+    let check = verb_with(&Setup::bare(), &["logs", "redact", "--check"], Some("x\n")).await;
+    assert!(
+        check.code == 78 && check.out.contains("is not known"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]
 async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
-    let setup = Setup::bare();
+    let setup = Setup::bare().env("GATEWAY_RELAY_SECRET", SECRET);
     setup.write("there.log", "here\n");
     let there = setup.home().join("there.log").display().to_string();
     let folder = setup.home().display().to_string();
@@ -223,6 +235,14 @@ async fn garbage_and_endless_lines_go_through_in_bounded_memory() {
     assert!(shown.contains("[cut: the line is longer than"), "said so");
     assert!(shown.ends_with("\nafter <hidden>\n"));
     assert!(ended.stdout.len() < 2 * 1024 * 1024 && !shown.contains(SECRET));
+    // Whoever asks whether it is clean is told that not all of it was looked at.
+    setup.write("long.log", &format!("short\n{}\n", "x".repeat(1024 * 1024 + 1)));
+    let long = setup.home().join("long.log").display().to_string();
+    let check = verb(&setup, &["logs", "redact", "--check", &long]).await;
+    assert!(
+        check.code == 1 && check.out.contains("beyond that: line 2"),
+        "{check:?}"
+    );
 }
 
 #[tokio::test]

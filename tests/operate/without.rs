@@ -181,6 +181,36 @@ async fn the_exit_codes_are_one_table_in_the_help_the_manual_and_the_documents()
         let row = format!("| {code} | {meaning} |");
         assert!(document.contains(&row), "docs/operations.md lacks {row}");
     }
+    let run = verb(&setup, &["run", "--help"]).await.out;
+    let run = run.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        " 1 told to stop a second time,",
+        " 75 the state directory or the port is in use or a restart",
+    ] {
+        assert!(run.contains(part), "{part}: {run}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_tried_again_and_what_is_secret_is_in_no_complaint() {
+    let connector = connector().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let setup = Setup::against(&connector).setting("serve.http", &address);
+    let spoken = verb(&setup, &["run"]).await;
+    assert_eq!(spoken.code, 75, "{spoken:?}");
+    assert!(spoken.err.contains("hint: end what listens there"), "{spoken:?}");
+
+    let setup = Setup::bare()
+        .env("A_SERVICE_TOKEN", "token-in-the-wrong-place")
+        .setting("log.level", "token-in-the-wrong-place");
+    setup.write(".env", "OTHER_TOKEN=another-in-the-wrong-place\n");
+    let spoken = verb(&setup, &["run"]).await;
+    assert!(spoken.code == 78 && spoken.err.contains("<hidden>"), "{spoken:?}");
+    let setup = setup.setting("log.level", "another-in-the-wrong-place");
+    let other = verb(&setup, &["run"]).await;
+    assert!(other.code == 78 && other.err.contains("<hidden>"), "{other:?}");
+    assert!(!(spoken.err + &other.err).contains("wrong-place"));
 }
 
 /// One rule for every verb that has the switch: one JSON document on standard output, whatever happens, and the same

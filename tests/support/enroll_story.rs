@@ -11,7 +11,7 @@ use hermes_relay::cli::enroll::{EnrollArgs, EnrollOutcome, NewCredentials, Strea
 use hermes_relay::cli::prompt::SecretInput;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use hermes_relay::net::identity::IdpSettings;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tempfile::TempDir;
 
 use crate::http_stub::{Reply, Seen, Stub, client, reply};
@@ -51,6 +51,8 @@ pub(crate) struct Story {
     pub(crate) identities: Vec<ProvisionRequest>,
     pub(crate) dial: Result<(), String>,
     pub(crate) dialled: RefCell<Vec<NewCredentials>>,
+    /// What the log was told to hide, by name and value.
+    pub(crate) hidden: RefCell<Vec<(String, String)>>,
     pub(crate) relay_url: Option<String>,
 }
 
@@ -78,6 +80,7 @@ impl Story {
             }],
             dial: Ok(()),
             dialled: RefCell::default(),
+            hidden: RefCell::default(),
             relay_url: None,
         }
     }
@@ -106,6 +109,10 @@ impl Story {
             identities: self.identities.clone(),
             http: &http,
             dial: &dial,
+            hide: &|name, value| {
+                let told = (name.to_owned(), value.expose_secret().to_owned());
+                self.hidden.borrow_mut().push(told);
+            },
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut streams = Streams {

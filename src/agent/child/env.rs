@@ -53,6 +53,8 @@ const SECRET: &[&str] = &[
     // A collector's headers hold its key.
     "OTLP_HEADERS",
     "OTLP_TRACES_HEADERS",
+    "OTLP_METRICS_HEADERS",
+    "OTLP_LOGS_HEADERS",
 ];
 
 /// The environment of this program, as it was handed to us, and the names in it that no child may see.
@@ -178,6 +180,9 @@ mod tests {
                 "MODEL_KEY_OF_ANOTHER",
                 "github_token",
                 "OTEL_EXPORTER_OTLP_HEADERS",
+                "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
+                "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+                "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
                 "NOTIFY_SOCKET",
                 "WATCHDOG_USEC",
                 "STATE_DIRECTORY",

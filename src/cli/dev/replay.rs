@@ -80,7 +80,7 @@ async fn replay(trace: Trace, settings: Settings, surround: &Surround<'_>) -> Ex
             settings,
             members,
         },
-        Err(code) => return code,
+        Err(none) => return fail(exit::CONFIGURATION, none.what, none.hint),
     };
     let token = random_token();
     let started = Connector::start(ConnectorSettings {

@@ -10,6 +10,17 @@ use crate::wire::UpgradeToken;
 
 /// Shorter words after `Bearer` are words.
 const MIN_BEARER: usize = 12;
+/// Names of schemes and what stands between them and what follows.
+const NAMES: [&[u8]; 6] = [
+    b"bearer ",
+    b"basic ",
+    b"bearer%20",
+    b"basic%20",
+    b"bearer+",
+    b"basic+",
+];
+/// What may stand in what follows, beside letters and digits.
+const MARKS: &[u8] = b"-_.~+/=";
 /// Shorter runs cannot be a token: its signature alone takes more.
 const MIN_TOKEN: usize = 88;
 /// Longer runs are no token, and are not decoded to find that out.
@@ -29,14 +40,31 @@ pub(in crate::cli) fn tokens(line: &[u8]) -> impl Iterator<Item = Range<usize>> 
                 byte.is_ascii_alphanumeric() || b"-_".contains(&byte)
             });
             at = run.end.max(at) + 1;
-            if (MIN_TOKEN..=MAX_TOKEN).contains(&run.len())
-                && std::str::from_utf8(&line[run.clone()]).is_ok_and(UpgradeToken::has_form)
-            {
-                return Some(run);
+            let found = token_in(line, run);
+            if found.is_some() {
+                return found;
             }
         }
         None
     })
+}
+
+/// A token that a run of its letters is, or ends with: before it may stand what is left of an escape, as in `\nTOKEN`
+/// and `%3DTOKEN`.
+fn token_in(line: &[u8], run: Range<usize>) -> Option<Range<usize>> {
+    let escaped = match line[..run.start].last() {
+        Some(b'\\') => 1,
+        Some(b'%') => 2,
+        _ => 0,
+    };
+    let has_form = |place: &Range<usize>| {
+        (MIN_TOKEN..=MAX_TOKEN).contains(&place.len())
+            && std::str::from_utf8(&line[place.clone()]).is_ok_and(UpgradeToken::has_form)
+    };
+    [run.start + escaped, run.start]
+        .map(|start| start..run.end)
+        .into_iter()
+        .find(has_form)
 }
 
 /// Where what follows the name of an authentication scheme stands.
@@ -47,14 +75,22 @@ pub(in crate::cli) fn schemes(line: &[u8]) -> impl Iterator<Item = Range<usize>>
             rest.get(..name.len())
                 .is_some_and(|start| start.eq_ignore_ascii_case(name))
         };
-        let name = [b"bearer ".as_slice(), b"basic "]
-            .into_iter()
-            .find(|name| named(name))?;
+        let name = NAMES.into_iter().find(|name| named(name))?;
+        let is_encoded = name.ends_with(b"%20");
         let place = run(line, at + name.len(), |byte| {
-            byte.is_ascii_alphanumeric() || b"-_.~+/=".contains(&byte)
+            byte.is_ascii_alphanumeric() || MARKS.contains(&byte) || (is_encoded && byte == b'%')
         });
-        (place.len() >= MIN_BEARER).then_some(place)
+        (place.len() >= MIN_BEARER && !is_word(&line[place.clone()])).then_some(place)
     })
+}
+
+/// Whether this is a word that people write after the name of a scheme, and nothing that opens a door: letters alone,
+/// capitals at its start or throughout. A full stop ends a sentence.
+fn is_word(text: &[u8]) -> bool {
+    let text = text.strip_suffix(b".").unwrap_or(text);
+    let inner = text.get(1..).unwrap_or_default();
+    let one_case = inner.iter().all(u8::is_ascii_lowercase) || text.iter().all(u8::is_ascii_uppercase);
+    text.iter().all(u8::is_ascii_alphabetic) && one_case
 }
 
 /// The longest run from a place on in which every byte fits.
@@ -91,8 +127,29 @@ mod tests {
             found("authorization: basic dXNlcjpwYXNzd29yZA=="),
             ["dXNlcjpwYXNzd29yZA=="]
         );
-        for words in ["the bearer goes to", "bearer", "Bearer ", "a basic rule"] {
+        for words in [
+            "the bearer goes to",
+            "bearer",
+            "Bearer ",
+            "a basic rule",
+            "basic authentication",
+            "bearer authentication required",
+            "Basic Authentication.",
+            "BASIC AUTHENTICATION",
+        ] {
             assert!(found(words).is_empty(), "{words}");
+        }
+    }
+
+    #[test]
+    fn what_is_encoded_or_stands_after_an_escape_is_found_too() {
+        assert_eq!(found("h=Bearer%20abcd%2Fefgh1&x"), ["abcd%2Fefgh1"]);
+        assert_eq!(found("h=Basic+dXNlcjpwYXNz&x"), ["dXNlcjpwYXNz"]);
+        assert_eq!(found("Bearer abcdefGhijkl"), ["abcdefGhijkl"], "a capital within");
+        let token = UpgradeToken::mint("gw-1", &"s".into(), 300, 1_700_000_000);
+        for before in ["\\n", "\\t", "%3D", "%20", "\\\\"] {
+            let line = format!("sent{before}{}", token.expose());
+            assert_eq!(found(&line), [token.expose()], "{before}");
         }
     }
 }

@@ -34,9 +34,14 @@ const ALWAYS: &[&str] = &[
     "hermes_relay::relay::sleep",
     // What became of an answer.
     "hermes_relay::relay::owed",
+    // What was left behind, row by row.
+    "hermes_relay::relay::recovery",
     // Whether the journal can be written.
     "hermes_relay::store::writer",
 ];
+
+/// The module whose errors are never left out: each is about another message, which is lost or stuck.
+const ERRORS: &str = "hermes_relay::relay";
 
 /// Of a message, so much is told again.
 const MOST_TOLD: usize = 200;
@@ -112,7 +117,7 @@ impl Calm {
 
     fn passes(&self, event: &Event<'_>) -> bool {
         let meta = event.metadata();
-        if *meta.level() > Level::INFO || is_always_said(meta.target()) {
+        if *meta.level() > Level::INFO || is_always_said(*meta.level(), meta.target()) {
             return true;
         }
         let mut message = Message(String::new());
@@ -151,8 +156,9 @@ fn allowance(log: &Log, filter: &Targets) -> Allowance {
     }
 }
 
-fn is_always_said(target: &str) -> bool {
-    ALWAYS.iter().any(|module| {
+fn is_always_said(level: Level, target: &str) -> bool {
+    let errors = (level == Level::ERROR).then_some(&ERRORS);
+    ALWAYS.iter().chain(errors).any(|module| {
         let rest = target.strip_prefix(module);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
     })
@@ -230,6 +236,7 @@ mod tests {
                 tracing::error!(target: "hermes_relay::agent", n, "the same, elsewhere");
                 tracing::info!(target: "hermes_relay::agent", "number {n}");
                 tracing::info!(target: "hermes_relay::relay::tell", "the link's");
+                tracing::error!(target: "hermes_relay::relay::turns", row = n, "given up");
             }
             calm.tell_all();
         });
@@ -237,6 +244,7 @@ mod tests {
         assert_eq!(heard.count("the same"), 6);
         assert_eq!(heard.count("number"), 10, "each is another message");
         assert_eq!(heard.count("the link's"), 10);
+        assert_eq!(heard.count("given up"), 10, "each is another row");
         assert_eq!(heard.count("more lines like this were left out"), 2);
         assert_eq!(calm.0.counts.left_out.load(Ordering::Relaxed), 14);
     }
@@ -287,12 +295,17 @@ mod tests {
     #[test]
     fn the_modules_that_are_always_heard_exist() {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-        for module in ALWAYS {
+        for module in ALWAYS.iter().chain([&ERRORS]) {
             let path = module.trim_start_matches("hermes_relay::").replace("::", "/");
             let file = sources.join(format!("{path}.rs"));
             assert!(file.exists() || sources.join(path).is_dir(), "{module}");
         }
-        assert!(is_always_said("hermes_relay::cli::run::dump"));
-        assert!(!is_always_said("hermes_relay::client"));
+        assert!(is_always_said(Level::INFO, "hermes_relay::cli::run::dump"));
+        assert!(!is_always_said(Level::ERROR, "hermes_relay::client"));
+        for module in ["turns", "arrival", "recovery"] {
+            let target = format!("hermes_relay::relay::{module}");
+            assert!(is_always_said(Level::ERROR, &target), "{module}");
+        }
+        assert!(!is_always_said(Level::WARN, "hermes_relay::relay::turns"));
     }
 }

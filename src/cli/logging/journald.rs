@@ -4,22 +4,26 @@
 //! `journalctl HERMES_AGENT=code` finds it. It is written here and not taken from a crate because every value has to pass
 //! the net before it leaves, and because a test names another socket.
 //!
-//! It never waits long for the journal, and loses no line to it: what the journal does not take goes to standard error.
+//! It never waits long for the journal, and for one that hangs not at all. What the journal does not take goes to standard
+//! error where that has room, cut at 4 KiB; what finds no way at all is dropped, counted, and told later.
 //! A value is cut at 16 KiB, the message at 32 KiB, and an entry takes fields until it has 96 KiB, which is less than
 //! any kernel takes as one datagram.
 
+mod way;
+
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
-use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
+use self::way::Beside;
+pub(super) use self::way::Journal;
 use super::veil::{Net, Veil};
 use crate::cli::words::spelled;
 
@@ -29,25 +33,18 @@ pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
 const IDENTIFIER: &str = "hermes-relay";
 /// What our own fields start with.
 const PREFIX: &str = "HERMES_";
-/// How long a journal that is busy may hold us up.
-const PATIENCE: Duration = Duration::from_millis(50);
 /// The longest value, in bytes.
 const MAX_VALUE: usize = 16 * 1024;
 /// The longest message, in bytes.
 const MAX_MESSAGE: usize = 32 * 1024;
 /// The largest entry, in bytes; fields that would go beyond it are left out.
 const MAX_ENTRY: usize = 96 * 1024;
+/// The longest line on standard error, in bytes: with its end, what any pipe with room takes at once.
+const MAX_BESIDE: usize = 4095;
 /// The longest name of a field that the journal takes.
 const MAX_NAME: usize = 64;
 /// What stands at the end of something that was cut.
 const CUT: &str = "[cut]";
-
-/// A way to the journal.
-#[derive(Debug)]
-pub(super) struct Journal {
-    socket: UnixDatagram,
-    path: PathBuf,
-}
 
 impl Journal {
     /// Opens it where the system has it.
@@ -55,25 +52,18 @@ impl Journal {
         Self::at(Path::new(SOCKET))
     }
 
-    /// Opens it at a path; fails when nobody listens there.
-    fn at(path: &Path) -> io::Result<Self> {
-        UnixDatagram::unbound()?.connect(path)?;
-        let socket = UnixDatagram::unbound()?;
-        socket.set_write_timeout(Some(PATIENCE))?;
-        Ok(Self {
-            socket,
-            path: path.to_owned(),
-        })
-    }
-
-    /// By its path each time: a journal that was started again listens on a new socket.
-    fn send(&self, entry: &[u8]) -> io::Result<()> {
-        self.socket.send_to(entry, &self.path).map(drop)
-    }
-
     /// The layer that writes to it through the net.
     pub(super) fn layer(self, net: Net) -> JournalLayer {
-        JournalLayer { journal: self, net }
+        self.layer_beside(Beside::standard_error(), net)
+    }
+
+    fn layer_beside(self, beside: Beside, net: Net) -> JournalLayer {
+        JournalLayer {
+            journal: self,
+            beside,
+            net,
+            untold: AtomicU64::new(0),
+        }
     }
 }
 
@@ -86,7 +76,40 @@ pub(super) fn is_stream(named: &str, file: impl std::os::fd::AsFd) -> bool {
 /// Writes events to the journal.
 pub(super) struct JournalLayer {
     journal: Journal,
+    beside: Beside,
     net: Net,
+    /// Lines that found no way and that nobody was told of yet.
+    untold: AtomicU64,
+}
+
+impl JournalLayer {
+    /// Hands an entry to the journal; or what it says, as a line, to standard error.
+    fn write(&self, entry: &[u8], level: Level, said: &Said) {
+        if self.journal.send(entry).is_ok() {
+            let untold = self.untold.swap(0, Ordering::Relaxed);
+            if untold > 0 && self.journal.send(&lost(untold)).is_err() {
+                self.untold.fetch_add(untold, Ordering::Relaxed);
+            }
+            return;
+        }
+        let line = format!("{level} {}", said.line());
+        if !self.beside.write(&format!("{}\n", cut(&line, MAX_BESIDE))) {
+            self.untold.fetch_add(1, Ordering::Relaxed);
+            self.net.counts().lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What is told once there is a way again.
+fn lost(lines: u64) -> Vec<u8> {
+    let message = "the system's journal took no lines for a while, and some of them are lost";
+    let mut entry = Vec::with_capacity(256);
+    add(&mut entry, "MESSAGE", &format!("{message} count={lines}"));
+    add(&mut entry, "PRIORITY", priority(Level::WARN));
+    add(&mut entry, "SYSLOG_IDENTIFIER", IDENTIFIER);
+    add(&mut entry, "HERMES_TARGET", module_path!());
+    add(&mut entry, "HERMES_COUNT", &lines.to_string());
+    entry
 }
 
 impl<S: Subscriber> Layer<S> for JournalLayer {
@@ -96,10 +119,8 @@ impl<S: Subscriber> Layer<S> for JournalLayer {
         if said.hide(&self.net.veil()) {
             self.net.count_hidden();
         }
-        if self.journal.send(&entry(event.metadata(), &said)).is_err() {
-            // Nobody reads that either: there is nobody left to tell.
-            let _ = writeln!(io::stderr(), "{} {}", event.metadata().level(), said.line());
-        }
+        let meta = event.metadata();
+        self.write(&entry(meta, &said), *meta.level(), &said);
     }
 }
 

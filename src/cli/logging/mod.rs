@@ -5,11 +5,13 @@
 
 mod bearer;
 mod calm;
+mod complaint;
 mod journald;
 mod names;
 mod repeats;
 mod secrets;
 mod veil;
+mod within;
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _};
@@ -33,8 +35,9 @@ use crate::config::{Loaded, Log, LogFormat};
 use crate::serve::LogCounts;
 
 pub(super) use self::bearer::{run, schemes, tokens};
+pub(super) use self::complaint::Complaints;
 pub(super) use self::names::{is_secret_name, words};
-pub(super) use self::secrets::{around, known};
+pub(super) use self::secrets::{known, without_settings};
 pub(super) use self::veil::{Known, Veil};
 
 /// The log of a running program.
@@ -68,6 +71,11 @@ impl LogHandle {
             name: name.to_owned(),
             value: value.clone(),
         }]);
+    }
+
+    /// Tells why it cannot go on, behind the same net.
+    pub(super) fn complaints(&self, env: Environment<'_>) -> Complaints {
+        Complaints::behind(self.net.clone(), env)
     }
 
     /// What became of lines so far.

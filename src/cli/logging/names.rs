@@ -53,6 +53,16 @@ const ABOUT: &[&str] = &[
     "USAGE",
 ];
 
+/// Words that make a name one of a secret where they end it and are not all of it.
+const AT_THE_END: &[&str] = &["PASS", "PAT"];
+
+/// Words after the name proper: they say which of several it is, or in which form.
+const BESIDE: &[&str] = &["DEV", "PEM", "PROD"];
+
+fn is_beside(word: &str) -> bool {
+    BESIDE.contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 /// The words of a name in capitals: `api_key`, `X-Api-Key` and `apiKey` have the same.
 pub(in crate::cli) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
@@ -74,6 +84,11 @@ pub(in crate::cli) fn words(name: &str) -> Vec<String> {
 /// Whether what has this name is a secret.
 pub(in crate::cli) fn is_secret_name(name: &str) -> bool {
     let words = words(name);
+    let told = words
+        .iter()
+        .rposition(|word| !is_beside(word))
+        .map_or(0, |last| last + 1);
+    let words = &words[..told];
     let Some((last, before)) = words.split_last() else {
         return false;
     };
@@ -84,6 +99,13 @@ pub(in crate::cli) fn is_secret_name(name: &str) -> bool {
         return before
             .last()
             .is_some_and(|word| !OPEN_KEYS.contains(&word.as_str()));
+    }
+    // What a collector of traces wants to see with every request holds its key.
+    if last == "HEADERS" && words.iter().any(|word| word == "OTLP") {
+        return true;
+    }
+    if AT_THE_END.contains(&last.as_str()) && !before.is_empty() {
+        return true;
     }
     let run_together = ["TOKEN", "SECRET", "PASSWORD", "APIKEY"]
         .iter()
@@ -114,6 +136,14 @@ mod tests {
             "db-password",
             "Authorization",
             "MODEL_KEY",
+            "SMTP_PASS",
+            "GITHUB_PAT",
+            "API_KEY_2",
+            "OPENAI_API_KEY_PROD",
+            "STRIPE_KEY_DEV_1",
+            "PRIVATE_KEY_PEM",
+            "OTEL_EXPORTER_OTLP_HEADERS",
+            "OTEL_EXPORTER_OTLP_LOGS_HEADERS",
         ] {
             assert!(is_secret_name(name), "{name}");
         }
@@ -129,6 +159,14 @@ mod tests {
             "TOKENIZERS_PARALLELISM",
             "keyboard",
             "monkey",
+            "pass",
+            "pat",
+            "COMPASS",
+            "2",
+            "PROD",
+            "SESSION_KEY_2",
+            "HEADERS",
+            "SECRET_FILE_2",
             "secretary",
             "PATH",
         ] {

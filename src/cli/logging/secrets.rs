@@ -5,7 +5,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use secrecy::SecretString;
 use serde_json::Value;
@@ -13,6 +13,7 @@ use zeroize::Zeroizing;
 
 use super::names::is_secret_name;
 use super::veil::Known;
+use super::within;
 use crate::cli::{Environment, Surround};
 use crate::config::dotenv::Dotenv;
 use crate::config::{Backend, Loaded};
@@ -20,6 +21,11 @@ use crate::relay::hiring;
 
 /// Shorter values of names that only sound like a secret are left: they would hide ordinary words.
 const MIN_GUESSED: usize = 12;
+/// Folders that an absolute path begins with, on the systems that this runs on.
+const ROOTS: &[&str] = &[
+    "app", "bin", "boot", "data", "dev", "etc", "home", "lib", "media", "mnt", "opt", "private", "proc",
+    "root", "run", "sbin", "secrets", "srv", "sys", "tmp", "usr", "var", "Library", "Users", "Volumes",
+];
 /// Where Hermes keeps its login.
 const LOGIN: &str = "auth.json";
 /// The largest login that is read.
@@ -50,6 +56,12 @@ pub(in crate::cli) fn known(loaded: &Loaded, surround: &Surround<'_>) -> Vec<Kno
         name: format!("agents.{name} (its key)"),
         value,
     }));
+    if let Some(headers) = &settings.telemetry.headers {
+        found.extend(within::headers("telemetry.headers", headers));
+    }
+    if let Some(url) = &settings.connector.url {
+        found.extend(within::password("connector.url", url));
+    }
     // Last, because of two names for one value the last one is told.
     found.extend(settings.secrets().map(|(name, value)| Known {
         name: name.to_owned(),
@@ -58,30 +70,32 @@ pub(in crate::cli) fn known(loaded: &Loaded, surround: &Surround<'_>) -> Vec<Kno
     found
 }
 
-/// What can be known without settings.
-pub(in crate::cli) fn around(surround: &Surround<'_>) -> Vec<Known> {
+/// What can be known without settings: from the environment, and from Hermes' home where that says it is.
+pub(in crate::cli) fn without_settings(surround: &Surround<'_>) -> Vec<Known> {
+    let filled = |name: &str| (surround.env)(name).filter(|value| !value.trim().is_empty());
+    let home = filled("HERMES_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(Path::new(&filled("HOME")?).join(".hermes")));
+    let mut found = around(surround);
+    found.extend(home.into_iter().flat_map(|home| of_hermes(&home, surround.env)));
+    found
+}
+
+fn around(surround: &Surround<'_>) -> Vec<Known> {
     let mut found = Vec::new();
     for (variable, value) in surround.base.vars() {
         let (Some(variable), Some(value)) = (variable.to_str(), value.to_str()) else {
             continue;
         };
         found.extend(guessed(variable.to_owned(), variable, value));
-        if variable.to_ascii_uppercase().ends_with("_PROXY") {
-            found.extend(password(variable, value));
+        let upper = variable.to_ascii_uppercase();
+        if ["_PROXY", "RELAY_URL"].iter().any(|end| upper.ends_with(end)) {
+            found.extend(within::password(variable, value));
+        }
+        if upper.starts_with("OTEL_") && upper.ends_with("_HEADERS") {
+            found.extend(within::headers(variable, &value.into()));
         }
     }
     found
-}
-
-/// The password in a proxy's address.
-fn password(variable: &str, address: &str) -> Option<Known> {
-    let (_, rest) = address.split_once("://")?;
-    let (login, _) = rest.rsplit_once('@')?;
-    let (_, password) = login.split_once(':')?;
-    Some(Known {
-        name: format!("{variable} (its password)"),
-        value: password.into(),
-    })
 }
 
 fn of_hermes(home: &Path, env: Environment<'_>) -> Vec<Known> {
@@ -124,10 +138,23 @@ fn of_login(name: &str, value: &Value, depth: usize, found: &mut Vec<Known>) {
     }
 }
 
+/// Whether this is the place of a file: one that is there, or something that is written as one. A key in base64 may
+/// begin with a slash as well, and hold another one further on.
+fn is_path(value: &str) -> bool {
+    if value.starts_with("~/") || value.starts_with("./") || value.starts_with("../") {
+        return true;
+    }
+    let Some(rest) = value.strip_prefix('/') else {
+        return false;
+    };
+    let first = rest.split('/').next().unwrap_or_default();
+    (ROOTS.contains(&first) && first != rest) || Path::new(value).exists()
+}
+
 /// A value whose name sounds like a secret, unless it is a path or too short to be one.
 fn guessed(called: String, name: &str, value: &str) -> Option<Known> {
     let value = value.trim();
-    let fits = value.len() >= MIN_GUESSED && !value.starts_with(['/', '.', '~']) && is_secret_name(name);
+    let fits = value.len() >= MIN_GUESSED && is_secret_name(name) && !is_path(value);
     fits.then(|| Known {
         name: called,
         value: SecretString::from(value),
@@ -159,7 +186,8 @@ mod tests {
         private(&at("key"), "key-of-the-file\n");
         private(
             &at("relay.yaml"),
-            "connector: {secret_file: secret}\nagent: a\nagents:\n  a: {kind: openai, base_url: 'http://h/v1', model: m, \
+            "connector: {secret_file: secret, url: 'wss://me:pass-of-url@c.example/relay'}\ntelemetry: {otlp_endpoint: \
+             'http://127.0.0.1:4318'}\nagent: a\nagents:\n  a: {kind: openai, base_url: 'http://h/v1', model: m, \
              api_key_file: key}\n  b: {kind: hermes, api_key_env: MODEL}\n  c: {kind: command, argv: [cat], env: \
              {MY_TOKEN: token-of-command, LANG: not-a-secret-at-all}}\n",
         );
@@ -177,6 +205,13 @@ mod tests {
             ("GATEWAY_RELAY_ENROLL_TOKEN", "token-of-enrolment"),
             ("GATEWAY_RELAY_IDP_CLIENT_SECRET", "secret-of-client"),
             ("HTTPS_PROXY", "http://me:pass-of-proxy@proxy:3128"),
+            (
+                "OTEL_EXPORTER_OTLP_HEADERS",
+                "authorization=Bearer%20bearer-of-collector,x-key=key-of-collector",
+            ),
+            ("OTEL_EXPORTER_OTLP_LOGS_HEADERS", "x-key=key-of-logs"),
+            ("SLASHED_TOKEN", "/q83vEjRWeJq83vEjRWeJ/8="),
+            ("PLACE_TOKEN", "/etc/key-of-some"),
             ("SHORT_TOKEN", "disabled"),
             ("GREETING", "not-a-secret-at-all"),
         ]);
@@ -189,6 +224,16 @@ mod tests {
             env: &env,
             base: BaseEnv::new(vars.iter().map(|(name, value)| (name.into(), value.into()))),
         };
+        let early = without_settings(&surround);
+        let early: Vec<_> = early.iter().map(|known| known.value.expose_secret()).collect();
+        for secret in [
+            "delivery-key",
+            "secret-of-client",
+            "the-portals-token",
+            "pass-of-proxy",
+        ] {
+            assert!(early.contains(&secret), "{secret}");
+        }
         let found = known(&loaded.unwrap(), &surround);
         let values: Vec<_> = found.iter().map(|known| known.value.expose_secret()).collect();
         for secret in [
@@ -202,6 +247,12 @@ mod tests {
             "the-portals-token",
             "token-of-enrolment",
             "pass-of-proxy",
+            "pass-of-url",
+            "authorization=Bearer%20bearer-of-collector,x-key=key-of-collector",
+            "bearer-of-collector",
+            "key-of-collector",
+            "key-of-logs",
+            "/q83vEjRWeJq83vEjRWeJ/8=",
         ] {
             assert!(values.contains(&secret), "{secret}");
         }

@@ -5,6 +5,7 @@
 //! hold them; it guesses nothing, and never keeps or shows what it hid.
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -139,7 +140,8 @@ fn spelled(secret: &str) -> Vec<Zeroizing<Vec<u8>>> {
     let both = Zeroizing::new(in_json(inside(&quoted)));
     let url: Zeroizing<String> =
         Zeroizing::new(url::form_urlencoded::byte_serialize(secret.as_bytes()).collect());
-    let whole = [secret, inside(&quoted), &json, &both, &url];
+    let percent = Zeroizing::new(in_url(secret));
+    let whole = [secret, inside(&quoted), &json, &both, &url, &percent];
     let lines = secret
         .lines()
         .map(str::trim)
@@ -151,6 +153,20 @@ fn spelled(secret: &str) -> Vec<Zeroizing<Vec<u8>>> {
         }
     }
     forms
+}
+
+/// With everything encoded but what never is, and a space not as `+`.
+fn in_url(text: &str) -> String {
+    let mut url = String::with_capacity(3 * text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            url.push(char::from(byte));
+        } else {
+            // Writing to a String does not fail.
+            let _ = write!(url, "%{byte:02X}");
+        }
+    }
+    url
 }
 
 /// What JSON writes between the quotes.

@@ -66,6 +66,7 @@ impl Redactor {
         let text = &line.text;
         let marks = self.marks(text);
         let end = if line.is_cut {
+            tally.cut();
             let margin = MARGIN.max(self.veil.longest());
             let end = text.len().saturating_sub(margin);
             let across = marks.iter().find(|mark| mark.place.contains(&end));

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use super::lines::MAX_LINE;
 use super::redactor::Kind;
 use crate::cli::logging::Known;
 
@@ -24,7 +25,37 @@ struct Found {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     lines: u64,
+    /// Lines that were too long to be looked at to their end.
+    cut: Found,
     found: BTreeMap<Kind, Found>,
+}
+
+impl Found {
+    fn note(&mut self, line: u64) {
+        self.count += 1;
+        if self.lines.len() < MOST_LINES && self.lines.last() != Some(&line) {
+            self.lines.push(line);
+        }
+    }
+
+    /// Where, in words.
+    fn places(&self) -> String {
+        let told: Vec<_> = self.lines.iter().take(LINES_TOLD).map(u64::to_string).collect();
+        let more = if self.lines.len() > LINES_TOLD { ", .." } else { "" };
+        let place = if told.len() == 1 { "line" } else { "lines" };
+        format!("{place} {}{more}", told.join(", "))
+    }
+}
+
+/// What is known of the secrets to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Knowledge {
+    /// The settings hold the gateway's.
+    Secrets,
+    /// The settings hold none.
+    NoSecret,
+    /// The settings cannot be read.
+    NoSettings,
 }
 
 impl Tally {
@@ -35,11 +66,12 @@ impl Tally {
 
     /// Something was found in it.
     pub(super) fn found(&mut self, kind: Kind) {
-        let found = self.found.entry(kind).or_default();
-        found.count += 1;
-        if found.lines.len() < MOST_LINES && found.lines.last() != Some(&self.lines) {
-            found.lines.push(self.lines);
-        }
+        self.found.entry(kind).or_default().note(self.lines);
+    }
+
+    /// The rest of it was passed over.
+    pub(super) fn cut(&mut self) {
+        self.cut.note(self.lines);
     }
 
     /// How often it was found.
@@ -51,16 +83,15 @@ impl Tally {
 
 /// What was found in all of them.
 pub(super) struct Report {
-    /// Whether the settings could be read.
-    settings: bool,
+    knowledge: Knowledge,
     logs: Vec<(String, Tally)>,
     unread: Vec<String>,
 }
 
 impl Report {
-    pub(super) fn new(settings: bool) -> Self {
+    pub(super) fn new(knowledge: Knowledge) -> Self {
         Self {
-            settings,
+            knowledge,
             logs: Vec::new(),
             unread: Vec::new(),
         }
@@ -79,6 +110,16 @@ impl Report {
     /// Whether everything could be read.
     pub(super) fn is_whole(&self) -> bool {
         self.unread.is_empty()
+    }
+
+    /// Whether everything was looked at: everything could be read, and no line was too long.
+    pub(super) fn is_looked_through(&self) -> bool {
+        self.is_whole() && self.logs.iter().all(|(_, tally)| tally.cut.count == 0)
+    }
+
+    /// Whether something was found at all, be it by its looks.
+    pub(super) fn holds_anything(&self) -> bool {
+        self.count(|_| true) > 0
     }
 
     /// Whether a secret of this set-up was found.
@@ -112,24 +153,27 @@ impl Report {
         for (name, tally) in &self.logs {
             writeln!(out, "{name}: {} lines", tally.lines)?;
             for (kind, found) in &tally.found {
-                let told: Vec<_> = found.lines.iter().take(LINES_TOLD).map(u64::to_string).collect();
-                let more = if found.lines.len() > LINES_TOLD {
-                    ", .."
-                } else {
-                    ""
-                };
-                let place = if told.len() == 1 { "line" } else { "lines" };
-                let (about, times, told) = (about(*kind, secrets), times(found.count), told.join(", "));
-                writeln!(out, "  {about}: {times}, on {place} {told}{more}")?;
+                let (about, times, places) = (about(*kind, secrets), times(found.count), found.places());
+                writeln!(out, "  {about}: {times}, on {places}")?;
+            }
+            if tally.cut.count > 0 {
+                let places = tally.cut.places();
+                writeln!(
+                    out,
+                    "  longer than {MAX_LINE} bytes, and not looked at beyond that: {places}"
+                )?;
             }
         }
-        let verdict = match (self.holds_known(), self.settings, self.is_whole()) {
+        let verdict = match (self.holds_known(), self.knowledge, self.is_looked_through()) {
             (true, _, _) => "a secret of this set-up is in there: change it, or redact the log",
-            (false, false, _) => {
+            (false, Knowledge::NoSettings, _) => {
                 "whether a secret of this set-up is in there is not known: the settings cannot be read"
             }
-            (false, true, false) => "no secret of this set-up is in what could be read",
-            (false, true, true) => "no secret of this set-up is in there",
+            (false, Knowledge::NoSecret, _) => {
+                "whether a secret of this set-up is in there is not known: the settings hold none"
+            }
+            (false, Knowledge::Secrets, false) => "no secret of this set-up is in what could be read",
+            (false, Knowledge::Secrets, true) => "no secret of this set-up is in there",
         };
         writeln!(out, "{verdict}")
     }
@@ -149,11 +193,12 @@ impl Report {
         let logs: Vec<Value> = self
             .logs
             .iter()
-            .map(|(name, tally)| json!({"file": name, "lines": tally.lines, "found": found(tally)}))
+            .map(|(name, tally)| json!({"file": name, "lines": tally.lines, "found": found(tally), "cut": tally.cut.lines}))
             .collect();
         json!({
-            "holds_known_secret": self.holds_known(), "settings_read": self.settings, "files": logs,
-            "unread": self.unread,
+            "holds_known_secret": self.holds_known(), "files": logs, "unread": self.unread,
+            "settings_read": self.knowledge != Knowledge::NoSettings,
+            "secrets_known": self.knowledge == Knowledge::Secrets,
         })
     }
 }

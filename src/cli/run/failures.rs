@@ -3,7 +3,8 @@
 use std::io::ErrorKind;
 use std::process::ExitCode;
 
-use crate::cli::exit::{self, fail};
+use crate::cli::exit;
+use crate::cli::logging::Complaints;
 use crate::relay::BuildError;
 use crate::serve::ServeError;
 use crate::store::OpenError;
@@ -12,16 +13,39 @@ use crate::store::OpenError;
 pub(super) const NO_URL: &str = "enrol with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, \
                                  or try everything on this machine with `hermes-relay dev`";
 
-/// Tells why the relay could not be put together.
-pub(super) fn build_failure(error: &BuildError) -> ExitCode {
+/// Why nobody answers.
+pub(in crate::cli) struct Unstaffed {
+    pub(in crate::cli) what: String,
+    pub(in crate::cli) hint: Option<&'static str>,
+}
+
+/// Why there is no relay.
+pub(super) enum Unbuilt {
+    /// What would suspend the machine cannot be used.
+    Lever(String),
+    /// It could not be put together.
+    Relay(BuildError),
+}
+
+impl Unbuilt {
+    /// Tells it.
+    pub(super) fn told(&self, complaints: &Complaints) -> ExitCode {
+        match self {
+            Self::Lever(error) => complaints.fail(exit::CONFIGURATION, error, None),
+            Self::Relay(error) => build_failure(error, complaints),
+        }
+    }
+}
+
+fn build_failure(error: &BuildError, complaints: &Complaints) -> ExitCode {
     match error {
-        BuildError::NoUrl => fail(exit::CONFIGURATION, error, Some(NO_URL)),
-        BuildError::Journal(OpenError::InUse { .. }) => fail(
+        BuildError::NoUrl => complaints.fail(exit::CONFIGURATION, error, Some(NO_URL)),
+        BuildError::Journal(OpenError::InUse { .. }) => complaints.fail(
             exit::TRY_AGAIN,
             error,
             Some("stop the other relay, or give this one its own --state-dir"),
         ),
-        BuildError::Journal(OpenError::Corrupt { .. }) => fail(
+        BuildError::Journal(OpenError::Corrupt { .. }) => complaints.fail(
             exit::CONFIGURATION,
             error,
             Some("keep a copy of the file, then start once with --fresh-journal-if-corrupt"),
@@ -29,7 +53,7 @@ pub(super) fn build_failure(error: &BuildError) -> ExitCode {
         BuildError::Journal(OpenError::Directory { source, .. })
             if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
         {
-            fail(exit::OUR_FAULT, error, Some("free some space on that disk"))
+            complaints.fail(exit::OUR_FAULT, error, Some("free some space on that disk"))
         }
         BuildError::Journal(OpenError::Directory { .. }) => {
             let who = rustix::process::geteuid().as_raw();
@@ -37,28 +61,30 @@ pub(super) fn build_failure(error: &BuildError) -> ExitCode {
                 "give the state directory, or a container's volume for it, to the account that runs this \
                  (`chown -R {who}`), or name another with --state-dir or HERMES_RELAY_STATE_DIR"
             );
-            fail(exit::CONFIGURATION, error, Some(&hint))
+            complaints.fail(exit::CONFIGURATION, error, Some(&hint))
         }
         // The disk may have room again, or the lock be gone, when it is tried again.
         BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
-            fail(exit::OUR_FAULT, error, None)
+            complaints.fail(exit::OUR_FAULT, error, None)
         }
         BuildError::Agent(_)
         | BuildError::Url(_)
         | BuildError::Plaintext(_)
         | BuildError::Tls(_)
-        | BuildError::Journal(_) => fail(exit::CONFIGURATION, error, None),
+        | BuildError::Journal(_) => complaints.fail(exit::CONFIGURATION, error, None),
     }
 }
 
 /// Tells why nothing can be served.
-pub(super) fn serve_failure(error: &ServeError) -> ExitCode {
+pub(super) fn serve_failure(error: &ServeError, complaints: &Complaints) -> ExitCode {
     match error {
-        ServeError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => fail(
+        ServeError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => complaints.fail(
             exit::TRY_AGAIN,
             error,
             Some("end what listens there, or give `serve.http` another port"),
         ),
-        ServeError::Listen { .. } | ServeError::Address(_) => fail(exit::CONFIGURATION, error, None),
+        ServeError::Listen { .. } | ServeError::Address(_) => {
+            complaints.fail(exit::CONFIGURATION, error, None)
+        }
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
+use zeroize::Zeroizing;
 
 use crate::cli::Surround;
 use crate::cli::logging::LogHandle;
@@ -53,7 +54,7 @@ const MOST_READ: u64 = 1024 * 1024;
 
 fn digest(path: &Path) -> Option<[u8; 32]> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-    let mut bytes = zeroize::Zeroizing::new(Vec::new());
+    let mut bytes = Zeroizing::new(Vec::new());
     let file = File::open(path).ok()?;
     file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
     Some(Sha256::digest(&*bytes).into())
@@ -110,16 +111,28 @@ fn needs_restart(before: &Started, after: &Settings) -> Vec<String> {
     let of_agents = |key: &String| hidden.iter().any(|known| known.starts_with(&format!("{key}.")));
     changed.retain(|key| !of_agents(key));
     changed.extend(hidden);
-    if exposed(before.settings.idp.client_secret.as_ref()) != exposed(after.idp.client_secret.as_ref()) {
-        changed.push("idp.client_secret".to_owned());
-    }
+    changed.extend(secret_changes(&before.settings, after));
     changed.sort_unstable();
     changed.dedup();
     changed
 }
 
-fn exposed(secret: Option<&SecretString>) -> Option<&str> {
-    secret.map(SecretString::expose_secret)
+/// Secrets that are others now, but for those that are applied; what is shown of a secret is always the same.
+fn secret_changes(before: &Settings, after: &Settings) -> Vec<String> {
+    let exposed = |(key, secret): (&'static str, &'_ SecretString)| {
+        (key, Zeroizing::new(secret.expose_secret().to_owned()))
+    };
+    let held: [BTreeMap<_, _>; 2] = [before, after].map(|settings| settings.secrets().map(exposed).collect());
+    let keys = held[0].keys().chain(held[1].keys());
+    keys.filter(|key| !is_applied(key) && held[0].get(*key) != held[1].get(*key))
+        .map(|key| (*key).to_owned())
+        .collect()
+}
+
+/// Whether a change of this key, or of the section that it stands in, takes effect while running.
+fn is_applied(key: &str) -> bool {
+    let section = key.split('.').next().unwrap_or(key);
+    APPLIED.contains(&key) || APPLIED.contains(&section)
 }
 
 /// What has changed about agents that were there before: what is written of them, shown or not, and their files.
@@ -147,14 +160,17 @@ fn shown_changes(before: &Settings, after: &Settings) -> Vec<String> {
         let old = &before[section];
         let gone = old.as_object().into_iter().flatten().map(|(key, _)| key);
         let gone = gone.filter(|key| new.get(key.as_str()).is_none());
-        changed.extend(gone.map(|key| format!("{section}.{key}")));
+        changed.extend(
+            gone.map(|key| format!("{section}.{key}"))
+                .filter(|key| !is_applied(key)),
+        );
         match new.as_object() {
-            _ if APPLIED.contains(&section.as_str()) || old == new => {}
+            _ if is_applied(section) || old == new => {}
             Some(keys) => changed.extend(
                 keys.iter()
                     .filter(|(key, new)| old[key.as_str()] != **new)
                     .map(|(key, _)| format!("{section}.{key}"))
-                    .filter(|key| !APPLIED.contains(&key.as_str())),
+                    .filter(|key| !is_applied(key)),
             ),
             None => changed.push(section.clone()),
         }
@@ -176,4 +192,44 @@ pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &
         }
         !same
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicyOverride;
+
+    fn changes(before: Settings, after: &Settings) -> Vec<String> {
+        needs_restart(&Started::with(before), after)
+    }
+
+    #[test]
+    fn every_secret_but_the_applied_ones_is_compared_by_its_value() {
+        let mut before = Settings::embedded("/nowhere");
+        before.connector.secret = Some("one".into());
+        before.connector.delivery_key = Some("one".into());
+        before.idp.client_secret = Some("one".into());
+        before.telemetry.headers = Some("one".into());
+        assert!(changes(before.clone(), &before).is_empty());
+        let mut after = before.clone();
+        after.connector.secret = Some("two".into());
+        after.connector.delivery_key = Some("two".into());
+        after.idp.client_secret = Some("two".into());
+        after.telemetry.headers = Some("two".into());
+        let changed = ["idp.client_secret", "telemetry.headers"];
+        assert_eq!(changes(before.clone(), &after), changed);
+        after.telemetry.headers = None;
+        assert_eq!(changes(before.clone(), &after), changed, "gone is a change too");
+        assert_eq!(changes(after, &before), changed);
+    }
+
+    #[test]
+    fn a_policy_that_was_taken_away_needs_no_restart() {
+        let after = Settings::embedded("/nowhere");
+        let mut before = after.clone();
+        let policy = PolicyOverride::default();
+        before.policy.insert("discord".to_owned(), policy);
+        assert!(changes(before.clone(), &after).is_empty());
+        assert!(changes(after, &before).is_empty());
+    }
 }

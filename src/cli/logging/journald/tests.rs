@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt as _;
-use std::sync::atomic::Ordering;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -201,4 +204,59 @@ fn the_journals_stream_is_known_by_device_and_inode() {
     for garbage in ["", ":", "1", "a:b", "-1:2", &format!("{named}:1")] {
         assert!(!is_stream(garbage, &ours), "{garbage}");
     }
+}
+
+#[test]
+fn a_journal_that_hangs_and_a_standard_error_that_is_full_hold_nobody_up() {
+    use std::io::{Read as _, Write as _};
+    const LINES: u64 = 400;
+    let listener = Listener::new();
+    let journal = Journal::at(&listener.path()).unwrap();
+    let (mut reader, mut writer) = io::pipe().unwrap();
+    let mut room = 0;
+    while way::has_room(&writer) {
+        room += writer.write(&[b'.'; 4096]).unwrap();
+    }
+    let net = Net::default();
+    let counts = std::sync::Arc::clone(net.counts());
+    let lost = || counts.lost.load(Ordering::Relaxed);
+    let beside = Beside::of(writer.into());
+    let layers = tracing_subscriber::registry().with(journal.layer_beside(beside, net.clone()));
+    let dispatch = tracing::Dispatch::new(layers);
+    let say = |times: u64, what: &'static str| {
+        let (dispatch, (done, ended)) = (dispatch.clone(), mpsc::channel());
+        std::thread::spawn(move || {
+            tracing::dispatcher::with_default(&dispatch, || {
+                (0..times).for_each(|_| tracing::warn!("{what}"));
+            });
+            let _ = done.send(());
+        });
+        // Each line waited for would take longer; a pipe waited for, for ever.
+        ended.recv_timeout(Duration::from_secs(10)).expect("held up");
+    };
+    say(LINES, "stuck");
+    let dropped = lost();
+    assert!(dropped > 0 && dropped < LINES, "{dropped}");
+
+    // Room on standard error: nothing more is lost.
+    let mut dots = vec![0; room];
+    reader.read_exact(&mut dots).unwrap();
+    say(1, "beside");
+    let mut line = [0; 12];
+    reader.read_exact(&mut line).unwrap();
+    assert_eq!((&line, lost()), (b"WARN beside\n", dropped));
+
+    // The journal reads again: it is told, once.
+    for _ in 0..LINES - dropped {
+        assert_eq!(listener.entry()["MESSAGE"], "stuck");
+    }
+    say(2, "well");
+    assert_eq!(listener.entry()["MESSAGE"], "well");
+    let told = listener.entry();
+    assert_eq!(
+        (&*told["HERMES_COUNT"], &*told["PRIORITY"]),
+        (&*dropped.to_string(), "4")
+    );
+    assert_eq!(listener.entry()["MESSAGE"], "well");
+    assert_eq!(lost(), dropped);
 }

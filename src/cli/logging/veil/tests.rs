@@ -46,6 +46,7 @@ fn every_spelling_is_known() {
     assert_eq!(shown, r#""<hidden>" "<hidden>" "\"<hidden>\"""#);
     let veil = Veil::over(known(&["pass word/0", secret]));
     assert_eq!(veil.hide_text("?k=pass+word%2F0&"), "?k=<hidden>&");
+    assert_eq!(veil.hide_text("/pass%20word%2F0/"), "/<hidden>/");
     assert_eq!(veil.hide_text("> second line of it, long"), "> <hidden>");
 }
 
