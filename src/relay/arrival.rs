@@ -83,13 +83,14 @@ impl Core {
                     self.tally.interrupts += 1;
                     self.interrupt(&SessionKey::from_text(session_key), None);
                 }
-                Cargo::Unusable(Undecodable {
-                    kind,
-                    buffer_id,
-                    error,
-                }) => {
-                    self.tally.undecodable += 1;
-                    tracing::warn!(kind, %error, buffered = buffer_id.is_some(), "a frame cannot be used and is set aside");
+                Cargo::Unusable { unusable, lines } => {
+                    let Undecodable {
+                        kind,
+                        buffer_id,
+                        error,
+                    } = unusable;
+                    self.tally.undecodable += lines;
+                    tracing::warn!(kind, lines, %error, buffered = buffer_id.is_some(), "a frame cannot be used and is set aside");
                     if buffer_id.is_some() {
                         self.set_aside(generation, error.to_string(), buffer_id, line, now_ms);
                     }
