@@ -2,10 +2,12 @@
 
 use super::memory_relay::{Running, start_answering};
 use hermes_relay::adapter::speech::StreamMode;
-use hermes_relay::agent::{Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd};
-use hermes_relay::config::Settings;
+use hermes_relay::agent::{
+    Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd, TurnInput,
+};
+use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{Answering, Record, SeenOp};
-use hermes_relay::wire::CapabilityDescriptor;
+use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ impl Agent for Painter {
     fn describe(&self) -> Description {
         Description {
             name: "painter".into(),
+            steers: true,
             ..Description::default()
         }
     }
@@ -36,6 +39,11 @@ impl Agent for Painter {
             }
             TurnEnd::Completed
         })
+    }
+
+    /// Takes what it is told, and says nothing of it.
+    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
+        true
     }
 }
 
@@ -115,6 +123,34 @@ async fn a_declined_file_silences_the_turn_that_goes_on() {
         agent.go_on.notify_one();
         heard_later(relay, &["send_media"]).await;
     }
+}
+
+#[tokio::test]
+async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let steering = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Steer;
+    let relay = start_answering(dir.path(), agent.clone(), &platform(), Answering::Hold, steering).await;
+    relay.hears("a", "1", "picture wait words").await;
+    relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
+    relay.hears("a", "2", "joins").await;
+    relay
+        .stands("a steered message", |status| status.tally.steered == 1)
+        .await;
+    decline_first(&relay).await;
+    relay.hears("a", "3", "own").await;
+    relay
+        .seen("three acknowledgements", |seen| seen.acks.len() == 3)
+        .await;
+    agent.go_on.notify_one();
+    assert_eq!(
+        relay.told("a", 2).await,
+        ["", "own"],
+        "the file, and a turn of its own"
+    );
+    let tally = relay.handle.status().await.unwrap().tally;
+    assert_eq!((tally.steered, tally.turns_done), (1, 2));
+    relay.stop().await;
 }
 
 #[tokio::test]
