@@ -1,17 +1,20 @@
 //! A connector that will not have one part of an answer gets no other part of it, before or after a restart.
 
-use super::memory_relay::{Running, start_answering};
+use super::memory_relay::{Running, SOON, start_answering};
 use hermes_relay::adapter::speech::StreamMode;
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{Answering, Record, SeenOp};
+use hermes_relay::store::{Inspector, Section};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 /// Says or sends what each word of the message names, one after the other: `picture`, a text, or `wait` for the word.
 #[derive(Clone, Default)]
@@ -211,6 +214,31 @@ async fn a_file_that_is_declined_after_a_restart_takes_the_word_of_the_cut_turn_
     assert_eq!(status.tally.turns_interrupted, 1);
     relay.connector.answering(Answering::Apply);
     heard_later(relay, &["send_media"]).await;
+}
+
+#[tokio::test]
+async fn a_turn_that_was_declined_before_a_restart_is_not_told_as_cut_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    relay.hears("a", "1", "picture wait words").await;
+    decline_first(&relay).await;
+    written_off(dir.path()).await;
+    relay.crash().await;
+    let relay = start(dir.path(), &agent, Answering::Apply, StreamMode::Off).await;
+    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    assert_eq!(status.tally.turns_interrupted, 0);
+    heard_later(relay, &[]).await;
+}
+
+/// Waits until no message is unfinished in the journal.
+async fn written_off(dir: &Path) {
+    let deadline = Instant::now() + SOON;
+    let inspector = Inspector::open(dir).unwrap();
+    while !inspector.list(Section::Unfinished, 0, 1).unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "it waits or runs still");
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
