@@ -39,7 +39,7 @@ impl Hearing {
             let (_hearing, mut speaking) = halves(other_end);
             speaking.line(message).await.unwrap();
             speaking.flush().await.unwrap();
-            std::future::pending().await
+            std::future::pending::<()>().await;
         };
         Self {
             deliveries,
