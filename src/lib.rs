@@ -60,6 +60,9 @@
 //! not run again, because agents act on the world; what was owed goes out. A turn that said nothing has its end written
 //! down up to 50 ms later, so a crash in that moment tells it as cut short too.
 //!
+//! A panic is such a crash in the program, which aborts; in an embedder's build that unwinds, an agent's panic fails its
+//! own turn and nothing else.
+//!
 //! # An interrupt
 //!
 //! `interrupt_inbound` names a session. The turn that it meets is told to stop through its cancellation token and

@@ -1,5 +1,8 @@
 //! Under pressure: what hangs delays nobody else, a stop stops at once, and memory stays bounded.
 //!
+//! How long things take is judged by what they take elsewhere in the same run: a machine that is slow for everything fails
+//! nothing here, a relay that stands still does.
+//!
 //! The memory test pushes 60,000 messages over 2,000 sessions. Its long form:
 //! `MEMORY_MESSAGES=1000000 cargo test --test pressure memory -- --nocapture`.
 
@@ -28,6 +31,37 @@ fn answered(connector: &Connector) -> usize {
         .count()
 }
 
+/// Waits until so many messages are answered, however long that takes, as long as it goes on.
+async fn all_answered(connector: &Connector, wanted: usize, mut meanwhile: impl FnMut()) {
+    const STANDSTILL: Duration = Duration::from_secs(60);
+    let (mut before, mut since) = (0, Instant::now());
+    loop {
+        meanwhile();
+        let now = answered(connector);
+        if now == wanted {
+            return;
+        }
+        if now > before {
+            (before, since) = (now, Instant::now());
+        }
+        assert!(
+            since.elapsed() < STANDSTILL,
+            "{now} of {wanted} answered, and none for a while"
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// How long a message of a chat that nothing holds up takes here and now.
+async fn round_trip(connector: &Connector, chat: usize) -> Duration {
+    let pushed = Instant::now();
+    let message = connector.push(chat, "hello");
+    let at = until("an ordinary answer", Duration::from_secs(60), || {
+        reply_at(connector, message)
+    });
+    at.await - pushed
+}
+
 fn reply_at(connector: &Connector, message: usize) -> Option<Instant> {
     connector.state().messages[message]
         .replies
@@ -39,6 +73,7 @@ fn reply_at(connector: &Connector, message: usize) -> Option<Instant> {
 async fn turns_that_hang_delay_nobody_and_a_stop_silences_one_at_once() {
     const CHATS: usize = 1_000;
     const HANGING: usize = 10;
+    const SAMPLES: usize = 5;
     let _alone = FLOOD.lock().await;
     let connector = Connector::start(State::new(4096, 1));
     let mut home = Home::new(&connector.url(), "");
@@ -51,10 +86,7 @@ async fn turns_that_hang_delay_nobody_and_a_stop_silences_one_at_once() {
     for chat in HANGING..CHATS {
         connector.push(chat, "hello");
     }
-    until("every other chat answered", Duration::from_secs(20), || {
-        (answered(&connector) == CHATS - HANGING).then_some(())
-    })
-    .await;
+    all_answered(&connector, CHATS - HANGING, || ()).await;
     println!(
         "{} chats answered in {:?} beside {HANGING} that hang",
         CHATS - HANGING,
@@ -62,18 +94,31 @@ async fn turns_that_hang_delay_nobody_and_a_stop_silences_one_at_once() {
     );
     assert_eq!(reply_at(&connector, behind), None);
 
+    // What this machine takes for a message that waits for nobody, before and after.
+    let mut ordinary = Duration::ZERO;
+    for chat in 0..SAMPLES {
+        ordinary = ordinary.max(round_trip(&connector, CHATS + chat).await);
+    }
     let asked = Instant::now();
     connector.interrupt(3);
     let at = until(
         "the queued message of the stopped chat",
-        Duration::from_secs(5),
+        Duration::from_secs(60),
         || reply_at(&connector, behind),
     )
     .await;
     let took = at - asked;
-    println!("stopped, and the next message answered, within {took:?}");
-    assert!(took < Duration::from_millis(500), "a stop took {took:?}");
-    assert_eq!(answered(&connector), CHATS - HANGING + 1, "the others hang on");
+    for chat in 0..SAMPLES {
+        ordinary = ordinary.max(round_trip(&connector, CHATS + chat).await);
+    }
+    println!("stopped, and the next message answered, within {took:?}; an ordinary one within {ordinary:?}");
+    let most = (4 * ordinary).max(Duration::from_millis(500));
+    assert!(took < most, "a stop took {took:?}, and {most:?} would do");
+    assert_eq!(
+        answered(&connector),
+        CHATS - HANGING + 1 + 2 * SAMPLES,
+        "the others hang on"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -93,10 +138,7 @@ async fn a_chat_whose_ops_are_never_answered_delays_no_other() {
             connector.push(chat, format!("round {round}"));
         }
     }
-    until("every other chat answered", Duration::from_secs(20), || {
-        (answered(&connector) == (CHATS - 1) * EACH + 1).then_some(())
-    })
-    .await;
+    all_answered(&connector, (CHATS - 1) * EACH + 1, || ()).await;
     println!(
         "{} replies in {:?} beside a chat that hangs",
         (CHATS - 1) * EACH,
@@ -120,11 +162,7 @@ async fn memory_stays_bounded_while_messages_are_pushed_as_fast_as_possible() {
     connector.wake();
     let begun = Instant::now();
     let mut most = 0;
-    until("every message answered", Duration::from_secs(120), || {
-        most = most.max(relay.resident_kib());
-        (answered(&connector) == MESSAGES).then_some(())
-    })
-    .await;
+    all_answered(&connector, MESSAGES, || most = most.max(relay.resident_kib())).await;
     println!(
         "{MESSAGES} messages pushed at once, answered in {:?}, at most {} MiB resident",
         begun.elapsed(),

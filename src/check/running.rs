@@ -49,10 +49,16 @@ pub(super) async fn running(case: &mut Case<'_>) -> Vec<Verdict> {
             )];
         }
     };
-    if status["ready"] == false {
+    if has_no_socket(&status) {
         case.running = Running::Away(holder.clone());
     }
     stands(&holder, &status)
+}
+
+/// Whether it surely has no connection to lose. One that dials, greets or says goodbye has or is about to have one, and a
+/// dormant one would have its buffered messages delivered to whoever dials.
+fn has_no_socket(status: &Value) -> bool {
+    matches!(status["link"].as_str(), Some("waiting" | "closed" | "revoked"))
 }
 
 /// What its own account comes to.
@@ -124,5 +130,27 @@ mod tests {
         {
             assert!(detail.contains(part), "{said:?}");
         }
+    }
+
+    #[test]
+    fn only_a_link_without_a_socket_may_be_dialled_beside() {
+        for (link, away) in [
+            ("starting", false),
+            ("waiting", true),
+            ("dialing", false),
+            ("greeting", false),
+            ("live", false),
+            ("dormant", false),
+            ("closing", false),
+            ("closed", true),
+            ("revoked", true),
+        ] {
+            // Whatever it says of its readiness: one that shuts down is not ready and connected all the same.
+            for ready in [true, false] {
+                let status = json!({"link": link, "ready": ready});
+                assert_eq!(has_no_socket(&status), away, "{status}");
+            }
+        }
+        assert!(!has_no_socket(&json!({"ready": false})));
     }
 }

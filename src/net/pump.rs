@@ -97,3 +97,18 @@ impl SocketWriter {
 fn failed(error: Error) -> WriteFailed {
     WriteFailed(error.to_string())
 }
+
+/// Both ends of a socket that never leaves this process.
+#[cfg(test)]
+pub(crate) fn in_memory() -> (Socket, Socket) {
+    use super::socket::BoxedStream;
+    use tokio_tungstenite::WebSocketStream;
+    use tokio_tungstenite::tungstenite::protocol::Role;
+    let (ours, theirs) = tokio::io::duplex(64 * 1024);
+    let end = |stream, role| {
+        let stream: BoxedStream = Box::new(stream);
+        let socket = WebSocketStream::from_raw_socket(stream, role, None).now_or_never();
+        socket.expect("it waits for nothing")
+    };
+    (end(ours, Role::Client), end(theirs, Role::Server))
+}

@@ -83,13 +83,14 @@ impl Core {
                     self.tally.interrupts += 1;
                     self.interrupt(&SessionKey::from_text(session_key), None);
                 }
-                Cargo::Unusable(Undecodable {
-                    kind,
-                    buffer_id,
-                    error,
-                }) => {
-                    self.tally.undecodable += 1;
-                    tracing::warn!(kind, %error, buffered = buffer_id.is_some(), "a frame cannot be used and is set aside");
+                Cargo::Unusable { unusable, lines } => {
+                    let Undecodable {
+                        kind,
+                        buffer_id,
+                        error,
+                    } = unusable;
+                    self.tally.undecodable += lines;
+                    tracing::warn!(kind, lines, %error, buffered = buffer_id.is_some(), "a frame cannot be used and is set aside");
                     if buffer_id.is_some() {
                         self.set_aside(generation, error.to_string(), buffer_id, line, now_ms);
                     }
@@ -326,8 +327,9 @@ impl Core {
     }
 
     /// Hands a message to the turn that it met, if that still runs, nothing older waits, and the message is for the
-    /// same agent on the same terms: one that a route sends elsewhere waits for a turn of its own. What a turn has
-    /// taken is the turn's business: its row is done, and the turn's own end tells the chat.
+    /// same agent on the same terms: one that a route sends elsewhere waits for a turn of its own, and so does one that
+    /// meets a turn of which the connector will hear no more. What a turn has taken is the turn's business: its row is
+    /// done, and the turn's own end tells the chat.
     fn is_steered(&mut self, key: &SessionKey, met: Option<TurnId>, event: MessageEvent) -> bool {
         if self.sessions.running_turn(key) != met || self.sessions.has_waiting(key) || self.is_undecided(key)
         {
@@ -336,7 +338,7 @@ impl Core {
         let pick = self.crew.pick(&event, self.chosen(key).as_deref());
         let same = |live: &LiveTurn| {
             let agent = live.agent.as_ref().is_some_and(|(name, _)| *name == pick.name);
-            agent && live.terms == Some(pick.member.terms())
+            agent && live.terms == Some(pick.member.terms()) && !self.is_declined(live)
         };
         if !met.and_then(|turn| self.turns.get(&turn)).is_some_and(same) {
             return false;

@@ -2,6 +2,11 @@
 //!
 //! Such a turn is polled once. One that waits for something after all goes on in a task, like any other. What it wished
 //! for is always taken before its end is.
+//!
+//! An agent that panics here, or in a task, fails its turn and no other — in a build that unwinds, which is the embedder's
+//! choice. The program itself is built with `panic = "abort"`: none of its own agents runs foreign code in its process, so
+//! a panic is a fault of its own, and it does not go on in a state that nobody foresaw. The process ends, whoever keeps it
+//! starts it again, and the turn is told to its chat as cut short.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,14 +2,15 @@
 //!
 //! The hearing task cuts lines and decodes frames. What is the link's own business goes to the link's driver
 //! at once; messages, forwards and interrupts go to the relay in the order in which they came, and when the
-//! relay is behind, this task waits and the network with it. Nothing here decides anything.
+//! relay is behind, this task waits and the network with it. However many lines one message has, few are looked at
+//! before others have their turn. Nothing here decides anything.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, yield_now};
 use tokio::time::timeout;
 
 use super::frames::FrameMeter;
@@ -20,8 +21,10 @@ use crate::net::pump::{Heard, SocketReader, SocketWriter, WriteFailed, halves};
 use crate::net::socket::Socket;
 use crate::wire::{ConnectorFrame, Line, LineFramer, Undecodable};
 
-/// Frames that are handed on together.
+/// Lines that are looked at before what they brought is handed on.
 const BATCH: usize = 256;
+/// Bytes that are looked at before what they brought is handed on; the line that they end in may be longer.
+const BATCH_BYTES: usize = 256 * 1024;
 /// Batches of control frames that wait for the driver.
 const CONTROL_BATCHES: usize = 16;
 /// Lines that wait for the writer.
@@ -128,12 +131,21 @@ impl Ear {
     async fn listen(mut self, mut socket: SocketReader) {
         let mut control = Vec::new();
         let mut cargo = Vec::new();
+        // Of a message with more lines than are looked at together.
+        let mut rest = None;
         loop {
-            let mut heard = Some(socket.hear().await);
+            let mut room = Room::default();
+            let mut heard = match rest.take() {
+                Some(rest) => Some(rest),
+                None => Some(socket.hear().await),
+            };
             let mut gone = None;
             while let Some(next) = heard {
                 match next {
-                    Heard::Data(bytes) => self.sort(&bytes, &mut control, &mut cargo),
+                    Heard::Data(mut bytes) => {
+                        let taken = self.sort(&bytes, &mut room, &mut control, &mut cargo);
+                        rest = (taken < bytes.len()).then(|| Heard::Data(bytes.split_off(taken)));
+                    }
                     Heard::Sign => {}
                     Heard::Closed(close) => gone = Some(News::Gone(close)),
                     Heard::TooLarge(bytes) => gone = Some(News::TooLarge(bytes)),
@@ -142,8 +154,7 @@ impl Ear {
                         gone = Some(News::Gone(None));
                     }
                 }
-                let full = control.len() + cargo.len() >= BATCH;
-                heard = if gone.is_some() || full {
+                heard = if gone.is_some() || rest.is_some() || room.is_taken() {
                     None
                 } else {
                     socket.heard_already()
@@ -166,8 +177,14 @@ impl Ear {
             {
                 return;
             }
-            if !cargo.is_empty() && self.deliveries.send(std::mem::take(&mut cargo)).await.is_err() {
+            // Nothing but lines without a use waits for what comes after them, and is told together.
+            let is_told = rest.is_none() || !matches!(cargo[..], [ref only] if is_nameless(only));
+            if is_told && !cargo.is_empty() && self.deliveries.send(std::mem::take(&mut cargo)).await.is_err()
+            {
                 return;
+            }
+            if rest.is_some() {
+                yield_now().await;
             }
             if let Some(gone) = gone {
                 let _ = self.news.send(gone).await;
@@ -176,43 +193,78 @@ impl Ear {
         }
     }
 
-    fn sort(&mut self, bytes: &[u8], control: &mut Vec<ControlFrame>, cargo: &mut Vec<Delivery>) {
+    /// Looks at the lines of a message while there is room, and says how many bytes of it those were.
+    fn sort(
+        &mut self,
+        bytes: &[u8],
+        room: &mut Room,
+        control: &mut Vec<ControlFrame>,
+        cargo: &mut Vec<Delivery>,
+    ) -> usize {
         let (generation, limit, frames) = (self.generation, self.max_line, &self.frames);
-        self.framer.feed(bytes, |line| {
-            let line = match line {
-                Line::Whole(line) => line,
-                Line::TooLong { start, end } => {
-                    frames.received(None);
-                    let unusable = Undecodable::too_long(limit, start, end);
-                    return cargo.push(Delivery {
-                        generation,
-                        cargo: Cargo::Unusable(unusable),
-                        line: Vec::new(),
-                    });
-                }
+        let bytes = &bytes[..bytes.len().min(room.bytes)];
+        let taken = self.framer.feed_while(bytes, |line| {
+            room.lines = room.lines.saturating_sub(1);
+            let (decoded, line) = match line {
+                Line::Whole(line) => (ConnectorFrame::decode(line), line),
+                Line::TooLong { start, end } => (Err(Undecodable::too_long(limit, start, end)), &[][..]),
             };
-            let decoded = ConnectorFrame::decode(line);
             frames.received(decoded.as_ref().ok());
             let carried = match decoded.map(ControlFrame::try_from) {
-                Ok(Ok(frame)) => return control.push(frame),
-                Ok(Err(frame)) => match Cargo::of(frame) {
-                    Some(carried) => carried,
-                    None => return,
-                },
-                Err(unusable) => Cargo::Unusable(unusable),
+                Ok(Ok(frame)) => {
+                    control.push(frame);
+                    None
+                }
+                Ok(Err(frame)) => Cargo::of(frame),
+                Err(unusable) => {
+                    let last = cargo.last_mut().map(|last| &mut last.cargo);
+                    let counted = last.is_some_and(|last| last.takes_in(&unusable));
+                    (!counted).then_some(Cargo::Unusable { unusable, lines: 1 })
+                }
             };
-            let line = if carried.is_kept() {
-                line.to_vec()
-            } else {
-                Vec::new()
-            };
-            cargo.push(Delivery {
-                generation,
-                cargo: carried,
-                line,
-            });
+            if let Some(carried) = carried {
+                let line = if carried.is_kept() {
+                    line.to_vec()
+                } else {
+                    Vec::new()
+                };
+                cargo.push(Delivery {
+                    generation,
+                    cargo: carried,
+                    line,
+                });
+            }
+            room.lines > 0
         });
+        room.bytes -= taken;
+        taken
     }
+}
+
+/// What may still be looked at before it is handed on.
+struct Room {
+    lines: usize,
+    bytes: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            lines: BATCH,
+            bytes: BATCH_BYTES,
+        }
+    }
+}
+
+impl Room {
+    fn is_taken(&self) -> bool {
+        self.lines == 0 || self.bytes == 0
+    }
+}
+
+/// Whether these are lines that nobody can use and nobody waits for.
+fn is_nameless(delivery: &Delivery) -> bool {
+    matches!(&delivery.cargo, Cargo::Unusable { unusable, .. } if unusable.buffer_id.is_none())
 }
 
 async fn speak(
@@ -278,3 +330,6 @@ async fn utter(
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests;

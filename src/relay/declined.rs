@@ -2,12 +2,15 @@
 //!
 //! A delivery is everything that answers one message: what the turn shows while it runs, the files that it sends, and
 //! what is owed at its end. It is remembered as declined until that end is written down; what is owed names its
-//! delivery in the journal, so that this holds after a restart too. A question to people is not part of it.
+//! delivery in the journal, so that this holds after a restart too. The message of a turn that still runs is written down
+//! as one that gets no answer, so that a process killed before that turn's end has nothing to tell of it either; the end
+//! finds it ended. A question to people is not part of it.
 
 use super::core::Core;
 use super::egress::Listener;
 use super::turns::LiveTurn;
 use crate::adapter::speech::Fate;
+use crate::store::{InboxSeq, TurnState, Write};
 
 impl Core {
     /// Takes back what has not gone out of a delivery, and keeps the rest of it from going.
@@ -27,7 +30,15 @@ impl Core {
         if turn.is_none() && !self.ending.contains_key(&delivery) {
             return;
         }
-        self.declined.insert(delivery);
+        if self.declined.insert(delivery) && turn.is_some() {
+            self.writes.push(Write::End {
+                seq: InboxSeq(delivery),
+                state: TurnState::Ignored,
+                ops: Vec::new(),
+                start_next: None,
+                now_ms: self.now_ms(),
+            });
+        }
         let of_it = |listener: &Listener| matches!(listener, Listener::Turn(own, ..) if Some(*own) == turn);
         let passing = self.egress.passing.iter().filter(|(_, op)| of_it(&op.listener));
         let passing: Vec<i64> = passing.map(|(number, _)| *number).collect();

@@ -90,6 +90,7 @@ impl Core {
             speech.say(&words, now);
         }
         if is_declined {
+            self.traces.declined(seq);
             return self.end_row(seq, state, Vec::new(), None);
         }
         let mut farewell = speech.finish(ending, now);
@@ -178,10 +179,15 @@ impl Core {
     }
 
     /// A row's end is committed: what it owes takes its place in its lane, and behind it what is only for show.
-    pub(super) fn take_ended(&mut self, seq: i64, ops: impl Iterator<Item = OpSeq>) {
+    pub(super) fn take_ended(&mut self, seq: i64, ops: impl Iterator<Item = OpSeq> + Clone) {
         let Some(row) = self.ending.remove(&seq) else {
             return;
         };
+        if self.declined.contains(&seq) {
+            self.traces.declined(seq);
+        } else {
+            ops.clone().for_each(|op| self.traces.owed(seq, op.0));
+        }
         self.take_owed(ops, row.ops);
         let is_declined = self.declined.remove(&seq);
         let live = self.is_live() && !is_declined;

@@ -123,7 +123,6 @@ impl Core {
                 continue;
             }
             self.lanes.push(Arc::clone(&op.lane), seq.0);
-            self.traces.owed(op.delivery, seq.0);
             self.owed.insert(seq.0, op);
         }
     }

@@ -58,8 +58,13 @@ pub enum Cargo {
         /// The chat it is about.
         chat_id: String,
     },
-    /// A line that nobody can use.
-    Unusable(Undecodable),
+    /// A line that nobody can use, or several on end that nobody waits to have acknowledged.
+    Unusable {
+        /// What is wrong with the first of them.
+        unusable: Undecodable,
+        /// How many there were.
+        lines: u64,
+    },
 }
 
 impl Cargo {
@@ -83,8 +88,22 @@ impl Cargo {
     /// Whether the journal keeps its line.
     pub(super) fn is_kept(&self) -> bool {
         match self {
-            Self::Inbound { .. } | Self::Forward { .. } | Self::Unusable(_) => true,
+            Self::Inbound { .. } | Self::Forward { .. } => true,
+            Self::Unusable { unusable, .. } => unusable.buffer_id.is_some(),
             Self::Interrupt { .. } => false,
+        }
+    }
+
+    /// Counts one more line that nobody can use, where neither it nor this has a name; tells whether it did.
+    pub(super) fn takes_in(&mut self, next: &Undecodable) -> bool {
+        match self {
+            Self::Unusable { unusable, lines }
+                if unusable.buffer_id.is_none() && next.buffer_id.is_none() =>
+            {
+                *lines += 1;
+                true
+            }
+            _ => false,
         }
     }
 }

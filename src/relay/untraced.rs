@@ -50,6 +50,8 @@ impl Traces {
 
     pub(super) fn ended(&mut self, _: i64, _: TurnState, _: usize) {}
 
+    pub(super) fn declined(&mut self, _: i64) {}
+
     pub(super) fn close(&mut self, _: i64) {}
 
     pub(super) fn forget(&mut self, _: i64) {}

@@ -48,7 +48,7 @@ impl OpSeqs {
     }
 
     /// The number of each op, in the order they were given.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = OpSeq> + use<> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = OpSeq> + Clone + use<> {
         let first = self.first;
         (0..self.count).map(move |offset| OpSeq(first + i64::from(offset)))
     }

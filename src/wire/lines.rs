@@ -46,23 +46,37 @@ impl LineFramer {
     }
 
     /// Takes the next chunk and hands every line that it completes to `on_line`, in order.
-    pub fn feed(&mut self, mut chunk: &[u8], mut on_line: impl FnMut(Line<'_>)) {
+    pub fn feed(&mut self, chunk: &[u8], mut on_line: impl FnMut(Line<'_>)) {
+        self.feed_while(chunk, |line| {
+            on_line(line);
+            true
+        });
+    }
+
+    /// The same until `on_line` wants no more; says how many bytes of the chunk it took, which are then not to be
+    /// fed again.
+    pub fn feed_while(&mut self, whole: &[u8], mut on_line: impl FnMut(Line<'_>) -> bool) -> usize {
+        let mut chunk = whole;
+        let mut wants_more = true;
         while let Some(end) = memchr(b'\n', chunk) {
+            if !wants_more {
+                return whole.len() - chunk.len();
+            }
             let (piece, rest) = (&chunk[..end], &chunk[end + 1..]);
             chunk = rest;
             if self.discarding.is_some() || self.partial.len() + piece.len() > self.max_line {
                 self.discard(piece);
                 let start = self.discarding.take().unwrap_or_default();
-                on_line(Line::TooLong {
+                wants_more = on_line(Line::TooLong {
                     start: &start,
                     end: &self.partial,
                 });
                 self.partial.clear();
             } else if self.partial.is_empty() {
-                emit(piece, &mut on_line);
+                wants_more = emit(piece, &mut on_line);
             } else {
                 self.partial.extend_from_slice(piece);
-                emit(&self.partial, &mut on_line);
+                wants_more = emit(&self.partial, &mut on_line);
                 self.partial.clear();
             }
         }
@@ -73,6 +87,7 @@ impl LineFramer {
         } else {
             self.partial.extend_from_slice(chunk);
         }
+        whole.len()
     }
 
     /// Bytes held for a line whose newline has not come yet.
@@ -101,11 +116,10 @@ impl LineFramer {
     }
 }
 
-fn emit(line: &[u8], on_line: &mut impl FnMut(Line<'_>)) {
+/// Hands on a line unless it is blank; tells whether another is wanted.
+fn emit(line: &[u8], on_line: &mut impl FnMut(Line<'_>) -> bool) -> bool {
     let line = line.trim_ascii();
-    if !line.is_empty() {
-        on_line(Line::Whole(line));
-    }
+    line.is_empty() || on_line(Line::Whole(line))
 }
 
 #[cfg(test)]
@@ -194,6 +208,23 @@ mod tests {
             framer.feed(&[b'x'; 333], |_| ());
             assert!(framer.held() <= 1000 && framer.partial.capacity() <= 2048);
         }
+    }
+
+    #[test]
+    fn a_chunk_can_be_taken_a_few_lines_at_a_time() {
+        let chunk = b"a\n\nb\nlonger than sixteen bytes\nc\nrest";
+        let (mut framer, mut rest, mut seen) = (framer(), &chunk[..], Vec::new());
+        while !rest.is_empty() {
+            let mut room = 2;
+            let taken = framer.feed_while(rest, |line| {
+                seen.push(matches!(line, Line::Whole(_)));
+                room -= 1;
+                room > 0
+            });
+            assert!(taken > 0 && room >= 0, "{rest:?}");
+            rest = &rest[taken..];
+        }
+        assert_eq!((seen, framer.held()), (vec![true, true, false, true], 4));
     }
 
     proptest! {

@@ -124,8 +124,11 @@ async fn it_reaps_what_agents_leave_behind_and_passes_signals_on() {
     connector
         .deliver(&text_event("discord", "c", "m1", "go"))
         .unwrap();
-    let reply = connector.reply_to(SOON, "m1").await.unwrap();
-    assert_eq!(reply.text, "done", "the agent's own exit reached the relay");
+    // It may be shown while it grows; only once the agent's own exit reached the relay is it whole.
+    let whole = connector.wait_for_sent("the whole answer", SOON, |sent| {
+        sent.reply_to.as_deref() == Some("m1") && sent.text == "done"
+    });
+    whole.await.unwrap();
 
     until("the end of the orphan", || namespace.has("ended").then_some(())).await;
     until("a process 1 with the relay as its only child", || {

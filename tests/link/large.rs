@@ -89,3 +89,30 @@ async fn a_message_beyond_the_hard_bound_ends_the_link_which_says_why_and_dials_
     assert!(!relay.has_ended());
     relay.stops().await;
 }
+
+#[tokio::test]
+async fn a_message_of_lines_that_mean_nothing_costs_little_memory_and_one_line_of_the_log() {
+    const LINES: usize = 3 * MIB / 2;
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = setup.start();
+    connector.wait_connected(SOON).await.unwrap();
+    let event = text_event("discord", "c1", "m1", "after");
+    let frame = json!({ "type": "inbound", "event": event });
+    let before = relay.memory_kib("VmHWM");
+    assert!(connector.send_raw(&format!("{}{frame}\n", "x\n".repeat(LINES))));
+    connector.reply_to(SOON, "m1").await.unwrap();
+    let grew = relay.memory_kib("VmHWM") - before;
+    assert!(grew < 48 * 1024, "{grew} KiB for {} KiB", 3 * 1024);
+    let said = relay.said();
+    let told: Vec<_> = said
+        .lines()
+        .filter(|line| line.contains("cannot be used"))
+        .collect();
+    assert!(
+        matches!(told[..], [only] if only.contains(&format!("lines={LINES}"))),
+        "{told:?}"
+    );
+    assert_eq!(connector.dials().len(), 1);
+    relay.stops().await;
+}

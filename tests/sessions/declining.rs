@@ -1,15 +1,20 @@
 //! A connector that will not have one part of an answer gets no other part of it, before or after a restart.
 
-use super::memory_relay::{Running, start_answering};
+use super::memory_relay::{Running, SOON, start_answering};
 use hermes_relay::adapter::speech::StreamMode;
-use hermes_relay::agent::{Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd};
-use hermes_relay::config::Settings;
+use hermes_relay::agent::{
+    Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd, TurnInput,
+};
+use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{Answering, Record, SeenOp};
-use hermes_relay::wire::CapabilityDescriptor;
+use hermes_relay::store::{Inspector, Section};
+use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 /// Says or sends what each word of the message names, one after the other: `picture`, a text, or `wait` for the word.
 #[derive(Clone, Default)]
@@ -21,6 +26,7 @@ impl Agent for Painter {
     fn describe(&self) -> Description {
         Description {
             name: "painter".into(),
+            steers: true,
             ..Description::default()
         }
     }
@@ -36,6 +42,11 @@ impl Agent for Painter {
             }
             TurnEnd::Completed
         })
+    }
+
+    /// Takes what it is told, and says nothing of it.
+    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
+        true
     }
 }
 
@@ -118,6 +129,34 @@ async fn a_declined_file_silences_the_turn_that_goes_on() {
 }
 
 #[tokio::test]
+async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let steering = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Steer;
+    let relay = start_answering(dir.path(), agent.clone(), &platform(), Answering::Hold, steering).await;
+    relay.hears("a", "1", "picture wait words").await;
+    relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
+    relay.hears("a", "2", "joins").await;
+    relay
+        .stands("a steered message", |status| status.tally.steered == 1)
+        .await;
+    decline_first(&relay).await;
+    relay.hears("a", "3", "own").await;
+    relay
+        .seen("three acknowledgements", |seen| seen.acks.len() == 3)
+        .await;
+    agent.go_on.notify_one();
+    assert_eq!(
+        relay.told("a", 2).await,
+        ["", "own"],
+        "the file, and a turn of its own"
+    );
+    let tally = relay.handle.status().await.unwrap().tally;
+    assert_eq!((tally.steered, tally.turns_done), (1, 2));
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_declined_text_keeps_the_files_of_its_turn_back() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
@@ -175,6 +214,31 @@ async fn a_file_that_is_declined_after_a_restart_takes_the_word_of_the_cut_turn_
     assert_eq!(status.tally.turns_interrupted, 1);
     relay.connector.answering(Answering::Apply);
     heard_later(relay, &["send_media"]).await;
+}
+
+#[tokio::test]
+async fn a_turn_that_was_declined_before_a_restart_is_not_told_as_cut_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    relay.hears("a", "1", "picture wait words").await;
+    decline_first(&relay).await;
+    written_off(dir.path()).await;
+    relay.crash().await;
+    let relay = start(dir.path(), &agent, Answering::Apply, StreamMode::Off).await;
+    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    assert_eq!(status.tally.turns_interrupted, 0);
+    heard_later(relay, &[]).await;
+}
+
+/// Waits until no message is unfinished in the journal.
+async fn written_off(dir: &Path) {
+    let deadline = Instant::now() + SOON;
+    let inspector = Inspector::open(dir).unwrap();
+    while !inspector.list(Section::Unfinished, 0, 1).unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "it waits or runs still");
+        sleep(Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]

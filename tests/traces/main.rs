@@ -11,6 +11,7 @@ mod memory_relay;
 mod relay_process;
 
 mod collector;
+mod declining;
 mod process;
 mod telling;
 

@@ -24,7 +24,7 @@ pub(super) async fn pump(mut heard: mpsc::Receiver<Delivery>, deliveries: mpsc::
 pub(super) fn delivery(generation: Generation, line: Vec<u8>) -> Option<Delivery> {
     let cargo = match ConnectorFrame::decode(&line) {
         Ok(frame) => Cargo::of(frame)?,
-        Err(unusable) => Cargo::Unusable(unusable),
+        Err(unusable) => Cargo::Unusable { unusable, lines: 1 },
     };
     let line = if cargo.is_kept() { line } else { Vec::new() };
     Some(Delivery {

@@ -27,7 +27,7 @@ use tokio_util::task::AbortOnDropHandle;
 use self::encode::{Answer, OpSpan, Run};
 pub(super) use self::recorder::Seen;
 use self::recorder::{Anchor, Open, Recorder, Stage, TracedOp, nanos};
-use self::words::{class_word, known_word, op_word, state_word};
+use self::words::{DECLINED, class_word, known_word, op_word, state_word};
 use super::boot;
 use super::live::USER_AGENT;
 use super::metrics::{Counts, TRACE_OUTCOMES, outcome_of};
@@ -165,6 +165,21 @@ impl Traces {
         }
     }
 
+    /// The connector will not have its answer.
+    pub(super) fn declined(&mut self, row: i64) {
+        let Some(open) = self.turn(row) else { return };
+        let now = open.anchor.now();
+        match std::mem::replace(&mut open.stage, Stage::Waiting) {
+            Stage::Waiting => {}
+            Stage::Running(run) => open.stage = Stage::Owing(run, Answer::new(now, DECLINED, 0), 0),
+            Stage::Owing(run, mut answer, _) => {
+                answer.outcome = DECLINED;
+                open.stage = Stage::Owing(run, answer, 0);
+            }
+        }
+        self.close(row);
+    }
+
     /// Its row came to an end: as no turn, or without its answer.
     pub(super) fn close(&mut self, row: i64) {
         if let Some(recorder) = &mut self.0 {
@@ -184,7 +199,7 @@ impl Traces {
         }
     }
 
-    /// An op of its answer is committed.
+    /// An op of its answer is committed with its end. One that was owed while it ran is none of those.
     pub(super) fn owed(&mut self, row: i64, op: i64) {
         if let Some(recorder) = &mut self.0
             && recorder.open.contains_key(&row)

@@ -86,6 +86,30 @@ fn what_is_no_turn_leaves_nothing() {
 }
 
 #[test]
+fn what_the_connector_will_not_have_is_told_as_declined_however_far_it_came() {
+    let (mut traces, mut finished) = recording(1.0);
+    let agent: Arc<str> = "tested".into();
+    for row in [1, 2, 3] {
+        accept(&mut traces, row);
+    }
+    traces.declined(1);
+    assert!(finished.try_recv().is_err(), "it never ran");
+    traces.began(2, "slack", &agent);
+    traces.declined(2);
+    traces.began(3, "slack", &agent);
+    traces.ended(3, TurnState::Done, 2);
+    traces.declined(3);
+    for owed in [0, 2] {
+        let answer = finished.try_recv().unwrap().answer;
+        assert_eq!((answer.outcome, answer.owed), ("declined", owed));
+    }
+    // What is written down after it is nobody's.
+    traces.owed(3, 30);
+    traces.forget(3);
+    is_empty(&traces);
+}
+
+#[test]
 fn everything_has_a_bound() {
     let (mut traces, mut finished) = recording(1.0);
     let (agent, most): (Arc<str>, _) = ("tested".into(), i64::try_from(MOST_OPEN).unwrap());

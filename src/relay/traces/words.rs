@@ -7,6 +7,9 @@ use crate::wire::Action;
 /// The longest name of a platform that is told; names come from the other end.
 const LONGEST_PLATFORM: usize = 32;
 
+/// How a turn ended of which the connector will not have the answer.
+pub(super) const DECLINED: &str = "declined";
+
 /// A platform's name, unless it is none that anybody would give to one.
 pub(super) fn known_word(platform: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte == b'_' || byte == b'-';
