@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::manager::pause;
 use crate::process_one::children;
 use crate::relay_process::SOON;
-use crate::{BINARY, has, is_root, repository};
+use crate::{BINARY, cannot_be, has, is_root, repository, tied};
 
 /// The file that only such a machine has; it names its control group.
 const MARK: &str = "made-for-a-test";
@@ -43,7 +43,7 @@ impl Machine {
         fs::create_dir(&root).unwrap();
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let group = format!("hermes-relay-test-{}-{name}", std::process::id());
-        let outer = Command::new("sh")
+        let outer = tied("sh")
             .arg(repository("tests/hosting/machine.sh"))
             .arg(&root)
             .args([&group, BINARY])
@@ -59,16 +59,23 @@ impl Machine {
             folder,
         };
         let outer = i32::try_from(machine.outer.id()).unwrap();
-        let end = Instant::now() + SOON;
+        let mut end = Instant::now() + SOON;
+        let mut is_begun = false;
         loop {
             let ended = machine.outer.try_wait().unwrap().is_some();
             if ended || Instant::now() > end {
-                eprintln!("SKIPPED: no machine can be booted in here: {}", machine.log());
+                let log = machine.log();
+                cannot_be(is_begun, &format!("no machine can be booted in here: {log}"));
                 return None;
             }
             machine.first = children(outer).first().map_or(0, |(pid, _)| *pid);
             // Until then its root is ours, and so is the manager that would answer.
             if machine.is_apart() && machine.has("run/systemd/private") {
+                if !is_begun {
+                    // Its manager answers; where it must get further, it may take its time.
+                    is_begun = true;
+                    end = Instant::now() + 3 * SOON;
+                }
                 let (_, state) = machine.run("systemctl is-system-running");
                 if state.trim() == "running" {
                     return Some(machine);
