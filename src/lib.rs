@@ -44,8 +44,9 @@
 //!    journal's writer, which commits everything that is waiting with one fsync.
 //! 4. Committed: only now is it acknowledged — the acknowledgement needs a [`store::Committed`], which only the
 //!    store can make. A duplicate is acknowledged again and not run again.
-//! 5. The turn runs in a task of its own, with the agent that a route, a person's choice or the settings name; that of an
-//!    agent which answers at once needs none. Messages of the same session wait in the journal, by row number.
+//! 5. The turn runs, with the agent that a route, a person's choice or the settings name: in a task of its own, or, with
+//!    an agent that answers at once, polled once where it begins and only then, if it waits after all, in a task.
+//!    Messages of the same session wait in the journal, by row number.
 //! 6. What the agent says goes to the turn's [`adapter::Speech`], which plans what the chat sees of it and when: drafts,
 //!    edits, parts, typing, reactions. Those ops are not journaled; text among them keeps its place in the chat's lane,
 //!    and everything draws on the chat's budget. What the agent asks becomes a prompt, and its answer never passes

@@ -4,6 +4,8 @@
 
 #[path = "support/rig/mod.rs"]
 mod rig;
+#[path = "support/skip.rs"]
+mod skip;
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -19,6 +21,7 @@ use rig::connector::Connector;
 use rig::process::Home;
 use rig::state::State;
 use rig::until;
+use skip::skip;
 use tokio::sync::Notify;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -43,7 +46,9 @@ impl SmallDisk {
         match mounted {
             Ok(output) if output.status.success() => Some(Self(at.to_owned())),
             refused => {
-                eprintln!("SKIPPED: mounting a small tmpfs is not allowed here: {refused:?}");
+                skip(&format!(
+                    "mounting a small tmpfs is not allowed here: {refused:?}"
+                ));
                 None
             }
         }

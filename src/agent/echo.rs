@@ -127,7 +127,16 @@ impl<'a> Script<'a> {
         Some(())
     }
 
+    /// Whether playing it is more than a few words: much to put together, or a file to look for.
+    fn is_work(&self) -> bool {
+        self.long > 0 || self.media.is_some()
+    }
+
     async fn play(&self, turn: &Turn) -> TurnEnd {
+        if self.is_work() {
+            // Who looks whether this answers at once is not made to wait for it.
+            tokio::task::yield_now().await;
+        }
         if let Some(pause) = self.sleep {
             tokio::time::sleep(pause).await;
         }
@@ -270,7 +279,43 @@ fn pause(millis: &str) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::{Asker, EventSink, Permission, TurnInput};
     use super::*;
+    use crate::session::TurnId;
+    use crate::wire::{Grouping, NoAliases, SessionKey, SessionSource};
+
+    #[tokio::test]
+    async fn only_what_is_little_work_is_done_at_once() {
+        for (text, at_once) in [
+            ("hello", true),
+            ("fail", true),
+            ("long=10 hello", false),
+            ("media=a.txt", false),
+        ] {
+            let (events, _signals) = EventSink::new();
+            let turn = Turn {
+                id: TurnId(1),
+                session: SessionKey::build(&SessionSource::default(), Grouping::default(), None, &NoAliases),
+                input: TurnInput {
+                    text: text.to_owned(),
+                    ..TurnInput::default()
+                },
+                asker: Asker::new(&events, Permission::Ask),
+                events,
+                cancel: CancellationToken::new(),
+                workdir: None,
+            };
+            let mut run = Echo.run(turn);
+            let first = run.as_mut().now_or_never();
+            assert_eq!(first.is_some(), at_once, "{text}");
+            if first.is_none() {
+                assert!(matches!(run.await, TurnEnd::Completed), "{text}");
+            }
+        }
+    }
 
     #[test]
     fn directives_are_taken_off_and_anything_else_is_text() {

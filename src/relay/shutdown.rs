@@ -12,6 +12,9 @@ use crate::session::{Interrupt, Stop};
 /// How long the last writes may wait for room in the journal.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
+/// How long turns that were given up may take to let go of what they hold.
+const LETTING_GO: Duration = Duration::from_millis(500);
+
 /// Where the relay stands on its way to the end.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Phase {
@@ -119,6 +122,14 @@ impl Core {
         self.transport.disconnect(self.settings.goodbye).await;
         while let Ok((op, outcome)) = settled.try_recv() {
             self.take_outcome(op, outcome);
+        }
+        // Aborting only asks. A turn that lets go of a run has it stopped, for which its agent has to be there yet.
+        let gone = async { while self.tasks.join_next().await.is_some() {} };
+        if timeout(LETTING_GO, gone).await.is_err() {
+            tracing::debug!(
+                left = self.tasks.len(),
+                "turns that were given up have not let go"
+            );
         }
         let agents = futures_util::future::join_all(self.crew.agents().map(|(_, agent)| agent.shutdown()));
         if timeout(self.settings.goodbye, agents).await.is_err() {

@@ -1,7 +1,7 @@
 //! The first journal of a state directory: made whole beside its place, then moved there, so that it is there or it is not.
 //!
 //! Nothing can be lost that is not there yet, so the disk is waited for once and not at each step. It never touches a
-//! directory in which anything of a journal lies.
+//! directory in which anything of a journal lies, and what could not be made whole it takes away again.
 
 use super::fault::OpenError;
 use super::lock::{database_files, private_file};
@@ -20,22 +20,33 @@ pub(super) fn create_where_none_is(path: &Path) -> Result<(), OpenError> {
         return Ok(());
     }
     let unfinished = path.with_file_name(UNFINISHED);
+    let made = make(&unfinished, path);
+    if made.is_err() {
+        // A disk that is full gets its room back. What stays is taken away by the next start.
+        for left in parts(&unfinished) {
+            let _ = fs::remove_file(left);
+        }
+    }
+    made
+}
+
+fn make(unfinished: &Path, path: &Path) -> Result<(), OpenError> {
     let failed = |action| {
-        let path = unfinished.clone();
+        let path = unfinished.to_owned();
         move |source| OpenError::Directory { action, path, source }
     };
-    for left in parts(&unfinished) {
+    for left in parts(unfinished) {
         match fs::remove_file(left) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
             _ => {}
         }
     }
-    private_file(&unfinished)?;
-    fill(&unfinished)?;
-    File::open(&unfinished)
+    private_file(unfinished)?;
+    fill(unfinished)?;
+    File::open(unfinished)
         .and_then(|file| file.sync_all())
         .map_err(failed("write"))?;
-    fs::rename(&unfinished, path).map_err(failed("move"))?;
+    fs::rename(unfinished, path).map_err(failed("move"))?;
     let dir = path.parent().unwrap_or(Path::new("."));
     File::open(dir)
         .and_then(|dir| dir.sync_all())

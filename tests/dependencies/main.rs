@@ -3,12 +3,15 @@
 
 mod licence;
 mod rules;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use std::path::Path;
 use std::process::Command;
 
 use rules::{Rules, Used, unexplained};
 use serde_json::Value;
+use skip::skip;
 
 fn text_of(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -75,7 +78,9 @@ fn every_dependency_is_one_that_may_be_used() {
     let rules = Rules::read(&text_of(".deny.toml"));
     // What only other machines need has perhaps never been downloaded here.
     let metadata = resolved(&rules.targets).or_else(|why| {
-        eprintln!("!!! SKIPPED: dependencies of other machines than this one are NOT checked: {why}");
+        skip(&format!(
+            "dependencies of other machines than this one are NOT checked: {why}"
+        ));
         resolved(&[host()])
     });
     let (metadata, used) = metadata.unwrap_or_else(|why| panic!("cargo cannot tell the dependencies: {why}"));

@@ -3,22 +3,23 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use hermes_relay::dev::{Connector, ConnectorSettings};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::process::Command;
 
 use crate::relay_process::SOON;
-use crate::{BINARY, has, is_root};
+use crate::skip::skip;
+use crate::{BINARY, has, is_root, tied};
 
 const JOURNALD: &str = "/lib/systemd/systemd-journald";
 /// The exit code of a script that can have no journal.
 const CANNOT_BE: i32 = 3;
 
 /// A journal of our own where the system has its journal; 3 where that cannot be. `await` waits for a condition, up to a
-/// deadline.
+/// deadline. The script is process 1 of its namespace: whatever it leaves behind ends with it.
 const JOURNAL: &str = r#"
 mkdir -p /run/systemd /run/log || exit 3
 mount -t tmpfs tmpfs /run/systemd && mount -t tmpfs tmpfs /run/log || exit 3
@@ -38,7 +39,6 @@ journald() {
   await '[ -S /run/systemd/journal/socket ] && [ -S /run/systemd/journal/stdout ]' 3
 }
 ends() { kill -TERM "$1"; wait "$1" || exit 5; }
-trap 'kill -KILL $journald $relay $(cat pid 2>/dev/null) 2>/dev/null' EXIT
 "#;
 
 struct Stage {
@@ -53,7 +53,7 @@ impl Stage {
             return None;
         }
         if !Path::new(JOURNALD).exists() {
-            eprintln!("SKIPPED: {JOURNALD} is not installed");
+            skip(&format!("{JOURNALD} is not installed"));
             return None;
         }
         Some(Self {
@@ -70,9 +70,10 @@ impl Stage {
     async fn runs(&self, script: &str) -> Option<()> {
         let who = self.connector.credentials().unwrap();
         let folder = self.folder.path();
-        let mut command = Command::new("unshare");
+        let mut command = Command::from(tied("unshare"));
         command
-            .args(["--mount", "sh", "-c", &[JOURNAL, script].concat()])
+            .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+            .args(["sh", "-c", &[JOURNAL, script].concat()])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("RELAY", BINARY)
@@ -82,13 +83,13 @@ impl Stage {
             .env("GATEWAY_RELAY_ID", &who.gateway_id)
             .env("GATEWAY_RELAY_SECRET", who.secret.expose_secret())
             .env("GATEWAY_RELAY_PLATFORMS", "discord")
-            .current_dir(folder);
-        let ended = tokio::task::spawn_blocking(move || command.output());
-        let ended = tokio::time::timeout(SOON * 4, ended).await;
-        let ended = ended.expect("an end in time").unwrap().unwrap();
+            .current_dir(folder)
+            .kill_on_drop(true);
+        let ended = tokio::time::timeout(SOON * 4, command.output()).await;
+        let ended = ended.expect("an end in time").unwrap();
         let told = String::from_utf8_lossy(&ended.stderr);
         if ended.status.code() == Some(CANNOT_BE) {
-            eprintln!("SKIPPED: no journald can be started here: {told}");
+            skip(&format!("no journald can be started here: {told}"));
             return None;
         }
         assert!(ended.status.success(), "{told}\n{}", self.file("stderr"));

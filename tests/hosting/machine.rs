@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -14,7 +15,10 @@ use tempfile::TempDir;
 use crate::manager::pause;
 use crate::process_one::children;
 use crate::relay_process::SOON;
-use crate::{BINARY, has, is_root, repository};
+use crate::{BINARY, cannot_be, has, is_root, repository, tied};
+
+/// The file that only such a machine has; it names its control group.
+const MARK: &str = "made-for-a-test";
 
 /// The unified hierarchy, alone or beside older ones.
 const HIERARCHIES: [&str; 2] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
@@ -39,7 +43,7 @@ impl Machine {
         fs::create_dir(&root).unwrap();
         let log = fs::File::create(folder.path().join("log")).unwrap();
         let group = format!("hermes-relay-test-{}-{name}", std::process::id());
-        let outer = Command::new("sh")
+        let outer = tied("sh")
             .arg(repository("tests/hosting/machine.sh"))
             .arg(&root)
             .args([&group, BINARY])
@@ -55,15 +59,23 @@ impl Machine {
             folder,
         };
         let outer = i32::try_from(machine.outer.id()).unwrap();
-        let end = Instant::now() + SOON;
+        let mut end = Instant::now() + SOON;
+        let mut is_begun = false;
         loop {
             let ended = machine.outer.try_wait().unwrap().is_some();
             if ended || Instant::now() > end {
-                eprintln!("SKIPPED: no machine can be booted in here: {}", machine.log());
+                let log = machine.log();
+                cannot_be(is_begun, &format!("no machine can be booted in here: {log}"));
                 return None;
             }
             machine.first = children(outer).first().map_or(0, |(pid, _)| *pid);
-            if machine.first != 0 && machine.has("run/systemd/private") {
+            // Until then its root is ours, and so is the manager that would answer.
+            if machine.is_apart() && machine.has("run/systemd/private") {
+                if !is_begun {
+                    // Its manager answers; where it must get further, it may take its time.
+                    is_begun = true;
+                    end = Instant::now() + 3 * SOON;
+                }
                 let (_, state) = machine.run("systemctl is-system-running");
                 if state.trim() == "running" {
                     return Some(machine);
@@ -73,10 +85,27 @@ impl Machine {
         }
     }
 
+    fn root(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root/", self.first))
+    }
+
+    /// Whether its root is its own and not this machine's.
+    fn is_apart(&self) -> bool {
+        if self.first == 0 {
+            return false;
+        }
+        let place = |root: &Path| fs::metadata(root).map(|root| (root.dev(), root.ino()));
+        let (Ok(its), Ok(ours)) = (place(&self.root()), place(Path::new("/"))) else {
+            return false;
+        };
+        let mark = fs::read_to_string(self.root().join(MARK)).unwrap_or_default();
+        its != ours && mark.trim() == self.group
+    }
+
     /// A file of it, as this machine finds it.
     pub(crate) fn path(&self, inside: &str) -> PathBuf {
-        let root = PathBuf::from(format!("/proc/{}/root", self.first));
-        root.join(inside.trim_start_matches('/'))
+        assert!(self.is_apart(), "this would be a file of this machine: {inside}");
+        self.root().join(inside.trim_start_matches('/'))
     }
 
     pub(crate) fn has(&self, inside: &str) -> bool {
@@ -96,6 +125,7 @@ impl Machine {
 
     /// The same with something to read.
     pub(crate) fn run_on(&self, line: &str, input: &str) -> (bool, String) {
+        assert!(self.is_apart(), "this would be done to this machine: {line}");
         let mut child = Command::new("nsenter")
             .args(["--mount", "--pid", "--uts", "--ipc", "--target"])
             .arg(self.first.to_string())
@@ -158,9 +188,10 @@ impl Machine {
     /// Everything that was said in it.
     pub(crate) fn log(&self) -> String {
         let boot = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-        let journal = match self.first {
-            0 => String::new(),
-            _ => self.run("journalctl --no-pager --quiet --lines 100").1,
+        let journal = if self.is_apart() {
+            self.run("journalctl --no-pager --quiet --lines 100").1
+        } else {
+            String::new()
         };
         format!("{boot}\n{journal}")
     }

@@ -2,6 +2,7 @@
 #
 # It has its own processes, mounts, control groups, host name and /etc; only /usr, the devices that everybody has and
 # the network are this machine's. Nothing that is written in it reaches this machine. Ends with 3 where that cannot be.
+# Once its root is its own, the file /made-for-a-test is in it and names its control group.
 set -e
 trap 'code=$?; [ "$code" = 0 ] || exit 3' EXIT
 root=$1 group=$2 program=$3
@@ -18,10 +19,11 @@ done
 
 # What follows runs as process 1 of the new machine.
 first='
-root=$1 program=$2
+root=$1 program=$2 group=$3
 cd /
 mount -t tmpfs -o mode=755 tmpfs "$root"
 cd "$root"
+echo "$group" >made-for-a-test
 mkdir -m 755 usr etc var var/lib var/log run home srv opt proc sys dev old
 mkdir -m 700 root
 mkdir -m 1777 tmp var/tmp
@@ -90,4 +92,4 @@ exec env -i container=test PATH=/usr/sbin:/usr/bin:/sbin:/bin SYSTEMD_LOG_TARGET
 '
 trap - EXIT
 exec unshare --pid --mount --cgroup --uts --ipc --fork --kill-child --propagation private \
-  sh -e -c "$first" first "$root" "$program"
+  sh -e -c "$first" first "$root" "$program" "$group"

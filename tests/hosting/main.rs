@@ -1,11 +1,14 @@
 //! The relay where it is hosted: under a service manager, as process 1, in a package; and the documents about it.
 //!
-//! What needs root, systemd's tools or a package tool says so loudly where it is missing, and passes.
+//! What needs root, systemd's tools or a package tool says so loudly where it is missing, and passes. With
+//! `HOSTING_TESTS=required` a manager that was brought up in namespaces of its own has to come to work, too.
 #![cfg(feature = "dev")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
 #[path = "../support/relay_process.rs"]
 mod relay_process;
+#[path = "../support/skip.rs"]
+mod skip;
 #[path = "../support/tls_front.rs"]
 mod tls_front;
 
@@ -25,6 +28,9 @@ mod units;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
+
+use skip::skip;
 
 /// The program under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_hermes-relay");
@@ -41,7 +47,7 @@ fn has(program: &str) -> bool {
             .any(|folder| Path::new(folder).join(program).is_file())
     });
     if !there {
-        eprintln!("SKIPPED: {program} is not installed");
+        skip(&format!("{program} is not installed"));
     }
     there
 }
@@ -50,9 +56,34 @@ fn has(program: &str) -> bool {
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED: this needs root");
+        skip("this needs root");
     }
     root
+}
+
+/// Says loudly that something cannot be had here. Once it could be `begun`, that is a failure where somebody said that
+/// it must go on.
+fn cannot_be(begun: bool, why: &str) {
+    let required = std::env::var("HOSTING_TESTS").is_ok_and(|word| word == "required");
+    assert!(!(begun && required), "{why}");
+    skip(why);
+}
+
+/// A command that ends with the thread that starts it, however that ends, where there is a tool for it.
+fn tied(program: &str) -> Command {
+    static WORDS: LazyLock<&[&str]> = LazyLock::new(|| {
+        let words: &[&str] = &["setpriv", "--pdeathsig", "KILL"];
+        let tried = Command::new(words[0]).args(&words[1..]).arg("true").output();
+        if tried.is_ok_and(|tried| tried.status.success()) {
+            words
+        } else {
+            &[]
+        }
+    });
+    let mut words = WORDS.iter().copied().chain([program]);
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    command
 }
 
 /// What a command printed on both streams, and whether it went well.

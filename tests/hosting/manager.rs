@@ -13,12 +13,19 @@ use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 
 use crate::relay_process::SOON;
-use crate::{BINARY, has, is_root, said};
+use crate::skip::skip;
+use crate::{BINARY, cannot_be, has, is_root, said};
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
-/// Joins control groups of its own, makes it look as if the machine was booted with systemd, and becomes a manager.
+/// Joins control groups of its own, makes it look as if the machine was booted with systemd, and becomes a manager. When
+/// nobody holds the other end of its standard input any more, everything in those groups is ended.
 const START: &str = r#"
+exec 3<&0 </dev/null
+( cat <&3 >/dev/null
+  find /sys/fs/cgroup -path "*/$GROUP*" -name cgroup.procs -exec cat {} + 2>/dev/null | sort -u | xargs -r kill -KILL
+) 2>/dev/null &
+exec 3<&-
 for hierarchy in /sys/fs/cgroup/systemd /sys/fs/cgroup/unified /sys/fs/cgroup; do
   if [ -e "$hierarchy/cgroup.procs" ]; then
     mkdir -p "$hierarchy/$GROUP" && echo $$ > "$hierarchy/$GROUP/cgroup.procs" || exit 3
@@ -41,7 +48,7 @@ impl Systemd {
             return None;
         }
         if Path::new("/run/systemd/system").exists() || !Path::new(SYSTEMD).exists() {
-            eprintln!("SKIPPED: this test brings a systemd of its own, where there is none running");
+            skip("this test brings a systemd of its own, where there is none running");
             return None;
         }
         // Not in /tmp, which units take away.
@@ -56,7 +63,7 @@ impl Systemd {
                 .args(["unshare", "--mount", "sh", "-c", START])
                 .env("GROUP", &group)
                 .env("SYSTEMD_LOG_TARGET", "console")
-                .stdin(Stdio::null())
+                .stdin(Stdio::piped())
                 .stderr(fs::File::create(folder.path().join("log")).unwrap())
                 .spawn()
                 .unwrap(),
@@ -67,7 +74,10 @@ impl Systemd {
         let end = Instant::now() + SOON;
         while !socket.exists() {
             if Instant::now() > end || systemd.process.try_wait().unwrap().is_some() {
-                eprintln!("SKIPPED: no systemd can be started here: {}", systemd.log());
+                // What it makes when it has found everything that it needs.
+                let is_begun = systemd.folder.path().join("run/systemd").exists();
+                let log = systemd.log();
+                cannot_be(is_begun, &format!("no systemd can be started here: {log}"));
                 return None;
             }
             pause();

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::net::UdpSocket;
 
+use crate::skip::skip;
+
 pub(crate) struct Names {
     pub(crate) at: Ipv4Addr,
     asked: Arc<AtomicUsize>,
@@ -19,7 +21,9 @@ impl Names {
         let socket = match UdpSocket::bind((at, 53)).await {
             Ok(socket) => socket,
             Err(error) => {
-                eprintln!("SKIPPED in part: no names can be served at {at}: {error}");
+                skip(&format!(
+                    "what asks for names, because none can be served at {at}: {error}"
+                ));
                 return None;
             }
         };

@@ -12,7 +12,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::relay_process::SOON;
-use crate::{BINARY, has, is_root};
+use crate::{BINARY, has, is_root, tied};
 
 /// An agent that leaves a process behind, outside its own group, which ends a little later.
 const AGENT: &str = r#"
@@ -42,7 +42,7 @@ impl Namespace {
         fs::write(home.path().join("relay.yaml"), AGENT).unwrap();
         let who = connector.credentials().unwrap();
         let log = fs::File::create(home.path().join("log")).unwrap();
-        let outer = Command::new("unshare")
+        let outer = Command::from(tied("unshare"))
             .args(["--pid", "--fork", "--kill-child", "--mount-proc", BINARY, "run"])
             .env_clear()
             .env("PATH", "/usr/bin:/bin")

@@ -153,6 +153,19 @@ async fn a_yes_does_not_meet_what_hermes_asked_after_it_gave_the_question_up() {
 }
 
 #[tokio::test]
+async fn without_times_in_the_stream_a_yes_is_said_when_hermes_waits() {
+    let (mut server, chat) = start().await;
+    let mut turn = chat.start("clean up");
+    let (_, stream) = accept(&mut server).await;
+    let request = json!({"command": "rm -r a", "choices": ["once", "deny"], "timestamp": null});
+    says(&stream, "approval.request", request).await;
+    answers(&mut turn, "rm -r a", yes("once")).await;
+    looked_at(&mut server, "waiting_for_approval", 1_790_000_000.0).await;
+    handed(&mut server, json!({"choice": "once"}), 200).await;
+    ends_well(stream, turn, server).await;
+}
+
+#[tokio::test]
 async fn a_yes_is_not_said_when_hermes_waits_for_nothing() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("clean up");

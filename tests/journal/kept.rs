@@ -1,5 +1,6 @@
 //! The state directory and its files: private, locked, damaged, full, read-only, looked at and mended.
 
+use super::skip::skip;
 use super::{NOW, accept, ask, next, op, open};
 use hermes_relay::store::{
     Done, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp, OpSeq, OpState,
@@ -164,7 +165,7 @@ impl<'a> Small<'a> {
         if mount.is_ok_and(|status| status.success()) {
             return Some(Self(at));
         }
-        eprintln!("SKIPPED: mounting a small tmpfs needs root");
+        skip("mounting a small tmpfs needs root");
         None
     }
 }
@@ -173,6 +174,22 @@ impl Drop for Small<'_> {
     fn drop(&mut self) {
         let _ = Command::new("umount").arg("-l").arg(self.0).status();
     }
+}
+
+#[test]
+fn a_journal_that_could_not_be_made_leaves_nothing_unfinished() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_small) = Small::mount(dir.path(), "size=16k,mode=700") else {
+        return;
+    };
+    let failed = Journal::open(dir.path(), JournalSettings::default(), NOW);
+    assert!(failed.is_err(), "there is no room for it");
+    let names: Vec<_> = fs::read_dir(dir.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("journal.new"))
+        .collect();
+    assert!(names.is_empty(), "{names:?}");
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@
 
 mod held;
 mod kept;
+#[path = "../support/skip.rs"]
+mod skip;
 
 use hermes_relay::store::{
     ChatMemory, DedupeKey, Done, Journal, JournalSettings, Kind, NewOp, Opened, Write,

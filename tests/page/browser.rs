@@ -1,6 +1,6 @@
 //! A browser, driven by the W3C `WebDriver` protocol over plain HTTP on loopback.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+use super::skip::skip;
 
 /// Far more than anything here takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);
@@ -81,10 +83,8 @@ impl Browser {
                 !required,
                 "chromium and chromedriver are not installed: apt-get install chromium chromium-driver"
             );
-            // Not the macro: its output is kept back for tests that pass.
-            let _ = writeln!(
-                std::io::stderr(),
-                "!!! SKIPPED: no chromium and chromedriver, so the page was NOT tried in a browser. `bash tests/run` installs them."
+            skip(
+                "no chromium and chromedriver, so the page was NOT tried in a browser. `bash tests/run` installs them.",
             );
             return None;
         };

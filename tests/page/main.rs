@@ -7,5 +7,7 @@ mod guard;
 mod looks;
 mod ops;
 mod replay;
+#[path = "../support/skip.rs"]
+mod skip;
 mod stage;
 mod talk;

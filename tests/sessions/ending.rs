@@ -2,9 +2,12 @@
 
 use super::memory_relay::{event, start_with};
 use super::{HANG, Witness, start};
+use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
 use hermes_relay::store::{Inspector, Section};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const NOTICE: &str = "cut short";
@@ -131,4 +134,65 @@ fn copy(from: &Path, to: &Path) {
     for name in ["journal.db", "journal.db-wal"] {
         fs::copy(from.join(name), to.join(name)).unwrap();
     }
+}
+
+/// Holds on to a run, hears no stop, and notes whether it had let go when it was shut down.
+#[derive(Clone, Default)]
+struct Clinging {
+    held: Arc<AtomicBool>,
+    held_at_the_end: Arc<AtomicBool>,
+}
+
+struct Hold(Arc<AtomicBool>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Agent for Clinging {
+    fn describe(&self) -> Description {
+        Description::default()
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a turn that is at work when it is aborted goes on until it next waits"
+    )]
+    fn run(&self, _: Turn) -> AgentFuture<'_, TurnEnd> {
+        self.held.store(true, Ordering::SeqCst);
+        let hold = Hold(Arc::clone(&self.held));
+        Box::pin(async move {
+            let _hold = hold;
+            loop {
+                std::thread::sleep(Duration::from_millis(100));
+                tokio::task::yield_now().await;
+            }
+        })
+    }
+
+    fn shutdown(&self) -> AgentFuture<'_, ()> {
+        let held = self.held.load(Ordering::SeqCst);
+        self.held_at_the_end.store(held, Ordering::SeqCst);
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_turn_that_is_given_up_lets_go_before_its_agent_is_shut_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Clinging::default();
+    let relay = start_with(dir.path(), agent.clone(), |settings| {
+        settings.shutdown.drain_secs = 0;
+        settings.sessions.grace_secs = 0;
+    })
+    .await;
+    relay.hears("a", "1", "hold on").await;
+    relay.runs(1).await;
+    relay
+        .stands("a turn that holds on", |_| agent.held.load(Ordering::SeqCst))
+        .await;
+    relay.stop().await;
+    assert!(!agent.held_at_the_end.load(Ordering::SeqCst));
 }

@@ -1,9 +1,14 @@
 //! A disk that is soon full.
 
+#[path = "skip.rs"]
+mod skip;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use skip::skip;
 
 /// A small file system, taken away again when dropped.
 pub(crate) struct SmallDisk<'a>(&'a Path);
@@ -18,7 +23,7 @@ impl<'a> SmallDisk<'a> {
         if mount.is_ok_and(|status| status.success()) {
             return Some(Self(at));
         }
-        eprintln!("SKIPPED: mounting a small tmpfs needs root");
+        skip("mounting a small tmpfs needs root");
         None
     }
 

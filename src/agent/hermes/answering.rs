@@ -1,7 +1,8 @@
 //! Handing answers over to Hermes, so that a yes meets nothing but what people said it to.
 //!
 //! A yes is handed over only when the run's status says that Hermes waits, and that the stream was read as far as the
-//! run has come: what it asked meanwhile is read first. Where it is not known any more which approvals Hermes waits for,
+//! run has come: what it asked meanwhile is read first. A stream without times cannot say how far that is; there it has
+//! to do that Hermes waits. Where it is not known any more which approvals Hermes waits for,
 //! all are denied.
 
 use std::time::Duration;
@@ -115,8 +116,12 @@ impl Run<'_> {
             Standing::Over => Outlook::Void,
             Standing::Running { .. } if due.is_told => Outlook::Void,
             Standing::Running { updated_at } | Standing::Waiting { updated_at } => {
-                let read = self.read_up_to + NOTED_WITHIN;
-                if updated_at.is_some_and(|updated_at| updated_at > read) {
+                let is_behind = match (self.read_up_to, updated_at) {
+                    (_, None) => false,
+                    (None, Some(_)) => !matches!(standing, Standing::Waiting { .. }),
+                    (Some(read), Some(updated_at)) => updated_at > read + NOTED_WITHIN,
+                };
+                if is_behind {
                     Outlook::Behind
                 } else {
                     Outlook::Clear

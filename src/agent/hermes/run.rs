@@ -39,8 +39,8 @@ pub(super) struct Run<'a> {
     pub(super) approvals: Approvals,
     /// Whether it is not known what Hermes waits for, and Hermes could not be told to deny it.
     pub(super) out_of_step: bool,
-    /// How far the stream was read, in Hermes' seconds.
-    pub(super) read_up_to: f64,
+    /// How far the stream was read, in Hermes' seconds; `None` while no event has told its time.
+    pub(super) read_up_to: Option<f64>,
     /// When the status is asked again whether a yes can be handed over; any event that is read comes before.
     pub(super) look_again: Option<Instant>,
 }
@@ -73,7 +73,7 @@ impl<'a> Run<'a> {
             tools_seen: 0,
             approvals: Approvals::new(patience),
             out_of_step: false,
-            read_up_to: 0.0,
+            read_up_to: None,
             look_again: None,
         }
     }
@@ -142,7 +142,7 @@ impl<'a> Run<'a> {
                         tracing::debug!("an event of a run is no JSON object");
                         continue;
                     };
-                    self.read_up_to = at.map_or(self.read_up_to, |at| self.read_up_to.max(at));
+                    self.read_up_to = self.read_up_to.into_iter().chain(at).reduce(f64::max);
                     self.look_again = None;
                     match event {
                         RunEvent::Ended(end) => return Streamed::Ended(end),
