@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::manager::pause;
 use crate::process_one::children;
 use crate::relay_process::SOON;
+use crate::skip::skip;
 use crate::{BINARY, cannot_be, has, is_root, repository, tied};
 
 /// The file that only such a machine has; it names its control group.
@@ -70,15 +71,24 @@ impl Machine {
             }
             machine.first = children(outer).first().map_or(0, |(pid, _)| *pid);
             // Until then its root is ours, and so is the manager that would answer.
-            if machine.is_apart() && machine.has("run/systemd/private") {
+            let socket = machine.root().join("run/systemd/private");
+            if machine.is_apart() && socket.exists() {
                 if !is_begun {
                     // Its manager answers; where it must get further, it may take its time.
                     is_begun = true;
                     end = Instant::now() + 3 * SOON;
                 }
                 let (_, state) = machine.run("systemctl is-system-running");
-                if state.trim() == "running" {
-                    return Some(machine);
+                match state.trim() {
+                    "running" => return Some(machine),
+                    // Nothing of ours is in it yet: what failed is systemd's own, for want of something in here.
+                    "degraded" => {
+                        let (_, failed) = machine.run("systemctl --failed --no-legend");
+                        let log = machine.log();
+                        skip(&format!("systemd itself fails in here: {failed}\n{log}"));
+                        return None;
+                    }
+                    _ => {}
                 }
             }
             pause();

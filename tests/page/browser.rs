@@ -1,6 +1,6 @@
 //! A browser, driven by the W3C `WebDriver` protocol over plain HTTP on loopback.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
