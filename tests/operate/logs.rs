@@ -15,8 +15,11 @@ use crate::{connected, connector, verb, verb_with};
 
 const SECRET: &str = "the-gateways-own-secret";
 
-/// A frame that cannot be used, which is a line in the log each time.
-const POISON: &str = "{\"type\":\"inbound\",\"event\":7}\n";
+/// Frames that cannot be used, each with a name of its own: those without one are told together.
+fn poison(from: usize, count: usize) -> String {
+    let frame = |n| format!("{{\"type\":\"inbound\",\"bufferId\":\"poison-{n}\",\"event\":[]}}\n");
+    (from..from + count).map(frame).collect()
+}
 
 #[tokio::test]
 async fn a_line_that_repeats_itself_is_left_out_and_counted() {
@@ -26,7 +29,7 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
         .setting("log.repeat_burst", "3")
         .setting("log.repeat_window_secs", "1");
     let relay = connected(&setup).await;
-    assert!(connector.send_raw(&POISON.repeat(20)));
+    assert!(connector.send_raw(&poison(0, 20)));
     let told = relay.says("more lines like this were left out").await;
     assert!(told.contains("WARN") && told.contains("count=17"), "{told}");
     assert!(
@@ -42,7 +45,7 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
     let _all = setup.setting("log.repeat_burst", "0");
     relay.signal(Signal::HUP);
     relay.says("settings read again").await;
-    assert!(connector.send_raw(&POISON.repeat(20)));
+    assert!(connector.send_raw(&poison(20, 20)));
     let end = tokio::time::Instant::now() + SOON;
     while relay.count(set_aside) < 23 {
         assert!(tokio::time::Instant::now() < end, "{}", relay.said());
@@ -58,7 +61,7 @@ async fn what_is_not_told_yet_is_told_at_the_end() {
         .setting("log.repeat_burst", "2")
         .setting("log.repeat_window_secs", "3600");
     let mut relay = connected(&setup).await;
-    assert!(connector.send_raw(&POISON.repeat(9)));
+    assert!(connector.send_raw(&poison(0, 9)));
     crate::answered(&connector, "m1", "after them").await;
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
