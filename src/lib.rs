@@ -13,7 +13,7 @@
 //!
 //! # Map
 //!
-//! Imports point down only; `tests/layers.rs` reads the sources and fails on an arrow that points up.
+//! Imports point down only; `tests/pure/layers` reads the sources and fails on an arrow that points up.
 //!
 //! | | module | what it is |
 //! |---|---|---|
@@ -79,25 +79,25 @@
 //!
 //! # Invariants
 //!
-//! 1. Nothing is acknowledged before it is committed (`store`, `tests/sessions.rs`).
+//! 1. Nothing is acknowledged before it is committed (`store`, `tests/relay/sessions`).
 //! 2. Outside `Ended`, the link has a timer armed: it cannot hang (`link` random walks).
 //! 3. Every turn ends exactly once (`session` random walks).
 //! 4. Every queue, buffer, cache and line has a bound, and says what happens at it.
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
 //! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged
-//!    (`tests/link`). Under the log is a net that hides known secrets all the same (`cli`).
-//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/dial`, `tests/media`), an agent's key to
-//!    the agent's (`tests/http_agents`).
+//!    (`tests/relay/link`). Under the log is a net that hides known secrets all the same (`cli`).
+//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/relay/dial`, `tests/relay/media`), an
+//!    agent's key to the agent's (`tests/agents/http_agents`).
 //! 8. It never listens on the network unless `serve.http` is set, and on loopback alone unless `serve.allow_remote` is;
-//!    the embedded connector of `dev` listens on loopback (`tests/operate`).
+//!    the embedded connector of `dev` listens on loopback (`tests/program/operate`).
 //!
 //! # Where things are added
 //!
 //! | to add | declare | what catches you |
 //! |---|---|---|
 //! | a frame or op | a variant in [`wire`] | exhaustive matches; the golden files |
-//! | a backend | a file in [`agent`], a kind in `config::agents`, a line in `relay::hiring` | `tests/conformance` runs it through every case |
-//! | what a platform can do | the descriptor's flag or op in [`adapter::speech`] | its tables of exact ops, and `tests/adapter` |
+//! | a backend | a file in [`agent`], a kind in `config::agents`, a line in `relay::hiring` | `tests/agents/conformance` runs it through every case |
+//! | what a platform can do | the descriptor's flag or op in [`adapter::speech`] | its tables of exact ops, and `tests/relay/adapter` |
 //! | a metric | `relay::metrics`, `serve`'s page, `docs/metrics.md` | page and document are compared |
 //! | a verb | a file in [`cli`] and a variant | help is checked |
 //! | a probe | a function and a line of the table in [`check`] | its id must be its own, its remedy not empty |

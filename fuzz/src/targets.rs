@@ -1,7 +1,7 @@
 //! What is fuzzed: each target takes any bytes and panics when a promise is broken.
 //!
 //! One definition for both runners: the coverage-guided one in `fuzz_targets`, and the plain one in
-//! `tests/fuzz.rs`.
+//! `tests/pure/fuzz.rs`.
 
 use hermes_relay::adapter::split::{split, split_continuation};
 use hermes_relay::wire::{

@@ -1,5 +1,4 @@
 //! The page of `hermes-relay dev`: guarded, usable, and true, tried with the real binary in a real browser.
-#![cfg(feature = "dev")]
 
 mod browser;
 mod faults;

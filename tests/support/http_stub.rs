@@ -1,5 +1,4 @@
 //! A small real HTTP server on loopback that answers as told and remembers what it was asked.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

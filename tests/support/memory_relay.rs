@@ -1,5 +1,4 @@
 //! A whole relay over a connector in memory, with a real journal.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use hermes_relay::agent::Agent;
 use hermes_relay::config::{Durability, Settings};

@@ -1,5 +1,4 @@
 //! The real binary as a child process: its own home, its own state, its own environment, killed on drop.
-#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

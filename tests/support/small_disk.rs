@@ -1,14 +1,11 @@
 //! A disk that is soon full.
 
-#[path = "skip.rs"]
-mod skip;
-
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use skip::skip;
+use super::skip::skip;
 
 /// A small file system, taken away again when dropped.
 pub(crate) struct SmallDisk<'a>(&'a Path);

@@ -1,0 +1,73 @@
+//! Permissions: asked, denied, not answered, overtaken by a stop.
+
+use std::time::Duration;
+
+use hermes_relay::agent::{Meaning, Permission, TurnEnd, TurnInput};
+
+use crate::acp::rig::{People, Rig};
+
+#[tokio::test]
+async fn what_people_choose_reaches_the_agent_by_its_own_name() {
+    let mut rig = Rig::new("");
+    for (meaning, chosen) in [
+        (Meaning::AllowOnce, "yes / once"),
+        (Meaning::AllowAlways, "yes / always"),
+        (Meaning::Deny, "deny it"),
+    ] {
+        rig.people = People::Say(meaning);
+        let (end, heard) = rig.turn("a", "ask").await;
+        assert_eq!(end, TurnEnd::Completed);
+        assert_eq!(heard.text, format!("may I? chosen: {chosen}"));
+        let question = &heard.questions[0];
+        assert_eq!(
+            (question.text.as_str(), question.detail.as_deref()),
+            ("Run a command", Some("rm -r /tmp/x"))
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_policy_answers_without_people() {
+    let rig = Rig::new("");
+    let input = || TurnInput {
+        text: "ask".to_owned(),
+        ..TurnInput::default()
+    };
+    let (_, heard) = rig.start_with("a", input(), Permission::Deny).end().await;
+    assert_eq!(
+        (heard.text.as_str(), heard.questions.len()),
+        ("may I? chosen: deny it", 0)
+    );
+    let (_, heard) = rig.start_with("a", input(), Permission::Allow).end().await;
+    assert_eq!(heard.text, "may I? chosen: yes / once");
+}
+
+#[tokio::test]
+async fn silence_is_a_no_before_the_agent_loses_patience() {
+    let rig = Rig::with("", |settings| settings.permission_patience_secs = 1);
+    let (end, heard) = rig.turn("a", "ask").await;
+    assert_eq!(
+        (end, heard.text.as_str()),
+        (TurnEnd::Completed, "may I? chosen: deny it")
+    );
+    assert_eq!(heard.questions[0].patience, Some(Duration::from_secs(1)));
+    let hermes = Rig::with("", |settings| settings.preset = Some("hermes".to_owned()));
+    let mut running = hermes.start("a", "ask");
+    running
+        .heard("a question", |heard| !heard.questions.is_empty())
+        .await;
+    let (_, heard) = running.stop().await;
+    assert_eq!(heard.questions[0].patience, Some(Duration::from_secs(55)));
+}
+
+#[tokio::test]
+async fn a_stop_voids_open_questions_before_the_agent_hears_of_it() {
+    let rig = Rig::new("");
+    let mut running = rig.start("a", "askhang");
+    running
+        .heard("a question", |heard| !heard.questions.is_empty())
+        .await;
+    let (end, _) = running.stop().await;
+    assert_eq!(end, TurnEnd::Cancelled { confirmed: true });
+    assert!(rig.log().contains("chosen: cancelled"), "{}", rig.log());
+}

@@ -1,0 +1,151 @@
+//! Processes that crash, do not start, are too few, or are ended.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use hermes_relay::agent::{Agent, FailureClass, Health, TurnEnd};
+
+use crate::acp::rig::Rig;
+
+#[tokio::test]
+async fn a_crash_fails_the_turn_and_the_next_one_goes_on() {
+    let rig = Rig::new("load");
+    rig.says("a", "one").await;
+    let (end, heard) = rig.turn("a", "crash").await;
+    let TurnEnd::Failed(failure) = end else {
+        panic!("ended as {end:?}")
+    };
+    assert_eq!(
+        (failure.class, heard.text.as_str()),
+        (FailureClass::Crashed, "half")
+    );
+    assert!(
+        failure.detail.contains("code 3") && failure.detail.contains("Traceback"),
+        "{failure:?}"
+    );
+    assert!(!failure.public_text.contains("hunter2") && failure.side_effects_possible && !failure.retryable);
+    assert!(matches!(
+        rig.agent.health().await,
+        Health::Degraded(_) | Health::Down(_)
+    ));
+    assert!(rig.says("a", "history").await.starts_with("3 in "));
+    assert_eq!(rig.log().matches("prompt crash").count(), 1, "never sent again");
+    assert_eq!(rig.agent.health().await, Health::Ready);
+}
+
+#[tokio::test]
+async fn others_in_a_crashed_process_fail_too_and_nobody_hangs() {
+    let rig = Rig::new("load");
+    let mut other = rig.start("b", "hang");
+    other.said("working").await;
+    rig.fails("a", "crash").await;
+    assert!(
+        matches!(other.end().await.0, TurnEnd::Failed(failure) if failure.class == FailureClass::Crashed)
+    );
+}
+
+#[tokio::test]
+async fn turns_spread_over_processes_and_wait_for_a_place() {
+    let rig = Rig::with("", |settings| {
+        settings.turns_per_process = Some(1);
+        settings.processes = Some(2);
+    });
+    assert_eq!(rig.agent.describe().parallel, Some(2));
+    let turns = ["a", "b", "c", "d", "e"].map(|chat| rig.start(chat, "count 200"));
+    let ended = join_all(turns.map(crate::acp::rig::Running::end)).await;
+    let said: BTreeSet<String> = ended.into_iter().map(|(_, heard)| heard.text).collect();
+    assert!(
+        said.len() == 2 && said.iter().all(|said| said.starts_with("1 of ")),
+        "{said:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_stop_reaches_a_turn_that_waits_for_a_place() {
+    let rig = Rig::with("", |settings| settings.turns_per_process = Some(1));
+    let mut first = rig.start("a", "hang");
+    first.said("working").await;
+    let second = rig.start("b", "never");
+    assert_eq!(second.stop().await.0, TurnEnd::Cancelled { confirmed: true });
+    first.stop().await;
+    assert!(!rig.log().contains("never"));
+}
+
+#[tokio::test]
+async fn one_who_is_not_signed_in_is_told_how() {
+    let rig = Rig::with("auth", |settings| settings.preset = Some("claude".to_owned()));
+    let failure = rig.fails("a", "hello").await;
+    assert_eq!(failure.class, FailureClass::Credentials);
+    assert!(
+        failure.detail.contains("run `claude`") && failure.detail.contains("A key"),
+        "{failure:?}"
+    );
+    let failure = Rig::new("").fails("a", "stop auth").await;
+    assert_eq!(failure.class, FailureClass::Credentials);
+    assert!(failure.detail.contains("by hand"), "{failure:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_be_spoken_to_is_said_so() {
+    let failure = Rig::new("version2").fails("a", "hello").await;
+    assert_eq!(
+        (failure.class, failure.side_effects_possible),
+        (FailureClass::Protocol, false)
+    );
+    assert!(failure.detail.contains("version 2"), "{failure:?}");
+    let mute = Rig::with("mute", |settings| settings.start_timeout_secs = 1);
+    assert_eq!(mute.fails("a", "hello").await.class, FailureClass::Timeout);
+    let gone = Rig::with("", |settings| settings.argv = vec!["/bin/false".to_owned()]);
+    let failure = gone.fails("a", "hello").await;
+    assert!(
+        failure.class == FailureClass::Unavailable && failure.detail.contains("code 1"),
+        "{failure:?}"
+    );
+    assert!(matches!(gone.agent.health().await, Health::Down(why) if why.contains("code 1")));
+}
+
+#[tokio::test]
+async fn one_that_keeps_failing_rests() {
+    let rig = Rig::with("", |settings| {
+        settings.argv = vec!["/bin/false".to_owned()];
+        settings.start_timeout_secs = 1;
+    });
+    for _ in 0..2 {
+        assert!(rig.fails("a", "hello").await.detail.contains("code 1"));
+    }
+    let failure = rig.fails("a", "hello").await;
+    assert!(
+        failure.detail.contains("started again in") && failure.retryable,
+        "{failure:?}"
+    );
+}
+
+#[tokio::test]
+async fn what_is_not_installed_says_how_to_get_it() {
+    let rig = Rig::with("", |settings| {
+        settings.argv.clear();
+        settings.preset = Some("gemini".to_owned());
+        settings.env.0.insert("PATH".to_owned(), "/nowhere".to_owned());
+    });
+    assert!(matches!(rig.agent.health().await, Health::Down(why) if why.contains("npm install")));
+    let failure = rig.fails("a", "hello").await;
+    assert!(
+        failure.detail.contains("npm install") && !failure.retryable,
+        "{failure:?}"
+    );
+    assert_eq!(
+        Rig::new("").agent.health().await,
+        Health::Ready,
+        "there, and not started"
+    );
+}
+
+#[tokio::test]
+async fn a_shutdown_ends_every_process_and_every_turn() {
+    let rig = Rig::new("");
+    let mut running = rig.start("a", "hang");
+    running.said("working").await;
+    rig.agent.shutdown().await;
+    assert!(matches!(running.end().await.0, TurnEnd::Failed(_)));
+    assert!(rig.fails("a", "hello").await.detail.contains("shut down"));
+}

@@ -1,0 +1,136 @@
+//! The built-in agents.
+
+use std::sync::Arc;
+
+use hermes_relay::agent::guard::{BreakerSettings, Guards, RetrySettings, TimeLimits};
+use hermes_relay::agent::{Agent, AgentEvent, StepState, TurnEnd, built_in};
+
+use crate::conformance::harness::{Chat, PATIENCE};
+use crate::conformance::suite::{Act, Fixture, MUCH, SAID, conform};
+
+struct EchoFixture {
+    guards: Guards,
+}
+
+impl Fixture for EchoFixture {
+    fn agent(&self) -> Arc<dyn Agent> {
+        self.guards.around(built_in("echo").unwrap())
+    }
+
+    fn text(&self, act: Act) -> Option<String> {
+        match act {
+            Act::Say => Some(format!("stream=5 {SAID}")),
+            Act::Much => Some(format!("long={MUCH} x")),
+            Act::Hang => Some("sleep=600000 x".to_owned()),
+            Act::SpeakAndHang => Some("stream=600000 x".to_owned()),
+            Act::Ask => Some("ask x".to_owned()),
+            Act::Fail => Some("fail".to_owned()),
+            Act::Nothing
+            | Act::Cut
+            | Act::Deaf
+            | Act::Crash
+            | Act::Flood
+            | Act::Orphan
+            | Act::Endless
+            | Act::Garbled
+            | Act::Close
+            | Act::Daemon
+            | Act::Remember
+            | Act::Recall => None,
+        }
+    }
+}
+
+struct NoopFixture;
+
+impl Fixture for NoopFixture {
+    fn agent(&self) -> Arc<dyn Agent> {
+        built_in("noop").unwrap()
+    }
+
+    fn text(&self, act: Act) -> Option<String> {
+        (act == Act::Nothing).then(|| "x".to_owned())
+    }
+}
+
+/// What the echo cannot be brought to.
+const NOT_FOR_ECHO: &[&str] = &[
+    "ends_without_a_word",
+    "puts_cut_characters_together",
+    "tells_a_crash_and_keeps_what_was_said",
+    "says_how_it_stands",
+    "remembers_across_a_restart",
+    "survives_a_flood_of_log",
+    "survives_output_without_an_end",
+    "survives_bytes_that_are_no_text",
+    "does_not_wait_for_what_was_left_behind",
+    "does_not_wait_for_a_daemon",
+    "does_not_wait_for_one_that_closed_its_output",
+    "stops_when_it_does_not_listen",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_echo_conforms() {
+    let guards = Guards::default();
+    conform("echo", &EchoFixture { guards }, NOT_FOR_ECHO).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_conforms_with_every_guard_around_it() {
+    let guards = Guards {
+        parallel: Some(4),
+        time: Some(TimeLimits {
+            wall: Some(PATIENCE * 2),
+            idle: Some(PATIENCE * 2),
+            ..TimeLimits::default()
+        }),
+        output: Some(2 * MUCH),
+        breaker: Some(BreakerSettings::default()),
+        retry: Some(RetrySettings::default()),
+    };
+    conform("echo, guarded", &EchoFixture { guards }, NOT_FOR_ECHO).await;
+}
+
+#[tokio::test]
+async fn the_silent_agent_conforms() {
+    let agent = NoopFixture.agent();
+    assert!(agent.describe().repeatable && !agent.describe().asks);
+    let applicable = ["ends_without_a_word"];
+    let not_applicable: Vec<&str> = crate::conformance::suite::all()
+        .map(|case| case.name)
+        .filter(|name| !applicable.contains(name))
+        .collect();
+    conform("noop", &NoopFixture, &not_applicable).await;
+}
+
+#[tokio::test]
+async fn the_echo_does_everything_that_an_adapter_can_show() {
+    let guards = Guards::default();
+    let agent = EchoFixture { guards }.agent();
+    let heard = Chat::new("show")
+        .turn(
+            &*agent,
+            "title=Tea ask tools=2 media=https://example.com/a.png break a b",
+        )
+        .await;
+    assert_eq!(heard.end, TurnEnd::Completed);
+    assert_eq!(heard.text, "echo: allowedecho: once a b");
+    assert_eq!(heard.asked[0].options.len(), 4);
+    let tools: Vec<StepState> = heard
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            AgentEvent::Tool(tool) => Some(tool.state),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(tools, [StepState::Running, StepState::Done].repeat(2));
+    assert_eq!(heard.events[0], AgentEvent::Title("Tea".to_owned()));
+    assert!(
+        heard
+            .events
+            .iter()
+            .any(|event| matches!(event, AgentEvent::Media(_)))
+    );
+    assert_eq!(heard.events.last(), Some(&AgentEvent::Break));
+}

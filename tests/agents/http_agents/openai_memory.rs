@@ -1,0 +1,121 @@
+//! What a model is told again: the transcript of its session.
+
+use hermes_relay::agent::{TurnEnd, TurnInput};
+use hermes_relay::wire::SessionKey;
+use serde_json::{Value, json};
+
+use crate::http_agents::chat::Chat;
+use crate::http_agents::openai::{agent, settings, start};
+use crate::http_agents::server::{Server, delta, finish};
+
+async fn told(server: &mut Server, chat: &Chat, session: &str, text: &str, answer: &str) -> Value {
+    let input = TurnInput {
+        text: text.to_owned(),
+        ..TurnInput::default()
+    };
+    let turn = chat.start_with(session, input);
+    let asked = server.asked().await;
+    let messages = asked.json()["messages"].clone();
+    asked.events(&[&delta(answer), &finish("stop")]).await;
+    assert_eq!(turn.over().await.completed(), answer);
+    messages
+}
+
+fn user(text: &str) -> Value {
+    json!({"role": "user", "content": text})
+}
+
+fn assistant(text: &str) -> Value {
+    json!({"role": "assistant", "content": text})
+}
+
+#[tokio::test]
+async fn a_session_is_told_again_also_after_a_restart_and_others_are_not() {
+    let (mut server, chat) = start().await;
+    told(&mut server, &chat, "a", "I am Bo", "Hi Bo").await;
+    assert_eq!(
+        told(&mut server, &chat, "b", "hello", "hello").await,
+        json!([user("hello")])
+    );
+    let second = told(&mut server, &chat, "a", "who am I?", "Bo").await;
+    let want = [user("I am Bo"), assistant("Hi Bo"), user("who am I?")];
+    assert_eq!(second, json!(want));
+    let chat = chat.restarted(agent(settings(&server.base())));
+    let third = told(&mut server, &chat, "a", "sure?", "Yes").await;
+    assert_eq!(third.as_array().unwrap().len(), 5);
+}
+
+#[tokio::test]
+async fn a_forgotten_session_starts_again() {
+    let (mut server, chat) = start().await;
+    assert!(chat.agent().describe().remembers);
+    told(&mut server, &chat, "a", "one", "1").await;
+    chat.agent().forget(&SessionKey::from_text("a".to_owned())).await;
+    assert_eq!(
+        told(&mut server, &chat, "a", "two", "2").await,
+        json!([user("two")])
+    );
+}
+
+#[tokio::test]
+async fn old_turns_are_let_go() {
+    let mut server = Server::start().await;
+    let mut bounded = settings(&server.base());
+    bounded.max_turns_kept = 2;
+    let chat = Chat::new(agent(bounded));
+    for n in ["1", "2", "3"] {
+        told(&mut server, &chat, "a", n, n).await;
+    }
+    let last = told(&mut server, &chat, "a", "4", "4").await;
+    assert_eq!(last, json!([user("3"), assistant("3"), user("4")]));
+    let mut bounded = settings(&server.base());
+    bounded.max_chars_kept = 20;
+    let chat = Chat::new(agent(bounded));
+    let long = "x".repeat(100);
+    told(&mut server, &chat, "a", "short", "ok").await;
+    // What is asked now is told whole, however long it is.
+    assert_eq!(
+        told(&mut server, &chat, "a", &long, "ok").await,
+        json!([user(&long)])
+    );
+    let kept = chat.kept.lock().unwrap()["a"].clone();
+    assert!(kept.len() < 100, "{}", String::from_utf8_lossy(&kept));
+}
+
+#[tokio::test]
+async fn stopped_and_failed_turns_are_told_as_what_they_were() {
+    let (mut server, chat) = start().await;
+    let session = |text: &str| {
+        let input = TurnInput {
+            text: text.to_owned(),
+            ..TurnInput::default()
+        };
+        chat.start_with("a", input)
+    };
+    // Stopped before a word: joined with the next message.
+    let turn = session("first");
+    let asked = server.asked().await;
+    turn.cancel.cancel();
+    assert!(matches!(turn.over().await.end, TurnEnd::Cancelled { .. }));
+    drop(asked);
+    // Stopped in the middle: marked.
+    let mut turn = session("second");
+    let stream = server.asked().await.stream();
+    stream.delta("half").await;
+    turn.says("half").await;
+    turn.cancel.cancel();
+    turn.over().await;
+    // Failed before a word: as if it was never asked.
+    let turn = session("lost");
+    server.asked().await.reply(500, &[], "no");
+    turn.over().await.failure();
+    let messages = told(&mut server, &chat, "a", "third", "ok").await;
+    assert_eq!(messages[0], user("first\n\nsecond"));
+    let half = messages[1]["content"].as_str().unwrap();
+    assert!(
+        half.starts_with("half\n\n[") && half.contains("interrupted"),
+        "{half}"
+    );
+    assert_eq!(messages[2], user("third"));
+    assert_eq!(messages.as_array().unwrap().len(), 3);
+}

@@ -1,0 +1,172 @@
+//! The conversation that every way to Hermes must hold: an answer, an approval, a stop in the middle of a tool, and an answer
+//! that shows that all of it is remembered.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use hermes_relay::dev::{Connector, ConnectorSettings, Preset, Sent, text_event};
+use hermes_relay::wire::Action;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::real_hermes::home::Home;
+use crate::real_hermes::model::{RECALL, RUN, SAY};
+use crate::real_hermes::processes;
+use crate::support::relay_process::{RelayProcess, Setup};
+
+/// Longest wait for any one thing; a cold start of Hermes on a busy machine is the slowest.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a tool may run on after its turn was stopped.
+const STOPPED: Duration = Duration::from_secs(20);
+/// How often a file is looked for.
+const GLANCE: Duration = Duration::from_millis(20);
+/// The chat in which all is said.
+const CHAT: &str = "c1";
+/// The session of that chat.
+const SESSION: &str = "agent:main:discord:dm:c1";
+
+/// A connector that offers what Discord does.
+pub(crate) async fn connector() -> Connector {
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    connector.set_descriptor("discord", Preset::Discord.wire("discord"));
+    connector
+}
+
+/// Holds the whole conversation with a relay that has been set up, and ends the relay.
+pub(crate) async fn held(connector: &Connector, setup: &Setup, home: &Home) {
+    let relay = setup.start();
+    let talk = Talk { connector, home };
+    talk.connected().await;
+    let begun = Instant::now();
+    let told = async {
+        talk.is_answered().await;
+        talk.asks_before_it_removes().await;
+        talk.is_stopped_while_a_tool_runs().await;
+        talk.remembers().await;
+    };
+    let told = timeout(PATIENCE * 3, told).await;
+    assert!(told.is_ok(), "no end of it; the chat shows {:#?}", talk.shown());
+    println!("four messages took {:.1} s", begun.elapsed().as_secs_f32());
+    ended(relay).await;
+}
+
+async fn ended(relay: RelayProcess) {
+    let begun = Instant::now();
+    relay.stops().await;
+    println!("the relay ended in {:.1} s", begun.elapsed().as_secs_f32());
+}
+
+struct Talk<'a> {
+    connector: &'a Connector,
+    home: &'a Home,
+}
+
+impl Talk<'_> {
+    async fn connected(&self) {
+        self.connector.wait_connected(PATIENCE).await.unwrap();
+    }
+
+    fn says(&self, message_id: &str, text: &str) {
+        let event = text_event("discord", CHAT, message_id, text);
+        self.connector.deliver(&event).unwrap();
+    }
+
+    /// What stands in the chat.
+    fn shown(&self) -> Vec<(&'static str, String)> {
+        let sent = self.connector.sent_messages().into_iter();
+        sent.map(|sent| (sent.op, sent.text)).collect()
+    }
+
+    /// Waits for a message of the relay.
+    async fn sees(&self, what: &str, wanted: impl FnMut(&Sent) -> bool) -> Sent {
+        match self.connector.wait_for_sent(what, PATIENCE, wanted).await {
+            Ok(sent) => sent,
+            Err(error) => panic!("{error}; the chat shows {:#?}", self.shown()),
+        }
+    }
+
+    async fn is_answered(&self) {
+        self.says("m1", &format!("{SAY} that my bird is heron-71."));
+        self.sees("the first answer", |sent| sent.text.contains("heron-71."))
+            .await;
+    }
+
+    async fn asks_before_it_removes(&self) {
+        let victim = self.home.work().join("victim");
+        fs::create_dir(&victim).unwrap();
+        let command = format!("rm -rf {} && echo removed-$((26 * 2))", victim.display());
+        self.says("m2", &format!("{RUN} <{command}>"));
+        let question = self.sees("a question", |sent| sent.op == "prompt").await;
+        assert!(question.text.contains("rm -rf"), "{question:?}");
+        assert!(victim.exists(), "it was asked before, not after");
+        let Action::Prompt {
+            prompt_id, options, ..
+        } = &question.action
+        else {
+            panic!("{question:?}");
+        };
+        let once = options
+            .iter()
+            .find(|option| option.label.to_lowercase().contains("once"));
+        let once = once.unwrap_or_else(|| panic!("nothing to press: {options:?}"));
+        self.connector
+            .press(prompt_id, &once.id)
+            .expect("a button")
+            .unwrap();
+        let printed = self
+            .sees("what the command printed", |sent| {
+                sent.op == "send" && sent.text.contains("removed-52")
+            })
+            .await;
+        assert!(printed.text.starts_with("The command"), "{printed:?}");
+        assert!(!victim.exists(), "it was allowed, and done");
+        self.sees("what was decided", |sent| {
+            sent.message_id == question.message_id && sent.edits > 0
+        })
+        .await;
+    }
+
+    async fn is_stopped_while_a_tool_runs(&self) {
+        let began = self.home.work().join("began");
+        let ended = self.home.work().join("ended");
+        let command = format!("touch {}; sleep 61.5; touch {}", began.display(), ended.display());
+        self.says("m3", &format!("{RUN} <{command}>"));
+        self.until_there(&began).await;
+        let running = processes::around(self.home.folder());
+        let seen = running.iter().any(|line| line.contains("sleep 61.5"));
+        assert!(seen, "the tool is among the processes: {running:#?}");
+        assert!(self.connector.interrupt(SESSION, CHAT));
+        processes::gone(self.home.folder(), "sleep 61.5", STOPPED).await;
+        assert!(!ended.exists(), "the command was cut short");
+    }
+
+    async fn remembers(&self) {
+        self.says("m4", &format!("{RECALL} now."));
+        let answer = self
+            .sees("the last answer", |sent| {
+                sent.text.contains("You ask:") && sent.text.contains("removed-52")
+            })
+            .await;
+        assert!(answer.text.contains("heron-71"), "{answer:?}");
+        let alone = answer.text.starts_with(&format!("You ask: {RECALL} now."));
+        assert!(alone, "what was stopped is not asked for again: {answer:?}");
+        let failed = self.shown().into_iter().find(|(_, text)| {
+            ["Queued for", "went wrong", "failed"]
+                .iter()
+                .any(|sign| text.contains(sign))
+        });
+        assert_eq!(failed, None, "nothing in the chat is an error");
+    }
+
+    async fn until_there(&self, path: &Path) {
+        let end = Instant::now() + PATIENCE;
+        while !path.exists() {
+            assert!(
+                Instant::now() < end,
+                "the tool has not begun; the chat shows {:#?}",
+                self.shown()
+            );
+            sleep(GLANCE).await;
+        }
+    }
+}

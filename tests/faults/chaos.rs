@@ -1,0 +1,237 @@
+//! A bad connection loses nothing, doubles nothing and changes no order.
+//!
+//! Two thousand messages over fifty chats, while sockets are reset, closed with every kind of code and refused,
+//! lines come cut and packed, deliveries come twice and results come late or with the socket gone. No process
+//! dies here: what the relay knows, it keeps knowing.
+//!
+//! `CHAOS_MESSAGES` and `CHAOS_SEED` make it longer and different.
+
+use std::time::{Duration, Instant};
+
+use crate::rig::connector::Connector;
+use crate::rig::process::{Home, Relay};
+use crate::rig::state::{DialFate, Ending, Fate, Packing, State};
+use crate::rig::{Chance, asked_for, until};
+use hermes_relay::store::Inspector;
+
+const CHATS: usize = 50;
+const LINK: &str = "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 60\n  request_timeout_secs: 30\n";
+const UNKNOWN: &str = "it is not known whether an op was done; not repeated";
+
+#[derive(Debug, Default)]
+struct Totals {
+    messages: usize,
+    connections: u64,
+    answered: usize,
+    /// Replies that never came; the relay must have reported each as unknown.
+    missing: usize,
+    /// Replies that came and whose result was never handed to the socket.
+    unanswered_ops: usize,
+    /// Results that were handed to a socket which went soon after.
+    doubtful: usize,
+    repeated: usize,
+    unknown_to_the_relay: usize,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknown() {
+    let _shared = crate::rig::run_beside_others().await;
+    let seed = asked_for("CHAOS_SEED", 1) as u64;
+    let (connector, relay, _home) = run(seed, "").await;
+    let totals = account(&connector, &relay);
+    println!("not repeated, seed {seed}: {totals:?}");
+    assert_eq!(totals.repeated, 0, "{totals:?}");
+    let known = totals.missing + totals.unanswered_ops;
+    assert!(
+        totals.unknown_to_the_relay >= known,
+        "something was lost and not reported: {totals:?}"
+    );
+    assert!(
+        totals.unknown_to_the_relay <= known + totals.doubtful,
+        "something was reported as unknown that was not: {totals:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_unknown_outcomes_are_repeated() {
+    let _shared = crate::rig::run_beside_others().await;
+    let seed = asked_for("CHAOS_SEED", 1) as u64 + 1000;
+    let (connector, relay, _home) = run(seed, "sessions:\n  resend_unknown: true\n").await;
+    let totals = account(&connector, &relay);
+    println!("repeated, seed {seed}: {totals:?}");
+    assert_eq!(
+        (totals.missing, totals.unknown_to_the_relay),
+        (0, 0),
+        "{totals:?}"
+    );
+    assert!(totals.repeated > 0, "nothing had to be repeated: {totals:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_never_left_the_process_goes_out_after_a_loss() {
+    // More than the system takes off a process for a socket that nobody reads.
+    const MESSAGES: usize = 2_000;
+    let _shared = crate::rig::run_beside_others().await;
+    let mut state = State::new(MESSAGES, 1);
+    state.judge = Box::new(|_, _| Fate::Answer);
+    let connector = Connector::start_with_ear(state, Some(4096));
+    let mut home = Home::new(&connector.url(), &format!("{LINK}  max_in_flight: 2000\n"));
+    let relay = home.start();
+    until("a greeting", Duration::from_secs(20), || {
+        (connector.state().greeted == 1).then_some(())
+    })
+    .await;
+    connector.state().deaf = true;
+    for chat in 0..MESSAGES {
+        connector.push(chat, "語".repeat(1_900));
+    }
+    until("every answer owed", Duration::from_secs(20), || {
+        let journal = Inspector::open(&home.state_dir).ok()?;
+        (journal.counts().ok()?.finished == MESSAGES as u64).then_some(())
+    })
+    .await;
+    connector.end_all(Ending::Reset);
+    connector.state().deaf = false;
+    let (missing, unknown) = until("everything answered or unknown", Duration::from_secs(20), || {
+        let unknown = relay.told(UNKNOWN);
+        let state = connector.state();
+        let missing = state.messages.iter().filter(|m| m.replies.is_empty()).count();
+        let acked = state.acked == MESSAGES;
+        (acked && missing <= unknown).then_some((missing, unknown))
+    })
+    .await;
+    println!("{MESSAGES} replies to a deaf connector: {missing} missing, {unknown} unknown");
+    assert!(
+        unknown < MESSAGES / 2,
+        "{unknown} replies were given up that never left"
+    );
+    let state = connector.state();
+    assert!(state.messages.iter().all(|message| message.replies.len() <= 1));
+}
+
+/// Lets the storm pass and gives what is left when it is quiet.
+async fn run(seed: u64, settings: &str) -> (Connector, Relay, Home) {
+    let messages = asked_for("CHAOS_MESSAGES", 2_000);
+    let connector = Connector::start(stormy(seed));
+    let mut home = Home::new(&connector.url(), &format!("{LINK}{settings}"));
+    let relay = home.start();
+    let mut chance = Chance::new(seed ^ 0x5EED);
+    let mut pushed = 0;
+    let mut next_blow = Instant::now();
+    while pushed < messages {
+        for _ in 0..=chance.below(8) {
+            if pushed < messages {
+                connector.push(chance.index(CHATS), text(&mut chance, pushed));
+                pushed += 1;
+            }
+        }
+        if Instant::now() >= next_blow {
+            blow(&connector, &mut chance);
+            next_blow = Instant::now() + Duration::from_millis(20 + chance.below(300));
+        }
+        tokio::time::sleep(Duration::from_millis(5 + chance.below(45))).await;
+    }
+    {
+        let mut state = connector.state();
+        state.dials.clear();
+        state.judge = Box::new(|_, _| Fate::Answer);
+    }
+    // Ops whose result never comes run into their deadline; a last reset settles them sooner.
+    connector.end_all(Ending::Reset);
+    until("everything settled", Duration::from_secs(60), || {
+        let unknown = relay.told(UNKNOWN);
+        let state = connector.state();
+        let settled = state.messages.iter().all(|message| message.acked);
+        let missing = state.messages.iter().filter(|m| m.replies.is_empty()).count();
+        let last = state.messages.iter().filter_map(|message| message.replies.last());
+        let unanswered = last.filter(|reply| reply.answering_at.is_none()).count();
+        (settled && missing + unanswered <= unknown).then_some(())
+    })
+    .await;
+    relay.terminate();
+    let mut relay = relay;
+    assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
+    connector.all_heard().await;
+    let left = Inspector::open(&home.state_dir).unwrap().counts().unwrap();
+    assert_eq!((left.queued, left.running, left.ops), (0, 0, 0), "{left:?}");
+    (connector, relay, home)
+}
+
+fn text(chance: &mut Chance, number: usize) -> String {
+    if chance.percent(10) {
+        format!("sleep={} t{number}", 1 + chance.below(40))
+    } else {
+        format!("t{number}")
+    }
+}
+
+fn stormy(seed: u64) -> State {
+    let mut state = State::new(64, seed);
+    let mut chance = Chance::new(seed ^ 0xFA7E);
+    state.packing = Packing::Rough;
+    state.repeat_percent = 10;
+    state.judge = Box::new(move |_, _| match chance.below(100) {
+        0..75 => Fate::Answer,
+        75..99 => Fate::After(Duration::from_millis(1 + chance.below(50))),
+        _ => Fate::Never,
+    });
+    state
+}
+
+/// One thing goes wrong.
+fn blow(connector: &Connector, chance: &mut Chance) {
+    let refusals: usize = chance.index(3);
+    for _ in 0..refusals {
+        let fate = match chance.below(3) {
+            0 => DialFate::Reset,
+            1 => DialFate::Refuse(503),
+            _ => DialFate::Refuse(429),
+        };
+        connector.state().dials.push_back(fate);
+    }
+    let codes = [1000, 1001, 1006, 1008, 1011, 1012, 1013, 4000, 4008];
+    connector.end_all(if chance.percent(60) {
+        Ending::Reset
+    } else {
+        Ending::Close(codes[chance.index(codes.len())])
+    });
+}
+
+fn account(connector: &Connector, relay: &Relay) -> Totals {
+    let state = connector.state();
+    let mut totals = Totals {
+        messages: state.messages.len(),
+        connections: state.dialed,
+        unknown_to_the_relay: relay.told(UNKNOWN),
+        ..Totals::default()
+    };
+    let mut last_in_chat = [0; CHATS];
+    for (number, message) in state.messages.iter().enumerate() {
+        let expected = format!("echo: {}", message.text.rsplit(' ').next().unwrap());
+        let Some(first) = message.replies.first() else {
+            totals.missing += 1;
+            continue;
+        };
+        totals.answered += 1;
+        totals.repeated += message.replies.len() - 1;
+        assert!(
+            first.order > last_in_chat[message.chat],
+            "m{number} was answered out of order"
+        );
+        last_in_chat[message.chat] = first.order;
+        for reply in &message.replies {
+            assert_eq!(reply.content, expected, "m{number}");
+            match (reply.answering_at, state.ended.get(&reply.connection)) {
+                (None, _) => totals.unanswered_ops += 1,
+                (Some(at), Some(end)) if end.duration_since(at) < Duration::from_millis(100) => {
+                    totals.doubtful += 1;
+                }
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(state.strange_ops, [""; 0], "ops that answer nothing");
+    assert_eq!(totals.answered + totals.missing, totals.messages);
+    assert!(totals.connections > 10, "the storm was no storm: {totals:?}");
+    totals
+}

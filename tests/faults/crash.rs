@@ -1,0 +1,388 @@
+//! Nothing is lost and nothing is doubled, whenever the process dies.
+//!
+//! The real binary is killed (SIGKILL) again and again at seeded random moments under load, always on the same
+//! state directory, and a last run works everything off. Then every message is accounted for:
+//!
+//! - every message is acknowledged and answered, by its echo or by the notice that its turn was cut short,
+//!   never by both, and no turn was begun twice;
+//! - a reply that the journal held as *sent* at a kill had really reached the connector: it is not repeated,
+//!   and the relay reports exactly these as unknown;
+//! - a reply comes a second time only where the journal held it as *pending* at a kill: written to the socket,
+//!   and killed before that or its result was on disk. The relay reports exactly these, with those that never
+//!   went out, as owed.
+//!
+//! The short form is 50 rounds. The long form: `CRASH_ROUNDS=500 cargo test --test faults crash -- --nocapture`;
+//! `CRASH_SEED` chooses another course.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::rig::connector::Connector;
+use crate::rig::process::{Home, Relay};
+use crate::rig::state::{Fate, State};
+use crate::rig::{Chance, asked_for, line, until};
+use hermes_relay::store::{InspectError, Inspector, Section};
+use serde_json::Value;
+
+const CHATS: usize = 40;
+const NOTICE: &str = "I was restarted";
+const SETTINGS: &str = "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 50\n  max_in_flight: 24\n\
+                        log:\n  level: info\n";
+
+/// The unsettled ops in a journal, by the message that they answer.
+#[derive(Debug, Default)]
+struct Owed {
+    pending: BTreeSet<usize>,
+    sent: BTreeSet<usize>,
+}
+
+impl Owed {
+    /// Reads a copy, so that the relay finds its journal exactly as it left it.
+    fn read(state_dir: &Path) -> Self {
+        let copy = tempfile::tempdir().unwrap();
+        for name in ["journal.db", "journal.db-wal"] {
+            if state_dir.join(name).exists() {
+                std::fs::copy(state_dir.join(name), copy.path().join(name)).unwrap();
+            }
+        }
+        // Killed before there was a journal, or before it had its tables: it held nothing.
+        Inspector::open(copy.path()).map_or_else(|_| Self::default(), |inspector| Self::of(&inspector))
+    }
+
+    fn of(inspector: &Inspector) -> Self {
+        let mut owed = Self::default();
+        let read: Result<(), InspectError> = inspector.export(Section::Ops, |listed, content| {
+            let op: Value = serde_json::from_slice(&content.unwrap()).unwrap();
+            let message = line::number(op["action"]["reply_to"].as_str().unwrap()).unwrap();
+            let set = if listed.state == "sent" {
+                &mut owed.sent
+            } else {
+                &mut owed.pending
+            };
+            assert!(set.insert(message), "one op for each message");
+            Ok(())
+        });
+        if let Err(error) = read {
+            assert_eq!(inspector.counts().ok(), None, "{error}");
+        }
+        owed
+    }
+}
+
+/// One life of the process.
+struct Run {
+    first_connection: u64,
+    /// What the journal held when it began.
+    owed: Owed,
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    rounds: usize,
+    messages: usize,
+    acked: usize,
+    answered: usize,
+    interrupted: usize,
+    duplicates: usize,
+    owed: usize,
+    unknown: usize,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
+    let _shared = crate::rig::run_beside_others().await;
+    let rounds = asked_for("CRASH_ROUNDS", 50);
+    let seed = asked_for("CRASH_SEED", 1) as u64;
+    let mut chance = Chance::new(seed);
+    let connector = Connector::start(State::new(256, seed));
+    connector.judge_by(moody(seed));
+    let mut home = Home::new(&connector.url(), SETTINGS);
+    let mut story = Story::default();
+    for _ in 0..rounds {
+        let mut relay = story.begin(&connector, &mut home);
+        let greeted = connector.state().greeted;
+        if chance.percent(12) {
+            let end = Instant::now() + Duration::from_millis(chance.below(60));
+            talk(&connector, &mut chance, end).await;
+        } else {
+            until("a greeting", Duration::from_secs(20), || {
+                assert!(relay.ended().is_none(), "the relay ended by itself");
+                (connector.state().greeted > greeted).then_some(())
+            })
+            .await;
+            let end = Instant::now() + Duration::from_millis(chance.below(150));
+            talk(&connector, &mut chance, end).await;
+        }
+        relay.kill();
+        connector.all_heard().await;
+        story.end(&relay);
+        story.check_sent_was_heard(&connector, &Owed::read(&home.state_dir).sent);
+    }
+
+    connector.judge_by(Box::new(|_, _| Fate::Answer));
+    let mut relay = story.begin(&connector, &mut home);
+    connector.wake();
+    until(
+        "every message acknowledged and answered",
+        Duration::from_secs(60),
+        || {
+            let state = connector.state();
+            let done = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
+            state.messages.iter().all(done).then_some(())
+        },
+    )
+    .await;
+    relay.terminate();
+    assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
+    connector.all_heard().await;
+    story.end(&relay);
+
+    let totals = story.account(&connector, rounds);
+    println!("seed {seed}: {totals:?}");
+    check_journal_at_rest(&home.state_dir, totals.messages);
+    assert!(totals.messages > rounds * 10, "the load was no load: {totals:?}");
+    assert!(
+        totals.interrupted > 0 && totals.unknown > 0 && totals.owed > 0,
+        "{totals:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
+    let _shared = crate::rig::run_beside_others().await;
+    let connector = Connector::start(State::new(256, 1));
+    connector.judge_by(Box::new(|_, _| Fate::Never));
+    let mut home = Home::new(&connector.url(), "link:\n  max_in_flight: 8\n");
+    let mut relay = home.start();
+    let numbers: Vec<usize> = (0..CHATS)
+        .map(|chat| connector.push(chat, format!("t{chat}")))
+        .collect();
+    let held = until("eight ops held as sent", Duration::from_secs(20), || {
+        let held = Owed::of(&Inspector::open(&home.state_dir).ok()?);
+        (held.sent.len() + held.pending.len() == CHATS && held.sent.len() >= 8).then_some(held)
+    })
+    .await;
+    relay.kill();
+    connector.all_heard().await;
+    let heard = |connector: &Connector| -> Vec<usize> {
+        let state = connector.state();
+        numbers
+            .iter()
+            .map(|number| state.messages[*number].replies.len())
+            .collect()
+    };
+    assert_eq!(heard(&connector).iter().sum::<usize>(), 8);
+    assert_eq!(held.sent.len(), 8, "{held:?}");
+
+    connector.judge_by(Box::new(|_, _| Fate::Answer));
+    let relay = home.start();
+    until("the other replies", Duration::from_secs(20), || {
+        (heard(&connector).iter().sum::<usize>() >= CHATS).then_some(())
+    })
+    .await;
+    assert_eq!(heard(&connector), [1; CHATS], "each exactly once");
+    assert_eq!(
+        relay.told("not known whether this was delivered before the restart"),
+        8
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_turn_cut_short_is_told_however_long_their_messages_are_together() {
+    const TURNS: usize = 500;
+    let _shared = crate::rig::run_beside_others().await;
+    let connector = Connector::start(State::new(TURNS, 1));
+    let mut home = Home::new(&connector.url(), "sessions:\n  max_concurrent_turns: 500\n");
+    let mut relay = home.start();
+    let long = "word ".repeat(2_000);
+    for chat in 0..TURNS {
+        connector.push(chat, format!("sleep=600000 {long}"));
+    }
+    until("every message accepted", Duration::from_secs(30), || {
+        (connector.state().acked == TURNS).then_some(())
+    })
+    .await;
+    relay.kill();
+    connector.all_heard().await;
+    let relay = home.start();
+    let told = |state: &State| {
+        let told = state
+            .messages
+            .iter()
+            .filter(|message| message.replies.len() == 1 && message.replies[0].content.starts_with(NOTICE));
+        told.count()
+    };
+    until("every chat told", Duration::from_secs(30), || {
+        (told(&connector.state()) == TURNS).then_some(())
+    })
+    .await;
+    assert_eq!(relay.told("cut short by the end of the last run"), TURNS);
+}
+
+/// Answers most ops at once, some late, a few never.
+fn moody(seed: u64) -> crate::rig::state::Judge {
+    let mut chance = Chance::new(seed ^ 0xABCD);
+    Box::new(move |_, _| match chance.below(100) {
+        0..70 => Fate::Answer,
+        70..92 => Fate::After(Duration::from_millis(1 + chance.below(90))),
+        _ => Fate::Never,
+    })
+}
+
+/// Delivers messages until then.
+async fn talk(connector: &Connector, chance: &mut Chance, end: Instant) {
+    while Instant::now() < end {
+        for _ in 0..=chance.below(5) {
+            let chat = chance.index(CHATS);
+            let number = connector.state().messages.len();
+            let text = if chance.percent(15) {
+                format!("sleep={} t{number}", 1 + chance.below(60))
+            } else {
+                format!("t{number}")
+            };
+            connector.push(chat, text);
+        }
+        let pause = Duration::from_micros(300 + chance.below(3000));
+        tokio::time::sleep(pause.min(end.saturating_duration_since(Instant::now()))).await;
+    }
+}
+
+#[derive(Default)]
+struct Story {
+    runs: Vec<Run>,
+    /// Rows that the relay reported as cut short.
+    cut_short: HashSet<i64>,
+    totals: Totals,
+}
+
+impl Story {
+    fn begin(&mut self, connector: &Connector, home: &mut Home) -> Relay {
+        self.runs.push(Run {
+            first_connection: connector.state().dialed + 1,
+            owed: Owed::read(&home.state_dir),
+        });
+        home.start()
+    }
+
+    /// Compares what the relay told of its start with what its journal held.
+    fn end(&mut self, relay: &Relay) {
+        let owed = &self.runs.last().unwrap().owed;
+        let log = relay.log();
+        for line in &log {
+            if line["message"] == "a turn was cut short by the end of the last run" {
+                self.cut_short.insert(line["row"].as_i64().unwrap());
+            }
+        }
+        let going_on = log
+            .iter()
+            .find(|line| line["message"] == "going on where the last run ended");
+        if let Some(told) = going_on {
+            assert_eq!(told["owed"], owed.pending.len(), "{told}");
+            assert_eq!(told["unknown"], owed.sent.len(), "{told}");
+            self.totals.owed += owed.pending.len();
+            self.totals.unknown += owed.sent.len();
+        } else if log
+            .iter()
+            .any(|line| line["message"] == "connected to the connector")
+        {
+            assert!(
+                owed.pending.is_empty() && owed.sent.is_empty(),
+                "not told: {owed:?}"
+            );
+        }
+    }
+
+    /// What is not repeated must have arrived.
+    fn check_sent_was_heard(&self, connector: &Connector, sent: &BTreeSet<usize>) {
+        let state = connector.state();
+        for message in sent {
+            assert!(
+                !state.messages[*message].replies.is_empty(),
+                "round {}: the reply to m{message} is held as sent and never came",
+                self.runs.len()
+            );
+        }
+    }
+
+    fn account(&mut self, connector: &Connector, rounds: usize) -> Totals {
+        let state = connector.state();
+        let mut totals = std::mem::take(&mut self.totals);
+        let mut twice: HashMap<usize, usize> = HashMap::new();
+        totals.rounds = rounds;
+        totals.messages = state.messages.len();
+        for (number, message) in state.messages.iter().enumerate() {
+            let text = message.text.rsplit(' ').next().unwrap();
+            let echoes = message
+                .replies
+                .iter()
+                .filter(|reply| reply.content == format!("echo: {text}"))
+                .count();
+            let notices = message
+                .replies
+                .iter()
+                .filter(|reply| reply.content.starts_with(NOTICE))
+                .count();
+            assert_eq!(echoes + notices, message.replies.len(), "m{number}: {message:?}");
+            assert!(
+                echoes == 0 || notices == 0,
+                "m{number} was run and reported as not: {message:?}"
+            );
+            totals.acked += usize::from(message.acked);
+            totals.answered += usize::from(echoes > 0);
+            totals.interrupted += usize::from(notices > 0);
+            for again in &message.replies[1..] {
+                totals.duplicates += 1;
+                let run = self.run_of(again.connection);
+                assert!(
+                    run.owed.pending.contains(&number),
+                    "the reply to m{number} came again though nothing was owed: {message:?}"
+                );
+                let same_run = twice.insert(number, run_number(&self.runs, again.connection));
+                assert_ne!(
+                    same_run,
+                    Some(run_number(&self.runs, again.connection)),
+                    "{message:?}"
+                );
+            }
+        }
+        assert_eq!(state.strange_ops, [""; 0], "ops that answer nothing");
+        assert_eq!(totals.acked, totals.messages);
+        assert_eq!(
+            totals.answered + totals.interrupted,
+            totals.messages,
+            "{totals:?}"
+        );
+        assert_eq!(
+            totals.interrupted,
+            self.cut_short.len(),
+            "told to the chats and to the log"
+        );
+        totals
+    }
+
+    fn run_of(&self, connection: u64) -> &Run {
+        &self.runs[run_number(&self.runs, connection)]
+    }
+}
+
+fn run_number(runs: &[Run], connection: u64) -> usize {
+    runs.partition_point(|run| run.first_connection <= connection) - 1
+}
+
+/// Nothing is left over, and no turn was begun twice.
+fn check_journal_at_rest(state_dir: &Path, messages: usize) {
+    let inspector = Inspector::open(state_dir).unwrap();
+    let counts = inspector.counts().unwrap();
+    assert_eq!(
+        (counts.queued, counts.running, counts.ops),
+        (0, 0, 0),
+        "{counts:?}"
+    );
+    assert_eq!(counts.finished, messages as u64);
+    let each: Result<(), InspectError> = inspector.export(Section::Finished, |listed, _| {
+        assert!(listed.attempt <= 1, "a turn was begun twice: {listed:?}");
+        Ok(())
+    });
+    each.unwrap();
+}

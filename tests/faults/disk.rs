@@ -1,0 +1,324 @@
+//! The state directory fails: full, read-only, damaged. The relay says so, loses nothing and comes back.
+//!
+//! Two tests mount a small file system of their own; where that is not allowed they say so and pass.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::rig::connector::Connector;
+use crate::rig::process::Home;
+use crate::rig::state::State;
+use crate::rig::until;
+use crate::support::skip::skip;
+use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::config::{self, Flags, Sources};
+use hermes_relay::relay::Relay;
+use tokio::sync::Notify;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// A file system in memory, unmounted when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None`, loudly, where mounting is not allowed.
+    fn mount(at: &Path, megabytes: u32) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        let mounted = Command::new("mount")
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={megabytes}m,mode=700"),
+                "tmpfs",
+            ])
+            .arg(at)
+            .output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
+            refused => {
+                skip(&format!(
+                    "mounting a small tmpfs is not allowed here: {refused:?}"
+                ));
+                None
+            }
+        }
+    }
+
+    fn read_only(&self) {
+        let told = Command::new("mount")
+            .args(["-o", "remount,ro"])
+            .arg(&self.0)
+            .status();
+        assert!(told.unwrap().success());
+    }
+
+    /// Writes a file until nothing more fits.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.join("filler");
+        let mut file = File::create(&path).unwrap();
+        for size in [65_536, 4_096, 512, 1] {
+            while file.write_all(&vec![b'x'; size]).is_ok() {}
+        }
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_them_back() {
+    let _shared = crate::rig::run_beside_others().await;
+    let connector = Connector::start(State::new(64, 1));
+    let mut home = Home::new(&connector.url(), "");
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+        return;
+    };
+    let mut relay = home.start();
+    connector.push(0, "before");
+    let all_answered = |count: usize| {
+        let state = connector.state();
+        let done = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
+        (state.messages.len() == count && state.messages.iter().all(done)).then_some(())
+    };
+    until("the first message answered", SOON, || all_answered(1)).await;
+
+    let filler = disk.fill();
+    until("the relay to notice", SOON, || {
+        connector.push(1, "into the full disk");
+        (relay.told("nothing is acknowledged until it can") > 0).then_some(())
+    })
+    .await;
+    let log = relay.log_text();
+    assert!(
+        log.contains("disk of the state directory is full, free some space"),
+        "{log}"
+    );
+    let acked = connector.state().acked;
+    for chat in 0..20 {
+        connector.push(chat, "held back");
+    }
+    let watched = Instant::now();
+    until("a while without acknowledgements", SOON, || {
+        let state = connector.state();
+        assert_eq!(state.acked, acked, "acknowledged on a full disk");
+        assert_eq!((state.dialed, state.open.len()), (1, 1), "the link was given up");
+        (watched.elapsed() > Duration::from_secs(1)).then_some(())
+    })
+    .await;
+    assert!(relay.ended().is_none());
+
+    fs::remove_file(filler).unwrap();
+    let messages = connector.state().messages.len();
+    until("everything acknowledged and answered", SOON, || {
+        all_answered(messages)
+    })
+    .await;
+    let state = connector.state();
+    assert!(
+        state.messages.iter().all(|message| message.replies.len() == 1),
+        "each once"
+    );
+    println!(
+        "{messages} messages, {} connections, all answered {:?} after space returned",
+        state.dialed,
+        watched.elapsed()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_small_disk_is_not_used_up_by_the_journals_own_log() {
+    const MESSAGES: usize = 1_500;
+    let _shared = crate::rig::run_beside_others().await;
+    let connector = Connector::start(State::new(1, 1));
+    let mut home = Home::new(
+        &connector.url(),
+        "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 20\n",
+    );
+    let Some(_disk) = SmallDisk::mount(&home.state_dir, 8) else {
+        return;
+    };
+    let relay = home.start();
+    for number in 0..MESSAGES {
+        connector.push(number % 7, "hello");
+    }
+    until("every message acknowledged and answered", SOON * 2, || {
+        let state = connector.state();
+        let done = |message: &crate::rig::state::Message| message.acked && message.replies.len() == 1;
+        state.messages.iter().all(done).then_some(())
+    })
+    .await;
+    println!(
+        "{MESSAGES} messages through 8 MiB, {} times full",
+        relay.told("journal cannot be written, trying again")
+    );
+}
+
+/// Counts its turns, and lets the one that says `hold` wait.
+struct Counting {
+    ran: Arc<Mutex<Vec<String>>>,
+    release: Arc<Notify>,
+}
+
+impl Agent for Counting {
+    fn describe(&self) -> Description {
+        Description {
+            name: "counting".to_owned(),
+            ..Description::default()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        let text = turn.input.text.clone();
+        self.ran.lock().unwrap().push(text.clone());
+        Box::pin(async move {
+            if text == "hold" {
+                self.release.notified().await;
+            }
+            turn.events.text(format!("ran {text}")).await;
+            TurnEnd::Completed
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
+    let _shared = crate::rig::run_beside_others().await;
+    let connector = Connector::start(State::new(64, 1));
+    let home = Home::new(&connector.url(), "");
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+        return;
+    };
+    let flags = Flags {
+        config: Some(home.path().join("relay.yaml")),
+        state_dir: Some(home.state_dir.clone()),
+        agent: Some("counting".to_owned()),
+        ..Flags::default()
+    };
+    let secret = |name: &str| (name == "GATEWAY_RELAY_SECRET").then(|| "a secret for a test".to_owned());
+    let loaded = config::load(&Sources { flags, env: &secret }).unwrap();
+    let (ran, release) = (Arc::default(), Arc::new(Notify::new()));
+    let counting = Counting {
+        ran: Arc::clone(&ran),
+        release: Arc::clone(&release),
+    };
+    let relay = Relay::builder(loaded.settings)
+        .agent("counting", counting)
+        .build()
+        .unwrap();
+    let handle = relay.handle();
+    let stop = Arc::new(Notify::new());
+    let stopped = Arc::clone(&stop);
+    let running = tokio::spawn(relay.run(async move { stopped.notified().await }));
+
+    connector.push(0, "hold");
+    connector.push(0, "second");
+    until("both accepted", SOON, || {
+        (connector.state().acked == 2).then_some(())
+    })
+    .await;
+    let filler = disk.fill();
+    release.notify_one();
+    let end = Instant::now() + SOON;
+    while handle.status().await.unwrap().journal_failing.is_none() {
+        assert!(Instant::now() < end, "the full disk was not noticed");
+    }
+    let watched = Instant::now();
+    while watched.elapsed() < Duration::from_millis(300) {
+        handle.status().await.unwrap();
+        assert_eq!(
+            *ran.lock().unwrap(),
+            ["hold"],
+            "a turn began that the journal does not know of"
+        );
+    }
+    fs::remove_file(filler).unwrap();
+    until("both answered", SOON, || {
+        let state = connector.state();
+        state
+            .messages
+            .iter()
+            .all(|message| message.replies.len() == 1)
+            .then_some(())
+    })
+    .await;
+    assert_eq!(*ran.lock().unwrap(), ["hold", "second"]);
+    stop.notify_one();
+    tokio::time::timeout(SOON, running).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_state_directory_is_an_error_that_says_so() {
+    let _shared = crate::rig::run_beside_others().await;
+    let mut home = Home::new("ws://127.0.0.1:9", "");
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+        return;
+    };
+    disk.read_only();
+    let mut relay = home.start();
+    assert_eq!(relay.exit_code(SOON).await, Some(78));
+    let said = relay.log_text();
+    assert!(said.starts_with("error: ") && said.contains("ead-only"), "{said}");
+    assert!(said.contains(&*home.state_dir.to_string_lossy()), "{said}");
+}
+
+#[tokio::test]
+async fn a_disk_that_is_full_at_the_start_may_have_room_later_and_is_no_fault_of_the_settings() {
+    let _shared = crate::rig::run_beside_others().await;
+    let mut home = Home::new("ws://127.0.0.1:9", "");
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+        return;
+    };
+    disk.fill();
+    let mut relay = home.start();
+    assert_eq!(relay.exit_code(SOON).await, Some(70));
+    let said = relay.log_text();
+    assert!(
+        said.starts_with("error: ") && said.contains("free some space"),
+        "{said}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_damaged_journal_is_refused_with_a_hint_and_moved_aside_when_asked() {
+    let _shared = crate::rig::run_beside_others().await;
+    let connector = Connector::start(State::new(64, 1));
+    let mut home = Home::new(&connector.url(), "");
+    fs::create_dir_all(&home.state_dir).unwrap();
+    fs::write(
+        home.state_dir.join("journal.db"),
+        "no database at all ".repeat(500),
+    )
+    .unwrap();
+    let mut relay = home.start();
+    assert_eq!(relay.exit_code(SOON).await, Some(78));
+    let said = relay.log_text();
+    assert!(
+        said.contains("error: ") && said.contains("hint: ") && said.contains("--fresh-journal-if-corrupt"),
+        "{said}"
+    );
+
+    let relay = home.start_with(&["--fresh-journal-if-corrupt"]);
+    let message = connector.push(0, "hello");
+    until("an answer", SOON, || {
+        (connector.state().messages[message].replies.len() == 1).then_some(())
+    })
+    .await;
+    assert_eq!(relay.told("it was moved aside"), 1);
+    let names: Vec<String> = fs::read_dir(&home.state_dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert!(
+        names.iter().any(|name| name.starts_with("journal.corrupt-")),
+        "{names:?}"
+    );
+}

@@ -1,0 +1,11 @@
+//! The real program under faults and load: killed, disconnected, flooded, and out of disk.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod chaos;
+mod crash;
+mod disk;
+mod journal_speed;
+mod pressure;
+mod rig;

@@ -1,0 +1,72 @@
+//! What the fault tests stand on: the real binary in a process of its own, a connector reduced to the wire
+//! with every knob they turn, and seeded chance. It never decides what is right; the tests do.
+
+pub(crate) mod connector;
+pub(crate) mod line;
+pub(crate) mod process;
+pub(crate) mod state;
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Tests that measure hold this for writing, all others for reading.
+static MACHINE: RwLock<()> = RwLock::const_new(());
+
+/// Waits until no other fault test runs, and keeps the others waiting until dropped: for tests that measure.
+pub(crate) async fn run_alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().await
+}
+
+/// Waits until no test that measures runs.
+pub(crate) async fn run_beside_others() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().await
+}
+
+/// Seeded chance.
+#[derive(Clone, Debug)]
+pub(crate) struct Chance(u64);
+
+impl Chance {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
+    }
+
+    /// A number below `bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) % bound.max(1)
+    }
+
+    /// An index into something of this length.
+    pub(crate) fn index(&mut self, length: usize) -> usize {
+        usize::try_from(self.below(length as u64)).expect("an index of something in memory")
+    }
+
+    /// Whether something that happens `percent` times in a hundred happens.
+    pub(crate) fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// A number from the environment, for the long forms of tests.
+pub(crate) fn asked_for(name: &str, otherwise: usize) -> usize {
+    std::env::var(name)
+        .ok()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+/// Waits until something is so, looking every few milliseconds.
+pub(crate) async fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + within;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < end, "not seen within {within:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

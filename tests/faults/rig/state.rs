@@ -1,0 +1,282 @@
+//! What the rig's connector knows: messages and their acknowledgements, ops and what became of them.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use super::{Chance, line};
+
+/// What becomes of an op that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Answered at once.
+    Answer,
+    /// Answered after a while.
+    After(Duration),
+    /// Never answered.
+    Never,
+}
+
+/// How a dial is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DialFate {
+    /// With an upgrade.
+    Accept,
+    /// With an HTTP status.
+    Refuse(u16),
+    /// With a reset of the socket.
+    Reset,
+}
+
+/// How lines are put into WebSocket messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Packing {
+    /// One each.
+    Single,
+    /// Several in one message, and cut anywhere over several messages.
+    Rough,
+}
+
+/// How a connection is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The socket is reset.
+    Reset,
+    /// With a close frame.
+    Close(u16),
+}
+
+/// A message for the gateway.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) chat: usize,
+    pub(crate) text: String,
+    pub(crate) acked: bool,
+    pub(crate) replies: Vec<Reply>,
+    line: String,
+}
+
+/// One op that answered a message.
+#[derive(Clone, Debug)]
+pub(crate) struct Reply {
+    pub(crate) connection: u64,
+    pub(crate) content: String,
+    pub(crate) at: Instant,
+    /// Place among all ops.
+    pub(crate) order: usize,
+    /// When the result was about to be handed to the socket.
+    pub(crate) answering_at: Option<Instant>,
+    /// When it had been.
+    pub(crate) answered_at: Option<Instant>,
+}
+
+/// What decides on ops: the chat and the text.
+pub(crate) type Judge = Box<dyn FnMut(&str, &str) -> Fate + Send>;
+
+pub(crate) struct State {
+    pub(crate) messages: Vec<Message>,
+    pub(crate) window: usize,
+    pub(crate) packing: Packing,
+    pub(crate) repeat_percent: u64,
+    /// Nothing is read from the sockets.
+    pub(crate) deaf: bool,
+    pub(crate) chance: Chance,
+    pub(crate) judge: Judge,
+    pub(crate) dials: VecDeque<DialFate>,
+    pub(crate) dialed: u64,
+    pub(crate) greeted: u64,
+    pub(crate) open: HashMap<u64, Live>,
+    pub(crate) ended: HashMap<u64, Instant>,
+    pub(crate) strange_ops: Vec<String>,
+    pub(crate) acked: usize,
+    ops: usize,
+    /// Everything before it is acknowledged.
+    floor: usize,
+}
+
+/// An open connection.
+pub(crate) struct Live {
+    pub(crate) greeted: bool,
+    pub(crate) ending: Option<Ending>,
+    cursor: usize,
+    in_flight: usize,
+    outgoing: VecDeque<Outgoing>,
+}
+
+struct Outgoing {
+    line: String,
+    /// The message and reply that this answers.
+    answers: Option<(usize, usize)>,
+}
+
+impl State {
+    pub(crate) fn new(window: usize, seed: u64) -> Self {
+        Self {
+            messages: Vec::new(),
+            window,
+            packing: Packing::Single,
+            repeat_percent: 0,
+            deaf: false,
+            chance: Chance::new(seed),
+            judge: Box::new(|_, _| Fate::Answer),
+            dials: VecDeque::new(),
+            dialed: 0,
+            greeted: 0,
+            open: HashMap::new(),
+            ended: HashMap::new(),
+            strange_ops: Vec::new(),
+            acked: 0,
+            ops: 0,
+            floor: 0,
+        }
+    }
+
+    pub(crate) fn push(&mut self, chat: usize, text: String) -> usize {
+        let number = self.messages.len();
+        self.messages.push(Message {
+            chat,
+            line: line::inbound(chat, number, &text),
+            text,
+            acked: false,
+            replies: Vec::new(),
+        });
+        number
+    }
+
+    pub(crate) fn seat(&mut self) -> u64 {
+        self.dialed += 1;
+        self.open.insert(
+            self.dialed,
+            Live {
+                greeted: false,
+                ending: None,
+                cursor: self.floor,
+                in_flight: 0,
+                outgoing: VecDeque::new(),
+            },
+        );
+        self.dialed
+    }
+
+    pub(crate) fn unseat(&mut self, connection: u64) {
+        self.open.remove(&connection);
+        self.ended.insert(connection, Instant::now());
+    }
+
+    pub(crate) fn hello(&mut self, connection: u64, platform: &str) {
+        self.greeted += 1;
+        if let Some(live) = self.open.get_mut(&connection) {
+            live.greeted = true;
+        }
+        self.say(connection, line::descriptor(platform));
+    }
+
+    pub(crate) fn ack(&mut self, connection: u64, buffer_id: &str) {
+        let Some(message) = line::number(buffer_id).and_then(|number| self.messages.get_mut(number)) else {
+            return;
+        };
+        if std::mem::replace(&mut message.acked, true) {
+            return;
+        }
+        self.acked += 1;
+        while self.messages.get(self.floor).is_some_and(|message| message.acked) {
+            self.floor += 1;
+        }
+        if let Some(live) = self.open.get_mut(&connection) {
+            live.in_flight = live.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// Takes an op; tells how long its answer is to wait, and which it answers, if it is to be answered.
+    pub(crate) fn op(
+        &mut self,
+        connection: u64,
+        chat: &str,
+        reply_to: Option<&str>,
+        content: &str,
+    ) -> Option<(Duration, Option<(usize, usize)>)> {
+        self.ops += 1;
+        let number = reply_to.and_then(line::number);
+        let answers = if let Some(message) = number.and_then(|number| self.messages.get_mut(number)) {
+            message.replies.push(Reply {
+                connection,
+                content: content.to_owned(),
+                at: Instant::now(),
+                order: self.ops,
+                answering_at: None,
+                answered_at: None,
+            });
+            number.map(|number| (number, message.replies.len() - 1))
+        } else {
+            self.strange_ops.push(content.to_owned());
+            None
+        };
+        match (self.judge)(chat, content) {
+            Fate::Answer => Some((Duration::ZERO, answers)),
+            Fate::After(delay) => Some((delay, answers)),
+            Fate::Never => None,
+        }
+    }
+
+    pub(crate) fn answer(&mut self, connection: u64, line: String, answers: Option<(usize, usize)>) {
+        if let Some(live) = self.open.get_mut(&connection) {
+            live.outgoing.push_back(Outgoing { line, answers });
+        }
+    }
+
+    pub(crate) fn say(&mut self, connection: u64, line: String) {
+        self.answer(connection, line, None);
+    }
+
+    /// The messages to write now, as texts, and what they answer.
+    pub(crate) fn outgoing(&mut self, connection: u64) -> (Vec<String>, Vec<(usize, usize)>) {
+        let Some(live) = self.open.get_mut(&connection) else {
+            return (Vec::new(), Vec::new());
+        };
+        let (mut lines, mut answers) = (Vec::new(), Vec::new());
+        for outgoing in live.outgoing.drain(..) {
+            lines.push(outgoing.line);
+            if let Some((message, reply)) = outgoing.answers {
+                self.messages[message].replies[reply].answering_at = Some(Instant::now());
+                answers.push((message, reply));
+            }
+        }
+        while live.greeted && live.in_flight < self.window && lines.len() < 1024 {
+            let Some(message) = self.messages.get(live.cursor) else {
+                break;
+            };
+            live.cursor += 1;
+            if !message.acked {
+                live.in_flight += 1;
+                lines.push(message.line.clone());
+                if self.chance.percent(self.repeat_percent) {
+                    lines.push(message.line.clone());
+                }
+            }
+        }
+        (self.pack(lines), answers)
+    }
+
+    pub(crate) fn answered(&mut self, answers: &[(usize, usize)]) {
+        let now = Instant::now();
+        for (message, reply) in answers {
+            self.messages[*message].replies[*reply].answered_at = Some(now);
+        }
+    }
+
+    fn pack(&mut self, lines: Vec<String>) -> Vec<String> {
+        if self.packing == Packing::Single {
+            return lines;
+        }
+        let mut all = lines.concat();
+        let mut texts = Vec::new();
+        while !all.is_empty() {
+            let mut cut = 1 + self.chance.index(all.len().min(600));
+            while !all.is_char_boundary(cut) {
+                cut += 1;
+            }
+            let rest = all.split_off(cut);
+            texts.push(std::mem::replace(&mut all, rest));
+        }
+        texts
+    }
+}

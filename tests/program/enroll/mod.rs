@@ -1,0 +1,513 @@
+//! The `enroll` verb, end to end: what was typed, what was asked, what was printed, written and returned.
+
+mod enroll_story;
+
+use std::fs;
+
+use crate::support::http_stub::{Seen, Stub, nobody, reply};
+use clap::Parser;
+use enroll_story::{ACCEPTED, Cli, Input, OLD_ENV, Story, Told, assert_discreet, connector, mode};
+use hermes_relay::cli::enroll::EnrollOutcome;
+use hermes_relay::net::connector_http::ProvisionRequest;
+use secrecy::ExposeSecret;
+
+/// Enrolls with a token from the pipe and asks to be woken.
+async fn enroll_to_be_woken(story: &mut Story, stub: &Stub) -> Told {
+    let args = [
+        "--token",
+        "-",
+        "--connector-url",
+        &stub.base(),
+        "--wake-url",
+        "https://w.example",
+    ];
+    story.run(&args).await
+}
+
+#[tokio::test]
+async fn a_managed_install_is_refused_before_anything_else() {
+    let line = "`hermes gateway enroll` is not available in a managed/hosted install.";
+    let mut story = Story::new().await;
+    story.env.push(("HERMES_MANAGED", "1".into()));
+    story.fails(&[], line).await;
+    let mut story = Story::new().await;
+    fs::write(story.home.path().join(".managed"), "").unwrap();
+    story
+        .fails(&["--token", "t-hush", "--connector-url", &nobody()], line)
+        .await;
+}
+
+#[tokio::test]
+async fn the_checks_come_in_order_token_url_identity() {
+    let mut story = Story::new().await;
+    let no_token = "No enrollment token. Pass --token <token> (or set GATEWAY_RELAY_ENROLL_TOKEN).";
+    story
+        .fails(
+            &["--token", " ", "--connector-url", "https://c.invalid"],
+            no_token,
+        )
+        .await;
+    story.input.terminal = Some("");
+    story.fails(&[], no_token).await;
+    let no_url = "No connector URL. Pass --connector-url <url> (or set GATEWAY_RELAY_URL / gateway.relay_url in config.yaml).";
+    story.fails(&["--token", "t-hush"], no_url).await;
+    story.env.clear();
+    let stub = Stub::always(200, ACCEPTED).await;
+    story
+        .fails(
+            &["--token", "t-hush", "--connector-url", &stub.base()],
+            "You're not logged into Nous Portal.",
+        )
+        .await;
+    assert!(stub.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert!(matches!(told.outcome, EnrollOutcome::Checked), "{}", told.err);
+    assert_eq!(told.outcome.exit_code(), 0);
+    assert!(
+        told.out.contains("gw-box") && told.out.contains(".env"),
+        "{}",
+        told.out
+    );
+    assert!(stub.seen().is_empty(), "the connector was not asked");
+    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), OLD_ENV);
+    story.env.clear();
+    let line = "You're not logged into Nous Portal.";
+    story
+        .fails(&["--dry-run", "--connector-url", &stub.base()], line)
+        .await;
+}
+
+#[tokio::test]
+async fn a_dry_run_leaves_a_login_that_ran_out_as_it_is() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story.env = vec![("HERMES_PORTAL_BASE_URL", stub.base())];
+    let stored = |refresh: &str| {
+        format!(
+            r#"{{"providers":{{"nous":{{"access_token":"old-hush",{refresh}"expires_at":"2020-01-01T00:00:00+00:00"}}}}}}"#
+        )
+    };
+    let path = story.home.path().join("auth.json");
+    let login = stored(r#""refresh_token":"refresh-hush","#);
+    fs::write(&path, &login).unwrap();
+    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert!(matches!(told.outcome, EnrollOutcome::Checked), "{}", told.err);
+    assert_eq!(fs::read_to_string(&path).unwrap(), login);
+    assert!(
+        stub.seen().is_empty(),
+        "neither the connector nor the portal was asked"
+    );
+    fs::write(&path, stored("")).unwrap();
+    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert_eq!(told.outcome.exit_code(), 1, "nothing can refresh it");
+}
+
+#[tokio::test]
+async fn the_log_is_told_to_hide_every_secret_as_soon_as_it_is_known() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story
+        .run(&["--token", "t-hush", "--connector-url", &stub.base()])
+        .await;
+    let hidden = story.hidden.take();
+    let values: Vec<_> = hidden.iter().map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["t-hush", "identity-hush", "secret-hush", "key-hush"]);
+    // Also when nothing came of it.
+    let stub = Stub::always(500, "{}").await;
+    story
+        .run(&["--token", "t-hush", "--connector-url", &stub.base()])
+        .await;
+    assert_eq!(story.hidden.take().len(), 2);
+}
+
+#[tokio::test]
+async fn an_identity_failure_keeps_the_token_unspent() {
+    let idp = Stub::always(500, r#"{"error":"broken"}"#).await;
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story.env = vec![("GATEWAY_RELAY_IDP_TOKEN_URL", idp.base())];
+    let line = "Could not resolve a caller-identity token: the identity provider returned HTTP 500: broken";
+    story
+        .fails(&["--token", "t-hush", "--connector-url", &stub.base()], line)
+        .await;
+    assert!(stub.seen().is_empty());
+}
+
+#[tokio::test]
+async fn every_refusal_of_the_connector_is_told_and_writes_nothing() {
+    let oversize = "x".repeat(70_000);
+    for (status, body, line) in [
+        (
+            401,
+            "",
+            "Enrollment failed: Connector rejected the caller identity (401). ",
+        ),
+        (
+            403,
+            r#"{"error":"Token was used."}"#,
+            "Enrollment failed: Token was used.",
+        ),
+        (
+            403,
+            "",
+            "Enrollment failed: Connector refused the enrollment token (403)",
+        ),
+        (404, "", "Enrollment failed: Connector returned HTTP 404"),
+        (
+            500,
+            r#"{"error":"oops"}"#,
+            "Enrollment failed: Connector returned HTTP 500: oops",
+        ),
+        (
+            200,
+            "{}",
+            "Enrollment failed: Connector returned an unexpected response (no secret).",
+        ),
+        (
+            200,
+            "<html>",
+            "Enrollment failed: Connector returned an unexpected response (no secret).",
+        ),
+        (
+            200,
+            &oversize,
+            "Enrollment failed: Could not reach the connector at ",
+        ),
+    ] {
+        let stub = Stub::always(status, body).await;
+        Story::new()
+            .await
+            .fails(&["--token", "t-hush", "--connector-url", &stub.base()], line)
+            .await;
+    }
+    let base = nobody();
+    let line = format!("Enrollment failed: Could not reach the connector at {base}: ");
+    Story::new()
+        .await
+        .fails(&["--token", "t-hush", "--connector-url", &base], &line)
+        .await;
+}
+
+#[tokio::test]
+async fn a_redirecting_connector_is_named_and_the_other_origin_hears_nothing() {
+    let other = Stub::always(200, ACCEPTED).await;
+    let target = other.base();
+    let stub = Stub::start(move |_| (307, vec![("location", target.clone())], String::new())).await;
+    let line = format!(
+        "Enrollment failed: Could not reach the connector at {}: it redirected to {}",
+        stub.base(),
+        other.base()
+    );
+    Story::new()
+        .await
+        .fails(&["--token", "t-hush", "--connector-url", &stub.base()], &line)
+        .await;
+    assert!(other.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_place_that_cannot_be_written_is_found_before_the_token_is_spent() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    let directory = story.home.path().to_str().unwrap().to_owned();
+    let line = format!("Cannot write to {directory}: ");
+    story
+        .fails(
+            &[
+                "--token",
+                "t",
+                "--connector-url",
+                &stub.base(),
+                "--output",
+                &directory,
+            ],
+            &line,
+        )
+        .await;
+    assert!(stub.seen().is_empty());
+}
+
+#[tokio::test]
+async fn options_that_cannot_be_used_exit_with_2() {
+    let mut story = Story::new().await;
+    for typed in [
+        ["--connector-url", "ftp://c.example"],
+        ["--gateway-id", "a\nb"],
+        ["--wake-url", "not a url"],
+    ] {
+        story.relay_url = Some("https://c.invalid".into());
+        let told = story.run(&["--token", "t-hush", typed[0], typed[1]]).await;
+        assert_eq!(told.outcome.exit_code(), 2, "{typed:?}: {}", told.err);
+        assert_discreet(&told.err);
+        story.untouched();
+    }
+    assert!(Cli::try_parse_from(["enroll", "--print", "--output", "x"]).is_err());
+}
+
+#[tokio::test]
+async fn success_stores_the_keys_and_hides_the_secrets() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    // As typed: a WebSocket address with the path and a slash.
+    let typed = format!("{}/relay/", stub.base().replace("http://", "ws://"));
+    let told = story
+        .run(&["--token", "enr-hush", "--connector-url", &typed])
+        .await;
+    assert_eq!(told.outcome.exit_code(), 0, "{}", told.err);
+
+    let seen = stub.only();
+    assert_eq!(seen.uri, "/relay/enroll");
+    assert_eq!(
+        seen.body,
+        r#"{"enrollmentToken":"enr-hush","gatewayId":"gw-box"}"#
+    );
+    assert_eq!(seen.header("authorization"), Some("Bearer identity-hush"));
+
+    let url = typed.trim_end_matches('/');
+    let expected = format!(
+        "# mine\nOTHER=1\nexport GATEWAY_RELAY_SECRET=secret-hush\nGATEWAY_RELAY_ID=gw-theirs\n\
+         GATEWAY_RELAY_DELIVERY_KEY=key-hush\nGATEWAY_RELAY_URL={url}\n"
+    );
+    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), expected);
+    assert_eq!(mode(&story.dotenv()), 0o640);
+
+    assert!(
+        told.out
+            .starts_with("✓ Enrolled gateway \"gw-theirs\" for tenant acme\n"),
+        "{}",
+        told.out
+    );
+    for line in [
+        "GATEWAY_RELAY_ID=gw-theirs",
+        "GATEWAY_RELAY_SECRET=<hidden>",
+        "GATEWAY_RELAY_DELIVERY_KEY=<hidden>",
+    ] {
+        assert!(told.out.contains(line), "{}", told.out);
+    }
+    assert!(
+        told.err
+            .contains("warning: a token on the command line is visible"),
+        "{}",
+        told.err
+    );
+    assert_eq!(told.err.lines().count(), 1, "{}", told.err);
+    assert_discreet(&(told.out + &told.err));
+}
+
+#[tokio::test]
+async fn a_new_file_is_for_the_owner_only_and_only_given_addresses_are_stored() {
+    let stub = Stub::always(200, r#"{"secret":"secret-hush"}"#).await;
+    let mut story = Story::new().await;
+    story.env.extend([
+        ("GATEWAY_RELAY_URL", stub.base()),
+        ("GATEWAY_RELAY_ENROLL_TOKEN", " env-token ".into()),
+    ]);
+    let file = story.home.path().join("made/here/relay.env");
+    let told = story
+        .run(&["--output", file.to_str().unwrap(), "--gateway-id", "gw mine"])
+        .await;
+    assert_eq!(told.outcome.exit_code(), 0, "{}", told.err);
+    assert_eq!(
+        stub.only().json(),
+        serde_json::json!({"enrollmentToken": "env-token", "gatewayId": "gw mine"})
+    );
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(
+        text,
+        "GATEWAY_RELAY_ID=\"gw mine\"\nGATEWAY_RELAY_SECRET=secret-hush\n"
+    );
+    assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
+    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), OLD_ENV);
+    assert!(
+        told.out.starts_with("✓ Enrolled gateway \"gw mine\"\n"),
+        "{}",
+        told.out
+    );
+    assert_eq!(told.err, "");
+}
+
+#[tokio::test]
+async fn the_token_comes_from_a_pipe_or_the_keyboard_and_the_url_from_the_configuration() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story.relay_url = Some(stub.base());
+    story.input = Input {
+        terminal: Some("from keyboard"),
+        pipe: "from pipe\n",
+    };
+    for (typed, expected) in [(&["--token", "-"][..], "from pipe"), (&[][..], "from keyboard")] {
+        let told = story.run(typed).await;
+        assert_eq!((told.outcome.exit_code(), told.err.as_str()), (0, ""));
+        assert_eq!(stub.seen().last().unwrap().json()["enrollmentToken"], expected);
+    }
+}
+
+#[tokio::test]
+async fn print_gives_the_lines_and_nothing_else_on_standard_output() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story.input.pipe = "t";
+    let told = story
+        .run(&["--token", "-", "--print", "--connector-url", &stub.base()])
+        .await;
+    let url = stub.base();
+    let expected = format!(
+        "GATEWAY_RELAY_ID=gw-theirs\nGATEWAY_RELAY_SECRET=secret-hush\nGATEWAY_RELAY_DELIVERY_KEY=key-hush\nGATEWAY_RELAY_URL={url}\n"
+    );
+    assert_eq!((told.outcome.exit_code(), told.out), (0, expected));
+    assert!(
+        told.err
+            .starts_with("✓ Enrolled gateway \"gw-theirs\" for tenant acme"),
+        "{}",
+        told.err
+    );
+    assert_discreet(&told.err);
+    story.untouched();
+}
+
+#[tokio::test]
+async fn a_clock_that_is_off_is_mentioned() {
+    let stub = Stub::start(|_| {
+        (
+            200,
+            vec![("date", "Sat, 09 Aug 2025 00:40:00 GMT".into())],
+            ACCEPTED.into(),
+        )
+    })
+    .await;
+    let mut story = Story::new().await;
+    story.input.pipe = "t";
+    let told = story
+        .run(&["--token", "-", "--connector-url", &stub.base()])
+        .await;
+    assert!(told.err.contains("s ahead of the connector's"), "{}", told.err);
+    assert_eq!(told.outcome.exit_code(), 0);
+}
+
+#[tokio::test]
+async fn a_wake_url_is_stored_and_registered_for_every_identity() {
+    let stub = connector(|_| reply(200, r#"{"secretIssued":false}"#)).await;
+    let mut story = Story::new().await;
+    story.input.pipe = "t";
+    let identity = |platform: &str| ProvisionRequest {
+        platform: platform.into(),
+        ..ProvisionRequest::default()
+    };
+    story.identities = vec![identity("discord"), identity("slack")];
+    let told = story
+        .run(&[
+            "--token",
+            "-",
+            "--connector-url",
+            &stub.base(),
+            "--wake-url",
+            "https://wake.example/x/",
+        ])
+        .await;
+    assert_eq!((told.outcome.exit_code(), told.err.as_str()), (0, ""));
+    let registered: Vec<_> = stub.seen()[1..].iter().map(Seen::json).collect();
+    assert_eq!(registered.len(), 2);
+    for (body, platform) in registered.iter().zip(["discord", "slack"]) {
+        assert_eq!(body["platform"], platform);
+        assert_eq!(
+            (&body["gatewayId"], &body["wakeUrl"]),
+            (&"gw-theirs".into(), &"https://wake.example/x".into())
+        );
+    }
+    assert_eq!(
+        stub.seen()[1].header("authorization"),
+        Some("Bearer identity-hush")
+    );
+    assert!(
+        fs::read_to_string(story.dotenv())
+            .unwrap()
+            .contains("GATEWAY_RELAY_WAKE_URL=https://wake.example/x\n")
+    );
+}
+
+#[tokio::test]
+async fn a_connector_that_does_not_provision_is_a_warning_and_one_that_fails_is_a_failure() {
+    for (status, code, text) in [
+        (404, 0, "warning: this connector offers no /relay/provision"),
+        (
+            500,
+            1,
+            "✗ Enrolled, but the wake URL was not registered: connector returned HTTP 500",
+        ),
+    ] {
+        let stub = connector(move |_| reply(status, "")).await;
+        let mut story = Story::new().await;
+        story.input.pipe = "t";
+        let told = enroll_to_be_woken(&mut story, &stub).await;
+        assert_eq!(told.outcome.exit_code(), code);
+        assert!(told.err.contains(text), "{}", told.err);
+        assert!(
+            fs::read_to_string(story.dotenv())
+                .unwrap()
+                .contains("secret-hush")
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_second_secret_is_mentioned_and_not_taken() {
+    let stub = connector(|_| reply(200, r#"{"secret":"other-hush"}"#)).await;
+    let mut story = Story::new().await;
+    story.input.pipe = "t";
+    let told = enroll_to_be_woken(&mut story, &stub).await;
+    assert_eq!(told.outcome.exit_code(), 0);
+    assert!(told.err.contains("another secret"), "{}", told.err);
+    let stored = fs::read_to_string(story.dotenv()).unwrap();
+    assert!(
+        stored.contains("=secret-hush") && !stored.contains("other-hush"),
+        "{stored}"
+    );
+    assert_discreet(&told.err);
+}
+
+#[tokio::test]
+async fn check_dials_once_with_the_new_credentials() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut story = Story::new().await;
+    story.input.pipe = "t";
+    let typed = ["--token", "-", "--connector-url", &stub.base(), "--check"];
+    let told = story.run(&typed).await;
+    assert_eq!(told.outcome.exit_code(), 0);
+    assert!(
+        told.out
+            .ends_with("✓ The connector accepts the new credentials\n"),
+        "{}",
+        told.out
+    );
+    {
+        let dialled = story.dialled.borrow();
+        assert_eq!(dialled.len(), 1);
+        assert_eq!(
+            (dialled[0].gateway_id.as_str(), dialled[0].secret.expose_secret()),
+            ("gw-theirs", "secret-hush")
+        );
+        assert_eq!(dialled[0].connector.http_base(), stub.base());
+        assert_discreet(&format!("{dialled:?}"));
+    }
+    story.dial = Err("closed with 4401".into());
+    let told = story.run(&typed).await;
+    assert_eq!(told.outcome.exit_code(), 1);
+    assert!(
+        told.err
+            .contains("✗ Enrolled, but the check failed: closed with 4401"),
+        "{}",
+        told.err
+    );
+}
+
+#[test]
+fn a_token_on_the_command_line_does_not_show_in_debug_output() {
+    let args = Cli::try_parse_from(["enroll", "--token", "t-hush"]).unwrap().args;
+    assert_discreet(&format!("{args:?}"));
+}

@@ -1,0 +1,146 @@
+//! The image and the pod: they agree with each other and with the program.
+
+use std::fs;
+use std::process::Command;
+
+use hermes_relay::config::Settings;
+use serde_json::{Value, json};
+
+use crate::hosting::{BINARY, repository, said};
+
+/// The only line of the Dockerfile that begins with this word, without the word.
+fn instruction(word: &str) -> String {
+    let text = fs::read_to_string(repository("packaging/Dockerfile")).unwrap();
+    let lines: Vec<_> = text.lines().filter_map(|line| line.strip_prefix(word)).collect();
+    assert_eq!(lines.len(), 1, "{word}");
+    lines[0].trim().to_owned()
+}
+
+/// What stands in brackets in such a line.
+fn words(word: &str) -> Vec<String> {
+    let line = instruction(word);
+    serde_json::from_str(&line[line.find('[').unwrap()..]).unwrap()
+}
+
+/// The settings and the pod.
+fn pod() -> (Value, Value) {
+    let text = fs::read_to_string(repository("packaging/kubernetes.yaml")).unwrap();
+    let mut documents = text
+        .split("\n---\n")
+        .map(|document| serde_saphyr::from_str::<Value>(document).unwrap());
+    let pair = (documents.next().unwrap(), documents.next().unwrap());
+    assert!(documents.next().is_none());
+    assert_eq!(
+        (&pair.0["kind"], &pair.1["kind"]),
+        (&json!("ConfigMap"), &json!("StatefulSet"))
+    );
+    pair
+}
+
+fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
+    let found = list
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|entry| entry["name"] == name);
+    found.unwrap_or_else(|| panic!("no {name}"))
+}
+
+#[test]
+fn the_pod_starts_the_image_as_the_image_starts_itself() {
+    let (_, set) = pod();
+    let spec = &set["spec"]["template"]["spec"];
+    let container = &spec["containers"][0];
+    let program = &words("ENTRYPOINT ")[0];
+    assert_eq!(container["args"], json!(words("CMD ")));
+    assert!(container["command"].is_null(), "the image's own");
+    assert_eq!(instruction("COPY hermes-relay "), *program);
+    let health = words("HEALTHCHECK ");
+    assert_eq!(container["readinessProbe"]["exec"]["command"], json!(health));
+    let alive = container["livenessProbe"]["exec"]["command"].as_array().unwrap();
+    assert_eq!(alive[0], json!(program));
+    for command in [&words("CMD ")[..1], &health[1..], &["status".to_owned()]] {
+        let (known, told) = said(Command::new(BINARY).args(command).arg("--help"));
+        assert!(known, "{told}");
+    }
+
+    let user = instruction("USER ");
+    for (key, part) in ["runAsUser", "runAsGroup"].iter().zip(user.split(':')) {
+        assert_eq!(spec["securityContext"][key].to_string(), part);
+    }
+    assert_eq!(
+        spec["securityContext"]["fsGroup"],
+        spec["securityContext"]["runAsGroup"]
+    );
+    for pair in instruction("ENV ").split(' ') {
+        let (name, value) = pair.split_once('=').unwrap();
+        assert_eq!(named(&container["env"], name)["value"], json!(value));
+        assert!(value.starts_with("/state/"), "{value} is in the volume");
+    }
+    let volume = &words("VOLUME ")[0];
+    assert_eq!(
+        named(&container["volumeMounts"], "state")["mountPath"],
+        json!(volume)
+    );
+    assert_eq!(
+        set["spec"]["volumeClaimTemplates"][0]["metadata"]["name"],
+        "state"
+    );
+    for mount in container["volumeMounts"].as_array().unwrap() {
+        let name = mount["name"].as_str().unwrap();
+        if name != "state" {
+            named(&spec["volumes"], name);
+        }
+    }
+}
+
+#[test]
+fn the_pod_has_the_time_to_end_and_one_relay_per_journal() {
+    let (_, set) = pod();
+    let spec = &set["spec"]["template"]["spec"];
+    let folder = tempfile::tempdir().unwrap();
+    let budget = Settings::embedded(folder.path()).shutdown.budget_secs;
+    assert!(spec["terminationGracePeriodSeconds"].as_u64().unwrap() >= budget + 10);
+    assert_eq!(set["spec"]["replicas"], 1);
+    assert_eq!(
+        set["spec"]["selector"]["matchLabels"],
+        set["spec"]["template"]["metadata"]["labels"]
+    );
+    let container = &spec["containers"][0]["securityContext"];
+    assert_eq!(container["readOnlyRootFilesystem"], true);
+    assert_eq!(container["capabilities"]["drop"], json!(["ALL"]));
+}
+
+#[test]
+fn the_pods_settings_are_ones_that_the_program_takes() {
+    let (map, set) = pod();
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    let mounted = |name: &str| {
+        named(&container["volumeMounts"], name)["mountPath"]
+            .as_str()
+            .unwrap()
+    };
+    let file = named(&container["env"], "HERMES_RELAY_CONFIG")["value"]
+        .as_str()
+        .unwrap();
+    let name = file
+        .strip_prefix(mounted("config"))
+        .unwrap()
+        .trim_start_matches('/');
+    let text = map["data"][name].as_str().unwrap();
+    assert!(
+        text.contains(&format!("secret_file: {}/relay-secret", mounted("secret"))),
+        "{text}"
+    );
+
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("relay-secret");
+    fs::write(&secret, "s3cret").unwrap();
+    let (_, told) = said(Command::new("chmod").arg("440").arg(&secret));
+    assert!(told.is_empty(), "{told}");
+    let written = folder.path().join(name);
+    let here = text.replace(mounted("secret"), &folder.path().display().to_string());
+    fs::write(&written, here).unwrap();
+    let (well, told) = said(Command::new(BINARY).args(["config", "check"]).arg(&written));
+    assert!(well, "{told}");
+}

@@ -1,0 +1,158 @@
+//! What is handed out: the Debian package, the list of what is inside, the checksums.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::hosting::{BINARY, has, is_root, repository, said};
+use crate::support::skip::skip;
+
+fn script(name: &str) -> Command {
+    Command::new(repository("packaging").join(name))
+}
+
+pub(crate) fn build_deb(out: &Path) -> std::path::PathBuf {
+    let (well, told) = said(
+        script("build-deb")
+            .args(["--binary", BINARY, "--out"])
+            .arg(out)
+            .env("DEB_COMPRESSION", "none"),
+    );
+    assert!(well, "{told}");
+    let mut debs = fs::read_dir(out).unwrap().flatten().map(|entry| entry.path());
+    debs.find(|path| path.extension().is_some_and(|end| end == "deb"))
+        .unwrap()
+}
+
+#[test]
+fn the_debian_package_holds_what_belongs_to_it_and_installs() {
+    if !has("dpkg-deb") || !has("strip") {
+        return;
+    }
+    let out = tempfile::tempdir().unwrap();
+    let deb = build_deb(out.path());
+    let (_, info) = said(Command::new("dpkg-deb").arg("--info").arg(&deb));
+    for line in [
+        "Package: hermes-relay",
+        concat!("Version: ", env!("CARGO_PKG_VERSION")),
+        "Maintainer: ",
+        "conffiles",
+        "postinst",
+    ] {
+        assert!(info.contains(line), "{line}\n{info}");
+    }
+    let (_, contents) = said(Command::new("dpkg-deb").arg("--contents").arg(&deb));
+    for line in [
+        "-rwxr-xr-x root/root",
+        "./usr/bin/hermes-relay",
+        "./usr/lib/systemd/system/hermes-relay.service",
+        "./usr/lib/systemd/system/hermes-relay-only.service",
+        "./usr/lib/systemd/user/hermes-relay.service",
+        "./usr/lib/sysusers.d/hermes-relay.conf",
+        "./etc/hermes-relay/config.yaml",
+        "./usr/share/doc/hermes-relay/copyright",
+        "./usr/share/doc/hermes-relay/config.example.yaml",
+    ] {
+        assert!(contents.contains(line), "{line}\n{contents}");
+    }
+    for line in contents.lines() {
+        assert!(line.contains(" root/root "), "{line}");
+        assert!(!line.contains("/work/") && !line.contains("/home/"), "{line}");
+    }
+    if !is_root() {
+        return;
+    }
+    // Into an empty root, with the package's own scripts working on that root.
+    let root = tempfile::tempdir().unwrap();
+    for folder in ["var/lib/dpkg/updates", "var/lib/dpkg/info"] {
+        fs::create_dir_all(root.path().join(folder)).unwrap();
+    }
+    fs::write(root.path().join("var/lib/dpkg/status"), "").unwrap();
+    let dpkg = |action: &str, what: &std::ffi::OsStr| {
+        let mut dpkg = Command::new("dpkg");
+        dpkg.args(["--force-depends", "--force-script-chrootless"])
+            .arg(format!("--root={}", root.path().display()))
+            .env("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin")
+            .args([action.as_ref(), what]);
+        said(&mut dpkg)
+    };
+    let (well, told) = dpkg("--install", deb.as_os_str());
+    assert!(well, "{told}");
+    let installed = root.path().join("usr/bin/hermes-relay");
+    let (well, version) = said(Command::new(&installed).arg("--version"));
+    assert!(well && version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    let config = root.path().join("etc/hermes-relay/config.yaml");
+    let (well, told) = said(Command::new(BINARY).args(["config", "check"]).arg(&config));
+    assert!(well, "{told}");
+    if has("systemd-sysusers") {
+        let accounts = fs::read_to_string(root.path().join("etc/passwd")).unwrap();
+        let account = accounts.lines().find(|line| line.starts_with("hermes-relay:"));
+        let account = account.expect("the account was made");
+        assert!(
+            account.ends_with(":/var/lib/hermes-relay:/usr/sbin/nologin"),
+            "{account}"
+        );
+    }
+    fs::create_dir_all(root.path().join("var/lib/hermes-relay")).unwrap();
+    let (well, told) = dpkg("--purge", "hermes-relay".as_ref());
+    assert!(well, "{told}");
+    for gone in ["usr/bin/hermes-relay", "etc/hermes-relay", "var/lib/hermes-relay"] {
+        assert!(!root.path().join(gone).exists(), "{gone} is left: {told}");
+    }
+}
+
+#[test]
+fn the_bill_of_materials_lists_every_crate_that_is_built_in() {
+    if !has("python3") {
+        return;
+    }
+    if !said(Command::new("python3").args(["-c", "import tomllib"])).0 {
+        skip("python3 is older than 3.11, so the bill of materials was NOT made");
+        return;
+    }
+    let (well, told) = said(&mut script("sbom"));
+    assert!(well, "{told}");
+    let bill: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(bill["bomFormat"], "CycloneDX");
+    assert_eq!(bill["metadata"]["component"]["name"], "hermes-relay");
+    let components = bill["components"].as_array().unwrap();
+    let has = |name: &str| components.iter().any(|component| component["name"] == name);
+    assert!(has("tokio") && has("rusqlite") && has("aws-lc-rs"));
+    assert!(
+        !has("proptest") && !has("divan"),
+        "what only tests use is not in it"
+    );
+    for component in components {
+        let purl = component["purl"].as_str().unwrap();
+        assert!(purl.starts_with("pkg:cargo/"), "{purl}");
+        assert!(component["licenses"][0]["expression"].is_string(), "{component}");
+        assert_eq!(
+            component["hashes"][0]["content"].as_str().unwrap().len(),
+            64,
+            "{component}"
+        );
+    }
+}
+
+#[test]
+fn checksums_are_ones_that_can_be_checked() {
+    let out = tempfile::tempdir().unwrap();
+    fs::write(out.path().join("one"), "1").unwrap();
+    fs::write(out.path().join("two"), "2").unwrap();
+    let (well, told) = said(script("checksums").arg(out.path()));
+    assert!(well, "{told}");
+    let check = || {
+        said(
+            Command::new("sha256sum")
+                .args(["--check", "--strict", "SHA256SUMS"])
+                .current_dir(out.path()),
+        )
+    };
+    let (well, told) = check();
+    assert!(
+        well && told.contains("one: OK") && told.contains("two: OK"),
+        "{told}"
+    );
+    fs::write(out.path().join("two"), "3").unwrap();
+    assert!(!check().0);
+}

@@ -1,0 +1,14 @@
+//! The program as it is installed and operated: its verbs, its hosting and its telemetry.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod agents_verb;
+mod doctor;
+mod enroll;
+mod hosting;
+mod identity;
+mod journal_verb;
+mod operate;
+#[cfg(feature = "otlp")]
+mod traces;

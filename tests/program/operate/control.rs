@@ -1,0 +1,165 @@
+//! The control socket: whose it is, and what strangers can do with it, which is nothing.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use crate::operate::{answered, connected, connector, verb};
+use crate::support::relay_process::{SOON, Setup};
+
+fn mode(path: &Path) -> u32 {
+    std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// Says this to the socket and gives everything that comes back.
+async fn say(socket: &Path, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    // The relay may hang up in the middle of what is too long.
+    let _ = stream.write_all(bytes).await;
+    let mut heard = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut heard))
+        .await
+        .expect("an end in time");
+    String::from_utf8(heard).unwrap()
+}
+
+#[tokio::test]
+async fn only_the_owner_can_reach_it() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let socket = setup.state_dir().join("control.sock");
+    assert_eq!((mode(&setup.state_dir()), mode(&socket)), (0o700, 0o600));
+    relay.stops().await;
+    assert!(!socket.exists());
+}
+
+#[tokio::test]
+async fn what_is_no_request_gets_a_reason_or_nothing() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let socket = setup.state_dir().join("control.sock");
+    for (said, code) in [
+        (&b"hello\n"[..], "bad_request"),
+        (b"\xff\xfe\x00\n", "bad_request"),
+        (b"{}\n", "bad_request"),
+        (b"[[[[[[[[[[[[[[[[[[\n", "bad_request"),
+        (b"{\"v\":1,\"op\":\"shutdown\"}\n", "bad_request"),
+        (b"{\"v\":1,\"op\":\"stop\"}\n", "bad_request"),
+        (b"{\"v\":7,\"op\":\"status\"}\n", "version"),
+    ] {
+        let answer: Value = serde_json::from_str(&say(&socket, said).await).unwrap();
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+        assert_eq!(answer["v"], 1);
+    }
+    let heard = say(&socket, "x".repeat(200_000).as_bytes()).await;
+    assert!(heard.is_empty() || heard.contains("too_long"), "{heard}");
+    let heard = say(&socket, b"{\"v\":1,\"op\":\"health\"}\nand more\n").await;
+    assert!(
+        heard.contains(r#""ready":true"#) && heard.lines().count() == 1,
+        "{heard}"
+    );
+    drop(UnixStream::connect(&socket).await.unwrap());
+    assert_eq!(verb(&setup, &["status"]).await.code, 0);
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn clients_that_say_nothing_keep_nobody_else_out_for_long() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let socket = setup.state_dir().join("control.sock");
+    let mut silent = Vec::new();
+    for _ in 0..40 {
+        let mut stream = UnixStream::connect(&socket).await.unwrap();
+        stream.write_all(b"{\"v\":1,").await.unwrap();
+        silent.push(stream);
+    }
+    // Messages are answered meanwhile, and those who ask properly soon after.
+    timeout(Duration::from_secs(4), answered(&connector, "m1", "hello"))
+        .await
+        .expect("chats do not wait for the control socket");
+    assert_eq!(verb(&setup, &["status"]).await.code, 0);
+    let mut heard = Vec::new();
+    let gone = timeout(SOON, silent[0].read_to_end(&mut heard)).await;
+    assert!(gone.is_ok() && heard.is_empty(), "it hung up on the silent");
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn a_state_directory_with_a_long_path_works_too() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let long = setup.home().join("d".repeat(90)).join("e".repeat(90));
+    let setup = setup.env("HERMES_RELAY_STATE_DIR", &long.display().to_string());
+    let relay = connected(&setup).await;
+    relay.says("the control socket's path is long").await;
+    let health = verb(&setup, &["health"]).await;
+    assert_eq!((health.code, health.out.as_str()), (0, "live\n"), "{health:?}");
+    assert_eq!(mode(&long.join("control.sock")), 0o600);
+    relay.stops().await;
+    assert!(!long.join("control.sock").exists());
+}
+
+/// Only root can become somebody else; elsewhere the modes, tested above, keep others out.
+#[tokio::test]
+async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
+    const NOBODY: u32 = 65_534;
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let (state, home) = (setup.state_dir(), setup.home());
+    let folder = home.parent().unwrap();
+    let binary = folder.join("hermes-relay");
+    std::fs::copy(env!("CARGO_BIN_EXE_hermes-relay"), &binary).unwrap();
+    let open = |path: &Path, mode: u32| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open(folder, 0o755);
+    open(&state, 0o755);
+    open(&state.join("control.sock"), 0o666);
+    let as_nobody = async |args: &[&str]| {
+        let asked = tokio::process::Command::new(&binary)
+            .args(args)
+            .arg("--state-dir")
+            .arg(&state)
+            .env_clear()
+            .current_dir("/")
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .stdin(Stdio::null())
+            .output();
+        let spoken = timeout(SOON, asked).await.unwrap().unwrap();
+        let told = [spoken.stdout, spoken.stderr].concat();
+        (spoken.status.code(), String::from_utf8_lossy(&told).into_owned())
+    };
+    let (code, told) = as_nobody(&["status"]).await;
+    assert_eq!(code, Some(78), "{told}");
+    assert!(told.contains("only the relay's own user"), "{told}");
+    relay.says("was turned away").await;
+    let (code, told) = as_nobody(&["journal", "list"]).await;
+    assert_eq!(code, Some(78), "{told}");
+    assert!(
+        told.contains("run this as the user that runs the relay"),
+        "{told}"
+    );
+    let (code, told) = as_nobody(&["doctor"]).await;
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("it belongs to user 0: run the doctor as"), "{told}");
+    assert!(
+        !told.contains("--fresh-journal"),
+        "a journal of somebody else is not damaged: {told}"
+    );
+    relay.stops().await;
+}

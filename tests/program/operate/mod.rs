@@ -1,0 +1,101 @@
+//! Operating a relay: the real binary asked by the real verbs, by strangers on its control socket, by monitors over
+//! HTTP, and by signals.
+
+mod control;
+mod documents;
+mod http;
+mod logs;
+mod metrics;
+mod signals;
+mod verbs;
+mod without;
+
+use std::process::Stdio;
+
+use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+use serde_json::Value;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::support::relay_process::{RelayProcess, SOON, Setup};
+
+async fn connector() -> Connector {
+    Connector::start(ConnectorSettings::default()).await.unwrap()
+}
+
+/// A relay that is connected.
+async fn connected(setup: &Setup) -> RelayProcess {
+    let relay = setup.start();
+    relay.says("connected to the connector").await;
+    relay
+}
+
+/// What a verb said, and how it ended.
+#[derive(Debug)]
+struct Spoken {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Spoken {
+    #[track_caller]
+    fn json(&self) -> Value {
+        assert_eq!(self.code, 0, "{self:?}");
+        assert_eq!(self.out.lines().count(), 1, "one line: {self:?}");
+        serde_json::from_str(&self.out).unwrap()
+    }
+}
+
+/// Runs a verb beside a relay.
+async fn verb(setup: &Setup, args: &[&str]) -> Spoken {
+    verb_with(setup, args, None).await
+}
+
+/// The same, with something on its standard input.
+async fn verb_with(setup: &Setup, args: &[&str], stdin: Option<&str>) -> Spoken {
+    let mut command = setup.verb(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    if stdin.is_some() {
+        command.stdin(Stdio::piped());
+    }
+    let mut child = command.spawn().unwrap();
+    if let (Some(mut pipe), Some(text)) = (child.stdin.take(), stdin) {
+        pipe.write_all(text.as_bytes()).await.unwrap();
+    }
+    let ended = timeout(SOON, child.wait_with_output())
+        .await
+        .expect("an end in time");
+    let ended = ended.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let spoken = Spoken {
+        code: ended.status.code().expect("an exit code"),
+        out: text(ended.stdout),
+        err: text(ended.stderr),
+    };
+    assert!(!spoken.err.contains("panicked"), "{spoken:?}");
+    spoken
+}
+
+async fn status(setup: &Setup) -> Value {
+    verb(setup, &["status", "--json"]).await.json()
+}
+
+/// Waits until the status is as wanted, and gives it.
+async fn status_until(setup: &Setup, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+    let end = Instant::now() + SOON;
+    loop {
+        let status = status(setup).await;
+        if wanted(&status) {
+            return status;
+        }
+        assert!(Instant::now() < end, "{what} did not come: {status}");
+        sleep(std::time::Duration::from_millis(50)).await;
+    }
+}
+
+/// Says something in the chat `c1` and waits for the answer.
+async fn answered(connector: &Connector, id: &str, text: &str) {
+    connector.deliver(&text_event("discord", "c1", id, text)).unwrap();
+    connector.reply_to(SOON, id).await.unwrap();
+}

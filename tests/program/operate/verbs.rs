@@ -1,0 +1,294 @@
+//! Each verb beside a running relay.
+
+use std::process::Stdio;
+
+use hermes_relay::dev::text_event;
+use http::StatusCode;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::time::timeout;
+
+use crate::operate::{answered, connected, connector, status, status_until, verb, verb_with};
+use crate::support::relay_process::{SOON, Setup};
+
+#[tokio::test]
+async fn status_tells_how_everything_stands() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    answered(&connector, "m1", "hello").await;
+    let status = status_until(&setup, "a settled answer", |status| {
+        status["tally"]["ops_applied"].as_u64() >= Some(1) && status["journal"]["owed"] == 0
+    })
+    .await;
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["pid"], relay.pid());
+    assert_eq!(status["link"], "live");
+    assert_eq!(status["ready"], true);
+    let since = status["link_since_ms"].as_i64().unwrap();
+    let (started, now) = (
+        status["started_at_ms"].as_i64().unwrap(),
+        status["now_ms"].as_i64().unwrap(),
+    );
+    assert!((started - 1000..=now).contains(&since), "{status}");
+    assert!(status["link_retry_at_ms"].is_null());
+    assert_eq!(status["descriptors"][0]["platform"], "discord");
+    let ops = status["descriptors"][0]["ops"].as_array().unwrap();
+    assert!(ops.contains(&"send".into()), "{ops:?}");
+    assert_eq!(status["agents"][0]["name"], "echo");
+    assert_eq!(status["agents"][0]["state"], "ready");
+    assert_eq!(status["tally"]["turns_done"], 1);
+    assert_eq!(status["journal"]["waiting"], 0);
+    assert!(status["rss_bytes"].as_u64().unwrap() > 1_000_000);
+    let told = verb(&setup, &["status"]).await;
+    assert_eq!(told.code, 0);
+    for part in [
+        "link      live for",
+        "platform  discord",
+        "agent     echo (echo) ready",
+        "1 done",
+    ] {
+        assert!(told.out.contains(part), "{part}: {}", told.out);
+    }
+    assert!(
+        !told.out.contains('\x1b'),
+        "no colour into a pipe: {:?}",
+        told.out
+    );
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn sessions_are_listed_and_one_of_them_is_stopped() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let none = verb(&setup, &["sessions"]).await;
+    assert_eq!(
+        (none.code, none.out.as_str()),
+        (0, "nothing runs, nothing waits\n")
+    );
+    for (chat, id, text) in [
+        ("c1", "m1", "sleep=60000 long"),
+        ("c1", "m2", "next"),
+        ("c2", "m3", "sleep=60000 other"),
+    ] {
+        connector.deliver(&text_event("discord", chat, id, text)).unwrap();
+    }
+    status_until(&setup, "two turns and one that waits", |status| {
+        status["turns_running"] == 2 && status["journal"]["waiting"] == 1
+    })
+    .await;
+    let list = verb(&setup, &["sessions", "--json"]).await.json();
+    assert_eq!(list["total"], 2);
+    let sessions = list["sessions"].as_array().unwrap();
+    let busy = sessions.iter().find(|one| one["waiting"] == 1).unwrap();
+    assert_eq!(
+        (&busy["state"], &busy["agent"]),
+        (&"running".into(), &"echo".into())
+    );
+    assert!(
+        busy["running_ms"].is_u64() && busy["waiting_since_ms"].is_i64(),
+        "{busy}"
+    );
+    let key = busy["session"].as_str().unwrap();
+    let shown = verb(&setup, &["sessions"]).await.out;
+    assert!(
+        shown.contains(key) && shown.contains("1 waiting since"),
+        "{shown}"
+    );
+
+    let slip = format!("{}x", &key[..key.len() - 1]);
+    let typo = verb(&setup, &["stop", &slip]).await;
+    assert_eq!(typo.code, 1);
+    assert!(typo.err.contains("did you mean"), "{typo:?}");
+    let nobody = verb(&setup, &["stop", "no such session at all"]).await;
+    assert_eq!(nobody.code, 1);
+    assert!(nobody.err.contains("hermes-relay sessions"), "{nobody:?}");
+
+    let stopped = verb(&setup, &["stop", key]).await;
+    assert_eq!(stopped.code, 0, "{stopped:?}");
+    // What waited runs next; the other chat's turn goes on.
+    connector.reply_to(SOON, "m2").await.unwrap();
+    let status = status(&setup).await;
+    assert_eq!(
+        (&status["tally"]["turns_stopped"], &status["turns_running"]),
+        (&1.into(), &1.into())
+    );
+    relay.terminate();
+}
+
+#[tokio::test]
+async fn a_message_is_sent_unasked_from_the_command_line_and_from_a_pipe() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let unknown = verb(&setup, &["send", "--chat", "c1", "hi"]).await;
+    assert_eq!(unknown.code, 1);
+    assert!(
+        unknown.err.contains("never spoken") && unknown.err.contains("hint:"),
+        "{unknown:?}"
+    );
+    answered(&connector, "m1", "hello").await;
+    let sent = verb(
+        &setup,
+        &["send", "--chat", "c1", "--platform", "discord", "by argument"],
+    )
+    .await;
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let sent = verb_with(
+        &setup,
+        &["send", "--chat", "c1", "--json", "-"],
+        Some("by pipe\n"),
+    )
+    .await;
+    assert_eq!(sent.json()["accepted"], true);
+    for text in ["by argument", "by pipe"] {
+        let seen = connector.until(text, SOON, |connector| {
+            let sent = connector.sent_messages();
+            sent.into_iter()
+                .find(|sent| sent.text == text && sent.chat_id == "c1")
+        });
+        seen.await.unwrap();
+    }
+    let elsewhere = verb(&setup, &["send", "--chat", "c1", "--platform", "slack", "hi"]).await;
+    assert_eq!(elsewhere.code, 1, "{elsewhere:?}");
+    let empty = verb(&setup, &["send", "--chat", "c1", " "]).await;
+    assert!(empty.code == 1 && empty.err.contains("empty"), "{empty:?}");
+    let long = verb_with(&setup, &["send", "--chat", "c1", "-"], Some(&"x".repeat(70_000))).await;
+    assert!(long.code == 1 && long.err.contains("too long"), "{long:?}");
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn reload_tells_what_needs_a_restart_and_what_is_wrong() {
+    let connector = connector().await;
+    let mut setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let same = verb(&setup, &["reload"]).await;
+    assert_eq!((same.code, same.out.as_str()), (0, "settings read again\n"));
+    setup = setup
+        .setting("sessions.max_queue", "5")
+        .setting("serve.http", "127.0.0.1:0");
+    let changed = verb(&setup, &["reload", "--json"]).await.json();
+    assert_eq!(
+        changed["needs_restart"],
+        serde_json::json!(["serve.http", "sessions.max_queue"])
+    );
+    relay.says("need a restart").await;
+    setup.write("relay.yaml", "link:\n  backof_min_ms: 5\n");
+    // The asker finds the relay by another file: it is the relay that is told of the mistake.
+    setup.write("asker.yaml", "log:\n  level: info\n");
+    let (file, dir) = (setup.home().join("asker.yaml"), setup.state_dir());
+    let (file, dir) = (file.to_str().unwrap(), dir.to_str().unwrap());
+    let broken = verb(&setup, &["reload", "--config", file, "--state-dir", dir]).await;
+    assert_eq!(broken.code, 78);
+    assert!(
+        broken.err.contains("backoff_min_ms") && broken.err.contains("old settings"),
+        "{broken:?}"
+    );
+    relay.says("cannot be read again").await;
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_waits_says_so_and_wakes_at_once() {
+    let connector = connector().await;
+    connector.refuse_dials(StatusCode::SERVICE_UNAVAILABLE, Some(600));
+    let setup = Setup::against(&connector);
+    let relay = setup.start();
+    relay.says("cannot reach the connector").await;
+    let status = status_until(&setup, "a wait", |status| status["link"] == "waiting").await;
+    let wait = status["link_retry_at_ms"].as_i64().unwrap() - status["now_ms"].as_i64().unwrap();
+    assert!(
+        wait > 2 * i64::try_from(SOON.as_millis()).unwrap(),
+        "waits too little to tell: {wait} ms"
+    );
+    assert!(status["last_loss"].as_str().unwrap().contains("503"), "{status}");
+    assert_eq!(status["ready"], false);
+    let ill = verb(&setup, &["health"]).await;
+    assert_eq!(ill.code, 1);
+    assert!(
+        ill.out.contains("not ready") && ill.out.contains("503") && ill.out.lines().count() == 1,
+        "{ill:?}"
+    );
+    let told = verb(&setup, &["status"]).await.out;
+    assert!(told.contains("next dial in"), "{told}");
+    connector.accept_dials();
+    let woken = verb(&setup, &["wake"]).await;
+    assert_eq!(woken.code, 0, "{woken:?}");
+    connector.wait_connected(SOON).await.unwrap();
+    relay.says("connected to the connector").await;
+    let well = verb(&setup, &["health"]).await;
+    assert_eq!((well.code, well.out.as_str()), (0, "live\n"));
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn a_connector_that_is_down_harms_no_verb() {
+    let connector = connector().await;
+    connector.take_down().await;
+    let setup = Setup::against(&connector);
+    let relay = setup.start();
+    relay.says("cannot reach the connector").await;
+    for args in [&["status"][..], &["sessions"], &["reload"], &["wake"]] {
+        let spoken = verb(&setup, args).await;
+        assert_eq!(spoken.code, 0, "{args:?}: {spoken:?}");
+    }
+    let ill = verb(&setup, &["health", "--json"]).await;
+    assert_eq!(ill.code, 1);
+    assert!(ill.out.contains(r#""ready":false"#), "{ill:?}");
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn who_watches_sees_line_after_line_until_the_reader_goes() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    let mut watching = setup.verb(&["status", "--watch", "--json"]);
+    let mut watching = watching
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line = timeout(SOON, lines.next_line()).await.unwrap().unwrap().unwrap();
+        assert!(line.contains(r#""link":"live""#), "{line}");
+    }
+    drop(lines);
+    let ended = timeout(SOON, watching.wait_with_output()).await.unwrap().unwrap();
+    assert_eq!(ended.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn a_reader_that_has_gone_is_no_panic() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    let relay = connected(&setup).await;
+    for args in [
+        &["status"][..],
+        &["status", "--json"],
+        &["sessions"],
+        &["health"],
+        &["wake"],
+        &["reload"],
+        &["completions", "bash"],
+        &["man"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let child = setup
+            .verb(args)
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let ended = timeout(SOON, child.wait_with_output()).await.unwrap().unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{args:?}");
+        assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "{args:?}");
+    }
+    relay.stops().await;
+}

@@ -1,0 +1,302 @@
+//! Verbs with no relay to ask, with a typo, and those that need none.
+
+use std::os::unix::net::UnixListener;
+
+use crate::operate::{connected, connector, verb};
+use crate::support::relay_process::Setup;
+
+#[tokio::test]
+async fn with_nothing_running_every_verb_says_so_and_how_to_start_one() {
+    let setup = Setup::bare();
+    for args in [
+        &["status"][..],
+        &["status", "--json"],
+        &["status", "--watch"],
+        &["sessions"],
+        &["stop", "agent:main:discord:dm:c1"],
+        &["send", "--chat", "c1", "hi"],
+        &["reload"],
+        &["wake"],
+    ] {
+        let spoken = verb(&setup, args).await;
+        assert_eq!(spoken.code, 69, "{args:?}: {spoken:?}");
+        if !args.contains(&"--json") {
+            assert_eq!(spoken.out, "", "{args:?}");
+        }
+        for part in ["no relay is running", "hermes-relay run", "--state-dir"] {
+            assert!(spoken.err.contains(part), "{args:?}: {spoken:?}");
+        }
+    }
+    let health = verb(&setup, &["health"]).await;
+    assert_eq!(health.code, 1);
+    assert!(
+        health.out.starts_with("not ready: no relay is running"),
+        "{health:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_socket_that_a_dead_relay_left_is_no_relay_and_is_replaced() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    std::fs::create_dir(setup.state_dir()).unwrap();
+    let socket = setup.state_dir().join("control.sock");
+    drop(UnixListener::bind(&socket).unwrap());
+    assert!(socket.exists());
+    assert_eq!(verb(&setup, &["status"]).await.code, 69);
+    let relay = connected(&setup).await;
+    assert_eq!(verb(&setup, &["status"]).await.code, 0);
+    relay.stops().await;
+    assert!(!socket.exists(), "it goes with the relay");
+    assert_eq!(verb(&setup, &["status"]).await.code, 69);
+}
+
+#[tokio::test]
+async fn something_else_in_the_sockets_place_is_left_alone_and_the_relay_runs() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector);
+    std::fs::create_dir(setup.state_dir()).unwrap();
+    let socket = setup.state_dir().join("control.sock");
+    std::fs::write(&socket, "precious").unwrap();
+    let relay = connected(&setup).await;
+    relay.says("no control socket").await;
+    relay.stops().await;
+    assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
+}
+
+#[tokio::test]
+async fn a_relay_without_a_control_socket_says_how_to_get_one() {
+    let connector = connector().await;
+    let setup = Setup::against(&connector).setting("serve.control", "false");
+    let relay = connected(&setup).await;
+    assert!(!setup.state_dir().join("control.sock").exists());
+    let spoken = verb(&setup, &["status"]).await;
+    assert_eq!(spoken.code, 69);
+    assert!(spoken.err.contains("serve.control"), "{spoken:?}");
+    relay.stops().await;
+}
+
+#[tokio::test]
+async fn a_typo_is_usage_and_told_what_was_meant() {
+    let setup = Setup::bare();
+    for (args, meant) in [
+        (&["staus"][..], "status"),
+        (&["status", "--jsn"], "--json"),
+        (&["completions", "bahs"], "bash"),
+        (&["dev", "--platform", "discrod"], "discord"),
+        (&["run", "--log-level", "dbug"], "debug"),
+        (&["send", "hi"], "--chat"),
+        (&["stop"], "<SESSION>"),
+    ] {
+        let spoken = verb(&setup, args).await;
+        assert_eq!(spoken.code, 2, "{args:?}: {spoken:?}");
+        assert!(spoken.err.contains(meant), "{args:?}: {spoken:?}");
+    }
+    let spoken = verb(&setup, &["man", "sned"]).await;
+    assert!(spoken.code == 2 && spoken.err.contains("`send`"), "{spoken:?}");
+}
+
+#[tokio::test]
+async fn every_verb_explains_itself_with_an_example_and_in_the_manual() {
+    let setup = Setup::bare();
+    let verbs = verbs_below(&setup, &[]).await;
+    assert!(verbs.len() > 15, "{verbs:?}");
+    for name in &verbs {
+        let name = name.as_str();
+        let mut said = explained(&setup, &[name]).await;
+        for below in verbs_below(&setup, &[name]).await {
+            said += &explained(&setup, &[name, &below]).await;
+        }
+        // Those that only print can do nothing else than succeed.
+        if !["completions", "config"].contains(&name) {
+            assert!(said.contains("Exit codes:"), "{name}: {said}");
+        }
+        let page = verb(&setup, &["man", name]).await;
+        assert_eq!(page.code, 0);
+        assert!(
+            page.out.contains(&format!(".TH hermes-relay-{name} 1")),
+            "{}",
+            page.out
+        );
+    }
+    let page = verb(&setup, &["man"]).await.out;
+    assert!(
+        page.contains(".TH hermes-relay 1") && page.contains("sessions"),
+        "{page}"
+    );
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = verb(&setup, &["completions", shell]).await;
+        assert_eq!(script.code, 0);
+        assert!(
+            script.out.contains("sessions") && script.out.contains("state-dir"),
+            "{shell}"
+        );
+    }
+}
+
+/// The verbs that a help page lists.
+async fn verbs_below(setup: &Setup, above: &[&str]) -> Vec<String> {
+    let help = verb(setup, &[above, &["--help"]].concat()).await.out;
+    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let listed = listed.take_while(|line| !line.is_empty());
+    // A line that goes on is indented further.
+    let named = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let words = named.filter_map(|line| line.split(' ').next()).map(str::to_owned);
+    words.filter(|word| word != "help").collect()
+}
+
+/// The help of a verb, which says what it is for, with an example, and shows no mark-up.
+async fn explained(setup: &Setup, verbs: &[&str]) -> String {
+    let help = verb(setup, &[verbs, &["--help"]].concat()).await;
+    assert_eq!(help.code, 0, "{verbs:?}");
+    let purpose = help.out.lines().next().unwrap_or_default();
+    assert!(
+        purpose.len() > 10 && !purpose.starts_with("Usage"),
+        "{verbs:?}: {purpose}"
+    );
+    assert!(help.out.contains("\nExample"), "{verbs:?}: {}", help.out);
+    assert!(!help.out.contains("$`"), "{verbs:?}: {}", help.out);
+    help.out
+}
+
+#[tokio::test]
+async fn the_exit_codes_are_one_table_in_the_help_the_manual_and_the_documents() {
+    let setup = Setup::bare();
+    let help = verb(&setup, &["--help"]).await.out;
+    let (_, table) = help.split_once("Exit codes:\n").expect("a table");
+    let rows: Vec<_> = table
+        .lines()
+        .filter_map(|line| line.trim_start().split_once(' '))
+        .map(|(code, meaning)| (code, meaning.trim()))
+        .collect();
+    assert_eq!(rows.len(), 8, "{table}");
+    let page = verb(&setup, &["man"]).await.out;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    for (code, meaning) in rows {
+        assert!(
+            page.contains(&format!(".TP\n{code}\n{meaning}\n")),
+            "{code}: {page}"
+        );
+        let row = format!("| {code} | {meaning} |");
+        assert!(document.contains(&row), "docs/operations.md lacks {row}");
+    }
+    let run = verb(&setup, &["run", "--help"]).await.out;
+    let run = run.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        " 1 told to stop a second time,",
+        " 75 the state directory or the port is in use or a restart",
+    ] {
+        assert!(run.contains(part), "{part}: {run}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_in_use_is_tried_again_and_what_is_secret_is_in_no_complaint() {
+    let connector = connector().await;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let setup = Setup::against(&connector).setting("serve.http", &address);
+    let spoken = verb(&setup, &["run"]).await;
+    assert_eq!(spoken.code, 75, "{spoken:?}");
+    assert!(spoken.err.contains("hint: end what listens there"), "{spoken:?}");
+
+    let setup = Setup::bare()
+        .env("A_SERVICE_TOKEN", "token-in-the-wrong-place")
+        .setting("log.level", "token-in-the-wrong-place");
+    setup.write(".env", "OTHER_TOKEN=another-in-the-wrong-place\n");
+    let spoken = verb(&setup, &["run"]).await;
+    assert!(spoken.code == 78 && spoken.err.contains("<hidden>"), "{spoken:?}");
+    let setup = setup.setting("log.level", "another-in-the-wrong-place");
+    let other = verb(&setup, &["run"]).await;
+    assert!(other.code == 78 && other.err.contains("<hidden>"), "{other:?}");
+    assert!(!(spoken.err + &other.err).contains("wrong-place"));
+}
+
+/// One rule for every verb that has the switch: one JSON document on standard output, whatever happens, and the same
+/// for people on standard error.
+#[tokio::test]
+async fn an_error_is_json_too_where_json_was_asked_for() {
+    let setup = Setup::bare();
+    setup.write("wrong.yaml", "agnet: echo\n");
+    let wrong = setup.home().join("wrong.yaml").display().to_string();
+    for (args, code) in [
+        (&["status", "--json"][..], 69),
+        (&["sessions", "--json"], 69),
+        (&["stop", "x", "--json"], 69),
+        (&["send", "--chat", "c", "hi", "--json"], 69),
+        (&["reload", "--json"], 69),
+        (&["wake", "--json"], 69),
+        (&["status", "--json", "--config", &wrong], 78),
+        (&["config", "show", "--json", "--config", &wrong], 78),
+        (&["agents", "list", "--json", "--config", &wrong], 78),
+        (&["journal", "list", "--json", "--config", &wrong], 78),
+        (&["journal", "list", "--json"], 1),
+        (&["journal", "show", "message:1", "--json"], 1),
+    ] {
+        let spoken = verb(&setup, args).await;
+        assert_eq!(spoken.code, code, "{args:?}: {spoken:?}");
+        let told: serde_json::Value = serde_json::from_str(&spoken.out).expect("one JSON document");
+        assert_eq!(told["error"]["exit_code"], code, "{args:?}: {told}");
+        let message = told["error"]["message"].as_str().unwrap();
+        assert!(spoken.err.contains(message), "{args:?}: {spoken:?}");
+    }
+    let health = verb(&setup, &["health", "--json", "--config", &wrong]).await;
+    let told: serde_json::Value = serde_json::from_str(&health.out).expect("one JSON document");
+    assert!(health.code == 1 && told["ready"] == false, "{health:?}");
+}
+
+#[tokio::test]
+async fn a_full_disk_or_a_reader_that_has_gone_is_no_panic() {
+    let setup = Setup::bare();
+    for args in [
+        &["--help"][..],
+        &["agents", "list"],
+        &["agents", "test", "echo"],
+        &["completions", "bash"],
+        &["config", "check", "relay.yaml"],
+        &["config", "reference"],
+        &["config", "show"],
+        &["dev", "--smoke"],
+        &["doctor"],
+        &["man"],
+        &["oracle", "--list"],
+        &["service", "install", "--user", "--dry-run"],
+        &["service", "status"],
+        &["status", "--json"],
+        &["unenroll"],
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let (reader, gone) = std::io::pipe().unwrap();
+        drop(reader);
+        for stdout in [std::process::Stdio::from(full), gone.into()] {
+            let mut command = setup.verb(args);
+            let output = command.stdout(stdout).output().await.unwrap();
+            let told = String::from_utf8_lossy(&output.stderr);
+            let code = output.status.code().unwrap_or_else(|| panic!("{args:?}: {told}"));
+            assert!(
+                code != 101 && !told.contains("panicked"),
+                "{args:?}: {code} {told}"
+            );
+        }
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+#[tokio::test]
+async fn a_program_that_sends_no_traces_says_so_when_it_is_told_to() {
+    let setup = Setup::bare().setting("telemetry.otlp_endpoint", "http://127.0.0.1:4318");
+    let file = setup.home().join("relay.yaml").display().to_string();
+    let checked = verb(&setup, &["config", "check", &file]).await;
+    assert!(
+        checked.code == 0 && checked.out.ends_with("is sound\n"),
+        "{checked:?}"
+    );
+    let (code, ran) = setup.args(&["run"]).ends().await;
+    assert_eq!(code, 78, "{ran}");
+    for told in [checked.err, ran] {
+        for part in ["warn", "built without `otlp`", "--features otlp"] {
+            assert!(told.to_lowercase().contains(part), "{told}");
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The rules: which module may name what. Each takes one file's text and says what breaks it.
+
+use crate::layers::lexer::{Kind, Token};
+use crate::layers::source::{self, Path, bracketed};
+
+/// The floors, lowest first. An import points down; to a module of the same floor only by [`SIDEWAYS`].
+const LAYERS: &[&[&str]] = &[
+    &["wire"],
+    &["link", "session", "adapter"],
+    &["store", "net", "agent", "cron"],
+    &["config"],
+    &["relay", "serve"],
+    &["cli", "check", "dev"],
+];
+
+/// Who may import a neighbour of the same floor: from, to, and why.
+const SIDEWAYS: &[(&str, &str, &str)] = &[
+    ("agent", "net", "backends behind HTTP use the one HTTP client"),
+    (
+        "cron",
+        "net",
+        "the managed scheduler is reached through the one HTTP client",
+    ),
+    (
+        "serve",
+        "relay",
+        "it asks the running relay on behalf of people and monitors",
+    ),
+    ("cli", "check", "the doctor verb prints what the probes found"),
+    ("cli", "dev", "the dev verb starts the embedded connector"),
+];
+
+/// Modules that only compute: the same input gives the same output.
+const PURE: &[&str] = &["wire", "link", "session", "adapter", "cron::schedule"];
+
+/// What a pure module never names: crates and modules that reach the world.
+const WORLD: &[&str] = &[
+    "tokio",
+    "tokio_util",
+    "tokio_rustls",
+    "tokio_tungstenite",
+    "tungstenite",
+    "reqwest",
+    "hyper",
+    "hyper_util",
+    "axum",
+    "rusqlite",
+    "rustls",
+    "rustls_platform_verifier",
+    "rustix",
+    "tempfile",
+    "getrandom",
+    "tracing",
+    "tracing_subscriber",
+    "std::fs",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "std::os",
+    "std::io::stdin",
+    "std::io::stdout",
+    "std::io::stderr",
+];
+
+/// Names that reach the world however they were imported.
+const WORLDLY_NAMES: &[&str] = &[
+    "SystemTime",
+    "TcpStream",
+    "TcpListener",
+    "UdpSocket",
+    "UnixStream",
+    "UnixListener",
+    "UnixDatagram",
+    "ToSocketAddrs",
+];
+
+/// Crates that belong to someone: the crate, and the only modules that may name it.
+const OWNED: &[(&str, &[&str])] = &[
+    ("rusqlite", &["store"]),
+    ("tungstenite", &["net", "dev"]),
+    ("tokio_tungstenite", &["net", "dev"]),
+    ("hyper", &["net", "dev", "serve"]),
+    ("hyper_util", &["net", "dev", "serve"]),
+    ("reqwest", &["net"]),
+    ("rustls", &["net"]),
+    ("tokio_rustls", &["net"]),
+    ("rustls_platform_verifier", &["net"]),
+    ("webpki_root_certs", &["net"]),
+    ("axum", &["dev", "serve"]),
+    ("serde_saphyr", &["config::yaml"]),
+];
+
+/// Who may make an acknowledgement: the contract's own module, the link, whom the relay asks only with the
+/// journal's receipt in its hand, and the connector's side, which only reads them back.
+const ACKNOWLEDGERS: &[&str] = &["wire", "link", "dev"];
+
+/// A file is shorter than this.
+pub(crate) const LINES: usize = 450;
+
+/// One source file, ready to be judged.
+pub(crate) struct File {
+    /// Relative to `src`, with forward slashes.
+    name: String,
+    module: Vec<String>,
+    tokens: Vec<Token>,
+    paths: Vec<Path>,
+    lines: usize,
+}
+
+impl File {
+    /// Reads `source`, which stands at `name` below `src`.
+    pub(crate) fn new(name: &str, source: &str) -> Self {
+        let module = module_of(name);
+        let tokens = source::code(source);
+        Self {
+            name: name.to_owned(),
+            paths: source::paths(&tokens, &module),
+            module,
+            tokens,
+            lines: source.lines().count(),
+        }
+    }
+
+    /// Everything that is wrong with it, one line each.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        [
+            self.imports(),
+            self.purity(),
+            self.ownership(),
+            self.acknowledgements(),
+            self.length(),
+            self.process(),
+        ]
+        .concat()
+    }
+
+    /// Imports point down only.
+    pub(crate) fn imports(&self) -> Vec<String> {
+        let Some(own) = self.module.first() else {
+            return Vec::new();
+        };
+        let Some(own_floor) = floor(own) else {
+            return vec![format!(
+                "{}: the module {own} stands on no floor: add it to LAYERS",
+                self.name
+            )];
+        };
+        let mut wrong = Vec::new();
+        for path in &self.paths {
+            let whole_crate = match path.segments.as_slice() {
+                [root] => (root == "crate" || root == "hermes_relay") && path.import,
+                [root, first, ..] => root == "crate" && first == "*",
+                [] => false,
+            };
+            if whole_crate {
+                wrong.push(self.at(path, "names the crate's root, which hides what is imported"));
+            }
+            let [root, to, ..] = path.segments.as_slice() else {
+                continue;
+            };
+            let Some(their_floor) = floor(to).filter(|_| root == "crate" && to != own) else {
+                continue;
+            };
+            let listed = SIDEWAYS.iter().any(|(a, b, _)| a == own && b == to);
+            if their_floor > own_floor {
+                wrong.push(self.at(path, "points up"));
+            } else if their_floor == own_floor && !listed {
+                wrong.push(self.at(path, "points sideways and is not in SIDEWAYS"));
+            }
+        }
+        wrong
+    }
+
+    /// A pure module names nothing that reaches the world.
+    pub(crate) fn purity(&self) -> Vec<String> {
+        if !PURE.iter().any(|pure| self.is_in(pure)) {
+            return Vec::new();
+        }
+        let mut wrong = Vec::new();
+        for path in &self.paths {
+            let hidden =
+                path.segments == ["std", "*"] || (path.segments == ["std"] && path.renamed.is_some());
+            let worldly = WORLD.iter().any(|world| path.starts_with(world))
+                || WORLDLY_NAMES
+                    .iter()
+                    .any(|name| path.segments.iter().any(|segment| segment == name))
+                || path.has_pair("Instant", "now");
+            if hidden || worldly {
+                wrong.push(self.at(path, "is not for a pure module"));
+            }
+        }
+        wrong
+    }
+
+    /// A crate that belongs to a module is named nowhere else.
+    pub(crate) fn ownership(&self) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for path in &self.paths {
+            for (name, owners) in OWNED {
+                // A lone word is a local name unless it is imported.
+                let named = path.starts_with(name) && (path.segments.len() > 1 || path.import);
+                if named && !owners.iter().any(|owner| self.is_in(owner)) {
+                    wrong.push(self.at(path, &format!("belongs to {}", owners.join(" and "))));
+                }
+            }
+        }
+        wrong
+    }
+
+    /// An acknowledgement is made only where it is known to be true.
+    pub(crate) fn acknowledgements(&self) -> Vec<String> {
+        if ACKNOWLEDGERS.iter().any(|module| self.is_in(module)) {
+            return Vec::new();
+        }
+        let mut names = vec!["GatewayFrame"];
+        let mut wrong = Vec::new();
+        for path in &self.paths {
+            let last = path.segments.last().map(String::as_str);
+            match &path.renamed {
+                Some(name) if last == Some("GatewayFrame") => names.push(name),
+                _ => {}
+            }
+            if path.has_pair("GatewayFrame", "*")
+                || (path.import && path.has_pair("GatewayFrame", "InboundAck"))
+            {
+                wrong.push(self.at(path, "brings acknowledgements in under another name"));
+            }
+        }
+        for (at, token) in self.tokens.iter().enumerate() {
+            let qualified = at >= 2
+                && self.tokens[at - 1].kind == Kind::PathSep
+                && names.iter().any(|name| self.tokens[at - 2].is_word(name));
+            let filled = self.tokens.get(at + 1).is_some_and(|next| next.is_mark('{'));
+            if token.is_word("InboundAck") && qualified && filled && !is_pattern(&self.tokens, at) {
+                wrong.push(format!(
+                    "{}:{}: only {} may make an acknowledgement",
+                    self.name,
+                    token.line,
+                    ACKNOWLEDGERS.join(", ")
+                ));
+            }
+        }
+        wrong
+    }
+
+    /// A file can be read in one sitting.
+    pub(crate) fn length(&self) -> Vec<String> {
+        if self.lines < LINES {
+            return Vec::new();
+        }
+        vec![format!(
+            "{}: {} lines; files stay under {LINES}",
+            self.name, self.lines
+        )]
+    }
+
+    /// Only the binary reads the process environment and ends the process.
+    pub(crate) fn process(&self) -> Vec<String> {
+        const ENV: &[&str] = &["var", "vars", "var_os", "vars_os", "set_var", "remove_var", "*"];
+        const END: &[&str] = &["exit", "abort", "*"];
+        if self.name == "main.rs" {
+            return Vec::new();
+        }
+        let mut wrong = Vec::new();
+        for path in &self.paths {
+            if ENV.iter().any(|name| path.has_pair("env", name)) {
+                wrong.push(self.at(path, "only main.rs reads the environment"));
+            }
+            if END.iter().any(|name| path.has_pair("process", name)) {
+                wrong.push(self.at(path, "only main.rs ends the process"));
+            }
+        }
+        wrong
+    }
+
+    /// Whether the file is the module, or below it.
+    fn is_in(&self, module: &str) -> bool {
+        let mut own = self.module.iter();
+        module
+            .split("::")
+            .all(|want| own.next().is_some_and(|own| own == want))
+    }
+
+    fn at(&self, path: &Path, why: &str) -> String {
+        format!("{}:{}: {} {why}", self.name, path.line, path.shown())
+    }
+}
+
+fn floor(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+/// The module that a file is: `wire/url.rs` is `wire::url`, `net/mod.rs` is `net`, the roots are none.
+fn module_of(name: &str) -> Vec<String> {
+    let name = name.strip_suffix(".rs").unwrap_or(name);
+    let mut module: Vec<String> = name.split('/').map(str::to_owned).collect();
+    if matches!(module.last().map(String::as_str), Some("mod" | "lib" | "main")) {
+        module.pop();
+    }
+    module
+}
+
+/// Whether the variant at `at` is matched on rather than made.
+fn is_pattern(tokens: &[Token], at: usize) -> bool {
+    let after = bracketed(tokens, at + 1, '{', '}').unwrap_or(at + 1);
+    let has_rest = after >= at + 4 && tokens[after - 3].is_mark('.') && tokens[after - 2].is_mark('.');
+    let mut follows = tokens[after..].iter();
+    let arm = match (follows.next(), follows.next()) {
+        (Some(first), second) => {
+            first.is_word("if")
+                || first.is_mark('|')
+                || (first.is_mark('=') && second.is_none_or(|second| !second.is_mark('=')))
+        }
+        (None, _) => false,
+    };
+    has_rest || arm
+}

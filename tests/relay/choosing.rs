@@ -1,0 +1,234 @@
+//! Several agents behind one relay: who answers, also after a crash, and what is never done twice.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::support::memory_relay::{SOON, event, session};
+use hermes_relay::agent::{Agent, AgentFuture, Description, Permission, Route, Turn, TurnEnd, TurnInput};
+use hermes_relay::config::{BusyMode, Settings};
+use hermes_relay::relay::{BuildError, Ended, MemoryConnector, MemoryTransport, Relay};
+use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
+use tokio::task::JoinHandle;
+
+const HANG: &str = "hang";
+
+/// Answers with its own name, hangs when told to, and notes what it was asked.
+#[derive(Clone)]
+struct Named {
+    name: &'static str,
+    repeatable: bool,
+    steers: bool,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Named {
+    fn new(name: &'static str, repeatable: bool) -> Self {
+        Self {
+            name,
+            repeatable,
+            steers: false,
+            asked: Arc::default(),
+        }
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+impl Agent for Named {
+    fn describe(&self) -> Description {
+        Description {
+            name: self.name.to_owned(),
+            repeatable: self.repeatable,
+            steers: self.steers,
+            ..Description::default()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            self.asked.lock().unwrap().push(turn.input.text.clone());
+            if turn.input.text == HANG {
+                turn.cancel.cancelled().await;
+                return TurnEnd::Cancelled { confirmed: true };
+            }
+            turn.events
+                .text(format!("{}: {}", self.name, turn.input.text))
+                .await;
+            TurnEnd::Completed
+        })
+    }
+
+    fn steer(&self, _session: &SessionKey, input: &TurnInput) -> bool {
+        self.asked
+            .lock()
+            .unwrap()
+            .push(format!("steered: {}", input.text));
+        true
+    }
+}
+
+/// Starts a relay, once the one before it has let go of the journal.
+async fn start(dir: &Path, safe: &Named, acting: &Named) -> (MemoryConnector, JoinHandle<Ended>) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    loop {
+        match try_start(dir, safe, acting) {
+            Ok(started) => return started,
+            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+fn try_start(
+    dir: &Path,
+    safe: &Named,
+    acting: &Named,
+) -> Result<(MemoryConnector, JoinHandle<Ended>), BuildError> {
+    let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+    let mut settings = Settings::embedded(dir);
+    settings.sessions.interrupted_notice = Some("cut short".to_owned());
+    settings.streaming.typing = false;
+    settings.sessions.busy_mode = BusyMode::Steer;
+    let route = |prefix: &str, agent: &str, permission| Route {
+        prefix: Some(prefix.to_owned()),
+        agent: agent.to_owned(),
+        permission,
+        ..Route::default()
+    };
+    settings.routes = vec![
+        route("!act", "acting", None),
+        route("!safe", "safe", None),
+        route("!freely", "safe", Some(Permission::Allow)),
+    ];
+    let relay = Relay::builder(settings)
+        .agent("safe", safe.clone())
+        .agent("acting", acting.clone())
+        .transport(Arc::new(transport))
+        .build()?;
+    Ok((connector, tokio::spawn(relay.run(std::future::pending()))))
+}
+
+async fn says(connector: &MemoryConnector, id: &str, text: &str) {
+    connector
+        .deliver_buffered(id, event("a", id, text))
+        .await
+        .unwrap();
+}
+
+async fn told(connector: &MemoryConnector, count: usize) -> Vec<String> {
+    let seen = connector
+        .wait_for(SOON, |seen| seen.texts("a").len() >= count)
+        .await
+        .unwrap();
+    seen.texts("a").into_iter().map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    says(&connector, "1", "hi").await;
+    told(&connector, 1).await;
+    says(&connector, "2", "!act now").await;
+    told(&connector, 2).await;
+    says(&connector, "3", "/agent acting").await;
+    told(&connector, 3).await;
+    says(&connector, "4", "you there?").await;
+    assert_eq!(
+        told(&connector, 4).await,
+        [
+            "safe: hi",
+            "acting: now",
+            "acting answers from now on.",
+            "acting: you there?"
+        ]
+    );
+    says(&connector, "5", "/agent nobody").await;
+    assert!(told(&connector, 5).await[4].contains("acting, safe"));
+    running.abort();
+    let _ = running.await;
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    says(&connector, "6", "and now?").await;
+    let told = told(&connector, 1).await;
+    assert_eq!(told.last().map(String::as_str), Some("acting: and now?"));
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_turn_of_an_agent_that_a_person_chose_is_not_repeated_after_a_crash_because_another_could_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    says(&connector, "1", "/agent acting").await;
+    told(&connector, 1).await;
+    says(&connector, "2", HANG).await;
+    let deadline = tokio::time::Instant::now() + SOON;
+    while acting.asked().is_empty() {
+        assert!(tokio::time::Instant::now() < deadline, "the turn does not begin");
+        tokio::task::yield_now().await;
+    }
+    running.abort();
+    let _ = running.await;
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    assert_eq!(told(&connector, 1).await, ["cut short"]);
+    says(&connector, "3", "go on").await;
+    told(&connector, 2).await;
+    assert_eq!(acting.asked(), [HANG, "go on"]);
+    assert!(safe.asked().is_empty());
+    running.abort();
+}
+
+#[tokio::test]
+async fn a_choice_that_comes_with_the_first_message_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    for (id, text) in [("1", "hi"), ("2", "/agent acting"), ("3", "do it")] {
+        says(&connector, id, text).await;
+    }
+    let mut told = told(&connector, 3).await;
+    told.sort();
+    assert!(told.contains(&"acting: do it".to_owned()), "{told:?}");
+    running.abort();
+}
+
+#[tokio::test]
+async fn only_what_is_for_the_running_agent_on_the_same_terms_is_steered_into_its_turn() {
+    for (text, answer) in [("!act now", "acting: now"), ("!freely now", "safe: now")] {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+        safe.steers = true;
+        let (connector, running) = start(dir.path(), &safe, &acting).await;
+        says(&connector, "1", HANG).await;
+        acked(&connector, 1).await;
+        until_asked(&safe, 1).await;
+        says(&connector, "2", "left").await;
+        says(&connector, "3", "!safe right").await;
+        until_asked(&safe, 3).await;
+        says(&connector, "4", text).await;
+        says(&connector, "5", "after it").await;
+        acked(&connector, 5).await;
+        assert_eq!(safe.asked(), [HANG, "steered: left", "steered: right"], "{text}");
+        assert!(acting.asked().is_empty());
+        connector.interrupt(&session("a"), "a").await.unwrap();
+        assert_eq!(told(&connector, 2).await, [answer, "safe: after it"]);
+        running.abort();
+    }
+}
+
+async fn acked(connector: &MemoryConnector, count: usize) {
+    let seen = connector.wait_for(SOON, |seen| seen.acks.len() >= count).await;
+    assert!(seen.is_some(), "in vain for {count} acknowledgements");
+}
+
+async fn until_asked(agent: &Named, count: usize) {
+    let deadline = tokio::time::Instant::now() + SOON;
+    while agent.asked().len() < count {
+        assert!(tokio::time::Instant::now() < deadline, "{:?}", agent.asked());
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}

@@ -1,0 +1,194 @@
+//! Relays inside another program: side by side, asked and told through their handles.
+
+#[path = "../../examples/embed.rs"]
+mod example;
+
+use crate::support::memory_relay::{SOON, event, session, start_with};
+use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd};
+use hermes_relay::config::Settings;
+use hermes_relay::relay::{BuildError, MemoryTransport, Relay, SendError};
+use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
+use serde_json::json;
+use std::sync::Arc;
+
+/// Answers with its own name.
+#[derive(Clone)]
+struct Named(&'static str);
+
+impl Agent for Named {
+    fn describe(&self) -> Description {
+        Description {
+            name: self.0.to_owned(),
+            ..Description::default()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            turn.events
+                .text(format!("{} heard {}", self.0, turn.input.text))
+                .await;
+            TurnEnd::Completed
+        })
+    }
+}
+
+#[test]
+fn the_example_runs() {
+    example::main().unwrap();
+}
+
+#[tokio::test]
+async fn two_relays_in_one_process_do_not_hear_each_other() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let one = start_with(dirs[0].path(), Named("one"), |_| {}).await;
+    let two = start_with(dirs[1].path(), Named("two"), |_| {}).await;
+    for id in ["1", "2", "3"] {
+        one.hears("shared", id, id).await;
+        two.hears("shared", id, id).await;
+        two.hears("only two", id, id).await;
+    }
+    assert_eq!(
+        one.told("shared", 3).await,
+        ["one heard 1", "one heard 2", "one heard 3"]
+    );
+    assert_eq!(
+        two.told("shared", 3).await,
+        ["two heard 1", "two heard 2", "two heard 3"]
+    );
+    two.told("only two", 3).await;
+    let first = one
+        .stands("settled", |status| status.tally.ops_applied == 3)
+        .await;
+    let second = two
+        .stands("settled", |status| status.tally.ops_applied == 6)
+        .await;
+    assert_eq!(
+        (first.link.as_str(), first.platforms),
+        ("live", vec!["discord".to_owned()])
+    );
+    assert_eq!((first.chats_known, second.chats_known), (1, 2));
+    assert_eq!(
+        (first.turns_running, first.messages_waiting, first.ops_owed),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        (first.tally.inbound, first.tally.acks, first.tally.turns_done),
+        (3, 3, 3)
+    );
+    assert_eq!(
+        (second.tally.inbound, second.tally.acks, second.tally.turns_done),
+        (6, 6, 6)
+    );
+    one.stop().await;
+    two.hears("shared", "4", "4").await;
+    assert_eq!(two.told("shared", 4).await[3], "two heard 4");
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn the_settings_may_name_one_of_several_agents() {
+    for (named, answer) in [
+        ("", "one heard hi"),
+        ("second", "two heard hi"),
+        ("echo", "echo: hi"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+        let settings = Settings {
+            agent: named.into(),
+            ..Settings::embedded(dir.path())
+        };
+        let relay = Relay::builder(settings)
+            .agent("first", Named("one"))
+            .agent("second", Named("two"))
+            .transport(Arc::new(transport))
+            .build()
+            .unwrap();
+        let running = tokio::spawn(relay.run(std::future::pending()));
+        connector
+            .deliver_buffered("b", event("a", "1", "hi"))
+            .await
+            .unwrap();
+        let seen = connector
+            .wait_for(SOON, |seen| seen.ops.len() == 1)
+            .await
+            .unwrap();
+        assert_eq!(seen.texts("a"), [answer]);
+        running.abort();
+    }
+}
+
+#[tokio::test]
+async fn a_state_directory_serves_one_relay_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), Echo, |_| {}).await;
+    let second = Relay::builder(Settings {
+        connector: hermes_relay::config::Connector {
+            url: Some("ws://127.0.0.1:9/".into()),
+            ..Default::default()
+        },
+        ..Settings::embedded(dir.path())
+    });
+    assert!(matches!(second.build(), Err(BuildError::Journal(_))));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_chat_that_spoke_before_a_restart_can_be_spoken_to_after_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), Echo, |_| {}).await;
+    relay.hears("a", "1", "hi").await;
+    relay.told("a", 1).await;
+    assert_eq!(
+        relay.handle.send("b", "hello?").await,
+        Err(SendError::UnknownChat)
+    );
+    assert_eq!(relay.handle.send("a", "  ").await, Err(SendError::Empty));
+    let old = relay.handle.clone();
+    relay.stop().await;
+    assert_eq!(old.send("a", "too late").await, Err(SendError::NotRunning));
+    assert!(old.status().await.is_none());
+    assert!(!old.stop_turn(SessionKey::from_text(session("a"))).await);
+
+    let relay = start_with(dir.path(), Echo, |_| {}).await;
+    relay.handle.send("a", "are you there?").await.unwrap();
+    let seen = relay.seen("the message", |seen| seen.ops.len() == 1).await;
+    let op = &seen.ops[0];
+    assert_eq!((op.kind(), op.chat()), (Some("send"), Some("a")));
+    assert_eq!(
+        (op.text(), op.platform.as_deref()),
+        (Some("are you there?"), Some("discord"))
+    );
+    assert_eq!(op.metadata()["scope_id"], json!("guild"));
+    assert_eq!(op.metadata()["user_id"], json!("user-of-a"));
+    assert_eq!(op.action["reply_to"], json!(null));
+    assert_eq!(
+        relay.handle.send("b", "hello?").await,
+        Err(SendError::UnknownChat)
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn stop_turn_stops_exactly_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), Echo, |settings| settings.shutdown.drain_secs = 0).await;
+    for chat in ["a", "b", "c"] {
+        relay.hears(chat, "1", "sleep=600000 late").await;
+    }
+    relay.runs(3).await;
+    let stop = |chat: &str| {
+        let (handle, session) = (relay.handle.clone(), SessionKey::from_text(session(chat)));
+        async move { handle.stop_turn(session).await }
+    };
+    assert!(stop("b").await);
+    let status = relay.runs(2).await;
+    assert_eq!(status.tally.turns_stopped, 1);
+    assert!(!stop("b").await);
+    assert!(!stop("nobody").await);
+    relay.hears("b", "2", "again").await;
+    assert_eq!(relay.told("b", 1).await, ["echo: again"]);
+    relay.runs(2).await;
+    relay.stop().await;
+}

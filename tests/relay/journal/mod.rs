@@ -1,0 +1,75 @@
+//! The journal from outside: what is held, in which order, and what survives.
+
+mod held;
+mod kept;
+
+use hermes_relay::store::{
+    ChatMemory, DedupeKey, Done, Journal, JournalSettings, Kind, NewOp, Opened, Write,
+};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use tokio::time::timeout;
+
+pub(crate) const NOW: i64 = 1_790_000_000_000;
+
+pub(crate) fn accept(token: u64, session: &str, key: Option<&str>, start: bool) -> Write {
+    Write::Accept {
+        token,
+        kind: Kind::Inbound,
+        session: session.into(),
+        dedupe: key.map(|key| DedupeKey::of(&["discord", "chat", key])),
+        buffer_id: Some(format!("buffer-{token}")),
+        line: format!("line {token}").into_bytes(),
+        start,
+        now_ms: NOW,
+    }
+}
+
+pub(crate) fn op(text: &str) -> NewOp {
+    NewOp {
+        session: "s".into(),
+        chat: "c".into(),
+        op: text.as_bytes().to_vec(),
+    }
+}
+
+pub(crate) fn chat() -> ChatMemory {
+    ChatMemory {
+        platform: "discord".into(),
+        chat_id: "c".into(),
+        memory: b"{\"scope\":1}".to_vec(),
+        last_used: NOW,
+    }
+}
+
+pub(crate) fn open(dir: &Path) -> Opened {
+    Journal::open(dir, JournalSettings::default(), NOW).unwrap()
+}
+
+pub(crate) async fn next(opened: &mut Opened) -> Vec<Done> {
+    timeout(Duration::from_secs(20), opened.batches.recv())
+        .await
+        .expect("a batch in time")
+        .unwrap()
+        .done
+}
+
+/// Asks and waits for as many completions as there are commands that have one.
+pub(crate) async fn ask(opened: &mut Opened, writes: Vec<Write>, completions: usize) -> Vec<Done> {
+    opened.journal.submit(writes).await.unwrap();
+    let mut done = Vec::new();
+    while done.len() < completions {
+        done.extend(next(opened).await);
+    }
+    assert_eq!(done.len(), completions, "{done:?}");
+    done
+}
+
+pub(crate) fn copy(from: &Path, to: &Path) {
+    for name in ["journal.db", "journal.db-wal"] {
+        if from.join(name).exists() {
+            fs::copy(from.join(name), to.join(name)).unwrap();
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The running relay: its link, sessions, prompts, attachments, sleep and journal, in memory and over real sockets.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod adapter;
+mod choosing;
+mod connector_http;
+mod dev_connector;
+mod dial;
+mod embed;
+mod journal;
+mod link;
+mod media;
+mod prompts;
+mod sessions;
+mod sleep;

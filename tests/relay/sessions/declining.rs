@@ -1,0 +1,261 @@
+//! A connector that will not have one part of an answer gets no other part of it, before or after a restart.
+
+use crate::support::memory_relay::{Running, SOON, start_answering};
+use hermes_relay::adapter::speech::StreamMode;
+use hermes_relay::agent::{
+    Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd, TurnInput,
+};
+use hermes_relay::config::{BusyMode, Settings};
+use hermes_relay::relay::{Answering, Record, SeenOp};
+use hermes_relay::store::{Inspector, Section};
+use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+
+/// Says or sends what each word of the message names, one after the other: `picture`, a text, or `wait` for the word.
+#[derive(Clone, Default)]
+struct Painter {
+    go_on: Arc<Notify>,
+}
+
+impl Agent for Painter {
+    fn describe(&self) -> Description {
+        Description {
+            name: "painter".into(),
+            steers: true,
+            ..Description::default()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            for word in turn.input.text.split_whitespace() {
+                match word {
+                    "wait" => self.go_on.notified().await,
+                    "picture" => turn.events.say(picture()).await,
+                    text => turn.events.text(text).await,
+                }
+            }
+            TurnEnd::Completed
+        })
+    }
+
+    /// Takes what it is told, and says nothing of it.
+    fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
+        true
+    }
+}
+
+fn picture() -> AgentEvent {
+    AgentEvent::Media(Media {
+        place: MediaPlace::Url("https://files.example/cat.png".to_owned()),
+        caption: String::new(),
+        kind: None,
+        name: None,
+    })
+}
+
+fn platform() -> CapabilityDescriptor {
+    CapabilityDescriptor {
+        supported_ops: ["send", "edit", "send_media"].map(str::to_owned).to_vec(),
+        max_message_length: 600,
+        ..CapabilityDescriptor::placeholder("discord")
+    }
+}
+
+fn declined() -> Value {
+    json!({"success": false, "code": "egress_declined", "error": "not in this chat"})
+}
+
+fn declining() -> Answering {
+    Answering::Refuse("egress declined: not in this chat".to_owned())
+}
+
+async fn start(dir: &Path, agent: &Painter, answering: Answering, mode: StreamMode) -> Running {
+    let adjust = |settings: &mut Settings| {
+        settings.streaming.mode = mode;
+        settings.sessions.resend_unknown = true;
+    };
+    start_answering(dir, agent.clone(), &platform(), answering, adjust).await
+}
+
+fn ops(seen: &Record) -> Vec<&str> {
+    let ops = seen.ops.iter().filter(|op| op.chat() == Some("a"));
+    ops.filter_map(SeenOp::kind).collect()
+}
+
+/// Waits for the first op of the chat and declines it; from then on everything is done.
+async fn decline_first(relay: &Running) {
+    let seen = relay.seen("the first op", |seen| !ops(seen).is_empty()).await;
+    relay.connector.answering(Answering::Apply);
+    assert!(relay.connector.answer(seen.ops[0].number, &declined()));
+    relay
+        .stands("a refusal", |status| status.tally.ops_refused == 1)
+        .await;
+}
+
+/// Whatever else there was to say has had its chance when a later message is answered.
+async fn heard_later(relay: Running, expected: &[&str]) {
+    relay
+        .stands("nothing owed", |status| {
+            status.turns_running == 0 && status.ops_owed == 0
+        })
+        .await;
+    relay.hears("a", "later", "later").await;
+    relay
+        .seen("the later answer", |seen| seen.texts("a").contains(&"later"))
+        .await;
+    let seen = relay.stop().await;
+    let before = |op: &&SeenOp| !op.text().is_some_and(|text| text.starts_with("later"));
+    let kinds = seen.ops.iter().filter(before).filter_map(SeenOp::kind);
+    assert_eq!(kinds.collect::<Vec<_>>(), expected, "{:?}", seen.texts("a"));
+}
+
+#[tokio::test]
+async fn a_declined_file_silences_the_turn_that_goes_on() {
+    for mode in [StreamMode::Auto, StreamMode::Off] {
+        let dir = tempfile::tempdir().unwrap();
+        let agent = Painter::default();
+        let relay = start(dir.path(), &agent, Answering::Hold, mode).await;
+        relay.hears("a", "1", "picture wait words picture more").await;
+        decline_first(&relay).await;
+        agent.go_on.notify_one();
+        heard_later(relay, &["send_media"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let steering = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Steer;
+    let relay = start_answering(dir.path(), agent.clone(), &platform(), Answering::Hold, steering).await;
+    relay.hears("a", "1", "picture wait words").await;
+    relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
+    relay.hears("a", "2", "joins").await;
+    relay
+        .stands("a steered message", |status| status.tally.steered == 1)
+        .await;
+    decline_first(&relay).await;
+    relay.hears("a", "3", "own").await;
+    relay
+        .seen("three acknowledgements", |seen| seen.acks.len() == 3)
+        .await;
+    agent.go_on.notify_one();
+    assert_eq!(
+        relay.told("a", 2).await,
+        ["", "own"],
+        "the file, and a turn of its own"
+    );
+    let tally = relay.handle.status().await.unwrap().tally;
+    assert_eq!((tally.steered, tally.turns_done), (1, 2));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_declined_text_keeps_the_files_of_its_turn_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Auto).await;
+    relay
+        .hears("a", "1", "some-words-to-show wait picture more")
+        .await;
+    decline_first(&relay).await;
+    agent.go_on.notify_one();
+    heard_later(relay, &["send"]).await;
+}
+
+#[tokio::test]
+async fn what_waits_behind_a_declined_file_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Auto).await;
+    relay.hears("a", "1", "picture words picture more").await;
+    relay
+        .stands("the end", |status| status.tally.turns_done == 1)
+        .await;
+    decline_first(&relay).await;
+    heard_later(relay, &["send_media"]).await;
+}
+
+#[tokio::test]
+async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    relay.hears("a", "1", "picture words picture more").await;
+    relay
+        .stands("four owed", |status| {
+            status.tally.turns_done == 1 && status.ops_owed == 4
+        })
+        .await;
+    relay.crash().await;
+    let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
+    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    assert_eq!((status.tally.ops_recovered, status.tally.ops_refused), (4, 1));
+    relay.connector.answering(Answering::Apply);
+    heard_later(relay, &["send_media"]).await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_declined_after_a_restart_takes_the_word_of_the_cut_turn_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    relay.hears("a", "1", "picture wait words").await;
+    relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
+    relay.crash().await;
+    let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
+    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    assert_eq!(status.tally.turns_interrupted, 1);
+    relay.connector.answering(Answering::Apply);
+    heard_later(relay, &["send_media"]).await;
+}
+
+#[tokio::test]
+async fn a_turn_that_was_declined_before_a_restart_is_not_told_as_cut_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    relay.hears("a", "1", "picture wait words").await;
+    decline_first(&relay).await;
+    written_off(dir.path()).await;
+    relay.crash().await;
+    let relay = start(dir.path(), &agent, Answering::Apply, StreamMode::Off).await;
+    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    assert_eq!(status.tally.turns_interrupted, 0);
+    heard_later(relay, &[]).await;
+}
+
+/// Waits until no message is unfinished in the journal.
+async fn written_off(dir: &Path) {
+    let deadline = Instant::now() + SOON;
+    let inspector = Inspector::open(dir).unwrap();
+    while !inspector.list(Section::Unfinished, 0, 1).unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "it waits or runs still");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_unasked_is_one_delivery_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Painter::default();
+    let relay = start(dir.path(), &agent, Answering::Apply, StreamMode::Off).await;
+    relay.hears("a", "1", "words").await;
+    relay.told("a", 1).await;
+    relay.stands("settled", |status| status.ops_owed == 0).await;
+    relay.connector.drop_connection();
+    relay.handle.send("a", &"many words ".repeat(200)).await.unwrap();
+    relay.stands("some owed", |status| status.ops_owed > 2).await;
+    relay.stop().await;
+    let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
+    relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    relay.connector.answering(Answering::Apply);
+    relay.handle.send("a", "another").await.unwrap();
+    heard_later(relay, &["send", "send"]).await;
+}

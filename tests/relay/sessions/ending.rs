@@ -1,0 +1,198 @@
+//! The end in order, and the end without it.
+
+use super::{HANG, Witness, start};
+use crate::support::memory_relay::{event, start_with};
+use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::store::{Inspector, Section};
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const NOTICE: &str = "cut short";
+
+#[tokio::test]
+async fn a_running_turn_finishes_and_the_connector_is_told_that_we_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |_| {}).await;
+    relay.hears("a", "1", "sleep=300 done").await;
+    relay.runs(1).await;
+    let seen = relay.stop().await;
+    assert_eq!(seen.texts("a"), ["echo: done"]);
+    assert_eq!((seen.idles, seen.closed, seen.in_flight), (1, true, 0));
+}
+
+#[tokio::test]
+async fn a_hanging_turn_is_told_as_interrupted_and_what_waits_runs_next_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Witness::default();
+    let relay = start_with(dir.path(), agent.clone(), |settings| {
+        settings.shutdown.drain_secs = 0;
+        settings.sessions.interrupted_notice = Some(NOTICE.into());
+    })
+    .await;
+    relay.hears("a", "1", HANG).await;
+    relay.hears("a", "2", "waiting").await;
+    relay.seen("both acks", |seen| seen.acks.len() == 2).await;
+    relay.runs(1).await;
+    assert_eq!(relay.stop().await.texts("a"), [NOTICE]);
+    assert_eq!(agent.ran(), [HANG]);
+
+    let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
+    assert_eq!(relay.told("a", 1).await, ["echo: waiting"]);
+    relay.stop().await;
+    assert_eq!(agent.ran(), [HANG, "waiting"]);
+}
+
+#[tokio::test]
+async fn what_comes_until_the_connector_buffers_is_kept_for_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |_| {}).await;
+    relay.connector.hold_idle();
+    let ending = relay.ask_to_stop();
+    let connector = ending.connector.clone();
+    let asked = connector.wait_for(crate::support::memory_relay::SOON, |seen| seen.idles == 1);
+    asked.await.expect("it says that it goes");
+    connector
+        .deliver(event("a", "1", "just in time"))
+        .await
+        .expect("it still listens");
+    connector.answer_idle();
+    let asked_at = Instant::now();
+    assert!(ending.ended().await.ops.is_empty());
+    assert!(
+        asked_at.elapsed() < Duration::from_secs(15),
+        "nothing is left to wait for"
+    );
+
+    let relay = start(dir.path(), |_| {}).await;
+    assert_eq!(relay.told("a", 1).await, ["echo: just in time"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_connector_that_never_says_that_it_buffers_does_not_hold_up_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |settings| settings.shutdown.going_idle_secs = 1).await;
+    relay.connector.hold_idle();
+    assert_eq!(relay.stop().await.idles, 1);
+}
+
+#[tokio::test]
+async fn after_a_crash_the_cut_off_are_told_the_waiting_run_and_nothing_happens_twice() {
+    let (dir, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let agent = Witness::default();
+    let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
+    relay.hears("a", "1", "answered").await;
+    relay.told("a", 1).await;
+    relay.stands("settled", |status| status.ops_owed == 0).await;
+    relay.hears("a", "2", HANG).await;
+    relay.hears("b", "1", HANG).await;
+    relay.runs(2).await;
+    for id in ["3", "4"] {
+        relay.hears("a", id, id).await;
+    }
+    relay.seen("all acks", |seen| seen.acks.len() == 5).await;
+    let look = Inspector::open(dir.path()).unwrap();
+    relay
+        .stands("the journal is quiet", |_| {
+            look.list(Section::Ops, 0, 1).unwrap().is_empty()
+        })
+        .await;
+    copy(dir.path(), copied.path());
+    relay.crash().await;
+
+    // The same directory once its lock is free, and the copy that was made while the relay ran.
+    for state in [dir.path(), copied.path()] {
+        let agent = Witness::default();
+        let relay = start_with(state, agent.clone(), |settings| {
+            settings.sessions.interrupted_notice = Some(NOTICE.into());
+        })
+        .await;
+        for (chat, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("a", "4")] {
+            relay.hears(chat, id, "again").await;
+        }
+        assert_eq!(relay.told("a", 3).await, [NOTICE, "echo: 3", "echo: 4"]);
+        assert_eq!(relay.told("b", 1).await, [NOTICE]);
+        relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+        let status = relay.stands("settled", |status| status.ops_owed == 0).await;
+        assert_eq!((status.tally.turns_interrupted, status.tally.duplicates), (2, 4));
+        assert_eq!(agent.ran(), ["3", "4"]);
+        let seen = relay.stop().await;
+        assert_eq!(seen.ops.len(), 4);
+
+        let relay = start(state, |_| {}).await;
+        relay.hears("a", "5", "last").await;
+        assert_eq!(relay.told("a", 1).await, ["echo: last"]);
+        assert_eq!(relay.stop().await.ops.len(), 1);
+    }
+    assert_eq!(agent.ran(), ["answered", HANG, HANG]);
+}
+
+fn copy(from: &Path, to: &Path) {
+    for name in ["journal.db", "journal.db-wal"] {
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    }
+}
+
+/// Holds on to a run, hears no stop, and notes whether it had let go when it was shut down.
+#[derive(Clone, Default)]
+struct Clinging {
+    held: Arc<AtomicBool>,
+    held_at_the_end: Arc<AtomicBool>,
+}
+
+struct Hold(Arc<AtomicBool>);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Agent for Clinging {
+    fn describe(&self) -> Description {
+        Description::default()
+    }
+
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a turn that is at work when it is aborted goes on until it next waits"
+    )]
+    fn run(&self, _: Turn) -> AgentFuture<'_, TurnEnd> {
+        self.held.store(true, Ordering::SeqCst);
+        let hold = Hold(Arc::clone(&self.held));
+        Box::pin(async move {
+            let _hold = hold;
+            loop {
+                std::thread::sleep(Duration::from_millis(100));
+                tokio::task::yield_now().await;
+            }
+        })
+    }
+
+    fn shutdown(&self) -> AgentFuture<'_, ()> {
+        let held = self.held.load(Ordering::SeqCst);
+        self.held_at_the_end.store(held, Ordering::SeqCst);
+        Box::pin(async {})
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_turn_that_is_given_up_lets_go_before_its_agent_is_shut_down() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Clinging::default();
+    let relay = start_with(dir.path(), agent.clone(), |settings| {
+        settings.shutdown.drain_secs = 0;
+        settings.sessions.grace_secs = 0;
+    })
+    .await;
+    relay.hears("a", "1", "hold on").await;
+    relay.runs(1).await;
+    relay
+        .stands("a turn that holds on", |_| agent.held.load(Ordering::SeqCst))
+        .await;
+    relay.stop().await;
+    assert!(!agent.held_at_the_end.load(Ordering::SeqCst));
+}

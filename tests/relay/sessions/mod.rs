@@ -1,0 +1,58 @@
+//! Whole conversations over a connector in memory, with a real journal: what is acknowledged when, who is
+//! answered in which order, what stops, what is owed, and what the end and a crash leave behind.
+
+mod arriving;
+mod at_once;
+mod declining;
+mod ending;
+mod line;
+mod owing;
+mod queueing;
+mod steering;
+mod stopping;
+
+use crate::support::memory_relay::{Running, start_with};
+use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd};
+use hermes_relay::config::Settings;
+use hermes_relay::wire::SessionKey;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+/// The echo, with a memory of what it was asked.
+#[derive(Clone, Default)]
+pub(crate) struct Witness {
+    /// Texts, in the order in which their turns began.
+    pub(crate) ran: Arc<Mutex<Vec<String>>>,
+    /// Sessions it was told to forget.
+    pub(crate) forgot: Arc<Mutex<Vec<String>>>,
+}
+
+impl Witness {
+    pub(crate) fn ran(&self) -> Vec<String> {
+        self.ran.lock().unwrap().clone()
+    }
+}
+
+impl Agent for Witness {
+    fn describe(&self) -> Description {
+        Echo.describe()
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        self.ran.lock().unwrap().push(turn.input.text.clone());
+        Echo.run(turn)
+    }
+
+    fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
+        self.forgot.lock().unwrap().push(session.as_str().to_owned());
+        Box::pin(async {})
+    }
+}
+
+/// A relay whose agent echoes.
+pub(crate) async fn start(dir: &Path, adjust: impl FnOnce(&mut Settings)) -> Running {
+    start_with(dir, Echo, adjust).await
+}
+
+/// A text that takes longer than any test.
+pub(crate) const HANG: &str = "sleep=600000 late";

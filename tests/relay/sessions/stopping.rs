@@ -1,0 +1,85 @@
+//! A stop hits exactly the turn it means.
+
+use super::{HANG, Witness, start};
+use crate::support::memory_relay::{session, start_with};
+
+#[tokio::test]
+async fn an_interrupt_stops_exactly_that_turn_and_the_next_message_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |settings| settings.shutdown.drain_secs = 0).await;
+    for chat in ["a", "b"] {
+        relay.hears(chat, "1", HANG).await;
+    }
+    relay.hears("a", "2", "next").await;
+    relay.runs(2).await;
+    relay.interrupt("a").await;
+    assert_eq!(relay.told("a", 1).await, ["echo: next"]);
+    let status = relay.runs(1).await;
+    assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (1, 1));
+    assert!(relay.stop().await.texts("b").len() == 1, "told at the end only");
+}
+
+#[tokio::test]
+async fn an_interrupt_that_comes_too_late_stops_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |_| {}).await;
+    relay.hears("a", "1", "one").await;
+    relay.told("a", 1).await;
+    for chat in ["a", "never heard of", ""] {
+        relay.interrupt(chat).await;
+    }
+    relay.hears("a", "2", "two").await;
+    assert_eq!(relay.told("a", 2).await, ["echo: one", "echo: two"]);
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!((status.tally.interrupts, status.tally.turns_stopped), (3, 0));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_stopped_turn_keeps_what_it_had_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Witness::default();
+    let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
+    relay.hears("a", "1", "stream=600000 never said").await;
+    // It begins and says its first word in one go.
+    relay.stands("its first word", |_| agent.ran().len() == 1).await;
+    relay.interrupt("a").await;
+    let marked = |text: &&str| text.starts_with("echo:") && text.ends_with("[stopped]");
+    relay
+        .seen("the end of it", |seen| seen.texts("a").last().is_some_and(marked))
+        .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn stop_and_new_can_be_said_in_the_chat() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Witness::default();
+    let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
+    relay.hears("a", "1", HANG).await;
+    relay.runs(1).await;
+    relay.hears("a", "2", "/stop").await;
+    relay.runs(0).await;
+    relay.hears("a", "3", "/STOP@bot please").await;
+    relay.hears("a", "4", "/stopping is not stopping").await;
+    relay.told("a", 3).await;
+    relay.hears("a", "5", HANG).await;
+    relay.runs(1).await;
+    relay.hears("a", "6", "/new").await;
+    relay.runs(0).await;
+    relay.hears("a", "7", "fresh").await;
+    assert_eq!(
+        relay.told("a", 5).await,
+        [
+            "Stopped.",
+            "Nothing is running.",
+            "echo: /stopping is not stopping",
+            "A new conversation begins.",
+            "echo: fresh",
+        ]
+    );
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (2, 2));
+    assert_eq!(*agent.forgot.lock().unwrap(), [session("a")]);
+    relay.stop().await;
+}
