@@ -4,7 +4,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::relay::{MemoryTransport, Relay};
 use hermes_relay::wire::CapabilityDescriptor;
@@ -14,11 +14,11 @@ use serde_json::json;
 struct Shout;
 
 impl Agent for Shout {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "shout".into(),
             repeatable: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 

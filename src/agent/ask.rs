@@ -1,6 +1,6 @@
 //! What an agent may ask people, and who answers when nobody is asked.
 //!
-//! An agent puts a [`Question`] to its turn's [`Asker`] and waits. How it is shown, who may answer and how long is
+//! An agent puts a [`Question`] to its turn's [`Approver`] and waits. How it is shown, who may answer and how long is
 //! waited is decided around the agent; that nobody is asked at all is the [`Permission`] policy.
 
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
-use super::event::{EventSink, Signal};
+use super::event::{AgentSignal, EventSink};
 pub use crate::adapter::prompt::{Meaning, QuestionKind};
 
 /// Something that people decide.
@@ -23,7 +23,7 @@ pub struct Question {
     /// What may be answered.
     pub options: Vec<Choice>,
     /// How long the agent itself waits, when it says.
-    pub patience: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// One possible answer.
@@ -37,14 +37,14 @@ pub struct Choice {
     pub meaning: Meaning,
 }
 
-/// What was answered.
+/// Outcome of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// This choice, by the agent's name for it.
+pub enum PromptAnswer {
+    /// The id of the choice that was picked.
     Chosen(String),
     /// Nobody answered in time.
     TimedOut,
-    /// The question is void: the turn was stopped, or there was no way to ask.
+    /// The turn was stopped, or the question could not be shown.
     Cancelled,
 }
 
@@ -61,14 +61,14 @@ pub enum Permission {
     Allow,
 }
 
-/// How an agent asks.
+/// Asks people on behalf of an agent, or answers by policy.
 #[derive(Clone, Debug)]
-pub struct Asker {
-    sender: mpsc::Sender<Signal>,
+pub struct Approver {
+    sender: mpsc::Sender<AgentSignal>,
     permission: Permission,
 }
 
-impl Asker {
+impl Approver {
     /// Asks through the sink of the same turn.
     pub fn new(sink: &EventSink, permission: Permission) -> Self {
         Self {
@@ -77,43 +77,41 @@ impl Asker {
         }
     }
 
-    /// The same asker through another sink.
+    /// The same approver through another sink.
     #[must_use]
     pub fn through(&self, sink: &EventSink) -> Self {
         Self::new(sink, self.permission)
     }
 
     /// Asks and waits for the answer. Dropping the future takes the question back.
-    pub async fn ask(&self, question: Question) -> Answer {
+    pub async fn ask(&self, question: Question) -> PromptAnswer {
         if let Some(answer) = self.permission.settles(&question) {
             return answer;
         }
         let (answer, answered) = oneshot::channel();
         if self
             .sender
-            .send(Signal::Asked(Box::new(question), answer))
+            .send(AgentSignal::Question(Box::new(question), answer))
             .await
             .is_err()
         {
-            return Answer::Cancelled;
+            return PromptAnswer::Cancelled;
         }
-        answered.await.unwrap_or(Answer::Cancelled)
+        answered.await.unwrap_or(PromptAnswer::Cancelled)
     }
 }
 
 impl Permission {
     /// The answer when people are not asked. Without a fitting choice the question is void.
-    fn settles(self, question: &Question) -> Option<Answer> {
+    fn settles(self, question: &Question) -> Option<PromptAnswer> {
         let wanted = match (self, question.kind) {
             (Self::Ask, _) => return None,
             (Self::Allow, QuestionKind::Approval) => Meaning::AllowOnce,
             (Self::Deny, _) | (Self::Allow, QuestionKind::Choice) => Meaning::Deny,
         };
-        Some(
-            question
-                .choice(wanted)
-                .map_or(Answer::Cancelled, |choice| Answer::Chosen(choice.id.clone())),
-        )
+        Some(question.choice(wanted).map_or(PromptAnswer::Cancelled, |choice| {
+            PromptAnswer::Chosen(choice.id.clone())
+        }))
     }
 }
 
@@ -143,22 +141,22 @@ mod tests {
                 choice("once", Meaning::AllowOnce),
                 choice("no", Meaning::Deny),
             ],
-            patience: None,
+            timeout: None,
         }
     }
 
     #[tokio::test]
     async fn a_policy_answers_without_asking_and_never_more_than_once_at_a_time() {
         let (sink, mut signals) = EventSink::new();
-        let denied = Asker::new(&sink, Permission::Deny).ask(question()).await;
-        assert_eq!(denied, Answer::Chosen("no".to_owned()));
-        let allowed = Asker::new(&sink, Permission::Allow).ask(question()).await;
-        assert_eq!(allowed, Answer::Chosen("once".to_owned()));
+        let denied = Approver::new(&sink, Permission::Deny).ask(question()).await;
+        assert_eq!(denied, PromptAnswer::Chosen("no".to_owned()));
+        let allowed = Approver::new(&sink, Permission::Allow).ask(question()).await;
+        assert_eq!(allowed, PromptAnswer::Chosen("once".to_owned()));
         let mut none = question();
         none.options.pop();
         assert_eq!(
-            Asker::new(&sink, Permission::Deny).ask(none).await,
-            Answer::Cancelled
+            Approver::new(&sink, Permission::Deny).ask(none).await,
+            PromptAnswer::Cancelled
         );
         assert!(signals.try_recv().is_err());
     }

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Attachment, MediaPlace, Place};
+use super::{Attachment, ChatOrigin, MediaLocation};
 use crate::net::http::excerpt;
 
 /// Longest hint of a platform that is passed on, in characters.
@@ -13,9 +13,9 @@ const MOST_HINT: usize = 4000;
 const MOST_NAMED: usize = 16;
 
 /// The instructions for a turn: the operator's own first, then what the platform says about itself.
-pub(super) fn briefing(own: &str, place: &Place) -> String {
-    let hint: String = place.hint.trim().chars().take(MOST_HINT).collect();
-    let dialect = match place.markdown.trim() {
+pub(super) fn briefing(own: &str, origin: &ChatOrigin) -> String {
+    let hint: String = origin.hint.trim().chars().take(MOST_HINT).collect();
+    let dialect = match origin.markdown.trim() {
         "" => String::new(),
         "plain" | "none" => "Answers are shown as plain text: use no markdown.".to_owned(),
         dialect => format!("Answers may use this markdown dialect: {}.", excerpt(dialect)),
@@ -42,8 +42,8 @@ pub(super) fn attachments<'a>(attached: impl Iterator<Item = &'a Attachment>, re
             "" => String::new(),
             mime => format!(" ({})", excerpt(mime)),
         };
-        let at = match (&attachment.at, reach) {
-            (MediaPlace::File(path), Reach::Files) => excerpt(&path.display().to_string()),
+        let at = match (&attachment.location, reach) {
+            (MediaLocation::File(path), Reach::Files) => excerpt(&path.display().to_string()),
             _ if attachment.name.is_empty() => "a file".to_owned(),
             _ => excerpt(&attachment.name),
         };
@@ -59,33 +59,33 @@ mod tests {
 
     #[test]
     fn the_operators_words_come_first_and_nothing_is_made_up() {
-        let mut place = Place {
+        let mut origin = ChatOrigin {
             hint: " Discord: be short. ".to_owned(),
             markdown: "discord".to_owned(),
-            ..Place::default()
+            ..ChatOrigin::default()
         };
         assert_eq!(
-            briefing("You are Bo.\n", &place),
+            briefing("You are Bo.\n", &origin),
             "You are Bo.\n\nDiscord: be short.\n\nAnswers may use this markdown dialect: discord."
         );
-        place.hint = "x".repeat(MOST_HINT * 2);
-        place.markdown = "plain".to_owned();
-        let told = briefing("", &place);
+        origin.hint = "x".repeat(MOST_HINT * 2);
+        origin.markdown = "plain".to_owned();
+        let told = briefing("", &origin);
         assert!(told.starts_with('x') && told.ends_with("use no markdown."));
         assert!(told.chars().count() < MOST_HINT + 100);
-        assert_eq!(briefing(" ", &Place::default()), "");
+        assert_eq!(briefing(" ", &ChatOrigin::default()), "");
     }
 
     #[test]
     fn attachments_are_named_without_their_addresses() {
-        let attached = |at, name: &str| Attachment {
-            at,
+        let attached = |location, name: &str| Attachment {
+            location,
             mime: "image/png".to_owned(),
             name: name.to_owned(),
         };
-        let file = attached(MediaPlace::File("/tmp/a.png".into()), "a.png");
+        let file = attached(MediaLocation::File("/tmp/a.png".into()), "a.png");
         let url = attached(
-            MediaPlace::Url("https://files.example/bot123:token/x".to_owned()),
+            MediaLocation::Url("https://files.example/bot123:token/x".to_owned()),
             "",
         );
         let both = [file, url];

@@ -98,7 +98,7 @@ pub enum Exit {
 
 /// How a process is asked to stop before it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ladder {
+pub struct StopSchedule {
     /// How long it may take after its standard input was closed; zero for no waiting.
     pub eof: Duration,
     /// The polite signal, to the whole group.
@@ -107,7 +107,7 @@ pub struct Ladder {
     pub grace: Duration,
 }
 
-impl Default for Ladder {
+impl Default for StopSchedule {
     fn default() -> Self {
         Self {
             eof: Duration::ZERO,
@@ -156,7 +156,7 @@ impl Child {
 
     /// The same for a program that is not talked to: it reads nothing, and what it writes to standard output goes
     /// nowhere, for as long as it or what it left behind likes to write.
-    pub fn spawn_unheard(program: &Program) -> Result<Self, SpawnError> {
+    pub fn spawn_detached_output(program: &Program) -> Result<Self, SpawnError> {
         Self::start(program, Stdio::null)
     }
 
@@ -245,20 +245,20 @@ impl Child {
         self.kill().await
     }
 
-    /// Stops it, a step of the ladder at a time: closes standard input, signals the group, kills the group; reaps.
+    /// Stops it, a step of the schedule at a time: closes standard input, signals the group, kills the group; reaps.
     /// What is left of the group when the leader ends is killed at once. Cancel-safe; dropping the child goes to the
     /// last step.
-    pub async fn stop(&mut self, ladder: Ladder) -> Exit {
+    pub async fn stop(&mut self, schedule: StopSchedule) -> Exit {
         self.stdin = None;
-        if !ladder.eof.is_zero() && timeout(ladder.eof, self.exited()).await.is_ok() {
+        if !schedule.eof.is_zero() && timeout(schedule.eof, self.exited()).await.is_ok() {
             return self.kill().await;
         }
-        self.signal(match ladder.signal {
+        self.signal(match schedule.signal {
             StopSignal::Terminate => Signal::TERM,
             StopSignal::Interrupt => Signal::INT,
         });
         // Over or not: the next step is the same.
-        let _ = timeout(ladder.grace, self.exited()).await;
+        let _ = timeout(schedule.grace, self.exited()).await;
         self.kill().await
     }
 

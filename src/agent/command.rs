@@ -64,7 +64,7 @@ use tokio_util::task::TaskTracker;
 
 use self::talk::{Talk, Talked};
 use super::child::{BaseEnv, Child, Exit, Program, SpawnError};
-use super::{Agent, AgentFuture, Description, Failure, FailureClass, Health, Truncation, Turn, TurnEnd};
+use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd};
 
 /// What a command that said nothing is taken to have said.
 const NO_REPLY: &str = "(no reply)";
@@ -86,7 +86,7 @@ pub struct NoProgram;
 /// A program that answers, one process per turn. Times and numbers are limited by the [guards](super::guard) around
 /// it; [`Command::guarded`] puts them there.
 #[derive(Debug)]
-pub struct Command {
+pub struct CommandAgent {
     name: String,
     settings: CommandSettings,
     base: Arc<BaseEnv>,
@@ -94,7 +94,7 @@ pub struct Command {
     running: TaskTracker,
 }
 
-impl Command {
+impl CommandAgent {
     /// An agent of that name; its processes inherit from `base` what the settings let through.
     pub fn new(
         name: impl Into<String>,
@@ -156,7 +156,7 @@ impl Command {
             tokio::select! {
                 biased;
                 () = &mut stopped => return TurnEnd::Cancelled { confirmed: true },
-                memory = turn.events.recall() => memory,
+                memory = turn.events.load_state() => memory,
             }
         } else {
             None
@@ -180,7 +180,7 @@ impl Command {
         drop(talk);
         match talked {
             None => {
-                let exit = child.stop(self.settings.ladder()).await;
+                let exit = child.stop(self.settings.schedule()).await;
                 TurnEnd::Cancelled {
                     confirmed: exit != Exit::Lost,
                 }
@@ -197,7 +197,7 @@ impl Command {
                 TurnEnd::Completed
             }
             Some(Talked::Closed) => {
-                child.stop(self.settings.ladder()).await;
+                child.stop(self.settings.schedule()).await;
                 if !spoke {
                     turn.events.text(NO_REPLY).await;
                 }
@@ -211,16 +211,16 @@ impl Command {
                 TurnEnd::Failed(if retryable { failure.retryable() } else { failure })
             }
             Some(Talked::TooMuch) => {
-                child.stop(self.settings.ladder()).await;
+                child.stop(self.settings.schedule()).await;
                 TurnEnd::Truncated(Truncation::Size)
             }
         }
     }
 }
 
-impl Agent for Command {
-    fn describe(&self) -> Description {
-        Description {
+impl Agent for CommandAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: self.name.clone(),
             kind: "command",
             repeatable: self.settings.repeatable,
@@ -232,10 +232,10 @@ impl Agent for Command {
         }
     }
 
-    fn health(&self) -> AgentFuture<'_, Health> {
+    fn health(&self) -> AgentFuture<'_, AgentHealth> {
         Box::pin(std::future::ready(match self.look() {
-            Ok(()) => Health::Ready,
-            Err(why) => Health::Down(why.to_string()),
+            Ok(()) => AgentHealth::Ready,
+            Err(why) => AgentHealth::Down(why.to_string()),
         }))
     }
 

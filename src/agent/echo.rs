@@ -20,8 +20,8 @@ use std::path::{Component, Path};
 use std::time::Duration;
 
 use super::{
-    Agent, AgentEvent, AgentFuture, Answer, Choice, Description, Failure, FailureClass, Meaning, Media,
-    MediaPlace, Question, QuestionKind, StepState, ToolCall, ToolKind, Turn, TurnEnd,
+    Agent, AgentEvent, AgentFuture, AgentInfo, Choice, Failure, FailureClass, Meaning, Media, MediaLocation,
+    PromptAnswer, Question, QuestionKind, StepState, ToolCall, ToolKind, Turn, TurnEnd,
 };
 
 /// Longest pause that a directive may ask for.
@@ -38,19 +38,19 @@ const PIECE: usize = 1000;
 
 /// The echoing agent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Echo;
+pub struct EchoAgent;
 
-impl Agent for Echo {
-    fn describe(&self) -> Description {
-        Description {
+impl Agent for EchoAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "echo".to_owned(),
             kind: "echo",
             asks: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
-    fn answers_at_once(&self) -> bool {
+    fn answers_inline(&self) -> bool {
         true
     }
 
@@ -141,17 +141,17 @@ impl<'a> Script<'a> {
             tokio::time::sleep(pause).await;
         }
         if let Some(title) = self.title {
-            turn.events.say(AgentEvent::Title(title.to_owned())).await;
+            turn.events.emit(AgentEvent::Title(title.to_owned())).await;
         }
         let mut answered = "";
         if self.ask {
-            answered = verdict(&turn.asker.ask(question(self.text)).await);
+            answered = verdict(&turn.approver.ask(question(self.text)).await);
         }
         for number in 1..=self.tools {
             self.tool(turn, number).await;
         }
-        if let Some(place) = self.media {
-            self.send(turn, place).await;
+        if let Some(location) = self.media {
+            self.send(turn, location).await;
         }
         if self.fail {
             let asked = "echo: this turn was asked to fail.";
@@ -162,7 +162,7 @@ impl<'a> Script<'a> {
         if self.breaks {
             let (first, rest) = said.split_once(char::is_whitespace).unwrap_or((&said, ""));
             self.speak(turn, first).await;
-            turn.events.say(AgentEvent::Break).await;
+            turn.events.emit(AgentEvent::Break).await;
             self.speak(turn, rest).await;
         } else {
             self.speak(turn, &said).await;
@@ -203,32 +203,32 @@ impl<'a> Script<'a> {
         }
     }
 
-    async fn send(&self, turn: &Turn, place: &str) {
-        let Some(place) = media(place, turn.workdir.as_deref()) else {
+    async fn send(&self, turn: &Turn, location: &str) {
+        let Some(location) = media(location, turn.workdir.as_deref()) else {
             turn.events.text("echo: there is no such file to send.\n").await;
             return;
         };
         let media = Media {
-            place,
+            location,
             caption: String::new(),
             kind: None,
             name: None,
         };
-        turn.events.say(AgentEvent::Media(media)).await;
+        turn.events.emit(AgentEvent::Media(media)).await;
     }
 }
 
 /// What may be sent: an address, or a file of the turn's own directory. Anyone in the chat writes this, so no other
 /// file of the machine.
-fn media(place: &str, workdir: Option<&Path>) -> Option<MediaPlace> {
-    if place.starts_with("https://") || place.starts_with("http://") {
-        return Some(MediaPlace::Url(place.to_owned()));
+fn media(location: &str, workdir: Option<&Path>) -> Option<MediaLocation> {
+    if location.starts_with("https://") || location.starts_with("http://") {
+        return Some(MediaLocation::Url(location.to_owned()));
     }
-    let inside = Path::new(place)
+    let inside = Path::new(location)
         .components()
         .all(|component| matches!(component, Component::Normal(_)));
-    let file = workdir.filter(|_| inside)?.join(place);
-    file.is_file().then_some(MediaPlace::File(file))
+    let file = workdir.filter(|_| inside)?.join(location);
+    file.is_file().then_some(MediaLocation::File(file))
 }
 
 fn question(text: &str) -> Question {
@@ -247,20 +247,20 @@ fn question(text: &str) -> Question {
             choice("always", "Always allow", Meaning::AllowAlways),
             choice("deny", "Deny", Meaning::Deny),
         ],
-        patience: None,
+        timeout: None,
     }
 }
 
-fn verdict(answer: &Answer) -> &'static str {
+fn verdict(answer: &PromptAnswer) -> &'static str {
     match answer {
-        Answer::Chosen(id) => match id.as_str() {
+        PromptAnswer::Chosen(id) => match id.as_str() {
             "once" => "allowed once ",
             "session" => "allowed for this conversation ",
             "always" => "allowed always ",
             _ => "denied ",
         },
-        Answer::TimedOut => "nobody answered ",
-        Answer::Cancelled => "the question was taken back ",
+        PromptAnswer::TimedOut => "nobody answered ",
+        PromptAnswer::Cancelled => "the question was taken back ",
     }
 }
 
@@ -282,7 +282,7 @@ mod tests {
     use futures_util::FutureExt as _;
     use tokio_util::sync::CancellationToken;
 
-    use super::super::{Asker, EventSink, Permission, TurnInput};
+    use super::super::{Approver, EventSink, Permission, TurnInput};
     use super::*;
     use crate::session::TurnId;
     use crate::wire::{Grouping, NoAliases, SessionKey, SessionSource};
@@ -303,12 +303,12 @@ mod tests {
                     text: text.to_owned(),
                     ..TurnInput::default()
                 },
-                asker: Asker::new(&events, Permission::Ask),
+                approver: Approver::new(&events, Permission::Ask),
                 events,
                 cancel: CancellationToken::new(),
                 workdir: None,
             };
-            let mut run = Echo.run(turn);
+            let mut run = EchoAgent.run(turn);
             let first = run.as_mut().now_or_never();
             assert_eq!(first.is_some(), at_once, "{text}");
             if first.is_none() {
@@ -364,8 +364,11 @@ mod tests {
     fn only_files_of_the_turns_own_directory_are_sent() {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("a.txt"), "a").unwrap();
-        let at = |place: &str| media(place, Some(folder.path()));
-        assert_eq!(at("a.txt"), Some(MediaPlace::File(folder.path().join("a.txt"))));
+        let at = |location: &str| media(location, Some(folder.path()));
+        assert_eq!(
+            at("a.txt"),
+            Some(MediaLocation::File(folder.path().join("a.txt")))
+        );
         assert_eq!(media("a.txt", None), None);
         assert_eq!(media("/etc/passwd", None), None);
         for outside in [

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::ask::{Answer, Question};
+use super::ask::{PromptAnswer, Question};
 pub use crate::adapter::speech::StepState;
 
-/// Signals that wait to be read; a full sink makes the agent wait.
+/// Capacity of a sink; a full sink makes the agent wait.
 const SINK_CAPACITY: usize = 64;
 
 /// What an agent says while it works.
@@ -91,7 +91,7 @@ pub struct Usage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Media {
     /// Where it is.
-    pub place: MediaPlace,
+    pub location: MediaLocation,
     /// What is said with it; may be empty.
     pub caption: String,
     /// `image`, `voice`, `video`, `audio` or `document`; found out when not given.
@@ -102,66 +102,66 @@ pub struct Media {
 
 /// Where a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MediaPlace {
+pub enum MediaLocation {
     /// On this machine.
     File(PathBuf),
     /// On the network.
     Url(String),
 }
 
-/// What reaches the one who runs the turn.
+/// A message from a running agent to the relay.
 #[derive(Debug)]
-pub enum Signal {
-    /// The agent says something.
-    Said(AgentEvent),
-    /// The agent asks something and waits.
-    Asked(Box<Question>, oneshot::Sender<Answer>),
-    /// The agent wants to be given this back in a later run of the program; replaces what it kept before.
-    Keep(Vec<u8>),
-    /// The agent wants what it kept last in this session.
-    Recall(oneshot::Sender<Option<Vec<u8>>>),
+pub enum AgentSignal {
+    /// Output or progress.
+    Event(AgentEvent),
+    /// A question; the agent waits for the answer.
+    Question(Box<Question>, oneshot::Sender<PromptAnswer>),
+    /// State to persist for this session; replaces what was saved before.
+    SaveState(Vec<u8>),
+    /// A request for the state saved last in this session.
+    LoadState(oneshot::Sender<Option<Vec<u8>>>),
 }
 
-/// Where an agent puts what it says. Bounded: a sink that is not read makes the agent wait. Text is never lost;
-/// progress may be.
+/// Sends an agent's events to the relay. Bounded: a full sink makes the agent wait. Text is never dropped; progress
+/// may be.
 #[derive(Clone, Debug)]
-pub struct EventSink(pub(super) mpsc::Sender<Signal>);
+pub struct EventSink(pub(super) mpsc::Sender<AgentSignal>);
 
-/// The other end of a sink.
-pub type Signals = mpsc::Receiver<Signal>;
+/// Receiving end of an [`EventSink`].
+pub type SignalReceiver = mpsc::Receiver<AgentSignal>;
 
 impl EventSink {
-    /// A sink and its other end.
-    pub fn new() -> (Self, Signals) {
+    /// Creates a sink and its receiver.
+    pub fn new() -> (Self, SignalReceiver) {
         let (sender, receiver) = mpsc::channel(SINK_CAPACITY);
         (Self(sender), receiver)
     }
 
-    /// Says more of the answer. Says nothing any more once the turn has ended.
+    /// Appends text to the answer. No effect after the turn has ended.
     pub async fn text(&self, text: impl Into<String>) {
-        self.say(AgentEvent::Text(text.into())).await;
+        self.emit(AgentEvent::Text(text.into())).await;
     }
 
-    /// Says something that must not be lost.
-    pub async fn say(&self, event: AgentEvent) {
-        // An error means that the turn was given up; its future is dropped or cancelled anyway.
-        let _ = self.0.send(Signal::Said(event)).await;
+    /// Sends an event that must not be dropped.
+    pub async fn emit(&self, event: AgentEvent) {
+        // An error means that the turn was abandoned; its future is dropped or cancelled anyway.
+        let _ = self.0.send(AgentSignal::Event(event)).await;
     }
 
-    /// Tells of progress, without waiting; lost when too much is waiting already.
+    /// Sends progress without waiting; dropped when the sink is full.
     pub fn progress(&self, event: AgentEvent) {
-        let _ = self.0.try_send(Signal::Said(event));
+        let _ = self.0.try_send(AgentSignal::Event(event));
     }
 
-    /// Keeps something for later runs of this session, also after a restart; empty for nothing.
-    pub async fn keep(&self, memory: Vec<u8>) {
-        let _ = self.0.send(Signal::Keep(memory)).await;
+    /// Persists state for later turns of this session, across restarts; empty clears it.
+    pub async fn save_state(&self, memory: Vec<u8>) {
+        let _ = self.0.send(AgentSignal::SaveState(memory)).await;
     }
 
-    /// What was kept last in this session.
-    pub async fn recall(&self) -> Option<Vec<u8>> {
+    /// Loads the state saved last in this session.
+    pub async fn load_state(&self) -> Option<Vec<u8>> {
         let (answer, answered) = oneshot::channel();
-        self.0.send(Signal::Recall(answer)).await.ok()?;
+        self.0.send(AgentSignal::LoadState(answer)).await.ok()?;
         answered.await.ok().flatten()
     }
 }

@@ -31,8 +31,8 @@ use super::briefing::{self, Reach};
 use super::http_failure::Advice;
 use super::transcript::{Bounds, Extent, Transcript};
 use super::transcripts::Transcripts;
-use super::{Agent, AgentFuture, Description, Failure, FailureClass, Health, Turn, TurnEnd};
-use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Egress, Endpoint};
+use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Turn, TurnEnd};
+use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Endpoint, HttpEgress};
 use crate::wire::SessionKey;
 
 /// How long a short request may take.
@@ -66,19 +66,19 @@ pub enum HermesError {
 
 /// The agent.
 #[derive(Debug)]
-pub struct Hermes {
+pub struct HermesAgent {
     settings: HermesSettings,
     http: AgentHttp,
     transcripts: Transcripts,
     errands: Errands,
 }
 
-impl Hermes {
+impl HermesAgent {
     /// An agent on `settings`, whose key the caller has read from where they say. Dials nothing yet.
     pub fn new(
         settings: HermesSettings,
         key: Option<SecretString>,
-        egress: &Egress,
+        egress: &HttpEgress,
     ) -> Result<Self, HermesError> {
         let key = key.ok_or(HermesError::NoKey)?;
         let mut base_url = settings.base_url.trim_end_matches('/').to_owned();
@@ -215,7 +215,7 @@ impl Hermes {
 
     fn instructions(&self, turn: &Turn) -> String {
         let own = self.settings.instructions.as_deref().unwrap_or_default();
-        briefing::briefing(own, &turn.input.place)
+        briefing::briefing(own, &turn.input.origin)
     }
 
     fn stop_grace(&self) -> Duration {
@@ -226,7 +226,7 @@ impl Hermes {
         Duration::from_secs(self.settings.idle_timeout_secs)
     }
 
-    async fn look(&self) -> Health {
+    async fn look(&self) -> AgentHealth {
         let alive = AgentRequest {
             path: "/health",
             anonymous: true,
@@ -234,11 +234,11 @@ impl Hermes {
         };
         match self.http.send(alive, SHORT).await {
             Ok(reply) if reply.is_success() => {}
-            Ok(reply) => return Health::Down(format!("its /health answers HTTP {}", reply.status)),
+            Ok(reply) => return AgentHealth::Down(format!("its /health answers HTTP {}", reply.status)),
             Err(error @ AgentHttpError::Connect { .. }) => {
-                return Health::Down(format!("{error}; start it with `hermes gateway run`"));
+                return AgentHealth::Down(format!("{error}; start it with `hermes gateway run`"));
             }
-            Err(error) => return Health::Down(error.to_string()),
+            Err(error) => return AgentHealth::Down(error.to_string()),
         }
         let capable = AgentRequest {
             path: "/v1/capabilities",
@@ -246,51 +246,51 @@ impl Hermes {
         };
         let reply = match self.http.send(capable, SHORT).await {
             Ok(reply) => reply,
-            Err(error) => return Health::Down(error.to_string()),
+            Err(error) => return AgentHealth::Down(error.to_string()),
         };
         match reply.status {
-            404 | 405 => Health::Ready,
+            404 | 405 => AgentHealth::Ready,
             status if !reply.is_success() => {
                 let failure = ADVICE.refused(&self.http, reply).await;
-                Health::Down(format!("{} (HTTP {status})", failure.public_text))
+                AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
             }
             _ => match reply.short_body(SHORT).await {
                 Ok(body) => self.judge(&body),
-                Err(error) => Health::Down(error.to_string()),
+                Err(error) => AgentHealth::Down(error.to_string()),
             },
         }
     }
 
     /// Whether the gateway can do what the mode needs, as far as it says.
-    fn judge(&self, capabilities: &[u8]) -> Health {
+    fn judge(&self, capabilities: &[u8]) -> AgentHealth {
         let said: Value = serde_json::from_slice(capabilities).unwrap_or_default();
         let features = said.get("features").unwrap_or(&said);
         let lacks = |name: &&str| features.get(*name) == Some(&Value::Bool(false));
         let needed = ["run_events_sse", "run_stop", "run_approval_response"];
         match needed.iter().find(|name| lacks(name)) {
-            Some(name) if self.settings.mode == HermesMode::Runs => Health::Degraded(format!(
+            Some(name) if self.settings.mode == HermesMode::Runs => AgentHealth::Degraded(format!(
                 "this Hermes lacks {name}; update it, or set `mode: chat`"
             )),
-            _ => Health::Ready,
+            _ => AgentHealth::Ready,
         }
     }
 }
 
-impl Agent for Hermes {
-    fn describe(&self) -> Description {
-        Description {
+impl Agent for HermesAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "hermes".to_owned(),
             kind: "hermes",
             asks: self.settings.mode == HermesMode::Runs,
             remembers: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
-    fn health(&self) -> AgentFuture<'_, Health> {
+    fn health(&self) -> AgentFuture<'_, AgentHealth> {
         Box::pin(async {
             let looked = tokio::time::timeout(SHORT, self.look()).await;
-            looked.unwrap_or_else(|_| Health::Down("Hermes does not answer in time".to_owned()))
+            looked.unwrap_or_else(|_| AgentHealth::Down("Hermes does not answer in time".to_owned()))
         })
     }
 

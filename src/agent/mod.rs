@@ -23,18 +23,19 @@ pub mod transcript;
 mod transcripts;
 mod turn;
 
-pub use acp::{Acp, AcpSettings, PRESETS};
-pub use ask::{Answer, Asker, Choice, Meaning, Permission, Question, QuestionKind};
-pub use command::{Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
-pub use echo::Echo;
+pub use acp::{AcpAgent, AcpSettings, PRESETS};
+pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind};
+pub use command::{CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
+pub use echo::EchoAgent;
 pub use event::{
-    AgentEvent, EventSink, Media, MediaPlace, PlanStep, Signal, Signals, StepState, ToolCall, ToolKind, Usage,
+    AgentEvent, AgentSignal, EventSink, Media, MediaLocation, PlanStep, SignalReceiver, StepState, ToolCall,
+    ToolKind, Usage,
 };
-pub use hermes::{Hermes, HermesMode, HermesSettings};
-pub use noop::Noop;
-pub use openai::{OpenAi, OpenAiSettings};
-pub use route::{Letterhead, Route, first_taken};
-pub use turn::{Attachment, Failure, FailureClass, Place, Truncation, Turn, TurnEnd, TurnInput};
+pub use hermes::{HermesAgent, HermesMode, HermesSettings};
+pub use noop::NoopAgent;
+pub use openai::{OpenAiAgent, OpenAiSettings};
+pub use route::{Route, RouteInput, match_route};
+pub use turn::{Attachment, ChatOrigin, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
 
 use std::future::Future;
 use std::pin::Pin;
@@ -45,35 +46,35 @@ use crate::wire::SessionKey;
 /// What an agent's asynchronous methods return.
 pub type AgentFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What a backend is and can do; fixed for its lifetime.
+/// Identity and capabilities of a backend; constant for its lifetime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Description {
+pub struct AgentInfo {
     /// Name for logs and people.
     pub name: String,
-    /// What sort of backend it is: `echo`, `acp`, `command` and so on.
+    /// Backend type: `echo`, `acp`, `command` and so on.
     pub kind: &'static str,
-    /// Whether running a turn again after a crash does no harm.
+    /// Whether a turn can be run again after a crash without repeating side effects.
     pub repeatable: bool,
-    /// Whether a running turn can take another message.
+    /// Whether a running turn accepts further messages through [`Agent::steer`].
     pub steers: bool,
-    /// Whether it may ask people.
+    /// Whether it may ask people for approval or a choice.
     pub asks: bool,
-    /// Whether it keeps the conversation itself, so that there is something to forget.
+    /// Whether it keeps conversation state that [`Agent::forget`] clears.
     pub remembers: bool,
-    /// Whether it can look at pictures.
+    /// Whether it accepts images.
     pub sees_images: bool,
-    /// Turns that it runs at once, over all sessions; any number when not given.
+    /// Maximum concurrent turns over all sessions; `None` for no limit.
     pub parallel: Option<usize>,
 }
 
-/// How a backend stands.
+/// Health of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Health {
-    /// It can take turns.
+pub enum AgentHealth {
+    /// It accepts turns.
     Ready,
-    /// It can, but something is not as it should be.
+    /// It accepts turns, with this problem.
     Degraded(String),
-    /// It cannot, and why.
+    /// It accepts no turns, for this reason.
     Down(String),
 }
 
@@ -87,14 +88,14 @@ pub struct AgentCommand {
 }
 
 /// One backend. Shared by all sessions, so it keeps what it needs per session itself. What must outlive the
-/// process it hands to the turn's sink ([`EventSink::keep`]) and asks back ([`EventSink::recall`]).
+/// process it hands to the turn's sink ([`EventSink::save_state`]) and asks back ([`EventSink::load_state`]).
 pub trait Agent: Send + Sync + 'static {
-    /// What it is and can do.
-    fn describe(&self) -> Description;
+    /// Its identity and capabilities.
+    fn info(&self) -> AgentInfo;
 
-    /// How it stands. Bounded by the asker's patience; must not start a turn.
-    fn health(&self) -> AgentFuture<'_, Health> {
-        Box::pin(std::future::ready(Health::Ready))
+    /// Checks its health. Callers apply a timeout; must not start a turn.
+    fn health(&self) -> AgentFuture<'_, AgentHealth> {
+        Box::pin(std::future::ready(AgentHealth::Ready))
     }
 
     /// Drives one turn to its end. Must return soon after the turn's token is cancelled; the relay drops the
@@ -103,7 +104,7 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Whether its turns mostly end without waiting for anything. They are tried without a task of their own, between
     /// everything else that the relay does: only for agents that neither block nor compute for long.
-    fn answers_at_once(&self) -> bool {
+    fn answers_inline(&self) -> bool {
         false
     }
 
@@ -143,8 +144,8 @@ pub const BUILT_IN: &[&str] = &["echo", "noop"];
 /// The built-in agent of that name.
 pub fn built_in(name: &str) -> Result<Arc<dyn Agent>, UnknownAgent> {
     match name {
-        "echo" => Ok(Arc::new(Echo)),
-        "noop" => Ok(Arc::new(Noop)),
+        "echo" => Ok(Arc::new(EchoAgent)),
+        "noop" => Ok(Arc::new(NoopAgent)),
         _ => Err(UnknownAgent {
             name: name.to_owned(),
         }),

@@ -1,22 +1,22 @@
 //! Accepts every message and says nothing.
 
-use super::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use super::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 
 /// The silent agent.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Noop;
+pub struct NoopAgent;
 
-impl Agent for Noop {
-    fn describe(&self) -> Description {
-        Description {
+impl Agent for NoopAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "noop".to_owned(),
             kind: "noop",
             repeatable: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
-    fn answers_at_once(&self) -> bool {
+    fn answers_inline(&self) -> bool {
         true
     }
 

@@ -22,9 +22,9 @@ use super::http_failure::{Advice, may_pass};
 use super::transcript::{Bounds, Extent, Transcript};
 use super::transcripts::Transcripts;
 use super::{
-    Agent, AgentEvent, AgentFuture, Description, Failure, FailureClass, Health, Truncation, Turn, TurnEnd,
+    Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
 };
-use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Egress, Endpoint, Reply, Verb};
+use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Endpoint, HttpEgress, Reply, Verb};
 use crate::wire::SessionKey;
 
 /// Longest wait that a server may ask for between two tries; one that asks for more is not tried again.
@@ -81,7 +81,7 @@ pub enum OpenAiError {
 
 /// The agent.
 #[derive(Debug)]
-pub struct OpenAi {
+pub struct OpenAiAgent {
     settings: OpenAiSettings,
     http: AgentHttp,
     keyless: bool,
@@ -91,12 +91,12 @@ pub struct OpenAi {
     plain_stream: AtomicBool,
 }
 
-impl OpenAi {
+impl OpenAiAgent {
     /// An agent on `settings`, whose key the caller has read from where they say. Dials nothing yet.
     pub fn new(
         settings: OpenAiSettings,
         key: Option<SecretString>,
-        egress: &Egress,
+        egress: &HttpEgress,
     ) -> Result<Self, OpenAiError> {
         if settings.model.trim().is_empty() {
             return Err(OpenAiError::NoModel);
@@ -162,7 +162,7 @@ impl OpenAi {
         } else {
             Vec::new()
         };
-        let instructions = briefing::briefing(&self.instructions, &turn.input.place);
+        let instructions = briefing::briefing(&self.instructions, &turn.input.origin);
         let body = request::body(&self.settings, &instructions, transcript, pictures);
         let ended = match self.open(body).await {
             Ok(reply) => listener.listen(reply).await,
@@ -176,7 +176,7 @@ impl OpenAi {
             Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
             Ended::WantsTool => {
                 let notice = "The model wanted to use a tool, but it has none here.";
-                turn.events.say(AgentEvent::Notice(notice.to_owned())).await;
+                turn.events.emit(AgentEvent::Notice(notice.to_owned())).await;
                 return TurnEnd::Completed;
             }
             Ended::Reported(error) => Failure::new(
@@ -271,7 +271,7 @@ impl OpenAi {
         own.chain(any_key).collect()
     }
 
-    async fn look(&self) -> Health {
+    async fn look(&self) -> AgentHealth {
         let request = AgentRequest {
             path: "/models",
             headers: self.headers(),
@@ -279,43 +279,44 @@ impl OpenAi {
         };
         let reply = match self.http.send(request, HEALTH_PATIENCE).await {
             Ok(reply) => reply,
-            Err(error) => return Health::Down(error.to_string()),
+            Err(error) => return AgentHealth::Down(error.to_string()),
         };
         match reply.status {
             // Not every server lists its models.
-            404 | 405 | 501 => Health::Ready,
+            404 | 405 | 501 => AgentHealth::Ready,
             status if !reply.is_success() => {
                 let failure = ADVICE.refused(&self.http, reply).await;
-                Health::Down(format!("{} (HTTP {status})", failure.public_text))
+                AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
             }
             _ => match reply.body(HEALTH_PATIENCE).await {
-                Ok(body) if lists_others_only(&body, &self.settings.model) => Health::Degraded(format!(
+                Ok(body) if lists_others_only(&body, &self.settings.model) => AgentHealth::Degraded(format!(
                     "the server does not list the model \"{}\"; check the name, or load it",
                     self.settings.model
                 )),
-                Ok(_) => Health::Ready,
-                Err(error) => Health::Down(error.to_string()),
+                Ok(_) => AgentHealth::Ready,
+                Err(error) => AgentHealth::Down(error.to_string()),
             },
         }
     }
 }
 
-impl Agent for OpenAi {
-    fn describe(&self) -> Description {
-        Description {
+impl Agent for OpenAiAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: format!("openai ({})", self.settings.model),
             kind: "openai",
             repeatable: true,
             remembers: true,
             sees_images: self.settings.images,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
-    fn health(&self) -> AgentFuture<'_, Health> {
+    fn health(&self) -> AgentFuture<'_, AgentHealth> {
         Box::pin(async {
             let looked = tokio::time::timeout(HEALTH_PATIENCE, self.look()).await;
-            looked.unwrap_or_else(|_| Health::Down("the model server does not answer in time".to_owned()))
+            looked
+                .unwrap_or_else(|_| AgentHealth::Down("the model server does not answer in time".to_owned()))
         })
     }
 

@@ -51,7 +51,7 @@ impl TurnInput {
 
     /// The author's name where it matters who speaks: everywhere but in a chat of two.
     fn speaker(&self) -> Option<String> {
-        match self.place.chat_type.as_str() {
+        match self.origin.chat_type.as_str() {
             "" | "dm" | "private" => None,
             _ => self.author.as_deref().and_then(plain_name),
         }
@@ -130,7 +130,7 @@ fn tail(text: &str, bytes: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::Place;
+    use crate::agent::ChatOrigin;
 
     fn input(text: &str) -> TurnInput {
         TurnInput {
@@ -142,9 +142,9 @@ mod tests {
     fn in_group(text: &str, author: &str) -> TurnInput {
         TurnInput {
             author: Some(author.to_owned()),
-            place: Place {
+            origin: ChatOrigin {
                 chat_type: "group".to_owned(),
-                ..Place::default()
+                ..ChatOrigin::default()
             },
             ..input(text)
         }
@@ -154,7 +154,7 @@ mod tests {
     fn a_direct_message_is_its_text() {
         let mut message = input("hello\nyou");
         message.author = Some("Ada".to_owned());
-        message.place.chat_type = "dm".to_owned();
+        message.origin.chat_type = "dm".to_owned();
         assert_eq!(message.as_prompt(), "hello\nyou");
     }
 

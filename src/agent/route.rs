@@ -37,7 +37,7 @@ pub struct Route {
 
 /// What a route looks at.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Letterhead<'m> {
+pub struct RouteInput<'m> {
     /// The platform's name.
     pub platform: &'m str,
     /// The chat's id.
@@ -52,21 +52,21 @@ pub struct Letterhead<'m> {
 
 impl Route {
     /// Whether a message takes this route; if so, its text without the prefix.
-    pub fn takes<'m>(&self, letter: &Letterhead<'m>) -> Option<&'m str> {
+    pub fn matches<'m>(&self, input: &RouteInput<'m>) -> Option<&'m str> {
         let wanted = [
-            (&self.platform, letter.platform),
-            (&self.chat, letter.chat),
-            (&self.user, letter.user),
-            (&self.profile, letter.profile),
+            (&self.platform, input.platform),
+            (&self.chat, input.chat),
+            (&self.user, input.user),
+            (&self.profile, input.profile),
         ];
         let fits = |(want, has): &(&Option<String>, &str)| want.as_deref().is_none_or(|want| want == *has);
         if !wanted.iter().all(fits) {
             return None;
         }
         match &self.prefix {
-            None => Some(letter.text),
+            None => Some(input.text),
             Some(prefix) => {
-                let rest = letter.text.trim_start().strip_prefix(prefix.as_str())?;
+                let rest = input.text.trim_start().strip_prefix(prefix.as_str())?;
                 Some(rest.trim_start())
             }
         }
@@ -75,13 +75,13 @@ impl Route {
 
 /// The first route that a message takes, and its text without the prefix. Where an agent was `chosen` for the
 /// conversation, only a prefix leads elsewhere.
-pub fn first_taken<'r, 'm>(
+pub fn match_route<'r, 'm>(
     routes: &'r [Route],
-    letter: &Letterhead<'m>,
+    input: &RouteInput<'m>,
     chosen: bool,
 ) -> Option<(&'r Route, &'m str)> {
     let open = |route: &&Route| !chosen || route.prefix.is_some();
-    let take = |route: &'r Route| Some((route, route.takes(letter)?));
+    let take = |route: &'r Route| Some((route, route.matches(input)?));
     routes.iter().filter(open).find_map(take)
 }
 
@@ -109,27 +109,27 @@ mod tests {
             route("ann", |route| route.user = Some("u1".to_owned())),
             route("coder", |route| route.profile = Some("coder".to_owned())),
         ];
-        let letter = Letterhead {
+        let input = RouteInput {
             platform: "slack",
             chat: "C1",
             user: "u1",
             text: "hello",
-            ..Letterhead::default()
+            ..RouteInput::default()
         };
-        let taken = |letter: &Letterhead<'_>, chosen| {
-            first_taken(&routes, letter, chosen).map(|(route, text)| (route.agent.clone(), text.to_owned()))
+        let taken = |input: &RouteInput<'_>, chosen| {
+            match_route(&routes, input, chosen).map(|(route, text)| (route.agent.clone(), text.to_owned()))
         };
         let took = |agent: &str, text: &str| Some((agent.to_owned(), text.to_owned()));
-        assert_eq!(taken(&letter, false), took("ops", "hello"));
-        assert_eq!(taken(&letter, true), None);
-        let elsewhere = Letterhead { chat: "C2", ..letter };
+        assert_eq!(taken(&input, false), took("ops", "hello"));
+        assert_eq!(taken(&input, true), None);
+        let elsewhere = RouteInput { chat: "C2", ..input };
         assert_eq!(taken(&elsewhere, false), took("ann", "hello"));
-        let prefixed = Letterhead {
+        let prefixed = RouteInput {
             text: " !code fix it",
-            ..letter
+            ..input
         };
         assert_eq!(taken(&prefixed, true), took("code", "fix it"));
-        let nobody = Letterhead {
+        let nobody = RouteInput {
             user: "u2",
             ..elsewhere
         };

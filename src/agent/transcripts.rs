@@ -56,7 +56,7 @@ impl Transcripts {
         let mut loan = if let Some(loan) = known {
             loan
         } else {
-            let kept = events.recall().await.unwrap_or_default();
+            let kept = events.load_state().await.unwrap_or_default();
             let transcript = Transcript::from_bytes(&kept);
             self.held().begin(session, transcript)
         };
@@ -70,7 +70,7 @@ impl Transcripts {
         loan.transcript.fit(self.bounds);
         let kept = loan.transcript.to_bytes();
         if self.held().take_back(session, loan) {
-            events.keep(kept).await;
+            events.save_state(kept).await;
         }
     }
 
@@ -134,7 +134,7 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event::{Signal, Signals};
+    use super::super::event::{AgentSignal, SignalReceiver};
     use super::super::transcript::Extent;
     use super::*;
 
@@ -148,16 +148,16 @@ mod tests {
     }
 
     /// Plays the relay's part: answers recalls with what was kept last, and counts them.
-    async fn relay(mut signals: Signals) -> (usize, Option<Vec<u8>>) {
+    async fn relay(mut signals: SignalReceiver) -> (usize, Option<Vec<u8>>) {
         let (mut recalls, mut kept) = (0, None);
         while let Some(signal) = signals.recv().await {
             match signal {
-                Signal::Keep(memory) => kept = Some(memory),
-                Signal::Recall(answer) => {
+                AgentSignal::SaveState(memory) => kept = Some(memory),
+                AgentSignal::LoadState(answer) => {
                     recalls += 1;
                     let _ = answer.send(kept.clone());
                 }
-                Signal::Said(_) | Signal::Asked(..) => {}
+                AgentSignal::Event(_) | AgentSignal::Question(..) => {}
             }
         }
         (recalls, kept)

@@ -6,7 +6,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 
-use super::ask::Asker;
+use super::ask::Approver;
 use super::event::EventSink;
 use crate::session::TurnId;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
@@ -31,14 +31,14 @@ pub struct TurnInput {
     /// What the relay has to say about it, such as that an attachment could not be had. Nobody in the chat wrote this.
     pub notes: Vec<String>,
     /// Where it was written.
-    pub place: Place,
+    pub origin: ChatOrigin,
 }
 
 /// A file that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
     /// Where the file can be had: a path when it was downloaded, else its address.
-    pub at: super::MediaPlace,
+    pub location: super::MediaLocation,
     /// Its mime type; empty when unknown.
     pub mime: String,
     /// A name that is safe to use as a file's.
@@ -47,7 +47,7 @@ pub struct Attachment {
 
 /// Where a message was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ChatOrigin {
     /// The platform's name.
     pub platform: String,
     /// The chat's id.
@@ -70,11 +70,11 @@ pub struct Place {
 
 impl TurnInput {
     /// Takes what an agent may see out of a message.
-    pub fn of(event: MessageEvent) -> Self {
+    pub fn from_event(event: MessageEvent) -> Self {
         let text = |field: Option<Scalar>| field.map(Scalar::into_string).filter(|text| !text.is_empty());
         let attachment = |(url, mime): (Value, String)| match url {
             Value::String(url) if !url.is_empty() => Some(Attachment {
-                at: super::MediaPlace::Url(url),
+                location: super::MediaLocation::Url(url),
                 mime,
                 name: String::new(),
             }),
@@ -95,7 +95,7 @@ impl TurnInput {
                 .filter_map(attachment)
                 .collect(),
             notes: Vec::new(),
-            place: Place {
+            origin: ChatOrigin {
                 platform: source.platform.as_str().to_owned(),
                 chat_id: text(source.chat_id).unwrap_or_default(),
                 chat_type: text(source.chat_type).unwrap_or_default(),
@@ -103,7 +103,7 @@ impl TurnInput {
                 thread_id: text(source.thread_id),
                 message_id: text(source.message_id),
                 profile: text(source.profile),
-                ..Place::default()
+                ..ChatOrigin::default()
             },
         }
     }
@@ -125,7 +125,7 @@ impl TurnInput {
         if let Some(id) = &mut self.author_id {
             hide(id, "user");
         }
-        hide(&mut self.place.chat_id, "chat");
+        hide(&mut self.origin.chat_id, "chat");
     }
 }
 
@@ -141,7 +141,7 @@ pub struct Turn {
     /// Where the answer goes.
     pub events: EventSink,
     /// How people are asked.
-    pub asker: Asker,
+    pub approver: Approver,
     /// Cancelled when the turn is to stop.
     pub cancel: CancellationToken,
     /// The directory to work in, where the route names one.

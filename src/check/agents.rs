@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::case::Case;
 use super::probe::Verdict;
-use crate::agent::{BUILT_IN, Health};
+use crate::agent::{AgentHealth, BUILT_IN};
 use crate::config::{AgentEntry, Settings};
 use crate::relay::hiring::{Surroundings, hire};
 
@@ -83,9 +83,9 @@ async fn stands(case: &Case<'_>, settings: &Settings, name: &str, entry: &AgentE
     let leave = case.deadline().min(Instant::now() + LEAVE);
     let _ = timeout_at(leave, member.agent.shutdown()).await;
     match health {
-        Some(Health::Ready) => Verdict::ok("ready"),
-        Some(Health::Degraded(why)) => Verdict::warn(why, remedy),
-        Some(Health::Down(why)) => trouble(why, remedy),
+        Some(AgentHealth::Ready) => Verdict::ok("ready"),
+        Some(AgentHealth::Degraded(why)) => Verdict::warn(why, remedy),
+        Some(AgentHealth::Down(why)) => trouble(why, remedy),
         None => trouble("it did not say how it stands in time".to_owned(), remedy),
     }
 }

@@ -12,8 +12,8 @@ use super::probe::Verdict;
 use super::{explain, here, way};
 use crate::net::connector_http::{PolicyError, declare_policy};
 use crate::net::http::{excerpt, unix_secs};
-use crate::net::pump::{Heard, SocketReader, halves};
 use crate::net::socket::{DialRequest, Dialer, Socket};
+use crate::net::ws_io::{ReadEvent, SocketReader, split};
 use crate::relay::{Credentials, USER_AGENT, boot};
 use crate::wire::{
     CapabilityDescriptor, ConnectorFrame, GatewayFrame, Line, LineFramer, RelevancePolicy, TOKEN_TTL_SECS,
@@ -166,11 +166,11 @@ async fn greet(
     mut framer: LineFramer,
     deadline: Instant,
 ) -> (Vec<CapabilityDescriptor>, Ending) {
-    let (mut reader, mut writer) = halves(socket);
+    let (mut reader, mut writer) = split(socket);
     let expected = hellos.len();
     let saying = async {
         for hello in hellos {
-            writer.line(hello).await?;
+            writer.write_line(hello).await?;
         }
         writer.flush().await
     };
@@ -192,11 +192,11 @@ async fn listen(
     mut deadline: Instant,
 ) -> Ending {
     while descriptors.len() < expected {
-        let Ok(heard) = timeout_at(deadline, reader.hear()).await else {
+        let Ok(heard) = timeout_at(deadline, reader.read()).await else {
             return Ending::Quiet;
         };
         match heard {
-            Heard::Data(bytes) => {
+            ReadEvent::Data(bytes) => {
                 let before = descriptors.len();
                 framer.feed(&bytes, |line| {
                     if let Line::Whole(line) = line
@@ -210,12 +210,12 @@ async fn listen(
                     deadline = deadline.min(Instant::now() + STRAGGLERS);
                 }
             }
-            Heard::Sign => {}
-            Heard::Closed(close) => return Ending::Closed(close),
-            Heard::TooLarge(bytes) => {
+            ReadEvent::Alive => {}
+            ReadEvent::Closed(close) => return Ending::Closed(close),
+            ReadEvent::TooLarge(bytes) => {
                 return Ending::Broken(format!("it sent a message of {bytes} bytes, which is too large"));
             }
-            Heard::Broken(why) => return Ending::Broken(why),
+            ReadEvent::Failed(why) => return Ending::Broken(why),
         }
     }
     Ending::Quiet

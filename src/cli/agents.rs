@@ -11,8 +11,8 @@ use super::exit::{self, Voice, fail, note, printed, say};
 use super::{SharedArgs, Surround};
 use crate::agent::acp::PRESETS;
 use crate::agent::{
-    AgentEvent, Answer, Asker, BUILT_IN, EventSink, Health, Meaning, Permission, Place, Question, Signal,
-    Turn, TurnEnd, TurnInput,
+    AgentEvent, AgentHealth, AgentSignal, Approver, BUILT_IN, ChatOrigin, EventSink, Meaning, Permission,
+    PromptAnswer, Question, Turn, TurnEnd, TurnInput,
 };
 use crate::config::file::nearest;
 use crate::config::{self, Settings, Sources};
@@ -169,9 +169,9 @@ async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> Ex
 
 async fn stands(member: &Member) -> (String, String) {
     match tokio::time::timeout(HEALTH, member.agent.health()).await {
-        Ok(Health::Ready) => ("ready".to_owned(), String::new()),
-        Ok(Health::Degraded(why)) => ("degraded".to_owned(), why),
-        Ok(Health::Down(why)) => ("down".to_owned(), why),
+        Ok(AgentHealth::Ready) => ("ready".to_owned(), String::new()),
+        Ok(AgentHealth::Degraded(why)) => ("degraded".to_owned(), why),
+        Ok(AgentHealth::Down(why)) => ("down".to_owned(), why),
         Err(_) => (
             "down".to_owned(),
             "it did not say how it stands in time".to_owned(),
@@ -257,15 +257,15 @@ async fn one_turn(member: &Member, text: &str, permission: Permission) -> (TurnE
         session: SessionKey::from_text("agent:main:test:dm:terminal".to_owned()),
         input: TurnInput {
             text: text.to_owned(),
-            place: Place {
+            origin: ChatOrigin {
                 platform: "test".to_owned(),
                 chat_id: "terminal".to_owned(),
                 chat_type: "dm".to_owned(),
-                ..Place::default()
+                ..ChatOrigin::default()
             },
             ..TurnInput::default()
         },
-        asker: Asker::new(&events, permission),
+        approver: Approver::new(&events, permission),
         events,
         cancel: cancel.clone(),
         workdir: member.workdir.clone(),
@@ -287,32 +287,34 @@ async fn one_turn(member: &Member, text: &str, permission: Permission) -> (TurnE
 }
 
 /// Prints what is said and tells how many characters of answer it was; progress goes to standard error.
-fn print(signal: Signal) -> usize {
+fn print(signal: AgentSignal) -> usize {
     match signal {
-        Signal::Said(AgentEvent::Text(text) | AgentEvent::Replace(text)) => {
+        AgentSignal::Event(AgentEvent::Text(text) | AgentEvent::Replace(text)) => {
             let mut out = std::io::stdout();
             // A closed pipe is no reason to fail: the turn goes on.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             text.chars().count()
         }
-        Signal::Said(AgentEvent::Tool(call)) if std::io::stderr().is_terminal() => {
+        AgentSignal::Event(AgentEvent::Tool(call)) if std::io::stderr().is_terminal() => {
             note!("[{:?}] {}", call.state, call.title);
             0
         }
-        Signal::Asked(question, answer) => {
+        AgentSignal::Question(question, answer) => {
             let _ = answer.send(denied(&question));
             0
         }
-        Signal::Recall(answer) => {
+        AgentSignal::LoadState(answer) => {
             let _ = answer.send(None);
             0
         }
-        Signal::Said(_) | Signal::Keep(_) => 0,
+        AgentSignal::Event(_) | AgentSignal::SaveState(_) => 0,
     }
 }
 
-fn denied(question: &Question) -> Answer {
+fn denied(question: &Question) -> PromptAnswer {
     question
         .choice(Meaning::Deny)
-        .map_or(Answer::Cancelled, |choice| Answer::Chosen(choice.id.clone()))
+        .map_or(PromptAnswer::Cancelled, |choice| {
+            PromptAnswer::Chosen(choice.id.clone())
+        })
 }

@@ -27,7 +27,7 @@ use super::exit;
 use super::logging::{self, Complaints, LogHandle, Repeating};
 use super::notify::{Manager, Notice};
 use super::{SharedArgs, Surround, enroll};
-use crate::agent::Health;
+use crate::agent::AgentHealth;
 use crate::config::{self, Backend, Flags, Loaded, SleepAction, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
@@ -341,7 +341,7 @@ pub(super) async fn staff(
     let answers =
         |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
     for (name, member) in &members {
-        let Ok(Health::Down(why)) = tokio::time::timeout(HEALTH, member.agent.health()).await else {
+        let Ok(AgentHealth::Down(why)) = tokio::time::timeout(HEALTH, member.agent.health()).await else {
             continue;
         };
         let program = matches!(

@@ -29,7 +29,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How requests leave this machine; the same for all agents.
 #[derive(Debug, Clone)]
-pub struct Egress {
+pub struct HttpEgress {
     /// The trust.
     pub tls: Tls,
     /// The proxies.
@@ -94,7 +94,7 @@ pub struct AgentHttp {
 
 impl AgentHttp {
     /// A client for the agent at `endpoint`. Dials nothing yet.
-    pub fn new(endpoint: Endpoint, egress: &Egress) -> Result<Self, AgentHttpError> {
+    pub fn new(endpoint: Endpoint, egress: &HttpEgress) -> Result<Self, AgentHttpError> {
         let base = vetted(&endpoint.base_url, endpoint.allow_plaintext)?;
         if let Some(key) = &endpoint.key {
             bearer(key)?;

@@ -240,7 +240,7 @@ pub struct Provisioning {
 
 /// What a round of provision requests amounts to.
 #[derive(Debug)]
-pub enum Verdict<'a> {
+pub enum ProvisionOutcome<'a> {
     /// Dial with these: the first answer that carried a secret.
     Issued {
         /// The id to use.
@@ -258,10 +258,10 @@ pub enum Verdict<'a> {
 
 impl Provisioning {
     /// Sums the results up.
-    pub fn verdict(&self) -> Verdict<'_> {
+    pub fn outcome(&self) -> ProvisionOutcome<'_> {
         let accepted = || self.results.iter().filter_map(|result| result.as_ref().ok());
         let issued = accepted().find_map(|provisioned| match &provisioned.grant {
-            Grant::Issued { secret, delivery_key } => Some(Verdict::Issued {
+            Grant::Issued { secret, delivery_key } => Some(ProvisionOutcome::Issued {
                 gateway_id: &provisioned.gateway_id,
                 secret,
                 delivery_key: delivery_key.as_ref(),
@@ -269,9 +269,9 @@ impl Provisioning {
             Grant::Withheld => None,
         });
         issued.unwrap_or(if accepted().next().is_some() {
-            Verdict::Withheld
+            ProvisionOutcome::Withheld
         } else {
-            Verdict::Failed
+            ProvisionOutcome::Failed
         })
     }
 }

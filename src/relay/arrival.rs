@@ -346,7 +346,7 @@ impl Core {
         let input = self.input_of(event, pick.text);
         let taken = met
             .and_then(|turn| self.agent_of(turn))
-            .is_some_and(|agent| agent.describe().steers && agent.steer(key, &input));
+            .is_some_and(|agent| agent.info().steers && agent.steer(key, &input));
         self.tally.steered += u64::from(taken);
         if taken {
             self.traces.steered(|| self.turns.get(&met?)?.seq);

@@ -12,7 +12,9 @@ use tokio::sync::watch;
 use super::clock::unix_ms;
 use super::live::Credentials;
 use crate::config::{Loaded, Settings};
-use crate::net::connector_http::{PolicyError, ProvisionRequest, Verdict, declare_policy, provision_all};
+use crate::net::connector_http::{
+    PolicyError, ProvisionOutcome, ProvisionRequest, declare_policy, provision_all,
+};
 use crate::net::http::HttpClient;
 use crate::net::identity::{IdentitySource, IdpSettings};
 use crate::net::tls::{Tls, TlsSettings};
@@ -98,8 +100,8 @@ pub async fn self_provision(
             tracing::warn!(platform = request.platform, %error, "the connector did not provision this identity");
         }
     }
-    match provisioning.verdict() {
-        Verdict::Issued {
+    match provisioning.outcome() {
+        ProvisionOutcome::Issued {
             gateway_id, secret, ..
         } => {
             tracing::info!(gateway_id, "provisioned by the connector");
@@ -108,13 +110,13 @@ pub async fn self_provision(
                 secret: secret.clone(),
             })
         }
-        Verdict::Withheld => {
+        ProvisionOutcome::Withheld => {
             tracing::warn!(
                 "the connector holds a binding for this gateway id and gave no secret; rotate it at the connector, or set GATEWAY_RELAY_SECRET"
             );
             None
         }
-        Verdict::Failed => {
+        ProvisionOutcome::Failed => {
             tracing::warn!("the connector provisioned no identity; dialling without credentials");
             None
         }

@@ -17,8 +17,8 @@ use super::frames::FrameMeter;
 use super::progress::Progress;
 use super::transport::{Cargo, Delivery};
 use crate::link::{ControlFrame, Generation};
-use crate::net::pump::{Heard, SocketReader, SocketWriter, WriteFailed, halves};
 use crate::net::socket::Socket;
+use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, WriteFailed, split};
 use crate::wire::{ConnectorFrame, Line, LineFramer, Undecodable};
 
 /// Lines that are looked at before what they brought is handed on.
@@ -83,7 +83,7 @@ impl Connection {
         written: Arc<AtomicU64>,
         frames: Arc<FrameMeter>,
     ) -> Self {
-        let (hearing, speaking) = halves(socket);
+        let (hearing, speaking) = split(socket);
         let progress = Arc::new(Progress::new(written));
         let (news_sender, news) = mpsc::channel(CONTROL_BATCHES);
         let (say, said) = mpsc::channel(LINES);
@@ -137,19 +137,19 @@ impl Ear {
             let mut room = Room::default();
             let mut heard = match rest.take() {
                 Some(rest) => Some(rest),
-                None => Some(socket.hear().await),
+                None => Some(socket.read().await),
             };
             let mut gone = None;
             while let Some(next) = heard {
                 match next {
-                    Heard::Data(mut bytes) => {
+                    ReadEvent::Data(mut bytes) => {
                         let taken = self.sort(&bytes, &mut room, &mut control, &mut cargo);
-                        rest = (taken < bytes.len()).then(|| Heard::Data(bytes.split_off(taken)));
+                        rest = (taken < bytes.len()).then(|| ReadEvent::Data(bytes.split_off(taken)));
                     }
-                    Heard::Sign => {}
-                    Heard::Closed(close) => gone = Some(News::Gone(close)),
-                    Heard::TooLarge(bytes) => gone = Some(News::TooLarge(bytes)),
-                    Heard::Broken(why) => {
+                    ReadEvent::Alive => {}
+                    ReadEvent::Closed(close) => gone = Some(News::Gone(close)),
+                    ReadEvent::TooLarge(bytes) => gone = Some(News::TooLarge(bytes)),
+                    ReadEvent::Failed(why) => {
                         tracing::debug!(generation = %self.generation, why, "the socket broke");
                         gone = Some(News::Gone(None));
                     }
@@ -157,7 +157,7 @@ impl Ear {
                 heard = if gone.is_some() || rest.is_some() || room.is_taken() {
                     None
                 } else {
-                    socket.heard_already()
+                    socket.try_read()
                 };
             }
             // What came before the word that the connector buffers is in the relay's hands before that word is: otherwise
@@ -319,11 +319,11 @@ async fn utter(
     progress: &Progress,
 ) -> Result<Option<u64>, WriteFailed> {
     match word {
-        Say::Line(line) => socket.line(line).await?,
+        Say::Line(line) => socket.write_line(line).await?,
         Say::Ping => socket.ping().await?,
         Say::Op { number, token, line } => {
             if progress.begin(number) {
-                socket.line(line).await?;
+                socket.write_line(line).await?;
                 return Ok(Some(token));
             }
         }

@@ -41,7 +41,7 @@ use super::turns::LiveTurn;
 use crate::adapter::{Budgets, ChatMemory, OwnThreads};
 use crate::agent::AgentCommand;
 use crate::link::{End, Settled};
-use crate::net::media::MediaRoom;
+use crate::net::media::MediaClient;
 use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
 use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
 use crate::wire::SessionKey;
@@ -89,7 +89,7 @@ pub(super) struct Core {
     pub(super) undecided: Numbered<u64, Undecided>,
     pub(super) transport: Arc<dyn RelayTransport>,
     /// Where attachments come in and go out; none over a transport of an embedder's.
-    pub(super) media: Option<Arc<MediaRoom>>,
+    pub(super) media: Option<Arc<MediaClient>>,
     pub(super) clock: Clock,
     pub(super) sessions: Sessions,
     pub(super) lanes: Lanes,

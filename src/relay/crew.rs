@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::agent::{Agent, Letterhead, Permission, Route, first_taken};
+use crate::agent::{Agent, Permission, Route, RouteInput, match_route};
 use crate::wire::{MessageEvent, Scalar};
 
 /// An agent and what holds for it wherever no route says otherwise.
@@ -121,7 +121,7 @@ impl Crew {
             text(&source.user_id),
             text(&source.profile),
         );
-        let letter = Letterhead {
+        let letter = RouteInput {
             platform: source.platform.as_str(),
             chat: &chat,
             user: &user,
@@ -129,7 +129,7 @@ impl Crew {
             text: event.text(),
         };
         let chosen = chosen.and_then(|name| self.members.get_key_value(name));
-        if let Some((route, rest)) = first_taken(&self.routes, &letter, chosen.is_some())
+        if let Some((route, rest)) = match_route(&self.routes, &letter, chosen.is_some())
             && let Some((name, member)) = self.members.get_key_value(route.agent.as_str())
         {
             let mut member = member.clone();

@@ -12,9 +12,11 @@ use tokio::sync::watch;
 use super::clock::unix_ms;
 use super::live::{Credentials, USER_AGENT};
 use super::transport::LinkView;
-use crate::agent::{Attachment, MediaPlace, Turn};
+use crate::agent::{Attachment, MediaLocation, Turn};
 use crate::config::Settings;
-use crate::net::media::{Access, MediaRoom, Mint, Received, TurnFolder, Wanted, Whereabouts};
+use crate::net::media::{
+    DownloadLocation, DownloadRequest, Downloaded, MediaAccess, MediaClient, TokenMinter, TurnDir,
+};
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::wire::{ConnectorUrl, TOKEN_TTL_SECS, UpgradeToken};
@@ -32,9 +34,9 @@ pub(super) fn open_room(
     proxies: ProxyRules,
     credentials: watch::Receiver<Option<Credentials>>,
     link: watch::Receiver<LinkView>,
-) -> Option<Arc<MediaRoom>> {
+) -> Option<Arc<MediaClient>> {
     let connector = ConnectorUrl::parse(settings.connector.url.as_deref()?).ok()?;
-    let access = Access {
+    let access = MediaAccess {
         connector,
         mint: mint(credentials, link),
         allow_plaintext: settings.connector.allow_plaintext,
@@ -42,14 +44,14 @@ pub(super) fn open_room(
         proxies,
         user_agent: USER_AGENT.to_owned(),
     };
-    MediaRoom::open(&settings.state_dir.join(FOLDER), settings.media.clone(), access)
+    MediaClient::open(&settings.state_dir.join(FOLDER), settings.media.clone(), access)
         .inspect_err(|error| tracing::warn!(%error, "attachments stay where they are, and none can be sent"))
         .ok()
         .map(Arc::new)
 }
 
 /// Mints tokens by the connector's clock, as far as it is known.
-fn mint(credentials: watch::Receiver<Option<Credentials>>, link: watch::Receiver<LinkView>) -> Mint {
+fn mint(credentials: watch::Receiver<Option<Credentials>>, link: watch::Receiver<LinkView>) -> TokenMinter {
     Arc::new(move || {
         let who = credentials.borrow().clone()?;
         let skew_ms = link.borrow().clock_skew_ms;
@@ -67,13 +69,13 @@ fn mint(credentials: watch::Receiver<Option<Credentials>>, link: watch::Receiver
 /// A turn's files.
 #[derive(Debug)]
 pub(super) struct Desk {
-    pub(super) room: Option<Arc<MediaRoom>>,
+    pub(super) room: Option<Arc<MediaClient>>,
     workdir: Option<PathBuf>,
-    folder: OnceLock<TurnFolder>,
+    folder: OnceLock<TurnDir>,
 }
 
 impl Desk {
-    pub(super) fn new(room: Option<Arc<MediaRoom>>, workdir: Option<PathBuf>) -> Self {
+    pub(super) fn new(room: Option<Arc<MediaClient>>, workdir: Option<PathBuf>) -> Self {
         Self {
             room,
             workdir,
@@ -89,20 +91,20 @@ impl Desk {
         };
         let mut wanted = Vec::new();
         for attachment in std::mem::take(&mut turn.input.attachments) {
-            match attachment.at {
-                MediaPlace::Url(url) => wanted.push(Wanted {
+            match attachment.location {
+                MediaLocation::Url(url) => wanted.push(DownloadRequest {
                     url,
                     mime: attachment.mime,
                 }),
-                MediaPlace::File(_) => turn.input.attachments.push(attachment),
+                MediaLocation::File(_) => turn.input.attachments.push(attachment),
             }
         }
-        let mut fetched = room.fetch(turn.id.0, wanted, &turn.cancel).await;
+        let mut fetched = room.download(turn.id.0, wanted, &turn.cancel).await;
         turn.input.notes.extend(fetched.note());
         turn.input
             .attachments
-            .extend(fetched.received.drain(..).map(attached));
-        if let Some(folder) = fetched.folder.take() {
+            .extend(fetched.files.drain(..).map(attached));
+        if let Some(folder) = fetched.dir.take() {
             // A turn takes in once; a second folder would go at once, and with it its files.
             let _ = self.folder.set(folder);
         }
@@ -123,11 +125,11 @@ impl Desk {
     }
 }
 
-fn attached(received: Received) -> Attachment {
+fn attached(received: Downloaded) -> Attachment {
     Attachment {
-        at: match received.at {
-            Whereabouts::File(path) => MediaPlace::File(path),
-            Whereabouts::Url(url) => MediaPlace::Url(url),
+        location: match received.location {
+            DownloadLocation::File(path) => MediaLocation::File(path),
+            DownloadLocation::Url(url) => MediaLocation::Url(url),
         },
         mime: received.mime,
         name: received.name,

@@ -13,10 +13,10 @@ use super::crew::Member;
 use super::live::USER_AGENT;
 use crate::agent::child::BaseEnv;
 use crate::agent::guard::{BreakerSettings, Guards, TimeLimits};
-use crate::agent::{Acp, Agent, Command, Echo, Hermes, Noop, OpenAi};
+use crate::agent::{AcpAgent, Agent, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent};
 use crate::config::secret::{self, SecretError};
 use crate::config::{AgentEntry, Backend, Settings};
-use crate::net::agent_http::Egress;
+use crate::net::agent_http::HttpEgress;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 
@@ -93,7 +93,7 @@ pub fn hire_those(
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, Member)>, HireError> {
     let base = Arc::new(without_keys(settings, &around.base));
-    let egress = Egress {
+    let egress = HttpEgress {
         tls: around.tls.clone(),
         proxies: around.proxies.clone(),
         user_agent: USER_AGENT.to_owned(),
@@ -137,18 +137,22 @@ fn build(
     name: &str,
     entry: &AgentEntry,
     base: &Arc<BaseEnv>,
-    egress: &Egress,
+    egress: &HttpEgress,
     key: Option<SecretString>,
 ) -> Result<Arc<dyn Agent>, String> {
     let agent: Arc<dyn Agent> = match &entry.backend {
-        Backend::Echo => Arc::new(Echo),
-        Backend::Noop => Arc::new(Noop),
+        Backend::Echo => Arc::new(EchoAgent),
+        Backend::Noop => Arc::new(NoopAgent),
         Backend::Command(settings) => {
-            Command::guarded(name, (**settings).clone(), Arc::clone(base)).map_err(said)?
+            CommandAgent::guarded(name, (**settings).clone(), Arc::clone(base)).map_err(said)?
         }
-        Backend::Acp(settings) => Arc::new(Acp::new(name, (**settings).clone(), base).map_err(said)?),
-        Backend::OpenAi(settings) => Arc::new(OpenAi::new((**settings).clone(), key, egress).map_err(said)?),
-        Backend::Hermes(settings) => Arc::new(Hermes::new((**settings).clone(), key, egress).map_err(said)?),
+        Backend::Acp(settings) => Arc::new(AcpAgent::new(name, (**settings).clone(), base).map_err(said)?),
+        Backend::OpenAi(settings) => {
+            Arc::new(OpenAiAgent::new((**settings).clone(), key, egress).map_err(said)?)
+        }
+        Backend::Hermes(settings) => {
+            Arc::new(HermesAgent::new((**settings).clone(), key, egress).map_err(said)?)
+        }
     };
     Ok(agent)
 }
@@ -170,7 +174,6 @@ fn guards(entry: &AgentEntry) -> Guards {
                 wall: Some(Duration::from_secs(secs)),
                 ..TimeLimits::default()
             }),
-        ..Guards::default()
     }
 }
 

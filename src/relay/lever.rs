@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::agent::child::{BaseEnv, Child, EnvPolicy, Exit, Ladder, Program};
+use crate::agent::child::{BaseEnv, Child, EnvPolicy, Exit, Program, StopSchedule};
 use crate::config::{Settings, env};
 use crate::net::http::{Body, HttpClient, Request, excerpt};
 use crate::net::machine::suspend;
@@ -135,7 +135,8 @@ impl Lever {
 }
 
 async fn run(program: Program) -> Result<(), String> {
-    let mut child = Child::spawn_unheard(&program).map_err(|error| format!("the sleep command: {error}"))?;
+    let mut child =
+        Child::spawn_detached_output(&program).map_err(|error| format!("the sleep command: {error}"))?;
     match timeout(PATIENCE, child.finish()).await {
         Ok(Exit::Code(0)) => Ok(()),
         Ok(exit) => {
@@ -148,7 +149,7 @@ async fn run(program: Program) -> Result<(), String> {
             Err(format!("the sleep command {exit}{said}"))
         }
         Err(_) => {
-            child.stop(Ladder::default()).await;
+            child.stop(StopSchedule::default()).await;
             Err(late("the sleep command"))
         }
     }

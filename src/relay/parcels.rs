@@ -24,7 +24,7 @@ use crate::adapter::media::{
 };
 use crate::adapter::speech::{Mark, OwedAction};
 use crate::adapter::{ChatFacts, ChatId, reply};
-use crate::agent::{Media, MediaPlace};
+use crate::agent::{Media, MediaLocation};
 use crate::session::TurnId;
 use crate::wire::{Action, CapabilityDescriptor};
 
@@ -192,9 +192,9 @@ async fn packed(packing: &mut Option<Packing>) -> (Mark, Parcel) {
 
 /// What is said in place of a file.
 fn instead_of(media: &Media) -> String {
-    match &media.place {
-        MediaPlace::Url(url) => fallback_text(Undelivered::At(url), &media.caption),
-        MediaPlace::File(path) => {
+    match &media.location {
+        MediaLocation::Url(url) => fallback_text(Undelivered::At(url), &media.caption),
+        MediaLocation::File(path) => {
             let name = media.name.clone().unwrap_or_else(|| last_part(path));
             fallback_text(Undelivered::Named(&name), &media.caption)
         }
@@ -214,12 +214,12 @@ async fn pack(turn: TurnId, desk: Arc<Desk>, takes_media: bool, media: Media) ->
         return words;
     }
     let asked = media.kind.as_deref().and_then(MediaKind::from_name);
-    match (media.place, &desk.room) {
-        (MediaPlace::Url(url), room) => {
-            let is_shelved = room.as_ref().is_some_and(|room| room.is_shelved(&url));
-            by_reference(&url, asked, media.caption, media.name, is_shelved).unwrap_or(words)
+    match (media.location, &desk.room) {
+        (MediaLocation::Url(url), room) => {
+            let is_hosted = room.as_ref().is_some_and(|room| room.is_hosted(&url));
+            by_reference(&url, asked, media.caption, media.name, is_hosted).unwrap_or(words)
         }
-        (MediaPlace::File(path), Some(room)) => {
+        (MediaLocation::File(path), Some(room)) => {
             match room
                 .upload(&path, media.name.as_deref(), None, &desk.roots())
                 .await
@@ -237,7 +237,7 @@ async fn pack(turn: TurnId, desk: Arc<Desk>, takes_media: bool, media: Media) ->
                 }
             }
         }
-        (MediaPlace::File(_), None) => {
+        (MediaLocation::File(_), None) => {
             tracing::warn!(
                 turn = turn.0,
                 "a file of the agent's was not sent: there is no way to upload it"
@@ -253,15 +253,15 @@ fn by_reference(
     asked: Option<MediaKind>,
     caption: String,
     name: Option<String>,
-    is_shelved: bool,
+    is_hosted: bool,
 ) -> Option<Parcel> {
-    let address = public_address(url).filter(|_| !is_shelved);
+    let address = public_address(url).filter(|_| !is_hosted);
     let last = address
         .as_ref()
         .and_then(|address| address.path_segments()?.next_back());
     let kind = asked.unwrap_or_else(|| media_kind("", &last.map(percent_decoded).unwrap_or_default()));
     let source_url = match address {
-        _ if is_shelved => url.to_owned(),
+        _ if is_hosted => url.to_owned(),
         Some(address) if kind == MediaKind::Image => address.into(),
         _ => return None,
     };
@@ -270,7 +270,7 @@ fn by_reference(
         source_url,
         caption,
         name,
-        is_open: !is_shelved,
+        is_open: !is_hosted,
     })
 }
 

@@ -31,7 +31,7 @@ use crate::adapter::prompt::{
     Then, Typed, Verdict,
 };
 use crate::adapter::speech::Weight;
-use crate::agent::{Answer, Choice, Question};
+use crate::agent::{Choice, PromptAnswer, Question};
 use crate::link::{NotSent, Settled};
 use crate::session::TurnId;
 use crate::store::TurnState;
@@ -57,7 +57,7 @@ struct Waiting {
     turn: TurnId,
     /// The agent's names for the options, in their order.
     choices: Vec<String>,
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<PromptAnswer>,
     /// The op that shows the question, until something is known of it.
     op: Option<i64>,
 }
@@ -106,11 +106,11 @@ impl Questions {
 
 impl Core {
     /// Asks people what a turn wants to know. A turn that was told to stop asks nothing any more.
-    pub(super) fn ask(&mut self, turn: TurnId, question: Question, answer: oneshot::Sender<Answer>) {
+    pub(super) fn ask(&mut self, turn: TurnId, question: Question, answer: oneshot::Sender<PromptAnswer>) {
         let key = AskId(self.token());
         let live = self.turns.get(&turn).filter(|live| live.stop.is_none());
         let Some(live) = live.filter(|_| !answer.is_closed()) else {
-            return drop(answer.send(Answer::Cancelled));
+            return drop(answer.send(PromptAnswer::Cancelled));
         };
         let option = |choice: &Choice| AskOption {
             label: choice.label.clone(),
@@ -128,14 +128,14 @@ impl Core {
             options: question.options.iter().map(option).collect(),
             text: question.text,
             detail: question.detail,
-            patience: question.patience,
+            patience: question.timeout,
         };
         let now = self.clock.mono();
         let opened = match self.questions.prompts.open(ask, now) {
             Ok(opened) => opened,
             Err(why) => {
                 tracing::debug!(turn = turn.0, %why, "a question is not asked");
-                return drop(answer.send(Answer::Cancelled));
+                return drop(answer.send(PromptAnswer::Cancelled));
             }
         };
         self.tally.prompts_opened += 1;
@@ -360,13 +360,13 @@ impl Core {
                 Verdict::Chosen(index) => {
                     self.tally.prompts_answered += 1;
                     let chosen = waiting.choices.into_iter().nth(index);
-                    chosen.map_or(Answer::Cancelled, Answer::Chosen)
+                    chosen.map_or(PromptAnswer::Cancelled, PromptAnswer::Chosen)
                 }
                 Verdict::TimedOut => {
                     self.tally.prompts_expired += 1;
-                    Answer::TimedOut
+                    PromptAnswer::TimedOut
                 }
-                Verdict::Cancelled => Answer::Cancelled,
+                Verdict::Cancelled => PromptAnswer::Cancelled,
             };
             // An agent that gave up waiting hears nothing.
             let _ = waiting.answer.send(answer);

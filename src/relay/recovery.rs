@@ -265,7 +265,7 @@ impl Core {
     pub(super) fn take_cut_short(&mut self, row: &InboxRow) {
         let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
         // A person or a route may have chosen who ran it: it is repeated only where any of them may repeat it.
-        let harmless = self.crew.agents().all(|(_, agent)| agent.describe().repeatable);
+        let harmless = self.crew.agents().all(|(_, agent)| agent.info().repeatable);
         if event.is_some() && harmless {
             return self.run_again(row);
         }

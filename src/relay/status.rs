@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::core::Core;
 use super::metrics::Metrics;
 use super::shutdown::Phase;
-use crate::agent::{Agent, Health};
+use crate::agent::{Agent, AgentHealth};
 
 /// What has happened since the relay started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -174,14 +174,14 @@ impl Staff {
     pub(super) async fn health(self, within: Duration) -> Vec<AgentStatus> {
         let ask = |(name, agent): (Arc<str>, Arc<dyn Agent>)| async move {
             let (state, why) = match tokio::time::timeout(within, agent.health()).await {
-                Ok(Health::Ready) => ("ready", None),
-                Ok(Health::Degraded(why)) => ("degraded", Some(why)),
-                Ok(Health::Down(why)) => ("down", Some(why)),
+                Ok(AgentHealth::Ready) => ("ready", None),
+                Ok(AgentHealth::Degraded(why)) => ("degraded", Some(why)),
+                Ok(AgentHealth::Down(why)) => ("down", Some(why)),
                 Err(_) => ("silent", Some("it did not say how it stands in time".to_owned())),
             };
             AgentStatus {
                 name: name.to_string(),
-                kind: agent.describe().kind,
+                kind: agent.info().kind,
                 state,
                 why,
             }

@@ -10,8 +10,8 @@ use super::clock::Clock;
 use super::parcels::{Parcel, Posted};
 use crate::adapter::Speech;
 use crate::adapter::speech::{Fate, Mark, Ticket, Utterance};
-use crate::agent::{Answer, Question, TurnEnd, Usage};
-use crate::net::media::MediaRoom;
+use crate::agent::{PromptAnswer, Question, TurnEnd, Usage};
+use crate::net::media::MediaClient;
 use crate::session::TurnId;
 
 /// How a turn's task is told what became of its ops.
@@ -25,7 +25,7 @@ pub(super) enum Wish {
     /// Take back what has not gone out of these.
     Withdraw(FateSender),
     /// Ask people this.
-    Ask(Box<Question>, oneshot::Sender<Answer>),
+    Ask(Box<Question>, oneshot::Sender<PromptAnswer>),
     /// Keep this for the session.
     Keep(Vec<u8>),
     /// Give what was kept for the session.
@@ -85,7 +85,7 @@ pub(super) struct Stage {
     /// Cancelled when the agent has forgotten what it was told to forget.
     pub(super) forgotten: Option<CancellationToken>,
     /// Where attachments come in and go out.
-    pub(super) room: Option<Arc<MediaRoom>>,
+    pub(super) room: Option<Arc<MediaClient>>,
     /// Whether its platform takes attachments.
     pub(super) takes_media: bool,
 }

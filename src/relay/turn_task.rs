@@ -17,7 +17,7 @@ use super::parcels::Parcels;
 pub(super) use super::turn_exchange::{FateSender, Stage, TurnReport, Wish};
 use crate::adapter::Speech;
 use crate::adapter::speech::{Fate, PlanLine, Ticket, ToolLine};
-use crate::agent::{Agent, AgentEvent, Media, PlanStep, Signal, Signals, Turn, TurnEnd, Usage};
+use crate::agent::{Agent, AgentEvent, AgentSignal, Media, PlanStep, SignalReceiver, Turn, TurnEnd, Usage};
 use crate::session::TurnId;
 
 /// What waits for a turn's task of what became of its ops; it has at most two out.
@@ -33,7 +33,7 @@ const CROWDED: Duration = Duration::from_millis(20);
 pub(super) async fn run_turn(
     agent: Arc<dyn Agent>,
     mut turn: Turn,
-    mut signals: Signals,
+    mut signals: SignalReceiver,
     stage: Stage,
 ) -> TurnReport {
     let (cancel, grace) = (turn.cancel.clone(), stage.grace);
@@ -118,7 +118,7 @@ struct Voice {
 impl Voice {
     fn new(turn: TurnId, stage: Stage, desk: Arc<Desk>) -> Self {
         Self {
-            patience: stage.room.map(|room| room.patience()).unwrap_or_default(),
+            patience: stage.room.map(|room| room.transfer_timeout()).unwrap_or_default(),
             parcels: Parcels::new(turn, desk, stage.takes_media),
             turn,
             speech: stage.speech,
@@ -212,7 +212,7 @@ impl Voice {
         self.speech.settled(ticket, fate, self.clock.mono());
     }
 
-    fn hear_all(&mut self, first: Signal, signals: &mut Signals) {
+    fn hear_all(&mut self, first: AgentSignal, signals: &mut SignalReceiver) {
         self.hear(first);
         for _ in 1..HEARD_TOGETHER {
             // What could not be wished comes first.
@@ -224,17 +224,17 @@ impl Voice {
         }
     }
 
-    fn hear(&mut self, signal: Signal) {
+    fn hear(&mut self, signal: AgentSignal) {
         match signal {
-            Signal::Said(event) => self.hear_event(event),
-            Signal::Asked(question, answer) => {
+            AgentSignal::Event(event) => self.hear_event(event),
+            AgentSignal::Question(question, answer) => {
                 // What was said before the question stands above it, and what is said after it below.
                 self.speech.break_off(self.clock.mono());
                 self.speak();
                 self.wish(Wish::Ask(question, answer));
             }
-            Signal::Keep(memory) => self.wish(Wish::Keep(memory)),
-            Signal::Recall(answer) => self.wish(Wish::Recall(answer)),
+            AgentSignal::SaveState(memory) => self.wish(Wish::Keep(memory)),
+            AgentSignal::LoadState(answer) => self.wish(Wish::Recall(answer)),
         }
     }
 

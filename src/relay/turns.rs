@@ -11,7 +11,7 @@ use super::crew::Terms;
 use super::turn_task::{Stage, TurnReport, run_turn};
 use crate::adapter::speech::Place;
 use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
-use crate::agent::{Agent, Asker, EventSink, Turn, TurnEnd, TurnInput};
+use crate::agent::{Agent, Approver, EventSink, Turn, TurnEnd, TurnInput};
 use crate::session::{Stop, TurnId};
 use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
@@ -211,7 +211,7 @@ impl Core {
             id,
             session: key.clone(),
             input: self.input_of(event, pick.text),
-            asker: Asker::new(&events, pick.member.permission),
+            approver: Approver::new(&events, pick.member.permission),
             events,
             cancel,
             workdir: pick.member.workdir,
@@ -227,7 +227,7 @@ impl Core {
             takes_media: self.takes_media(&chat),
         };
         self.tally.turns_started += 1;
-        let at_once = pick.member.agent.answers_at_once();
+        let at_once = pick.member.agent.answers_inline();
         let running = run_turn(pick.member.agent, turn, heard, stage);
         if at_once {
             self.run_at_once(id, running);
@@ -264,13 +264,13 @@ impl Core {
 
     /// What an agent is told of a message, with what the platform says of itself.
     pub(super) fn input_of(&self, event: MessageEvent, text: Option<String>) -> TurnInput {
-        let mut input = TurnInput::of(event);
+        let mut input = TurnInput::from_event(event);
         if let Some(text) = text {
             input.text = text;
         }
-        if let Some(descriptor) = self.view.descriptors.for_platform(&input.place.platform) {
-            input.place.hint.clone_from(&descriptor.platform_hint);
-            input.place.markdown = descriptor.markdown_dialect.clone().unwrap_or_default();
+        if let Some(descriptor) = self.view.descriptors.for_platform(&input.origin.platform) {
+            input.origin.hint.clone_from(&descriptor.platform_hint);
+            input.origin.markdown = descriptor.markdown_dialect.clone().unwrap_or_default();
             if descriptor.pii_safe {
                 input.hide_people();
             }

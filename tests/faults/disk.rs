@@ -14,7 +14,7 @@ use crate::rig::process::Home;
 use crate::rig::state::State;
 use crate::rig::until;
 use crate::support::skip::skip;
-use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{self, Flags, Sources};
 use hermes_relay::relay::Relay;
 use tokio::sync::Notify;
@@ -169,10 +169,10 @@ struct Counting {
 }
 
 impl Agent for Counting {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "counting".to_owned(),
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::memory_relay::{SOON, event, session};
-use hermes_relay::agent::{Agent, AgentFuture, Description, Permission, Route, Turn, TurnEnd, TurnInput};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Permission, Route, Turn, TurnEnd, TurnInput};
 use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{BuildError, Ended, MemoryConnector, MemoryTransport, Relay};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
@@ -38,12 +38,12 @@ impl Named {
 }
 
 impl Agent for Named {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: self.name.to_owned(),
             repeatable: self.repeatable,
             steers: self.steers,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 

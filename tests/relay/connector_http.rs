@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::support::http_stub::{Reply, Stub, client, client_with, nobody, reply, trace};
 use hermes_relay::net::connector_http::{
-    EnrollError, Grant, PolicyError, ProvisionError, ProvisionRequest, Verdict, declare_policy, enroll,
-    provision, provision_all,
+    EnrollError, Grant, PolicyError, ProvisionError, ProvisionOutcome, ProvisionRequest, declare_policy,
+    enroll, provision, provision_all,
 };
 use hermes_relay::net::http::{Body, HttpError, MAX_BODY, Request};
 use hermes_relay::net::proxy::ProxyRules;
@@ -369,11 +369,11 @@ async fn one_bad_identity_does_not_stop_the_rest() {
             "connector returned an unexpected response (not JSON)"
         ]
     );
-    let Verdict::Issued {
+    let ProvisionOutcome::Issued {
         gateway_id,
         secret,
         delivery_key,
-    } = provisioning.verdict()
+    } = provisioning.outcome()
     else {
         panic!("no credentials")
     };
@@ -394,10 +394,10 @@ async fn withheld_everywhere_and_failed_everywhere_are_told_apart() {
     .await;
     let provisioning =
         provision_all(&client(), &withheld.base(), &identity(), &["a", "b"].map(request)).await;
-    assert!(matches!(provisioning.verdict(), Verdict::Withheld));
+    assert!(matches!(provisioning.outcome(), ProvisionOutcome::Withheld));
 
     let provisioning = provision_all(&client(), &nobody(), &identity(), &["a", "b"].map(request)).await;
-    assert!(matches!(provisioning.verdict(), Verdict::Failed));
+    assert!(matches!(provisioning.outcome(), ProvisionOutcome::Failed));
     let text = provisioning.results[1].as_ref().unwrap_err().to_string();
     assert!(text.starts_with("could not reach connector: "), "{text}");
 }

@@ -4,7 +4,7 @@
 mod example;
 
 use crate::support::memory_relay::{SOON, event, session, start_with};
-use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::relay::{BuildError, MemoryTransport, Relay, SendError};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
@@ -16,10 +16,10 @@ use std::sync::Arc;
 struct Named(&'static str);
 
 impl Agent for Named {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: self.0.to_owned(),
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
@@ -122,7 +122,7 @@ async fn the_settings_may_name_one_of_several_agents() {
 #[tokio::test]
 async fn a_state_directory_serves_one_relay_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, |_| {}).await;
+    let relay = start_with(dir.path(), EchoAgent, |_| {}).await;
     let second = Relay::builder(Settings {
         connector: hermes_relay::config::Connector {
             url: Some("ws://127.0.0.1:9/".into()),
@@ -137,7 +137,7 @@ async fn a_state_directory_serves_one_relay_at_a_time() {
 #[tokio::test]
 async fn a_chat_that_spoke_before_a_restart_can_be_spoken_to_after_it() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, |_| {}).await;
+    let relay = start_with(dir.path(), EchoAgent, |_| {}).await;
     relay.hears("a", "1", "hi").await;
     relay.told("a", 1).await;
     assert_eq!(
@@ -151,7 +151,7 @@ async fn a_chat_that_spoke_before_a_restart_can_be_spoken_to_after_it() {
     assert!(old.status().await.is_none());
     assert!(!old.stop_turn(SessionKey::from_text(session("a"))).await);
 
-    let relay = start_with(dir.path(), Echo, |_| {}).await;
+    let relay = start_with(dir.path(), EchoAgent, |_| {}).await;
     relay.handle.send("a", "are you there?").await.unwrap();
     let seen = relay.seen("the message", |seen| seen.ops.len() == 1).await;
     let op = &seen.ops[0];
@@ -173,7 +173,7 @@ async fn a_chat_that_spoke_before_a_restart_can_be_spoken_to_after_it() {
 #[tokio::test]
 async fn stop_turn_stops_exactly_one() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, |settings| settings.shutdown.drain_secs = 0).await;
+    let relay = start_with(dir.path(), EchoAgent, |settings| settings.shutdown.drain_secs = 0).await;
     for chat in ["a", "b", "c"] {
         relay.hears(chat, "1", "sleep=600000 late").await;
     }

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::agent::{Attachment, MediaPlace, TurnInput};
+use crate::agent::{Attachment, MediaLocation, TurnInput};
 
 /// Pictures of one prompt that are handed over as such; more are links.
 const PICTURES: usize = 8;
@@ -55,7 +55,7 @@ fn text(input: &TurnInput, shape: Shape) -> String {
     if text.trim().is_empty() && !input.attachments.is_empty() {
         "(no text, see what is attached)".clone_into(&mut text);
     }
-    let hint = input.place.hint.trim();
+    let hint = input.origin.hint.trim();
     if shape.hint && !hint.is_empty() {
         text = format!("About the chat that you answer in: {hint}\n\n{text}");
     }
@@ -66,7 +66,7 @@ fn text(input: &TurnInput, shape: Shape) -> String {
 }
 
 async fn picture(attachment: &Attachment, most: u64) -> Option<Value> {
-    let MediaPlace::File(path) = &attachment.at else {
+    let MediaLocation::File(path) = &attachment.location else {
         return None;
     };
     if !attachment.mime.starts_with("image/") {
@@ -88,12 +88,12 @@ async fn picture(attachment: &Attachment, most: u64) -> Option<Value> {
 }
 
 fn link(attachment: &Attachment) -> Option<Value> {
-    let uri = match &attachment.at {
-        MediaPlace::File(path) => {
+    let uri = match &attachment.location {
+        MediaLocation::File(path) => {
             let path = std::path::absolute(path).ok()?;
             Url::from_file_path(path).ok()?.to_string()
         }
-        MediaPlace::Url(address) => address.clone(),
+        MediaLocation::Url(address) => address.clone(),
     };
     let mut link = json!({"type": "resource_link", "name": name(attachment, &uri), "uri": uri});
     if !attachment.mime.is_empty() {
@@ -141,7 +141,7 @@ mod tests {
             let path = folder.path().join(name);
             std::fs::write(&path, bytes).unwrap();
             Attachment {
-                at: MediaPlace::File(path),
+                location: MediaLocation::File(path),
                 mime: mime.to_owned(),
                 name: name.to_owned(),
             }
@@ -152,7 +152,7 @@ mod tests {
             file("big picture.png", "image/png", b"0123456789x"),
             file("notes.txt", "text/plain", b"abc"),
             Attachment {
-                at: MediaPlace::Url("https://host/p/a.png?token=1".to_owned()),
+                location: MediaLocation::Url("https://host/p/a.png?token=1".to_owned()),
                 mime: String::new(),
                 name: String::new(),
             },
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn a_session_hears_of_its_platform_once() {
         let mut message = input("/x");
-        message.place.hint = "Short answers.".to_owned();
+        message.origin.hint = "Short answers.".to_owned();
         let told = text(&message, SHAPE);
         assert!(told.contains("Short answers.") && told.ends_with("\n\n/x"));
         assert!(!text(&message, Shape { hint: false, ..SHAPE }).contains("Short"));

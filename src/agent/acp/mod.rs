@@ -60,7 +60,7 @@ use self::sessions::{Bound, Sessions, Standing};
 use self::settings::Launch;
 use self::verdict::{Aftermath, Course, Trouble, Verdict, judge};
 use super::child::{BaseEnv, program_exists};
-use super::{Agent, AgentCommand, AgentFuture, Description, Failure, Health, Turn, TurnEnd};
+use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};
 use crate::wire::SessionKey;
 
 /// How long an agent may take over a small favour.
@@ -68,7 +68,7 @@ const FAVOUR: Duration = Duration::from_secs(5);
 
 /// An agent that speaks ACP.
 #[derive(Debug)]
-pub struct Acp {
+pub struct AcpAgent {
     name: String,
     settings: AcpSettings,
     launch: Launch,
@@ -77,7 +77,7 @@ pub struct Acp {
     commands: Arc<Mutex<Vec<AgentCommand>>>,
 }
 
-impl Acp {
+impl AcpAgent {
     /// An agent of that name. Nothing is started before its first turn.
     pub fn new(name: &str, settings: AcpSettings, base: &BaseEnv) -> Result<Self, AcpSettingsError> {
         let launch = settings.resolve(base)?;
@@ -248,28 +248,29 @@ impl Acp {
         }
     }
 
-    async fn look(&self) -> Health {
+    async fn look(&self) -> AgentHealth {
         match (self.pool.any(), self.pool.last_failure()) {
             (Some(process), _) if !process.is_gone() => {
                 // No agent knows it, and every agent says so at once.
                 match timeout(FAVOUR, process.peer().call("ping", &Value::Null)).await {
-                    Ok(Ok(_) | Err(CallError::Refused(_))) => Health::Ready,
+                    Ok(Ok(_) | Err(CallError::Refused(_))) => AgentHealth::Ready,
                     Ok(Err(CallError::Gone)) => ended(),
-                    Err(_) => {
-                        Health::Degraded(format!("the agent has not answered for {} s", FAVOUR.as_secs()))
-                    }
+                    Err(_) => AgentHealth::Degraded(format!(
+                        "the agent has not answered for {} s",
+                        FAVOUR.as_secs()
+                    )),
                 }
             }
             (Some(_), _) => ended(),
-            (None, Some(failure)) => Health::Down(failure),
+            (None, Some(failure)) => AgentHealth::Down(failure),
             (None, None) => self.installed(),
         }
     }
 
-    fn installed(&self) -> Health {
+    fn installed(&self) -> AgentHealth {
         let program = &self.launch.program;
         let Some(name) = program.argv.first() else {
-            return Health::Down("no program is given".to_owned());
+            return AgentHealth::Down("no program is given".to_owned());
         };
         let place = match &program.cwd {
             Some(cwd) if name.as_encoded_bytes().contains(&b'/') => cwd.join(name),
@@ -280,10 +281,10 @@ impl Acp {
             .get(std::ffi::OsStr::new("PATH"))
             .map(std::ffi::OsString::as_os_str);
         match program_exists(place.as_os_str(), path) {
-            Ok(_) => Health::Ready,
+            Ok(_) => AgentHealth::Ready,
             Err(error) => match self.launch.preset {
-                Some(preset) => Health::Down(format!("{error}; to install it: {}", preset.install)),
-                None => Health::Down(error.to_string()),
+                Some(preset) => AgentHealth::Down(format!("{error}; to install it: {}", preset.install)),
+                None => AgentHealth::Down(error.to_string()),
             },
         }
     }
@@ -297,13 +298,13 @@ fn close_in(process: &Process, id: &str) {
     }
 }
 
-fn ended() -> Health {
-    Health::Degraded("the agent's process has ended; the next turn starts it again".to_owned())
+fn ended() -> AgentHealth {
+    AgentHealth::Degraded("the agent's process has ended; the next turn starts it again".to_owned())
 }
 
-impl Agent for Acp {
-    fn describe(&self) -> Description {
-        Description {
+impl Agent for AcpAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: self.name.clone(),
             kind: "acp",
             repeatable: false,
@@ -318,7 +319,7 @@ impl Agent for Acp {
         }
     }
 
-    fn health(&self) -> AgentFuture<'_, Health> {
+    fn health(&self) -> AgentFuture<'_, AgentHealth> {
         Box::pin(self.look())
     }
 

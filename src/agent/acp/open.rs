@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::Acp;
+use super::AcpAgent;
 use super::capabilities::{Capabilities, Continue};
 use super::failure::OpenError;
 use super::pool::Seat;
@@ -38,7 +38,7 @@ enum Continued {
     Lost,
 }
 
-impl Acp {
+impl AcpAgent {
     /// Opens the turn's session. Dropping the future leaves what was known as it was.
     pub(super) async fn open(&self, turn: &Turn, cwd: &Path) -> Result<Opened, OpenError> {
         let mut standing = self.sessions().standing(&turn.session).0;
@@ -53,7 +53,7 @@ impl Acp {
             };
             match step(&standing, cwd, alive.as_ref()) {
                 Step::Recall => {
-                    let kept = turn.events.recall().await.unwrap_or_default();
+                    let kept = turn.events.load_state().await.unwrap_or_default();
                     standing = Kept::read(&kept, &self.name);
                 }
                 Step::Use(bound) => {
@@ -190,7 +190,7 @@ impl Acp {
             session_id: id.clone(),
             cwd: cwd.to_owned(),
         };
-        turn.events.keep(kept.write()).await;
+        turn.events.save_state(kept.write()).await;
         Ok(Opened {
             seat,
             id,
@@ -236,7 +236,7 @@ impl Acp {
 
 async fn tell_lost(turn: &Turn) {
     let told = "The agent no longer has this conversation; it begins anew.";
-    turn.events.say(AgentEvent::Notice(told.to_owned())).await;
+    turn.events.emit(AgentEvent::Notice(told.to_owned())).await;
 }
 
 fn session_id(answer: &Value) -> Option<String> {

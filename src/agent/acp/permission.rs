@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::message::cut;
 use super::update::{one_line, text_of};
-use crate::agent::{Answer, Choice, Meaning, Question, QuestionKind};
+use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
 
 /// Most options that people are offered; the rest is left out.
 const OPTIONS: usize = 20;
@@ -64,24 +64,24 @@ impl PermissionAsked {
                         meaning: option.meaning,
                     })
                     .collect(),
-                patience: Some(patience),
+                timeout: Some(patience),
             },
             ids: offered.into_iter().map(|option| option.id).collect(),
         }
     }
 
     /// What the agent is told.
-    pub(super) fn outcome(&self, answer: &Answer) -> Value {
+    pub(super) fn outcome(&self, answer: &PromptAnswer) -> Value {
         match answer {
-            Answer::Chosen(position) => {
+            PromptAnswer::Chosen(position) => {
                 let id = position
                     .parse()
                     .ok()
                     .and_then(|position: usize| self.ids.get(position));
                 id.map_or_else(cancelled, |id| selected(id))
             }
-            Answer::TimedOut => self.no.as_deref().map_or_else(cancelled, selected),
-            Answer::Cancelled => cancelled(),
+            PromptAnswer::TimedOut => self.no.as_deref().map_or_else(cancelled, selected),
+            PromptAnswer::Cancelled => cancelled(),
         }
     }
 }
@@ -184,7 +184,7 @@ mod tests {
         ]})
     }
 
-    fn chosen(asked: &PermissionAsked, answer: &Answer) -> Value {
+    fn chosen(asked: &PermissionAsked, answer: &PromptAnswer) -> Value {
         asked.outcome(answer)["outcome"].clone()
     }
 
@@ -221,19 +221,19 @@ mod tests {
     fn a_choice_goes_back_by_position_and_silence_is_a_no_for_once() {
         let asked = PermissionAsked::read(&hermes(), true, PATIENCE);
         assert_eq!(asked.question.detail.as_deref(), Some("rm -r x"));
-        assert_eq!(asked.question.patience, Some(PATIENCE));
+        assert_eq!(asked.question.timeout, Some(PATIENCE));
         assert_eq!(
-            chosen(&asked, &Answer::Chosen("1".to_owned()))["optionId"],
+            chosen(&asked, &PromptAnswer::Chosen("1".to_owned()))["optionId"],
             "allow_session"
         );
-        assert_eq!(chosen(&asked, &Answer::TimedOut)["optionId"], "deny");
+        assert_eq!(chosen(&asked, &PromptAnswer::TimedOut)["optionId"], "deny");
         assert_eq!(
-            chosen(&asked, &Answer::Cancelled),
+            chosen(&asked, &PromptAnswer::Cancelled),
             json!({"outcome": "cancelled"})
         );
         for nonsense in ["9", "-1", "allow_once", ""] {
             assert_eq!(
-                chosen(&asked, &Answer::Chosen(nonsense.to_owned()))["outcome"],
+                chosen(&asked, &PromptAnswer::Chosen(nonsense.to_owned()))["outcome"],
                 "cancelled"
             );
         }
@@ -248,7 +248,7 @@ mod tests {
         ] {
             let asked = PermissionAsked::read(&params, false, PATIENCE);
             assert!(asked.question.options.is_empty() && !asked.question.text.is_empty());
-            assert_eq!(chosen(&asked, &Answer::TimedOut)["outcome"], "cancelled");
+            assert_eq!(chosen(&asked, &PromptAnswer::TimedOut)["outcome"], "cancelled");
         }
         let same = json!({"options": [{"optionId": "x", "kind": "reject_once"}, {"optionId": "x", "kind": "allow_once"}]});
         let asked = PermissionAsked::read(&same, false, PATIENCE);

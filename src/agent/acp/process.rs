@@ -18,10 +18,10 @@ use super::rpc::{CallError, Connection, Limits, Listener, Peer};
 use super::sessions::Generation;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
-use crate::agent::child::{Child, Exit, Ladder, PIPE_GRACE, SpawnError, StopSignal};
+use crate::agent::child::{Child, Exit, PIPE_GRACE, SpawnError, StopSchedule, StopSignal};
 
 /// How a process is asked to end: its input is closed first.
-const LADDER: Ladder = Ladder {
+const LADDER: StopSchedule = StopSchedule {
     eof: Duration::from_secs(1),
     signal: StopSignal::Terminate,
     grace: Duration::from_secs(2),

@@ -16,7 +16,7 @@ use super::permission::{PermissionAsked, cancelled};
 use super::process::Process;
 use super::rpc::{CallError, Peer};
 use super::sessions::Sessions;
-use crate::agent::{AgentEvent, AgentFuture, Answer, Signal, Turn};
+use crate::agent::{AgentEvent, AgentFuture, AgentSignal, PromptAnswer, Turn};
 use crate::wire::SessionKey;
 
 /// Questions that one turn may have open; more are void.
@@ -135,7 +135,7 @@ impl Prompt<'_> {
                 place = sink.reserve(), if held.is_some() => {
                     // An error means that nobody listens any more: the turn is about to be dropped or cancelled.
                     if let (Ok(place), Some(event)) = (place, held.take()) {
-                        place.send(Signal::Said(event));
+                        place.send(AgentSignal::Event(event));
                     }
                 }
                 mail = mailbox.next(), if held.is_none() => match mail {
@@ -188,7 +188,7 @@ impl Prompt<'_> {
         let passing = async {
             loop {
                 if let Some(event) = held.take() {
-                    self.turn.events.say(event).await;
+                    self.turn.events.emit(event).await;
                 }
                 match mailbox.take() {
                     None => return,
@@ -232,10 +232,10 @@ impl Prompt<'_> {
 
     fn ask<'a>(&'a self, id: Value, params: &Value) -> AgentFuture<'a, (Value, Value)> {
         let asked = PermissionAsked::read(params, self.by_option_id, self.patience);
-        let people = self.turn.asker.clone();
+        let people = self.turn.approver.clone();
         Box::pin(async move {
             let answer = timeout(self.patience, people.ask(asked.question.clone())).await;
-            let answer = answer.unwrap_or(Answer::TimedOut);
+            let answer = answer.unwrap_or(PromptAnswer::TimedOut);
             (id, asked.outcome(&answer))
         })
     }

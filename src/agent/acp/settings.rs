@@ -272,7 +272,7 @@ mod tests {
             r#"{"argv": ["x"], "env": {"A": "hidden"}, "options": {"model": "m", "fast": true}}"#,
         )
         .unwrap();
-        let agent = crate::agent::Acp::new("x", settings.clone(), &BaseEnv::default()).unwrap();
+        let agent = crate::agent::AcpAgent::new("x", settings.clone(), &BaseEnv::default()).unwrap();
         assert!(!format!("{settings:?} {agent:?}").contains("hidden"));
         assert_eq!(settings.options["fast"], OptionValue::Flag(true));
     }

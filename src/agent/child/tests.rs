@@ -41,8 +41,8 @@ async fn gone(pid: &str) {
     }
 }
 
-fn ladder(eof: u64, grace: u64) -> Ladder {
-    Ladder {
+fn schedule(eof: u64, grace: u64) -> StopSchedule {
+    StopSchedule {
         eof: Duration::from_millis(eof),
         signal: StopSignal::Terminate,
         grace: Duration::from_millis(grace),
@@ -72,23 +72,23 @@ async fn what_goes_in_comes_out_and_the_code_is_told() {
 #[tokio::test]
 async fn each_step_of_the_ladder_stops_what_the_one_before_did_not() {
     let mut polite = start("cat > /dev/null; exit 3");
-    assert_eq!(polite.stop(ladder(10_000, 0)).await, Exit::Code(3));
+    assert_eq!(polite.stop(schedule(10_000, 0)).await, Exit::Code(3));
 
     let mut signalled = start("trap 'exit 4' TERM; echo up; while :; do sleep 0.02; done");
     assert_eq!(first_line(&mut signalled).await, "up");
-    assert_eq!(signalled.stop(ladder(20, 10_000)).await, Exit::Code(4));
+    assert_eq!(signalled.stop(schedule(20, 10_000)).await, Exit::Code(4));
 
     let mut interrupted = start("trap 'exit 5' INT; echo up; while :; do sleep 0.02; done");
     assert_eq!(first_line(&mut interrupted).await, "up");
-    let keyboard = Ladder {
+    let keyboard = StopSchedule {
         signal: StopSignal::Interrupt,
-        ..ladder(0, 10_000)
+        ..schedule(0, 10_000)
     };
     assert_eq!(interrupted.stop(keyboard).await, Exit::Code(5));
 
     let mut deaf = start("trap '' TERM; echo up; while :; do sleep 0.02; done");
     assert_eq!(first_line(&mut deaf).await, "up");
-    assert_eq!(deaf.stop(ladder(0, 50)).await, Exit::Signal(9));
+    assert_eq!(deaf.stop(schedule(0, 50)).await, Exit::Signal(9));
 }
 
 #[tokio::test]
@@ -102,7 +102,7 @@ async fn children_of_the_child_go_with_it_however_it_ends() {
 
     let mut stopped = start(&format!("{with_grandchild}; wait"));
     let grandchild = first_line(&mut stopped).await;
-    assert_eq!(stopped.stop(ladder(0, 5000)).await, Exit::Signal(15));
+    assert_eq!(stopped.stop(schedule(0, 5000)).await, Exit::Signal(15));
     gone(&grandchild).await;
 
     let mut dropped = start(&format!("trap '' TERM; {with_grandchild}; wait"));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use crate::agent::{
-    AgentEvent, Choice, Meaning, Media, MediaPlace, PlanStep, Question, QuestionKind, StepState, ToolCall,
+    AgentEvent, Choice, Meaning, Media, MediaLocation, PlanStep, Question, QuestionKind, StepState, ToolCall,
     ToolKind, Usage,
 };
 
@@ -154,9 +154,9 @@ impl Line {
                 kind,
                 name,
             } => Self::Say(AgentEvent::Media(Media {
-                place: match (path, url) {
-                    (Some(path), _) => MediaPlace::File(path),
-                    (None, Some(url)) => MediaPlace::Url(url),
+                location: match (path, url) {
+                    (Some(path), _) => MediaLocation::File(path),
+                    (None, Some(url)) => MediaLocation::Url(url),
                     (None, None) => return None,
                 },
                 caption,
@@ -205,7 +205,7 @@ fn question(text: String, detail: Option<String>, options: Vec<WrittenOption>) -
         text,
         detail,
         options,
-        patience: None,
+        timeout: None,
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::CommandInput;
 use crate::agent::child::set_variable;
-use crate::agent::{Attachment, MediaPlace, Turn, TurnInput};
+use crate::agent::{Attachment, MediaLocation, Turn, TurnInput};
 
 /// Longest value of a variable; the system refuses to start a program with one over 128 KiB.
 const LONGEST_VALUE: usize = 4096;
@@ -43,9 +43,9 @@ fn as_text(input: &TurnInput) -> String {
     }
     text.push_str(&input.text);
     for attachment in &input.attachments {
-        let at = match &attachment.at {
-            MediaPlace::File(path) => path.display().to_string(),
-            MediaPlace::Url(url) => url.clone(),
+        let at = match &attachment.location {
+            MediaLocation::File(path) => path.display().to_string(),
+            MediaLocation::Url(url) => url.clone(),
         };
         if !text.is_empty() {
             text.push('\n');
@@ -60,7 +60,7 @@ fn as_text(input: &TurnInput) -> String {
 
 fn as_object(turn: &Turn, memory: Option<&[u8]>) -> Value {
     let input = &turn.input;
-    let place = &input.place;
+    let origin = &input.origin;
     json!({
         "type": "prompt",
         "text": input.text,
@@ -75,24 +75,24 @@ fn as_object(turn: &Turn, memory: Option<&[u8]>) -> Value {
         "attachments": input.attachments.iter().map(attachment).collect::<Vec<_>>(),
         "notes": input.notes,
         "place": some([
-            ("platform", Some(place.platform.as_str())),
-            ("chat_id", Some(place.chat_id.as_str())),
-            ("chat_type", Some(place.chat_type.as_str())),
-            ("chat_name", place.chat_name.as_deref()),
-            ("thread_id", place.thread_id.as_deref()),
-            ("message_id", place.message_id.as_deref()),
-            ("profile", place.profile.as_deref()),
-            ("hint", Some(place.hint.as_str())),
-            ("markdown", Some(place.markdown.as_str())),
+            ("platform", Some(origin.platform.as_str())),
+            ("chat_id", Some(origin.chat_id.as_str())),
+            ("chat_type", Some(origin.chat_type.as_str())),
+            ("chat_name", origin.chat_name.as_deref()),
+            ("thread_id", origin.thread_id.as_deref()),
+            ("message_id", origin.message_id.as_deref()),
+            ("profile", origin.profile.as_deref()),
+            ("hint", Some(origin.hint.as_str())),
+            ("markdown", Some(origin.markdown.as_str())),
         ]),
         "memory": memory.map(String::from_utf8_lossy),
     })
 }
 
 fn attachment(attachment: &Attachment) -> Value {
-    let (name, at) = match &attachment.at {
-        MediaPlace::File(path) => ("path", path.to_string_lossy().into_owned()),
-        MediaPlace::Url(url) => ("url", url.clone()),
+    let (name, at) = match &attachment.location {
+        MediaLocation::File(path) => ("path", path.to_string_lossy().into_owned()),
+        MediaLocation::Url(url) => ("url", url.clone()),
     };
     json!({ name: at, "mime": attachment.mime, "name": attachment.name })
 }
@@ -113,18 +113,18 @@ fn some<const N: usize>(fields: [(&str, Option<&str>); N]) -> Value {
 
 /// Adds where the message came from. Names are fixed; what people chose is in the values alone.
 pub(super) fn add_metadata(vars: &mut BTreeMap<OsString, OsString>, turn: &Turn) {
-    let place = &turn.input.place;
+    let origin = &turn.input.origin;
     let turn_id = turn.id.0.to_string();
     let known = [
         ("RELAY_SESSION_KEY", Some(turn.session.as_str())),
         ("RELAY_TURN_ID", Some(turn_id.as_str())),
-        ("RELAY_PLATFORM", Some(place.platform.as_str())),
-        ("RELAY_CHAT_ID", Some(place.chat_id.as_str())),
-        ("RELAY_CHAT_TYPE", Some(place.chat_type.as_str())),
-        ("RELAY_THREAD_ID", place.thread_id.as_deref()),
+        ("RELAY_PLATFORM", Some(origin.platform.as_str())),
+        ("RELAY_CHAT_ID", Some(origin.chat_id.as_str())),
+        ("RELAY_CHAT_TYPE", Some(origin.chat_type.as_str())),
+        ("RELAY_THREAD_ID", origin.thread_id.as_deref()),
         ("RELAY_USER_ID", turn.input.author_id.as_deref()),
         ("RELAY_USER_NAME", turn.input.author.as_deref()),
-        ("RELAY_MESSAGE_ID", place.message_id.as_deref()),
+        ("RELAY_MESSAGE_ID", origin.message_id.as_deref()),
     ];
     for (name, value) in known {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -153,7 +153,7 @@ mod tests {
             channel_context: Some("a\nb".to_owned()),
             reply_to_text: Some("c".to_owned()),
             attachments: vec![Attachment {
-                at: MediaPlace::File("/in/box.png".into()),
+                location: MediaLocation::File("/in/box.png".into()),
                 mime: "image/png".to_owned(),
                 name: "box.png".to_owned(),
             }],

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::agent::child::{EnvPolicy, Ladder, PIPE_GRACE, StopSignal};
+use crate::agent::child::{EnvPolicy, PIPE_GRACE, StopSchedule, StopSignal};
 use crate::agent::guard::{Guards, TimeLimits};
 
 /// A command that answers one turn per process.
@@ -132,8 +132,8 @@ impl CommandSettings {
     }
 
     /// How it is stopped in the middle.
-    pub(super) fn ladder(&self) -> Ladder {
-        Ladder {
+    pub(super) fn schedule(&self) -> StopSchedule {
+        StopSchedule {
             eof: Duration::ZERO,
             signal: StopSignal::Terminate,
             grace: Duration::from_secs(self.kill_grace_secs),
@@ -141,10 +141,10 @@ impl CommandSettings {
     }
 
     /// How it is stopped when it says that it is done: it may end by itself first.
-    pub(super) fn farewell(&self) -> Ladder {
-        Ladder {
+    pub(super) fn farewell(&self) -> StopSchedule {
+        StopSchedule {
             eof: Duration::from_secs(self.kill_grace_secs),
-            ..self.ladder()
+            ..self.schedule()
         }
     }
 }

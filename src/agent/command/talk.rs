@@ -14,7 +14,7 @@ use super::lines::Line;
 use super::text::TextReader;
 use super::{CommandOutput, CommandSettings};
 use crate::agent::child::{Child, Exit, PIPE_GRACE};
-use crate::agent::{AgentEvent, AgentFuture, Answer, Question, Turn};
+use crate::agent::{AgentEvent, AgentFuture, PromptAnswer, Question, Turn};
 use crate::wire::{DEFAULT_MAX_LINE_BYTES, Line as Cut, LineFramer};
 
 /// How much is read at once.
@@ -50,7 +50,7 @@ pub(super) struct Talk<'a> {
     /// Whether anything was said since the last break.
     segment: bool,
     answers: Option<mpsc::Sender<Vec<u8>>>,
-    questions: FuturesUnordered<AgentFuture<'a, (String, Answer)>>,
+    questions: FuturesUnordered<AgentFuture<'a, (String, PromptAnswer)>>,
     asked: usize,
     ignored: usize,
 }
@@ -183,7 +183,7 @@ impl<'a> Talk<'a> {
             match line {
                 Line::Say(event) => self.say(event).await,
                 Line::Progress(event) => self.turn.events.progress(event),
-                Line::Keep(memory) => self.turn.events.keep(memory.into_bytes()).await,
+                Line::Keep(memory) => self.turn.events.save_state(memory.into_bytes()).await,
                 Line::Ask(id, question) => self.ask(id, question),
                 Line::Error(message, retryable) => return Some(Talked::Failed(message, retryable)),
                 Line::Final(None) => return Some(Talked::Done),
@@ -217,7 +217,7 @@ impl<'a> Talk<'a> {
             AgentEvent::Break => self.segment = false,
             _ => {}
         }
-        self.turn.events.say(event).await;
+        self.turn.events.emit(event).await;
     }
 
     fn ask(&mut self, id: String, question: Question) {
@@ -230,16 +230,16 @@ impl<'a> Talk<'a> {
             tracing::warn!("the command asks but reads no answers; set its input to json");
             return;
         }
-        let asker = self.turn.asker.clone();
+        let approver = self.turn.approver.clone();
         self.questions
-            .push(Box::pin(async move { (id, asker.ask(question).await) }));
+            .push(Box::pin(async move { (id, approver.ask(question).await) }));
     }
 
-    fn answered(&mut self, id: &str, answer: &Answer) {
+    fn answered(&mut self, id: &str, answer: &PromptAnswer) {
         let (choice, reason) = match answer {
-            Answer::Chosen(choice) => (Some(choice), None),
-            Answer::TimedOut => (None, Some("timed_out")),
-            Answer::Cancelled => (None, Some("cancelled")),
+            PromptAnswer::Chosen(choice) => (Some(choice), None),
+            PromptAnswer::TimedOut => (None, Some("timed_out")),
+            PromptAnswer::Cancelled => (None, Some("cancelled")),
         };
         let mut line = json!({"type": "answer", "id": id, "choice": choice, "reason": reason})
             .to_string()

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::*;
-use crate::agent::{AgentEvent, Answer, Asker, EventSink, MediaPlace, Permission, Signal, TurnInput};
+use crate::agent::{
+    AgentEvent, AgentSignal, Approver, EventSink, MediaLocation, Permission, PromptAnswer, TurnInput,
+};
 use crate::session::TurnId;
 use crate::wire::{Grouping, NoAliases, SessionKey, SessionSource};
 
-fn command(script: &str, change: impl FnOnce(&mut CommandSettings)) -> Command {
+fn command(script: &str, change: impl FnOnce(&mut CommandSettings)) -> CommandAgent {
     let mut settings = CommandSettings {
         argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
         kill_grace_secs: 1,
@@ -19,7 +21,7 @@ fn command(script: &str, change: impl FnOnce(&mut CommandSettings)) -> Command {
         [("PATH", "/usr/bin:/bin"), ("GATEWAY_RELAY_SECRET", "s3cret")]
             .map(|(name, value)| (OsString::from(name), OsString::from(value))),
     );
-    Command::new("test", settings, Arc::new(base)).unwrap()
+    CommandAgent::new("test", settings, Arc::new(base)).unwrap()
 }
 
 fn conversing(settings: &mut CommandSettings) {
@@ -34,13 +36,13 @@ struct Heard {
     end: TurnEnd,
 }
 
-async fn drive(command: &Command, input: TurnInput, memory: Option<&str>) -> Heard {
+async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -> Heard {
     let (events, mut signals) = EventSink::new();
     let turn = Turn {
         id: TurnId(7),
         session: SessionKey::build(&SessionSource::default(), Grouping::default(), None, &NoAliases),
         input,
-        asker: Asker::new(&events, Permission::Ask),
+        approver: Approver::new(&events, Permission::Ask),
         events,
         cancel: CancellationToken::new(),
         workdir: None,
@@ -54,14 +56,14 @@ async fn drive(command: &Command, input: TurnInput, memory: Option<&str>) -> Hea
     let listen = async {
         while let Some(signal) = signals.recv().await {
             match signal {
-                Signal::Said(AgentEvent::Text(text)) => heard.text.push_str(&text),
-                Signal::Said(AgentEvent::Replace(text)) => heard.text = text,
-                Signal::Said(event) => heard.events.push(event),
-                Signal::Asked(question, answer) => {
-                    let _ = answer.send(Answer::Chosen(question.options[0].id.clone()));
+                AgentSignal::Event(AgentEvent::Text(text)) => heard.text.push_str(&text),
+                AgentSignal::Event(AgentEvent::Replace(text)) => heard.text = text,
+                AgentSignal::Event(event) => heard.events.push(event),
+                AgentSignal::Question(question, answer) => {
+                    let _ = answer.send(PromptAnswer::Chosen(question.options[0].id.clone()));
                 }
-                Signal::Keep(memory) => heard.kept = Some(memory),
-                Signal::Recall(answer) => {
+                AgentSignal::SaveState(memory) => heard.kept = Some(memory),
+                AgentSignal::LoadState(answer) => {
                     let _ = answer.send(memory.map(|memory| memory.as_bytes().to_vec()));
                 }
             }
@@ -155,11 +157,11 @@ async fn codes_decide_and_what_was_said_stays() {
     let heard = drive(&missing, says("x"), None).await;
     assert_eq!(failure(&heard).class, FailureClass::Unavailable);
     assert!(!failure(&heard).side_effects_possible);
-    assert!(matches!(missing.health().await, Health::Down(why) if why.contains("surely-not-here")));
+    assert!(matches!(missing.health().await, AgentHealth::Down(why) if why.contains("surely-not-here")));
     let nowhere = command("", |settings| settings.cwd = Some("/surely/not/here".into()));
-    assert!(matches!(nowhere.health().await, Health::Down(why) if why.contains("/surely/not/here")));
+    assert!(matches!(nowhere.health().await, AgentHealth::Down(why) if why.contains("/surely/not/here")));
     assert_eq!(
-        Command::new("x", CommandSettings::default(), Arc::default()).unwrap_err(),
+        CommandAgent::new("x", CommandSettings::default(), Arc::default()).unwrap_err(),
         NoProgram
     );
 }
@@ -202,7 +204,7 @@ async fn lines_carry_everything_an_agent_can_say() {
         conversing(settings);
         settings.max_output_bytes = 4_000_000;
     });
-    assert!(talker.describe().asks);
+    assert!(talker.info().asks);
     let heard = drive(&talker, says("x"), Some("m1")).await;
     assert_eq!(
         (heard.text.as_str(), &heard.end),
@@ -215,8 +217,8 @@ async fn lines_carry_everything_an_agent_can_say() {
         panic!("{:?}", heard.events)
     };
     assert_eq!(
-        media.place,
-        MediaPlace::Url("https://example.com/a.png".to_owned())
+        media.location,
+        MediaLocation::Url("https://example.com/a.png".to_owned())
     );
     assert!(matches!(&heard.events[3], AgentEvent::Title(text) if text == "tea"));
 }

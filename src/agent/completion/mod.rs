@@ -171,7 +171,7 @@ impl<'a> Listener<'a> {
             self.say(text).await;
         }
         if let Some(usage) = chunk.usage {
-            self.events.say(AgentEvent::Usage(usage)).await;
+            self.events.emit(AgentEvent::Usage(usage)).await;
         }
         if let Some(error) = chunk.error {
             return Some(Ended::Reported(error));

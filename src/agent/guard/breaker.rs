@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout};
 
 use super::hand_on;
 use super::timed::length;
-use crate::agent::{Agent, AgentFuture, Failure, FailureClass, Health, Turn, TurnEnd};
+use crate::agent::{Agent, AgentFuture, AgentHealth, Failure, FailureClass, Turn, TurnEnd};
 
 /// How long a look at the agent's health may take.
 const LOOK: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ impl Default for BreakerSettings {
 }
 
 /// An agent that rests when it keeps failing.
-pub struct Breaker {
+pub struct CircuitBreaker {
     inside: Arc<dyn Agent>,
     settings: BreakerSettings,
     state: Mutex<State>,
@@ -61,7 +61,7 @@ enum Entry {
     Refused(String),
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// Watches an agent.
     pub fn new(inside: Arc<dyn Agent>, settings: BreakerSettings) -> Self {
         Self {
@@ -103,7 +103,7 @@ impl Breaker {
         let until = Instant::now() + longer.min(self.settings.longest);
         *self.state() = State::Open { until, rests };
         tracing::warn!(
-            agent = self.inside.describe().name,
+            agent = self.inside.info().name,
             "the agent keeps failing and rests"
         );
     }
@@ -143,8 +143,8 @@ impl Breaker {
             health = timeout(LOOK, self.inside.health()) => health,
         };
         let down = match health {
-            Ok(Health::Ready | Health::Degraded(_)) => None,
-            Ok(Health::Down(why)) => Some(why),
+            Ok(AgentHealth::Ready | AgentHealth::Degraded(_)) => None,
+            Ok(AgentHealth::Down(why)) => Some(why),
             Err(_) => Some("its health is not known".to_owned()),
         };
         if let Some(why) = down {
@@ -167,7 +167,7 @@ impl Breaker {
 
 /// Says what comes after a try, when it ends.
 struct Probing<'a> {
-    breaker: &'a Breaker,
+    breaker: &'a CircuitBreaker,
     after: State,
 }
 
@@ -200,16 +200,16 @@ fn refusal(public: &str, detail: &str) -> TurnEnd {
     TurnEnd::Failed(Failure::new(FailureClass::Unavailable, public, detail).without_side_effects())
 }
 
-impl Agent for Breaker {
-    hand_on!(inside: describe, rest);
+impl Agent for CircuitBreaker {
+    hand_on!(inside: info, rest);
 
-    fn health(&self) -> AgentFuture<'_, Health> {
+    fn health(&self) -> AgentFuture<'_, AgentHealth> {
         let state = *self.state();
         match state {
             State::Open { until, .. } if until > Instant::now() => {
                 let left = length(until - Instant::now());
                 let why = format!("it keeps failing and rests for another {left}");
-                Box::pin(std::future::ready(Health::Down(why)))
+                Box::pin(std::future::ready(AgentHealth::Down(why)))
             }
             _ => self.inside.health(),
         }

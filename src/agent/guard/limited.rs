@@ -5,16 +5,16 @@ use std::sync::Arc;
 use tokio::sync::Semaphore;
 
 use super::hand_on;
-use crate::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use crate::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 
 /// An agent that runs at most so many turns at a time.
-pub struct Limited {
+pub struct ConcurrencyLimit {
     inside: Arc<dyn Agent>,
     places: Semaphore,
     turns: usize,
 }
 
-impl Limited {
+impl ConcurrencyLimit {
     /// Lets `turns` through at a time, and at least one.
     pub fn new(inside: Arc<dyn Agent>, turns: usize) -> Self {
         let turns = turns.clamp(1, Semaphore::MAX_PERMITS);
@@ -26,12 +26,12 @@ impl Limited {
     }
 }
 
-impl Agent for Limited {
+impl Agent for ConcurrencyLimit {
     hand_on!(inside: health, rest);
 
-    fn describe(&self) -> Description {
-        let inside = self.inside.describe();
-        Description {
+    fn info(&self) -> AgentInfo {
+        let inside = self.inside.info();
+        AgentInfo {
             parallel: Some(inside.parallel.map_or(self.turns, |turns| turns.min(self.turns))),
             ..inside
         }

@@ -5,19 +5,15 @@
 //! one. A guard never changes what is said but where it says so, and hands on questions and memory as they come.
 
 mod breaker;
-mod capped;
 mod limited;
-mod retrying;
 mod tap;
 #[cfg(test)]
 mod tests;
 mod timed;
 
-pub use breaker::{Breaker, BreakerSettings};
-pub use capped::Capped;
-pub use limited::Limited;
-pub use retrying::{RetrySettings, Retrying};
-pub use timed::{TimeLimits, Timed};
+pub use breaker::{BreakerSettings, CircuitBreaker};
+pub use limited::ConcurrencyLimit;
+pub use timed::{TimeLimits, TurnTimeout};
 
 use std::sync::Arc;
 
@@ -28,11 +24,11 @@ macro_rules! hand_on {
     ($inside:ident: $($method:ident),*) => {
         $(hand_on!(@ $inside $method);)*
     };
-    (@ $inside:ident describe) => {
-        fn describe(&self) -> crate::agent::Description { self.$inside.describe() }
+    (@ $inside:ident info) => {
+        fn info(&self) -> crate::agent::AgentInfo { self.$inside.info() }
     };
     (@ $inside:ident health) => {
-        fn health(&self) -> crate::agent::AgentFuture<'_, crate::agent::Health> { self.$inside.health() }
+        fn health(&self) -> crate::agent::AgentFuture<'_, crate::agent::AgentHealth> { self.$inside.health() }
     };
     (@ $inside:ident rest) => {
         fn steer(&self, session: &crate::wire::SessionKey, input: &crate::agent::TurnInput) -> bool {
@@ -57,32 +53,22 @@ pub struct Guards {
     pub parallel: Option<usize>,
     /// How long a turn may take and be silent.
     pub time: Option<TimeLimits>,
-    /// Bytes of text that one turn may say.
-    pub output: Option<usize>,
     /// When one that keeps failing rests.
     pub breaker: Option<BreakerSettings>,
-    /// When a turn is tried again.
-    pub retry: Option<RetrySettings>,
 }
 
 impl Guards {
     /// Puts the guards around an agent. From the inside: output, time (of one try), tries, rest, number of turns; so
     /// that waiting for a free place takes nobody's time, and only turns that failed for good count as failures.
     pub fn around(&self, mut agent: Arc<dyn Agent>) -> Arc<dyn Agent> {
-        if let Some(bytes) = self.output {
-            agent = Arc::new(Capped::new(agent, bytes));
-        }
         if let Some(limits) = self.time {
-            agent = Arc::new(Timed::new(agent, limits));
-        }
-        if let Some(settings) = self.retry {
-            agent = Arc::new(Retrying::new(agent, settings));
+            agent = Arc::new(TurnTimeout::new(agent, limits));
         }
         if let Some(settings) = self.breaker {
-            agent = Arc::new(Breaker::new(agent, settings));
+            agent = Arc::new(CircuitBreaker::new(agent, settings));
         }
         if let Some(turns) = self.parallel {
-            agent = Arc::new(Limited::new(agent, turns));
+            agent = Arc::new(ConcurrencyLimit::new(agent, turns));
         }
         agent
     }

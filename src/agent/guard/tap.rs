@@ -5,14 +5,14 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::agent::{Agent, EventSink, Signal, Signals, Turn, TurnEnd};
+use crate::agent::{Agent, AgentSignal, EventSink, SignalReceiver, Turn, TurnEnd};
 
 /// How long an agent may take to end after a guard has stopped its turn; after that its future is dropped.
 pub(super) const GRACE: Duration = Duration::from_secs(10);
 
 /// The two ends between which a guard stands.
 pub(super) struct Tap {
-    inside: Signals,
+    inside: SignalReceiver,
     over: CancellationToken,
     pub(super) outside: EventSink,
 }
@@ -31,7 +31,7 @@ impl Tap {
             id: turn.id,
             session: turn.session.clone(),
             input: turn.input.clone(),
-            asker: turn.asker.through(&events),
+            approver: turn.approver.through(&events),
             events,
             cancel: turn.cancel.child_token(),
             workdir: turn.workdir.clone(),
@@ -46,7 +46,7 @@ impl Tap {
     }
 
     /// The next signal; nothing once the run is over and all that it said was taken, whoever still holds its sink.
-    pub(super) async fn next(&mut self) -> Option<Signal> {
+    pub(super) async fn next(&mut self) -> Option<AgentSignal> {
         tokio::select! {
             biased;
             () = self.over.cancelled() => self.inside.close(),
@@ -57,7 +57,7 @@ impl Tap {
 }
 
 /// Hands a signal on. Dropped when nobody reads any more: the turn was given up.
-pub(super) async fn pass(outside: &EventSink, signal: Signal) {
+pub(super) async fn pass(outside: &EventSink, signal: AgentSignal) {
     let _ = outside.0.send(signal).await;
 }
 

@@ -9,8 +9,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::agent::{
-    AgentEvent, AgentFuture, Answer, Asker, Choice, Description, EventSink, Failure, FailureClass, Health,
-    Meaning, Permission, Question, QuestionKind, Signal, Truncation, Turn, TurnEnd, TurnInput,
+    AgentEvent, AgentFuture, AgentHealth, AgentInfo, AgentSignal, Approver, Choice, EventSink, Failure,
+    FailureClass, Meaning, Permission, PromptAnswer, Question, QuestionKind, Turn, TurnEnd, TurnInput,
 };
 use crate::session::TurnId;
 use crate::wire::SessionKey;
@@ -18,7 +18,7 @@ use crate::wire::SessionKey;
 /// What it does next, one word per turn; the last for ever.
 struct Scripted {
     words: Mutex<VecDeque<&'static str>>,
-    health: Mutex<Health>,
+    health: Mutex<AgentHealth>,
     running: AtomicUsize,
     most: AtomicUsize,
     runs: AtomicUsize,
@@ -28,7 +28,7 @@ struct Scripted {
 fn scripted(words: &[&'static str]) -> Arc<Scripted> {
     Arc::new(Scripted {
         words: Mutex::new(words.iter().copied().collect()),
-        health: Mutex::new(Health::Ready),
+        health: Mutex::new(AgentHealth::Ready),
         running: AtomicUsize::new(0),
         most: AtomicUsize::new(0),
         runs: AtomicUsize::new(0),
@@ -57,11 +57,8 @@ impl Scripted {
                     turn.events.text("0123456789").await;
                 }
             }
-            "flood" => loop {
-                turn.events.text("ü".repeat(10)).await;
-            },
             "ask" => {
-                let answer = turn.asker.ask(question()).await;
+                let answer = turn.approver.ask(question()).await;
                 turn.events.text(format!("{answer:?}")).await;
             }
             "hold" => {
@@ -71,15 +68,6 @@ impl Scripted {
                 }
             }
             "crash" => return TurnEnd::Failed(failed(FailureClass::Crashed)),
-            "again" => {
-                let failure = failed(FailureClass::Unavailable);
-                return TurnEnd::Failed(failure.retryable().without_side_effects());
-            }
-            "half" => {
-                turn.events.text("half").await;
-                let failure = failed(FailureClass::Unavailable);
-                return TurnEnd::Failed(failure.retryable().without_side_effects());
-            }
             _ => turn.events.text("fine").await,
         }
         TurnEnd::Completed
@@ -96,16 +84,16 @@ fn question() -> Question {
             label: "Yes".to_owned(),
             meaning: Meaning::AllowOnce,
         }],
-        patience: None,
+        timeout: None,
     }
 }
 
 impl Agent for Scripted {
-    fn describe(&self) -> Description {
-        Description::default()
+    fn info(&self) -> AgentInfo {
+        AgentInfo::default()
     }
 
-    fn health(&self) -> AgentFuture<'_, Health> {
+    fn health(&self) -> AgentFuture<'_, AgentHealth> {
         let health = self.health.lock().unwrap().clone();
         Box::pin(std::future::ready(health))
     }
@@ -133,7 +121,7 @@ async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd
         id: TurnId(1),
         session: SessionKey::from_text("s"),
         input: TurnInput::default(),
-        asker: Asker::new(&events, Permission::Ask),
+        approver: Approver::new(&events, Permission::Ask),
         events,
         cancel,
         workdir: None,
@@ -145,11 +133,11 @@ async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd
         tokio::select! {
             biased;
             Some(signal) = signals.recv() => match signal {
-                Signal::Said(AgentEvent::Text(text)) => said.push_str(&text),
-                Signal::Asked(question, answer) => {
+                AgentSignal::Event(AgentEvent::Text(text)) => said.push_str(&text),
+                AgentSignal::Question(question, answer) => {
                     tokio::spawn(async move {
                         tokio::time::sleep(Duration::from_secs(60)).await;
-                        let _ = answer.send(Answer::Chosen(question.options[0].id.clone()));
+                        let _ = answer.send(PromptAnswer::Chosen(question.options[0].id.clone()));
                     });
                 }
                 _ => {}
@@ -158,7 +146,7 @@ async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd
         }
     };
     while let Ok(signal) = signals.try_recv() {
-        if let Signal::Said(AgentEvent::Text(text)) = signal {
+        if let AgentSignal::Event(AgentEvent::Text(text)) = signal {
             said.push_str(&text);
         }
     }
@@ -176,27 +164,27 @@ fn class(end: &TurnEnd) -> Option<FailureClass> {
     }
 }
 
-fn timed(agent: Arc<Scripted>, wall: Option<u64>, idle: Option<u64>) -> Timed {
+fn timed(agent: Arc<Scripted>, wall: Option<u64>, idle: Option<u64>) -> TurnTimeout {
     let limits = TimeLimits {
         wall: wall.map(Duration::from_secs),
         idle: idle.map(Duration::from_secs),
         ..TimeLimits::default()
     };
-    Timed::new(agent, limits)
+    TurnTimeout::new(agent, limits)
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_so_many_run_at_a_time_and_a_stop_ends_the_wait() {
     let agent = scripted(&["wait"]);
-    let limited = Limited::new(agent.clone(), 2);
+    let limited = ConcurrencyLimit::new(agent.clone(), 2);
     let turns = (0..7).map(|_| run(&limited));
     for (_, end) in futures_util::future::join_all(turns).await {
         assert_eq!(end, TurnEnd::Completed);
     }
     assert_eq!(agent.most.load(Ordering::SeqCst), 2);
-    assert_eq!(limited.describe().parallel, Some(2));
+    assert_eq!(limited.info().parallel, Some(2));
 
-    let one = Limited::new(scripted(&["hang"]), 1);
+    let one = ConcurrencyLimit::new(scripted(&["hang"]), 1);
     let (running, waiting) = (CancellationToken::new(), CancellationToken::new());
     let first = drive(&one, running.clone());
     let second = drive(&one, waiting.clone());
@@ -235,74 +223,21 @@ async fn waiting_for_an_answer_is_not_silence() {
 #[tokio::test(start_paused = true)]
 async fn a_sink_that_is_held_after_the_end_holds_nobody_up_and_loses_nothing() {
     let agent = scripted(&["hold"]);
-    for guarded in [
-        Guards {
-            time: Some(TimeLimits::default()),
-            ..Guards::default()
-        },
-        Guards {
-            output: Some(1000),
-            ..Guards::default()
-        },
-        Guards {
-            retry: Some(RetrySettings::default()),
-            ..Guards::default()
-        },
-    ] {
-        let guarded = guarded.around(agent.clone());
-        let (said, end) = tokio::time::timeout(Duration::from_secs(5), run(&*guarded))
-            .await
-            .expect("it ends");
-        assert_eq!((said.len(), end), (50, TurnEnd::Completed));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_answer_is_cut_at_a_character_and_the_turn_stopped() {
-    let agent = scripted(&["flood"]);
-    let (said, end) = run(&Capped::new(agent.clone(), 101)).await;
-    assert_eq!(
-        (said, end),
-        ("ü".repeat(50), TurnEnd::Truncated(Truncation::Size))
-    );
-    assert_eq!(agent.running.load(Ordering::SeqCst), 0);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_turn_is_tried_again_only_when_nothing_was_said_or_done() {
-    let settings = RetrySettings::default();
-    for (words, runs, completed) in [
-        (&["again", "again", "fine"][..], 3, true),
-        (&["again"], 3, false),
-        (&["crash", "fine"], 1, false),
-        (&["half", "fine"], 1, false),
-        (&["fine"], 1, true),
-    ] {
-        let agent = scripted(words);
-        let (_, end) = run(&Retrying::new(agent.clone(), settings)).await;
-        assert_eq!(agent.runs.load(Ordering::SeqCst), runs, "{words:?}");
-        assert_eq!(end == TurnEnd::Completed, completed, "{words:?}");
-    }
-    let cancel = CancellationToken::new();
-    let agent = scripted(&["again"]);
-    let slow = RetrySettings {
-        tries: 9,
-        pause: Duration::from_secs(20),
+    let guards = Guards {
+        time: Some(TimeLimits::default()),
+        ..Guards::default()
     };
-    let guarded = Retrying::new(agent.clone(), slow);
-    let stop = async {
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        cancel.cancel();
-    };
-    let ((_, end), ()) = tokio::join!(drive(&guarded, cancel.clone()), stop);
-    assert_eq!(end, TurnEnd::Cancelled { confirmed: true });
-    assert_eq!(agent.runs.load(Ordering::SeqCst), 1);
+    let guarded = guards.around(agent.clone());
+    let (said, end) = tokio::time::timeout(Duration::from_secs(5), run(&*guarded))
+        .await
+        .expect("it ends");
+    assert_eq!((said.len(), end), (50, TurnEnd::Completed));
 }
 
 #[tokio::test(start_paused = true)]
 async fn one_that_keeps_failing_rests_longer_each_time_until_it_is_well() {
     let agent = scripted(&["crash", "crash", "crash", "crash", "fine"]);
-    let breaker = Breaker::new(agent.clone(), BreakerSettings::default());
+    let breaker = CircuitBreaker::new(agent.clone(), BreakerSettings::default());
     let runs = || agent.runs.load(Ordering::SeqCst);
     for _ in 0..3 {
         assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Crashed));
@@ -310,7 +245,7 @@ async fn one_that_keeps_failing_rests_longer_each_time_until_it_is_well() {
     let (_, refused) = run(&breaker).await;
     assert_eq!(class(&refused), Some(FailureClass::Unavailable));
     assert_eq!(runs(), 3, "it rests");
-    let Health::Down(why) = breaker.health().await else {
+    let AgentHealth::Down(why) = breaker.health().await else {
         panic!("it rests")
     };
     assert!(why.contains("rests for another"), "{why}");
@@ -322,14 +257,14 @@ async fn one_that_keeps_failing_rests_longer_each_time_until_it_is_well() {
     assert_eq!(runs(), 4, "the second rest is longer");
 
     tokio::time::advance(Duration::from_secs(10)).await;
-    *agent.health.lock().unwrap() = Health::Down("gone".to_owned());
+    *agent.health.lock().unwrap() = AgentHealth::Down("gone".to_owned());
     assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Unavailable));
     assert_eq!(runs(), 4, "it is not started while it says that it is down");
 
-    *agent.health.lock().unwrap() = Health::Ready;
+    *agent.health.lock().unwrap() = AgentHealth::Ready;
     tokio::time::advance(Duration::from_secs(41)).await;
     assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
-    assert_eq!(breaker.health().await, Health::Ready);
+    assert_eq!(breaker.health().await, AgentHealth::Ready);
     assert_eq!(run(&breaker).await.1, TurnEnd::Completed);
 }
 
@@ -340,7 +275,7 @@ async fn one_turn_tries_at_a_time_and_one_that_is_given_up_lets_the_next_try() {
         failures: 1,
         ..BreakerSettings::default()
     };
-    let breaker = Breaker::new(agent.clone(), settings);
+    let breaker = CircuitBreaker::new(agent.clone(), settings);
     run(&breaker).await;
     tokio::time::advance(Duration::from_secs(11)).await;
     let given_up = tokio::time::timeout(Duration::from_secs(1), run(&breaker));

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::hand_on;
 use super::tap::{GRACE, Tap, Watched, pass, watch};
-use crate::agent::{Agent, AgentFuture, Answer, Failure, FailureClass, Signal, Turn, TurnEnd};
+use crate::agent::{Agent, AgentFuture, AgentSignal, Failure, FailureClass, PromptAnswer, Turn, TurnEnd};
 
 /// How long a turn may take.
 #[derive(Clone, Copy, Debug)]
@@ -34,20 +34,20 @@ impl Default for TimeLimits {
 }
 
 /// An agent whose turns end in time.
-pub struct Timed {
+pub struct TurnTimeout {
     inside: Arc<dyn Agent>,
     limits: TimeLimits,
 }
 
-impl Timed {
+impl TurnTimeout {
     /// Stops turns that take longer.
     pub fn new(inside: Arc<dyn Agent>, limits: TimeLimits) -> Self {
         Self { inside, limits }
     }
 }
 
-impl Agent for Timed {
-    hand_on!(inside: describe, health, rest);
+impl Agent for TurnTimeout {
+    hand_on!(inside: info, health, rest);
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
@@ -169,11 +169,11 @@ async fn forward(mut tap: Tap, activity: &Activity) {
             Some(()) = open.next(), if !open.is_empty() => activity.note(-1),
             signal = tap.next() => match signal {
                 None => return,
-                Some(Signal::Asked(question, answer)) => {
+                Some(AgentSignal::Question(question, answer)) => {
                     let (sender, answered) = oneshot::channel();
                     activity.note(1);
                     open.push(relay(answered, answer));
-                    pass(&tap.outside, Signal::Asked(question, sender)).await;
+                    pass(&tap.outside, AgentSignal::Question(question, sender)).await;
                 }
                 Some(signal) => {
                     activity.note(0);
@@ -186,13 +186,13 @@ async fn forward(mut tap: Tap, activity: &Activity) {
 }
 
 /// Hands an answer on; takes the question back when the agent no longer waits for it.
-async fn relay(answered: oneshot::Receiver<Answer>, mut answer: oneshot::Sender<Answer>) {
+async fn relay(answered: oneshot::Receiver<PromptAnswer>, mut answer: oneshot::Sender<PromptAnswer>) {
     tokio::select! {
         biased;
         () = answer.closed() => {}
         given = answered => {
             // The agent may have gone in this moment; then nobody waits.
-            let _ = answer.send(given.unwrap_or(Answer::Cancelled));
+            let _ = answer.send(given.unwrap_or(PromptAnswer::Cancelled));
         }
     }
 }

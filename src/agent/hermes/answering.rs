@@ -131,6 +131,6 @@ impl Run<'_> {
     }
 
     async fn tell(&self, words: &str) {
-        self.turn.events.say(AgentEvent::Notice(words.to_owned())).await;
+        self.turn.events.emit(AgentEvent::Notice(words.to_owned())).await;
     }
 }

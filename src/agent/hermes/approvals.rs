@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::event::Approval;
-use crate::agent::{Answer, Question};
+use crate::agent::{PromptAnswer, Question};
 
 /// Approvals that may wait at once; with one more, all are denied.
 const MOST: usize = 16;
@@ -122,10 +122,10 @@ impl Approvals {
     }
 
     /// The answer to what was asked last.
-    pub(super) fn answer(&mut self, answer: &Answer) {
+    pub(super) fn answer(&mut self, answer: &PromptAnswer) {
         let consent = match answer {
-            Answer::Chosen(choice) => Consent::named(choice),
-            Answer::TimedOut | Answer::Cancelled => Consent::Deny,
+            PromptAnswer::Chosen(choice) => Consent::named(choice),
+            PromptAnswer::TimedOut | PromptAnswer::Cancelled => Consent::Deny,
         };
         if let Some(open) = self.open.iter_mut().find(|open| open.answer.is_none()) {
             open.answer = Some(consent);
@@ -224,8 +224,8 @@ mod tests {
             .map(|question| question.detail.unwrap())
     }
 
-    fn chosen(choice: &str) -> Answer {
-        Answer::Chosen(choice.to_owned())
+    fn chosen(choice: &str) -> PromptAnswer {
+        PromptAnswer::Chosen(choice.to_owned())
     }
 
     fn due(approvals: &Approvals, now: Instant) -> Option<Consent> {
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn a_no_goes_at_once_and_silence_is_one() {
         let now = Instant::now();
-        for answer in [chosen("deny"), Answer::TimedOut, Answer::Cancelled] {
+        for answer in [chosen("deny"), PromptAnswer::TimedOut, PromptAnswer::Cancelled] {
             let mut approvals = some(&["a", "b"], now);
             approvals.answer(&answer);
             assert_eq!(due(&approvals, now), Some(Consent::Deny));

@@ -8,13 +8,13 @@ use serde_json::{Map, Value, json};
 
 use super::event::chat_progress;
 use super::start::Posted;
-use super::{ADVICE, Hermes, SHORT, prompt, session_name};
+use super::{ADVICE, HermesAgent, SHORT, prompt, session_name};
 use crate::agent::completion::{Ended, Listener, Patience};
 use crate::agent::{Failure, FailureClass, Truncation, Turn, TurnEnd};
 use crate::net::agent_http::{AgentRequest, Verb};
 use crate::wire::SessionKey;
 
-impl Hermes {
+impl HermesAgent {
     pub(super) async fn chat_turn(&self, turn: Turn) -> TurnEnd {
         let mut messages = Vec::new();
         let instructions = self.instructions(&turn);

@@ -213,7 +213,7 @@ impl Approval {
             text,
             detail: (!detail.trim().is_empty()).then_some(detail),
             options: options.collect(),
-            patience: Some(patience),
+            timeout: Some(patience),
         }
     }
 }

@@ -13,8 +13,8 @@ use super::approvals::Approvals;
 use super::event::{RunEnd, RunEvent, status_of, tool_event};
 use super::said::Said;
 use super::start::Leash;
-use super::{Hermes, SHORT};
-use crate::agent::{AgentEvent, Answer, Failure, FailureClass, StepState, Turn, TurnEnd};
+use super::{HermesAgent, SHORT};
+use crate::agent::{AgentEvent, Failure, FailureClass, PromptAnswer, StepState, Turn, TurnEnd};
 use crate::net::agent_http::{AgentHttpError, AgentRequest, Reply, Verb};
 
 /// The first wait between two looks at the status; it grows to [`LONGEST_LOOK`].
@@ -25,11 +25,11 @@ const MOST_BLIND_LOOKS: u32 = 8;
 /// Tools that may run at once and still be told apart.
 const MOST_TOOLS: usize = 64;
 
-type Asking<'a> = Pin<Box<dyn Future<Output = Answer> + Send + 'a>>;
+type Asking<'a> = Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>;
 
 /// A run under way.
 pub(super) struct Run<'a> {
-    pub(super) hermes: &'a Hermes,
+    pub(super) hermes: &'a HermesAgent,
     pub(super) turn: &'a Turn,
     pub(super) leash: Leash,
     said: &'a mut Said,
@@ -62,7 +62,7 @@ enum Streamed {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(hermes: &'a Hermes, turn: &'a Turn, leash: Leash, said: &'a mut Said) -> Self {
+    pub(super) fn new(hermes: &'a HermesAgent, turn: &'a Turn, leash: Leash, said: &'a mut Said) -> Self {
         let patience = Duration::from_secs(hermes.settings.approval_patience_secs);
         Self {
             hermes,
@@ -112,7 +112,7 @@ impl<'a> Run<'a> {
             let now = Instant::now();
             if asking.is_none() && !self.out_of_step {
                 let question = self.approvals.next_question(now);
-                asking = question.map(|question| Box::pin(turn.asker.ask(question)) as Asking<'_>);
+                asking = question.map(|question| Box::pin(turn.approver.ask(question)) as Asking<'_>);
             }
             let due = self.approvals.due(now);
             if let Some(due) = due.filter(|_| !self.out_of_step && self.look_again.is_none()) {
@@ -314,7 +314,7 @@ impl<'a> Run<'a> {
                     self.said.complete(events, &output).await;
                 }
                 if let Some(usage) = usage {
-                    events.say(AgentEvent::Usage(usage)).await;
+                    events.emit(AgentEvent::Usage(usage)).await;
                 }
                 TurnEnd::Completed
             }
@@ -356,7 +356,7 @@ fn failed(class: FailureClass, public: &str, detail: &str) -> TurnEnd {
     TurnEnd::Failed(Failure::new(class, public, detail))
 }
 
-async fn answered(asking: &mut Option<Asking<'_>>) -> Answer {
+async fn answered(asking: &mut Option<Asking<'_>>) -> PromptAnswer {
     match asking {
         Some(asking) => asking.await,
         None => std::future::pending().await,

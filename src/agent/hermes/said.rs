@@ -31,7 +31,7 @@ impl Said {
         if std::mem::take(&mut self.pending_break) {
             self.before.push_str(&std::mem::take(&mut self.message));
             self.before.push_str("\n\n");
-            events.say(AgentEvent::Break).await;
+            events.emit(AgentEvent::Break).await;
         }
         self.message.push_str(delta);
         events.text(delta).await;
@@ -62,7 +62,7 @@ impl Said {
         }
         output.clone_into(&mut self.message);
         self.pending_break = false;
-        events.say(AgentEvent::Replace(output.to_owned())).await;
+        events.emit(AgentEvent::Replace(output.to_owned())).await;
     }
 
     /// Everything that was said.
@@ -74,7 +74,7 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::Signal;
+    use crate::agent::AgentSignal;
 
     async fn events(play: impl AsyncFnOnce(&mut Said, &EventSink)) -> (String, Vec<AgentEvent>) {
         let (sink, mut signals) = EventSink::new();
@@ -82,7 +82,7 @@ mod tests {
         play(&mut said, &sink).await;
         drop(sink);
         let mut heard = Vec::new();
-        while let Some(Signal::Said(event)) = signals.recv().await {
+        while let Some(AgentSignal::Event(event)) = signals.recv().await {
             heard.push(event);
         }
         (said.text(), heard)

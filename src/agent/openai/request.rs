@@ -7,7 +7,7 @@ use tokio::io::AsyncReadExt as _;
 
 use super::OpenAiSettings;
 use crate::agent::transcript::Transcript;
-use crate::agent::{Attachment, MediaPlace};
+use crate::agent::{Attachment, MediaLocation};
 
 /// Most pictures of one message that the model is shown.
 const MOST_PICTURES: usize = 8;
@@ -20,7 +20,7 @@ pub(super) struct Picture(String);
 /// Whether an attachment is a picture that can be read and shown.
 pub(super) fn is_picture(attachment: &Attachment) -> bool {
     let known = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-    matches!(attachment.at, MediaPlace::File(_)) && known.contains(&attachment.mime.as_str())
+    matches!(attachment.location, MediaLocation::File(_)) && known.contains(&attachment.mime.as_str())
 }
 
 /// Reads the pictures among the attachments; one that cannot be read, or is too large, is left out.
@@ -28,7 +28,7 @@ pub(super) async fn pictures(attachments: &[Attachment]) -> Vec<Picture> {
     let mut pictures = Vec::new();
     let mut room = MOST_PICTURE_BYTES;
     for attachment in attachments.iter().filter(|a| is_picture(a)).take(MOST_PICTURES) {
-        let MediaPlace::File(path) = &attachment.at else {
+        let MediaLocation::File(path) = &attachment.location else {
             continue;
         };
         let Ok(file) = tokio::fs::File::open(path).await else {

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::error::MediaError;
 use super::reach::{Reach, Task};
-use super::{Received, Whereabouts};
+use super::{DownloadLocation, Downloaded};
 use crate::adapter::media::{
     clean_mime, disposition_name, numbered_name, percent_decoded, received_name, vetted,
 };
@@ -124,7 +124,7 @@ pub(super) async fn keep(
     mime: &str,
     drawer: &Drawer<'_>,
     max: u64,
-) -> Result<Received, MediaError> {
+) -> Result<Downloaded, MediaError> {
     if response.content_length().is_some_and(|length| length > max) {
         return Err(MediaError::TooLarge { max });
     }
@@ -151,8 +151,8 @@ pub(super) async fn keep(
         let _ = tokio::fs::remove_file(&path).await;
         return Err(error);
     }
-    Ok(Received {
-        at: Whereabouts::File(path),
+    Ok(Downloaded {
+        location: DownloadLocation::File(path),
         mime,
         name,
     })

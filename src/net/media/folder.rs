@@ -28,12 +28,12 @@ impl Folder {
     }
 
     /// A new folder for a turn.
-    pub(super) fn turn(&self, turn: u64) -> io::Result<TurnFolder> {
+    pub(super) fn turn(&self, turn: u64) -> io::Result<TurnDir> {
         tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{turn}-"))
             .permissions(Permissions::from_mode(0o700))
             .tempdir_in(&self.0)
-            .map(TurnFolder)
+            .map(TurnDir)
     }
 }
 
@@ -64,9 +64,9 @@ fn prepared(path: &Path) -> io::Result<()> {
 
 /// A turn's own folder. It goes, with everything in it, when this is dropped.
 #[derive(Debug)]
-pub struct TurnFolder(TempDir);
+pub struct TurnDir(TempDir);
 
-impl TurnFolder {
+impl TurnDir {
     /// Where it is.
     pub fn path(&self) -> &Path {
         self.0.path()

@@ -35,20 +35,20 @@ use crate::adapter::media::{
 use crate::wire::{ConnectorUrl, UpgradeToken};
 
 pub use error::MediaError;
-pub use folder::TurnFolder;
+pub use folder::TurnDir;
 pub use reach::{AddressRule, Looking, Lookup, SystemLookup};
 pub use settings::MediaSettings;
 
 /// Mints a fresh token for one request, valid for [`crate::wire::TOKEN_TTL_SECS`]; nothing while there are no
 /// credentials.
-pub type Mint = Arc<dyn Fn() -> Option<UpgradeToken> + Send + Sync>;
+pub type TokenMinter = Arc<dyn Fn() -> Option<UpgradeToken> + Send + Sync>;
 
 /// How the network is reached, and as whom.
-pub struct Access {
+pub struct MediaAccess {
     /// The connector.
     pub connector: ConnectorUrl,
     /// Mints the bearer.
-    pub mint: Mint,
+    pub mint: TokenMinter,
     /// Show the connector our token unencrypted over a network.
     pub allow_plaintext: bool,
     /// Whom we trust.
@@ -61,7 +61,7 @@ pub struct Access {
 
 /// A file that came with a message, by address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DownloadRequest {
     /// Where it is.
     pub url: String,
     /// Its mime type as the message has it; empty when unknown.
@@ -70,9 +70,9 @@ pub struct Wanted {
 
 /// A file that a turn is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Received {
+pub struct Downloaded {
     /// Where it is.
-    pub at: Whereabouts,
+    pub location: DownloadLocation,
     /// Its mime type; empty when unknown.
     pub mime: String,
     /// A name that is safe to use as a file's; may be empty when it is only an address.
@@ -81,7 +81,7 @@ pub struct Received {
 
 /// Where a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whereabouts {
+pub enum DownloadLocation {
     /// On this machine, as long as the turn's folder is.
     File(PathBuf),
     /// Where it was.
@@ -91,16 +91,16 @@ pub enum Whereabouts {
 /// What became of a message's files.
 #[derive(Debug, Default)]
 #[must_use = "the files go when this is dropped"]
-pub struct Fetched {
+pub struct Downloads {
     /// The files, in the message's order.
-    pub received: Vec<Received>,
+    pub files: Vec<Downloaded>,
     /// Files on the connector's shelf that could not be had, and that nobody else can open.
     pub missing: usize,
     /// Holds the files; dropping it removes them. None when nothing was downloaded.
-    pub folder: Option<TurnFolder>,
+    pub dir: Option<TurnDir>,
 }
 
-impl Fetched {
+impl Downloads {
     /// What the agent is told about files that are missing.
     pub fn note(&self) -> Option<String> {
         missing_note(self.missing)
@@ -121,29 +121,29 @@ pub struct Uploaded {
 }
 
 /// Where attachments come in and go out; one for each relay, shared by its turns.
-pub struct MediaRoom {
+pub struct MediaClient {
     settings: MediaSettings,
     shelf: Shelf,
-    mint: Mint,
+    mint: TokenMinter,
     allow_plaintext: bool,
     reach: Reach,
     folder: Folder,
     places: Semaphore,
 }
 
-impl std::fmt::Debug for MediaRoom {
+impl std::fmt::Debug for MediaClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("MediaRoom")
+        f.debug_struct("MediaClient")
             .field("settings", &self.settings)
             .field("folder", &self.folder)
             .finish_non_exhaustive()
     }
 }
 
-impl MediaRoom {
+impl MediaClient {
     /// Makes the owner-only `folder`, removes what an earlier run left there, and connects to nothing. Whoever calls
     /// this holds the state directory's lock.
-    pub fn open(folder: &Path, settings: MediaSettings, access: Access) -> Result<Self, MediaError> {
+    pub fn open(folder: &Path, settings: MediaSettings, access: MediaAccess) -> Result<Self, MediaError> {
         let mut reach = Reach::new(access.tls, access.proxies, access.user_agent, settings.timeout());
         reach.allowed = AllowedHosts::parse(&settings.allow_hosts).map_err(MediaError::AllowHosts)?;
         Ok(Self {
@@ -174,7 +174,12 @@ impl MediaRoom {
     /// Downloads a message's files into a folder for `turn`. Takes about twice the timeout at most, and ends soon
     /// after `cancel`. What cannot be had stays as an address when anybody could open it, and is counted as missing
     /// when only the connector's gateways could. Dropping this future removes what it has downloaded.
-    pub async fn fetch(&self, turn: u64, wanted: Vec<Wanted>, cancel: &CancellationToken) -> Fetched {
+    pub async fn download(
+        &self,
+        turn: u64,
+        wanted: Vec<DownloadRequest>,
+        cancel: &CancellationToken,
+    ) -> Downloads {
         let folder = if self.settings.download && !wanted.is_empty() {
             self.folder
                 .turn(turn)
@@ -196,17 +201,17 @@ impl MediaRoom {
                 .ok()
         }))
         .await;
-        let mut fetched = Fetched::default();
+        let mut downloads = Downloads::default();
         for (one, received) in wanted.into_iter().zip(obtained) {
             match received {
-                Some(received) => fetched.received.push(received),
-                None if self.is_shelved(&one.url) => fetched.missing += 1,
-                None => fetched.received.push(left_there(one)),
+                Some(received) => downloads.files.push(received),
+                None if self.is_hosted(&one.url) => downloads.missing += 1,
+                None => downloads.files.push(left_there(one)),
             }
         }
-        let has_file = |received: &Received| matches!(received.at, Whereabouts::File(_));
-        fetched.folder = folder.filter(|_| fetched.received.iter().any(has_file));
-        fetched
+        let has_file = |received: &Downloaded| matches!(received.location, DownloadLocation::File(_));
+        downloads.dir = folder.filter(|_| downloads.files.iter().any(has_file));
+        downloads
     }
 
     /// Puts a file of an agent's on the connector's shelf. It must be an ordinary file, not hidden, and with every
@@ -248,28 +253,28 @@ impl MediaRoom {
     }
 
     /// How long one download or upload may take.
-    pub fn patience(&self) -> std::time::Duration {
+    pub fn transfer_timeout(&self) -> std::time::Duration {
         self.settings.timeout()
     }
 
     /// Whether an address is a file on the connector's shelf.
-    pub fn is_shelved(&self, url: &str) -> bool {
+    pub fn is_hosted(&self, url: &str) -> bool {
         parse_address(url).is_ok_and(|url| self.shelf.whose(&url) == Whose::Connector)
     }
 
     async fn obtain(
         &self,
-        wanted: &Wanted,
+        wanted: &DownloadRequest,
         drawer: &Drawer<'_>,
         cancel: &CancellationToken,
-    ) -> Result<Received, MediaError> {
+    ) -> Result<Downloaded, MediaError> {
         let patience = self.settings.timeout();
         let url = parse_address(&wanted.url)?;
         let work = async {
             let _place = timeout(patience, self.places.acquire())
                 .await
                 .map_err(|_| MediaError::Busy)?;
-            timeout(patience, self.download(&url, &wanted.mime, drawer))
+            timeout(patience, self.get(&url, &wanted.mime, drawer))
                 .await
                 .map_err(|_| MediaError::TimedOut)?
         };
@@ -281,7 +286,7 @@ impl MediaRoom {
         }
     }
 
-    async fn download(&self, url: &Url, mime: &str, drawer: &Drawer<'_>) -> Result<Received, MediaError> {
+    async fn get(&self, url: &Url, mime: &str, drawer: &Drawer<'_>) -> Result<Downloaded, MediaError> {
         let (response, from) = match self.shelf.whose(url) {
             Whose::Connector => {
                 let token = self.token(url)?;
@@ -304,12 +309,12 @@ impl MediaRoom {
 }
 
 /// A file that stays where it is.
-fn left_there(wanted: Wanted) -> Received {
+fn left_there(wanted: DownloadRequest) -> Downloaded {
     let name = parse_address(&wanted.url)
         .ok()
         .and_then(|url| safe_file_name(&download::last_segment(&url)));
-    Received {
-        at: Whereabouts::Url(wanted.url),
+    Downloaded {
+        location: DownloadLocation::Url(wanted.url),
         mime: clean_mime(&wanted.mime).unwrap_or_default(),
         name: name.unwrap_or_default(),
     }

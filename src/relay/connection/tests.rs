@@ -3,7 +3,7 @@ use std::sync::atomic::Ordering;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::*;
-use crate::net::pump::in_memory;
+use crate::net::ws_io::in_memory;
 
 /// More lines than are looked at together, by far.
 const MANY: usize = 200_000;
@@ -36,8 +36,8 @@ impl Hearing {
         let mut connection = Connection::open(socket, Generation::first(), 1024, sender, written, meter);
         let linked = async move { while connection.news.recv().await.is_some() {} };
         let speaking = async move {
-            let (_hearing, mut speaking) = halves(other_end);
-            speaking.line(message).await.unwrap();
+            let (_hearing, mut speaking) = split(other_end);
+            speaking.write_line(message).await.unwrap();
             speaking.flush().await.unwrap();
             std::future::pending::<()>().await;
         };

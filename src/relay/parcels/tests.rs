@@ -7,7 +7,7 @@ use crate::wire::SessionSource;
 
 fn link(number: u64) -> Media {
     Media {
-        place: MediaPlace::Url(format!("https://a.example/{number}.pdf")),
+        location: MediaLocation::Url(format!("https://a.example/{number}.pdf")),
         caption: String::new(),
         kind: None,
         name: None,

@@ -50,14 +50,14 @@ async fn silence_is_a_no_before_the_agent_loses_patience() {
         (end, heard.text.as_str()),
         (TurnEnd::Completed, "may I? chosen: deny it")
     );
-    assert_eq!(heard.questions[0].patience, Some(Duration::from_secs(1)));
+    assert_eq!(heard.questions[0].timeout, Some(Duration::from_secs(1)));
     let hermes = Rig::with("", |settings| settings.preset = Some("hermes".to_owned()));
     let mut running = hermes.start("a", "ask");
     running
         .heard("a question", |heard| !heard.questions.is_empty())
         .await;
     let (_, heard) = running.stop().await;
-    assert_eq!(heard.questions[0].patience, Some(Duration::from_secs(55)));
+    assert_eq!(heard.questions[0].timeout, Some(Duration::from_secs(55)));
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
-use hermes_relay::agent::{Agent, FailureClass, Health, TurnEnd};
+use hermes_relay::agent::{Agent, AgentHealth, FailureClass, TurnEnd};
 
 use crate::acp::rig::Rig;
 
@@ -26,11 +26,11 @@ async fn a_crash_fails_the_turn_and_the_next_one_goes_on() {
     assert!(!failure.public_text.contains("hunter2") && failure.side_effects_possible && !failure.retryable);
     assert!(matches!(
         rig.agent.health().await,
-        Health::Degraded(_) | Health::Down(_)
+        AgentHealth::Degraded(_) | AgentHealth::Down(_)
     ));
     assert!(rig.says("a", "history").await.starts_with("3 in "));
     assert_eq!(rig.log().matches("prompt crash").count(), 1, "never sent again");
-    assert_eq!(rig.agent.health().await, Health::Ready);
+    assert_eq!(rig.agent.health().await, AgentHealth::Ready);
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn turns_spread_over_processes_and_wait_for_a_place() {
         settings.turns_per_process = Some(1);
         settings.processes = Some(2);
     });
-    assert_eq!(rig.agent.describe().parallel, Some(2));
+    assert_eq!(rig.agent.info().parallel, Some(2));
     let turns = ["a", "b", "c", "d", "e"].map(|chat| rig.start(chat, "count 200"));
     let ended = join_all(turns.map(crate::acp::rig::Running::end)).await;
     let said: BTreeSet<String> = ended.into_iter().map(|(_, heard)| heard.text).collect();
@@ -101,7 +101,7 @@ async fn an_agent_that_cannot_be_spoken_to_is_said_so() {
         failure.class == FailureClass::Unavailable && failure.detail.contains("code 1"),
         "{failure:?}"
     );
-    assert!(matches!(gone.agent.health().await, Health::Down(why) if why.contains("code 1")));
+    assert!(matches!(gone.agent.health().await, AgentHealth::Down(why) if why.contains("code 1")));
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn what_is_not_installed_says_how_to_get_it() {
         settings.preset = Some("gemini".to_owned());
         settings.env.0.insert("PATH".to_owned(), "/nowhere".to_owned());
     });
-    assert!(matches!(rig.agent.health().await, Health::Down(why) if why.contains("npm install")));
+    assert!(matches!(rig.agent.health().await, AgentHealth::Down(why) if why.contains("npm install")));
     let failure = rig.fails("a", "hello").await;
     assert!(
         failure.detail.contains("npm install") && !failure.retryable,
@@ -135,7 +135,7 @@ async fn what_is_not_installed_says_how_to_get_it() {
     );
     assert_eq!(
         Rig::new("").agent.health().await,
-        Health::Ready,
+        AgentHealth::Ready,
         "there, and not started"
     );
 }

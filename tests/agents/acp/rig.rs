@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{
-    Acp, AcpSettings, Agent, AgentEvent, Answer, Asker, EventSink, Failure, Meaning, Permission, Question,
-    Signal, Turn, TurnEnd, TurnInput,
+    AcpAgent, AcpSettings, Agent, AgentEvent, AgentSignal, Approver, EventSink, Failure, Meaning, Permission,
+    PromptAnswer, Question, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::session::TurnId;
 use hermes_relay::wire::{Grouping, NoAliases, SessionKey, SessionSource};
@@ -32,7 +32,7 @@ pub(crate) enum People {
 
 /// A backend at work.
 pub(crate) struct Rig {
-    pub(crate) agent: Arc<Acp>,
+    pub(crate) agent: Arc<AcpAgent>,
     pub(crate) store: Arc<TempDir>,
     pub(crate) people: People,
     kept: Arc<Mutex<HashMap<SessionKey, Vec<u8>>>>,
@@ -100,7 +100,7 @@ impl Rig {
             ("GATEWAY_RELAY_URL".into(), "hidden".into()),
         ]);
         Self {
-            agent: Arc::new(Acp::new("tested", settings, &base).unwrap()),
+            agent: Arc::new(AcpAgent::new("tested", settings, &base).unwrap()),
             store,
             people: People::Wait,
             kept,
@@ -143,7 +143,7 @@ impl Rig {
             id: TurnId(1),
             session: session.clone(),
             input,
-            asker: Asker::new(&events, permission),
+            approver: Approver::new(&events, permission),
             events,
             cancel: cancel.clone(),
             workdir: None,
@@ -155,9 +155,9 @@ impl Rig {
                 // Until the turn has ended; what keeps the sink open is taken first, as the relay does.
                 while let Some(signal) = signals.recv().await {
                     match signal {
-                        Signal::Recall(answer) => drop(answer.send(None)),
-                        Signal::Keep(_) => break,
-                        Signal::Said(_) | Signal::Asked(..) => {}
+                        AgentSignal::LoadState(answer) => drop(answer.send(None)),
+                        AgentSignal::SaveState(_) => break,
+                        AgentSignal::Event(_) | AgentSignal::Question(..) => {}
                     }
                 }
                 tell.closed().await;
@@ -166,19 +166,21 @@ impl Rig {
             let mut unanswered = Vec::new();
             while let Some(signal) = signals.recv().await {
                 match signal {
-                    Signal::Said(event) => tell.send_modify(|heard| heard.take(event)),
-                    Signal::Asked(question, answer) => {
+                    AgentSignal::Event(event) => tell.send_modify(|heard| heard.take(event)),
+                    AgentSignal::Question(question, answer) => {
                         match people {
                             People::Say(meaning) => {
                                 let choice = question.choice(meaning).expect("a fitting choice");
-                                let _ = answer.send(Answer::Chosen(choice.id.clone()));
+                                let _ = answer.send(PromptAnswer::Chosen(choice.id.clone()));
                             }
                             People::Wait | People::Sleep => unanswered.push(answer),
                         }
                         tell.send_modify(|heard| heard.questions.push(*question));
                     }
-                    Signal::Keep(memory) => drop(kept.lock().unwrap().insert(session.clone(), memory)),
-                    Signal::Recall(answer) => {
+                    AgentSignal::SaveState(memory) => {
+                        drop(kept.lock().unwrap().insert(session.clone(), memory))
+                    }
+                    AgentSignal::LoadState(answer) => {
                         let _ = answer.send(kept.lock().unwrap().get(&session).cloned());
                     }
                 }

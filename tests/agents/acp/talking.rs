@@ -2,7 +2,7 @@
 
 use hermes_relay::agent::acp::OptionValue;
 use hermes_relay::agent::{
-    Agent, AgentEvent, Attachment, FailureClass, MediaPlace, Permission, StepState, ToolKind, Truncation,
+    Agent, AgentEvent, Attachment, FailureClass, MediaLocation, Permission, StepState, ToolKind, Truncation,
     TurnEnd, TurnInput, Usage,
 };
 
@@ -108,7 +108,7 @@ async fn pictures_are_handed_over_when_the_agent_looks_at_them() {
         text: "blocks".to_owned(),
         attachments: ["image/png", "text/plain"]
             .map(|mime| Attachment {
-                at: MediaPlace::File(file.path().to_owned()),
+                location: MediaLocation::File(file.path().to_owned()),
                 mime: mime.to_owned(),
                 name: "file".to_owned(),
             })
@@ -139,7 +139,7 @@ async fn a_new_session_is_told_about_its_platform_once() {
             text: "hi".to_owned(),
             ..TurnInput::default()
         };
-        hint.clone_into(&mut input.place.hint);
+        hint.clone_into(&mut input.origin.hint);
         rig.start_with("a", input, Permission::Ask)
     };
     assert!(say("No tables.").end().await.1.text.contains("No tables."));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hermes_relay::agent::child::BaseEnv;
-use hermes_relay::agent::{Acp, AcpSettings, Agent};
+use hermes_relay::agent::{AcpAgent, AcpSettings, Agent};
 
 use crate::conformance::suite::{Act, CUT, Fixture, SAID, WORD, conform};
 
@@ -43,7 +43,7 @@ impl Fixture for AcpFixture {
             .0
             .insert("ACP_AGENT".to_owned(), self.words.to_owned());
         settings.env.0.insert("ACP_AGENT_STORE".to_owned(), text(&store));
-        Arc::new(Acp::new("peer", settings, &BaseEnv::default()).unwrap())
+        Arc::new(AcpAgent::new("peer", settings, &BaseEnv::default()).unwrap())
     }
 
     fn text(&self, act: Act) -> Option<String> {

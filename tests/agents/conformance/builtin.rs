@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hermes_relay::agent::guard::{BreakerSettings, Guards, RetrySettings, TimeLimits};
+use hermes_relay::agent::guard::{BreakerSettings, Guards, TimeLimits};
 use hermes_relay::agent::{Agent, AgentEvent, StepState, TurnEnd, built_in};
 
 use crate::conformance::harness::{Chat, PATIENCE};
@@ -84,9 +84,7 @@ async fn an_agent_conforms_with_every_guard_around_it() {
             idle: Some(PATIENCE * 2),
             ..TimeLimits::default()
         }),
-        output: Some(2 * MUCH),
         breaker: Some(BreakerSettings::default()),
-        retry: Some(RetrySettings::default()),
     };
     conform("echo, guarded", &EchoFixture { guards }, NOT_FOR_ECHO).await;
 }
@@ -94,7 +92,7 @@ async fn an_agent_conforms_with_every_guard_around_it() {
 #[tokio::test]
 async fn the_silent_agent_conforms() {
     let agent = NoopFixture.agent();
-    assert!(agent.describe().repeatable && !agent.describe().asks);
+    assert!(agent.info().repeatable && !agent.info().asks);
     let applicable = ["ends_without_a_word"];
     let not_applicable: Vec<&str> = crate::conformance::suite::all()
         .map(|case| case.name)

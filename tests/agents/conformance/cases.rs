@@ -1,6 +1,6 @@
 //! What is said, asked and remembered.
 
-use hermes_relay::agent::{FailureClass, Health, Meaning, TurnEnd};
+use hermes_relay::agent::{AgentHealth, FailureClass, Meaning, TurnEnd};
 
 use crate::conformance::harness::{Chat, Reply, Stop};
 use crate::conformance::suite::{CUT, Fixture, MUCH, Outcome, SAID, WORD, cases, text};
@@ -62,7 +62,7 @@ async fn puts_cut_characters_together(fixture: &dyn Fixture) -> Outcome {
 async fn asked(fixture: &dyn Fixture, reply: Reply) -> Option<String> {
     let agent = fixture.agent();
     let text = fixture.text(crate::conformance::suite::Act::Ask);
-    let asks = agent.describe().asks;
+    let asks = agent.info().asks;
     assert!(asks || text.is_none(), "what does not ask has no text for it");
     let heard = Chat::new("ask")
         .stopped_turn(&*agent, &text?, Stop::Never, reply)
@@ -164,13 +164,13 @@ async fn keeps_sessions_apart(fixture: &dyn Fixture) -> Outcome {
 
 async fn says_how_it_stands(fixture: &dyn Fixture) -> Outcome {
     let agent = fixture.agent();
-    assert_eq!(agent.health().await, Health::Ready);
+    assert_eq!(agent.health().await, AgentHealth::Ready);
     if !fixture.break_down(true) {
         return Outcome::NotApplicable;
     }
     let broken = agent.health().await;
     assert!(
-        matches!(&broken, Health::Down(why) if !why.is_empty()),
+        matches!(&broken, AgentHealth::Down(why) if !why.is_empty()),
         "{broken:?}"
     );
     if let Some(text) = fixture.text(crate::conformance::suite::Act::Say) {
@@ -182,7 +182,7 @@ async fn says_how_it_stands(fixture: &dyn Fixture) -> Outcome {
         assert!(!failure.side_effects_possible, "it did not start");
     }
     fixture.break_down(false);
-    assert_eq!(agent.health().await, Health::Ready);
+    assert_eq!(agent.health().await, AgentHealth::Ready);
     agent.shutdown().await;
     Outcome::Passed
 }
@@ -191,7 +191,7 @@ async fn remembers_across_a_restart(fixture: &dyn Fixture) -> Outcome {
     let (remember, recall) = (text!(fixture, Remember), text!(fixture, Recall));
     let chat = Chat::new("memory");
     let agent = fixture.agent();
-    assert!(agent.describe().remembers);
+    assert!(agent.info().remembers);
     assert_eq!(chat.turn(&*agent, &remember).await.end, TurnEnd::Completed);
     agent.shutdown().await;
     drop(agent);

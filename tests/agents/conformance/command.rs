@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{
-    Agent, Command, CommandInput, CommandOutput, CommandSettings, EnvAdditions, TurnEnd,
+    Agent, CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, TurnEnd,
 };
 
 use crate::conformance::harness::{Chat, Reply, Stop};
@@ -105,7 +105,7 @@ impl Fixture for CommandFixture {
     fn agent(&self) -> Arc<dyn Agent> {
         let path = (OsString::from("PATH"), OsString::from("/usr/bin:/bin"));
         let base = Arc::new(BaseEnv::new([path]));
-        Command::guarded("peer", self.settings.clone(), base).unwrap()
+        CommandAgent::guarded("peer", self.settings.clone(), base).unwrap()
     }
 
     fn text(&self, act: Act) -> Option<String> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hermes_relay::agent::{
-    Agent, AgentEvent, Answer, Asker, EventSink, Meaning, Permission, Question, Signal, Turn, TurnEnd,
-    TurnInput,
+    Agent, AgentEvent, AgentSignal, Approver, EventSink, Meaning, Permission, PromptAnswer, Question, Turn,
+    TurnEnd, TurnInput,
 };
 use hermes_relay::session::TurnId;
 use hermes_relay::wire::SessionKey;
@@ -108,7 +108,7 @@ impl Chat {
                 author: Some("someone".to_owned()),
                 ..TurnInput::default()
             },
-            asker: Asker::new(&events, Permission::Ask),
+            approver: Approver::new(&events, Permission::Ask),
             events,
             cancel: cancel.clone(),
             workdir: None,
@@ -156,9 +156,16 @@ impl Chat {
         }
     }
 
-    fn heard(&self, ear: &mut Ear, signal: Signal, stop: Stop, reply: Reply, cancel: &CancellationToken) {
+    fn heard(
+        &self,
+        ear: &mut Ear,
+        signal: AgentSignal,
+        stop: Stop,
+        reply: Reply,
+        cancel: &CancellationToken,
+    ) {
         match signal {
-            Signal::Said(event) => {
+            AgentSignal::Event(event) => {
                 match event {
                     AgentEvent::Text(text) => ear.text.push_str(&text),
                     AgentEvent::Replace(text) => ear.text = text,
@@ -168,14 +175,14 @@ impl Chat {
                     ear.stop(cancel);
                 }
             }
-            Signal::Asked(question, answer) => {
+            AgentSignal::Question(question, answer) => {
                 let chosen = |meaning| {
                     let choice = question.choice(meaning).expect("the choice is offered");
-                    Answer::Chosen(choice.id.clone())
+                    PromptAnswer::Chosen(choice.id.clone())
                 };
                 match reply {
                     Reply::Choose(meaning) => drop(answer.send(chosen(meaning))),
-                    Reply::TimedOut => drop(answer.send(Answer::TimedOut)),
+                    Reply::TimedOut => drop(answer.send(PromptAnswer::TimedOut)),
                     Reply::Void => drop(answer),
                     Reply::Open => ear.open.push(answer),
                     Reply::Late(meaning) => {
@@ -191,11 +198,11 @@ impl Chat {
                     ear.stop(cancel);
                 }
             }
-            Signal::Keep(memory) => {
+            AgentSignal::SaveState(memory) => {
                 let mut kept = self.kept.lock().unwrap();
                 kept.insert(self.session.to_string(), memory);
             }
-            Signal::Recall(answer) => {
+            AgentSignal::LoadState(answer) => {
                 let kept = self.kept.lock().unwrap();
                 let _ = answer.send(kept.get(self.session.as_str()).cloned());
             }
@@ -207,7 +214,7 @@ struct Ear {
     text: String,
     events: Vec<AgentEvent>,
     asked: Vec<Question>,
-    open: Vec<tokio::sync::oneshot::Sender<Answer>>,
+    open: Vec<tokio::sync::oneshot::Sender<PromptAnswer>>,
     stopped: Option<Instant>,
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
 use axum::http::Response;
-use hermes_relay::agent::{Agent, Hermes, HermesSettings};
+use hermes_relay::agent::{Agent, HermesAgent, HermesSettings};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -55,7 +55,7 @@ impl Fixture for HermesFixture {
             ..HermesSettings::default()
         };
         let key = SecretString::from("0123456789abcdef");
-        Arc::new(Hermes::new(settings, Some(key), &egress()).unwrap())
+        Arc::new(HermesAgent::new(settings, Some(key), &egress()).unwrap())
     }
 
     fn text(&self, act: Act) -> Option<String> {

@@ -10,7 +10,7 @@ use axum::http::Response;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use hermes_relay::net::agent_http::Egress;
+use hermes_relay::net::agent_http::HttpEgress;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
 
@@ -127,8 +127,8 @@ pub(crate) fn remembered(messages: &Value) -> String {
         .to_owned()
 }
 
-pub(crate) fn egress() -> Egress {
-    Egress {
+pub(crate) fn egress() -> HttpEgress {
+    HttpEgress {
         tls: Tls::new(TlsSettings::default()),
         proxies: ProxyRules::none(),
         user_agent: "hermes-relay/test".to_owned(),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::body::Body;
 use axum::http::Response;
-use hermes_relay::agent::{Agent, OpenAi, OpenAiSettings};
+use hermes_relay::agent::{Agent, OpenAiAgent, OpenAiSettings};
 use serde_json::json;
 
 use crate::conformance::http_peer::{
@@ -38,7 +38,7 @@ impl Fixture for OpenAiFixture {
             retries: 0,
             ..OpenAiSettings::default()
         };
-        Arc::new(OpenAi::new(settings, None, &egress()).unwrap())
+        Arc::new(OpenAiAgent::new(settings, None, &egress()).unwrap())
     }
 
     fn text(&self, act: Act) -> Option<String> {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use hermes_relay::agent::{
-    Agent, AgentEvent, Answer, Asker, EventSink, Failure, Permission, Question, Signal, Turn, TurnEnd,
-    TurnInput,
+    Agent, AgentEvent, AgentSignal, Approver, EventSink, Failure, Permission, PromptAnswer, Question, Turn,
+    TurnEnd, TurnInput,
 };
 use hermes_relay::session::TurnId;
 use hermes_relay::wire::SessionKey;
@@ -28,7 +28,7 @@ pub(crate) struct Running {
     pub(crate) cancel: CancellationToken,
     task: JoinHandle<TurnEnd>,
     events: mpsc::Receiver<AgentEvent>,
-    questions: mpsc::Receiver<(Question, oneshot::Sender<Answer>)>,
+    questions: mpsc::Receiver<(Question, oneshot::Sender<PromptAnswer>)>,
     said: Vec<AgentEvent>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Over {
 
 impl Chat {
     pub(crate) fn new(agent: impl Agent) -> Self {
-        assert!(!format!("{:?}", agent.describe()).contains(KEY));
+        assert!(!format!("{:?}", agent.info()).contains(KEY));
         Self {
             agent: Arc::new(agent),
             kept: Arc::default(),
@@ -80,10 +80,12 @@ impl Chat {
         tokio::spawn(async move {
             while let Some(signal) = signals.recv().await {
                 match signal {
-                    Signal::Said(said) => drop(event.send(said).await),
-                    Signal::Asked(asked, answer) => drop(question.send((*asked, answer)).await),
-                    Signal::Keep(memory) => drop(kept.lock().unwrap().insert(key.clone(), memory)),
-                    Signal::Recall(answer) => drop(answer.send(kept.lock().unwrap().get(&key).cloned())),
+                    AgentSignal::Event(said) => drop(event.send(said).await),
+                    AgentSignal::Question(asked, answer) => drop(question.send((*asked, answer)).await),
+                    AgentSignal::SaveState(memory) => drop(kept.lock().unwrap().insert(key.clone(), memory)),
+                    AgentSignal::LoadState(answer) => {
+                        drop(answer.send(kept.lock().unwrap().get(&key).cloned()))
+                    }
                 }
             }
         });
@@ -92,7 +94,7 @@ impl Chat {
             id: TurnId(1),
             session: SessionKey::from_text(session.to_owned()),
             input,
-            asker: Asker::new(&sink, Permission::Ask),
+            approver: Approver::new(&sink, Permission::Ask),
             events: sink,
             cancel: cancel.clone(),
             workdir: None,
@@ -125,7 +127,7 @@ impl Running {
     }
 
     /// The next question.
-    pub(crate) async fn question(&mut self) -> (Question, oneshot::Sender<Answer>) {
+    pub(crate) async fn question(&mut self) -> (Question, oneshot::Sender<PromptAnswer>) {
         soon("a question", self.questions.recv())
             .await
             .expect("a question")

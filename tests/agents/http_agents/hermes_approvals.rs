@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::agent::{AgentEvent, Answer, Meaning};
+use hermes_relay::agent::{AgentEvent, Meaning, PromptAnswer};
 use serde_json::{Value, json};
 
 use crate::http_agents::chat::Running;
@@ -35,7 +35,7 @@ async fn handed(server: &mut Server, answer: Value, status: u16) {
     asked.reply_json(status, &json!({"resolved": 1}));
 }
 
-async fn answers(turn: &mut Running, about: &str, answer: Answer) {
+async fn answers(turn: &mut Running, about: &str, answer: PromptAnswer) {
     let (question, reply) = turn.question().await;
     assert_eq!(question.detail.as_deref(), Some(about));
     reply.send(answer).unwrap();
@@ -49,8 +49,8 @@ async fn notices(turn: &mut Running, words: &str) {
     );
 }
 
-fn yes(choice: &str) -> Answer {
-    Answer::Chosen(choice.to_owned())
+fn yes(choice: &str) -> PromptAnswer {
+    PromptAnswer::Chosen(choice.to_owned())
 }
 
 async fn ends_well(stream: Stream, turn: Running, mut server: Server) {
@@ -66,7 +66,7 @@ async fn approvals_are_asked_and_answered_one_after_the_other() {
     let (_, stream) = accept(&mut server).await;
     for (command, at, answer, choice) in [
         ("rm -r a", 100.0, yes("session"), "session"),
-        ("rm -r b", 200.0, Answer::TimedOut, "deny"),
+        ("rm -r b", 200.0, PromptAnswer::TimedOut, "deny"),
         ("rm -r c", 300.0, yes("once"), "once"),
     ] {
         asks(&stream, command, at).await;
@@ -77,7 +77,7 @@ async fn approvals_are_asked_and_answered_one_after_the_other() {
         let (least, most) = (Duration::from_secs(30), Duration::from_secs(55));
         assert!(
             question
-                .patience
+                .timeout
                 .is_some_and(|patience| (least..=most).contains(&patience)),
             "{question:?}"
         );
@@ -119,7 +119,7 @@ async fn of_several_at_once_none_is_answered_before_all_are_and_the_strictest_co
     asks(&stream, "rm -r c", 200.0).await;
     asks(&stream, "rm -r d", 200.0).await;
     answers(&mut turn, "rm -r c", yes("once")).await;
-    answers(&mut turn, "rm -r d", Answer::TimedOut).await;
+    answers(&mut turn, "rm -r d", PromptAnswer::TimedOut).await;
     handed(&mut server, json!({"choice": "deny"}), 200).await;
     notices(&mut turn, "strictest").await;
     handed(&mut server, json!({"choice": "deny"}), 200).await;

@@ -1,7 +1,7 @@
 //! Hermes in `mode: chat`: chat completions with the conversation kept by Hermes.
 
 use hermes_relay::agent::{
-    AgentEvent, FailureClass, HermesMode, HermesSettings, Place, StepState, TurnEnd, TurnInput,
+    AgentEvent, ChatOrigin, FailureClass, HermesMode, HermesSettings, StepState, TurnEnd, TurnInput,
 };
 use hermes_relay::wire::SessionKey;
 use serde_json::json;
@@ -19,7 +19,7 @@ async fn start() -> (Server, Chat) {
         ..settings(&server.base())
     };
     let chat = Chat::new(agent(own));
-    assert!(!chat.agent().describe().asks);
+    assert!(!chat.agent().info().asks);
     (server, chat)
 }
 
@@ -29,9 +29,9 @@ async fn a_turn_names_its_session_and_tells_only_itself() {
     for text in ["one", "two"] {
         let input = TurnInput {
             text: text.to_owned(),
-            place: Place {
+            origin: ChatOrigin {
                 hint: "This is Slack.".to_owned(),
-                ..Place::default()
+                ..ChatOrigin::default()
             },
             ..TurnInput::default()
         };

@@ -1,6 +1,6 @@
 //! Hermes runs when something is wrong: lost streams, busy and absent gateways, refused keys; and its health.
 
-use hermes_relay::agent::{AgentEvent, FailureClass, Health, HermesMode, HermesSettings, TurnEnd};
+use hermes_relay::agent::{AgentEvent, AgentHealth, FailureClass, HermesMode, HermesSettings, TurnEnd};
 use serde_json::json;
 
 use crate::http_agents::chat::Chat;
@@ -217,12 +217,12 @@ async fn health_asks_twice_and_says_what_is_missing() {
         assert!(asked.header("authorization").is_some());
         asked.reply_json(status, &body);
         match (soon("health", asking).await.unwrap(), want) {
-            (Health::Ready, Ok(true)) | (Health::Degraded(_), Ok(false)) => {}
-            (Health::Down(why), Err(says)) => assert!(why.contains(says) && !why.contains(KEY), "{why}"),
+            (AgentHealth::Ready, Ok(true)) | (AgentHealth::Degraded(_), Ok(false)) => {}
+            (AgentHealth::Down(why), Err(says)) => assert!(why.contains(says) && !why.contains(KEY), "{why}"),
             (health, want) => panic!("{health:?}, wanted {want:?}"),
         }
     }
-    let Health::Down(why) = Chat::new(agent(settings(&nobody()))).agent().health().await else {
+    let AgentHealth::Down(why) = Chat::new(agent(settings(&nobody()))).agent().health().await else {
         panic!("not down");
     };
     assert!(why.contains("hermes gateway run"), "{why}");

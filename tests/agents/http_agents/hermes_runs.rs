@@ -1,6 +1,8 @@
 //! Hermes in `mode: runs`: what it is told and what it says.
 
-use hermes_relay::agent::{AgentEvent, Hermes, HermesSettings, Place, StepState, ToolKind, TurnInput, Usage};
+use hermes_relay::agent::{
+    AgentEvent, ChatOrigin, HermesAgent, HermesSettings, StepState, ToolKind, TurnInput, Usage,
+};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
@@ -17,8 +19,8 @@ pub(crate) fn settings(base: &str) -> HermesSettings {
     }
 }
 
-pub(crate) fn agent(settings: HermesSettings) -> Hermes {
-    let agent = Hermes::new(settings, Some(SecretString::from(KEY)), &egress()).unwrap();
+pub(crate) fn agent(settings: HermesSettings) -> HermesAgent {
+    let agent = HermesAgent::new(settings, Some(SecretString::from(KEY)), &egress()).unwrap();
     assert!(!format!("{agent:?}").contains(KEY));
     agent
 }
@@ -60,12 +62,12 @@ async fn a_run_is_told_the_conversation_and_the_place() {
     own.instructions = Some("Be kind.".to_owned());
     own.model = Some("big".to_owned());
     let chat = Chat::new(agent(own));
-    assert!(chat.agent().describe().asks && !chat.agent().describe().repeatable);
+    assert!(chat.agent().info().asks && !chat.agent().info().repeatable);
     let input = |text: &str| TurnInput {
         text: text.to_owned(),
-        place: Place {
+        origin: ChatOrigin {
             hint: "This is Slack.".to_owned(),
-            ..Place::default()
+            ..ChatOrigin::default()
         },
         ..TurnInput::default()
     };
@@ -118,9 +120,9 @@ async fn odd_session_keys_and_profiles_travel_safely() {
             profile: Some(profile.to_owned()),
             ..HermesSettings::default()
         };
-        assert!(Hermes::new(own, Some(SecretString::from(KEY)), &egress()).is_err());
+        assert!(HermesAgent::new(own, Some(SecretString::from(KEY)), &egress()).is_err());
     }
-    assert!(Hermes::new(HermesSettings::default(), None, &egress()).is_err());
+    assert!(HermesAgent::new(HermesSettings::default(), None, &egress()).is_err());
 }
 
 #[tokio::test]

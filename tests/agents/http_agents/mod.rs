@@ -14,7 +14,7 @@ mod server;
 use std::future::Future;
 use std::time::Duration;
 
-use hermes_relay::net::agent_http::Egress;
+use hermes_relay::net::agent_http::HttpEgress;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
 
@@ -28,8 +28,8 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("never happened: {what}"))
 }
 
-pub(crate) fn egress() -> Egress {
-    Egress {
+pub(crate) fn egress() -> HttpEgress {
+    HttpEgress {
         tls: Tls::new(TlsSettings::default()),
         proxies: ProxyRules::none(),
         user_agent: "hermes-relay/test".to_owned(),

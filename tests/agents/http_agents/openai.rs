@@ -1,8 +1,8 @@
 //! An OpenAI-style model that answers as it should, in all the ways that count as such.
 
 use hermes_relay::agent::{
-    AgentEvent, Attachment, Health, MediaPlace, OpenAi, OpenAiSettings, Place, Truncation, TurnEnd,
-    TurnInput, Usage,
+    AgentEvent, AgentHealth, Attachment, ChatOrigin, MediaLocation, OpenAiAgent, OpenAiSettings, Truncation,
+    TurnEnd, TurnInput, Usage,
 };
 use secrecy::SecretString;
 use serde_json::json;
@@ -21,8 +21,8 @@ pub(crate) fn settings(base: &str) -> OpenAiSettings {
     }
 }
 
-pub(crate) fn agent(settings: OpenAiSettings) -> OpenAi {
-    let agent = OpenAi::new(settings, Some(SecretString::from(KEY)), &egress()).unwrap();
+pub(crate) fn agent(settings: OpenAiSettings) -> OpenAiAgent {
+    let agent = OpenAiAgent::new(settings, Some(SecretString::from(KEY)), &egress()).unwrap();
     assert!(!format!("{agent:?}").contains(KEY));
     agent
 }
@@ -198,16 +198,16 @@ async fn what_is_set_is_sent() {
     settings
         .extra_headers
         .insert("x-title".to_owned(), "relay".to_owned());
-    let agent = OpenAi::new(settings, None, &egress()).unwrap();
+    let agent = OpenAiAgent::new(settings, None, &egress()).unwrap();
     let chat = Chat::new(agent);
     let input = TurnInput {
         text: "hello".to_owned(),
         author: Some("Ann".to_owned()),
-        place: Place {
+        origin: ChatOrigin {
             chat_type: "group".to_owned(),
             hint: "This is Telegram.".to_owned(),
             markdown: "plain".to_owned(),
-            ..Place::default()
+            ..ChatOrigin::default()
         },
         ..TurnInput::default()
     };
@@ -237,7 +237,7 @@ async fn pictures_are_shown_only_when_asked_for() {
     let picture = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(picture.path(), b"\x89PNG").unwrap();
     let attachment = |at, mime: &str, name: &str| Attachment {
-        at,
+        location: at,
         mime: mime.to_owned(),
         name: name.to_owned(),
     };
@@ -245,11 +245,15 @@ async fn pictures_are_shown_only_when_asked_for() {
     let input = TurnInput {
         text: "look".to_owned(),
         attachments: vec![
-            attachment(MediaPlace::File(picture.path().to_owned()), "image/png", "a.png"),
-            attachment(MediaPlace::File("/nowhere/b.png".into()), "image/png", "b.png"),
-            attachment(MediaPlace::Url(secret_url), "image/png", "c.png"),
             attachment(
-                MediaPlace::File("/nowhere/d.pdf".into()),
+                MediaLocation::File(picture.path().to_owned()),
+                "image/png",
+                "a.png",
+            ),
+            attachment(MediaLocation::File("/nowhere/b.png".into()), "image/png", "b.png"),
+            attachment(MediaLocation::Url(secret_url), "image/png", "c.png"),
+            attachment(
+                MediaLocation::File("/nowhere/d.pdf".into()),
                 "application/pdf",
                 "d.pdf",
             ),
@@ -260,7 +264,7 @@ async fn pictures_are_shown_only_when_asked_for() {
         let mut settings = settings(&server.base());
         settings.images = images;
         let chat = Chat::new(agent(settings));
-        assert_eq!(chat.agent().describe().sees_images, images);
+        assert_eq!(chat.agent().info().sees_images, images);
         let turn = chat.start_with("s", input.clone());
         let asked = server.asked().await;
         let content = asked.json()["messages"][0]["content"].clone();
@@ -316,27 +320,27 @@ async fn health_tells_a_missing_model_a_wrong_key_and_nobody() {
     let health = ask();
     let listed = json!({"data": [{"id": "other"}, {"id": "llama:latest"}]});
     server.expect("GET", "/v1/models").await.reply_json(200, &listed);
-    assert_eq!(soon("health", health).await.unwrap(), Health::Ready);
+    assert_eq!(soon("health", health).await.unwrap(), AgentHealth::Ready);
     let health = ask();
     server
         .asked()
         .await
         .reply_json(200, &json!({"data": [{"id": "other"}]}));
-    let Health::Degraded(why) = soon("health", health).await.unwrap() else {
+    let AgentHealth::Degraded(why) = soon("health", health).await.unwrap() else {
         panic!("not degraded");
     };
     assert!(why.contains("llama"), "{why}");
     let health = ask();
     server.asked().await.reply(404, &[], "");
-    assert_eq!(soon("health", health).await.unwrap(), Health::Ready);
+    assert_eq!(soon("health", health).await.unwrap(), AgentHealth::Ready);
     let health = ask();
     server.asked().await.reply(401, &[], KEY);
-    let Health::Down(why) = soon("health", health).await.unwrap() else {
+    let AgentHealth::Down(why) = soon("health", health).await.unwrap() else {
         panic!("not down");
     };
     assert!(why.contains("api_key_env") && !why.contains(KEY), "{why}");
     let nobody = Chat::new(agent(settings(&nobody())));
-    assert!(matches!(nobody.agent().health().await, Health::Down(_)));
+    assert!(matches!(nobody.agent().health().await, AgentHealth::Down(_)));
 }
 
 #[test]
@@ -344,7 +348,7 @@ fn settings_that_cannot_work_are_refused() {
     let refuse = |change: fn(&mut OpenAiSettings), says: &str| {
         let mut settings = settings("http://127.0.0.1:1");
         change(&mut settings);
-        let error = OpenAi::new(settings, Some(SecretString::from(KEY)), &egress()).unwrap_err();
+        let error = OpenAiAgent::new(settings, Some(SecretString::from(KEY)), &egress()).unwrap_err();
         assert!(error.to_string().contains(says), "{error}");
     };
     refuse(|s| s.model.clear(), "model");
@@ -359,7 +363,7 @@ fn settings_that_cannot_work_are_refused() {
     );
     refuse(|s| s.system_prompt_file = Some("/nowhere".into()), "/nowhere");
     let key = Some(SecretString::from("sk-a\nb"));
-    let error = OpenAi::new(settings("http://127.0.0.1:1"), key, &egress()).unwrap_err();
+    let error = OpenAiAgent::new(settings("http://127.0.0.1:1"), key, &egress()).unwrap_err();
     assert!(!error.to_string().contains("sk-a"), "{error}");
     let unknown = serde_json::from_value::<OpenAiSettings>(json!({"api_key": "x"}));
     assert!(unknown.is_err());

@@ -48,7 +48,7 @@ async fn a_session_is_told_again_also_after_a_restart_and_others_are_not() {
 #[tokio::test]
 async fn a_forgotten_session_starts_again() {
     let (mut server, chat) = start().await;
-    assert!(chat.agent().describe().remembers);
+    assert!(chat.agent().info().remembers);
     told(&mut server, &chat, "a", "one", "1").await;
     chat.agent().forget(&SessionKey::from_text("a".to_owned())).await;
     assert_eq!(

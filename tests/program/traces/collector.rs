@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hermes_relay::agent::Echo;
+use hermes_relay::agent::EchoAgent;
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const END: Duration = Duration::from_secs(5);
 /// Turns are answered, and the relay ends in time.
 async fn unaffected(base: &str) {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, to(base)).await;
+    let relay = start_with(dir.path(), EchoAgent, to(base)).await;
     for id in 0..20 {
         relay.hears("a", &id.to_string(), "hi").await;
     }
@@ -60,7 +60,7 @@ async fn one_that_has_no_time_is_asked_again_and_gets_the_same_once() {
     })
     .await;
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, to(&collector.base())).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&collector.base())).await;
     relay.hears("a", "1", "hi").await;
     counts(&relay, "sent", 1).await;
     let seen = collector.seen();
@@ -76,7 +76,7 @@ async fn one_that_points_elsewhere_is_not_followed_and_one_that_refuses_is_not_a
     let place = format!("{}/v1/traces", elsewhere.base());
     let collector = Stub::start(move |_| (307, vec![("location", place.clone())], String::new())).await;
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, to(&collector.base())).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&collector.base())).await;
     relay.hears("a", "1", "hi").await;
     counts(&relay, "refused", 1).await;
     relay.hears("a", "2", "hi").await;
@@ -86,7 +86,7 @@ async fn one_that_points_elsewhere_is_not_followed_and_one_that_refuses_is_not_a
 
     let collector = Stub::always(400, "no").await;
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, to(&collector.base())).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&collector.base())).await;
     relay.hears("a", "1", "hi").await;
     counts(&relay, "refused", 1).await;
     relay.stop().await;
@@ -97,7 +97,7 @@ async fn one_that_points_elsewhere_is_not_followed_and_one_that_refuses_is_not_a
 async fn what_finds_no_room_is_dropped_and_counted() {
     const TURNS: u64 = 1500;
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), Echo, to(&silent().await)).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&silent().await)).await;
     for turn in 0..TURNS {
         relay
             .hears(&format!("c{}", turn % 100), &turn.to_string(), "hi")
@@ -118,7 +118,7 @@ async fn what_finds_no_room_is_dropped_and_counted() {
 #[tokio::test]
 async fn many_go_out_together() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, to(&collector.base())).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&collector.base())).await;
     for chat in 0..50 {
         relay.hears(&format!("c{chat}"), "1", "hi").await;
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hermes_relay::agent::{Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd};
 use hermes_relay::config::{Durability, Settings};
 use hermes_relay::relay::{Answering, SeenOp};
 use hermes_relay::wire::CapabilityDescriptor;
@@ -17,16 +17,16 @@ use crate::traces::{about, named, to, traced, willing};
 struct Painter(Arc<Notify>);
 
 impl Agent for Painter {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "painter".into(),
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
-            turn.events.say(picture()).await;
+            turn.events.emit(picture()).await;
             self.0.notified().await;
             turn.events.text("two words").await;
             TurnEnd::Completed
@@ -36,7 +36,7 @@ impl Agent for Painter {
 
 fn picture() -> AgentEvent {
     AgentEvent::Media(Media {
-        place: MediaPlace::Url("https://files.example/cat.png".to_owned()),
+        location: MediaLocation::Url("https://files.example/cat.png".to_owned()),
         caption: String::new(),
         kind: None,
         name: None,

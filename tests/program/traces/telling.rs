@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd, TurnInput};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd, TurnInput};
 use hermes_relay::config::BusyMode;
 use hermes_relay::relay::Answering;
 use hermes_relay::wire::SessionKey;
@@ -14,7 +14,7 @@ use crate::traces::{about, counts, named, only, times, to, traced, willing};
 #[tokio::test]
 async fn a_message_that_is_answered_is_one_trace_with_everything_in_its_place() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, to(&collector.base())).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&collector.base())).await;
     let before = std::time::SystemTime::now();
     relay
         .hears("chat-8471", "mid-5533", "sleep=50 a private matter")
@@ -109,7 +109,7 @@ async fn a_message_that_is_answered_is_one_trace_with_everything_in_its_place() 
 #[tokio::test]
 async fn what_waits_waits_in_its_trace_and_what_fails_is_marked() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, to(&collector.base())).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&collector.base())).await;
     relay.hears("a", "1", "sleep=1500 first").await;
     relay.runs(1).await;
     relay.hears("a", "2", "fail").await;
@@ -145,7 +145,7 @@ async fn what_waits_waits_in_its_trace_and_what_fails_is_marked() {
 #[tokio::test]
 async fn ops_tell_what_became_of_them_each_time() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, |settings| {
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
         to(&collector.base())(settings);
         settings.sessions.resend_unknown = true;
     })
@@ -190,13 +190,13 @@ async fn ops_tell_what_became_of_them_each_time() {
 #[tokio::test]
 async fn what_an_earlier_run_left_is_traced_from_when_it_came() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, |_| {}).await;
+    let relay = start_with(dir.path(), EchoAgent, |_| {}).await;
     relay.hears("a", "1", "sleep=600000 late").await;
     relay.runs(1).await;
     relay.hears("a", "2", "waits").await;
     relay.seen("both safe", |seen| seen.acks.len() == 2).await;
     relay.crash().await;
-    let relay = start_with(dir.path(), Echo, |settings| {
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
         to(&collector.base())(settings);
         settings.sessions.interrupted_notice = None;
     })
@@ -218,11 +218,11 @@ async fn what_an_earlier_run_left_is_traced_from_when_it_came() {
 struct Listener(std::sync::Arc<tokio::sync::Notify>);
 
 impl Agent for Listener {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "listener".into(),
             steers: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
@@ -263,7 +263,7 @@ async fn what_a_turn_was_handed_is_counted_in_its_trace_and_has_none_of_its_own(
 #[tokio::test]
 async fn a_part_of_all_turns_is_traced_or_none() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, |settings| {
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
         to(&collector.base())(settings);
         settings.telemetry.sample = 0.5;
     })
@@ -279,7 +279,7 @@ async fn a_part_of_all_turns_is_traced_or_none() {
     assert!((50..150).contains(&sampled), "{sampled} of 200");
 
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, |settings| {
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
         to(&collector.base())(settings);
         settings.telemetry.sample = 0.0;
     })
@@ -293,7 +293,7 @@ async fn a_part_of_all_turns_is_traced_or_none() {
 #[tokio::test]
 async fn the_end_of_the_relay_sends_what_is_there() {
     let (dir, collector) = (tempfile::tempdir().unwrap(), willing().await);
-    let relay = start_with(dir.path(), Echo, |settings| {
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
         to(&collector.base())(settings);
         settings.shutdown.drain_secs = 0;
     })

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, Sent, text_event};
 use hermes_relay::relay::{Credentials, Ended, Relay, RelayHandle};
@@ -47,10 +47,10 @@ impl Player {
 }
 
 impl Agent for Player {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "player".to_owned(),
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 

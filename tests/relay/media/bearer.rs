@@ -51,7 +51,7 @@ async fn a_token_is_minted_for_each_request() {
     });
     let rig = Rig::with(MediaSettings::default(), access, |room| room);
     let url = connector.url("/relay/media/a");
-    assert_eq!(rig.fetch(&[&url, &url, &url]).await.received.len(), 3);
+    assert_eq!(rig.fetch(&[&url, &url, &url]).await.files.len(), 3);
     let tokens: HashSet<_> = connector
         .seen()
         .iter()
@@ -114,7 +114,7 @@ async fn a_redirect_of_the_connectors_is_not_followed() {
         connector.url("/relay/media/on"),
     ];
     let fetched = rig.fetch(&[&urls[0], &urls[1]]).await;
-    assert_eq!((fetched.received.len(), fetched.missing), (0, 2));
+    assert_eq!((fetched.files.len(), fetched.missing), (0, 2));
     assert!(fetched.note().unwrap().contains('2'));
     assert!(foreign.seen().is_empty());
     assert_eq!(connector.seen().len(), 2);
@@ -140,9 +140,9 @@ async fn without_credentials_only_public_files_come() {
     let fetched = rig
         .fetch(&[&server.url("/relay/media/a"), &server.url("/public")])
         .await;
-    file(&fetched.received[0]);
+    file(&fetched.files[0]);
     assert_eq!(
-        (fetched.received.len(), fetched.missing, server.seen().len()),
+        (fetched.files.len(), fetched.missing, server.seen().len()),
         (1, 1, 1)
     );
 }
@@ -153,5 +153,5 @@ async fn a_token_does_not_cross_the_network_unencrypted() {
     access.mint = Arc::new(|| panic!("a token was minted"));
     let rig = Rig::with(MediaSettings::default(), access, |room| room);
     let fetched = rig.fetch(&["http://192.0.2.1:9/relay/media/a"]).await;
-    assert_eq!((fetched.received.len(), fetched.missing), (0, 1));
+    assert_eq!((fetched.files.len(), fetched.missing), (0, 1));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hermes_relay::net::media::{MediaError, MediaRoom, MediaSettings};
+use hermes_relay::net::media::{MediaClient, MediaError, MediaSettings};
 use hermes_relay::net::proxy::ProxyRules;
 
 use crate::media::server::{Rig, Script, Server, access, answer, file, redirect};
@@ -183,7 +183,7 @@ async fn a_listed_host_is_reached_on_its_port_only() {
     assert_eq!((listed.seen().len(), other.seen().len()), (1, 0));
 
     let state = tempfile::tempdir().unwrap();
-    let opened = MediaRoom::open(
+    let opened = MediaClient::open(
         state.path(),
         allowing(&["*.example"]),
         access("https://c.example"),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use hermes_relay::net::media::{MediaSettings, Whereabouts};
+use hermes_relay::net::media::{DownloadLocation, MediaSettings};
 use tokio_util::sync::CancellationToken;
 
 use crate::media::server::{Rig, Server, answer, file, pieces, status, wanted};
@@ -36,7 +36,7 @@ async fn a_file_is_its_owners_and_goes_with_the_turn() {
     );
     let path = file(&received).to_owned();
     assert_eq!(fs::read(&path).unwrap(), b"bytes");
-    let folder = fetched.folder.as_ref().unwrap().path().to_owned();
+    let folder = fetched.dir.as_ref().unwrap().path().to_owned();
     assert_eq!(path.parent(), Some(folder.as_path()));
     assert_eq!((mode(&path), mode(&folder)), (0o600, 0o700));
     assert_eq!(mode(&rig.state.path().join("media")), 0o700);
@@ -64,9 +64,12 @@ async fn addresses_and_types_stay_together_when_one_fails() {
         wanted("not an address", "video/mp4"),
         wanted(&server.url("/two"), ""),
     ];
-    let fetched = rig.room.fetch(1, asked.to_vec(), &CancellationToken::new()).await;
+    let fetched = rig
+        .room
+        .download(1, asked.to_vec(), &CancellationToken::new())
+        .await;
     let got: Vec<_> = fetched
-        .received
+        .files
         .iter()
         .map(|received| (received.name.as_str(), received.mime.as_str()))
         .collect();
@@ -77,8 +80,11 @@ async fn addresses_and_types_stay_together_when_one_fails() {
         ("two.txt", "text/plain"),
     ];
     assert_eq!(got, expected);
-    assert_eq!(fs::read(file(&fetched.received[3])).unwrap(), b"/two");
-    assert_eq!(fetched.received[1].at, Whereabouts::Url(server.url("/gone")));
+    assert_eq!(fs::read(file(&fetched.files[3])).unwrap(), b"/two");
+    assert_eq!(
+        fetched.files[1].location,
+        DownloadLocation::Url(server.url("/gone"))
+    );
     assert_eq!((fetched.missing, fetched.note()), (0, None));
 }
 
@@ -135,7 +141,7 @@ async fn a_server_that_drips_or_stays_silent_is_given_up() {
     let began = Instant::now();
     let fetched = rig.fetch(&[&server.url("/drip"), &server.url("/silent")]).await;
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
-    assert!(fetched.received.len() == 2 && fetched.folder.is_none());
+    assert!(fetched.files.len() == 2 && fetched.dir.is_none());
     rig.assert_clean();
 }
 
@@ -154,9 +160,9 @@ async fn a_stopped_turn_waits_for_no_file() {
         cancel.cancel();
     };
     let asked = vec![wanted(&server.url("/x"), "")];
-    let (fetched, ()) = tokio::join!(rig.room.fetch(1, asked, &cancel), stop);
+    let (fetched, ()) = tokio::join!(rig.room.download(1, asked, &cancel), stop);
     assert!(began.elapsed() < Duration::from_secs(10));
-    assert_eq!(fetched.received[0].at, Whereabouts::Url(server.url("/x")));
+    assert_eq!(fetched.files[0].location, DownloadLocation::Url(server.url("/x")));
     rig.assert_clean();
 }
 
@@ -171,7 +177,7 @@ async fn downloads_of_all_turns_share_their_places() {
     let urls = [url.as_str(); 8];
     let (one, two) = tokio::join!(rig.fetch(&urls), rig.fetch(&urls));
     for fetched in [one, two] {
-        assert!(fetched.received.iter().all(|received| file(received).is_file()));
+        assert!(fetched.files.iter().all(|received| file(received).is_file()));
     }
     assert_eq!(server.most_at_once(), 3);
 }
@@ -187,7 +193,7 @@ async fn turns_that_find_no_place_in_time_keep_their_addresses() {
     });
     let began = Instant::now();
     let fetched = rig.fetch(&[server.url("/x").as_str(); 6]).await;
-    assert_eq!(fetched.received.len(), 6);
+    assert_eq!(fetched.files.len(), 6);
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
@@ -200,11 +206,11 @@ async fn what_is_over_the_count_or_not_wanted_is_not_downloaded() {
     });
     let fetched = rig.fetch(&[server.url("/x").as_str(); 5]).await;
     let files = fetched
-        .received
+        .files
         .iter()
-        .filter(|one| matches!(one.at, Whereabouts::File(_)));
+        .filter(|one| matches!(one.location, DownloadLocation::File(_)));
     assert_eq!(
-        (files.count(), fetched.received.len(), server.seen().len()),
+        (files.count(), fetched.files.len(), server.seen().len()),
         (2, 5, 2)
     );
 
@@ -215,7 +221,7 @@ async fn what_is_over_the_count_or_not_wanted_is_not_downloaded() {
     let shelved = "https://connector.example/relay/media/1";
     let fetched = off.fetch(&[&server.url("/x"), shelved]).await;
     assert_eq!(
-        (fetched.received.len(), fetched.missing, server.seen().len()),
+        (fetched.files.len(), fetched.missing, server.seen().len()),
         (1, 1, 2)
     );
     assert!(fetched.note().unwrap().contains("one attachment"));
@@ -227,5 +233,5 @@ async fn a_full_or_missing_folder_loses_no_message() {
     let rig = Rig::public_loopback(MediaSettings::default());
     fs::remove_dir(rig.state.path().join("media")).unwrap();
     let (received, _) = rig.fetch_one(&server.url("/x")).await;
-    assert_eq!(received.at, Whereabouts::Url(server.url("/x")));
+    assert_eq!(received.location, DownloadLocation::Url(server.url("/x")));
 }

@@ -38,9 +38,9 @@ async fn no_name_leads_out_of_the_folder() {
     let fetched = rig
         .fetch(&urls.iter().map(String::as_str).collect::<Vec<_>>())
         .await;
-    let folder = fetched.folder.as_ref().unwrap().path();
+    let folder = fetched.dir.as_ref().unwrap().path();
     let mut names = BTreeSet::new();
-    for (index, received) in fetched.received.iter().enumerate() {
+    for (index, received) in fetched.files.iter().enumerate() {
         let path = file(received);
         assert_eq!(path.parent(), Some(folder), "{}", fields[index]);
         assert_eq!(path.file_name().unwrap().to_str(), Some(received.name.as_str()));
@@ -75,11 +75,7 @@ async fn equal_names_are_numbered() {
     let rig = Rig::public_loopback(MediaSettings::default());
     let urls = [server.url("/0"), server.url("/1"), server.url("/2")];
     let fetched = rig.fetch(&[&urls[0], &urls[1], &urls[2]]).await;
-    let names: BTreeSet<_> = fetched
-        .received
-        .iter()
-        .map(|one| one.name.to_lowercase())
-        .collect();
+    let names: BTreeSet<_> = fetched.files.iter().map(|one| one.name.to_lowercase()).collect();
     assert_eq!(
         names,
         BTreeSet::from(["a.png", "a-2.png", "a-3.png"].map(str::to_owned))

@@ -44,7 +44,7 @@ async fn what_is_sent_can_be_fetched_again() {
             .url
             .starts_with(&format!("{}/relay/media/", connector.http_base()))
     );
-    assert!(rig.room.is_shelved(&uploaded.url));
+    assert!(rig.room.is_hosted(&uploaded.url));
 
     let (received, _folder) = rig.fetch_one(&uploaded.url).await;
     assert_eq!(

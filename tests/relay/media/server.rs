@@ -13,7 +13,8 @@ use axum::extract::Request;
 use axum::http::{HeaderMap, Response};
 use futures_util::stream;
 use hermes_relay::net::media::{
-    Access, Fetched, Looking, Lookup, MediaRoom, MediaSettings, Received, Wanted, Whereabouts,
+    DownloadLocation, DownloadRequest, Downloaded, Downloads, Looking, Lookup, MediaAccess, MediaClient,
+    MediaSettings,
 };
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
@@ -137,7 +138,7 @@ pub(crate) fn pieces(size: usize, pieces: usize, gap: Duration, taken: &Arc<Atom
 
 /// A room in a folder of its own.
 pub(crate) struct Rig {
-    pub(crate) room: Arc<MediaRoom>,
+    pub(crate) room: Arc<MediaClient>,
     pub(crate) state: TempDir,
 }
 
@@ -148,8 +149,8 @@ pub(crate) fn now() -> i64 {
     i64::try_from(now.as_secs()).unwrap()
 }
 
-pub(crate) fn access(connector: &str) -> Access {
-    Access {
+pub(crate) fn access(connector: &str) -> MediaAccess {
+    MediaAccess {
         connector: ConnectorUrl::parse(connector).unwrap(),
         mint: Arc::new(|| Some(UpgradeToken::mint("gw", &SECRET.into(), TOKEN_TTL_SECS, now()))),
         allow_plaintext: false,
@@ -175,11 +176,11 @@ impl Rig {
 
     pub(crate) fn with(
         settings: MediaSettings,
-        access: Access,
-        finish: impl FnOnce(MediaRoom) -> MediaRoom,
+        access: MediaAccess,
+        finish: impl FnOnce(MediaClient) -> MediaClient,
     ) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let room = MediaRoom::open(&state.path().join("media"), settings, access).unwrap();
+        let room = MediaClient::open(&state.path().join("media"), settings, access).unwrap();
         Self {
             room: Arc::new(finish(room)),
             state,
@@ -187,27 +188,27 @@ impl Rig {
     }
 
     /// Fetches in a task of its own, as the relay does.
-    pub(crate) async fn fetch(&self, urls: &[&str]) -> Fetched {
+    pub(crate) async fn fetch(&self, urls: &[&str]) -> Downloads {
         let wanted = urls.iter().map(|url| wanted(url, "")).collect();
         let room = Arc::clone(&self.room);
         let cancel = CancellationToken::new();
-        tokio::spawn(async move { room.fetch(7, wanted, &cancel).await })
+        tokio::spawn(async move { room.download(7, wanted, &cancel).await })
             .await
             .unwrap()
     }
 
     /// The only file of a message that has one.
-    pub(crate) async fn fetch_one(&self, url: &str) -> (Received, Fetched) {
+    pub(crate) async fn fetch_one(&self, url: &str) -> (Downloaded, Downloads) {
         let fetched = self.fetch(&[url]).await;
-        assert_eq!(fetched.received.len(), 1, "{fetched:?}");
-        (fetched.received[0].clone(), fetched)
+        assert_eq!(fetched.files.len(), 1, "{fetched:?}");
+        (fetched.files[0].clone(), fetched)
     }
 
     /// Nothing came of this address, and the message has it still.
     pub(crate) async fn assert_refused(&self, url: &str) {
         let (received, fetched) = self.fetch_one(url).await;
-        assert_eq!(received.at, Whereabouts::Url(url.to_owned()), "{url}");
-        assert!(fetched.folder.is_none(), "{url}");
+        assert_eq!(received.location, DownloadLocation::Url(url.to_owned()), "{url}");
+        assert!(fetched.dir.is_none(), "{url}");
         self.assert_clean();
     }
 
@@ -220,17 +221,17 @@ impl Rig {
     }
 }
 
-pub(crate) fn wanted(url: &str, mime: &str) -> Wanted {
-    Wanted {
+pub(crate) fn wanted(url: &str, mime: &str) -> DownloadRequest {
+    DownloadRequest {
         url: url.to_owned(),
         mime: mime.to_owned(),
     }
 }
 
-pub(crate) fn file(received: &Received) -> &Path {
-    match &received.at {
-        Whereabouts::File(path) => path,
-        Whereabouts::Url(url) => panic!("{url} was not downloaded"),
+pub(crate) fn file(received: &Downloaded) -> &Path {
+    match &received.location {
+        DownloadLocation::File(path) => path,
+        DownloadLocation::Url(url) => panic!("{url} was not downloaded"),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, shown, start, start_asking};
 use crate::support::memory_relay::{SOON, event};
 use crate::support::small_disk::SmallDisk;
-use hermes_relay::agent::Answer;
+use hermes_relay::agent::PromptAnswer;
 use hermes_relay::config::BusyMode;
 use serde_json::json;
 use std::time::Duration;
@@ -41,7 +41,7 @@ async fn an_interrupt_releases_an_agent_that_waits_for_an_answer() {
     relay.interrupt("a").await;
     let status = relay.runs(0).await;
     assert_eq!((status.prompts_open, status.tally.turns_stopped), (0, 1));
-    assert_eq!(agent.answers(), [Answer::Cancelled]);
+    assert_eq!(agent.answers(), [PromptAnswer::Cancelled]);
     let told = relay.told("a", 2).await;
     assert!(told[1].ends_with("⏹ No longer asked"), "{told:?}");
     relay.stop().await;
@@ -100,7 +100,7 @@ async fn the_end_of_the_relay_takes_questions_back() {
     let began = Instant::now();
     let seen = relay.stop().await;
     assert!(began.elapsed() < SOON / 2);
-    assert_eq!(agent.answers(), [Answer::Cancelled]);
+    assert_eq!(agent.answers(), [PromptAnswer::Cancelled]);
     assert!(seen.texts("a")[1].ends_with("⏹ No longer asked"), "{seen:?}");
 }
 

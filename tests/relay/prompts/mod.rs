@@ -11,7 +11,8 @@ mod words;
 use crate::support::memory_relay::{Running, event, start_on};
 use hermes_relay::adapter::speech::StreamMode;
 use hermes_relay::agent::{
-    Agent, AgentFuture, Answer, Choice, Description, Echo, Meaning, Question, QuestionKind, Turn, TurnEnd,
+    Agent, AgentFuture, AgentInfo, Choice, EchoAgent, Meaning, PromptAnswer, Question, QuestionKind, Turn,
+    TurnEnd,
 };
 use hermes_relay::config::Settings;
 use hermes_relay::relay::SeenOp;
@@ -44,7 +45,7 @@ pub(crate) fn terse(settings: &mut Settings) {
 
 /// A relay whose agent echoes, and asks before it does when the text begins with `ask`.
 pub(crate) async fn start(dir: &Path, ops: &[&str], adjust: impl FnOnce(&mut Settings)) -> Running {
-    start_asking(dir, Echo, ops, adjust).await
+    start_asking(dir, EchoAgent, ops, adjust).await
 }
 
 pub(crate) async fn start_asking<A: Agent + Clone>(
@@ -110,7 +111,7 @@ pub(crate) fn owner(chat: &str) -> String {
 /// Asks and hears nothing else, not even that it is to stop; keeps what it was answered.
 #[derive(Clone, Default)]
 pub(crate) struct Stubborn {
-    pub(crate) answers: Arc<Mutex<Vec<Answer>>>,
+    pub(crate) answers: Arc<Mutex<Vec<PromptAnswer>>>,
     /// How long it waits before it gives up and goes on; without it, for ever.
     pub(crate) gives_up: Option<Duration>,
     /// It asks only once this is cancelled.
@@ -118,14 +119,14 @@ pub(crate) struct Stubborn {
 }
 
 impl Stubborn {
-    pub(crate) fn answers(&self) -> Vec<Answer> {
+    pub(crate) fn answers(&self) -> Vec<PromptAnswer> {
         self.answers.lock().unwrap().clone()
     }
 }
 
 impl Agent for Stubborn {
-    fn describe(&self) -> Description {
-        Description::default()
+    fn info(&self) -> AgentInfo {
+        AgentInfo::default()
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
@@ -140,12 +141,12 @@ impl Agent for Stubborn {
                 text: "May I?".to_owned(),
                 detail: None,
                 options: vec![choice("yes", Meaning::AllowOnce), choice("no", Meaning::Deny)],
-                patience: None,
+                timeout: None,
             };
             if let Some(gate) = &self.gate {
                 gate.cancelled().await;
             }
-            let asked = turn.asker.ask(question);
+            let asked = turn.approver.ask(question);
             if let Some(patience) = self.gives_up {
                 if tokio::time::timeout(patience, asked).await.is_err() {
                     // The question is taken back while the turn goes on.

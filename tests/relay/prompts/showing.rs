@@ -2,7 +2,7 @@
 
 use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, shown, start, start_asking};
 use crate::support::memory_relay::{Running, event};
-use hermes_relay::agent::Answer;
+use hermes_relay::agent::PromptAnswer;
 use hermes_relay::relay::{Answering, SeenOp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -147,7 +147,7 @@ async fn a_question_waits_for_the_connection_and_is_forgotten_with_its_turn() {
     assert_eq!(relay.told("a", 3).await[2], "done");
     assert_eq!(
         agent.answers(),
-        [Answer::Cancelled, Answer::Chosen("yes".to_owned())]
+        [PromptAnswer::Cancelled, PromptAnswer::Chosen("yes".to_owned())]
     );
     assert!(
         relay.stop().await.texts("b").is_empty(),

@@ -1,7 +1,7 @@
 //! Turns of an agent that answers at once end as any others do, also when one of them waits after all, or panics.
 
 use crate::support::memory_relay::start_with;
-use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 
 /// Keeps what it is told, panics, or says what it kept.
 #[derive(Clone)]
@@ -10,11 +10,11 @@ struct Quick {
 }
 
 impl Agent for Quick {
-    fn describe(&self) -> Description {
-        Description::default()
+    fn info(&self) -> AgentInfo {
+        AgentInfo::default()
     }
 
-    fn answers_at_once(&self) -> bool {
+    fn answers_inline(&self) -> bool {
         self.at_once
     }
 
@@ -24,10 +24,10 @@ impl Agent for Quick {
                 "panic" => panic!("as asked"),
                 // Has to be read from the journal: this waits.
                 "recall" => {
-                    let kept = turn.events.recall().await.unwrap_or_default();
+                    let kept = turn.events.load_state().await.unwrap_or_default();
                     turn.events.text(String::from_utf8(kept).unwrap()).await;
                 }
-                text => turn.events.keep(text.as_bytes().to_vec()).await,
+                text => turn.events.save_state(text.as_bytes().to_vec()).await,
             }
             TurnEnd::Completed
         })

@@ -3,7 +3,7 @@
 use crate::support::memory_relay::{Running, SOON, start_answering};
 use hermes_relay::adapter::speech::StreamMode;
 use hermes_relay::agent::{
-    Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd, TurnInput,
+    Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{Answering, Record, SeenOp};
@@ -23,11 +23,11 @@ struct Painter {
 }
 
 impl Agent for Painter {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "painter".into(),
             steers: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
@@ -36,7 +36,7 @@ impl Agent for Painter {
             for word in turn.input.text.split_whitespace() {
                 match word {
                     "wait" => self.go_on.notified().await,
-                    "picture" => turn.events.say(picture()).await,
+                    "picture" => turn.events.emit(picture()).await,
                     text => turn.events.text(text).await,
                 }
             }
@@ -52,7 +52,7 @@ impl Agent for Painter {
 
 fn picture() -> AgentEvent {
     AgentEvent::Media(Media {
-        place: MediaPlace::Url("https://files.example/cat.png".to_owned()),
+        location: MediaLocation::Url("https://files.example/cat.png".to_owned()),
         caption: String::new(),
         kind: None,
         name: None,

@@ -2,7 +2,7 @@
 
 use super::{HANG, Witness, start};
 use crate::support::memory_relay::{event, start_with};
-use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::store::{Inspector, Section};
 use std::fs;
 use std::path::Path;
@@ -152,8 +152,8 @@ impl Drop for Hold {
 }
 
 impl Agent for Clinging {
-    fn describe(&self) -> Description {
-        Description::default()
+    fn info(&self) -> AgentInfo {
+        AgentInfo::default()
     }
 
     #[expect(

@@ -12,7 +12,7 @@ mod steering;
 mod stopping;
 
 use crate::support::memory_relay::{Running, start_with};
-use hermes_relay::agent::{Agent, AgentFuture, Description, Echo, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::wire::SessionKey;
 use std::path::Path;
@@ -34,13 +34,13 @@ impl Witness {
 }
 
 impl Agent for Witness {
-    fn describe(&self) -> Description {
-        Echo.describe()
+    fn info(&self) -> AgentInfo {
+        EchoAgent.info()
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         self.ran.lock().unwrap().push(turn.input.text.clone());
-        Echo.run(turn)
+        EchoAgent.run(turn)
     }
 
     fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
@@ -51,7 +51,7 @@ impl Agent for Witness {
 
 /// A relay whose agent echoes.
 pub(crate) async fn start(dir: &Path, adjust: impl FnOnce(&mut Settings)) -> Running {
-    start_with(dir, Echo, adjust).await
+    start_with(dir, EchoAgent, adjust).await
 }
 
 /// A text that takes longer than any test.

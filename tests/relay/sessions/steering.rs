@@ -1,7 +1,7 @@
 //! A message for a running turn is handed to it when the agent takes it, and waits otherwise.
 
 use crate::support::memory_relay::start_with;
-use hermes_relay::agent::{Agent, AgentFuture, Description, Turn, TurnEnd, TurnInput};
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd, TurnInput};
 use hermes_relay::config::BusyMode;
 use hermes_relay::wire::SessionKey;
 use std::sync::{Arc, Mutex};
@@ -15,11 +15,11 @@ struct Listener {
 }
 
 impl Agent for Listener {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "listener".into(),
             steers: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::agent::Echo;
+use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{Durability, Identity, Settings, SleepAction};
 use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
 use hermes_relay::relay::{Ended, Relay, RelayHandle, Status};
@@ -39,7 +39,7 @@ async fn sleepy(adjust: impl FnOnce(&mut Settings)) -> Sleepy {
     settings.sleep.idle_secs = 1;
     settings.sleep.action = SleepAction::Wait;
     adjust(&mut settings);
-    let relay = Relay::builder(settings).agent("echo", Echo).build().unwrap();
+    let relay = Relay::builder(settings).agent("echo", EchoAgent).build().unwrap();
     let handle = relay.handle();
     let (stop, stopped) = oneshot::channel::<()>();
     let task = tokio::spawn(relay.run(async { drop(stopped.await) }));

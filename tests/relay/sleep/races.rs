@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hermes_relay::agent::Echo;
+use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{Durability, Settings, SleepAction};
 use hermes_relay::link::{DormancyRefused, Generation, Op};
 use hermes_relay::relay::{
@@ -29,7 +29,7 @@ fn sleeps(settings: &mut Settings, action: SleepAction) {
 #[tokio::test]
 async fn work_between_the_question_and_the_word_calls_the_sleep_off() {
     let folder = tempfile::tempdir().unwrap();
-    let relay = start_with(folder.path(), Echo, |settings| {
+    let relay = start_with(folder.path(), EchoAgent, |settings| {
         sleeps(settings, SleepAction::Exit);
     })
     .await;
@@ -52,7 +52,7 @@ async fn work_between_the_question_and_the_word_calls_the_sleep_off() {
 #[tokio::test]
 async fn a_wake_between_the_question_and_the_word_calls_the_sleep_off() {
     let folder = tempfile::tempdir().unwrap();
-    let relay = start_with(folder.path(), Echo, |settings| {
+    let relay = start_with(folder.path(), EchoAgent, |settings| {
         sleeps(settings, SleepAction::Wait);
     })
     .await;
@@ -75,7 +75,7 @@ async fn a_wake_between_the_question_and_the_word_calls_the_sleep_off() {
 #[tokio::test]
 async fn a_message_that_the_journal_alone_refuses_does_not_keep_the_relay_awake() {
     let folder = tempfile::tempdir().unwrap();
-    let relay = start_with(folder.path(), Echo, |settings| {
+    let relay = start_with(folder.path(), EchoAgent, |settings| {
         sleeps(settings, SleepAction::Wait);
     })
     .await;
@@ -173,7 +173,7 @@ async fn work_between_the_word_and_the_close_ends_the_sleep_before_it_begins() {
             meddled: AtomicBool::new(false),
         };
         let relay = Relay::builder(settings)
-            .agent("echo", Echo)
+            .agent("echo", EchoAgent)
             .transport(Arc::new(meddler))
             .lever(Lever::new(|| std::future::ready(Err("not now".to_owned()))))
             .build()
@@ -211,7 +211,7 @@ async fn a_lever_is_pulled_once_without_a_socket_and_one_that_fails_brings_the_s
         },
     );
     let relay = Relay::builder(settings)
-        .agent("echo", Echo)
+        .agent("echo", EchoAgent)
         .transport(Arc::new(inner))
         .lever(lever)
         .build()

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::http::Response;
-use hermes_relay::agent::MediaPlace;
+use hermes_relay::agent::MediaLocation;
 use hermes_relay::config::{BusyMode, Settings};
 
 use super::{Running, entries, eventually, next, reader};
@@ -42,7 +42,7 @@ async fn a_picture_reaches_the_agent_as_a_file_and_goes_with_the_turn() {
     let [cat] = &input.attachments[..] else {
         panic!("{input:?}")
     };
-    let MediaPlace::File(path) = &cat.at else {
+    let MediaLocation::File(path) = &cat.location else {
         panic!("{cat:?}")
     };
     assert_eq!((cat.name.as_str(), cat.mime.as_str()), ("cat.png", "image/png"));
@@ -102,7 +102,7 @@ async fn what_cannot_be_had_does_not_take_its_message_with_it() {
     let (input, files) = next(&mut given).await;
     assert_eq!((input.text.as_str(), files), ("look", vec![b"abc".to_vec()]));
     assert_eq!(input.attachments.len(), 2);
-    assert_eq!(input.attachments[0].at, MediaPlace::Url(sick));
+    assert_eq!(input.attachments[0].location, MediaLocation::Url(sick));
     assert_eq!(input.attachments[0].mime, "application/pdf");
     assert_eq!(input.attachments[1].name, "a.txt");
     assert_eq!(input.notes, ["(one attachment could not be downloaded)"]);
@@ -164,8 +164,8 @@ async fn a_folder_that_cannot_be_made_leaves_the_addresses() {
     );
     let (input, _) = next(&mut given).await;
     assert_eq!(
-        input.attachments[0].at,
-        MediaPlace::Url("https://files.example/cat.png".into())
+        input.attachments[0].location,
+        MediaLocation::Url("https://files.example/cat.png".into())
     );
     assert_eq!(relay.told("a", 1).await.len(), 1);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hermes_relay::adapter::speech::StreamMode;
 use hermes_relay::agent::child::BaseEnv;
-use hermes_relay::agent::{Agent, AgentEvent, MediaPlace, Turn, TurnEnd};
+use hermes_relay::agent::{Agent, AgentEvent, MediaLocation, Turn, TurnEnd};
 use hermes_relay::config::Settings;
 use hermes_relay::dev::{Answer, ResultRule, Route, RouteFault, Sent};
 use hermes_relay::net::media::MediaSettings;
@@ -24,11 +24,11 @@ fn sender(before: &'static str) -> impl Agent {
         turn.events.text(before).await;
         for word in turn.input.text.split_whitespace() {
             let place = if word.contains("://") {
-                MediaPlace::Url(word.into())
+                MediaLocation::Url(word.into())
             } else {
-                MediaPlace::File(word.into())
+                MediaLocation::File(word.into())
             };
-            turn.events.say(media(place, "Look.")).await;
+            turn.events.emit(media(place, "Look.")).await;
         }
         TurnEnd::Completed
     })
@@ -149,8 +149,8 @@ async fn files_keep_their_place_between_what_is_said() {
         let agent = Scripted(|turn: Turn| async move {
             for name in ["one", "two"] {
                 turn.events.text(format!("Before {name}.")).await;
-                let file = MediaPlace::File(format!("{name}.png").into());
-                turn.events.say(media(file, name)).await;
+                let file = MediaLocation::File(format!("{name}.png").into());
+                turn.events.emit(media(file, name)).await;
             }
             turn.events.text("The end.").await;
             TurnEnd::Completed
@@ -221,8 +221,8 @@ async fn a_file_from_elsewhere_is_not_sent_and_its_path_not_told() {
 #[tokio::test]
 async fn what_came_with_the_message_may_be_sent_back() {
     let agent = Scripted(|turn: Turn| async move {
-        let place = turn.input.attachments[0].at.clone();
-        turn.events.say(media(place, "Yours.")).await;
+        let place = turn.input.attachments[0].location.clone();
+        turn.events.emit(media(place, "Yours.")).await;
         TurnEnd::Completed
     });
     let relay = Running::start("discord", agent, |_| {}).await;
@@ -325,9 +325,9 @@ async fn a_turn_sends_sixteen_files_and_tells_of_the_rest() {
 #[tokio::test]
 async fn a_file_goes_out_while_the_turn_goes_on_and_not_after_a_stop() {
     let agent = Scripted(|turn: Turn| async move {
-        let file = MediaPlace::File(turn.input.text.clone().into());
-        turn.events.say(media(file, "")).await;
-        turn.events.say(AgentEvent::Break).await;
+        let file = MediaLocation::File(turn.input.text.clone().into());
+        turn.events.emit(media(file, "")).await;
+        turn.events.emit(AgentEvent::Break).await;
         turn.cancel.cancelled().await;
         TurnEnd::Cancelled { confirmed: true }
     });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hermes_relay::agent::{
-    Agent, AgentEvent, AgentFuture, Description, Media, MediaPlace, Turn, TurnEnd, TurnInput,
+    Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{Durability, Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
@@ -32,11 +32,11 @@ where
     F: Fn(Turn) -> R + Send + Sync + 'static,
     R: Future<Output = TurnEnd> + Send + 'static,
 {
-    fn describe(&self) -> Description {
-        Description {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
             name: "scripted".into(),
             steers: true,
-            ..Description::default()
+            ..AgentInfo::default()
         }
     }
 
@@ -181,10 +181,14 @@ fn reader() -> (impl Agent, mpsc::Receiver<Given>) {
     let agent = Scripted(move |turn: Turn| {
         let sender = sender.clone();
         async move {
-            let bytes = turn.input.attachments.iter().filter_map(|one| match &one.at {
-                MediaPlace::File(path) => Some(std::fs::read(path).unwrap()),
-                MediaPlace::Url(_) => None,
-            });
+            let bytes = turn
+                .input
+                .attachments
+                .iter()
+                .filter_map(|one| match &one.location {
+                    MediaLocation::File(path) => Some(std::fs::read(path).unwrap()),
+                    MediaLocation::Url(_) => None,
+                });
             let given = (turn.input.clone(), bytes.collect());
             sender.send(given).await.unwrap();
             if turn.input.text == "wait" {
@@ -202,9 +206,9 @@ async fn next(given: &mut mpsc::Receiver<Given>) -> Given {
     timeout(SOON, given.recv()).await.unwrap().unwrap()
 }
 
-fn media(place: MediaPlace, caption: &str) -> AgentEvent {
+fn media(location: MediaLocation, caption: &str) -> AgentEvent {
     AgentEvent::Media(Media {
-        place,
+        location,
         caption: caption.into(),
         kind: None,
         name: None,

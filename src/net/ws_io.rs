@@ -1,6 +1,6 @@
-//! A dialled socket as two halves: one that hears, one that speaks.
+//! A WebSocket split into a reader and a writer.
 //!
-//! Neither half judges what travels. Pongs are answered by the hearing half as long as it is asked for more.
+//! Neither half interprets messages. Pings are answered while the reader is being polled.
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
@@ -11,65 +11,67 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message};
 
 use super::socket::Socket;
 
-/// What came from the other end.
+/// Something read from the socket.
 #[derive(Debug)]
-pub enum Heard {
-    /// A message's bytes, text or binary alike.
+pub enum ReadEvent {
+    /// Bytes of a text or binary message.
     Data(Bytes),
     /// A ping or pong.
-    Sign,
-    /// The other end closed, with its code and reason when it gave any.
+    Alive,
+    /// The peer closed the connection, with code and reason if it sent any.
     Closed(Option<(u16, String)>),
-    /// A message of this many bytes is on its way, more than allowed; nothing after it can be read.
+    /// A message of this size exceeds the limit; nothing after it can be read.
     TooLarge(usize),
-    /// The socket broke.
-    Broken(String),
+    /// The connection failed.
+    Failed(String),
 }
 
-/// The hearing half.
+/// Reading half.
 #[derive(Debug)]
 pub struct SocketReader(SplitStream<Socket>);
 
-/// The speaking half.
+/// Writing half.
 #[derive(Debug)]
 pub struct SocketWriter(SplitSink<Socket, Message>);
 
-/// The socket can no longer be written to.
+/// Writing to the socket failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the socket cannot be written to: {0}")]
+#[error("writing to the socket failed: {0}")]
 pub struct WriteFailed(String);
 
-/// Takes a socket apart.
-pub fn halves(socket: Socket) -> (SocketReader, SocketWriter) {
+/// Splits a socket.
+pub fn split(socket: Socket) -> (SocketReader, SocketWriter) {
     let (writer, reader) = socket.split();
     (SocketReader(reader), SocketWriter(writer))
 }
 
 impl SocketReader {
-    /// The next thing that comes. Dropping the future loses nothing.
-    pub async fn hear(&mut self) -> Heard {
+    /// Reads the next event. Cancel-safe.
+    pub async fn read(&mut self) -> ReadEvent {
         match self.0.next().await {
-            Some(Ok(Message::Text(text))) => Heard::Data(text.into()),
-            Some(Ok(Message::Binary(bytes))) => Heard::Data(bytes),
-            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => Heard::Sign,
+            Some(Ok(Message::Text(text))) => ReadEvent::Data(text.into()),
+            Some(Ok(Message::Binary(bytes))) => ReadEvent::Data(bytes),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => ReadEvent::Alive,
             Some(Ok(Message::Close(frame))) => {
-                Heard::Closed(frame.map(|frame| (frame.code.into(), frame.reason.as_str().to_owned())))
+                ReadEvent::Closed(frame.map(|frame| (frame.code.into(), frame.reason.as_str().to_owned())))
             }
-            Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) | None => Heard::Closed(None),
-            Some(Err(Error::Capacity(CapacityError::MessageTooLong { size, .. }))) => Heard::TooLarge(size),
-            Some(Err(error)) => Heard::Broken(error.to_string()),
+            Some(Err(Error::ConnectionClosed | Error::AlreadyClosed)) | None => ReadEvent::Closed(None),
+            Some(Err(Error::Capacity(CapacityError::MessageTooLong { size, .. }))) => {
+                ReadEvent::TooLarge(size)
+            }
+            Some(Err(error)) => ReadEvent::Failed(error.to_string()),
         }
     }
 
-    /// What has come already, without waiting.
-    pub fn heard_already(&mut self) -> Option<Heard> {
-        self.hear().now_or_never()
+    /// Reads what is already available, without waiting.
+    pub fn try_read(&mut self) -> Option<ReadEvent> {
+        self.read().now_or_never()
     }
 }
 
 impl SocketWriter {
     /// Queues one line as one text message.
-    pub async fn line(&mut self, line: String) -> Result<(), WriteFailed> {
+    pub async fn write_line(&mut self, line: String) -> Result<(), WriteFailed> {
         self.0.feed(Message::text(line)).await.map_err(failed)
     }
 
@@ -78,12 +80,12 @@ impl SocketWriter {
         self.0.feed(Message::Ping(Bytes::new())).await.map_err(failed)
     }
 
-    /// Puts everything queued on the wire.
+    /// Flushes everything queued.
     pub async fn flush(&mut self) -> Result<(), WriteFailed> {
         self.0.flush().await.map_err(failed)
     }
 
-    /// Says goodbye.
+    /// Sends a close frame.
     pub async fn close(&mut self, code: u16, reason: &'static str) -> Result<(), WriteFailed> {
         let frame = CloseFrame {
             code: CloseCode::from(code),
@@ -98,7 +100,7 @@ fn failed(error: Error) -> WriteFailed {
     WriteFailed(error.to_string())
 }
 
-/// Both ends of a socket that never leaves this process.
+/// Both ends of an in-memory socket.
 #[cfg(test)]
 pub(crate) fn in_memory() -> (Socket, Socket) {
     use super::socket::BoxedStream;
