@@ -30,6 +30,7 @@
 //! | | [`session`] | whose turn it is, and what waits to go out, as state machines · *pure* |
 //! | | [`adapter`] | what may be said where, and how: speech, splitting, prompts, budgets, media, chat memory, interactions · *pure* |
 //! | L0 | [`wire`] | what travels: frames, events, session keys, actions, tokens, lines, server-sent events · *pure* |
+//! | | [`collections`], [`backoff`], [`text`] | maps by id and a bounded cache, exponential backoff, text truncation · *pure* |
 //!
 //! The pure modules do no I/O and read no clock: time comes in as `now`, chance as a seed.
 //!
@@ -107,8 +108,10 @@
 
 pub mod adapter;
 pub mod agent;
+pub mod backoff;
 pub mod check;
 pub mod cli;
+pub mod collections;
 pub mod config;
 #[cfg(feature = "dev")]
 pub mod dev;
@@ -118,4 +121,5 @@ pub mod relay;
 pub mod serve;
 pub mod session;
 pub mod store;
+pub mod text;
 pub mod wire;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::close_reason::{End, Loss};
 use super::state::Generation;
-use super::verdict::{End, Loss};
-use crate::wire::{CapabilityDescriptor, ConnectorFrame, OpResult, Outcome};
+use crate::wire::{CapabilityDescriptor, ConnectorFrame, OpId, OpResult, Outcome};
 
 /// Something for the driver to do.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum LinkAction {
     /// Open a socket, with a token minted for this dial alone.
     Dial {
         /// What the dial and all its events are called.
@@ -25,8 +25,8 @@ pub enum Action {
         line: String,
         /// The frame's wire name.
         kind: &'static str,
-        /// The asker's name for the op that the line asks for, when it asks for one.
-        op: Option<u64>,
+        /// The op that the line requests, if it requests one.
+        op: Option<OpId>,
     },
     /// Send a WebSocket ping.
     Ping {
@@ -43,23 +43,23 @@ pub enum Action {
         /// Close reason.
         reason: &'static str,
     },
-    /// Tell whoever asked for an op what became of it.
-    Settled {
-        /// The asker's name for it.
-        token: u64,
-        /// What became of it.
-        outcome: Settled,
+    /// Report the result of an op.
+    Completed {
+        /// The op.
+        id: OpId,
+        /// Its result.
+        result: SendResult,
     },
-    /// Tell people and the rest of the relay.
-    Report(Report),
+    /// Report a change to people and to the rest of the relay.
+    Event(LinkEvent),
 }
 
-/// What became of an op.
+/// The result of an op.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Settled {
+pub enum SendResult {
     /// It was written; this is what is known about it.
-    Sent(Box<Outcome>),
-    /// It was never written: asking again is safe.
+    Answered(Box<Outcome>),
+    /// It was never written: sending it again is safe.
     NotSent(NotSent),
 }
 
@@ -78,9 +78,9 @@ pub enum NotSent {
     /// It was not its turn in time.
     #[error("it was not its turn in time")]
     Expired,
-    /// It was taken back.
-    #[error("it was taken back")]
-    Cancelled,
+    /// An op with this id is pending already.
+    #[error("an op with this id is already in flight")]
+    AlreadyInFlight,
     /// The link is being closed.
     #[error("the relay is closing")]
     Closing,
@@ -88,7 +88,7 @@ pub enum NotSent {
 
 /// A change that a person or the rest of the relay would ask about.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Report {
+pub enum LinkEvent {
     /// A dial begins.
     Dialing {
         /// Its name.
@@ -122,7 +122,7 @@ pub enum Report {
     Thawed,
     /// The connector buffers from now on.
     IdleAcked {
-        /// The answer came after [`Report::IdleUnanswered`] was told.
+        /// The answer came after [`LinkEvent::IdleUnanswered`] was told.
         late: bool,
     },
     /// The connector did not say in time that it buffers.

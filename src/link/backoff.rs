@@ -1,63 +1,64 @@
-//! How long to wait before the next dial. The way back to short waits is earned, not given.
+//! How long to wait before the next dial. Short delays return only after a connection that lasted.
 
 use std::time::Duration;
 
-use super::chance::Chance;
+use super::close_reason::Pace;
+use super::rng::Rng;
 use super::settings::LinkSettings;
-use super::verdict::Pace;
+use crate::backoff::Backoff;
 
-/// Nobody's `Retry-After` keeps us away for longer than this.
-pub(super) const RETRY_AFTER_CEILING: Duration = Duration::from_secs(600);
+/// Upper bound on any `Retry-After`.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// A first refusal of the credentials may be a passing one; this often the wait doubles to its full length.
-const REFUSAL_STEPS: u32 = 3;
+/// A first refusal of the credentials may be temporary: the delay starts at an eighth of its full length.
+const FIRST_REFUSAL_DIVISOR: u32 = 8;
 
-/// Counts the losses since a connection last held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Backoff {
-    losses: u32,
-    refusals: u32,
+/// The delays between dials.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RedialDelay {
+    losses: Backoff,
+    refusals: Backoff,
+    min: Duration,
 }
 
-impl Backoff {
-    /// A connection has held for long enough.
-    pub(super) fn earn_back(&mut self) {
-        *self = Self::default();
+impl RedialDelay {
+    pub(super) fn new(settings: &LinkSettings) -> Self {
+        let refused = settings.refused_retry;
+        Self {
+            losses: Backoff::new(settings.backoff_min, settings.backoff_max),
+            refusals: Backoff::new(refused / FIRST_REFUSAL_DIVISOR, refused),
+            min: settings.backoff_floor,
+        }
     }
 
-    /// The wait after a loss.
-    pub(super) fn after_loss(
-        &mut self,
-        pace: Pace,
-        settings: &LinkSettings,
-        chance: &mut Chance,
-    ) -> Duration {
-        let (own, asked) = match pace {
-            Pace::AtOnce => return Duration::ZERO,
-            Pace::Backoff { retry_after } => (self.grow(settings, chance), retry_after),
+    /// A connection has lasted long enough.
+    pub(super) fn reset(&mut self) {
+        self.losses.reset();
+        self.refusals.reset();
+    }
+
+    /// The delay after a loss.
+    pub(super) fn after_loss(&mut self, pace: Pace, rng: &mut Rng) -> Duration {
+        let (own, retry_after) = match pace {
+            Pace::Immediate => return Duration::ZERO,
+            Pace::Backoff { retry_after } => (self.next(rng), retry_after),
             Pace::Slow { retry_after } => {
-                self.grow(settings, chance);
-                (self.grow_refused(settings, chance), retry_after)
+                self.next(rng);
+                (self.next_refused(rng), retry_after)
             }
         };
-        own.max(asked.unwrap_or_default().min(RETRY_AFTER_CEILING))
+        own.max(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER))
     }
 
-    fn grow(&mut self, settings: &LinkSettings, chance: &mut Chance) -> Duration {
-        let doubled = settings
-            .backoff_min
-            .saturating_mul(1_u32.checked_shl(self.losses).unwrap_or(u32::MAX));
-        self.losses = self.losses.saturating_add(1).min(31);
-        chance
-            .up_to(doubled.min(settings.backoff_max))
-            .max(settings.backoff_floor)
+    fn next(&mut self, rng: &mut Rng) -> Duration {
+        self.losses.next_delay_with_jitter(rng.next_u64()).max(self.min)
     }
 
-    /// An eighth of the full wait at first, and a quarter of it to either side.
-    fn grow_refused(&mut self, settings: &LinkSettings, chance: &mut Chance) -> Duration {
-        let wait = settings.refused_retry / (1 << REFUSAL_STEPS.saturating_sub(self.refusals));
-        self.refusals = self.refusals.saturating_add(1).min(REFUSAL_STEPS);
-        wait.saturating_sub(wait / 4)
-            .saturating_add(chance.up_to(wait / 2))
+    /// With a quarter of jitter to either side.
+    fn next_refused(&mut self, rng: &mut Rng) -> Duration {
+        let delay = self.refusals.next_delay();
+        delay
+            .saturating_sub(delay / 4)
+            .saturating_add(rng.up_to(delay / 2))
     }
 }

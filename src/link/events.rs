@@ -1,16 +1,16 @@
 //! What happened: the driver's reports.
 
-use super::action::{ControlFrame, Report};
+use super::action::{ControlFrame, LinkEvent};
 use super::clock::{Deadline, Moment};
-use super::course::Goodbye;
-use super::state::{Generation, Idle, Link, LinkState, Live};
-use super::verdict::{Departure, DialFailure};
+use super::close_reason::{CloseReason, DialFailure};
+use super::state::{Generation, Idle, Link, LinkState, Live, Reader};
+use super::transitions::CloseFrame;
 use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
 
 /// For a socket that the other end has closed: there is nobody to say more to.
-const CLOSED_ALREADY: Goodbye = (1000, "");
+const CLOSED_ALREADY: CloseFrame = (1000, "");
 /// For a socket on which a message came that is larger than any may be.
-const TOO_LARGE: Goodbye = (1009, "message too large");
+const TOO_LARGE: CloseFrame = (1009, "message too large");
 
 impl Link {
     /// The socket is open. Every identity is announced at once, in order.
@@ -48,7 +48,7 @@ impl Link {
         let now = self.enter(now);
         if matches!(self.state, LinkState::Dialing { .. }) && self.is_current(generation) {
             self.learn_date(server_date_unix_ms, now);
-            self.lose(Departure::Dial(failure), None, now);
+            self.lose(CloseReason::Dial(failure), None, now);
         } else {
             self.counters.stale_events += 1;
         }
@@ -82,11 +82,11 @@ impl Link {
         let now = self.enter(now);
         if self.is_current(generation) {
             let departure = match close {
-                Some((code, reason)) => Departure::Closed {
+                Some((code, reason)) => CloseReason::Closed {
                     code,
                     reason: reason.to_owned(),
                 },
-                None => Departure::Broken,
+                None => CloseReason::Broken,
             };
             self.lose(departure, Some(CLOSED_ALREADY), now);
         } else {
@@ -99,9 +99,31 @@ impl Link {
     pub fn handle_too_large(&mut self, generation: Generation, bytes: usize, now: Moment) {
         let now = self.enter(now);
         if self.is_current(generation) {
-            self.lose(Departure::TooLarge { bytes }, Some(TOO_LARGE), now);
+            self.lose(CloseReason::TooLarge { bytes }, Some(TOO_LARGE), now);
         } else {
             self.counters.stale_events += 1;
+        }
+        self.dial_if_due(now);
+    }
+
+    /// The socket's reader stopped reading because the relay cannot take more. Until it resumes, silence does not mean
+    /// that the connector is gone.
+    pub fn handle_reader_blocked(&mut self, generation: Generation, now: Moment) {
+        let now = self.enter(now);
+        if self.note_traffic(generation, now) {
+            self.reader = Reader::Blocked;
+        }
+        self.dial_if_due(now);
+    }
+
+    /// The socket's reader reads again. Counts as traffic.
+    pub fn handle_reader_resumed(&mut self, generation: Generation, now: Moment) {
+        let now = self.enter(now);
+        if self.note_traffic(generation, now) {
+            self.reader = Reader::Reading;
+            if let LinkState::Greeting { until, .. } = &mut self.state {
+                *until = Deadline::after(now, self.settings.handshake_timeout);
+            }
         }
         self.dial_if_due(now);
     }
@@ -113,7 +135,7 @@ impl Link {
     fn learn_date(&mut self, server_date_unix_ms: Option<i64>, now: Moment) {
         let warning = server_date_unix_ms.and_then(|date| self.clock.learn(date, now));
         if let Some(ms) = warning {
-            self.report(Report::SkewWarning { ms });
+            self.emit(LinkEvent::SkewWarning { ms });
         }
     }
 
@@ -161,13 +183,13 @@ impl Link {
                     older_until: Some(until),
                 });
                 self.drop_older_if_all_answered();
-                self.report(Report::Live { generation, primary });
+                self.emit(LinkEvent::Live { generation, primary });
             }
             LinkState::Live(live) => {
                 let generation = live.generation;
                 let most = self.settings.max_platforms;
                 if self.descriptors.add(generation, descriptor, most) {
-                    self.report(Report::Described { generation });
+                    self.emit(LinkEvent::Described { generation });
                 } else {
                     self.counters.unexpected_frames += 1;
                 }
@@ -193,7 +215,7 @@ impl Link {
 
     fn take_result(&mut self, request_id: &str, result: Option<OpResult>) {
         match self.pending.answer(request_id, result) {
-            Some(left) => self.settle(left),
+            Some(completed) => self.complete(completed),
             None => self.counters.late_results += 1,
         }
         self.close_if_drained();
@@ -205,7 +227,7 @@ impl Link {
         {
             let late = live.idle == Idle::Unanswered;
             live.idle = Idle::Acked;
-            self.report(Report::IdleAcked { late });
+            self.emit(LinkEvent::IdleAcked { late });
         } else {
             self.counters.unexpected_frames += 1;
         }

@@ -147,7 +147,7 @@ mod tests {
         ring.rotate(Some("b"));
         ring.sign();
         ring.rotate(Some("c"));
-        assert!(!ring.refused(), "b is no longer ours to judge by");
+        assert!(!ring.refused(), "b is no longer ours to decide by");
         assert_eq!(ring.sign(), Some(&"c"));
         assert!(ring.refused());
         assert_eq!(ring.sign(), Some(&"a"));

@@ -7,7 +7,7 @@
 //!
 //! What the driver promises:
 //! - every event carries the [`Generation`] of the dial it belongs to; events of an older one are ignored here;
-//! - [`Action::CloseSocket`] ends that generation, be it open, opening or gone already: it is dropped as a whole;
+//! - [`LinkAction::CloseSocket`] ends that generation, be it open, opening or gone already: it is dropped as a whole;
 //! - actions are performed in the order in which they are polled, and polled until there are none; only then
 //!   is the timeout polled.
 //!
@@ -17,29 +17,29 @@
 
 mod action;
 mod backoff;
-mod chance;
 mod clock;
-mod course;
+mod close_reason;
+mod commands;
 mod descriptors;
 mod events;
 mod keyring;
 mod pending;
+mod rng;
 mod settings;
 mod state;
 mod timers;
-mod verbs;
-mod verdict;
+mod transitions;
 
 #[cfg(test)]
 mod tests;
 
-pub use action::{Action, ControlFrame, Counters, NotSent, Report, Settled};
+pub use action::{ControlFrame, Counters, LinkAction, LinkEvent, NotSent, SendResult};
 pub use clock::{Deadline, Moment};
+pub use close_reason::{DialFailure, End, Loss};
+pub use commands::DormancyRefused;
 pub use descriptors::Descriptors;
 pub use keyring::Keyring;
 pub use pending::Op;
-pub use settings::{Identity, LinkSettings};
+pub use settings::{HelloIdentity, LinkSettings};
 pub use state::{Generation, Idle, Link, LinkState, Live, WaitReason};
 pub use timers::{Timer, TimerReason};
-pub use verbs::DormancyRefused;
-pub use verdict::{DialFailure, End, Loss};

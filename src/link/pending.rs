@@ -1,78 +1,64 @@
-//! Ops between being asked for and being settled.
+//! Ops between request and result.
 //!
-//! An op waits until its lane is free and there is room in flight, is written when the driver asks for
-//! something to write, and leaves exactly once: answered, out of time, taken back, or with its socket.
-//! Every step costs a lookup, never a scan.
+//! An op waits until there is room in flight, is written when the driver polls for actions, and completes exactly once:
+//! answered, timed out, or with its socket. Every step is a lookup, never a scan.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::action::{NotSent, Settled};
-use super::chance::Chance;
-use crate::wire::{ActionText, GatewayFrame, OpResult, Outcome};
+use super::action::{NotSent, SendResult};
+use crate::collections::IdMap;
+use crate::wire::{ActionText, GatewayFrame, OpId, OpResult, Outcome};
 
-/// An op to be asked of the connector.
+/// An op to send to the connector.
 #[derive(Clone, Debug)]
 pub struct Op {
-    /// Ops of one lane go one at a time, in order; others are independent. A chat is a lane.
-    pub lane: Option<String>,
-    /// An op in JSON.
+    /// Its id, which is the `requestId` on the wire.
+    pub id: OpId,
+    /// The action in JSON.
     pub action: ActionText,
-    /// The chat's platform, when it is known.
+    /// The chat's platform, if known.
     pub platform: Option<String>,
-    /// The bot that fronts it.
+    /// The bot on that platform.
     pub bot_id: Option<String>,
-    /// How long it may wait to be written, and again for its answer.
+    /// How long it may wait to be written, and again for its result.
     pub timeout: Option<Duration>,
-    /// The asker's name for it.
-    pub token: u64,
 }
 
-/// An op that left.
+/// An op that completed.
 #[derive(Debug)]
-pub(super) struct Left {
-    pub(super) token: u64,
-    pub(super) outcome: Settled,
+pub(super) struct Completed {
+    pub(super) id: OpId,
+    pub(super) result: SendResult,
 }
 
-/// Counts ops in the order in which they were asked for.
+/// Counts ops in request order.
 type Serial = u64;
 
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     last: Serial,
-    ops: BTreeMap<Serial, Entry>,
-    sent: HashMap<u128, Serial>,
-    ready: BTreeSet<Serial>,
-    lanes: HashMap<Arc<str>, Lane>,
-    deadlines: BTreeSet<(Duration, Serial)>,
+    ops: IdMap<OpId, Entry>,
+    waiting: BTreeMap<Serial, OpId>,
+    deadlines: BTreeSet<(Duration, Serial, OpId)>,
 }
 
 #[derive(Debug)]
 struct Entry {
-    token: u64,
-    lane: Option<Arc<str>>,
+    serial: Serial,
     timeout: Duration,
     deadline: Duration,
-    stage: Stage,
+    state: SendState,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum SendState {
     Waiting {
         action: ActionText,
         platform: Option<String>,
         bot_id: Option<String>,
     },
-    Sent(u128),
-}
-
-/// One op of it is ready or sent; the rest wait behind that one.
-#[derive(Debug)]
-struct Lane {
-    head: Serial,
-    behind: BTreeSet<Serial>,
+    InFlight,
 }
 
 impl Pending {
@@ -80,177 +66,115 @@ impl Pending {
         self.ops.is_empty()
     }
 
-    /// Written and unanswered.
+    /// Written and not answered.
     pub(super) fn in_flight(&self) -> usize {
-        self.sent.len()
+        self.ops.len() - self.waiting.len()
     }
 
     /// Not written yet.
     pub(super) fn waiting(&self) -> usize {
-        self.ops.len() - self.sent.len()
+        self.waiting.len()
     }
 
-    /// The next time at which an op runs out of time.
+    pub(super) fn contains(&self, id: OpId) -> bool {
+        self.ops.contains_key(&id)
+    }
+
+    /// When the next op times out.
     pub(super) fn deadline(&self) -> Option<Duration> {
-        self.deadlines.first().map(|(at, _)| *at)
+        self.deadlines.first().map(|(at, ..)| *at)
     }
 
+    /// Adds an op whose id is not pending.
     pub(super) fn push(&mut self, op: Op, default_timeout: Duration, now: Duration) {
         self.last += 1;
         let serial = self.last;
-        let lane = op.lane.map(Arc::<str>::from);
-        match &lane {
-            None => {
-                self.ready.insert(serial);
-            }
-            Some(name) => {
-                if let Some(lane) = self.lanes.get_mut(name) {
-                    lane.behind.insert(serial);
-                } else {
-                    let lane = Lane {
-                        head: serial,
-                        behind: BTreeSet::new(),
-                    };
-                    self.lanes.insert(Arc::clone(name), lane);
-                    self.ready.insert(serial);
-                }
-            }
-        }
         let timeout = op.timeout.unwrap_or(default_timeout);
         let deadline = now.saturating_add(timeout);
-        self.deadlines.insert((deadline, serial));
-        let stage = Stage::Waiting {
+        self.waiting.insert(serial, op.id);
+        self.deadlines.insert((deadline, serial, op.id));
+        let state = SendState::Waiting {
             action: op.action,
             platform: op.platform,
             bot_id: op.bot_id,
         };
         let entry = Entry {
-            token: op.token,
-            lane,
+            serial,
             timeout,
             deadline,
-            stage,
+            state,
         };
-        self.ops.insert(serial, entry);
+        self.ops.insert(op.id, entry);
     }
 
-    /// The next line to write, and whose it is; from here on the op counts as sent.
-    pub(super) fn write_next(&mut self, chance: &mut Chance, now: Duration) -> Option<(u64, String)> {
-        let serial = self.ready.pop_first()?;
-        let entry = self.ops.get_mut(&serial)?;
-        let mut id = chance.next_u128();
-        while self.sent.contains_key(&id) {
-            id = chance.next_u128();
-        }
-        let Stage::Waiting {
+    /// The next line to write, and its op; from now on the op is in flight.
+    pub(super) fn write_next(&mut self, now: Duration) -> Option<(OpId, String)> {
+        let (serial, id) = self.waiting.pop_first()?;
+        let entry = self.ops.get_mut(&id)?;
+        let SendState::Waiting {
             action,
             platform,
             bot_id,
-        } = std::mem::replace(&mut entry.stage, Stage::Sent(id))
+        } = std::mem::replace(&mut entry.state, SendState::InFlight)
         else {
             return None;
         };
-        self.sent.insert(id, serial);
-        self.deadlines.remove(&(entry.deadline, serial));
+        self.deadlines.remove(&(entry.deadline, serial, id));
         entry.deadline = now.saturating_add(entry.timeout);
-        self.deadlines.insert((entry.deadline, serial));
-        let id = format!("{id:032x}");
-        let line = GatewayFrame::outbound_line(&id, &action, platform.as_deref(), bot_id.as_deref());
-        Some((entry.token, line))
+        self.deadlines.insert((entry.deadline, serial, id));
+        let line =
+            GatewayFrame::outbound_line(&id.to_string(), &action, platform.as_deref(), bot_id.as_deref());
+        Some((id, line))
     }
 
-    /// Settles what was answered; `None` when nobody waits for it.
-    pub(super) fn answer(&mut self, request_id: &str, result: Option<OpResult>) -> Option<Left> {
-        let serial = *self.sent.get(&parse_id(request_id)?)?;
-        let entry = self.remove(serial)?;
-        Some(Left {
-            token: entry.token,
-            outcome: Settled::Sent(Box::new(result.map_or(Outcome::Unknown, Outcome::from))),
+    /// Completes the op that was answered; `None` when it is not in flight.
+    pub(super) fn answer(&mut self, request_id: &str, result: Option<OpResult>) -> Option<Completed> {
+        let id = OpId::parse(request_id)?;
+        match self.ops.get(&id)?.state {
+            SendState::Waiting { .. } => return None,
+            SendState::InFlight => self.remove(id)?,
+        };
+        Some(Completed {
+            id,
+            result: SendResult::Answered(Box::new(result.map_or(Outcome::Unknown, Outcome::from))),
         })
     }
 
-    /// Settles one op that has run out of time.
-    pub(super) fn expire_next(&mut self, now: Duration) -> Option<Left> {
-        let (at, serial) = *self.deadlines.first()?;
+    /// Completes one op that has timed out.
+    pub(super) fn expire_next(&mut self, now: Duration) -> Option<Completed> {
+        let (at, _, id) = *self.deadlines.first()?;
         if at > now {
             return None;
         }
-        self.remove(serial).map(|entry| entry.leave(NotSent::Expired))
+        self.remove(id).map(|entry| entry.give_up(id, NotSent::Expired))
     }
 
-    /// Takes back what waits in a lane. What was written stays: it may be done already.
-    pub(super) fn cancel_lane(&mut self, name: &str) -> Vec<Left> {
-        let Some(lane) = self.lanes.get(name) else {
-            return Vec::new();
-        };
-        let mut taken: Vec<Serial> = lane.behind.iter().copied().collect();
-        if self.ready.contains(&lane.head) {
-            taken.push(lane.head);
-            taken.sort_unstable();
-        }
-        // From the back, so that none becomes ready on the way.
-        let mut left: Vec<Left> = taken
-            .into_iter()
-            .rev()
-            .filter_map(|serial| self.remove(serial))
-            .map(|entry| entry.leave(NotSent::Cancelled))
-            .collect();
-        left.reverse();
-        left
+    /// Completes everything, in request order.
+    pub(super) fn fail_all(&mut self, why: NotSent) -> Vec<Completed> {
+        self.waiting.clear();
+        self.deadlines.clear();
+        let mut all: Vec<_> = self.ops.drain().collect();
+        all.sort_unstable_by_key(|(_, entry)| entry.serial);
+        all.into_iter()
+            .map(|(id, entry)| entry.give_up(id, why))
+            .collect()
     }
 
-    /// Settles everything, in the order in which it was asked for.
-    pub(super) fn leave_all(&mut self, why: NotSent) -> impl Iterator<Item = Left> + use<> {
-        let all = std::mem::replace(
-            self,
-            Self {
-                last: self.last,
-                ..Self::default()
-            },
-        );
-        all.ops.into_values().map(move |entry| entry.leave(why))
-    }
-
-    fn remove(&mut self, serial: Serial) -> Option<Entry> {
-        let entry = self.ops.remove(&serial)?;
-        self.deadlines.remove(&(entry.deadline, serial));
-        self.ready.remove(&serial);
-        if let Stage::Sent(id) = entry.stage {
-            self.sent.remove(&id);
-        }
-        if let Some(name) = &entry.lane
-            && let Some(lane) = self.lanes.get_mut(name)
-        {
-            if lane.head != serial {
-                lane.behind.remove(&serial);
-            } else if let Some(next) = lane.behind.pop_first() {
-                lane.head = next;
-                self.ready.insert(next);
-            } else {
-                self.lanes.remove(name);
-            }
-        }
+    fn remove(&mut self, id: OpId) -> Option<Entry> {
+        let entry = self.ops.remove(&id)?;
+        self.deadlines.remove(&(entry.deadline, entry.serial, id));
+        self.waiting.remove(&entry.serial);
         Some(entry)
     }
 }
 
 impl Entry {
-    fn leave(self, unwritten: NotSent) -> Left {
-        let outcome = match self.stage {
-            Stage::Waiting { .. } => Settled::NotSent(unwritten),
-            Stage::Sent(_) => Settled::Sent(Box::new(Outcome::Unknown)),
+    /// `why` is for an op that was not written; of one in flight nothing is known.
+    fn give_up(self, id: OpId, why: NotSent) -> Completed {
+        let result = match self.state {
+            SendState::Waiting { .. } => SendResult::NotSent(why),
+            SendState::InFlight => SendResult::Answered(Box::new(Outcome::Unknown)),
         };
-        Left {
-            token: self.token,
-            outcome,
-        }
+        Completed { id, result }
     }
-}
-
-fn parse_id(text: &str) -> Option<u128> {
-    let lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    if text.len() != 32 || !text.bytes().all(lower_hex) {
-        return None;
-    }
-    u128::from_str_radix(text, 16).ok()
 }

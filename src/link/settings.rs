@@ -72,7 +72,7 @@ impl Default for LinkSettings {
 
 /// One (platform, bot id) pair, announced with one hello.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Identity {
+pub struct HelloIdentity {
     /// Platform.
     pub platform: String,
     /// Bot on it; may be empty.
@@ -82,7 +82,7 @@ pub struct Identity {
 }
 
 /// Who we are when nothing is configured.
-impl Default for Identity {
+impl Default for HelloIdentity {
     fn default() -> Self {
         Self {
             platform: "relay".to_owned(),

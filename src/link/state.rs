@@ -5,14 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::action::{Action, Counters};
-use super::backoff::Backoff;
-use super::chance::Chance;
+use super::action::{Counters, LinkAction};
+use super::backoff::RedialDelay;
 use super::clock::{Clock, Deadline, Moment};
+use super::close_reason::{Doubt, End, Loss};
 use super::descriptors::Descriptors;
 use super::pending::Pending;
-use super::settings::{Identity, LinkSettings};
-use super::verdict::{Doubt, End, Loss};
+use super::rng::Rng;
+use super::settings::{HelloIdentity, LinkSettings};
 use crate::wire::CapabilityDescriptor;
 
 /// The name of one dial and of the socket that comes of it. Later dials have greater ones.
@@ -136,6 +136,14 @@ pub enum Idle {
     Acked,
 }
 
+/// Whether the socket's reader reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    Reading,
+    /// It waits for the relay, so a silent socket says nothing about the connector.
+    Blocked,
+}
+
 /// Under which clock the token of the present dial was minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mint {
@@ -148,31 +156,33 @@ pub(super) struct Mint {
 #[derive(Debug)]
 pub struct Link {
     pub(super) settings: LinkSettings,
-    pub(super) identities: Vec<Identity>,
+    pub(super) identities: Vec<HelloIdentity>,
     pub(super) state: LinkState,
-    pub(super) actions: VecDeque<Action>,
+    pub(super) actions: VecDeque<LinkAction>,
     pub(super) pending: Pending,
     pub(super) descriptors: Descriptors,
     pub(super) clock: Clock,
-    pub(super) chance: Chance,
-    pub(super) backoff: Backoff,
+    pub(super) rng: Rng,
+    pub(super) redial_delay: RedialDelay,
     pub(super) last_generation: Generation,
     pub(super) last_dial: Deadline,
     pub(super) mint: Mint,
     pub(super) hold: Option<Deadline>,
     pub(super) handshaken: bool,
     pub(super) doubt: Doubt,
+    pub(super) reader: Reader,
     pub(super) counters: Counters,
 }
 
 impl Link {
     /// A link that dials at once. Without identities it announces the default one.
-    pub fn new(settings: LinkSettings, mut identities: Vec<Identity>, seed: u64, now: Moment) -> Self {
+    pub fn new(settings: LinkSettings, mut identities: Vec<HelloIdentity>, seed: u64, now: Moment) -> Self {
         if identities.is_empty() {
-            identities.push(Identity::default());
+            identities.push(HelloIdentity::default());
         }
         let at_once = Deadline::after(now, Duration::ZERO);
         let mut link = Self {
+            redial_delay: RedialDelay::new(&settings),
             clock: Clock::new(now, settings.freeze_jump, settings.max_correction),
             settings,
             identities,
@@ -183,8 +193,7 @@ impl Link {
             actions: VecDeque::new(),
             pending: Pending::default(),
             descriptors: Descriptors::default(),
-            chance: Chance::new(seed),
-            backoff: Backoff::default(),
+            rng: Rng::new(seed),
             last_generation: Generation(0),
             last_dial: at_once,
             mint: Mint {
@@ -194,6 +203,7 @@ impl Link {
             hold: None,
             handshaken: false,
             doubt: Doubt::None,
+            reader: Reader::Reading,
             counters: Counters::default(),
         };
         link.dial_if_due(now);
@@ -201,7 +211,7 @@ impl Link {
     }
 
     /// The next thing to do. To be called until there is none, after everything that was reported.
-    pub fn poll_action(&mut self) -> Option<Action> {
+    pub fn poll_action(&mut self) -> Option<LinkAction> {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
@@ -218,12 +228,12 @@ impl Link {
             return None;
         }
         let now = self.clock.seen().mono;
-        let (token, line) = self.pending.write_next(&mut self.chance, now)?;
-        Some(Action::Write {
+        let (op, line) = self.pending.write_next(now)?;
+        Some(LinkAction::Write {
             generation,
             line,
             kind: "outbound",
-            op: Some(token),
+            op: Some(op),
         })
     }
 

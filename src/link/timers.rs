@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::action::Report;
+use super::action::LinkEvent;
 use super::clock::{Deadline, Moment};
-use super::course::{GOING_AWAY, Goodbye};
-use super::state::{Idle, Link, LinkState, Live};
-use super::verdict::{Departure, End};
+use super::close_reason::{CloseReason, End};
+use super::state::{Idle, Link, LinkState, Live, Reader};
+use super::transitions::{CloseFrame, GOING_AWAY};
 
-const TOO_SLOW: Goodbye = (1011, "handshake timeout");
-const SILENT: Goodbye = (1011, "keepalive timeout");
+const TOO_SLOW: CloseFrame = (1011, "handshake timeout");
+const SILENT: CloseFrame = (1011, "keepalive timeout");
 
 /// What the link waits for next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub enum TimerReason {
     Ping,
     /// Too long a silence.
     Silence,
+    /// The next look at a blocked reader.
+    ReaderBlocked,
     /// An op runs out of time.
     Request,
     /// The connector takes too long to say that it buffers.
@@ -53,6 +55,7 @@ impl Link {
     pub fn poll_timeout(&self) -> Option<Timer> {
         let seen = self.clock.seen();
         let at = |deadline: Deadline| deadline.on_mono(seen);
+        let glance = seen.mono.saturating_add(self.settings.glance);
         let (due, reason) = match &self.state {
             LinkState::Waiting { until, .. } | LinkState::Dormant { until } => {
                 let redial = (at(*until), TimerReason::Redial);
@@ -62,12 +65,12 @@ impl Link {
                 }
             }
             LinkState::Dialing { until, .. } => (at(*until), TimerReason::DialTimeout),
+            LinkState::Greeting { .. } if self.is_blocked() => (glance, TimerReason::ReaderBlocked),
             LinkState::Greeting { until, .. } => (at(*until), TimerReason::HandshakeTimeout),
             LinkState::Live(live) => self.next_of_live(live, seen),
             LinkState::Closing { until, .. } => self.or_request((at(*until), TimerReason::CloseBy)),
             LinkState::Ended(_) => return None,
         };
-        let glance = seen.mono.saturating_add(self.settings.glance);
         Some(Timer {
             wake_at: due.min(glance),
             due,
@@ -78,18 +81,18 @@ impl Link {
     /// Time has passed. Harmless when nothing is due.
     pub fn handle_timeout(&mut self, now: Moment) {
         let now = self.enter(now);
-        while let Some(left) = self.pending.expire_next(now.mono) {
-            self.settle(left);
+        while let Some(expired) = self.pending.expire_next(now.mono) {
+            self.complete(expired);
         }
         match &self.state {
             LinkState::Dialing { until, .. } if until.passed(now) => {
-                self.lose(Departure::DialTimeout, Some(TOO_SLOW), now);
+                self.lose(CloseReason::DialTimeout, Some(TOO_SLOW), now);
             }
-            LinkState::Greeting { until, .. } if until.passed(now) => {
-                self.lose(Departure::HandshakeTimeout, Some(TOO_SLOW), now);
+            LinkState::Greeting { until, .. } if until.passed(now) && !self.is_blocked() => {
+                self.lose(CloseReason::HandshakeTimeout, Some(TOO_SLOW), now);
             }
-            LinkState::Live(live) if live.silent_at.passed(now) => {
-                self.lose(Departure::Silent, Some(SILENT), now);
+            LinkState::Live(live) if live.silent_at.passed(now) && !self.is_blocked() => {
+                self.lose(CloseReason::Silent, Some(SILENT), now);
             }
             LinkState::Live(_) => self.tend_live(now),
             LinkState::Closing { until, .. } if until.passed(now) => {
@@ -105,15 +108,27 @@ impl Link {
         self.dial_if_due(now);
     }
 
+    fn is_blocked(&self) -> bool {
+        self.reader == Reader::Blocked
+    }
+
     fn next_of_live(&self, live: &Live, seen: Moment) -> (Duration, TimerReason) {
-        let mut next = (live.ping_at, TimerReason::Ping);
+        let mut next = match self.reader {
+            Reader::Reading => (live.ping_at, TimerReason::Ping),
+            Reader::Blocked => (
+                seen.mono.saturating_add(self.settings.glance),
+                TimerReason::ReaderBlocked,
+            ),
+        };
         let mut consider = |deadline: Deadline, reason| {
             let at = deadline.on_mono(seen);
             if at < next.0 {
                 next = (at, reason);
             }
         };
-        consider(live.silent_at, TimerReason::Silence);
+        if self.reader == Reader::Reading {
+            consider(live.silent_at, TimerReason::Silence);
+        }
         if let Idle::Asked { until } = live.idle {
             consider(until, TimerReason::IdleAnswer);
         }
@@ -139,7 +154,7 @@ impl Link {
             live.older_until = None;
             let generation = live.generation;
             if self.descriptors.drop_older(generation) {
-                self.report(Report::Described { generation });
+                self.emit(LinkEvent::Described { generation });
             }
         }
         if let LinkState::Live(live) = &self.state

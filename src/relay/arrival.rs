@@ -10,10 +10,8 @@ use crate::adapter::prompt::Press;
 use crate::adapter::{ChatFacts, ChatId, ChatMemory, interaction_event};
 use crate::config::BusyMode;
 use crate::link::Generation;
-use crate::session::{Admission, Interrupt, Stop, TurnId};
-use crate::store::{
-    ChatMemory as ChatRow, Committed, DedupeKey, Fault, FaultKind, Health, Kind, TurnState, Write,
-};
+use crate::session::{Admission, Interrupt, StopReason, TurnId};
+use crate::store::{ChatRow, Command, Committed, DedupeKey, Fault, FaultKind, Health, InboxKind, TurnState};
 use crate::wire::{MessageEvent, NoAliases, Platform, Scalar, SessionKey, Undecodable, WhatsAppAliases};
 
 /// A message on its way into the journal.
@@ -61,12 +59,12 @@ impl Core {
             match cargo {
                 Cargo::Inbound { event, buffer_id } => {
                     self.tally.inbound += 1;
-                    self.take_message(generation, Kind::Inbound, event, buffer_id, line, now_ms);
+                    self.take_message(generation, InboxKind::Inbound, event, buffer_id, line, now_ms);
                 }
                 Cargo::Forward { forward, buffer_id } => {
                     self.tally.forwards += 1;
                     if let Some(event) = interaction_event(&forward).map(Box::new) {
-                        self.take_message(generation, Kind::Forward, event, buffer_id, line, now_ms);
+                        self.take_message(generation, InboxKind::Forward, event, buffer_id, line, now_ms);
                     } else {
                         let platform = forward.platform.chars().take(40).collect::<String>();
                         tracing::warn!(platform, "a forwarded request has no use here and is set aside");
@@ -106,7 +104,7 @@ impl Core {
         }
         match self.sessions.interrupt(key) {
             Interrupt::Cancel(turn) => {
-                self.cancel_turn(turn, Stop::Asked);
+                self.cancel_turn(turn, StopReason::Asked);
                 true
             }
             Interrupt::Nothing => false,
@@ -116,7 +114,7 @@ impl Core {
     fn take_message(
         &mut self,
         generation: Generation,
-        kind: Kind,
+        kind: InboxKind,
         mut event: Box<MessageEvent>,
         buffer_id: Option<String>,
         line: Vec<u8>,
@@ -138,7 +136,7 @@ impl Core {
                 seen,
             },
         );
-        self.writes.push(Write::Accept {
+        self.writes.push(Command::Accept {
             token,
             kind,
             session,
@@ -178,7 +176,7 @@ impl Core {
         if let Some(command) = self.command_in(&event) {
             return Intent::Obey(command, self.sessions.turn_of(key), chat(), facts());
         }
-        match self.sessions.arrive(key) {
+        match self.sessions.admit(key) {
             Admission::Start(turn) => {
                 self.turns.insert(turn, LiveTurn::new(key.clone(), &event));
                 Intent::Start(turn, event)
@@ -213,7 +211,7 @@ impl Core {
                 seen,
             },
         );
-        self.writes.push(Write::Quarantine {
+        self.writes.push(Command::Quarantine {
             token,
             reason,
             buffer_id,
@@ -245,11 +243,11 @@ impl Core {
                 let now_ms = self.now_ms();
                 self.writes.extend(learn(&mut self.chats, &chat, &facts, now_ms));
                 if event.is_some_and(|event| self.is_steered(&key, behind, *event)) {
-                    self.sessions.withdraw(&key);
+                    self.sessions.cancel_waiting(&key);
                     return self.end_row(seq, TurnState::Done, Vec::new(), None);
                 }
                 self.traces.accepted(seen, seq);
-                if self.sessions.queue(&key, seq) {
+                if self.sessions.enqueue(&key, seq) {
                     self.tell_overflow(&key, &chat, &facts);
                 }
                 self.when_busy(&key, behind);
@@ -310,9 +308,9 @@ impl Core {
                 if let Some(live) = self.turns.remove(&turn) {
                     live.tell_end();
                 }
-                self.sessions.retract(&arrival.key, turn);
+                self.sessions.cancel_admission(&arrival.key, turn);
             }
-            Intent::Wait(..) => self.sessions.withdraw(&arrival.key),
+            Intent::Wait(..) => self.sessions.cancel_waiting(&arrival.key),
             Intent::Obey(..) | Intent::Respond(_) | Intent::SetAside => {}
         }
     }
@@ -359,7 +357,7 @@ impl Core {
             && self.sessions.turn_of(key) == Some(turn)
             && let Interrupt::Cancel(turn) = self.sessions.interrupt(key)
         {
-            self.cancel_turn(turn, Stop::Superseded);
+            self.cancel_turn(turn, StopReason::Superseded);
         }
     }
 
@@ -374,11 +372,11 @@ impl Core {
 }
 
 /// Learns what a message tells about its chat, and what to write down about it, if anything.
-fn learn(chats: &mut ChatMemory, chat: &ChatId, facts: &ChatFacts, now_ms: i64) -> Option<Write> {
+fn learn(chats: &mut ChatMemory, chat: &ChatId, facts: &ChatFacts, now_ms: i64) -> Option<Command> {
     if !chats.learn(chat, facts, now_ms) {
         return None;
     }
-    Some(Write::RememberChat(ChatRow {
+    Some(Command::RememberChat(ChatRow {
         platform: chat.platform.as_str().into(),
         chat_id: chat.chat.as_str().into(),
         memory: serde_json::to_vec(facts).ok()?,

@@ -83,7 +83,7 @@ pub struct RelayBuilder {
 pub struct Relay {
     core: Core,
     ears: super::core::Ears,
-    settled: mpsc::Receiver<(u64, crate::link::Settled)>,
+    settled: mpsc::Receiver<(u64, crate::link::SendResult)>,
     handle: RelayHandle,
 }
 

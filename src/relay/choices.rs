@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::commands::choice_key;
 use super::core::Core;
 use crate::session::TurnId;
-use crate::store::Write;
+use crate::store::Command;
 use crate::wire::{MessageEvent, SessionKey};
 
 /// Conversations whose choice is kept in memory; beyond it, the one learnt first is read again.
@@ -64,7 +64,7 @@ impl Core {
         }
         let key = live.key.clone();
         let token = self.token();
-        self.writes.push(Write::LoadResume {
+        self.writes.push(Command::LoadResume {
             token,
             session: choice_key(&key),
         });

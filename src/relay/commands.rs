@@ -4,7 +4,7 @@ use super::core::Core;
 use crate::adapter::{ChatFacts, ChatId, MANIFEST_PLATFORM, OfferedCommand, manifest};
 use crate::agent::AgentCommand;
 use crate::session::TurnId;
-use crate::store::{TurnState, Write};
+use crate::store::{Command, TurnState};
 use crate::wire::{MessageEvent, SessionKey};
 
 /// What `/stop` is told when there is nothing to stop.
@@ -134,7 +134,7 @@ impl Core {
                 names.join(", ")
             );
         };
-        self.writes.push(Write::SetResume {
+        self.writes.push(Command::SetResume {
             session: choice_key(key),
             blob: name.as_bytes().to_vec(),
             now_ms: self.now_ms(),

@@ -40,10 +40,11 @@ use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
 use crate::adapter::{Budgets, ChatMemory, OwnThreads};
 use crate::agent::AgentCommand;
-use crate::link::{End, Settled};
+use crate::collections::{IdMap, IdSet};
+use crate::link::{End, SendResult};
 use crate::net::media::MediaClient;
-use crate::session::{Lanes, Numbered, Numbers, SessionLimits, Sessions, TurnId};
-use crate::store::{Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError, Write};
+use crate::session::{Lanes, SessionLimits, Sessions, TurnId};
+use crate::store::{self, Batch, Health, InboxSeq, Journal, OpSeq, Opened, SubmitError};
 use crate::wire::SessionKey;
 
 /// Messages that may wait for their commit; deliveries are not taken beyond it.
@@ -86,7 +87,7 @@ pub(super) struct Core {
     /// The agents' commands as they were offered last.
     pub(super) offered: Option<Vec<AgentCommand>>,
     /// Turns that wait to learn who answers them.
-    pub(super) undecided: Numbered<u64, Undecided>,
+    pub(super) undecided: IdMap<u64, Undecided>,
     pub(super) transport: Arc<dyn RelayTransport>,
     /// Where attachments come in and go out; none over a transport of an embedder's.
     pub(super) media: Option<Arc<MediaClient>>,
@@ -97,45 +98,45 @@ pub(super) struct Core {
     pub(super) own_threads: OwnThreads,
     pub(super) chat_infos: ChatInfos,
     /// Messages on their way into the journal.
-    pub(super) arrivals: Numbered<u64, Arrival>,
+    pub(super) arrivals: IdMap<u64, Arrival>,
     /// Turns that run, or hold their place.
-    pub(super) turns: Numbered<TurnId, LiveTurn>,
+    pub(super) turns: IdMap<TurnId, LiveTurn>,
     /// Turns whose message is being read back from the journal.
-    pub(super) loading: Numbered<i64, TurnId>,
+    pub(super) loading: IdMap<i64, TurnId>,
     /// Turns whose message was read before the journal had written that they run.
-    pub(super) unstarted: Numbers<i64>,
+    pub(super) unstarted: IdSet<i64>,
     /// Turns that an earlier run left, whose message is still to be read, one after the other.
     pub(super) cut_short: VecDeque<InboxSeq>,
     /// Ops of turns whose end is being committed.
-    pub(super) ending: Numbered<i64, EndingRow>,
+    pub(super) ending: IdMap<i64, EndingRow>,
     /// Ops outside turns that are being committed.
-    pub(super) adding: Numbered<u64, Adding>,
+    pub(super) adding: IdMap<u64, Adding>,
     /// Sessions being refilled.
-    pub(super) refilling: Numbered<u64, SessionKey>,
+    pub(super) refilling: IdMap<u64, SessionKey>,
     /// What the journal could not read and will be asked again.
     pub(super) unread: Vec<Unread>,
     /// Ops that are owed and not settled.
-    pub(super) owed: Numbered<i64, OwedOp>,
+    pub(super) owed: IdMap<i64, OwedOp>,
     /// Messages whose answer the connector will not have, until their end is written down.
-    pub(super) declined: Numbers<i64>,
+    pub(super) declined: IdSet<i64>,
     /// Ops that went out lately and may not be worth telling the journal, by the name they went out under.
     pub(super) lately_out: VecDeque<(Instant, u64)>,
     /// Ops that are out, by the name they went out under: a new one each time.
-    pub(super) out: Numbered<u64, i64>,
+    pub(super) out: IdMap<u64, i64>,
     /// Ops that are not owed, and the chats' budgets.
     pub(super) egress: Egress,
     /// Questions of turns to people.
     pub(super) questions: Questions,
-    pub(super) settlements: mpsc::Sender<(u64, Settled)>,
-    pub(super) writes: Vec<Write>,
+    pub(super) settlements: mpsc::Sender<(u64, SendResult)>,
+    pub(super) writes: Vec<store::Command>,
     pub(super) tasks: JoinSet<TurnReport>,
-    pub(super) task_turns: Numbered<tokio::task::Id, TurnId>,
+    pub(super) task_turns: IdMap<tokio::task::Id, TurnId>,
     /// Turns that were over as soon as they began.
     pub(super) over_at_once: Vec<EndAtOnce>,
     /// How turns' tasks tell what they want.
     pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
     /// Turns that wait for what they kept.
-    pub(super) recalling: Numbered<u64, oneshot::Sender<Option<Vec<u8>>>>,
+    pub(super) recalling: IdMap<u64, oneshot::Sender<Option<Vec<u8>>>>,
     /// Sessions that the agent is told to forget, until it has.
     pub(super) forgetting: HashMap<SessionKey, CancellationToken>,
     pub(super) forgets: JoinSet<()>,
@@ -157,6 +158,8 @@ pub(super) struct Core {
     /// What may still come in before the end.
     pub(super) incoming: Incoming,
     pub(super) next_token: u64,
+    /// The high half of every op id of this process.
+    pub(super) op_seed: u64,
     /// The last op and session that recovery has read so far.
     pub(super) recovery: Option<(Option<OpSeq>, Option<Arc<str>>)>,
     pub(super) journal: Journal,
@@ -191,7 +194,7 @@ impl Core {
         transport: Arc<dyn RelayTransport>,
         opened: Opened,
         commands: mpsc::Receiver<Command>,
-    ) -> (Self, Ears, mpsc::Receiver<(u64, Settled)>) {
+    ) -> (Self, Ears, mpsc::Receiver<(u64, SendResult)>) {
         let (settlements, settled) = mpsc::channel(MOST_OUT);
         let limits = SessionLimits {
             running: settings.max_concurrent_turns,
@@ -212,31 +215,31 @@ impl Core {
             crew,
             choices: Choices::default(),
             offered: None,
-            undecided: Numbered::default(),
+            undecided: IdMap::default(),
             transport,
             media: None,
-            arrivals: Numbered::default(),
-            turns: Numbered::default(),
-            loading: Numbered::default(),
-            unstarted: Numbers::default(),
+            arrivals: IdMap::default(),
+            turns: IdMap::default(),
+            loading: IdMap::default(),
+            unstarted: IdSet::default(),
             cut_short: VecDeque::new(),
-            ending: Numbered::default(),
-            adding: Numbered::default(),
-            refilling: Numbered::default(),
+            ending: IdMap::default(),
+            adding: IdMap::default(),
+            refilling: IdMap::default(),
             unread: Vec::new(),
-            owed: Numbered::default(),
-            declined: Numbers::default(),
+            owed: IdMap::default(),
+            declined: IdSet::default(),
             lately_out: VecDeque::new(),
-            out: Numbered::default(),
+            out: IdMap::default(),
             egress,
             questions,
             settlements,
             writes: Vec::new(),
             tasks: JoinSet::new(),
-            task_turns: Numbered::default(),
+            task_turns: IdMap::default(),
             over_at_once: Vec::new(),
             wishes,
-            recalling: Numbered::default(),
+            recalling: IdMap::default(),
             forgetting: HashMap::new(),
             forgets: JoinSet::new(),
             view: LinkView::default(),
@@ -252,6 +255,7 @@ impl Core {
             sleeper: None,
             incoming: Incoming::default(),
             next_token: 0,
+            op_seed: clock.seed(),
             recovery: None,
             journal: opened.journal,
             submission: None,

@@ -7,10 +7,10 @@
 //! finds it ended. A question to people is not part of it.
 
 use super::core::Core;
-use super::egress::Listener;
+use super::egress::{Listener, lane_op};
 use super::turns::LiveTurn;
 use crate::adapter::speech::Fate;
-use crate::store::{InboxSeq, TurnState, Write};
+use crate::store::{Command, InboxSeq, TurnState};
 
 impl Core {
     /// Takes back what has not gone out of a delivery, and keeps the rest of it from going.
@@ -21,7 +21,7 @@ impl Core {
         let owed = self.owed.iter().filter(|(_, op)| op.delivery == delivery);
         let owed: Vec<i64> = owed.map(|(seq, _)| *seq).collect();
         for seq in owed {
-            if self.lanes.withdraw(seq) {
+            if self.lanes.remove(lane_op(seq)) {
                 self.settle(seq);
             }
         }
@@ -31,11 +31,10 @@ impl Core {
             return;
         }
         if self.declined.insert(delivery) && turn.is_some() {
-            self.writes.push(Write::End {
+            self.writes.push(Command::End {
                 seq: InboxSeq(delivery),
                 state: TurnState::Ignored,
                 ops: Vec::new(),
-                start_next: None,
                 now_ms: self.now_ms(),
             });
         }
@@ -43,7 +42,7 @@ impl Core {
         let passing = self.egress.passing.iter().filter(|(_, op)| of_it(&op.listener));
         let passing: Vec<i64> = passing.map(|(number, _)| *number).collect();
         for number in passing {
-            if self.lanes.withdraw(number)
+            if self.lanes.remove(lane_op(number))
                 && let Some(op) = self.egress.passing.remove(&number)
             {
                 op.listener.hear(Fate::Declined);

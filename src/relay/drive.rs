@@ -17,11 +17,11 @@ use super::clock::{Clock, unix_ms};
 use super::connection::{Connection, News, Say};
 use super::frames::FrameMeter;
 use super::live::{Command, Credentials, LiveSettings, USER_AGENT};
-use super::transport::{Answer, Delivery, LinkView, Settlements};
-use crate::link::{Action, DialFailure, Generation, Keyring, Link, NotSent, Settled};
+use super::transport::{Answer, Delivery, LinkView, Settlements, token_of};
+use crate::collections::IdMap;
+use crate::link::{DialFailure, Generation, Keyring, Link, LinkAction, NotSent, SendResult};
 use crate::net::socket::{DialError, Dialed};
-use crate::session::Numbered;
-use crate::wire::Outcome;
+use crate::wire::{OpId, Outcome};
 
 /// Commands taken together.
 const BATCH: usize = 512;
@@ -65,8 +65,9 @@ pub(super) struct Drive {
     closing: Option<JoinHandle<()>>,
     dialing: Option<JoinHandle<DialResult>>,
     unwritten: VecDeque<Say>,
-    askers: Numbered<u64, (u64, Settlements)>,
-    next_token: u64,
+    /// By op: the number of its submission, and who wants its result.
+    askers: IdMap<OpId, (u64, Settlements)>,
+    last_number: u64,
     pub(super) idle_askers: Vec<Answer<bool>>,
     disconnecting: Vec<Answer<()>>,
 }
@@ -91,8 +92,8 @@ impl Driver {
             closing: None,
             dialing: None,
             unwritten: VecDeque::new(),
-            askers: Numbered::default(),
-            next_token: 0,
+            askers: IdMap::default(),
+            last_number: 0,
             idle_askers: Vec::new(),
             disconnecting: Vec::new(),
         };
@@ -216,10 +217,9 @@ impl Drive {
     fn take_command(&mut self, command: Command) {
         let now = self.clock.now();
         match command {
-            Command::Submit(mut op, settlements) => {
-                self.next_token += 1;
-                self.askers.insert(self.next_token, (op.token, settlements));
-                op.token = self.next_token;
+            Command::Submit(op, settlements) => {
+                self.last_number += 1;
+                self.askers.insert(op.id, (self.last_number, settlements));
                 self.link.request(op, now);
             }
             Command::Acknowledge(generation, buffer_id) => {
@@ -263,53 +263,50 @@ impl Drive {
         let begun = gone.map(|connection| connection.progress.shut());
         while let Some(action) = self.link.poll_action() {
             match action {
-                Action::Dial {
+                LinkAction::Dial {
                     generation,
                     mint_at_unix,
                 } => self.dial(generation, mint_at_unix),
-                Action::Write {
+                LinkAction::Write {
                     generation,
                     line,
                     kind,
                     op,
                 } => {
                     self.frames.sent(kind);
-                    let asker = op.and_then(|number| Some((number, self.askers.get(&number)?.0)));
+                    let asker = op.and_then(|id| Some((self.askers.get(&id)?.0, token_of(id))));
                     let word = match asker {
                         Some((number, token)) => Say::Op { number, token, line },
                         None => Say::Line(line),
                     };
                     self.write(generation, word);
                 }
-                Action::Ping { generation } => self.write(generation, Say::Ping),
-                Action::CloseSocket {
+                LinkAction::Ping { generation } => self.write(generation, Say::Ping),
+                LinkAction::CloseSocket {
                     generation,
                     code,
                     reason,
                 } => self.close_socket(generation, code, reason),
-                Action::Settled {
-                    token: number,
-                    outcome,
-                } => {
-                    if let Some((token, settlements)) = self.askers.remove(&number) {
+                LinkAction::Completed { id, result } => {
+                    if let Some((number, settlements)) = self.askers.remove(&id) {
                         // The link counts an op as sent when it hands out its line; this one never left.
-                        let unsent = begun.is_some_and(|begun| number > begun) && is_unknown(&outcome);
-                        let outcome = if unsent {
-                            Settled::NotSent(NotSent::Lost)
+                        let unsent = begun.is_some_and(|begun| number > begun) && is_unknown(&result);
+                        let result = if unsent {
+                            SendResult::NotSent(NotSent::Lost)
                         } else {
-                            outcome
+                            result
                         };
-                        let _ = settlements.try_send((token, outcome));
+                        let _ = settlements.try_send((token_of(id), result));
                     }
                 }
-                Action::Report(report) => self.tell(&report),
+                LinkAction::Event(report) => self.tell(&report),
             }
         }
     }
 }
 
-fn is_unknown(outcome: &Settled) -> bool {
-    matches!(outcome, Settled::Sent(known) if matches!(**known, Outcome::Unknown))
+fn is_unknown(outcome: &SendResult) -> bool {
+    matches!(outcome, SendResult::Answered(known) if matches!(**known, Outcome::Unknown))
 }
 
 fn failure(error: &DialError) -> DialFailure {

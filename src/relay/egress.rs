@@ -17,9 +17,10 @@ use super::transport::ChatInfo;
 use super::turn_task::FateSender;
 use crate::adapter::speech::{Fate, Ticket, Weight};
 use crate::adapter::{Budgets, ChatId, Leave, egress_platform};
-use crate::link::{Op, Settled};
-use crate::session::{Numbered, TurnId};
-use crate::wire::{Action, ActionText, Outcome};
+use crate::collections::IdMap;
+use crate::link::{Op, SendResult};
+use crate::session::TurnId;
+use crate::wire::{Action, ActionText, OpId, Outcome};
 
 /// Ops that are left for text when many are out.
 const RESERVED: usize = 256;
@@ -57,7 +58,7 @@ pub(super) struct PassingOp {
 #[derive(Debug)]
 pub(super) struct Egress {
     /// By numbers below zero, which no row has.
-    pub(super) passing: Numbered<i64, PassingOp>,
+    pub(super) passing: IdMap<i64, PassingOp>,
     pub(super) budgets: Budgets,
     /// Lanes that wait for their budget, by when.
     held: BTreeMap<(Duration, u64), Arc<str>>,
@@ -67,7 +68,7 @@ pub(super) struct Egress {
 impl Egress {
     pub(super) fn new(budgets: Budgets) -> Self {
         Self {
-            passing: Numbered::default(),
+            passing: IdMap::default(),
             budgets,
             held: BTreeMap::new(),
             numbers: 0,
@@ -149,7 +150,7 @@ impl Core {
     /// Takes its place at the end of the lane, and gives its number.
     pub(super) fn queue_passing(&mut self, op: PassingOp) -> i64 {
         let number = self.egress.number();
-        self.lanes.push(Arc::clone(&op.lane), number);
+        self.lanes.push(Arc::clone(&op.lane), lane_op(number));
         self.egress.passing.insert(number, op);
         number
     }
@@ -185,12 +186,11 @@ impl Core {
         let token = self.token();
         self.out.insert(token, number);
         let op = Op {
-            lane: None,
+            id: OpId((u128::from(self.op_seed) << 64) | u128::from(token)),
             action,
             platform,
             bot_id,
             timeout,
-            token,
         };
         self.transport.submit(op, self.settlements.clone());
         token
@@ -212,7 +212,7 @@ impl Core {
         self.egress.deadline().map(|until| self.clock.instant(until))
     }
 
-    pub(super) fn take_passing_outcome(&mut self, number: i64, outcome: Settled) {
+    pub(super) fn take_passing_outcome(&mut self, number: i64, outcome: SendResult) {
         let passing = &mut self.egress.passing;
         if matches!(passing.get(&number), Some(op) if matches!(op.listener, Listener::Question(_))) {
             return self.take_shown(number, &outcome);
@@ -220,7 +220,7 @@ impl Core {
         let Some(op) = passing.remove(&number) else {
             return;
         };
-        self.lanes.settle(number);
+        self.lanes.complete(lane_op(number));
         self.measures.op_settled(op.op, &outcome);
         let Some(op) = self.tell_asker(op, &outcome) else {
             return;
@@ -240,10 +240,10 @@ impl Core {
     }
 
     /// What became of an op, for planners; a chat that was spoken to too fast is held.
-    fn fate(&mut self, lane: &Arc<str>, outcome: Settled) -> Fate {
+    fn fate(&mut self, lane: &Arc<str>, outcome: SendResult) -> Fate {
         let outcome = match outcome {
-            Settled::Sent(outcome) => *outcome,
-            Settled::NotSent(_) => return Fate::NotSent,
+            SendResult::Answered(outcome) => *outcome,
+            SendResult::NotSent(_) => return Fate::NotSent,
         };
         match outcome {
             Outcome::Applied(result) => {
@@ -276,8 +276,10 @@ impl Core {
     }
 
     /// The connector may say that it opened a thread for what was sent.
-    pub(super) fn learn_of_thread(&mut self, lane: &str, outcome: &Settled) {
-        let Settled::Sent(outcome) = outcome else { return };
+    pub(super) fn learn_of_thread(&mut self, lane: &str, outcome: &SendResult) {
+        let SendResult::Answered(outcome) = outcome else {
+            return;
+        };
         let Outcome::Applied(result) = &**outcome else {
             return;
         };
@@ -317,11 +319,21 @@ impl Core {
 
     fn drop_unsent(&mut self, numbers: Vec<i64>) {
         for number in numbers {
-            if self.lanes.withdraw(number)
+            if self.lanes.remove(lane_op(number))
                 && let Some(op) = self.egress.passing.remove(&number)
             {
                 op.listener.hear(Fate::NotSent);
             }
         }
     }
+}
+
+/// The lanes' name for the op with this number.
+pub(super) fn lane_op(number: i64) -> OpId {
+    OpId(u128::from(number.cast_unsigned()))
+}
+
+/// The number that [`lane_op`] was given.
+pub(super) fn lane_row(op: OpId) -> i64 {
+    super::transport::token_of(op).cast_signed()
 }

@@ -10,8 +10,8 @@ use super::turn_task::TurnReport;
 use crate::adapter::ChatId;
 use crate::adapter::speech::{Ending, Weight};
 use crate::agent::{Failure, FailureClass, Truncation, TurnEnd};
-use crate::session::{Stop, TurnId};
-use crate::store::{InboxSeq, OpSeq, TurnState, Write};
+use crate::session::{StopReason, TurnId};
+use crate::store::{Command, InboxSeq, OpSeq, TurnState};
 use crate::wire::{Action, MessageEvent};
 
 /// How long a reaction at the end of a turn may hold up what comes after it.
@@ -107,7 +107,7 @@ impl Core {
         &mut self,
         turn: TurnId,
         end: TurnEnd,
-        stop: Option<Stop>,
+        stop: Option<StopReason>,
     ) -> (TurnState, Ending, Option<String>) {
         match end {
             TurnEnd::Completed => {
@@ -134,7 +134,7 @@ impl Core {
                 if !confirmed {
                     tracing::warn!(turn = turn.0, "the agent did not stop in time and was given up");
                 }
-                if stop == Some(Stop::Shutdown) {
+                if stop == Some(StopReason::Shutdown) {
                     let notice = self.settings.interrupted_notice.clone();
                     return (TurnState::Interrupted, Ending::Stopped, notice);
                 }
@@ -169,11 +169,10 @@ impl Core {
         let rows = ops.iter().map(OwedOp::to_row).collect();
         let after = after.filter(|(_, actions)| !actions.is_empty()).map(Box::new);
         self.ending.insert(seq, EndingRow { ops, after });
-        self.writes.push(Write::End {
+        self.writes.push(Command::End {
             seq: InboxSeq(seq),
             state,
             ops: rows,
-            start_next: None,
             now_ms,
         });
     }

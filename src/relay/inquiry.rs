@@ -10,7 +10,7 @@ use super::egress::{Listener, PassingOp};
 use super::transport::ChatInfo;
 use crate::adapter::speech::Weight;
 use crate::adapter::{ChatFacts, ChatId, open_thread};
-use crate::link::Settled;
+use crate::link::SendResult;
 use crate::wire::{Action, Outcome};
 
 /// Chats whose name is remembered; beyond it, the one asked for first is forgotten.
@@ -83,22 +83,23 @@ impl Core {
     }
 
     /// Answers whoever asked for this op; gives it back when nobody did.
-    pub(super) fn tell_asker(&mut self, op: PassingOp, outcome: &Settled) -> Option<PassingOp> {
+    pub(super) fn tell_asker(&mut self, op: PassingOp, outcome: &SendResult) -> Option<PassingOp> {
         match op.listener {
             Listener::Opener(asker) => {
                 let thread = match outcome {
-                    Settled::Sent(outcome) => match &**outcome {
+                    SendResult::Answered(outcome) => match &**outcome {
                         Outcome::Applied(result) => result.thread_id.as_ref().or(result.message_id.as_ref()),
                         Outcome::Refused { .. } | Outcome::Unknown => None,
                     },
-                    Settled::NotSent(_) => None,
+                    SendResult::NotSent(_) => None,
                 };
                 let _ = asker.send(thread.map(|thread| thread.as_str().to_owned()));
                 None
             }
             Listener::Inquirer(chat, asker) => {
                 let info = ChatInfo::read(&chat.chat, outcome);
-                if matches!(outcome, Settled::Sent(outcome) if matches!(**outcome, Outcome::Applied(_))) {
+                if matches!(outcome, SendResult::Answered(outcome) if matches!(**outcome, Outcome::Applied(_)))
+                {
                     self.chat_infos.learn(chat, info.clone(), self.clock.mono());
                 }
                 let _ = asker.send(info);

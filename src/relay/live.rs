@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::drive::Driver;
 use super::frames::FrameMeter;
 use super::metrics::Counts;
-use super::transport::{Answer, Delivery, LinkView, RelayTransport, Settlements, TransportFuture};
-use crate::link::{DormancyRefused, Generation, Identity, LinkSettings, NotSent, Op, Settled};
+use super::transport::{Answer, Delivery, LinkView, RelayTransport, Settlements, TransportFuture, token_of};
+use crate::link::{DormancyRefused, Generation, HelloIdentity, LinkSettings, NotSent, Op, SendResult};
 use crate::net::socket::Dialer;
 
 /// Commands that wait for the driver; an op that finds no room is told so, an acknowledgement is left to the
@@ -44,7 +44,7 @@ pub struct LiveSettings {
     /// How the link behaves.
     pub link: LinkSettings,
     /// As whom.
-    pub identities: Vec<Identity>,
+    pub identities: Vec<HelloIdentity>,
     /// The dialler.
     pub dialer: Dialer,
     /// The credentials; may change, and may be missing.
@@ -133,14 +133,14 @@ impl RelayTransport for LiveTransport {
     }
 
     fn submit(&self, op: Op, settlements: Settlements) {
-        let token = op.token;
+        let token = token_of(op.id);
         let refused = match self.commands.try_send(Command::Submit(op, settlements)) {
             Ok(()) => return,
             Err(mpsc::error::TrySendError::Full(command)) => (command, NotSent::Full),
             Err(mpsc::error::TrySendError::Closed(command)) => (command, NotSent::Closing),
         };
         if let (Command::Submit(_, settlements), why) = refused {
-            let _ = settlements.try_send((token, Settled::NotSent(why)));
+            let _ = settlements.try_send((token, SendResult::NotSent(why)));
         }
     }
 

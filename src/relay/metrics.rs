@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::status::Tally;
 use super::transport::LinkView;
-use crate::link::{Counters, Loss, Settled};
+use crate::link::{Counters, Loss, SendResult};
 use crate::wire::{Action, Outcome};
 
 /// Upper bounds in seconds for what takes milliseconds.
@@ -173,7 +173,7 @@ impl Measures {
         }
     }
 
-    pub(super) fn op_settled(&mut self, op: &str, outcome: &Settled) {
+    pub(super) fn op_settled(&mut self, op: &str, outcome: &SendResult) {
         self.count_op(op, outcome_of(outcome));
     }
 
@@ -190,10 +190,10 @@ impl Measures {
 }
 
 /// What became of an op, in one word.
-pub(super) fn outcome_of(outcome: &Settled) -> &'static str {
+pub(super) fn outcome_of(outcome: &SendResult) -> &'static str {
     match outcome {
-        Settled::NotSent(_) => "not_sent",
-        Settled::Sent(outcome) => match &**outcome {
+        SendResult::NotSent(_) => "not_sent",
+        SendResult::Answered(outcome) => match &**outcome {
             Outcome::Applied(_) => "applied",
             Outcome::Refused { result, .. } if result.too_much().is_some() => "limited",
             Outcome::Refused { .. } => "refused",

@@ -19,12 +19,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::core::{Core, MOST_OUT};
+use super::egress::{lane_op, lane_row};
 use super::handle::SendError;
 use super::owed_op::{OwedOp, WhenUnknown};
 use crate::adapter::speech::{OwedAction, Weight};
 use crate::adapter::{ChatFacts, ChatId, Leave, reply};
-use crate::link::{NotSent, Settled};
-use crate::store::{OpRow, OpSeq, OpState, Write};
+use crate::link::{NotSent, SendResult};
+use crate::store::{Command, OpRow, OpSeq, OpState};
 use crate::wire::{ActionText, Outcome, SessionKey};
 
 /// Times that an op which is safe to repeat is sent without anything becoming known of it. One that breaks the
@@ -99,7 +100,7 @@ impl Core {
         let inbox = ops.first().and_then(OwedOp::answers);
         let rows = ops.iter().map(OwedOp::to_row).collect();
         self.adding.insert(token, Adding { ops, asker });
-        self.writes.push(Write::AddOps {
+        self.writes.push(Command::AddOps {
             token,
             inbox,
             ops: rows,
@@ -119,10 +120,10 @@ impl Core {
     pub(super) fn take_owed(&mut self, seqs: impl Iterator<Item = OpSeq>, ops: Vec<OwedOp>) {
         for (seq, op) in seqs.zip(ops) {
             if self.declined.contains(&op.delivery) {
-                self.writes.push(Write::OpSettled { op: seq });
+                self.writes.push(Command::OpSettled { op: seq });
                 continue;
             }
-            self.lanes.push(Arc::clone(&op.lane), seq.0);
+            self.lanes.push(Arc::clone(&op.lane), lane_op(seq.0));
             self.owed.insert(seq.0, op);
         }
     }
@@ -135,7 +136,7 @@ impl Core {
                 op = row.seq.0,
                 "a journaled op cannot be read back and is given up"
             );
-            return self.writes.push(Write::OpSettled { op: row.seq });
+            return self.writes.push(Command::OpSettled { op: row.seq });
         };
         let was_out = row.state == OpState::Sent;
         if was_out && op.when_unknown(self.settings.resend_unknown) == WhenUnknown::GiveUp {
@@ -148,9 +149,9 @@ impl Core {
             let mut op = op;
             let rest = std::mem::take(&mut op.then);
             if !op.turn_to(rest) {
-                return self.writes.push(Write::OpSettled { op: row.seq });
+                return self.writes.push(Command::OpSettled { op: row.seq });
             }
-            self.writes.push(Write::OpChanged {
+            self.writes.push(Command::OpChanged {
                 op: row.seq,
                 body: op.body(),
             });
@@ -164,13 +165,15 @@ impl Core {
     pub(super) fn hand_out_ops(&mut self) {
         let (now, at) = (Instant::now(), self.clock.mono());
         while self.is_live() && self.out.len() < MOST_OUT {
-            let Some(seq) = self.lanes.next_out() else { return };
+            let Some(seq) = self.lanes.next_ready().map(lane_row) else {
+                return;
+            };
             let Some((lane, action, platform, bot_id, timeout)) = self.next_request(seq) else {
-                self.lanes.settle(seq);
+                self.lanes.complete(lane_op(seq));
                 continue;
             };
             if let Leave::Wait(until) = self.egress.budgets.ask(&lane, Weight::Text, at) {
-                self.lanes.put_back(seq);
+                self.lanes.put_back(lane_op(seq));
                 self.egress.hold(lane, until);
                 continue;
             }
@@ -209,14 +212,14 @@ impl Core {
             };
             self.lately_out.pop_front();
             match self.out.get(&token) {
-                Some(seq) if token <= written => self.writes.push(Write::OpSent { op: OpSeq(*seq) }),
+                Some(seq) if token <= written => self.writes.push(Command::OpSent { op: OpSeq(*seq) }),
                 Some(_) => self.lately_out.push_back((now, token)),
                 None => {}
             }
         }
     }
 
-    pub(super) fn take_outcome(&mut self, token: u64, outcome: Settled) {
+    pub(super) fn take_outcome(&mut self, token: u64, outcome: SendResult) {
         let Some(seq) = self.out.remove(&token) else {
             return;
         };
@@ -230,7 +233,7 @@ impl Core {
         self.learn_of_thread(&lane, &outcome);
         let Some(op) = self.owed.get(&seq) else { return };
         match outcome {
-            Settled::Sent(outcome) => match *outcome {
+            SendResult::Answered(outcome) => match *outcome {
                 Outcome::Applied(_) => {
                     self.tally.ops_applied += 1;
                     self.go_on(seq, |op| std::mem::take(&mut op.then));
@@ -269,8 +272,8 @@ impl Core {
                 }
                 Outcome::Unknown => self.take_unknown(seq),
             },
-            Settled::NotSent(why) => {
-                self.lanes.put_back(seq);
+            SendResult::NotSent(why) => {
+                self.lanes.put_back(lane_op(seq));
                 if self.is_live() && !matches!(why, NotSent::Closing) {
                     self.retry_soon();
                 }
@@ -288,8 +291,8 @@ impl Core {
             return self.settle(seq);
         }
         let (lane, body) = (Arc::clone(&op.lane), op.body());
-        self.writes.push(Write::OpChanged { op: OpSeq(seq), body });
-        self.lanes.put_back(seq);
+        self.writes.push(Command::OpChanged { op: OpSeq(seq), body });
+        self.lanes.put_back(lane_op(seq));
         self.lanes.retry(&lane);
     }
 
@@ -304,7 +307,7 @@ impl Core {
                 .egress
                 .budgets
                 .limited(&lane, retry_after.or(Some(growing)), now);
-            self.lanes.put_back(seq);
+            self.lanes.put_back(lane_op(seq));
             self.egress.hold(lane, until);
         }
     }
@@ -316,7 +319,7 @@ impl Core {
         op.attempts += 1;
         let repeat = op.when_unknown(self.settings.resend_unknown) == WhenUnknown::Repeat;
         if repeat && op.attempts < MOST_ATTEMPTS {
-            self.lanes.put_back(seq);
+            self.lanes.put_back(lane_op(seq));
             if self.is_live() {
                 self.retry_soon();
             }
@@ -334,8 +337,8 @@ impl Core {
     pub(super) fn settle(&mut self, seq: i64) {
         self.owed.remove(&seq);
         self.traces.op_over(seq);
-        self.lanes.settle(seq);
-        self.writes.push(Write::OpSettled { op: OpSeq(seq) });
+        self.lanes.complete(lane_op(seq));
+        self.writes.push(Command::OpSettled { op: OpSeq(seq) });
     }
 }
 

@@ -25,14 +25,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::core::Core;
-use super::egress::{Listener, PassingOp};
+use super::egress::{Listener, PassingOp, lane_op};
 use crate::adapter::prompt::{
     Ask, AskId, AskOption, Person, Press, Pressed, PromptId, PromptOp, PromptSettings, Prompts, Resolution,
     Then, Typed, Verdict,
 };
 use crate::adapter::speech::Weight;
 use crate::agent::{Choice, PromptAnswer, Question};
-use crate::link::{NotSent, Settled};
+use crate::link::{NotSent, SendResult};
 use crate::session::TurnId;
 use crate::store::TurnState;
 use crate::wire::{MessageEvent, Outcome, SessionKey};
@@ -174,11 +174,11 @@ impl Core {
     }
 
     /// What became of an op that shows a question.
-    pub(super) fn take_shown(&mut self, number: i64, outcome: &Settled) {
+    pub(super) fn take_shown(&mut self, number: i64, outcome: &SendResult) {
         if self.is_shown_later(number, outcome) {
             return;
         }
-        self.lanes.settle(number);
+        self.lanes.complete(lane_op(number));
         let Some(op) = self.egress.passing.remove(&number) else {
             return;
         };
@@ -192,8 +192,8 @@ impl Core {
         let prompts = &mut self.questions.prompts;
         let void = |prompts: &mut Prompts| prompts.unsent(&prompt).map_or(Then::Nothing, Then::Resolved);
         let then = match outcome {
-            Settled::NotSent(_) => void(prompts),
-            Settled::Sent(outcome) => match &**outcome {
+            SendResult::NotSent(_) => void(prompts),
+            SendResult::Answered(outcome) => match &**outcome {
                 Outcome::Refused { result, declined } => {
                     self.tally.ops_refused += 1;
                     tracing::warn!(declined, code = ?result.code, "the connector refused to show a question");
@@ -227,7 +227,7 @@ impl Core {
     }
 
     /// Whether an op that did not show its question keeps its place, because it may yet.
-    fn is_shown_later(&mut self, number: i64, outcome: &Settled) -> bool {
+    fn is_shown_later(&mut self, number: i64, outcome: &SendResult) -> bool {
         let Some(op) = self.egress.passing.get_mut(&number) else {
             return false;
         };
@@ -238,15 +238,15 @@ impl Core {
             return false;
         }
         match outcome {
-            Settled::NotSent(NotSent::Closing) => false,
-            Settled::NotSent(_) => {
-                self.lanes.put_back(number);
+            SendResult::NotSent(NotSent::Closing) => false,
+            SendResult::NotSent(_) => {
+                self.lanes.put_back(lane_op(number));
                 if self.is_live() {
                     self.retry_soon();
                 }
                 true
             }
-            Settled::Sent(outcome) => {
+            SendResult::Answered(outcome) => {
                 let too_much = match &**outcome {
                     Outcome::Refused {
                         result,
@@ -261,7 +261,7 @@ impl Core {
                 let (lane, now) = (Arc::clone(&op.lane), self.clock.mono());
                 self.tally.ops_limited += 1;
                 let until = self.egress.budgets.limited(&lane, retry_after, now);
-                self.lanes.put_back(number);
+                self.lanes.put_back(lane_op(number));
                 self.egress.hold(lane, until);
                 true
             }
@@ -351,7 +351,7 @@ impl Core {
     fn resolve(&mut self, resolution: Resolution) {
         if let Some(waiting) = self.questions.waiting.remove(&resolution.key) {
             if let Some(number) = waiting.op
-                && self.lanes.withdraw(number)
+                && self.lanes.remove(lane_op(number))
                 && let Some(op) = self.egress.passing.remove(&number)
             {
                 self.lanes.retry(&op.lane);

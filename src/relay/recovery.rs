@@ -9,7 +9,9 @@ use super::core::{Core, Ears};
 use super::handle::SendError;
 use super::turns::read_back;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::store::{Batch, Done, Failed, Health, InboxRow, InboxSeq, Recovered, Subject, TurnState, Write};
+use crate::store::{
+    Batch, Command, Completion, Failed, Health, InboxRow, InboxSeq, Recovered, Subject, TurnState,
+};
 use crate::wire::SessionKey;
 
 /// Rows of one kind that are read at a time while recovering.
@@ -58,37 +60,37 @@ impl Core {
         for commit in batch.commits {
             self.measures.committed(commit.commands, commit.took);
         }
-        for done in batch.done {
+        for done in batch.completions {
             match done {
-                Done::Accepted { token, seq, receipt } => self.take_accepted(token, seq.0, receipt),
-                Done::Duplicate { token, receipt, .. } => self.take_duplicate(token, receipt),
-                Done::Quarantined { token, receipt } => self.take_accepted(token, 0, receipt),
-                Done::Ended { seq, ops, .. } => {
+                Completion::Accepted { token, seq, receipt } => self.take_accepted(token, seq.0, receipt),
+                Completion::Duplicate { token, receipt, .. } => self.take_duplicate(token, receipt),
+                Completion::Quarantined { token, receipt } => self.take_accepted(token, 0, receipt),
+                Completion::Ended { seq, ops, .. } => {
                     self.take_ended(seq.0, ops.iter());
                 }
-                Done::OpsAdded { token, ops } => {
+                Completion::OpsAdded { token, ops } => {
                     if let Some(adding) = self.adding.remove(&token) {
                         let owed = adding.tell(Ok(()));
                         self.take_owed(ops.iter(), owed);
                     }
                 }
-                Done::Loaded(row) => self.take_loaded(&row),
-                Done::Missing { seq } => self.take_missing(seq.0),
-                Done::Queued { token, rows } => self.take_fetched(token, &rows),
-                Done::Failed(failed) => self.take_failed(&failed),
-                Done::Started { seq, .. } => {
+                Completion::Loaded(row) => self.take_loaded(&row),
+                Completion::Missing { seq } => self.take_missing(seq.0),
+                Completion::Queued { token, rows } => self.take_fetched(token, &rows),
+                Completion::Failed(failed) => self.take_failed(&failed),
+                Completion::Started { seq, .. } => {
                     if self.unstarted.remove(&seq.0) {
-                        self.writes.push(Write::Load { seq });
+                        self.writes.push(Command::Load { seq });
                     }
                 }
-                Done::Resume { token, blob, .. } => self.take_resume(token, blob),
-                Done::Waiting { .. } | Done::Ops { .. } => {}
+                Completion::Resume { token, blob, .. } => self.take_resume(token, blob),
+                Completion::Waiting { .. } | Completion::Ops { .. } => {}
             }
         }
     }
 
     fn take_failed(&mut self, failed: &Failed) {
-        match failed.of {
+        match failed.subject {
             Subject::Token(token) => {
                 if let Some(key) = self.refilling.remove(&token) {
                     self.unread.push(Unread::Session(key));
@@ -116,7 +118,7 @@ impl Core {
                     tracing::error!(row = seq.0, "the journal refused an answer; it is given up");
                 }
             }
-            Subject::Op(_) | Subject::Nameless => {}
+            Subject::Op(_) | Subject::None => {}
         }
     }
 
@@ -124,7 +126,7 @@ impl Core {
     pub(super) fn read_again(&mut self) {
         for unread in std::mem::take(&mut self.unread) {
             match unread {
-                Unread::Row(seq) => self.writes.push(Write::Load { seq }),
+                Unread::Row(seq) => self.writes.push(Command::Load { seq }),
                 Unread::Session(key) => self.sessions.refill(&key, [], false),
             }
         }
@@ -174,7 +176,7 @@ impl Core {
             let (mut ops_after, mut sessions_after, mut unread) = (None, None, false);
             if let Some(after) = last_op.take() {
                 ops_after = Some(after);
-                self.writes.push(Write::NextOps {
+                self.writes.push(Command::NextOps {
                     token: OPS_PAGE,
                     after,
                     limit: PAGE,
@@ -183,7 +185,7 @@ impl Core {
             }
             if let Some(after) = last_session.take() {
                 sessions_after = Some(Arc::clone(&after));
-                self.writes.push(Write::NextWaiting {
+                self.writes.push(Command::NextWaiting {
                     token: SESSIONS_PAGE,
                     after,
                     limit: PAGE,
@@ -199,33 +201,33 @@ impl Core {
                     commits: batch.commits,
                     ..Batch::default()
                 };
-                for done in batch.done {
+                for done in batch.completions {
                     match done {
-                        Done::Ops { ops, .. } => {
+                        Completion::Ops { ops, .. } => {
                             asked -= 1;
                             last_op = ops.last().map(|op| op.seq);
                             for row in &ops {
                                 self.take_recovered_op(row);
                             }
                         }
-                        Done::Waiting { sessions, .. } => {
+                        Completion::Waiting { sessions, .. } => {
                             asked -= 1;
                             last_session = sessions.last().map(|waiting| waiting.session.clone());
                             for waiting in sessions {
                                 self.sessions.recover(&SessionKey::from_text(waiting.session));
                             }
                         }
-                        Done::Failed(failed) if failed.of == Subject::Token(OPS_PAGE) => {
+                        Completion::Failed(failed) if failed.subject == Subject::Token(OPS_PAGE) => {
                             asked -= 1;
                             last_op = ops_after.take();
                             unread = true;
                         }
-                        Done::Failed(failed) if failed.of == Subject::Token(SESSIONS_PAGE) => {
+                        Completion::Failed(failed) if failed.subject == Subject::Token(SESSIONS_PAGE) => {
                             asked -= 1;
                             last_session = sessions_after.take();
                             unread = true;
                         }
-                        other => rest.done.push(other),
+                        other => rest.completions.push(other),
                     }
                 }
                 self.take_batch(rest);
@@ -256,7 +258,7 @@ impl Core {
     /// Reads the next message that did not fit beside the others when the journal was opened.
     pub(super) fn read_cut_short(&mut self) {
         if let Some(seq) = self.cut_short.front().copied() {
-            self.writes.push(Write::Load { seq });
+            self.writes.push(Command::Load { seq });
         }
     }
 
@@ -288,18 +290,18 @@ impl Core {
 
     fn run_again(&mut self, row: &InboxRow) {
         let key = SessionKey::from_text(Arc::clone(&row.session));
-        if let crate::session::Admission::Start(turn) = self.sessions.arrive(&key) {
+        if let crate::session::Admission::Start(turn) = self.sessions.admit(&key) {
             let event = crate::wire::MessageEvent::default();
             self.turns.insert(turn, super::turns::LiveTurn::new(key, &event));
             self.loading.insert(row.seq.0, turn);
             let seq = InboxSeq(row.seq.0);
-            self.writes.push(Write::Start {
+            self.writes.push(Command::Start {
                 seq,
                 now_ms: self.now_ms(),
             });
-            self.writes.push(Write::Load { seq });
+            self.writes.push(Command::Load { seq });
         } else {
-            self.sessions.queue(&key, row.seq.0);
+            self.sessions.enqueue(&key, row.seq.0);
         }
     }
 }

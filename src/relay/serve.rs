@@ -12,7 +12,7 @@ use super::shutdown::Phase;
 use super::sleep::{Done, Errand};
 use super::transport::Delivery;
 use super::turn_task::{TurnReport, Wish};
-use crate::link::Settled;
+use crate::link::SendResult;
 use crate::session::TurnId;
 use crate::store::{Batch, SubmitError};
 
@@ -26,7 +26,7 @@ enum Happened {
     Errand(Done),
     Committed(Option<Batch>),
     Submitted(Result<(), SubmitError>),
-    Settled,
+    SendResult,
     Wished(Option<(TurnId, Wish)>),
     TurnEnded(Option<Result<(tokio::task::Id, TurnReport), tokio::task::JoinError>>),
     Link,
@@ -41,7 +41,7 @@ impl Core {
     pub(super) async fn run(
         mut self,
         mut ears: Ears,
-        mut settled: mpsc::Receiver<(u64, Settled)>,
+        mut settled: mpsc::Receiver<(u64, SendResult)>,
         shutdown: impl Future<Output = ()>,
     ) -> Ended {
         let mut link = self.transport.view();
@@ -83,7 +83,7 @@ impl Core {
                 // Cancel-safe: recv_many, recv, changed and join_next take nothing unless chosen.
                 count = settled.recv_many(&mut outcomes, 256) => {
                     debug_assert!(count > 0, "we hold a sender ourselves");
-                    Happened::Settled
+                    Happened::SendResult
                 }
                 wish = ears.wishes.recv() => Happened::Wished(wish),
                 ended = self.tasks.join_next_with_id(), if !self.tasks.is_empty() => Happened::TurnEnded(ended),
@@ -116,7 +116,7 @@ impl Core {
                     self.submission = None;
                     self.journal_lost |= done.is_err();
                 }
-                Happened::Settled => {
+                Happened::SendResult => {
                     for (op, outcome) in outcomes.drain(..) {
                         self.take_outcome(op, outcome);
                     }
@@ -160,7 +160,7 @@ impl Core {
     fn take_whatever_waits(
         &mut self,
         ears: &mut Ears,
-        settled: &mut mpsc::Receiver<(u64, Settled)>,
+        settled: &mut mpsc::Receiver<(u64, SendResult)>,
         deliveries: &mut mpsc::Receiver<Vec<Delivery>>,
     ) {
         while let Ok(batch) = ears.batches.try_recv() {

@@ -7,7 +7,7 @@ use crate::adapter::prompt::PromptSettings;
 use crate::adapter::speech::SpeechSettings;
 use crate::adapter::{BudgetSettings, OfferedCommand};
 use crate::config::{AliasFiles, BusyMode, OnRevoked, Settings};
-use crate::link::Identity;
+use crate::link::HelloIdentity;
 use crate::wire::{CommandMap, Grouping};
 
 /// Longest answer of one turn; the rest is cut and said to be.
@@ -40,7 +40,7 @@ pub(super) struct CoreSettings {
     pub(super) commands: CommandMap,
     /// A top-level Slack message is a conversation of its own.
     pub(super) slack_threads: bool,
-    pub(super) identities: Vec<Identity>,
+    pub(super) identities: Vec<HelloIdentity>,
     pub(super) exit_when_revoked: bool,
     pub(super) shutdown_budget: Duration,
     pub(super) going_idle: Duration,
@@ -100,10 +100,10 @@ impl CoreSettings {
 }
 
 /// The identities to announce, in order.
-pub(super) fn identities(settings: &Settings) -> Vec<Identity> {
+pub(super) fn identities(settings: &Settings) -> Vec<HelloIdentity> {
     let announced = settings.connector.identities.iter();
     announced
-        .map(|identity| Identity {
+        .map(|identity| HelloIdentity {
             platform: identity.platform.clone(),
             bot_id: identity.bot_id.clone(),
             command_manifest: None,

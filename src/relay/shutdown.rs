@@ -6,8 +6,8 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::core::{Core, Ears};
-use crate::link::Settled;
-use crate::session::{Interrupt, Stop};
+use crate::link::SendResult;
+use crate::session::{Interrupt, StopReason};
 
 /// How long the last writes may wait for room in the journal.
 const LAST_WRITES: Duration = Duration::from_secs(2);
@@ -111,13 +111,13 @@ impl Core {
         let running: Vec<_> = self.turns.values().map(|turn| turn.key.clone()).collect();
         for key in running {
             if let Interrupt::Cancel(turn) = self.sessions.interrupt(&key) {
-                self.cancel_turn(turn, Stop::Shutdown);
+                self.cancel_turn(turn, StopReason::Shutdown);
             }
         }
     }
 
     /// Says goodbye to everyone, in order: the connector, the agent, the journal.
-    pub(super) async fn wind_up(&mut self, ears: &mut Ears, settled: &mut mpsc::Receiver<(u64, Settled)>) {
+    pub(super) async fn wind_up(&mut self, ears: &mut Ears, settled: &mut mpsc::Receiver<(u64, SendResult)>) {
         self.tasks.abort_all();
         self.transport.disconnect(self.settings.goodbye).await;
         while let Ok((op, outcome)) = settled.try_recv() {

@@ -19,7 +19,7 @@ use super::shutdown::Phase;
 use super::transport::{LinkView, RelayTransport};
 use crate::config::{Settings, SleepAction};
 use crate::link::{Deadline, DormancyRefused, Moment};
-use crate::session::{IdleWatch, Verdict, Work};
+use crate::session::{IdleDecision, IdleWatch, OutstandingWork};
 use stage::Stage;
 
 /// How long the connector may take to say that it buffers.
@@ -156,8 +156,8 @@ impl Core {
         match sleeper.stage {
             Stage::Awake if !live => sleeper.stir(now),
             Stage::Awake => match sleeper.watch.judge(&work, now.mono) {
-                Verdict::Ask => sleeper.enter(Stage::Asking),
-                Verdict::Stay { look_at } => sleeper.look_at = look_at,
+                IdleDecision::Ask => sleeper.enter(Stage::Asking),
+                IdleDecision::Stay { look_at } => sleeper.look_at = look_at,
             },
             Stage::Suspending { .. } | Stage::Fenced { .. } | Stage::Dormant { .. } => {
                 let dozing = matches!(sleeper.stage, Stage::Dormant { .. });
@@ -295,8 +295,8 @@ impl Core {
     }
 
     /// Everything that is still to be done, wherever it stands.
-    fn work(&self) -> Work {
-        Work {
+    fn work(&self) -> OutstandingWork {
+        OutstandingWork {
             turns: self.turns.len()
                 + self.tasks.len()
                 + self.loading.len()

@@ -1,41 +1,41 @@
 //! What the driver tells: the log, and whoever watches the link.
 
 use super::drive::Drive;
-use crate::link::{End, LinkState, Loss, Report};
+use crate::link::{End, LinkEvent, LinkState, Loss};
 
 impl Drive {
-    pub(super) fn tell(&mut self, report: &Report) {
+    pub(super) fn tell(&mut self, report: &LinkEvent) {
         if self.turns_to_another_secret(report) {
             return;
         }
         let now = self.clock.mono();
-        if let Report::Dialing { .. } = report {
+        if let LinkEvent::Dialing { .. } = report {
             self.dial_began = now;
         }
         let loss_told = |loss: &Loss| loss.to_string();
         match report {
-            Report::Dialing { generation } => tracing::debug!(%generation, "dialling the connector"),
-            Report::Live { generation, primary } => {
+            LinkEvent::Dialing { generation } => tracing::debug!(%generation, "dialling the connector"),
+            LinkEvent::Live { generation, primary } => {
                 tracing::info!(%generation, platform = primary.platform, "connected to the connector");
             }
-            Report::Described { generation } => tracing::debug!(%generation, "descriptors changed"),
-            Report::Lost { loss, retry_in } => {
+            LinkEvent::Described { generation } => tracing::debug!(%generation, "descriptors changed"),
+            LinkEvent::Lost { loss, retry_in } => {
                 let retry_ms = u64::try_from(retry_in.as_millis()).unwrap_or(u64::MAX);
                 let detail = self.view.borrow().last_loss.clone().unwrap_or_default();
                 tell_loss(loss, &detail, retry_ms);
             }
-            Report::SkewWarning { ms } => {
+            LinkEvent::SkewWarning { ms } => {
                 tracing::warn!(
                     skew_ms = ms,
                     "this machine's clock and the connector's differ; correcting for it, but set the clock"
                 );
             }
-            Report::Thawed => tracing::info!("the machine slept; looking after the connection"),
-            Report::IdleAcked { .. } => self.answer_idle(true),
-            Report::IdleUnanswered => self.answer_idle(false),
-            Report::Dormant => tracing::info!("dormant: the connector buffers until the next dial"),
-            Report::Ended(End::Closed) => tracing::info!("the link is closed"),
-            Report::Ended(End::Revoked { reason }) => {
+            LinkEvent::Thawed => tracing::info!("the machine slept; looking after the connection"),
+            LinkEvent::IdleAcked { .. } => self.answer_idle(true),
+            LinkEvent::IdleUnanswered => self.answer_idle(false),
+            LinkEvent::Dormant => tracing::info!("dormant: the connector buffers until the next dial"),
+            LinkEvent::Ended(End::Closed) => tracing::info!("the link is closed"),
+            LinkEvent::Ended(End::Revoked { reason }) => {
                 tracing::error!(
                     reason,
                     "the connector has revoked this gateway; enrol again with `hermes-relay enroll`"
@@ -53,19 +53,19 @@ impl Drive {
             view.clock_skew_ms = self.link.clock_skew_ms();
             view.counters = *self.link.counters();
             match report {
-                Report::Lost { loss, .. } => view.measures.losses.add(loss.kind(), 1),
-                Report::Ended(End::Revoked { .. }) => view.measures.losses.add("revoked", 1),
-                Report::Live { .. } => view.measures.handshaken(now.saturating_sub(dial_began)),
+                LinkEvent::Lost { loss, .. } => view.measures.losses.add(loss.kind(), 1),
+                LinkEvent::Ended(End::Revoked { .. }) => view.measures.losses.add("revoked", 1),
+                LinkEvent::Live { .. } => view.measures.handshaken(now.saturating_sub(dial_began)),
                 _ => {}
             }
             match report {
-                Report::Lost { loss, .. }
+                LinkEvent::Lost { loss, .. }
                     if (!matches!(loss, Loss::DialFailed) || view.last_loss.is_none()) =>
                 {
                     view.last_loss = Some(loss_told(loss));
                 }
-                Report::Ended(end) => view.ended = Some(end.clone()),
-                Report::Live { .. } | Report::Dialing { .. } => view.ended = None,
+                LinkEvent::Ended(end) => view.ended = Some(end.clone()),
+                LinkEvent::Live { .. } | LinkEvent::Dialing { .. } => view.ended = None,
                 _ => {}
             }
         });
@@ -93,19 +93,19 @@ impl Drive {
 
     /// Learns from a refusal or a handshake which secret is good. `true` when another one is dialled with now, so that
     /// the refusal means nothing yet.
-    fn turns_to_another_secret(&mut self, report: &Report) -> bool {
+    fn turns_to_another_secret(&mut self, report: &LinkEvent) -> bool {
         let refused = match report {
-            Report::Live { .. } => {
+            LinkEvent::Live { .. } => {
                 if self.keys.accepted() {
                     tracing::info!("the connector accepts the new secret; the one before it is forgotten");
                 }
                 false
             }
-            Report::Lost { loss, .. } => matches!(
+            LinkEvent::Lost { loss, .. } => matches!(
                 loss,
                 Loss::Unauthorized { .. } | Loss::UnauthorizedHttp { .. } | Loss::Doubted { .. }
             ),
-            Report::Ended(End::Revoked { .. }) => true,
+            LinkEvent::Ended(End::Revoked { .. }) => true,
             _ => false,
         };
         let another = refused && self.keys.refused();

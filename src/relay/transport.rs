@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::frames;
 use super::metrics::{Counts, LinkMeasures};
-use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, Settled};
+use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
 use crate::wire::{
-    Action, ActionText, CapabilityDescriptor, ConnectorFrame, MessageEvent, Metadata, Outcome,
+    Action, ActionText, CapabilityDescriptor, ConnectorFrame, MessageEvent, Metadata, OpId, Outcome,
     PassthroughForward, Undecodable,
 };
 
@@ -110,7 +110,7 @@ impl Cargo {
 
 /// Where the answers to ops go. The asker keeps no more ops in flight than the channel holds, so that
 /// telling never waits.
-pub type Settlements = mpsc::Sender<(u64, Settled)>;
+pub type Settlements = mpsc::Sender<(u64, SendResult)>;
 
 /// How a connection stands, for whoever watches.
 #[derive(Clone, Debug, Default)]
@@ -203,23 +203,22 @@ pub trait RelayTransport: Send + Sync + 'static {
         action: &Action,
         platform: Option<String>,
         bot_id: Option<String>,
-    ) -> TransportFuture<'_, Settled> {
+    ) -> TransportFuture<'_, SendResult> {
         let action = ActionText::from(action);
         Box::pin(async move {
             let (settlements, mut settled) = mpsc::channel(1);
             let op = Op {
-                lane: None,
+                id: random_op_id(),
                 action,
                 platform,
                 bot_id,
                 timeout: None,
-                token: 0,
             };
             self.submit(op, settlements);
             settled
                 .recv()
                 .await
-                .map_or(Settled::NotSent(NotSent::Closing), |(_, outcome)| outcome)
+                .map_or(SendResult::NotSent(NotSent::Closing), |(_, outcome)| outcome)
         })
     }
 
@@ -246,7 +245,7 @@ pub trait RelayTransport: Send + Sync + 'static {
         kind: String,
         content: String,
         metadata: Metadata,
-    ) -> TransportFuture<'_, Settled> {
+    ) -> TransportFuture<'_, SendResult> {
         let platform = kind.split_once('.').map(|(platform, _)| platform.to_owned());
         Box::pin(async move {
             let action = Action::FollowUp {
@@ -278,13 +277,13 @@ impl ChatInfo {
         }
     }
 
-    pub(super) fn read(chat_id: &str, asked: &Settled) -> Self {
+    pub(super) fn read(chat_id: &str, asked: &SendResult) -> Self {
         let result = match asked {
-            Settled::Sent(outcome) => match &**outcome {
+            SendResult::Answered(outcome) => match &**outcome {
                 Outcome::Applied(result) => Some(result),
                 Outcome::Refused { .. } | Outcome::Unknown => None,
             },
-            Settled::NotSent(_) => None,
+            SendResult::NotSent(_) => None,
         };
         let field = |name: &str| {
             let info = result?.chat_info.as_ref()?.get(name)?.as_str()?;
@@ -304,3 +303,13 @@ impl ChatInfo {
 
 /// An answer that is waited for once.
 pub(super) type Answer<T> = oneshot::Sender<T>;
+
+/// The asker's number, which an op id carries in its low half.
+pub(super) fn token_of(id: OpId) -> u64 {
+    u64::try_from(id.0 & u128::from(u64::MAX)).unwrap_or_default()
+}
+
+fn random_op_id() -> OpId {
+    let seed = || super::clock::Clock::start().seed();
+    OpId((u128::from(seed()) << 64) | u128::from(seed()))
+}

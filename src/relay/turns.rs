@@ -12,8 +12,8 @@ use super::turn_task::{Stage, TurnReport, run_turn};
 use crate::adapter::speech::Place;
 use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
 use crate::agent::{Agent, Approver, EventSink, Turn, TurnEnd, TurnInput};
-use crate::session::{Stop, TurnId};
-use crate::store::{InboxRow, InboxSeq, Kind, TurnState, Write};
+use crate::session::{StopReason, TurnId};
+use crate::store::{Command, InboxKind, InboxRow, InboxSeq, TurnState};
 use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
 
 /// How long the agents may take to forget a session.
@@ -29,7 +29,7 @@ const FETCHED_ROWS: u32 = 32;
 pub(super) struct LiveTurn {
     pub(super) key: SessionKey,
     pub(super) seq: Option<i64>,
-    pub(super) stop: Option<Stop>,
+    pub(super) stop: Option<StopReason>,
     pub(super) chat: Arc<ChatId>,
     pub(super) facts: Arc<ChatFacts>,
     pub(super) lane: Arc<str>,
@@ -86,7 +86,7 @@ impl Core {
             let token = self.token();
             let session = key.shared();
             self.refilling.insert(token, key);
-            self.writes.push(Write::NextQueued {
+            self.writes.push(Command::NextQueued {
                 token,
                 session,
                 after: InboxSeq(after),
@@ -111,8 +111,8 @@ impl Core {
                 .insert(turn, LiveTurn::new(key, &MessageEvent::default()));
             self.loading.insert(row, turn);
             let seq = InboxSeq(row);
-            self.writes.push(Write::Start { seq, now_ms });
-            self.writes.push(Write::Load { seq });
+            self.writes.push(Command::Start { seq, now_ms });
+            self.writes.push(Command::Load { seq });
         }
     }
 
@@ -278,7 +278,7 @@ impl Core {
         input
     }
 
-    pub(super) fn cancel_turn(&mut self, turn: TurnId, why: Stop) {
+    pub(super) fn cancel_turn(&mut self, turn: TurnId, why: StopReason) {
         if let Some(live) = self.turns.get_mut(&turn) {
             live.stop.get_or_insert(why);
             live.cancel.cancel();
@@ -294,7 +294,7 @@ impl Core {
             .map(|(name, agent)| (memory_key(key, name), Arc::clone(agent)))
             .collect();
         for (session, _) in &agents {
-            self.writes.push(Write::DropResume {
+            self.writes.push(Command::DropResume {
                 session: Arc::clone(session),
             });
         }
@@ -334,10 +334,12 @@ pub(super) fn memory_key(key: &SessionKey, agent: &str) -> Arc<str> {
 }
 
 /// Reads a journaled line again.
-pub(super) fn read_back(kind: Kind, line: &[u8]) -> Option<MessageEvent> {
+pub(super) fn read_back(kind: InboxKind, line: &[u8]) -> Option<MessageEvent> {
     match (kind, ConnectorFrame::decode(line).ok()?) {
-        (Kind::Inbound, ConnectorFrame::Inbound { event, .. }) => Some(*event),
-        (Kind::Forward, ConnectorFrame::PassthroughForward { forward, .. }) => interaction_event(&forward),
+        (InboxKind::Inbound, ConnectorFrame::Inbound { event, .. }) => Some(*event),
+        (InboxKind::Forward, ConnectorFrame::PassthroughForward { forward, .. }) => {
+            interaction_event(&forward)
+        }
         _ => None,
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::metrics::{Counts, TRACE_OUTCOMES};
 use super::turn_task::TurnReport;
 use crate::config::Settings;
-use crate::link::Settled;
+use crate::link::SendResult;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::store::TurnState;
@@ -60,7 +60,7 @@ impl Traces {
 
     pub(super) fn op_out(&mut self, _: i64) {}
 
-    pub(super) fn op_settled(&mut self, _: i64, _: &str, _: u32, _: &Settled) {}
+    pub(super) fn op_settled(&mut self, _: i64, _: &str, _: u32, _: &SendResult) {}
 
     pub(super) fn op_over(&mut self, _: i64) {}
 

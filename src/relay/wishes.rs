@@ -10,7 +10,7 @@ use super::egress::Listener;
 use super::turn_task::Wish;
 use crate::adapter::speech::{Fate, Weight};
 use crate::session::TurnId;
-use crate::store::Write;
+use crate::store::Command;
 
 /// The most that an agent may keep for a session.
 const MOST_KEPT: usize = 1024 * 1024;
@@ -46,7 +46,7 @@ impl Core {
                 let Some(session) = live.memory_key() else { return };
                 let token = self.token();
                 self.recalling.insert(token, answer);
-                self.writes.push(Write::LoadResume { token, session });
+                self.writes.push(Command::LoadResume { token, session });
             }
             Wish::Title(title) => self.name_thread(turn, &title),
             Wish::Media(parcel, asker) => self.post(turn, &parcel, asker),
@@ -66,9 +66,9 @@ impl Core {
                 "the agent wants more kept than may be"
             );
         } else if blob.is_empty() {
-            self.writes.push(Write::DropResume { session });
+            self.writes.push(Command::DropResume { session });
         } else {
-            self.writes.push(Write::SetResume {
+            self.writes.push(Command::SetResume {
                 session,
                 blob,
                 now_ms,

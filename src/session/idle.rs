@@ -12,7 +12,7 @@ const LONGEST_REST: Duration = Duration::from_secs(600);
 
 /// What there is to do, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct OutstandingWork {
     /// Turns that run, or are about to.
     pub turns: usize,
     /// Messages that wait, in memory or in the journal.
@@ -29,7 +29,7 @@ pub struct Work {
     pub next_due: Option<Duration>,
 }
 
-impl Work {
+impl OutstandingWork {
     /// Whether there is anything to do now.
     pub fn any(&self) -> bool {
         self.turns + self.queued + self.ops + self.uncommitted + self.prompts > 0 || self.unseen
@@ -38,7 +38,7 @@ impl Work {
 
 /// Whether to go to sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum IdleDecision {
     /// Not now.
     Stay {
         /// When to look again, if nothing happens before.
@@ -87,7 +87,7 @@ impl IdleWatch {
     }
 
     /// Whether to go to sleep now.
-    pub fn judge(&mut self, work: &Work, now: Duration) -> Verdict {
+    pub fn judge(&mut self, work: &OutstandingWork, now: Duration) -> IdleDecision {
         if work.any() {
             self.stir(now);
         }
@@ -96,15 +96,15 @@ impl IdleWatch {
             .next_due
             .is_none_or(|due| due.saturating_sub(now) > self.idle);
         if !spare {
-            return Verdict::Stay {
+            return IdleDecision::Stay {
                 look_at: now.saturating_add(self.idle),
             };
         }
         let look_at = self.quiet_since.saturating_add(self.idle).max(self.not_before);
         if now < look_at {
-            Verdict::Stay { look_at }
+            IdleDecision::Stay { look_at }
         } else {
-            Verdict::Ask
+            IdleDecision::Ask
         }
     }
 }
@@ -124,29 +124,32 @@ mod tests {
     #[test]
     fn a_silence_of_its_full_length_is_asked_about_and_not_before() {
         let mut watch = watch();
-        let none = Work::default();
-        assert_eq!(watch.judge(&none, secs(0)), Verdict::Stay { look_at: secs(300) });
+        let none = OutstandingWork::default();
+        assert_eq!(
+            watch.judge(&none, secs(0)),
+            IdleDecision::Stay { look_at: secs(300) }
+        );
         assert_eq!(
             watch.judge(&none, secs(299)),
-            Verdict::Stay { look_at: secs(300) }
+            IdleDecision::Stay { look_at: secs(300) }
         );
-        assert_eq!(watch.judge(&none, secs(300)), Verdict::Ask);
+        assert_eq!(watch.judge(&none, secs(300)), IdleDecision::Ask);
         watch.stir(secs(300));
         assert_eq!(
             watch.judge(&none, secs(301)),
-            Verdict::Stay { look_at: secs(600) }
+            IdleDecision::Stay { look_at: secs(600) }
         );
         watch.stir(secs(200));
         assert_eq!(
             watch.judge(&none, secs(302)),
-            Verdict::Stay { look_at: secs(600) },
+            IdleDecision::Stay { look_at: secs(600) },
             "time runs one way"
         );
     }
 
     #[test]
     fn work_of_every_kind_keeps_it_awake_and_the_silence_begins_at_its_end() {
-        let kinds: [fn(&mut Work); 6] = [
+        let kinds: [fn(&mut OutstandingWork); 6] = [
             |work| work.turns = 1,
             |work| work.queued = 1,
             |work| work.ops = 1,
@@ -156,59 +159,59 @@ mod tests {
         ];
         for (index, kind) in kinds.into_iter().enumerate() {
             let mut watch = watch();
-            let mut work = Work::default();
+            let mut work = OutstandingWork::default();
             kind(&mut work);
             assert!(work.any(), "{index}");
             assert_eq!(
                 watch.judge(&work, secs(1000)),
-                Verdict::Stay { look_at: secs(1300) },
+                IdleDecision::Stay { look_at: secs(1300) },
                 "{index}"
             );
-            let none = Work::default();
+            let none = OutstandingWork::default();
             assert_eq!(
                 watch.judge(&none, secs(1299)),
-                Verdict::Stay { look_at: secs(1300) }
+                IdleDecision::Stay { look_at: secs(1300) }
             );
-            assert_eq!(watch.judge(&none, secs(1300)), Verdict::Ask);
+            assert_eq!(watch.judge(&none, secs(1300)), IdleDecision::Ask);
         }
     }
 
     #[test]
     fn what_is_due_soon_is_not_slept_through() {
         let mut watch = watch();
-        let soon = Work {
+        let soon = OutstandingWork {
             next_due: Some(secs(700)),
-            ..Work::default()
+            ..OutstandingWork::default()
         };
         assert_eq!(
             watch.judge(&soon, secs(500)),
-            Verdict::Stay { look_at: secs(800) }
+            IdleDecision::Stay { look_at: secs(800) }
         );
-        let later = Work {
+        let later = OutstandingWork {
             next_due: Some(secs(7000)),
-            ..Work::default()
+            ..OutstandingWork::default()
         };
-        assert_eq!(watch.judge(&later, secs(500)), Verdict::Ask);
-        let past = Work {
+        assert_eq!(watch.judge(&later, secs(500)), IdleDecision::Ask);
+        let past = OutstandingWork {
             next_due: Some(secs(1)),
-            ..Work::default()
+            ..OutstandingWork::default()
         };
         assert_eq!(
             watch.judge(&past, secs(500)),
-            Verdict::Stay { look_at: secs(800) }
+            IdleDecision::Stay { look_at: secs(800) }
         );
     }
 
     #[test]
     fn a_connector_that_refuses_is_asked_less_and_less_often_until_a_sleep() {
         let mut watch = watch();
-        let none = Work::default();
+        let none = OutstandingWork::default();
         let mut now = secs(300);
         let mut waits = Vec::new();
         for _ in 0..7 {
-            assert_eq!(watch.judge(&none, now), Verdict::Ask);
+            assert_eq!(watch.judge(&none, now), IdleDecision::Ask);
             watch.refused(now);
-            let Verdict::Stay { look_at } = watch.judge(&none, now) else {
+            let IdleDecision::Stay { look_at } = watch.judge(&none, now) else {
                 panic!("asked at once");
             };
             waits.push(look_at.saturating_sub(now).as_secs());
@@ -219,10 +222,10 @@ mod tests {
         watch.refused(now);
         assert_eq!(
             watch.judge(&none, now),
-            Verdict::Stay {
+            IdleDecision::Stay {
                 look_at: now + secs(300)
             }
         );
-        assert_eq!(watch.judge(&none, now + secs(300)), Verdict::Ask);
+        assert_eq!(watch.judge(&none, now + secs(300)), IdleDecision::Ask);
     }
 }

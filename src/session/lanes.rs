@@ -7,22 +7,23 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::numbered::Numbered;
+use crate::collections::IdMap;
+use crate::wire::OpId;
 
 /// A chat as the outbox tells them apart: platform and chat id.
 pub type LaneId = Arc<str>;
 
 #[derive(Debug, Default)]
 struct Lane {
-    waiting: VecDeque<i64>,
-    out: Option<i64>,
+    waiting: VecDeque<OpId>,
+    out: Option<OpId>,
 }
 
 /// Every lane with something in it.
 #[derive(Debug, Default)]
 pub struct Lanes {
     by_chat: HashMap<LaneId, Lane>,
-    lane_of: Numbered<i64, LaneId>,
+    lane_of: IdMap<OpId, LaneId>,
     ready: VecDeque<LaneId>,
 }
 
@@ -33,7 +34,7 @@ impl Lanes {
     }
 
     /// Adds an op at its lane's end.
-    pub fn push(&mut self, lane: impl Into<LaneId>, op: i64) {
+    pub fn push(&mut self, lane: impl Into<LaneId>, op: OpId) {
         let lane = lane.into();
         let entry = self.by_chat.entry(Arc::clone(&lane)).or_default();
         entry.waiting.push_back(op);
@@ -44,7 +45,7 @@ impl Lanes {
     }
 
     /// The next op that may go out now. Call until it says none.
-    pub fn next_out(&mut self) -> Option<i64> {
+    pub fn next_ready(&mut self) -> Option<OpId> {
         loop {
             let id = self.ready.pop_front()?;
             let Some(lane) = self.by_chat.get_mut(&id) else {
@@ -60,8 +61,8 @@ impl Lanes {
         }
     }
 
-    /// The op is done with; its lane goes on. Settling an op that is not out does nothing.
-    pub fn settle(&mut self, op: i64) -> bool {
+    /// The op has completed; its lane continues. Does nothing for an op that is not in flight.
+    pub fn complete(&mut self, op: OpId) -> bool {
         let Some(id) = self.lane_of.get(&op).cloned() else {
             return false;
         };
@@ -80,7 +81,7 @@ impl Lanes {
 
     /// The op was not sent: it goes back to the front of its lane, and the lane waits for
     /// [`Self::retry_all`].
-    pub fn put_back(&mut self, op: i64) {
+    pub fn put_back(&mut self, op: OpId) {
         let Some(lane) = self.lane_of.get(&op).and_then(|id| self.by_chat.get_mut(id)) else {
             return;
         };
@@ -91,7 +92,7 @@ impl Lanes {
     }
 
     /// Takes an op that is not out from its lane; tells whether it was there.
-    pub fn withdraw(&mut self, op: i64) -> bool {
+    pub fn remove(&mut self, op: OpId) -> bool {
         let Some(id) = self.lane_of.get(&op).cloned() else {
             return false;
         };

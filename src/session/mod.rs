@@ -6,13 +6,11 @@
 
 mod idle;
 mod lanes;
-mod numbered;
 mod turns;
 
-pub use idle::{IdleWatch, Verdict, Work};
+pub use idle::{IdleDecision, IdleWatch, OutstandingWork};
 pub use lanes::{LaneId, Lanes};
-pub(crate) use numbered::{Numbered, Numbers};
-pub use turns::{Admission, Interrupt, SessionLimits, Sessions, Stop, TurnId};
+pub use turns::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
 
 #[cfg(test)]
 mod tests;

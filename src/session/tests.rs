@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::*;
-use crate::wire::SessionKey;
+use crate::wire::{OpId, SessionKey};
 
 fn key(name: &str) -> SessionKey {
     SessionKey::from_text(name)
@@ -16,14 +16,11 @@ fn sessions(running: usize, queued: usize) -> Sessions {
 #[test]
 fn a_second_message_waits_for_the_first_turn_and_then_runs() {
     let mut sessions = sessions(8, 8);
-    let Admission::Start(first) = sessions.arrive(&key("a")) else {
+    let Admission::Start(first) = sessions.admit(&key("a")) else {
         panic!()
     };
-    assert_eq!(
-        sessions.arrive(&key("a")),
-        Admission::Wait { behind: Some(first) }
-    );
-    sessions.queue(&key("a"), 2);
+    assert_eq!(sessions.admit(&key("a")), Admission::Wait { behind: Some(first) });
+    sessions.enqueue(&key("a"), 2);
     assert_eq!(sessions.next_start(), None);
     assert!(sessions.ended(&key("a"), first));
     let (who, row, second) = sessions.next_start().unwrap();
@@ -36,7 +33,7 @@ fn a_second_message_waits_for_the_first_turn_and_then_runs() {
 #[test]
 fn a_turn_ends_once_and_only_its_own_session() {
     let mut sessions = sessions(8, 8);
-    let Admission::Start(turn) = sessions.arrive(&key("a")) else {
+    let Admission::Start(turn) = sessions.admit(&key("a")) else {
         panic!()
     };
     assert!(!sessions.ended(&key("b"), turn));
@@ -49,11 +46,11 @@ fn a_turn_ends_once_and_only_its_own_session() {
 fn an_interrupt_hits_the_turn_it_meets_and_never_the_next_one() {
     let mut sessions = sessions(8, 8);
     assert_eq!(sessions.interrupt(&key("a")), Interrupt::Nothing);
-    let Admission::Start(first) = sessions.arrive(&key("a")) else {
+    let Admission::Start(first) = sessions.admit(&key("a")) else {
         panic!()
     };
-    sessions.arrive(&key("b"));
-    sessions.queue(&key("a"), 2);
+    sessions.admit(&key("b"));
+    sessions.enqueue(&key("a"), 2);
     assert_eq!(sessions.interrupt(&key("a")), Interrupt::Cancel(first));
     assert_eq!(sessions.interrupt(&key("a")), Interrupt::Nothing);
     sessions.ended(&key("a"), first);
@@ -64,12 +61,12 @@ fn an_interrupt_hits_the_turn_it_meets_and_never_the_next_one() {
 #[test]
 fn a_duplicate_gives_its_place_to_what_waits() {
     let mut sessions = sessions(1, 8);
-    let Admission::Start(turn) = sessions.arrive(&key("a")) else {
+    let Admission::Start(turn) = sessions.admit(&key("a")) else {
         panic!()
     };
-    assert_eq!(sessions.arrive(&key("b")), Admission::Wait { behind: None });
-    sessions.queue(&key("b"), 7);
-    sessions.retract(&key("a"), turn);
+    assert_eq!(sessions.admit(&key("b")), Admission::Wait { behind: None });
+    sessions.enqueue(&key("b"), 7);
+    sessions.cancel_admission(&key("a"), turn);
     assert_eq!(
         sessions.next_start().map(|(who, row, _)| (who, row)),
         Some((key("b"), 7))
@@ -79,16 +76,16 @@ fn a_duplicate_gives_its_place_to_what_waits() {
 #[test]
 fn places_are_given_first_come_first_served_and_nobody_jumps_the_line() {
     let mut sessions = sessions(1, 8);
-    let Admission::Start(turn) = sessions.arrive(&key("a")) else {
+    let Admission::Start(turn) = sessions.admit(&key("a")) else {
         panic!()
     };
     for (name, row) in [("b", 1), ("c", 2), ("d", 3)] {
-        assert_eq!(sessions.arrive(&key(name)), Admission::Wait { behind: None });
-        sessions.queue(&key(name), row);
+        assert_eq!(sessions.admit(&key(name)), Admission::Wait { behind: None });
+        sessions.enqueue(&key(name), row);
     }
     sessions.ended(&key("a"), turn);
-    assert_eq!(sessions.arrive(&key("e")), Admission::Wait { behind: None });
-    sessions.queue(&key("e"), 4);
+    assert_eq!(sessions.admit(&key("e")), Admission::Wait { behind: None });
+    sessions.enqueue(&key("e"), 4);
     let mut order = Vec::new();
     while let Some((who, row, turn)) = sessions.next_start() {
         order.push(row);
@@ -100,10 +97,10 @@ fn places_are_given_first_come_first_served_and_nobody_jumps_the_line() {
 #[test]
 fn what_does_not_fit_in_memory_is_told_once_and_fetched_again() {
     let mut sessions = sessions(8, 2);
-    let Admission::Start(mut turn) = sessions.arrive(&key("a")) else {
+    let Admission::Start(mut turn) = sessions.admit(&key("a")) else {
         panic!()
     };
-    let told: Vec<bool> = (1..=4).map(|row| sessions.queue(&key("a"), row)).collect();
+    let told: Vec<bool> = (1..=4).map(|row| sessions.enqueue(&key("a"), row)).collect();
     assert_eq!(told, [false, false, true, false]);
     for expected in [1, 2] {
         sessions.ended(&key("a"), turn);
@@ -124,7 +121,7 @@ fn a_hundred_thousand_quiet_sessions_cost_nothing() {
     let mut sessions = sessions(8, 8);
     for n in 0..100_000 {
         let who = key(&n.to_string());
-        let Admission::Start(turn) = sessions.arrive(&who) else {
+        let Admission::Start(turn) = sessions.admit(&who) else {
             panic!()
         };
         sessions.ended(&who, turn);
@@ -136,8 +133,8 @@ fn a_hundred_thousand_quiet_sessions_cost_nothing() {
 fn pausing_starts_nothing_and_resuming_starts_what_waits() {
     let mut sessions = sessions(8, 8);
     sessions.pause();
-    assert_eq!(sessions.arrive(&key("a")), Admission::Wait { behind: None });
-    sessions.queue(&key("a"), 1);
+    assert_eq!(sessions.admit(&key("a")), Admission::Wait { behind: None });
+    sessions.enqueue(&key("a"), 1);
     assert_eq!(sessions.next_start(), None);
     sessions.resume();
     assert_eq!(sessions.next_start().unwrap().1, 1);
@@ -159,20 +156,17 @@ impl Chance {
 #[test]
 fn nothing_overtakes_a_message_that_is_still_being_committed() {
     let mut sessions = sessions(1, 8);
-    let Admission::Start(first) = sessions.arrive(&key("a")) else {
+    let Admission::Start(first) = sessions.admit(&key("a")) else {
         panic!()
     };
-    assert_eq!(
-        sessions.arrive(&key("a")),
-        Admission::Wait { behind: Some(first) }
-    );
-    assert_eq!(sessions.arrive(&key("b")), Admission::Wait { behind: None });
+    assert_eq!(sessions.admit(&key("a")), Admission::Wait { behind: Some(first) });
+    assert_eq!(sessions.admit(&key("b")), Admission::Wait { behind: None });
     sessions.ended(&key("a"), first);
     for name in ["a", "b"] {
-        assert_eq!(sessions.arrive(&key(name)), Admission::Wait { behind: None });
+        assert_eq!(sessions.admit(&key(name)), Admission::Wait { behind: None });
     }
     for (name, row) in [("a", 2), ("b", 3), ("a", 4), ("b", 5)] {
-        sessions.queue(&key(name), row);
+        sessions.enqueue(&key(name), row);
     }
     let mut order = Vec::new();
     while let Some((who, row, turn)) = sessions.next_start() {
@@ -187,10 +181,10 @@ fn nothing_overtakes_a_message_that_is_still_being_committed() {
 fn a_message_that_came_to_nothing_is_not_waited_for() {
     let mut sessions = sessions(8, 8);
     sessions.pause();
-    sessions.arrive(&key("a"));
-    sessions.withdraw(&key("a"));
+    sessions.admit(&key("a"));
+    sessions.cancel_waiting(&key("a"));
     assert_eq!(sessions.active(), 0);
-    sessions.withdraw(&key("a"));
+    sessions.cancel_waiting(&key("a"));
     assert_eq!(sessions.active(), 0);
 }
 
@@ -198,16 +192,16 @@ fn a_message_that_came_to_nothing_is_not_waited_for() {
 fn an_overflow_is_told_once_until_the_session_is_quiet_again() {
     let mut sessions = sessions(8, 1);
     for _ in 0..2 {
-        let Admission::Start(mut turn) = sessions.arrive(&key("a")) else {
+        let Admission::Start(mut turn) = sessions.admit(&key("a")) else {
             panic!()
         };
-        let told: Vec<bool> = (1..=4).map(|row| sessions.queue(&key("a"), row)).collect();
+        let told: Vec<bool> = (1..=4).map(|row| sessions.enqueue(&key("a"), row)).collect();
         assert_eq!(told, [false, true, false, false]);
         sessions.ended(&key("a"), turn);
         (_, _, turn) = sessions.next_start().unwrap();
         assert_eq!(sessions.next_refill(), Some((key("a"), 1)));
         sessions.refill(&key("a"), [2, 3, 4], true);
-        assert!(!sessions.queue(&key("a"), 5), "still the same crowd");
+        assert!(!sessions.enqueue(&key("a"), 5), "still the same crowd");
         for expected in [2, 3, 4] {
             sessions.ended(&key("a"), turn);
             let (_, row, next) = sessions.next_start().unwrap();
@@ -236,7 +230,7 @@ struct Walk {
 
 impl Walk {
     fn arrive(&mut self, sessions: &mut Sessions, who: &SessionKey) {
-        let admission = sessions.arrive(who);
+        let admission = sessions.admit(who);
         self.rows += 1;
         if matches!(admission, Admission::Wait { behind: None }) && sessions.turn_of(who).is_none() {
             self.overtaken += 1;
@@ -250,8 +244,8 @@ impl Walk {
             return;
         };
         match (admission, held) {
-            (Admission::Start(turn), false) => sessions.retract(&who, turn),
-            (Admission::Wait { .. }, false) => sessions.withdraw(&who),
+            (Admission::Start(turn), false) => sessions.cancel_admission(&who, turn),
+            (Admission::Wait { .. }, false) => sessions.cancel_waiting(&who),
             (Admission::Start(turn), true) => {
                 self.committed.entry(who.clone()).or_default().push(row);
                 self.ran.entry(who.clone()).or_default().push(row);
@@ -259,7 +253,7 @@ impl Walk {
             }
             (Admission::Wait { .. }, true) => {
                 self.committed.entry(who.clone()).or_default().push(row);
-                self.overflowed += usize::from(sessions.queue(&who, row));
+                self.overflowed += usize::from(sessions.enqueue(&who, row));
             }
         }
         self.settle(sessions);
@@ -339,11 +333,11 @@ fn random_walks_run_every_row_once_in_order_within_the_limit() {
 fn what_was_waiting_before_a_restart_runs_before_what_is_new() {
     let mut sessions = sessions(8, 8);
     sessions.recover(&key("a"));
-    assert_eq!(sessions.arrive(&key("a")), Admission::Wait { behind: None });
-    sessions.queue(&key("a"), 9);
+    assert_eq!(sessions.admit(&key("a")), Admission::Wait { behind: None });
+    sessions.enqueue(&key("a"), 9);
     assert_eq!(sessions.next_start(), None);
     assert_eq!(sessions.next_refill(), Some((key("a"), 0)));
-    sessions.queue(&key("a"), 10);
+    sessions.enqueue(&key("a"), 10);
     sessions.refill(&key("a"), [3, 9], true);
     let (_, row, turn) = sessions.next_start().unwrap();
     assert_eq!(row, 3);
@@ -359,31 +353,31 @@ fn what_was_waiting_before_a_restart_runs_before_what_is_new() {
 #[test]
 fn a_lane_goes_one_at_a_time_and_others_do_not_wait_for_it() {
     let mut lanes = Lanes::new();
-    lanes.push("a", 1);
-    lanes.push("a", 2);
-    lanes.push("b", 3);
+    lanes.push("a", OpId(1));
+    lanes.push("a", OpId(2));
+    lanes.push("b", OpId(3));
     assert_eq!(
-        (lanes.next_out(), lanes.next_out(), lanes.next_out()),
-        (Some(1), Some(3), None)
+        (lanes.next_ready(), lanes.next_ready(), lanes.next_ready()),
+        (Some(OpId(1)), Some(OpId(3)), None)
     );
-    assert!(!lanes.settle(2));
-    assert!(lanes.settle(1));
-    assert_eq!((lanes.next_out(), lanes.next_out()), (Some(2), None));
-    lanes.settle(2);
-    lanes.settle(3);
+    assert!(!lanes.complete(OpId(2)));
+    assert!(lanes.complete(OpId(1)));
+    assert_eq!((lanes.next_ready(), lanes.next_ready()), (Some(OpId(2)), None));
+    lanes.complete(OpId(2));
+    lanes.complete(OpId(3));
     assert!(lanes.is_empty());
 }
 
 #[test]
 fn what_was_not_sent_goes_out_before_what_is_newer() {
     let mut lanes = Lanes::new();
-    lanes.push("a", 1);
-    assert_eq!(lanes.next_out(), Some(1));
-    lanes.push("a", 2);
-    lanes.put_back(1);
-    assert_eq!(lanes.next_out(), None);
+    lanes.push("a", OpId(1));
+    assert_eq!(lanes.next_ready(), Some(OpId(1)));
+    lanes.push("a", OpId(2));
+    lanes.put_back(OpId(1));
+    assert_eq!(lanes.next_ready(), None);
     lanes.retry_all();
-    assert_eq!(lanes.next_out(), Some(1));
-    lanes.settle(1);
-    assert_eq!(lanes.next_out(), Some(2));
+    assert_eq!(lanes.next_ready(), Some(OpId(1)));
+    lanes.complete(OpId(1));
+    assert_eq!(lanes.next_ready(), Some(OpId(2)));
 }

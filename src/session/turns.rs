@@ -2,8 +2,8 @@
 //!
 //! A session exists here only while it runs or has something waiting; a quiet one costs nothing. A message
 //! that finds its session free is admitted at once and holds the place while the journal commits it; every
-//! other message is queued by its journal row once it is committed (`arrive`, then `queue`, `retract` or
-//! `withdraw`). Rows beyond the queue's bound stay in the journal and are asked for again with `refill`.
+//! other message is queued by its journal row once it is committed (`admit`, then `enqueue`, `cancel_admission` or
+//! `cancel_waiting`). Rows beyond the queue's bound stay in the journal and are asked for again with `refill`.
 //! Invariants: a session's messages start in the order in which they arrived; a turn is ended exactly once;
 //! the number of running turns never passes the limit.
 
@@ -38,7 +38,7 @@ pub enum Admission {
 
 /// Why a turn is being stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopReason {
     /// A person or the connector asked for it.
     Asked,
     /// A newer message takes its place.
@@ -153,9 +153,9 @@ impl Sessions {
     }
 
     /// A message arrived and is about to be written to the journal. [`Admission::Start`] holds the place for
-    /// it until the turn ends or [`Self::retract`]; [`Admission::Wait`] is followed by [`Self::queue`] or
-    /// [`Self::withdraw`].
-    pub fn arrive(&mut self, key: &SessionKey) -> Admission {
+    /// it until the turn ends or [`Self::cancel_admission`]; [`Admission::Wait`] is followed by [`Self::enqueue`] or
+    /// [`Self::cancel_waiting`].
+    pub fn admit(&mut self, key: &SessionKey) -> Admission {
         if let Some(session) = self.active.get_mut(key) {
             session.coming += 1;
             return Admission::Wait {
@@ -178,12 +178,12 @@ impl Sessions {
 
     /// The message of an admitted turn turned out to be none (a duplicate, or the journal failed): the turn
     /// never was.
-    pub fn retract(&mut self, key: &SessionKey, turn: TurnId) {
+    pub fn cancel_admission(&mut self, key: &SessionKey, turn: TurnId) {
         self.ended(key, turn);
     }
 
     /// The message that was to wait turned out to be none: nobody waits for it any more.
-    pub fn withdraw(&mut self, key: &SessionKey) {
+    pub fn cancel_waiting(&mut self, key: &SessionKey) {
         if let Some(session) = self.active.get_mut(key) {
             session.coming = session.coming.saturating_sub(1);
             self.forget_if_quiet(key);
@@ -192,7 +192,7 @@ impl Sessions {
 
     /// A committed row waits for its session. Tells whether it was the first that did not fit in memory since
     /// the session was last quiet.
-    pub fn queue(&mut self, key: &SessionKey, row: i64) -> bool {
+    pub fn enqueue(&mut self, key: &SessionKey, row: i64) -> bool {
         let bound = self.limits.queued.max(1);
         let session = self
             .active

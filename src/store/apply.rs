@@ -3,7 +3,8 @@
 //! The ledger keeps the few numbers that a rollback must restore beside the database. It never commits half of
 //! a command, and never makes a completion of a transaction that did not commit.
 
-use super::done::{ChatMemory, Done, Failed, TurnState};
+use super::command::Command;
+use super::completion::{ChatRow, Completion, Failed};
 use super::fault::Fault;
 use super::ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
 use super::reads;
@@ -11,7 +12,6 @@ use super::recent::Recent;
 use super::recover::Footing;
 use super::retention::Shelf;
 use super::statements::Statements;
-use super::write::Write;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 use std::collections::HashSet;
 
@@ -50,13 +50,13 @@ pub(super) struct Broken {
 #[derive(Debug)]
 pub(super) enum Outcome {
     Accepted(InboxSeq),
-    Duplicate(InboxSeq, TurnState),
+    Duplicate,
     Quarantined,
     Started(u32),
     Missing(InboxSeq),
-    Ended(OpSeqs, Option<InboxSeq>),
+    Ended(OpSeqs),
     OpsAdded(OpSeqs),
-    Read(Done),
+    Read(Completion),
     Silent,
 }
 
@@ -84,12 +84,12 @@ impl<'c> Ledger<'c> {
     /// Runs all commands in one transaction and commits, or leaves everything as it was.
     pub(super) fn transact(
         &mut self,
-        writes: &[Write],
+        commands: &[Command],
         now_ms: i64,
     ) -> std::result::Result<Vec<Outcome>, Broken> {
         let before = self.counters;
         let mut at = None;
-        let result = self.run(writes, now_ms, &mut at);
+        let result = self.run(commands, now_ms, &mut at);
         self.settle(before, result).map_err(|error| Broken {
             fault: Fault::of(&error),
             at,
@@ -127,10 +127,10 @@ impl<'c> Ledger<'c> {
     }
 
     /// A command that only reads, outside any transaction.
-    pub(super) fn read(&self, write: &Write) -> Option<Done> {
-        reads::answer(self.db, write).unwrap_or_else(|error| {
-            Some(Done::Failed(Failed {
-                of: write.subject(),
+    pub(super) fn read(&self, command: &Command) -> Option<Completion> {
+        reads::answer(self.db, command).unwrap_or_else(|error| {
+            Some(Completion::Failed(Failed {
+                subject: command.subject(),
                 fault: Fault::of(&error),
             }))
         })
@@ -179,14 +179,14 @@ impl<'c> Ledger<'c> {
         }
     }
 
-    fn run(&mut self, writes: &[Write], now_ms: i64, at: &mut Option<usize>) -> Result<Vec<Outcome>> {
+    fn run(&mut self, commands: &[Command], now_ms: i64, at: &mut Option<usize>) -> Result<Vec<Outcome>> {
         self.statements.begin.execute([])?;
-        let mut outcomes = Vec::with_capacity(writes.len());
-        while let Some(write) = writes.get(outcomes.len()) {
-            let ended = self.end_run(&writes[outcomes.len()..], &mut outcomes);
+        let mut outcomes = Vec::with_capacity(commands.len());
+        while let Some(command) = commands.get(outcomes.len()) {
+            let ended = self.end_run(&commands[outcomes.len()..], &mut outcomes);
             *at = Some(outcomes.len());
             if ended? == 0 {
-                outcomes.push(self.apply(write)?);
+                outcomes.push(self.apply(command)?);
             }
         }
         *at = None;
@@ -195,19 +195,22 @@ impl<'c> Ledger<'c> {
         }
         self.forget_settled()?;
         if self.recent.is_moving() {
-            self.move_keys(writes.len() * 2 + 64, now_ms)?;
+            self.move_keys(commands.len() * 2 + 64, now_ms)?;
         }
         self.statements.commit.execute([])?;
         Ok(outcomes)
     }
 
-    fn apply(&mut self, write: &Write) -> Result<Outcome> {
-        Ok(match write {
-            Write::Accept { dedupe, .. } => match self.known(dedupe.as_ref())? {
-                Some(of) => Outcome::Duplicate(of, self.state_of(of)?),
-                None => self.accept(write)?,
-            },
-            Write::Quarantine {
+    fn apply(&mut self, command: &Command) -> Result<Outcome> {
+        Ok(match command {
+            Command::Accept { dedupe, .. } => {
+                if self.is_known(dedupe.as_ref())? {
+                    Outcome::Duplicate
+                } else {
+                    self.accept(command)?
+                }
+            }
+            Command::Quarantine {
                 reason,
                 buffer_id,
                 line,
@@ -218,7 +221,7 @@ impl<'c> Ledger<'c> {
                     .put(self.db, reason, buffer_id.as_deref(), line, *now_ms)?;
                 Outcome::Quarantined
             }
-            Write::Start { seq, now_ms } => {
+            Command::Start { seq, now_ms } => {
                 let attempt = self
                     .statements
                     .start
@@ -226,28 +229,28 @@ impl<'c> Ledger<'c> {
                     .optional()?;
                 attempt.map_or(Outcome::Missing(*seq), Outcome::Started)
             }
-            Write::End { .. } => self.end(write)?,
-            Write::AddOps {
+            Command::End { .. } => self.end(command)?,
+            Command::AddOps {
                 inbox, ops, now_ms, ..
             } => Outcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms)?),
-            Write::OpSent { op } => {
+            Command::OpSent { op } => {
                 self.sent.insert(*op);
                 Outcome::Silent
             }
-            Write::OpChanged { op, body } => {
+            Command::OpChanged { op, body } => {
                 self.sent.remove(op);
                 self.db
                     .prepare_cached("UPDATE outbox SET op = ?2, state = 0 WHERE seq = ?1")?
                     .execute(params![op.0, body])?;
                 Outcome::Silent
             }
-            Write::OpSettled { op } => {
+            Command::OpSettled { op } => {
                 self.sent.remove(op);
                 self.settled.push(op.0);
                 Outcome::Silent
             }
-            Write::RememberChat(chat) => self.remember(chat)?,
-            Write::SetResume {
+            Command::RememberChat(chat) => self.remember(chat)?,
+            Command::SetResume {
                 session,
                 blob,
                 now_ms,
@@ -259,39 +262,35 @@ impl<'c> Ledger<'c> {
                     .execute(params![session, blob, now_ms])?;
                 Outcome::Silent
             }
-            Write::DropResume { session } => {
+            Command::DropResume { session } => {
                 self.db
                     .prepare_cached("DELETE FROM resume WHERE session = ?1")?
                     .execute([session])?;
                 Outcome::Silent
             }
-            Write::Load { .. }
-            | Write::NextQueued { .. }
-            | Write::NextWaiting { .. }
-            | Write::NextOps { .. }
-            | Write::LoadResume { .. } => {
-                reads::answer(self.db, write)?.map_or(Outcome::Silent, Outcome::Read)
+            Command::Load { .. }
+            | Command::NextQueued { .. }
+            | Command::NextWaiting { .. }
+            | Command::NextOps { .. }
+            | Command::LoadResume { .. } => {
+                reads::answer(self.db, command)?.map_or(Outcome::Silent, Outcome::Read)
             }
         })
     }
 
-    fn known(&mut self, key: Option<&DedupeKey>) -> Result<Option<InboxSeq>> {
-        let Some(key) = key else { return Ok(None) };
-        if let Some(seq) = self.recent.find(key) {
-            return Ok(Some(seq));
+    fn is_known(&mut self, key: Option<&DedupeKey>) -> Result<bool> {
+        let Some(key) = key else { return Ok(false) };
+        if self.recent.contains(key) {
+            return Ok(true);
         }
         if !self.index_in_use {
-            return Ok(None);
+            return Ok(false);
         }
-        let found = self
-            .statements
-            .find_key
-            .query_row([key.as_bytes().as_slice()], |row| row.get(0));
-        Ok(found.optional()?.map(InboxSeq))
+        self.statements.find_key.exists([key.as_bytes().as_slice()])
     }
 
-    fn accept(&mut self, write: &Write) -> Result<Outcome> {
-        let Write::Accept {
+    fn accept(&mut self, command: &Command) -> Result<Outcome> {
+        let Command::Accept {
             kind,
             session,
             dedupe,
@@ -300,7 +299,7 @@ impl<'c> Ledger<'c> {
             start,
             now_ms,
             ..
-        } = write
+        } = command
         else {
             return Ok(Outcome::Silent);
         };
@@ -325,15 +324,7 @@ impl<'c> Ledger<'c> {
         Ok(Outcome::Accepted(seq))
     }
 
-    fn state_of(&self, seq: InboxSeq) -> Result<TurnState> {
-        let mut find = self.db.prepare_cached(
-            "SELECT state FROM inbox WHERE seq = ?1 UNION ALL SELECT state FROM done WHERE seq = ?1 LIMIT 1",
-        )?;
-        let code = find.query_row([seq.0], |row| row.get(0)).optional()?;
-        Ok(code.map_or(TurnState::Done, TurnState::of_code))
-    }
-
-    fn remember(&mut self, chat: &ChatMemory) -> Result<Outcome> {
+    fn remember(&mut self, chat: &ChatRow) -> Result<Outcome> {
         let mut upsert = self.db.prepare_cached(
             "INSERT INTO chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (platform, chat_id)
@@ -345,31 +336,25 @@ impl<'c> Ledger<'c> {
 }
 
 /// The completion of a command whose transaction committed.
-pub(super) fn complete(write: Write, outcome: Outcome) -> Option<Done> {
-    Some(match (write, outcome) {
-        (Write::Accept { token, buffer_id, .. }, Outcome::Accepted(seq)) => Done::Accepted {
+pub(super) fn complete(command: Command, outcome: Outcome) -> Option<Completion> {
+    Some(match (command, outcome) {
+        (Command::Accept { token, buffer_id, .. }, Outcome::Accepted(seq)) => Completion::Accepted {
             token,
             seq,
             receipt: Committed::new(buffer_id),
         },
-        (Write::Accept { token, buffer_id, .. }, Outcome::Duplicate(of, of_state)) => Done::Duplicate {
-            token,
-            of,
-            of_state,
-            receipt: Committed::new(buffer_id),
-        },
-        (Write::Quarantine { token, buffer_id, .. }, Outcome::Quarantined) => Done::Quarantined {
+        (Command::Accept { token, buffer_id, .. }, Outcome::Duplicate) => Completion::Duplicate {
             token,
             receipt: Committed::new(buffer_id),
         },
-        (Write::Start { seq, .. }, Outcome::Started(attempt)) => Done::Started { seq, attempt },
-        (Write::End { seq, .. }, Outcome::Ended(ops, started_next)) => Done::Ended {
-            seq,
-            ops,
-            started_next,
+        (Command::Quarantine { token, buffer_id, .. }, Outcome::Quarantined) => Completion::Quarantined {
+            token,
+            receipt: Committed::new(buffer_id),
         },
-        (Write::AddOps { token, .. }, Outcome::OpsAdded(ops)) => Done::OpsAdded { token, ops },
-        (_, Outcome::Missing(seq)) => Done::Missing { seq },
+        (Command::Start { seq, .. }, Outcome::Started(attempt)) => Completion::Started { seq, attempt },
+        (Command::End { seq, .. }, Outcome::Ended(ops)) => Completion::Ended { seq, ops },
+        (Command::AddOps { token, .. }, Outcome::OpsAdded(ops)) => Completion::OpsAdded { token, ops },
+        (_, Outcome::Missing(seq)) => Completion::Missing { seq },
         (_, Outcome::Read(done)) => done,
         (_, _) => return None,
     })

@@ -4,21 +4,21 @@
 //! only taken when all of it is there; it never changes what a command comes to.
 
 use super::apply::{Ledger, Outcome};
-use super::done::{NewOp, TurnState};
+use super::command::Command;
+use super::completion::{NewOp, TurnState};
 use super::ids::{InboxSeq, OpSeqs};
-use super::write::Write;
 use rusqlite::{Result, params};
 
 impl Ledger<'_> {
-    /// Ends the run of neighbours that `writes` begins with. Gives how many that were; none when there is no run.
-    pub(super) fn end_run(&mut self, writes: &[Write], outcomes: &mut Vec<Outcome>) -> Result<usize> {
+    /// Ends the run of neighbours that `commands` begins with. Gives how many that were; none when there is no run.
+    pub(super) fn end_run(&mut self, commands: &[Command], outcomes: &mut Vec<Outcome>) -> Result<usize> {
         let Some(Run {
             first,
             last,
             state,
             now_ms,
             endings,
-        }) = Run::at_head_of(writes)
+        }) = Run::at_head_of(commands)
         else {
             return Ok(0);
         };
@@ -33,24 +33,23 @@ impl Ledger<'_> {
             return Ok(0);
         }
         self.statements.forget_run.execute(span)?;
-        for write in endings {
-            if let Write::End { seq, ops, .. } = write {
+        for command in endings {
+            if let Command::End { seq, ops, .. } = command {
                 let ops = self.add_ops(Some(*seq), ops, now_ms)?;
-                outcomes.push(Outcome::Ended(ops, None));
+                outcomes.push(Outcome::Ended(ops));
             }
         }
         Ok(endings.len())
     }
 
     /// Ends one turn.
-    pub(super) fn end(&mut self, write: &Write) -> Result<Outcome> {
-        let Write::End {
+    pub(super) fn end(&mut self, command: &Command) -> Result<Outcome> {
+        let Command::End {
             seq,
             state,
             ops,
-            start_next,
             now_ms,
-        } = write
+        } = command
         else {
             return Ok(Outcome::Silent);
         };
@@ -60,13 +59,7 @@ impl Ledger<'_> {
         }
         self.statements.forget.execute([seq.0])?;
         let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
-        let mut started = None;
-        if let Some(next) = start_next
-            && self.statements.start_queued.execute(params![next.0, now_ms])? == 1
-        {
-            started = Some(*next);
-        }
-        Ok(Outcome::Ended(ops, started))
+        Ok(Outcome::Ended(ops))
     }
 
     /// Owes ops.
@@ -107,26 +100,22 @@ struct Run<'a> {
     last: InboxSeq,
     state: TurnState,
     now_ms: i64,
-    endings: &'a [Write],
+    endings: &'a [Command],
 }
 
 impl<'a> Run<'a> {
-    /// The longest run that `writes` begins with, when that is at least two.
-    fn at_head_of(writes: &'a [Write]) -> Option<Self> {
-        let ending = |write: &Write| match write {
-            Write::End {
-                seq,
-                state,
-                start_next: None,
-                now_ms,
-                ..
+    /// The longest run that `commands` begins with, when that is at least two.
+    fn at_head_of(commands: &'a [Command]) -> Option<Self> {
+        let ending = |command: &Command| match command {
+            Command::End {
+                seq, state, now_ms, ..
             } => Some((*seq, *state, *now_ms)),
             _ => None,
         };
-        let (first, state, now_ms) = ending(writes.first()?)?;
+        let (first, state, now_ms) = ending(commands.first()?)?;
         let following = (first.0 + 1..)
-            .zip(&writes[1..])
-            .take_while(|(seq, write)| ending(write) == Some((InboxSeq(*seq), state, now_ms)));
+            .zip(&commands[1..])
+            .take_while(|(seq, command)| ending(command) == Some((InboxSeq(*seq), state, now_ms)));
         let count = 1 + following.count();
         let last = InboxSeq(first.0 + i64::try_from(count).ok()? - 1);
         (count > 1).then_some(Self {
@@ -134,7 +123,7 @@ impl<'a> Run<'a> {
             last,
             state,
             now_ms,
-            endings: &writes[..count],
+            endings: &commands[..count],
         })
     }
 }
@@ -142,15 +131,15 @@ impl<'a> Run<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::settings::JournalSettings;
-    use super::super::{DedupeKey, Kind, OpSeq, recover, schema};
+    use super::super::{DedupeKey, InboxKind, OpSeq, recover, schema};
     use super::*;
 
     const NOW: i64 = 1_790_000_000_000;
 
-    fn accept(token: u64) -> Write {
-        Write::Accept {
+    fn accept(token: u64) -> Command {
+        Command::Accept {
             token,
-            kind: Kind::Inbound,
+            kind: InboxKind::Inbound,
             session: "s".into(),
             dedupe: Some(DedupeKey::of(&[&token.to_string()])),
             buffer_id: None,
@@ -160,17 +149,16 @@ mod tests {
         }
     }
 
-    fn end(seq: i64, state: TurnState, ops: usize, now_ms: i64) -> Write {
+    fn end(seq: i64, state: TurnState, ops: usize, now_ms: i64) -> Command {
         let op = NewOp {
             session: "s".into(),
             chat: "c".into(),
             op: seq.to_string().into_bytes(),
         };
-        Write::End {
+        Command::End {
             seq: InboxSeq(seq),
             state,
             ops: vec![op; ops],
-            start_next: None,
             now_ms,
         }
     }
@@ -178,7 +166,7 @@ mod tests {
     /// What each command came to, and what the tables hold after it.
     type CarriedOut = (String, Vec<(i64, i64, i64)>, Vec<(i64, i64)>, i64);
 
-    fn carried_out(transactions: &[&[Write]]) -> CarriedOut {
+    fn carried_out(transactions: &[&[Command]]) -> CarriedOut {
         let dir = tempfile::tempdir().unwrap();
         let settings = JournalSettings::default();
         std::fs::write(schema::path_in(dir.path()), "").unwrap();
@@ -186,8 +174,8 @@ mod tests {
         let (_, footing) = recover::recover(&db, &settings).unwrap();
         let mut ledger = Ledger::new(&db, footing).unwrap();
         let mut came_to = Vec::new();
-        for writes in transactions {
-            came_to.extend(ledger.transact(writes, NOW).unwrap());
+        for commands in transactions {
+            came_to.extend(ledger.transact(commands, NOW).unwrap());
         }
         let mut done = db
             .prepare("SELECT seq, state, ended_at FROM done ORDER BY seq")
@@ -209,7 +197,7 @@ mod tests {
     #[test]
     fn a_run_comes_to_what_its_commands_come_to_one_by_one() {
         use TurnState::{Done, Failed};
-        let held: Vec<Write> = (0..12).map(accept).collect();
+        let held: Vec<Command> = (0..12).map(accept).collect();
         let endings = [
             end(1, Done, 1, NOW),
             end(2, Done, 0, NOW),
@@ -226,7 +214,7 @@ mod tests {
             end(10, Done, 1, NOW),
         ];
         let together = carried_out(&[&held, &endings]);
-        let mut singly: Vec<&[Write]> = vec![&held];
+        let mut singly: Vec<&[Command]> = vec![&held];
         singly.extend(endings.chunks(1));
         assert_eq!(together, carried_out(&singly));
         assert_eq!((together.1.len(), together.2.len(), together.3), (9, 8, 3));
@@ -234,7 +222,7 @@ mod tests {
 
     #[test]
     fn only_settled_ops_are_forgotten() {
-        let settle = |op| Write::OpSettled { op: OpSeq(op) };
+        let settle = |op| Command::OpSettled { op: OpSeq(op) };
         let held = [accept(0), end(1, TurnState::Done, 8, NOW)];
         let settled = [settle(2), settle(6), settle(3), settle(8), settle(2), settle(99)];
         let (_, _, outbox, _) = carried_out(&[&held, &settled]);

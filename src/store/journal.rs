@@ -4,14 +4,14 @@
 //! runtime: submitting waits for room without holding a thread.
 
 use super::apply::Ledger;
-use super::done::Batch;
+use super::command::Command;
+use super::completion::Batch;
 use super::fault::{Health, OpenError};
 use super::lock::StateLock;
 use super::queue::{Queue, Refused};
 use super::recover::{self, Recovered};
 use super::schema;
 use super::settings::JournalSettings;
-use super::write::Write;
 use super::writer::{Clock, Writer};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -119,17 +119,17 @@ impl Journal {
     }
 
     /// Queues the commands in order, waiting for room. Dropped while it waits, a tail of them is not queued.
-    pub async fn submit(&self, writes: Vec<Write>) -> Result<(), SubmitError> {
-        self.shared.queue.push(writes).await.map_err(SubmitError::from)
+    pub async fn submit(&self, commands: Vec<Command>) -> Result<(), SubmitError> {
+        self.shared.queue.push(commands).await.map_err(SubmitError::from)
     }
 
     /// Queues all commands, or gives all of them back when there is no room for them now. Commands that together
     /// exceed the queue's whole bound never fit: split them.
-    pub fn try_submit(&self, writes: Vec<Write>) -> Result<(), (SubmitError, Vec<Write>)> {
+    pub fn try_submit(&self, commands: Vec<Command>) -> Result<(), (SubmitError, Vec<Command>)> {
         self.shared
             .queue
-            .try_push(writes)
-            .map_err(|(why, writes)| (why.into(), writes))
+            .try_push(commands)
+            .map_err(|(why, commands)| (why.into(), commands))
     }
 
     /// Takes no more commands, works off the queue, folds the log in and ends the thread. The batches must still

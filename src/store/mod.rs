@@ -33,8 +33,10 @@
 
 mod apply;
 mod checkpoint;
+mod command;
+mod completion;
 mod create;
-mod done;
+
 mod endings;
 mod fault;
 mod ids;
@@ -49,15 +51,15 @@ mod retention;
 mod schema;
 mod settings;
 mod statements;
-mod write;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
-pub use done::{
-    Batch, ChatMemory, Commit, Done, Failed, InboxRow, Kind, NewOp, OpRow, OpState, Subject, TurnState,
-    WaitingSession,
+pub use command::Command;
+pub use completion::{
+    Batch, ChatRow, Commit, Completion, Failed, InboxKind, InboxRow, NewOp, OpRow, OpState, Subject,
+    TurnState, WaitingSession,
 };
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
@@ -66,4 +68,3 @@ pub use journal::{CloseError, Journal, Opened, SubmitError};
 pub use lock::held_by;
 pub use recover::Recovered;
 pub use settings::{Durability, JournalSettings};
-pub use write::Write;

@@ -3,7 +3,7 @@
 //! Room is counted in units, one per command and one more per KiB it carries, and is given back only when the
 //! command is through, so commands kept for another try count against the same bound. It never drops a command.
 
-use super::write::Write;
+use super::command::Command;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    writes: VecDeque<Write>,
+    commands: VecDeque<Command>,
     urgent: usize,
     oldest_lazy: Option<Instant>,
     closed: bool,
@@ -65,36 +65,36 @@ impl Queue {
     }
 
     /// Waits for room and queues the commands in order. Dropped midway, a tail of them is not queued.
-    pub(super) async fn push(&self, mut writes: Vec<Write>) -> Result<(), Refused> {
-        while !writes.is_empty() {
-            let (count, units) = self.share(&writes);
+    pub(super) async fn push(&self, mut commands: Vec<Command>) -> Result<(), Refused> {
+        while !commands.is_empty() {
+            let (count, units) = self.share(&commands);
             let room = self.room.acquire_many(units).await.map_err(|_| Refused::Closed)?;
-            let rest = if count == writes.len() {
+            let rest = if count == commands.len() {
                 Vec::new()
             } else {
-                writes.split_off(count)
+                commands.split_off(count)
             };
-            self.enqueue(writes).map_err(|_| Refused::Closed)?;
+            self.enqueue(commands).map_err(|_| Refused::Closed)?;
             room.forget();
-            writes = rest;
+            commands = rest;
         }
         Ok(())
     }
 
     /// Queues all of the commands or, when there is no room, none. More than the whole bound never fits.
-    pub(super) fn try_push(&self, writes: Vec<Write>) -> Result<(), (Refused, Vec<Write>)> {
-        let units = writes
+    pub(super) fn try_push(&self, commands: Vec<Command>) -> Result<(), (Refused, Vec<Command>)> {
+        let units = commands
             .iter()
-            .map(|write| self.units_of(write))
+            .map(|command| self.units_of(command))
             .fold(0, u32::saturating_add);
         match self.room.try_acquire_many(units) {
             Ok(room) => {
-                self.enqueue(writes).map_err(|back| (Refused::Closed, back))?;
+                self.enqueue(commands).map_err(|back| (Refused::Closed, back))?;
                 room.forget();
                 Ok(())
             }
-            Err(TryAcquireError::NoPermits) => Err((Refused::Full, writes)),
-            Err(TryAcquireError::Closed) => Err((Refused::Closed, writes)),
+            Err(TryAcquireError::NoPermits) => Err((Refused::Full, commands)),
+            Err(TryAcquireError::Closed) => Err((Refused::Closed, commands)),
         }
     }
 
@@ -106,13 +106,13 @@ impl Queue {
     }
 
     /// Waits for commands or until `until`, then moves one transaction's share into `into`.
-    pub(super) fn take(&self, into: &mut Vec<Write>, until: Instant) -> Woken {
+    pub(super) fn take(&self, into: &mut Vec<Command>, until: Instant) -> Woken {
         let mut waiting = self.lock();
         loop {
             let now = Instant::now();
             let lazy_due = waiting.oldest_lazy.map(|since| since + LAZY);
             if waiting.urgent > 0 || waiting.closed || lazy_due.is_some_and(|due| due <= now) {
-                if waiting.writes.is_empty() {
+                if waiting.commands.is_empty() {
                     return Woken::Closed;
                 }
                 waiting.drain_share(into);
@@ -136,36 +136,36 @@ impl Queue {
     }
 
     /// The room one command takes.
-    pub(super) fn units_of(&self, write: &Write) -> u32 {
-        u32::try_from(write.payload() >> 10)
+    pub(super) fn units_of(&self, command: &Command) -> u32 {
+        u32::try_from(command.payload() >> 10)
             .unwrap_or(u32::MAX)
             .saturating_add(1)
             .min(self.units)
     }
 
-    fn share(&self, writes: &[Write]) -> (usize, u32) {
+    fn share(&self, commands: &[Command]) -> (usize, u32) {
         let mut units = 0;
-        for (count, write) in writes.iter().enumerate() {
-            let more = self.units_of(write);
+        for (count, command) in commands.iter().enumerate() {
+            let more = self.units_of(command);
             if units + more > self.units {
                 return (count, units);
             }
             units += more;
         }
-        (writes.len(), units)
+        (commands.len(), units)
     }
 
-    fn enqueue(&self, writes: Vec<Write>) -> Result<(), Vec<Write>> {
-        let urgent = writes.iter().filter(|write| !write.is_lazy()).count();
+    fn enqueue(&self, commands: Vec<Command>) -> Result<(), Vec<Command>> {
+        let urgent = commands.iter().filter(|command| !command.is_lazy()).count();
         let mut waiting = self.lock();
         if waiting.closed {
-            return Err(writes);
+            return Err(commands);
         }
-        if urgent < writes.len() && waiting.oldest_lazy.is_none() {
+        if urgent < commands.len() && waiting.oldest_lazy.is_none() {
             waiting.oldest_lazy = Some(Instant::now());
         }
         waiting.urgent += urgent;
-        waiting.writes.extend(writes);
+        waiting.commands.extend(commands);
         drop(waiting);
         self.rung.notify_one();
         Ok(())
@@ -177,20 +177,20 @@ impl Queue {
 }
 
 impl Waiting {
-    fn drain_share(&mut self, into: &mut Vec<Write>) {
+    fn drain_share(&mut self, into: &mut Vec<Command>) {
         let mut bytes = 0;
-        let mut lazy_left = self.writes.len() - self.urgent;
+        let mut lazy_left = self.commands.len() - self.urgent;
         while into.len() < TAKE_COMMANDS && bytes < TAKE_BYTES {
-            let Some(write) = self.writes.pop_front() else {
+            let Some(command) = self.commands.pop_front() else {
                 break;
             };
-            bytes += write.payload();
-            if write.is_lazy() {
+            bytes += command.payload();
+            if command.is_lazy() {
                 lazy_left -= 1;
             } else {
                 self.urgent -= 1;
             }
-            into.push(write);
+            into.push(command);
         }
         if lazy_left == 0 {
             self.oldest_lazy = None;
@@ -203,8 +203,8 @@ mod tests {
     use super::*;
     use crate::store::{InboxSeq, OpSeq};
 
-    fn urgent() -> Write {
-        Write::Load { seq: InboxSeq(1) }
+    fn urgent() -> Command {
+        Command::Load { seq: InboxSeq(1) }
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_lazy_command_waits_for_company_but_not_for_ever() {
         let queue = Queue::new(8);
-        queue.try_push(vec![Write::OpSettled { op: OpSeq(1) }]).unwrap();
+        queue.try_push(vec![Command::OpSettled { op: OpSeq(1) }]).unwrap();
         let mut taken = Vec::new();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Time);
         assert_eq!(
@@ -231,7 +231,7 @@ mod tests {
             Woken::Work
         );
         queue
-            .try_push(vec![Write::OpSettled { op: OpSeq(2) }, urgent()])
+            .try_push(vec![Command::OpSettled { op: OpSeq(2) }, urgent()])
             .unwrap();
         assert_eq!(queue.take(&mut taken, Instant::now()), Woken::Work);
         assert_eq!(taken.len(), 3);
@@ -255,7 +255,7 @@ mod tests {
     #[test]
     fn a_command_larger_than_the_queue_still_fits_alone() {
         let queue = Queue::new(4);
-        let big = Write::SetResume {
+        let big = Command::SetResume {
             session: "s".into(),
             blob: vec![0; 1 << 20],
             now_ms: 0,

@@ -1,8 +1,8 @@
 //! The journal's questions: rows of the inbox and the outbox, in order, bounded. It never writes.
 
-use super::done::{Done, InboxRow, Kind, OpRow, OpState, TurnState, WaitingSession};
+use super::command::Command;
+use super::completion::{Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingSession};
 use super::ids::{InboxSeq, OpSeq};
-use super::write::Write;
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 use std::sync::Arc;
 
@@ -12,33 +12,35 @@ const ANSWER_BYTES: usize = 4 << 20;
 const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line";
 
 /// The answer of a command that only reads; `None` for any other.
-pub(super) fn answer(db: &Connection, write: &Write) -> Result<Option<Done>> {
-    Ok(Some(match write {
-        Write::Load { seq } => {
+pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Completion>> {
+    Ok(Some(match command {
+        Command::Load { seq } => {
             let mut load = db.prepare_cached(&format!("SELECT {INBOX} FROM inbox WHERE seq = ?1"))?;
             let row = load.query_row([seq.0], inbox_row).optional()?;
-            row.map_or(Done::Missing { seq: *seq }, |row| Done::Loaded(Box::new(row)))
+            row.map_or(Completion::Missing { seq: *seq }, |row| {
+                Completion::Loaded(Box::new(row))
+            })
         }
-        Write::NextQueued {
+        Command::NextQueued {
             token,
             session,
             after,
             limit,
-        } => Done::Queued {
+        } => Completion::Queued {
             token: *token,
             rows: queued(db, session, *after, *limit)?,
         },
-        Write::NextWaiting { token, after, limit } => Done::Waiting {
+        Command::NextWaiting { token, after, limit } => Completion::Waiting {
             token: *token,
             sessions: waiting(db, after, *limit)?,
         },
-        Write::NextOps { token, after, limit } => Done::Ops {
+        Command::NextOps { token, after, limit } => Completion::Ops {
             token: *token,
             ops: ops(db, *after, *limit)?,
         },
-        Write::LoadResume { token, session } => {
+        Command::LoadResume { token, session } => {
             let mut load = db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?;
-            Done::Resume {
+            Completion::Resume {
                 token: *token,
                 blob: load.query_row([session], |row| row.get(0)).optional()?,
             }
@@ -119,7 +121,7 @@ fn bounded<T>(
 fn inbox_row(row: &Row<'_>) -> Result<InboxRow> {
     Ok(InboxRow {
         seq: InboxSeq(row.get(0)?),
-        kind: Kind::of_code(row.get(1)?),
+        kind: InboxKind::of_code(row.get(1)?),
         session: text(row, 2)?,
         buffer_id: row.get(3)?,
         state: TurnState::of_code(row.get(4)?),

@@ -4,7 +4,7 @@
 //! whose dedupe keys are not in the index yet.
 
 use super::apply::Counters;
-use super::done::{ChatMemory, InboxRow, OpRow, WaitingSession};
+use super::completion::{ChatRow, InboxRow, OpRow, WaitingSession};
 use super::ids::{DedupeKey, InboxSeq, OpSeq};
 use super::reads::{self, text};
 use super::recent::Recent;
@@ -16,16 +16,16 @@ use rusqlite::{Connection, OptionalExtension, Result};
 #[derive(Debug, Default)]
 pub struct Recovered {
     /// Sessions with waiting messages, in key order, at most `recover_rows`. When it is that long, ask on with
-    /// [`Write::NextWaiting`](super::Write::NextWaiting) after its last key.
+    /// [`Command::NextWaiting`](super::Command::NextWaiting) after its last key.
     pub waiting: Vec<WaitingSession>,
     /// Messages whose turn was running, oldest first, at most `recover_rows` (ended ones make room for the next
-    /// opening); past 4 MiB without their line, which [`Write::Load`](super::Write::Load) reads.
+    /// opening); past 4 MiB without their line, which [`Command::Load`](super::Command::Load) reads.
     pub running: Vec<InboxRow>,
     /// Unsettled ops in order, at most `recover_rows` and about 4 MiB. Ask on with
-    /// [`Write::NextOps`](super::Write::NextOps) after the last until none come.
+    /// [`Command::NextOps`](super::Command::NextOps) after the last until none come.
     pub ops: Vec<OpRow>,
     /// Remembered chats, the most recently used first, at most `chat_memory`.
-    pub chats: Vec<ChatMemory>,
+    pub chats: Vec<ChatRow>,
 }
 
 /// Where the writer goes on.
@@ -71,11 +71,11 @@ pub(super) fn indexed_upto(db: &Connection) -> Result<i64> {
     Ok(found.unwrap_or(0))
 }
 
-fn chats(db: &Connection, limit: u32) -> Result<Vec<ChatMemory>> {
+fn chats(db: &Connection, limit: u32) -> Result<Vec<ChatRow>> {
     let mut find = db
         .prepare("SELECT platform, chat_id, memory, last_used FROM chats ORDER BY last_used DESC LIMIT ?1")?;
     let rows = find.query_map([limit], |row| {
-        Ok(ChatMemory {
+        Ok(ChatRow {
             platform: text(row, 0)?,
             chat_id: text(row, 1)?,
             memory: row.get(2)?,

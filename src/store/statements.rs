@@ -10,7 +10,6 @@ pub(super) struct Statements<'c> {
     pub(super) add_key: Statement<'c>,
     pub(super) accept: Statement<'c>,
     pub(super) start: Statement<'c>,
-    pub(super) start_queued: Statement<'c>,
     pub(super) finish: Statement<'c>,
     pub(super) forget: Statement<'c>,
     pub(super) count_run: Statement<'c>,
@@ -34,9 +33,6 @@ impl<'c> Statements<'c> {
             )?,
             start: db.prepare(
                 "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2 WHERE seq = ?1 RETURNING attempt",
-            )?,
-            start_queued: db.prepare(
-                "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2 WHERE seq = ?1 AND state = 0",
             )?,
             finish: db.prepare(
                 "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)

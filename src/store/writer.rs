@@ -5,12 +5,12 @@
 
 use super::apply::{Ledger, complete};
 use super::checkpoint::{self, Checkpoint};
-use super::done::{Batch, Commit, Done, Failed};
+use super::command::{Command, FailurePolicy};
+use super::completion::{Batch, Commit, Completion, Failed};
 use super::fault::{Fault, FaultKind, Health};
 use super::queue::{Queue, Woken};
 use super::retention::{Moment, Upkeep, give_back};
 use super::settings::JournalSettings;
-use super::write::{Temper, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -70,7 +70,7 @@ struct Work<'a, 'c> {
     ledger: &'a mut Ledger<'c>,
     disk: Disk,
     /// Commands that a failed commit must not lose, in order.
-    kept: Vec<Write>,
+    kept: Vec<Command>,
     /// Commits that were not told yet.
     commits: Vec<Commit>,
     checkpoint: Checkpoint,
@@ -111,8 +111,8 @@ impl Writer {
 }
 
 impl Work<'_, '_> {
-    fn step(&mut self, taken: Vec<Write>) {
-        if let Some(now_ms) = taken.iter().rev().find_map(Write::now_ms) {
+    fn step(&mut self, taken: Vec<Command>) {
+        if let Some(now_ms) = taken.iter().rev().find_map(Command::now_ms) {
             self.writer.clock = Clock::new(now_ms);
         }
         match &self.disk {
@@ -134,83 +134,87 @@ impl Work<'_, '_> {
     }
 
     /// Commits what was kept and what was taken; on a sick disk with nothing at hand, a probe.
-    fn attempt(&mut self, taken: Vec<Write>) {
-        let mut writes = std::mem::take(&mut self.kept);
-        writes.extend(taken);
-        let bytes = writes.iter().map(Write::payload).sum();
-        let mut done = Vec::with_capacity(writes.len());
+    fn attempt(&mut self, taken: Vec<Command>) {
+        let mut commands = std::mem::take(&mut self.kept);
+        commands.extend(taken);
+        let bytes = commands.iter().map(Command::payload).sum();
+        let mut completions = Vec::with_capacity(commands.len());
         let began = Instant::now();
-        match self.commit(writes, &mut done) {
+        match self.commit(commands, &mut completions) {
             Ok(commands) => {
                 if self.commits.len() < UNTOLD {
                     let took = began.elapsed();
                     self.commits.push(Commit { commands, took });
                 }
                 self.recovered();
-                self.deliver(done);
+                self.deliver(completions);
                 self.checkpoint.after(self.ledger.db, commands, bytes);
             }
-            Err((fault, writes)) => {
-                self.deliver(done);
+            Err((fault, commands)) => {
+                self.deliver(completions);
                 self.failed(&fault);
-                self.turn_away(writes, &fault);
+                self.turn_away(commands, &fault);
             }
         }
     }
 
-    fn commit(&mut self, mut writes: Vec<Write>, done: &mut Vec<Done>) -> Result<usize, (Fault, Vec<Write>)> {
+    fn commit(
+        &mut self,
+        mut commands: Vec<Command>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<usize, (Fault, Vec<Command>)> {
         let now_ms = self.writer.clock.now_ms();
-        if writes.is_empty() {
-            return self.ledger.probe().map(|()| 0).map_err(|fault| (fault, writes));
+        if commands.is_empty() {
+            return self.ledger.probe().map(|()| 0).map_err(|fault| (fault, commands));
         }
         loop {
-            match self.ledger.transact(&writes, now_ms) {
+            match self.ledger.transact(&commands, now_ms) {
                 Ok(outcomes) => {
-                    let commands = writes.len();
-                    self.release(&writes);
-                    done.extend(
-                        writes
+                    let count = commands.len();
+                    self.release(&commands);
+                    completions.extend(
+                        commands
                             .into_iter()
                             .zip(outcomes)
                             .filter_map(|(w, o)| complete(w, o)),
                     );
-                    return Ok(commands);
+                    return Ok(count);
                 }
                 Err(broken) => match broken.at {
                     Some(at) if !broken.fault.is_of_the_disk() => {
-                        let write = writes.remove(at);
-                        self.release(std::slice::from_ref(&write));
-                        done.push(Done::Failed(Failed {
-                            of: write.subject(),
+                        let command = commands.remove(at);
+                        self.release(std::slice::from_ref(&command));
+                        completions.push(Completion::Failed(Failed {
+                            subject: command.subject(),
                             fault: broken.fault,
                         }));
                     }
-                    _ => return Err((broken.fault, writes)),
+                    _ => return Err((broken.fault, commands)),
                 },
             }
         }
     }
 
     /// Sorts commands that cannot be committed now: failed, answered, or kept.
-    fn turn_away(&mut self, writes: Vec<Write>, fault: &Fault) {
-        let mut done = Vec::new();
-        for write in writes {
-            match write.temper() {
-                Temper::Kept => {
-                    self.kept.push(write);
+    fn turn_away(&mut self, commands: Vec<Command>, fault: &Fault) {
+        let mut completions = Vec::new();
+        for command in commands {
+            match command.failure_policy() {
+                FailurePolicy::Retry => {
+                    self.kept.push(command);
                     continue;
                 }
-                Temper::Read => done.extend(self.ledger.read(&write)),
-                Temper::Repeatable => {
-                    done.push(Done::Failed(Failed {
-                        of: write.subject(),
+                FailurePolicy::Read => completions.extend(self.ledger.read(&command)),
+                FailurePolicy::Fail => {
+                    completions.push(Completion::Failed(Failed {
+                        subject: command.subject(),
                         fault: fault.clone(),
                     }));
                 }
             }
-            self.release(std::slice::from_ref(&write));
+            self.release(std::slice::from_ref(&command));
         }
-        self.deliver(done);
+        self.deliver(completions);
     }
 
     fn recovered(&mut self) {
@@ -269,16 +273,21 @@ impl Work<'_, '_> {
         self.upkeep_at = Instant::now() + pause;
     }
 
-    fn release(&self, writes: &[Write]) {
+    fn release(&self, commands: &[Command]) {
         let queue = &self.writer.queue;
-        queue.release(writes.iter().map(|write| queue.units_of(write) as usize).sum());
+        queue.release(
+            commands
+                .iter()
+                .map(|command| queue.units_of(command) as usize)
+                .sum(),
+        );
     }
 
-    fn deliver(&mut self, done: Vec<Done>) {
-        if !done.is_empty() {
+    fn deliver(&mut self, completions: Vec<Completion>) {
+        if !completions.is_empty() {
             let commits = std::mem::take(&mut self.commits);
-            // A reader that went away wants no completions; what was asked for is done all the same.
-            let _ = self.writer.batches.blocking_send(Batch { done, commits });
+            // A reader that went away wants no completions; what was asked for is completions all the same.
+            let _ = self.writer.batches.blocking_send(Batch { completions, commits });
         }
     }
 }

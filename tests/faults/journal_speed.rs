@@ -1,7 +1,7 @@
 //! How fast the journal takes messages. Prints rates; run with `--ignored --nocapture`.
 
 use hermes_relay::store::{
-    DedupeKey, Done, Durability, Journal, JournalSettings, Kind, NewOp, TurnState, Write,
+    Command, Completion, DedupeKey, Durability, InboxKind, Journal, JournalSettings, NewOp, TurnState,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
         .map(|n| format!("agent:main:discord:group:11000000000{n:06}:220000000{n:06}").into())
         .collect();
     let line = vec![b'x'; 400];
-    let accept = |n: u64| Write::Accept {
+    let accept = |n: u64| Command::Accept {
         token: n,
-        kind: Kind::Inbound,
+        kind: InboxKind::Inbound,
         session: Arc::clone(&names[usize::try_from(n * 7919 % sessions).unwrap()]),
         dedupe: Some(DedupeKey::of(&["discord", &n.to_string()])),
         buffer_id: Some(format!("buffer-{n}")),
@@ -51,7 +51,7 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
         let mut next = Vec::with_capacity(batch.done.len() * 2);
         for done in batch.done {
             match done {
-                Done::Accepted { seq, token, .. } => {
+                Completion::Accepted { seq, token, .. } => {
                     let name = &names[usize::try_from(token * 7919 % sessions).unwrap()];
                     let ops = if answer {
                         vec![NewOp {
@@ -62,11 +62,10 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
                     } else {
                         Vec::new()
                     };
-                    next.push(Write::End {
+                    next.push(Command::End {
                         seq,
                         state: TurnState::Done,
                         ops,
-                        start_next: None,
                         now_ms: NOW,
                     });
                     // The connector sends on as soon as it has the acknowledgement.
@@ -75,11 +74,11 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
                         sent += 1;
                     }
                 }
-                Done::Ended { ops, .. } => {
+                Completion::Ended { ops, .. } => {
                     ended += 1;
                     for op in ops.iter() {
-                        next.push(Write::OpSent { op });
-                        next.push(Write::OpSettled { op });
+                        next.push(Command::OpSent { op });
+                        next.push(Command::OpSettled { op });
                     }
                 }
                 other => panic!("{other:?}"),

@@ -1,6 +1,8 @@
 //! The `journal` verb of the real binary: what it prints, what it refuses, and with which exit code.
 
-use hermes_relay::store::{InboxSeq, Journal, JournalSettings, Kind, NewOp, OpSeq, Opened, TurnState, Write};
+use hermes_relay::store::{
+    Command, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, TurnState,
+};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -47,12 +49,12 @@ fn good(dir: &Path, words: &[&str]) -> String {
     out(&output)
 }
 
-fn accept(token: u64, start: bool) -> Write {
+fn accept(token: u64, start: bool) -> Command {
     let event = json!({"text": SECRET, "message_id": token.to_string()});
     let line = json!({"type": "inbound", "bufferId": format!("b{token}"), "event": event});
-    Write::Accept {
+    Command::Accept {
         token,
-        kind: Kind::Inbound,
+        kind: InboxKind::Inbound,
         session: "agent:main:discord:dm:c1".into(),
         dedupe: None,
         buffer_id: Some(format!("b{token}")),
@@ -71,14 +73,14 @@ async fn filled(dir: &Path) -> Opened {
         accept(2, false),
         accept(3, true),
         accept(4, true),
-        Write::Quarantine {
+        Command::Quarantine {
             token: 5,
             reason: "not \u{1b}[2Jjson".into(),
             buffer_id: Some("q".into()),
             line: vec![0xff, b'{'],
             now_ms: NOW,
         },
-        Write::AddOps {
+        Command::AddOps {
             token: 6,
             inbox: None,
             ops: vec![NewOp {
@@ -88,12 +90,11 @@ async fn filled(dir: &Path) -> Opened {
             }],
             now_ms: NOW,
         },
-        Write::OpSent { op: OpSeq(1) },
-        Write::End {
+        Command::OpSent { op: OpSeq(1) },
+        Command::End {
             seq: InboxSeq(3),
             state: TurnState::Failed,
             ops: vec![],
-            start_next: None,
             now_ms: NOW,
         },
     ];

@@ -1,13 +1,13 @@
 use super::*;
 
-fn closed(generation: Generation) -> [Action; 2] {
+fn closed(generation: Generation) -> [LinkAction; 2] {
     [
-        Action::CloseSocket {
+        LinkAction::CloseSocket {
             generation,
             code: 1001,
             reason: "going away",
         },
-        Action::Report(Report::Ended(End::Closed)),
+        LinkAction::Event(LinkEvent::Ended(End::Closed)),
     ]
 }
 
@@ -17,7 +17,7 @@ fn a_link_without_a_socket_ends_at_once() {
     world.fail_dial(DialFailure::Network);
     world.drain();
     world.link.close(secs(5), world.now);
-    assert_eq!(world.drain(), [Action::Report(Report::Ended(End::Closed))]);
+    assert_eq!(world.drain(), [LinkAction::Event(LinkEvent::Ended(End::Closed))]);
     assert_eq!(world.link.state(), &LinkState::Ended(End::Closed));
     assert_eq!(world.link.poll_timeout(), None);
 }
@@ -42,14 +42,14 @@ fn a_dial_or_a_handshake_under_way_is_given_up() {
 
 #[test]
 fn a_live_link_settles_what_it_accepted_and_takes_nothing_new() {
-    let mut world = World::live();
+    let mut world = World::one_at_a_time();
     let generation = world.generation();
-    world.link.request(op(1, Some("a")), world.now);
-    world.link.request(op(2, Some("a")), world.now);
+    world.link.request(op(1), world.now);
+    world.link.request(op(2), world.now);
     let first = world.lines();
     world.link.close(secs(5), world.now);
-    world.link.request(op(3, None), world.now);
-    assert_eq!(world.settled(), [(3, Settled::NotSent(NotSent::Closing))]);
+    world.link.request(op(3), world.now);
+    assert_eq!(world.settled(), [(3, SendResult::NotSent(NotSent::Closing))]);
     assert!(world.link.acknowledge(generation, "9".to_owned()));
     world.drain();
     world.answer(&request_id(&first[0]), Some(done()));
@@ -57,12 +57,12 @@ fn a_live_link_settles_what_it_accepted_and_takes_nothing_new() {
     assert_eq!(said.len(), 2);
     assert_eq!(
         said[0],
-        Action::Settled {
-            token: 1,
-            outcome: applied()
+        LinkAction::Completed {
+            id: OpId(1),
+            result: applied()
         }
     );
-    let Action::Write { line, .. } = &said[1] else {
+    let LinkAction::Write { line, .. } = &said[1] else {
         panic!("{said:?}")
     };
     assert_eq!(kind(line), "outbound");
@@ -71,9 +71,9 @@ fn a_live_link_settles_what_it_accepted_and_takes_nothing_new() {
     assert_eq!(
         world.drain(),
         [
-            Action::Settled {
-                token: 2,
-                outcome: applied()
+            LinkAction::Completed {
+                id: OpId(2),
+                result: applied()
             },
             close,
             ended
@@ -83,9 +83,9 @@ fn a_live_link_settles_what_it_accepted_and_takes_nothing_new() {
 
 #[test]
 fn closing_ends_at_its_deadline_with_everything_settled() {
-    let mut world = World::live();
-    world.link.request(op(1, Some("a")), world.now);
-    world.link.request(op(2, Some("a")), world.now);
+    let mut world = World::one_at_a_time();
+    world.link.request(op(1), world.now);
+    world.link.request(op(2), world.now);
     world.drain();
     world.link.close(secs(5), world.now);
     world.run(Duration::from_millis(4_999));
@@ -93,7 +93,7 @@ fn closing_ends_at_its_deadline_with_everything_settled() {
     world.run(Duration::from_millis(1));
     assert_eq!(
         world.settled(),
-        [(1, unknown()), (2, Settled::NotSent(NotSent::Closing))]
+        [(1, unknown()), (2, SendResult::NotSent(NotSent::Closing))]
     );
     assert_eq!(world.link.state(), &LinkState::Ended(End::Closed));
 }
@@ -102,7 +102,7 @@ fn closing_ends_at_its_deadline_with_everything_settled() {
 fn a_second_close_may_only_shorten_the_first() {
     let mut world = World::live();
     let generation = world.generation();
-    world.link.request(op(1, None), world.now);
+    world.link.request(op(1), world.now);
     world.drain();
     world.link.close(secs(5), world.now);
     world.link.close(secs(50), world.now);
@@ -114,9 +114,9 @@ fn a_second_close_may_only_shorten_the_first() {
     assert_eq!(
         world.drain(),
         [
-            Action::Settled {
-                token: 1,
-                outcome: unknown()
+            LinkAction::Completed {
+                id: OpId(1),
+                result: unknown()
             },
             close,
             ended
@@ -129,7 +129,7 @@ fn a_second_close_may_only_shorten_the_first() {
 #[test]
 fn a_socket_that_goes_while_closing_ends_the_link_whatever_its_code() {
     let mut world = World::live();
-    world.link.request(op(1, None), world.now);
+    world.link.request(op(1), world.now);
     world.drain();
     world.link.close(secs(5), world.now);
     world.close(4401, "unauthorized");
@@ -141,10 +141,10 @@ fn a_socket_that_goes_while_closing_ends_the_link_whatever_its_code() {
 fn an_open_question_about_idleness_is_answered_at_the_close() {
     let mut world = World::live();
     world.link.go_idle(secs(10), world.now);
-    world.link.request(op(1, None), world.now);
+    world.link.request(op(1), world.now);
     world.drain();
     world.link.close(secs(5), world.now);
-    assert_eq!(world.reports(), [Report::IdleUnanswered]);
+    assert_eq!(world.reports(), [LinkEvent::IdleUnanswered]);
 }
 
 #[test]
@@ -158,6 +158,6 @@ fn a_closed_link_never_comes_back() {
     world.freeze(secs(600));
     world.link.handle_timeout(world.now);
     assert_eq!(world.drain(), []);
-    world.link.request(op(1, None), world.now);
-    assert_eq!(world.settled(), [(1, Settled::NotSent(NotSent::Closing))]);
+    world.link.request(op(1), world.now);
+    assert_eq!(world.settled(), [(1, SendResult::NotSent(NotSent::Closing))]);
 }

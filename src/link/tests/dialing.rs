@@ -7,8 +7,8 @@ fn the_first_dial_comes_at_once() {
     assert_eq!(
         world.drain(),
         [
-            Action::Report(Report::Dialing { generation }),
-            Action::Dial {
+            LinkAction::Event(LinkEvent::Dialing { generation }),
+            LinkAction::Dial {
                 generation,
                 mint_at_unix: START_UNIX_MS / 1000,
             }
@@ -24,7 +24,7 @@ fn every_dial_mints_for_its_own_time() {
     world.skip(secs(400));
     world.link.handle_timeout(world.now);
     let generation = world.dialing();
-    assert!(world.drain().contains(&Action::Dial {
+    assert!(world.drain().contains(&LinkAction::Dial {
         generation,
         mint_at_unix: START_UNIX_MS / 1000 + 400,
     }));
@@ -104,16 +104,16 @@ fn a_dial_that_is_never_answered_is_given_up_and_closed_before_the_next() {
     world.run(secs(30));
     let second = world.run_to_dial();
     let said = world.drain();
-    let close = said
-        .iter()
-        .position(|action| matches!(action, Action::CloseSocket { generation, .. } if *generation == first));
+    let close = said.iter().position(
+        |action| matches!(action, LinkAction::CloseSocket { generation, .. } if *generation == first),
+    );
     let dial = said
         .iter()
-        .position(|action| matches!(action, Action::Dial { generation, .. } if *generation == second));
+        .position(|action| matches!(action, LinkAction::Dial { generation, .. } if *generation == second));
     assert!(close.unwrap() < dial.unwrap());
     assert!(said.iter().any(|action| matches!(
         action,
-        Action::Report(Report::Lost {
+        LinkAction::Event(LinkEvent::Lost {
             loss: Loss::DialTimeout,
             ..
         })
@@ -177,13 +177,13 @@ fn a_message_that_is_too_large_ends_the_socket_with_the_code_for_it_and_is_diall
     let done = world.drain();
     assert_eq!(
         done[0],
-        Action::CloseSocket {
+        LinkAction::CloseSocket {
             generation,
             code: 1009,
             reason: "message too large"
         }
     );
-    let told = |action: &Action| matches!(action, Action::Report(Report::Lost { loss: Loss::TooLarge { bytes }, .. }) if *bytes == 1 << 30);
+    let told = |action: &LinkAction| matches!(action, LinkAction::Event(LinkEvent::Lost { loss: Loss::TooLarge { bytes }, .. }) if *bytes == 1 << 30);
     assert!(done.iter().any(told), "{done:?}");
     world.run_to_dial();
     assert!(world.generation() > generation);
@@ -196,7 +196,7 @@ fn a_lost_socket_is_closed_before_the_next_dial_whoever_closed_first() {
     world.link.handle_closed(generation, None, world.now);
     assert_eq!(
         world.drain()[0],
-        Action::CloseSocket {
+        LinkAction::CloseSocket {
             generation,
             code: 1000,
             reason: ""
@@ -219,8 +219,8 @@ fn a_clock_that_is_off_is_corrected_for_and_told_once() {
         .link
         .handle_dial_failed(generation, refused.clone(), ahead, world.now);
     let reports = world.reports();
-    assert!(reports.contains(&Report::SkewWarning { ms: 600_000 }));
-    let Some(Report::Lost { loss, retry_in }) = reports.last() else {
+    assert!(reports.contains(&LinkEvent::SkewWarning { ms: 600_000 }));
+    let Some(LinkEvent::Lost { loss, retry_in }) = reports.last() else {
         panic!("{reports:?}")
     };
     assert_eq!(loss, &Loss::UnauthorizedHttp { status: 401 });
@@ -231,7 +231,7 @@ fn a_clock_that_is_off_is_corrected_for_and_told_once() {
     let again = world.run_to_dial();
     let mint = (world.now.unix_ms + 600_000) / 1000;
     let reports = world.drain();
-    assert!(reports.contains(&Action::Dial {
+    assert!(reports.contains(&LinkAction::Dial {
         generation: again,
         mint_at_unix: mint
     }));
@@ -244,7 +244,7 @@ fn a_clock_that_is_off_is_corrected_for_and_told_once() {
             .said
             .iter()
             .skip(4)
-            .any(|action| matches!(action, Action::Report(Report::SkewWarning { .. })))
+            .any(|action| matches!(action, LinkAction::Event(LinkEvent::SkewWarning { .. })))
     );
 }
 
@@ -268,7 +268,7 @@ fn a_clock_that_is_off_by_little_or_by_days_is_left_alone() {
             .handle_dial_failed(generation, DialFailure::Network, Some(date), world.now);
         world.run_to_dial();
         let minted = world.drain().into_iter().find_map(|action| match action {
-            Action::Dial { mint_at_unix, .. } => Some(mint_at_unix),
+            LinkAction::Dial { mint_at_unix, .. } => Some(mint_at_unix),
             _ => None,
         });
         let shift = if corrected { off_ms } else { 0 };
@@ -295,10 +295,9 @@ fn a_correction_is_forgotten_when_the_clock_is_set() {
     world.run_to_dial();
     let expected = world.now.unix_ms.div_euclid(1000);
     assert!(
-        world
-            .drain()
-            .iter()
-            .any(|action| matches!(action, Action::Dial { mint_at_unix, .. } if *mint_at_unix == expected))
+        world.drain().iter().any(
+            |action| matches!(action, LinkAction::Dial { mint_at_unix, .. } if *mint_at_unix == expected)
+        )
     );
 }
 

@@ -25,17 +25,20 @@ fn going_idle_is_asked_once_served_meanwhile_and_answered_once() {
     world.link.go_idle(secs(10), world.now);
     assert_eq!(world.lines(), [json!({"type": "going_idle"})]);
     world.run(secs(5));
-    world.link.request(op(1, None), world.now);
+    world.link.request(op(1), world.now);
     let lines = world.lines();
     world.answer(&request_id(&lines[0]), Some(done()));
     assert!(world.link.acknowledge(generation, "7".to_owned()));
     world.drain();
     world.frame(generation, ControlFrame::GoingIdleAck);
-    assert_eq!(world.reports(), [Report::IdleAcked { late: false }]);
+    assert_eq!(world.reports(), [LinkEvent::IdleAcked { late: false }]);
     world.frame(generation, ControlFrame::GoingIdleAck);
     assert_eq!(world.reports(), []);
     world.link.go_idle(secs(10), world.now);
-    assert_eq!(world.drain(), [Action::Report(Report::IdleAcked { late: false })]);
+    assert_eq!(
+        world.drain(),
+        [LinkAction::Event(LinkEvent::IdleAcked { late: false })]
+    );
 }
 
 #[test]
@@ -48,7 +51,7 @@ fn the_least_patient_asker_decides_how_long_an_answer_is_awaited() {
     world.run(Duration::from_millis(1_999));
     assert_eq!(world.reports(), []);
     world.run(Duration::from_millis(1));
-    assert_eq!(world.reports(), [Report::IdleUnanswered]);
+    assert_eq!(world.reports(), [LinkEvent::IdleUnanswered]);
     assert!(world.link.is_live());
 }
 
@@ -64,7 +67,7 @@ fn a_late_answer_is_told_as_such_and_counts() {
         Err(DormancyRefused::NotBuffering)
     );
     world.frame(generation, ControlFrame::GoingIdleAck);
-    assert_eq!(world.reports(), [Report::IdleAcked { late: true }]);
+    assert_eq!(world.reports(), [LinkEvent::IdleAcked { late: true }]);
     assert_eq!(world.link.go_dormant(world.now), Ok(()));
 }
 
@@ -73,12 +76,12 @@ fn nobody_answers_when_there_is_no_connection_or_it_goes() {
     let mut world = World::new();
     world.drain();
     world.link.go_idle(secs(10), world.now);
-    assert_eq!(world.reports(), [Report::IdleUnanswered]);
+    assert_eq!(world.reports(), [LinkEvent::IdleUnanswered]);
     world.go_live();
     world.link.go_idle(secs(10), world.now);
     world.drain();
     world.close(1001, "");
-    assert_eq!(world.reports()[0], Report::IdleUnanswered);
+    assert_eq!(world.reports()[0], LinkEvent::IdleUnanswered);
     world.run_to_dial();
     let generation = world.go_live();
     world.drain();
@@ -111,7 +114,7 @@ fn without_an_acknowledgement_there_is_no_sleep() {
     );
     let generation = world.generation();
     world.frame(generation, ControlFrame::GoingIdleAck);
-    world.link.request(op(1, None), world.now);
+    world.link.request(op(1), world.now);
     assert_eq!(world.link.go_dormant(world.now), Err(DormancyRefused::Busy));
     assert!(world.link.is_live());
 }
@@ -124,12 +127,12 @@ fn going_dormant_closes_the_socket_and_dials_again_after_a_second() {
     assert_eq!(
         world.drain(),
         [
-            Action::CloseSocket {
+            LinkAction::CloseSocket {
                 generation,
                 code: 1001,
                 reason: "going away"
             },
-            Action::Report(Report::Dormant)
+            LinkAction::Event(LinkEvent::Dormant)
         ]
     );
     assert!(matches!(world.link.state(), LinkState::Dormant { .. }));
@@ -225,15 +228,13 @@ fn waking_ends_a_long_wait() {
 }
 
 #[test]
-fn staying_awake_dials_anew_so_that_the_connector_delivers_again() {
-    let mut world = World::live();
-    assert!(!world.link.stay_awake(world.now));
+fn renewing_dials_again_so_that_the_connector_stops_buffering() {
     let mut world = idle();
     let generation = world.generation();
-    assert!(world.link.stay_awake(world.now));
+    world.link.renew(world.now);
     let said = world.drain();
     assert!(
-        matches!(said[0], Action::CloseSocket { generation: closed, code: 1001, .. } if closed == generation)
+        matches!(said[0], LinkAction::CloseSocket { generation: closed, code: 1001, .. } if closed == generation)
     );
     assert!(world.dialing() > generation);
     world.go_live();

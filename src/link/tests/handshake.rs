@@ -3,7 +3,7 @@ use super::*;
 #[test]
 fn one_hello_per_identity_is_written_in_order_before_any_answer() {
     let manifest = vec![json!({"name": "stop"})];
-    let discord = Identity {
+    let discord = HelloIdentity {
         command_manifest: Some(manifest),
         ..identity("discord", "b1")
     };
@@ -49,9 +49,9 @@ fn the_first_descriptor_completes_the_handshake_and_stays_the_primary() {
     world.frame(generation, descriptor("telegram", "T"));
     assert!(world.link.is_live());
     let reports = world.reports();
-    assert!(matches!(&reports[..], [Report::Live { primary, .. }] if primary.platform == "telegram"));
+    assert!(matches!(&reports[..], [LinkEvent::Live { primary, .. }] if primary.platform == "telegram"));
     world.frame(generation, descriptor("discord", "D"));
-    assert_eq!(world.reports(), [Report::Described { generation }]);
+    assert_eq!(world.reports(), [LinkEvent::Described { generation }]);
     assert_eq!(primary(&world.link).unwrap().label, "T");
     assert_eq!(world.link.descriptor_for("discord").unwrap().label, "D");
     assert_eq!(world.link.descriptor_for("slack").unwrap().label, "T");
@@ -92,7 +92,7 @@ fn old_descriptors_stand_until_the_new_connection_replaces_or_outlives_them() {
     assert_eq!(labels(&world.link).len(), 2);
     world.run(secs(1));
     assert_eq!(labels(&world.link), [("discord".to_owned(), "D4".to_owned())]);
-    assert_eq!(world.reports(), [Report::Described { generation: third }]);
+    assert_eq!(world.reports(), [LinkEvent::Described { generation: third }]);
 }
 
 #[test]
@@ -135,10 +135,12 @@ fn a_handshake_that_never_completes_is_given_up_on_its_own_time() {
     );
     world.run(secs(1));
     let said = world.drain();
-    assert!(matches!(said[0], Action::CloseSocket { generation, code: 1011, .. } if generation == second));
+    assert!(
+        matches!(said[0], LinkAction::CloseSocket { generation, code: 1011, .. } if generation == second)
+    );
     assert!(said.iter().any(|action| matches!(
         action,
-        Action::Report(Report::Lost {
+        LinkAction::Event(LinkEvent::Lost {
             loss: Loss::HandshakeTimeout,
             ..
         })
@@ -192,7 +194,7 @@ fn nothing_is_written_to_a_socket_that_is_known_to_be_gone() {
     assert!(
         !said
             .iter()
-            .any(|action| matches!(action, Action::Write { .. } | Action::Ping { .. })),
+            .any(|action| matches!(action, LinkAction::Write { .. } | LinkAction::Ping { .. })),
         "{said:?}"
     );
 }

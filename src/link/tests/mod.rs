@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::wire::{CapabilityDescriptor, ConnectorFrame, GatewayFrame, OpResult, Outcome};
+use crate::wire::{CapabilityDescriptor, ConnectorFrame, GatewayFrame, OpId, OpResult, Outcome};
 
 const START_UNIX_MS: i64 = 1_754_700_000_000;
 
@@ -25,8 +25,8 @@ fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn identity(platform: &str, bot_id: &str) -> Identity {
-    Identity {
+fn identity(platform: &str, bot_id: &str) -> HelloIdentity {
+    HelloIdentity {
         platform: platform.to_owned(),
         bot_id: bot_id.to_owned(),
         command_manifest: None,
@@ -42,16 +42,15 @@ fn descriptor(platform: &str, label: &str) -> ControlFrame {
     ControlFrame::try_from(ConnectorFrame::decode(line.to_string().as_bytes()).unwrap()).unwrap()
 }
 
-fn op(token: u64, lane: Option<&str>) -> Op {
+fn op(number: u64) -> Op {
     Op {
-        lane: lane.map(str::to_owned),
-        action: RawValue::from_string(format!(r#"{{"op":"send","chat_id":"c","content":"{token}"}}"#))
+        id: OpId(u128::from(number)),
+        action: RawValue::from_string(format!(r#"{{"op":"send","chat_id":"c","content":"{number}"}}"#))
             .unwrap()
             .into(),
         platform: Some("discord".to_owned()),
         bot_id: None,
         timeout: None,
-        token,
     }
 }
 
@@ -59,7 +58,7 @@ fn op(token: u64, lane: Option<&str>) -> Op {
 struct World {
     link: Link,
     now: Moment,
-    said: Vec<Action>,
+    said: Vec<LinkAction>,
 }
 
 impl World {
@@ -67,11 +66,11 @@ impl World {
         Self::with(LinkSettings::default(), vec![identity("discord", "b1")])
     }
 
-    fn with(settings: LinkSettings, identities: Vec<Identity>) -> Self {
+    fn with(settings: LinkSettings, identities: Vec<HelloIdentity>) -> Self {
         Self::seeded(7, settings, identities)
     }
 
-    fn seeded(seed: u64, settings: LinkSettings, identities: Vec<Identity>) -> Self {
+    fn seeded(seed: u64, settings: LinkSettings, identities: Vec<HelloIdentity>) -> Self {
         let now = Moment {
             mono: Duration::ZERO,
             unix_ms: START_UNIX_MS,
@@ -81,6 +80,18 @@ impl World {
             now,
             said: Vec::new(),
         }
+    }
+
+    /// A live link with one op in flight at a time.
+    fn one_at_a_time() -> Self {
+        let settings = LinkSettings {
+            max_in_flight: 1,
+            ..LinkSettings::default()
+        };
+        let mut world = Self::with(settings, vec![identity("discord", "b1")]);
+        world.go_live();
+        world.drain();
+        world
     }
 
     /// A link that is live.
@@ -128,7 +139,7 @@ impl World {
     }
 
     /// Takes what the link says, and says it.
-    fn drain(&mut self) -> Vec<Action> {
+    fn drain(&mut self) -> Vec<LinkAction> {
         let said: Vec<_> = std::iter::from_fn(|| self.link.poll_action()).collect();
         self.said.extend(said.iter().cloned());
         said
@@ -138,27 +149,27 @@ impl World {
         self.drain()
             .into_iter()
             .filter_map(|action| match action {
-                Action::Write { line, .. } => Some(serde_json::from_str(&line).unwrap()),
+                LinkAction::Write { line, .. } => Some(serde_json::from_str(&line).unwrap()),
                 _ => None,
             })
             .collect()
     }
 
-    fn settled(&mut self) -> Vec<(u64, Settled)> {
+    fn settled(&mut self) -> Vec<(u64, SendResult)> {
         self.drain()
             .into_iter()
             .filter_map(|action| match action {
-                Action::Settled { token, outcome } => Some((token, outcome)),
+                LinkAction::Completed { id, result } => Some((number(id), result)),
                 _ => None,
             })
             .collect()
     }
 
-    fn reports(&mut self) -> Vec<Report> {
+    fn reports(&mut self) -> Vec<LinkEvent> {
         self.drain()
             .into_iter()
             .filter_map(|action| match action {
-                Action::Report(report) => Some(report),
+                LinkAction::Event(report) => Some(report),
                 _ => None,
             })
             .collect()
@@ -170,7 +181,7 @@ impl World {
             .into_iter()
             .rev()
             .find_map(|report| match report {
-                Report::Lost { loss, retry_in } => Some((loss, retry_in)),
+                LinkEvent::Lost { loss, retry_in } => Some((loss, retry_in)),
                 _ => None,
             })
             .expect("a loss was told")
@@ -229,6 +240,10 @@ impl World {
     }
 }
 
+fn number(id: OpId) -> u64 {
+    u64::try_from(id.0).unwrap()
+}
+
 fn done() -> OpResult {
     OpResult {
         success: true,
@@ -236,12 +251,12 @@ fn done() -> OpResult {
     }
 }
 
-fn unknown() -> Settled {
-    Settled::Sent(Box::new(Outcome::Unknown))
+fn unknown() -> SendResult {
+    SendResult::Answered(Box::new(Outcome::Unknown))
 }
 
-fn applied() -> Settled {
-    Settled::Sent(Box::new(Outcome::from(done())))
+fn applied() -> SendResult {
+    SendResult::Answered(Box::new(Outcome::from(done())))
 }
 
 fn request_id(line: &Value) -> String {

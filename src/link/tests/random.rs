@@ -1,11 +1,10 @@
 //! Random walks: a driver that does anything it may do, and much that it may not.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::watch::Asked;
 use super::*;
-use crate::link::chance::Chance;
+use crate::link::rng::Rng;
 
 const SEEDS: u64 = 20_000;
 const STEPS: usize = 60;
@@ -18,7 +17,7 @@ type Seen = BTreeMap<&'static str, u64>;
 
 /// A link, and what a driver knows about it.
 pub(super) struct Walk {
-    pub(super) chance: Chance,
+    pub(super) rng: Rng,
     pub(super) link: Link,
     pub(super) now: Moment,
     /// The generation that is open or opening.
@@ -29,9 +28,15 @@ pub(super) struct Walk {
     pub(super) highest: u64,
     pub(super) refusals: u64,
     pub(super) answered: u64,
-    pub(super) last_token: u64,
-    pub(super) asked: HashMap<u64, Asked>,
-    pub(super) last_of_lane: [u64; 3],
+    pub(super) requests: u64,
+    pub(super) last_op: u64,
+    /// Ops without a result, and whether each was written.
+    pub(super) requested: BTreeMap<OpId, bool>,
+    pub(super) last_written: OpId,
+    /// Requests for an op that was pending already.
+    pub(super) repeated: u64,
+    /// The reader of the open generation is blocked.
+    pub(super) blocked: bool,
     pub(super) seen: Seen,
 }
 
@@ -49,7 +54,7 @@ impl Walk {
         };
         let identities = vec![identity("discord", "b"), identity("telegram", "")];
         Self {
-            chance: Chance::new(seed),
+            rng: Rng::new(seed),
             link: Link::new(settings, identities, seed, now),
             now,
             open: None,
@@ -59,15 +64,18 @@ impl Walk {
             highest: 0,
             refusals: 0,
             answered: 0,
-            last_token: 0,
-            asked: HashMap::new(),
-            last_of_lane: [0; 3],
+            requests: 0,
+            last_op: 0,
+            requested: BTreeMap::new(),
+            last_written: OpId(0),
+            repeated: 0,
+            blocked: false,
             seen: Seen::new(),
         }
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.chance.next_u64() % bound
+        self.rng.next_u64() % bound
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -116,7 +124,7 @@ impl Walk {
                 }
             }
             10 | 11 => self.answer(),
-            12 => self.link.cancel_lane("1"),
+            12 => self.block_reader(),
             13 => self.say_something(),
             _ => self.command(),
         }
@@ -189,28 +197,32 @@ impl Walk {
     }
 
     fn ask(&mut self) {
-        self.last_token += 1;
-        let token = self.last_token;
-        let lane = self.pick(&[None, Some(0), Some(1), Some(2)]);
-        let name = lane.map(|lane: u64| lane.to_string());
         let timeout = self.pick(&[None, Some(secs(2)), Some(Duration::ZERO), Some(Duration::MAX)]);
-        let request_id = None;
-        self.asked.insert(token, Asked { lane, request_id });
+        let pending = self.requested.keys().next().copied();
+        let id = match pending {
+            Some(pending) if self.link.is_live() && self.link.waiting() < 4 && self.below(8) == 0 => {
+                self.repeated += 1;
+                pending
+            }
+            _ => {
+                self.last_op += 1;
+                let id = OpId(u128::from(self.last_op));
+                self.requested.insert(id, false);
+                id
+            }
+        };
+        self.requests += 1;
         let op = Op {
+            id,
             timeout,
-            ..op(token, name.as_deref())
+            ..op(self.last_op)
         };
         self.link.request(op, self.now);
     }
 
     fn answer(&mut self) {
-        let ids: BTreeMap<u64, String> = self
-            .asked
-            .iter()
-            .filter_map(|(token, asked)| Some((*token, asked.request_id.clone()?)))
-            .collect();
-        let known = ids.into_values().next();
-        let request_id = known.unwrap_or_else(|| format!("{:032x}", self.chance.next_u128()));
+        let written = self.requested.iter().find(|(_, written)| **written);
+        let request_id = written.map_or_else(|| self.last_op.to_string(), |(id, _)| id.to_string());
         let result = match self.below(3) {
             0 => None,
             1 => Some(Box::default()),
@@ -220,6 +232,23 @@ impl Walk {
         self.answered += 1;
         let frame = ControlFrame::OutboundResult { request_id, result };
         self.link.handle_frame(generation, frame, self.now);
+    }
+
+    fn block_reader(&mut self) {
+        let generation = self.some_generation();
+        let current = self.dialed && self.open == Some(generation);
+        if self.below(2) == 0 {
+            self.link.handle_reader_blocked(generation, self.now);
+            if current && self.open == self.link.generation() {
+                self.blocked = true;
+                self.see("blocked");
+            }
+        } else {
+            self.link.handle_reader_resumed(generation, self.now);
+            if current && std::mem::take(&mut self.blocked) {
+                self.see("resumed");
+            }
+        }
     }
 
     fn say_something(&mut self) {
@@ -254,7 +283,7 @@ impl Walk {
             13 | 14 => self.link.release_redial(now),
             15..=18 => self.link.wake(now),
             19 | 20 => self.link.note_secret_rotated(now),
-            21 | 22 => drop(self.link.stay_awake(now)),
+            21 | 22 => self.link.renew(now),
             _ => {
                 let within = self.pick(&[secs(0), secs(5)]);
                 self.link.close(within, now);
@@ -264,6 +293,10 @@ impl Walk {
 
     /// Left alone, a link dials; asked to, it ends; and nobody is left without an answer.
     fn finish(mut self) -> Seen {
+        if let Some(generation) = self.open.filter(|_| self.blocked) {
+            self.link.handle_reader_resumed(generation, self.now);
+            self.blocked = false;
+        }
         let before = self.highest;
         for _ in 0..60 {
             let Some(timer) = self.link.poll_timeout().filter(|_| self.highest == before) else {
@@ -280,10 +313,10 @@ impl Walk {
         self.link.close(Duration::ZERO, self.now);
         self.perform();
         assert_eq!(self.link.state(), &LinkState::Ended(End::Closed));
-        assert_eq!((self.open, self.asked.len()), (None, 0));
+        assert_eq!((self.open, self.requested.len(), self.repeated), (None, 0, 0));
         let counted = self.link.counters();
         let settled = counted.applied + counted.refused + counted.unknown + counted.not_sent;
-        assert_eq!((counted.requests, settled), (self.last_token, self.last_token));
+        assert_eq!((counted.requests, settled), (self.requests, self.requests));
         self.seen
     }
 }
@@ -324,9 +357,10 @@ fn random_walks_keep_every_promise_and_go_everywhere() {
         *all.entry(what).or_default() += times;
     }
     for what in [
+        "already in flight",
         "applied",
+        "blocked",
         "broken",
-        "cancelled",
         "closed by the connector",
         "closing",
         "described",
@@ -349,6 +383,7 @@ fn random_walks_keep_every_promise_and_go_everywhere() {
         "not live",
         "refused",
         "refused by HTTP",
+        "resumed",
         "revoked",
         "silent",
         "skew",

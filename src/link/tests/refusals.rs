@@ -296,7 +296,7 @@ fn the_end_is_told_with_the_connectors_words_cut_to_what_a_close_frame_holds() {
     let mut world = on_trial();
     let words = "ü".repeat(500);
     refuse_dial(&mut world, &words);
-    let Some(Report::Ended(End::Revoked { reason })) = world.reports().pop() else {
+    let Some(LinkEvent::Ended(End::Revoked { reason })) = world.reports().pop() else {
         panic!("{:?}", world.said);
     };
     assert_eq!(reason, "ü".repeat(61));
@@ -339,17 +339,17 @@ fn a_new_secret_ends_a_slow_wait_and_excuses_the_old_token() {
 #[test]
 fn a_refusal_settles_what_was_in_flight() {
     let mut world = World::live();
-    world.link.request(op(1, None), world.now);
+    world.link.request(op(1), world.now);
     world.drain();
     world.close(4401, "unauthorized");
     assert_eq!(world.settled(), [(1, unknown())]);
     let generation = world.go_live();
-    world.link.request(op(2, None), world.now);
+    world.link.request(op(2), world.now);
     world.drain();
-    world.link.request(op(3, None), world.now);
+    world.link.request(op(3), world.now);
     world.link.handle_closed(generation, Some((4401, "x")), world.now);
     assert_eq!(
         world.settled(),
-        [(2, unknown()), (3, Settled::NotSent(NotSent::Lost))]
+        [(2, unknown()), (3, SendResult::NotSent(NotSent::Lost))]
     );
 }

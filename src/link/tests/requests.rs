@@ -3,8 +3,8 @@ use std::collections::HashSet;
 use super::*;
 use crate::wire::Scalar;
 
-fn ask(world: &mut World, token: u64, lane: Option<&str>) {
-    world.link.request(op(token, lane), world.now);
+fn ask(world: &mut World, number: u64) {
+    world.link.request(op(number), world.now);
 }
 
 fn contents(lines: &[Value]) -> Vec<&str> {
@@ -17,15 +17,10 @@ fn contents(lines: &[Value]) -> Vec<&str> {
 #[test]
 fn an_op_is_written_with_its_envelope_and_settled_by_its_answer() {
     let mut world = World::live();
-    ask(&mut world, 5, None);
+    ask(&mut world, 5);
     let lines = world.lines();
     let id = request_id(&lines[0]);
-    assert!(
-        id.len() == 32
-            && id
-                .bytes()
-                .all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
-    );
+    assert_eq!(id, OpId(5).to_string(), "the op's id is the request id");
     assert_eq!(
         lines,
         [json!({"type": "outbound", "requestId": id, "platform": "discord",
@@ -39,9 +34,9 @@ fn an_op_is_written_with_its_envelope_and_settled_by_its_answer() {
 #[test]
 fn a_refusal_and_an_unusable_answer_are_told_apart() {
     let mut world = World::live();
-    ask(&mut world, 1, None);
-    ask(&mut world, 2, None);
-    ask(&mut world, 3, None);
+    ask(&mut world, 1);
+    ask(&mut world, 2);
+    ask(&mut world, 3);
     let ids: Vec<_> = world.lines().iter().map(request_id).collect();
     let declined = OpResult {
         code: Some(Scalar::from("egress_declined".to_owned())),
@@ -50,7 +45,7 @@ fn a_refusal_and_an_unusable_answer_are_told_apart() {
     world.answer(&ids[2], None);
     world.answer(&ids[1], Some(declined.clone()));
     world.answer(&ids[0], Some(OpResult::default()));
-    let refused = |result, declined| Settled::Sent(Box::new(Outcome::Refused { result, declined }));
+    let refused = |result, declined| SendResult::Answered(Box::new(Outcome::Refused { result, declined }));
     assert_eq!(
         world.settled(),
         [
@@ -64,13 +59,13 @@ fn a_refusal_and_an_unusable_answer_are_told_apart() {
 #[test]
 fn without_a_live_connection_an_op_is_not_sent() {
     let mut world = World::new();
-    ask(&mut world, 1, None);
+    ask(&mut world, 1);
     let generation = world.dialing();
     world.link.handle_dialed(generation, None, world.now);
-    ask(&mut world, 2, None);
+    ask(&mut world, 2);
     world.close(1001, "");
-    ask(&mut world, 3, None);
-    let not_live = Settled::NotSent(NotSent::NotLive);
+    ask(&mut world, 3);
+    let not_live = SendResult::NotSent(NotSent::NotLive);
     assert_eq!(
         world.settled(),
         [(1, not_live.clone()), (2, not_live.clone()), (3, not_live)]
@@ -79,19 +74,23 @@ fn without_a_live_connection_an_op_is_not_sent() {
 
 #[test]
 fn when_the_socket_dies_what_was_written_is_unknown_and_the_rest_was_not_sent() {
-    let mut world = World::live();
-    ask(&mut world, 1, Some("a"));
-    ask(&mut world, 2, Some("a"));
+    let mut world = World::one_at_a_time();
+    ask(&mut world, 1);
+    ask(&mut world, 2);
     assert_eq!(contents(&world.lines()), ["1"]);
-    ask(&mut world, 3, None);
+    ask(&mut world, 3);
     world.close(1006, "");
-    let lost = Settled::NotSent(NotSent::Lost);
+    let lost = SendResult::NotSent(NotSent::Lost);
     let said = world.drain();
-    assert!(!said.iter().any(|action| matches!(action, Action::Write { .. })));
+    assert!(
+        !said
+            .iter()
+            .any(|action| matches!(action, LinkAction::Write { .. }))
+    );
     let settled: Vec<_> = said
         .into_iter()
         .filter_map(|action| match action {
-            Action::Settled { token, outcome } => Some((token, outcome)),
+            LinkAction::Completed { id, result } => Some((number(id), result)),
             _ => None,
         })
         .collect();
@@ -101,11 +100,11 @@ fn when_the_socket_dies_what_was_written_is_unknown_and_the_rest_was_not_sent() 
 #[test]
 fn an_unanswered_op_is_unknown_after_its_time_and_its_late_answer_is_ignored() {
     let mut world = World::live();
-    ask(&mut world, 1, None);
+    ask(&mut world, 1);
     world.link.request(
         Op {
             timeout: Some(secs(2)),
-            ..op(2, None)
+            ..op(2)
         },
         world.now,
     );
@@ -125,32 +124,14 @@ fn an_unanswered_op_is_unknown_after_its_time_and_its_late_answer_is_ignored() {
 }
 
 #[test]
-fn ops_of_one_lane_go_one_at_a_time_in_order_and_other_lanes_are_not_held_up() {
-    let mut world = World::live();
-    for (token, lane) in [(1, "a"), (2, "a"), (3, "b"), (4, "a"), (5, "b")] {
-        ask(&mut world, token, Some(lane));
-    }
-    ask(&mut world, 6, None);
-    let lines = world.lines();
-    assert_eq!(contents(&lines), ["1", "3", "6"]);
-    world.answer(&request_id(&lines[0]), Some(done()));
-    let next = world.lines();
-    assert_eq!(contents(&next), ["2"]);
-    world.answer(&request_id(&next[0]), Some(OpResult::default()));
-    assert_eq!(contents(&world.lines()), ["4"]);
-    world.answer(&request_id(&lines[1]), None);
-    assert_eq!(contents(&world.lines()), ["5"]);
-}
-
-#[test]
-fn a_lane_goes_on_after_an_op_that_ran_out_of_time() {
-    let mut world = World::live();
+fn the_next_op_is_written_after_one_that_timed_out() {
+    let mut world = World::one_at_a_time();
     let generation = world.generation();
-    ask(&mut world, 1, Some("a"));
+    ask(&mut world, 1);
     world.drain();
     world.run(secs(20));
-    ask(&mut world, 2, Some("a"));
-    ask(&mut world, 3, Some("a"));
+    ask(&mut world, 2);
+    ask(&mut world, 3);
     assert_eq!(world.lines().len(), 0);
     world.run(secs(10));
     world.link.handle_traffic(generation, world.now);
@@ -159,7 +140,7 @@ fn a_lane_goes_on_after_an_op_that_ran_out_of_time() {
     world.run(secs(20));
     assert_eq!(
         world.settled(),
-        [(3, Settled::NotSent(NotSent::Expired))],
+        [(3, SendResult::NotSent(NotSent::Expired))],
         "waiting is bounded too"
     );
     world.run(secs(10));
@@ -182,14 +163,14 @@ fn what_is_in_flight_and_what_waits_is_bounded() {
     world.drain();
     let mut lines = Vec::new();
     for token in 0..3 {
-        ask(&mut world, token, None);
+        ask(&mut world, token);
         lines.extend(world.lines());
     }
     for token in 3..8 {
-        ask(&mut world, token, None);
+        ask(&mut world, token);
     }
     assert_eq!((world.link.in_flight(), world.link.waiting()), (3, 4));
-    assert_eq!(world.settled(), [(7, Settled::NotSent(NotSent::Full))]);
+    assert_eq!(world.settled(), [(7, SendResult::NotSent(NotSent::Full))]);
     world.answer(&request_id(&lines[1]), Some(done()));
     let next = world.lines();
     assert_eq!(contents(&next), ["3"]);
@@ -197,37 +178,31 @@ fn what_is_in_flight_and_what_waits_is_bounded() {
 }
 
 #[test]
-fn the_waiting_ops_of_a_lane_can_be_taken_back() {
-    let mut world = World::live();
-    ask(&mut world, 1, Some("a"));
+fn an_op_whose_id_is_pending_is_refused_until_the_first_completes() {
+    let mut world = World::one_at_a_time();
+    ask(&mut world, 1);
+    ask(&mut world, 2);
     let lines = world.lines();
-    for (token, lane) in [(2, "a"), (3, "b"), (4, "a"), (5, "b")] {
-        ask(&mut world, token, Some(lane));
-    }
-    let taken = Settled::NotSent(NotSent::Cancelled);
-    world.link.cancel_lane("a");
-    world.link.cancel_lane("nobody");
-    assert_eq!(
-        world.link.poll_action(),
-        Some(Action::Settled {
-            token: 2,
-            outcome: taken.clone()
-        })
-    );
-    assert_eq!(
-        world.link.poll_action(),
-        Some(Action::Settled {
-            token: 4,
-            outcome: taken.clone()
-        })
-    );
-    world.link.cancel_lane("b");
-    assert_eq!(world.settled(), [(3, taken.clone()), (5, taken)]);
+    ask(&mut world, 1);
+    ask(&mut world, 2);
+    let twice = SendResult::NotSent(NotSent::AlreadyInFlight);
+    assert_eq!(world.settled(), [(1, twice.clone()), (2, twice)]);
+    assert_eq!((world.link.in_flight(), world.link.waiting()), (1, 1));
     world.answer(&request_id(&lines[0]), Some(done()));
     assert_eq!(world.settled(), [(1, applied())]);
-    ask(&mut world, 6, Some("a"));
-    ask(&mut world, 7, Some("b"));
-    assert_eq!(contents(&world.lines()), ["6", "7"]);
+    ask(&mut world, 1);
+    assert_eq!((world.link.in_flight(), world.link.waiting()), (1, 1));
+}
+
+#[test]
+fn an_op_that_was_not_written_cannot_be_answered() {
+    let mut world = World::one_at_a_time();
+    ask(&mut world, 1);
+    ask(&mut world, 2);
+    world.drain();
+    world.answer(&OpId(2).to_string(), Some(done()));
+    assert_eq!(world.settled(), []);
+    assert_eq!(world.link.counters().late_results, 1);
 }
 
 #[test]
@@ -238,12 +213,12 @@ fn an_op_written_over_several_lines_still_goes_out_as_one() {
     world.link.request(
         Op {
             action: action.into(),
-            ..op(1, None)
+            ..op(1)
         },
         world.now,
     );
     let said = world.drain();
-    let [Action::Write { line, .. }] = &said[..] else {
+    let [LinkAction::Write { line, .. }] = &said[..] else {
         panic!("{said:?}")
     };
     assert_eq!(line.find('\n'), Some(line.len() - 1));
@@ -253,17 +228,16 @@ fn an_op_written_over_several_lines_still_goes_out_as_one() {
 }
 
 #[test]
-fn fifty_thousand_ops_have_names_of_their_own_and_leave_nothing_behind() {
+fn fifty_thousand_ops_leave_nothing_behind() {
     let mut world = World::live();
     let mut names = HashSet::new();
     for round in 0..50 {
         for token in 0..1000 {
-            let lane = format!("c{}", token % 1000);
-            ask(&mut world, round * 1000 + token, Some(&lane));
+            ask(&mut world, round * 1000 + token);
         }
         let ids: Vec<_> = std::iter::from_fn(|| world.link.poll_action())
             .filter_map(|action| match action {
-                Action::Write { line, .. } => Some(line[32..64].to_owned()),
+                LinkAction::Write { line, .. } => Some(line[32..64].to_owned()),
                 _ => None,
             })
             .collect();

@@ -25,16 +25,16 @@ fn a_waiting_link_dials_at_once_after_a_sleep() {
     world.freeze(secs(6));
     world.link.handle_timeout(world.now);
     world.dialing();
-    assert!(world.reports().contains(&Report::Thawed));
+    assert!(world.reports().contains(&LinkEvent::Thawed));
 }
 
 #[test]
 fn a_sleep_is_noticed_by_whatever_happens_first() {
     let mut world = waiting();
     world.freeze(secs(3600));
-    world.link.request(op(1, None), world.now);
+    world.link.request(op(1), world.now);
     world.dialing();
-    assert_eq!(world.settled(), [(1, Settled::NotSent(NotSent::NotLive))]);
+    assert_eq!(world.settled(), [(1, SendResult::NotSent(NotSent::NotLive))]);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_live_link_pings_at_once_after_a_sleep_and_is_judged_by_the_wall_clock() {
         world
             .drain()
             .iter()
-            .any(|action| matches!(action, Action::Ping { .. })),
+            .any(|action| matches!(action, LinkAction::Ping { .. })),
         "the other end gets a chance to answer"
     );
     let timer = world.link.poll_timeout().unwrap();

@@ -3,17 +3,11 @@
 use super::random::Walk;
 use super::*;
 
-/// An op that was asked for and is not settled.
-pub(super) struct Asked {
-    pub(super) lane: Option<u64>,
-    pub(super) request_id: Option<String>,
-}
-
 impl Walk {
     pub(super) fn perform(&mut self) {
         while let Some(action) = self.link.poll_action() {
             match action {
-                Action::Dial { generation, .. } => {
+                LinkAction::Dial { generation, .. } => {
                     assert_eq!(self.open, None, "one dialler");
                     assert_eq!(generation, Generation::numbered(self.highest + 1));
                     assert_eq!(self.link.held_until(), None);
@@ -21,18 +15,22 @@ impl Walk {
                     self.open = Some(generation);
                     self.dialed = false;
                     self.greeted = false;
+                    self.blocked = false;
                 }
-                Action::Write { generation, line, .. } => {
+                LinkAction::Write { generation, line, .. } => {
                     assert!(self.dialed && self.open == Some(generation));
                     self.note_write(&line);
                 }
-                Action::Ping { generation } => assert!(self.greeted && self.open == Some(generation)),
-                Action::CloseSocket { generation, .. } => {
+                LinkAction::Ping { generation } => {
+                    assert!(self.greeted && self.open == Some(generation));
+                    assert!(!self.blocked, "no pings while nothing is read");
+                }
+                LinkAction::CloseSocket { generation, .. } => {
                     assert_eq!(self.open, Some(generation), "closed once, and never a stranger");
                     self.open = None;
                 }
-                Action::Settled { token, outcome } => self.note_settled(token, &outcome),
-                Action::Report(report) => self.note_report(&report),
+                LinkAction::Completed { id, result } => self.note_completed(id, &result),
+                LinkAction::Event(report) => self.note_report(&report),
             }
         }
     }
@@ -43,30 +41,24 @@ impl Walk {
             return;
         };
         assert!(self.greeted, "ops only after the handshake");
-        let (_, content) = rest.split_once(r#""content":""#).unwrap();
-        let token: u64 = content.split('"').next().unwrap().parse().unwrap();
-        let lane = self.asked[&token].lane;
-        if let Some(lane) = lane {
-            let busy = |asked: &Asked| asked.lane == Some(lane) && asked.request_id.is_some();
-            assert!(!self.asked.values().any(busy), "one at a time");
-            let last = &mut self.last_of_lane[usize::try_from(lane).unwrap()];
-            assert!(*last < token, "in order");
-            *last = token;
-        }
-        let asked = self.asked.get_mut(&token).unwrap();
-        assert_eq!(
-            asked.request_id.replace(rest[..32].to_owned()),
-            None,
-            "written once"
-        );
+        let id = OpId::parse(&rest[..32]).unwrap();
+        assert!(self.last_written < id, "in request order");
+        self.last_written = id;
+        let written = self.requested.get_mut(&id).unwrap();
+        assert!(!std::mem::replace(written, true), "written once");
         self.see("written");
     }
 
-    fn note_settled(&mut self, token: u64, outcome: &Settled) {
-        let asked = self.asked.remove(&token).expect("settled once");
-        match outcome {
-            Settled::Sent(known) => {
-                assert!(asked.request_id.is_some());
+    fn note_completed(&mut self, id: OpId, result: &SendResult) {
+        if *result == SendResult::NotSent(NotSent::AlreadyInFlight) {
+            assert!(self.requested.contains_key(&id));
+            self.repeated -= 1;
+            return self.see("already in flight");
+        }
+        let written = self.requested.remove(&id).expect("completed once");
+        match result {
+            SendResult::Answered(known) => {
+                assert!(written);
                 self.see(match **known {
                     Outcome::Applied(_) => "applied",
                     Outcome::Refused { .. } => "refused",
@@ -74,26 +66,26 @@ impl Walk {
                 });
                 assert!(self.answered > 0 || **known == Outcome::Unknown);
             }
-            Settled::NotSent(why) => {
-                assert!(asked.request_id.is_none());
+            SendResult::NotSent(why) => {
+                assert!(!written);
                 self.see(match why {
                     NotSent::NotLive => "not live",
                     NotSent::Lost => "lost in waiting",
                     NotSent::Full => "full",
                     NotSent::Expired => "expired in waiting",
-                    NotSent::Cancelled => "cancelled",
+                    NotSent::AlreadyInFlight => unreachable!(),
                     NotSent::Closing => "closing",
                 });
             }
         }
     }
 
-    fn note_report(&mut self, report: &Report) {
+    fn note_report(&mut self, report: &LinkEvent) {
         self.see(match report {
-            Report::Dialing { .. } => "dialing",
-            Report::Live { .. } => "live",
-            Report::Described { .. } => "described",
-            Report::Lost { loss, retry_in } => {
+            LinkEvent::Dialing { .. } => "dialing",
+            LinkEvent::Live { .. } => "live",
+            LinkEvent::Described { .. } => "described",
+            LinkEvent::Lost { loss, retry_in } => {
                 assert!(*retry_in <= secs(600));
                 match loss {
                     Loss::DialFailed => "dial failed",
@@ -109,28 +101,34 @@ impl Walk {
                         assert!(self.ever_greeted && retry_in.is_zero());
                         "doubted"
                     }
-                    Loss::HandshakeTimeout => "handshake timeout",
+                    Loss::HandshakeTimeout => {
+                        assert!(!self.blocked);
+                        "handshake timeout"
+                    }
                     Loss::Closed { .. } => "closed by the connector",
-                    Loss::Silent => "silent",
+                    Loss::Silent => {
+                        assert!(!self.blocked, "silence while nothing is read means nothing");
+                        "silent"
+                    }
                     Loss::SocketError => "broken",
                     Loss::TooLarge { .. } => "too large",
                     Loss::StayedAwake => "stayed awake",
                 }
             }
-            Report::SkewWarning { .. } => {
+            LinkEvent::SkewWarning { .. } => {
                 assert!(!self.seen.contains_key("skew"));
                 "skew"
             }
-            Report::Thawed => "thawed",
-            Report::IdleAcked { late: false } => "idle acked",
-            Report::IdleAcked { late: true } => "idle acked late",
-            Report::IdleUnanswered => "idle unanswered",
-            Report::Dormant => "told dormant",
-            Report::Ended(End::Revoked { .. }) => {
+            LinkEvent::Thawed => "thawed",
+            LinkEvent::IdleAcked { late: false } => "idle acked",
+            LinkEvent::IdleAcked { late: true } => "idle acked late",
+            LinkEvent::IdleUnanswered => "idle unanswered",
+            LinkEvent::Dormant => "told dormant",
+            LinkEvent::Ended(End::Revoked { .. }) => {
                 assert!(self.ever_greeted && self.refusals >= 2);
                 "revoked"
             }
-            Report::Ended(End::Closed) => "ended",
+            LinkEvent::Ended(End::Closed) => "ended",
         });
     }
 
@@ -138,20 +136,16 @@ impl Walk {
         let ended = matches!(self.link.state(), LinkState::Ended(_));
         assert_eq!(self.link.poll_timeout().is_none(), ended, "a timer is armed");
         assert_eq!(self.link.generation(), self.open);
-        let sent = self
-            .asked
-            .values()
-            .filter(|asked| asked.request_id.is_some())
-            .count();
+        let sent = self.requested.values().filter(|written| **written).count();
         assert_eq!(self.link.in_flight(), sent);
-        assert_eq!(self.link.waiting(), self.asked.len() - sent);
+        assert_eq!(self.link.waiting(), self.requested.len() - sent);
         assert!(sent <= 3 && self.link.waiting() <= 4);
         assert!(self.link.descriptors().iter().count() <= 2);
         match self.link.state() {
             LinkState::Live(_) => assert!(self.greeted),
             LinkState::Closing { .. } => {
                 assert!(
-                    self.greeted && !self.asked.is_empty(),
+                    self.greeted && !self.requested.is_empty(),
                     "nothing left to close for"
                 );
                 self.see("in closing");
@@ -160,7 +154,7 @@ impl Walk {
             | LinkState::Dialing { .. }
             | LinkState::Greeting { .. }
             | LinkState::Dormant { .. }
-            | LinkState::Ended(_) => assert!(self.asked.is_empty(), "settled with its socket"),
+            | LinkState::Ended(_) => assert!(self.requested.is_empty(), "settled with its socket"),
         }
     }
 }

@@ -14,8 +14,8 @@ use tokio::task::AbortHandle;
 use super::connector::DeliverError;
 use super::frames::{delivery, outcome, pump};
 use super::record::{Answering, Record, SeenOp};
-use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, Settled};
-use crate::relay::transport::{Delivery, LinkView, Settlements};
+use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
+use crate::relay::transport::{Delivery, LinkView, Settlements, token_of};
 use crate::wire::{CapabilityDescriptor, Outcome};
 
 /// Deliveries that wait for the relay on one connection.
@@ -224,7 +224,7 @@ impl Wire {
         };
         if let Some(why) = refusal {
             // The asker keeps no more ops out than its channel holds.
-            let _ = settlements.try_send((op.token, Settled::NotSent(why)));
+            let _ = settlements.try_send((token_of(op.id), SendResult::NotSent(why)));
             return;
         }
         state.next_op += 1;
@@ -236,7 +236,7 @@ impl Wire {
             Answering::Refuse(why) => Some(serde_json::json!({"success": false, "error": why})),
             Answering::Hold => None,
         };
-        state.in_flight.insert(number, (op.token, settlements));
+        state.in_flight.insert(number, (token_of(op.id), settlements));
         let seen = SeenOp {
             number,
             platform: op.platform.clone(),
@@ -376,7 +376,7 @@ impl Wire {
         };
         self.record
             .send_modify(|record| record.in_flight = state.in_flight.len());
-        let _ = settlements.try_send((token, Settled::Sent(Box::new(outcome))));
+        let _ = settlements.try_send((token, SendResult::Answered(Box::new(outcome))));
         true
     }
 }

@@ -34,7 +34,7 @@ use super::metrics::{Counts, TRACE_OUTCOMES, outcome_of};
 use super::turn_task::TurnReport;
 use crate::agent::TurnEnd;
 use crate::config::Settings;
-use crate::link::Settled;
+use crate::link::SendResult;
 use crate::net::otlp::Collector;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
@@ -218,7 +218,7 @@ impl Traces {
     }
 
     /// What became of an op that was out, for the so-manieth time.
-    pub(super) fn op_settled(&mut self, op: i64, name: &str, attempts: u32, outcome: &Settled) {
+    pub(super) fn op_settled(&mut self, op: i64, name: &str, attempts: u32, outcome: &SendResult) {
         let Some(recorder) = &mut self.0 else { return };
         let Some(traced) = recorder.ops.get_mut(&op) else {
             return;

@@ -11,9 +11,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::encode::{Answer, Run, TurnTrace};
 use super::export::Exporter;
+use crate::collections::IdMap;
 use crate::net::otlp::Collector;
 use crate::relay::clock::Clock;
-use crate::session::Numbered;
 
 /// Turns that are traced at a time, waiting ones included.
 pub(super) const MOST_OPEN: usize = 4096;
@@ -100,9 +100,9 @@ pub(super) struct Recorder {
     pub(super) share: u128,
     pub(super) seed: u64,
     /// By the number of the message's row.
-    pub(super) open: Numbered<i64, Open>,
+    pub(super) open: IdMap<i64, Open>,
     /// By their own number.
-    pub(super) ops: Numbered<i64, TracedOp>,
+    pub(super) ops: IdMap<i64, TracedOp>,
     pub(super) finished: mpsc::Sender<TurnTrace>,
     pub(super) meter: Arc<Meter>,
     pub(super) exporter: Option<Exporter>,
@@ -118,8 +118,8 @@ impl Recorder {
         Self {
             share: share_of(sample),
             seed,
-            open: Numbered::default(),
-            ops: Numbered::default(),
+            open: IdMap::default(),
+            ops: IdMap::default(),
             finished,
             exporter: Some(Exporter::new(
                 collector,

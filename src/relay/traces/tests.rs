@@ -53,9 +53,9 @@ fn a_trace_is_finished_with_its_last_op_and_nothing_of_it_stays() {
         traces.owed(7, op);
     }
     traces.op_out(40);
-    traces.op_settled(40, "send", 0, &Settled::NotSent(NotSent::Full));
+    traces.op_settled(40, "send", 0, &SendResult::NotSent(NotSent::Full));
     traces.op_out(40);
-    traces.op_settled(40, "nobody's op", 0, &Settled::NotSent(NotSent::Full));
+    traces.op_settled(40, "nobody's op", 0, &SendResult::NotSent(NotSent::Full));
     traces.op_over(40);
     assert!(finished.try_recv().is_err(), "one is still owed");
     traces.op_over(41);
@@ -65,7 +65,7 @@ fn a_trace_is_finished_with_its_last_op_and_nothing_of_it_stays() {
     assert_eq!((trace.answer.owed, trace.steered, trace.spans()), (2, 1, 6));
     is_empty(&traces);
     // What comes later is nobody's.
-    traces.op_settled(41, "send", 0, &Settled::NotSent(NotSent::Full));
+    traces.op_settled(41, "send", 0, &SendResult::NotSent(NotSent::Full));
     traces.op_over(41);
     traces.close(7);
     assert!(finished.try_recv().is_err());
@@ -130,7 +130,7 @@ fn everything_has_a_bound() {
     traces.owed(5, 50);
     for attempt in 0..100 {
         traces.op_out(50);
-        traces.op_settled(50, "send", attempt, &Settled::NotSent(NotSent::Full));
+        traces.op_settled(50, "send", attempt, &SendResult::NotSent(NotSent::Full));
     }
     traces.op_over(50);
     let answer = finished.try_recv().unwrap().answer;

@@ -11,7 +11,7 @@ fn chats_are_bounded_by_use() {
     };
     with_ledger(dir.path(), &settings, |ledger| {
         let chat = |n: i64, at: i64| {
-            Write::RememberChat(ChatMemory {
+            Command::RememberChat(ChatRow {
                 platform: "discord".into(),
                 chat_id: n.to_string().into(),
                 memory: b"{}".to_vec(),
@@ -51,7 +51,7 @@ fn quarantine_is_bounded_by_count_and_by_bytes() {
         ..JournalSettings::default()
     };
     with_ledger(dir.path(), &settings, |ledger| {
-        let put = |token, size| Write::Quarantine {
+        let put = |token, size| Command::Quarantine {
             token,
             reason: "not json".into(),
             buffer_id: None,

@@ -5,6 +5,7 @@ use crate::layers::source::{self, Path, bracketed};
 
 /// The floors, lowest first. An import points down; to a module of the same floor only by [`SIDEWAYS`].
 const LAYERS: &[&[&str]] = &[
+    &["collections", "backoff", "text"],
     &["wire"],
     &["link", "session", "adapter"],
     &["store", "net", "agent", "cron"],
@@ -31,7 +32,16 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
 ];
 
 /// Modules that only compute: the same input gives the same output.
-const PURE: &[&str] = &["wire", "link", "session", "adapter", "cron::schedule"];
+const PURE: &[&str] = &[
+    "collections",
+    "backoff",
+    "text",
+    "wire",
+    "link",
+    "session",
+    "adapter",
+    "cron::schedule",
+];
 
 /// What a pure module never names: crates and modules that reach the world.
 const WORLD: &[&str] = &[

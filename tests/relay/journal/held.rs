@@ -2,7 +2,8 @@
 
 use super::{NOW, accept, ask, chat, copy, next, op, open};
 use hermes_relay::store::{
-    Depth, Done, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, SubmitError, TurnState, Write,
+    Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, SubmitError,
+    TurnState,
 };
 use std::fs;
 use std::time::{Duration, Instant};
@@ -18,34 +19,28 @@ async fn a_message_is_held_once_and_recognised_after_reopening() {
     )
     .await;
     let [
-        Done::Accepted {
+        Completion::Accepted {
             token: 1,
             seq,
             receipt,
         },
-        Done::Duplicate {
+        Completion::Duplicate {
             token: 2,
-            of,
-            of_state,
             receipt: again,
         },
     ] = &done[..]
     else {
         panic!("{done:?}")
     };
-    assert_eq!(
-        (seq, of, of_state),
-        (&InboxSeq(1), &InboxSeq(1), &TurnState::Running)
-    );
+    assert_eq!(seq, &InboxSeq(1));
     assert_eq!(
         (receipt.buffer_id(), again.ack_id()),
         (Some("buffer-1"), Some("buffer-2"))
     );
-    let end = Write::End {
+    let end = Command::End {
         seq: *seq,
         state: TurnState::Stopped,
         ops: vec![],
-        start_next: None,
         now_ms: NOW,
     };
     ask(&mut opened, vec![end], 1).await;
@@ -59,18 +54,11 @@ async fn a_message_is_held_once_and_recognised_after_reopening() {
     )
     .await;
     assert!(
-        matches!(
-            done[0],
-            Done::Duplicate {
-                of: InboxSeq(1),
-                of_state: TurnState::Stopped,
-                ..
-            }
-        ),
+        matches!(done[0], Completion::Duplicate { token: 3, .. }),
         "{done:?}"
     );
     assert!(
-        matches!(done[1], Done::Accepted { seq: InboxSeq(2), .. }),
+        matches!(done[1], Completion::Accepted { seq: InboxSeq(2), .. }),
         "{done:?}"
     );
 }
@@ -93,7 +81,7 @@ async fn many_submissions_share_few_commits_and_keep_their_order() {
     while tokens.len() < 5000 {
         batches += 1;
         for done in next(&mut opened).await {
-            let Done::Accepted { token, seq, .. } = done else {
+            let Completion::Accepted { token, seq, .. } = done else {
                 panic!("{done:?}")
             };
             tokens.push(token);
@@ -114,11 +102,10 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
         accept(3, "t", None, false),
     ];
     ask(&mut opened, accepts, 3).await;
-    let end = |ops| Write::End {
+    let end = |ops| Command::End {
         seq: InboxSeq(1),
         state: TurnState::Done,
         ops,
-        start_next: Some(InboxSeq(2)),
         now_ms: NOW,
     };
     let done = ask(
@@ -128,25 +115,24 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
     )
     .await;
     let [
-        Done::Ended {
+        Completion::Ended {
             seq: InboxSeq(1),
             ops,
-            started_next: Some(InboxSeq(2)),
         },
-        Done::Missing { .. },
+        Completion::Missing { .. },
     ] = &done[..]
     else {
         panic!("{done:?}")
     };
     assert_eq!(ops.iter().collect::<Vec<_>>(), [OpSeq(1), OpSeq(2)]);
     let asked = vec![
-        Write::Load { seq: InboxSeq(1) },
-        Write::Load { seq: InboxSeq(2) },
-        Write::Start {
+        Command::Load { seq: InboxSeq(1) },
+        Command::Load { seq: InboxSeq(2) },
+        Command::Start {
             seq: InboxSeq(3),
             now_ms: NOW + 5,
         },
-        Write::NextOps {
+        Command::NextOps {
             token: 9,
             after: OpSeq(0),
             limit: 10,
@@ -154,17 +140,17 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
     ];
     let done = ask(&mut opened, asked, 4).await;
     let [
-        Done::Missing { .. },
-        Done::Loaded(row),
-        Done::Started { attempt: 1, .. },
-        Done::Ops { ops, .. },
+        Completion::Missing { .. },
+        Completion::Loaded(row),
+        Completion::Started { attempt: 1, .. },
+        Completion::Ops { ops, .. },
     ] = &done[..]
     else {
         panic!("{done:?}")
     };
     assert_eq!(
         (row.state, row.attempt, row.line.as_deref()),
-        (TurnState::Running, 1, Some(&b"line 2"[..]))
+        (TurnState::Queued, 0, Some(&b"line 2"[..]))
     );
     assert_eq!(
         ops.iter().map(|op| op.op.clone()).collect::<Vec<_>>(),
@@ -184,29 +170,28 @@ async fn a_crash_leaves_waiting_running_and_owed_work_to_the_next_run() {
     ask(&mut opened, accepts, 7).await;
     let chat = chat();
     let asked = vec![
-        Write::RememberChat(chat.clone()),
-        Write::SetResume {
+        Command::RememberChat(chat.clone()),
+        Command::SetResume {
             session: "a".into(),
             blob: b"resume".to_vec(),
             now_ms: NOW,
         },
-        Write::End {
+        Command::End {
             seq: InboxSeq(2),
             state: TurnState::Done,
             ops: vec![op("one"), op("two"), op("three")],
-            start_next: None,
             now_ms: NOW,
         },
     ];
     ask(&mut opened, asked, 1).await;
     let settle = vec![
-        Write::OpSent { op: OpSeq(2) },
-        Write::OpSent { op: OpSeq(1) },
-        Write::OpSettled { op: OpSeq(1) },
+        Command::OpSent { op: OpSeq(2) },
+        Command::OpSent { op: OpSeq(1) },
+        Command::OpSettled { op: OpSeq(1) },
     ];
     ask(
         &mut opened,
-        [settle, vec![Write::Load { seq: InboxSeq(1) }]].concat(),
+        [settle, vec![Command::Load { seq: InboxSeq(1) }]].concat(),
         1,
     )
     .await;
@@ -242,18 +227,18 @@ async fn a_crash_leaves_waiting_running_and_owed_work_to_the_next_run() {
     assert_eq!(recovered.chats, [chat]);
     let asked = vec![
         accept(20, "a", Some("1"), true),
-        Write::NextQueued {
+        Command::NextQueued {
             token: 1,
             session: "b".into(),
             after: InboxSeq(3),
             limit: 1,
         },
-        Write::NextWaiting {
+        Command::NextWaiting {
             token: 2,
             after: "a".into(),
             limit: 5,
         },
-        Write::LoadResume {
+        Command::LoadResume {
             token: 3,
             session: "a".into(),
         },
@@ -261,11 +246,11 @@ async fn a_crash_leaves_waiting_running_and_owed_work_to_the_next_run() {
     ];
     let done = ask(&mut after, asked, 5).await;
     let [
-        Done::Duplicate { of: InboxSeq(1), .. },
-        Done::Queued { rows, .. },
-        Done::Waiting { sessions, .. },
-        Done::Resume { blob: Some(blob), .. },
-        Done::Accepted { seq: InboxSeq(8), .. },
+        Completion::Duplicate { .. },
+        Completion::Queued { rows, .. },
+        Completion::Waiting { sessions, .. },
+        Completion::Resume { blob: Some(blob), .. },
+        Completion::Accepted { seq: InboxSeq(8), .. },
     ] = &done[..]
     else {
         panic!("{done:?}")
@@ -281,7 +266,7 @@ async fn lazy_commands_are_held_soon_without_company() {
     let mut opened = open(dir.path());
     ask(
         &mut opened,
-        vec![Write::AddOps {
+        vec![Command::AddOps {
             token: 1,
             inbox: None,
             ops: vec![op("x")],
@@ -292,7 +277,7 @@ async fn lazy_commands_are_held_soon_without_company() {
     .await;
     opened
         .journal
-        .submit(vec![Write::OpSettled { op: OpSeq(1) }])
+        .submit(vec![Command::OpSettled { op: OpSeq(1) }])
         .await
         .unwrap();
     let inspector = Inspector::open(dir.path()).unwrap();
@@ -309,8 +294,8 @@ async fn the_depth_counts_what_is_not_through_and_each_commit_is_measured() {
     let mut opened = open(dir.path());
     let inspector = Inspector::open(dir.path()).unwrap();
     assert_eq!(inspector.depth().unwrap(), Depth::default());
-    let later = |mut write: Write| {
-        if let Write::Accept { now_ms, .. } = &mut write {
+    let later = |mut write: Command| {
+        if let Command::Accept { now_ms, .. } = &mut write {
             *now_ms = NOW + 5;
         }
         write
@@ -318,7 +303,7 @@ async fn the_depth_counts_what_is_not_through_and_each_commit_is_measured() {
     let writes = vec![
         accept(1, "a", None, true),
         later(accept(2, "b", None, false)),
-        Write::AddOps {
+        Command::AddOps {
             token: 3,
             inbox: None,
             ops: vec![op("x"), op("y")],

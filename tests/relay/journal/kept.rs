@@ -3,8 +3,8 @@
 use super::{NOW, accept, ask, next, op, open};
 use crate::support::skip::skip;
 use hermes_relay::store::{
-    Done, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp, OpSeq, OpState,
-    OpenError, Section, TurnState, Write,
+    Command, Completion, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp,
+    OpSeq, OpState, OpenError, Section, TurnState,
 };
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -83,7 +83,7 @@ fn a_state_directory_that_cannot_be_made_is_named() {
 async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path());
-    let quarantine = Write::Quarantine {
+    let quarantine = Command::Quarantine {
         token: 4,
         reason: "not json".into(),
         buffer_id: Some("q".into()),
@@ -95,7 +95,7 @@ async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
         accept(2, "s", None, false),
         accept(3, "s", None, true),
         quarantine,
-        Write::AddOps {
+        Command::AddOps {
             token: 5,
             inbox: None,
             ops: vec![op("x")],
@@ -103,14 +103,13 @@ async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
         },
     ];
     ask(&mut opened, accepts, 5).await;
-    let end = Write::End {
+    let end = Command::End {
         seq: InboxSeq(3),
         state: TurnState::Failed,
         ops: vec![],
-        start_next: None,
         now_ms: NOW,
     };
-    ask(&mut opened, vec![Write::OpSent { op: OpSeq(1) }, end], 1).await;
+    ask(&mut opened, vec![Command::OpSent { op: OpSeq(1) }, end], 1).await;
 
     let look = Inspector::open(dir.path()).unwrap();
     let counts = look.counts().unwrap();
@@ -210,12 +209,12 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
             .create(true)
             .open(&filler)
             .unwrap();
-        if std::io::Write::write_all(&mut file, &more).is_err() {
+        if std::io::Command::write_all(&mut file, &more).is_err() {
             size /= 2;
         }
         assert!(have <= 1 << 20);
     }
-    let ended = Write::End {
+    let ended = Command::End {
         seq: InboxSeq(1),
         state: TurnState::Done,
         ops: vec![NewOp {
@@ -223,18 +222,17 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
             chat: "c".into(),
             op: vec![b'x'; 100_000],
         }],
-        start_next: None,
         now_ms: NOW,
     };
     let done = ask(&mut opened, vec![accept(2, "s", Some("second"), true), ended], 1).await;
     assert!(
-        matches!(&done[..], [Done::Failed(failed)] if failed.fault.to_string().contains("full")),
+        matches!(&done[..], [Completion::Failed(failed)] if failed.fault.to_string().contains("full")),
         "{done:?}"
     );
     fs::remove_file(&filler).unwrap();
     let done = next(&mut opened).await;
     assert!(
-        matches!(done[..], [Done::Ended { seq: InboxSeq(1), .. }]),
+        matches!(done[..], [Completion::Ended { seq: InboxSeq(1), .. }]),
         "{done:?}"
     );
     timeout(
@@ -246,7 +244,7 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
     .unwrap();
     let done = ask(&mut opened, vec![accept(3, "s", Some("second"), true)], 1).await;
     assert!(
-        matches!(done[..], [Done::Accepted { seq: InboxSeq(2), .. }]),
+        matches!(done[..], [Completion::Accepted { seq: InboxSeq(2), .. }]),
         "{done:?}"
     );
     opened.journal.close().await.unwrap();
@@ -274,11 +272,10 @@ async fn cut_short(dir: &Path) -> Vec<i64> {
     };
     let mut opened = Journal::open(dir, settings, NOW).unwrap();
     let running: Vec<_> = opened.recovered.running.iter().map(|row| row.seq).collect();
-    let ends = running.iter().map(|seq| Write::End {
+    let ends = running.iter().map(|seq| Command::End {
         seq: *seq,
         state: TurnState::Interrupted,
         ops: vec![op("cut short")],
-        start_next: None,
         now_ms: NOW,
     });
     let ends: Vec<_> = ends.collect();
@@ -309,11 +306,10 @@ async fn the_number_of_a_message_is_not_given_again_while_something_is_owed_for_
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path());
     ask(&mut opened, vec![accept(0, "s", None, true)], 1).await;
-    let end = Write::End {
+    let end = Command::End {
         seq: InboxSeq(1),
         state: TurnState::Done,
         ops: vec![op("owed")],
-        start_next: None,
         now_ms: NOW,
     };
     ask(&mut opened, vec![end], 1).await;
@@ -324,7 +320,7 @@ async fn the_number_of_a_message_is_not_given_again_while_something_is_owed_for_
     let mut opened = open(dir.path());
     let done = ask(&mut opened, vec![accept(1, "s", None, true)], 1).await;
     assert!(
-        matches!(done[0], Done::Accepted { seq: InboxSeq(2), .. }),
+        matches!(done[0], Completion::Accepted { seq: InboxSeq(2), .. }),
         "{done:?}"
     );
 }

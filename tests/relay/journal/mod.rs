@@ -4,7 +4,7 @@ mod held;
 mod kept;
 
 use hermes_relay::store::{
-    ChatMemory, DedupeKey, Done, Journal, JournalSettings, Kind, NewOp, Opened, Write,
+    ChatRow, Command, Completion, DedupeKey, InboxKind, Journal, JournalSettings, NewOp, Opened,
 };
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use tokio::time::timeout;
 
 pub(crate) const NOW: i64 = 1_790_000_000_000;
 
-pub(crate) fn accept(token: u64, session: &str, key: Option<&str>, start: bool) -> Write {
-    Write::Accept {
+pub(crate) fn accept(token: u64, session: &str, key: Option<&str>, start: bool) -> Command {
+    Command::Accept {
         token,
-        kind: Kind::Inbound,
+        kind: InboxKind::Inbound,
         session: session.into(),
         dedupe: key.map(|key| DedupeKey::of(&["discord", "chat", key])),
         buffer_id: Some(format!("buffer-{token}")),
@@ -34,8 +34,8 @@ pub(crate) fn op(text: &str) -> NewOp {
     }
 }
 
-pub(crate) fn chat() -> ChatMemory {
-    ChatMemory {
+pub(crate) fn chat() -> ChatRow {
+    ChatRow {
         platform: "discord".into(),
         chat_id: "c".into(),
         memory: b"{\"scope\":1}".to_vec(),
@@ -47,7 +47,7 @@ pub(crate) fn open(dir: &Path) -> Opened {
     Journal::open(dir, JournalSettings::default(), NOW).unwrap()
 }
 
-pub(crate) async fn next(opened: &mut Opened) -> Vec<Done> {
+pub(crate) async fn next(opened: &mut Opened) -> Vec<Completion> {
     timeout(Duration::from_secs(20), opened.batches.recv())
         .await
         .expect("a batch in time")
@@ -56,7 +56,7 @@ pub(crate) async fn next(opened: &mut Opened) -> Vec<Done> {
 }
 
 /// Asks and waits for as many completions as there are commands that have one.
-pub(crate) async fn ask(opened: &mut Opened, writes: Vec<Write>, completions: usize) -> Vec<Done> {
+pub(crate) async fn ask(opened: &mut Opened, writes: Vec<Command>, completions: usize) -> Vec<Completion> {
     opened.journal.submit(writes).await.unwrap();
     let mut done = Vec::new();
     while done.len() < completions {

@@ -1,7 +1,7 @@
 //! The transport in memory by itself: it keeps the contract's promises.
 
 use crate::support::memory_relay::{SOON, event};
-use hermes_relay::link::{DormancyRefused, End, NotSent, Settled};
+use hermes_relay::link::{DormancyRefused, End, NotSent, SendResult};
 use hermes_relay::relay::{Answering, Cargo, DeliverError, Delivery, MemoryTransport, RelayTransport};
 use hermes_relay::wire::{Action, CapabilityDescriptor, Outcome};
 use serde_json::json;
@@ -62,7 +62,7 @@ async fn a_new_connection_brings_again_what_the_old_one_did_not_acknowledge() {
 async fn ops_are_answered_lost_or_never_sent() {
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let before = transport.send_outbound(&chat_info(), None, None).await;
-    assert_eq!(before, Settled::NotSent(NotSent::NotLive));
+    assert_eq!(before, SendResult::NotSent(NotSent::NotLive));
     let (sender, _deliveries) = mpsc::channel(4);
     transport.connect(sender);
     connector.answering(Answering::Hold);
@@ -85,11 +85,11 @@ async fn ops_are_answered_lost_or_never_sent() {
             .unwrap();
         connector.drop_connection();
     });
-    assert_eq!(unknown, Settled::Sent(Box::new(Outcome::Unknown)));
+    assert_eq!(unknown, SendResult::Answered(Box::new(Outcome::Unknown)));
     connector.restore();
     connector.answering(Answering::Refuse("egress declined: no".into()));
     let refused = transport.send_outbound(&chat_info(), None, None).await;
-    let Settled::Sent(outcome) = refused else {
+    let SendResult::Answered(outcome) = refused else {
         panic!("{refused:?}")
     };
     assert!(matches!(*outcome, Outcome::Refused { declined: true, .. }));
@@ -98,7 +98,7 @@ async fn ops_are_answered_lost_or_never_sent() {
     transport.disconnect(Duration::ZERO).await;
     assert_eq!(transport.handshake().await.unwrap_err(), End::Closed);
     let after = transport.send_outbound(&chat_info(), None, None).await;
-    assert_eq!(after, Settled::NotSent(NotSent::Closing));
+    assert_eq!(after, SendResult::NotSent(NotSent::Closing));
     assert_eq!(connector.deliver(json!({})).await, Err(DeliverError::Closed));
 }
 

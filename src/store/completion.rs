@@ -7,7 +7,7 @@ use std::time::Duration;
 
 /// Which lane a message came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum InboxKind {
     /// An inbound event.
     Inbound,
     /// A forwarded platform request.
@@ -55,7 +55,7 @@ pub struct NewOp {
 
 /// The completion of one command.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum Completion {
     /// Held for the first time.
     Accepted {
         /// The caller's.
@@ -69,10 +69,6 @@ pub enum Done {
     Duplicate {
         /// The caller's.
         token: u64,
-        /// The message it repeats.
-        of: InboxSeq,
-        /// Where that one is; `Done` when its record is gone already.
-        of_state: TurnState,
         /// Proof for the acknowledgement.
         receipt: Committed,
     },
@@ -124,8 +120,6 @@ pub enum Done {
         seq: InboxSeq,
         /// Its ops' numbers.
         ops: OpSeqs,
-        /// The next message, when it was waiting and now runs.
-        started_next: Option<InboxSeq>,
     },
     /// The ops are held.
     OpsAdded {
@@ -149,7 +143,7 @@ pub enum Done {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failed {
     /// Which command.
-    pub of: Subject,
+    pub subject: Subject,
     /// Why.
     pub fault: Fault,
 }
@@ -163,8 +157,8 @@ pub enum Subject {
     Message(InboxSeq),
     /// By its op.
     Op(OpSeq),
-    /// It had no name.
-    Nameless,
+    /// It has no name.
+    None,
 }
 
 /// An unfinished message as it is stored.
@@ -173,7 +167,7 @@ pub struct InboxRow {
     /// Its place.
     pub seq: InboxSeq,
     /// Its lane.
-    pub kind: Kind,
+    pub kind: InboxKind,
     /// Its conversation.
     pub session: Arc<str>,
     /// The connector's name for the delivery.
@@ -222,7 +216,7 @@ pub struct OpRow {
 
 /// What is remembered about a chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChatMemory {
+pub struct ChatRow {
     /// The platform.
     pub platform: Arc<str>,
     /// The chat on it.
@@ -237,7 +231,7 @@ pub struct ChatMemory {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The completions.
-    pub done: Vec<Done>,
+    pub completions: Vec<Completion>,
     /// The commits since the last batch, this one included; one that completed nothing is told with the next.
     pub commits: Vec<Commit>,
 }
@@ -251,7 +245,7 @@ pub struct Commit {
     pub took: Duration,
 }
 
-impl Kind {
+impl InboxKind {
     pub(super) fn code(self) -> i64 {
         match self {
             Self::Inbound => 0,

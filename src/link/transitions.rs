@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use super::action::{Action, NotSent, Report, Settled};
+use super::action::{LinkAction, LinkEvent, NotSent, SendResult};
 use super::clock::{Deadline, Drift, Moment};
-use super::pending::Left;
-use super::state::{Generation, Idle, Link, LinkState, Mint, WaitReason};
-use super::verdict::{Departure, End, Record, Verdict, judge};
+use super::close_reason::{CloseReason, Decision, End, Record, decide};
+use super::pending::Completed;
+use super::state::{Generation, Idle, Link, LinkState, Mint, Reader, WaitReason};
 use crate::wire::{GatewayFrame, Outcome};
 
 /// A close code and its words.
-pub(super) type Goodbye = (u16, &'static str);
+pub(super) type CloseFrame = (u16, &'static str);
 
-pub(super) const GOING_AWAY: Goodbye = (1001, "going away");
+pub(super) const GOING_AWAY: CloseFrame = (1001, "going away");
 
 impl Link {
     /// Takes in the present. Every event, verb and timeout begins here and ends in [`Self::dial_if_due`].
@@ -42,7 +42,7 @@ impl Link {
             LinkState::Ended(_) => return,
         }
         self.counters.thaws += 1;
-        self.report(Report::Thawed);
+        self.emit(LinkEvent::Thawed);
     }
 
     /// Begins a dial when one is due and none is held back.
@@ -54,6 +54,7 @@ impl Link {
             return;
         }
         self.hold = None;
+        self.reader = Reader::Reading;
         let generation = self.next_generation();
         self.mint = Mint {
             correction_ms: self.clock.correction_ms(),
@@ -65,20 +66,20 @@ impl Link {
             until: Deadline::after(now, self.settings.handshake_timeout),
         };
         self.counters.dials += 1;
-        self.report(Report::Dialing { generation });
-        self.actions.push_back(Action::Dial {
+        self.emit(LinkEvent::Dialing { generation });
+        self.actions.push_back(LinkAction::Dial {
             generation,
             mint_at_unix: self.clock.connector_unix(now),
         });
     }
 
-    /// The present generation is gone, or is given up with a goodbye.
-    pub(super) fn lose(&mut self, departure: Departure, goodbye: Option<Goodbye>, now: Moment) {
+    /// The present generation is gone, or is given up with a close_frame.
+    pub(super) fn lose(&mut self, departure: CloseReason, close_frame: Option<CloseFrame>, now: Moment) {
         let Some(generation) = self.generation() else {
             return;
         };
         if let LinkState::Closing { .. } = self.state {
-            self.end(End::Closed, goodbye);
+            self.end(End::Closed, close_frame);
             return;
         }
         let lived = match &self.state {
@@ -95,52 +96,53 @@ impl Link {
                 && (self.mint.spoiled || self.clock.disowns(self.mint.correction_ms)),
         };
         if lived.is_some_and(|lived| lived >= self.settings.stable) {
-            self.backoff.earn_back();
+            self.redial_delay.reset();
         }
         self.counters.losses += 1;
-        match judge(departure, &record) {
-            Verdict::End(end) => self.end(end, goodbye),
-            Verdict::Retry { loss, pace, doubt } => {
+        match decide(departure, &record) {
+            Decision::End(end) => self.end(end, close_frame),
+            Decision::Retry { loss, pace, doubt } => {
                 self.doubt = doubt;
-                let retry_in = self.backoff.after_loss(pace, &self.settings, &mut self.chance);
-                self.leave_socket(NotSent::Lost, goodbye);
+                let retry_in = self.redial_delay.after_loss(pace, &mut self.rng);
+                self.leave_socket(NotSent::Lost, close_frame);
                 self.state = LinkState::Waiting {
                     until: Deadline::after(now, retry_in),
                     why: WaitReason::Lost(loss.clone()),
                 };
-                self.report(Report::Lost { loss, retry_in });
+                self.emit(LinkEvent::Lost { loss, retry_in });
             }
         }
     }
 
     /// It is over.
-    pub(super) fn end(&mut self, end: End, goodbye: Option<Goodbye>) {
+    pub(super) fn end(&mut self, end: End, close_frame: Option<CloseFrame>) {
         let why = match end {
             End::Revoked { .. } => NotSent::Lost,
             End::Closed => NotSent::Closing,
         };
-        self.leave_socket(why, goodbye);
+        self.leave_socket(why, close_frame);
         self.state = LinkState::Ended(end.clone());
-        self.report(Report::Ended(end));
+        self.emit(LinkEvent::Ended(end));
     }
 
     /// Settles all that hangs on the present generation. The caller sets the next state.
-    pub(super) fn leave_socket(&mut self, why: NotSent, goodbye: Option<Goodbye>) {
+    pub(super) fn leave_socket(&mut self, why: NotSent, close_frame: Option<CloseFrame>) {
         let Some(gone) = self.generation() else {
             return;
         };
         self.actions.retain(|action| match action {
-            Action::Write { generation, .. } | Action::Ping { generation } => *generation != gone,
-            Action::Dial { .. } | Action::CloseSocket { .. } | Action::Settled { .. } | Action::Report(_) => {
-                true
-            }
+            LinkAction::Write { generation, .. } | LinkAction::Ping { generation } => *generation != gone,
+            LinkAction::Dial { .. }
+            | LinkAction::CloseSocket { .. }
+            | LinkAction::Completed { .. }
+            | LinkAction::Event(_) => true,
         });
-        for left in self.pending.leave_all(why) {
-            self.settle(left);
+        for completed in self.pending.fail_all(why) {
+            self.complete(completed);
         }
         self.stop_asking_idle();
-        if let Some((code, reason)) = goodbye {
-            self.actions.push_back(Action::CloseSocket {
+        if let Some((code, reason)) = close_frame {
+            self.actions.push_back(LinkAction::CloseSocket {
                 generation: gone,
                 code,
                 reason,
@@ -154,7 +156,7 @@ impl Link {
             && let Idle::Asked { .. } = live.idle
         {
             live.idle = Idle::Unanswered;
-            self.report(Report::IdleUnanswered);
+            self.emit(LinkEvent::IdleUnanswered);
         }
     }
 
@@ -170,17 +172,18 @@ impl Link {
     pub(super) fn ping_if_due(&mut self, now: Moment) {
         if let LinkState::Live(live) = &mut self.state
             && live.ping_at <= now.mono
+            && self.reader == Reader::Reading
         {
             live.ping_at = now.mono.saturating_add(self.settings.ping_interval);
             self.counters.pings += 1;
-            self.actions.push_back(Action::Ping {
+            self.actions.push_back(LinkAction::Ping {
                 generation: live.generation,
             });
         }
     }
 
     pub(super) fn write(&mut self, generation: Generation, frame: &GatewayFrame) {
-        self.actions.push_back(Action::Write {
+        self.actions.push_back(LinkAction::Write {
             generation,
             line: frame.to_line(),
             kind: frame.kind(),
@@ -188,20 +191,20 @@ impl Link {
         });
     }
 
-    pub(super) fn report(&mut self, report: Report) {
-        self.actions.push_back(Action::Report(report));
+    pub(super) fn emit(&mut self, event: LinkEvent) {
+        self.actions.push_back(LinkAction::Event(event));
     }
 
-    pub(super) fn settle(&mut self, Left { token, outcome }: Left) {
-        let counter = match &outcome {
-            Settled::Sent(known) => match **known {
+    pub(super) fn complete(&mut self, Completed { id, result }: Completed) {
+        let counter = match &result {
+            SendResult::Answered(known) => match **known {
                 Outcome::Applied(_) => &mut self.counters.applied,
                 Outcome::Refused { .. } => &mut self.counters.refused,
                 Outcome::Unknown => &mut self.counters.unknown,
             },
-            Settled::NotSent(_) => &mut self.counters.not_sent,
+            SendResult::NotSent(_) => &mut self.counters.not_sent,
         };
         *counter += 1;
-        self.actions.push_back(Action::Settled { token, outcome });
+        self.actions.push_back(LinkAction::Completed { id, result });
     }
 }

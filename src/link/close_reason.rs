@@ -148,7 +148,7 @@ pub enum DialFailure {
 
 /// How a generation went.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Departure {
+pub(super) enum CloseReason {
     Dial(DialFailure),
     DialTimeout,
     HandshakeTimeout,
@@ -184,20 +184,20 @@ pub(super) struct Record {
 /// When to dial again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    AtOnce,
+    Immediate,
     Backoff { retry_after: Option<Duration> },
     Slow { retry_after: Option<Duration> },
 }
 
 /// Retry or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Decision {
     Retry { loss: Loss, pace: Pace, doubt: Doubt },
     End(End),
 }
 
 /// Decides what a departure means.
-pub(super) fn judge(departure: Departure, record: &Record) -> Verdict {
+pub(super) fn decide(departure: CloseReason, record: &Record) -> Decision {
     // A connection that was live has shown that the credentials are good, whatever ended it.
     let doubt = match (record.doubt, record.lived) {
         (Doubt::Raised(on), None) => Doubt::Raised(on),
@@ -205,14 +205,14 @@ pub(super) fn judge(departure: Departure, record: &Record) -> Verdict {
     };
     let backoff = Pace::Backoff { retry_after: None };
     let (loss, pace) = match departure {
-        Departure::Closed { code, reason } | Departure::Dial(DialFailure::Closed { code, reason }) => {
+        CloseReason::Closed { code, reason } | CloseReason::Dial(DialFailure::Closed { code, reason }) => {
             let reason = bounded(reason);
             if code == UNAUTHORIZED {
-                return judge_unauthorized(reason, record);
+                return decide_unauthorized(reason, record);
             }
             (Loss::Closed { code, reason }, backoff)
         }
-        Departure::Dial(DialFailure::Http {
+        CloseReason::Dial(DialFailure::Http {
             status: status @ (401 | 403),
             retry_after,
         }) => {
@@ -223,31 +223,31 @@ pub(super) fn judge(departure: Departure, record: &Record) -> Verdict {
             };
             (Loss::UnauthorizedHttp { status }, pace)
         }
-        Departure::Dial(DialFailure::Http { status, retry_after }) => {
+        CloseReason::Dial(DialFailure::Http { status, retry_after }) => {
             (Loss::Refused { status }, Pace::Backoff { retry_after })
         }
-        Departure::Dial(DialFailure::Network) => (Loss::DialFailed, backoff),
-        Departure::DialTimeout => (Loss::DialTimeout, backoff),
-        Departure::HandshakeTimeout => (Loss::HandshakeTimeout, backoff),
-        Departure::Broken => (Loss::SocketError, backoff),
-        Departure::TooLarge { bytes } => (Loss::TooLarge { bytes }, backoff),
-        Departure::Silent => (Loss::Silent, backoff),
-        Departure::StayedAwake => (Loss::StayedAwake, Pace::AtOnce),
+        CloseReason::Dial(DialFailure::Network) => (Loss::DialFailed, backoff),
+        CloseReason::DialTimeout => (Loss::DialTimeout, backoff),
+        CloseReason::HandshakeTimeout => (Loss::HandshakeTimeout, backoff),
+        CloseReason::Broken => (Loss::SocketError, backoff),
+        CloseReason::TooLarge { bytes } => (Loss::TooLarge { bytes }, backoff),
+        CloseReason::Silent => (Loss::Silent, backoff),
+        CloseReason::StayedAwake => (Loss::StayedAwake, Pace::Immediate),
     };
-    Verdict::Retry { loss, pace, doubt }
+    Decision::Retry { loss, pace, doubt }
 }
 
-fn judge_unauthorized(reason: String, record: &Record) -> Verdict {
+fn decide_unauthorized(reason: String, record: &Record) -> Decision {
     let expired = reason.trim().eq_ignore_ascii_case("expired");
     if expired || record.stale_token {
-        return Verdict::Retry {
+        return Decision::Retry {
             loss: Loss::Expired,
             pace: Pace::Backoff { retry_after: None },
             doubt: Doubt::None,
         };
     }
     if !record.handshaken {
-        return Verdict::Retry {
+        return Decision::Retry {
             loss: Loss::Unauthorized { reason },
             pace: Pace::Slow { retry_after: None },
             doubt: Doubt::None,
@@ -255,10 +255,10 @@ fn judge_unauthorized(reason: String, record: &Record) -> Verdict {
     }
     let held = record.lived.is_some_and(|lived| lived >= record.stable);
     match record.doubt {
-        Doubt::Raised(on) if on < record.generation && !held => Verdict::End(End::Revoked { reason }),
-        Doubt::Raised(_) | Doubt::None => Verdict::Retry {
+        Doubt::Raised(on) if on < record.generation && !held => Decision::End(End::Revoked { reason }),
+        Doubt::Raised(_) | Doubt::None => Decision::Retry {
             loss: Loss::Doubted { reason },
-            pace: Pace::AtOnce,
+            pace: Pace::Immediate,
             doubt: Doubt::Raised(record.generation),
         },
     }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::action::{NotSent, Report, Settled};
+use super::action::{LinkEvent, NotSent, SendResult};
 use super::clock::{Deadline, Moment};
-use super::course::GOING_AWAY;
-use super::pending::{Left, Op};
+use super::close_reason::{CloseReason, Doubt, End};
+use super::pending::{Completed, Op};
 use super::state::{Generation, Idle, Link, LinkState, WaitReason};
-use super::verdict::{Departure, Doubt, End};
+use super::transitions::GOING_AWAY;
 use crate::wire::GatewayFrame;
 
 /// Why the link stays connected instead of going dormant.
@@ -42,6 +42,7 @@ impl Link {
         self.counters.requests += 1;
         let refusal = match &self.state {
             LinkState::Live(_) if self.pending.waiting() >= self.settings.max_waiting => Some(NotSent::Full),
+            LinkState::Live(_) if self.pending.contains(op.id) => Some(NotSent::AlreadyInFlight),
             LinkState::Live(_) => None,
             LinkState::Closing { .. } | LinkState::Ended(End::Closed) => Some(NotSent::Closing),
             LinkState::Waiting { .. }
@@ -52,20 +53,12 @@ impl Link {
         };
         match refusal {
             None => self.pending.push(op, self.settings.request_timeout, now.mono),
-            Some(why) => self.settle(Left {
-                token: op.token,
-                outcome: Settled::NotSent(why),
+            Some(why) => self.complete(Completed {
+                id: op.id,
+                result: SendResult::NotSent(why),
             }),
         }
         self.dial_if_due(now);
-    }
-
-    /// Takes back the ops of a lane that are not written yet.
-    pub fn cancel_lane(&mut self, lane: &str) {
-        for left in self.pending.cancel_lane(lane) {
-            self.settle(left);
-        }
-        self.close_if_drained();
     }
 
     /// Tells the connector to stop a session's turn, wherever it runs; `false` when there is no connection.
@@ -101,15 +94,15 @@ impl Link {
         }
     }
 
-    /// Asks the connector to buffer, and goes on serving. Answered by one report, [`Report::IdleAcked`] or
-    /// [`Report::IdleUnanswered`], also for several askers, the least patient of whom decides how long is waited.
+    /// Asks the connector to buffer, and goes on serving. Answered by one report, [`LinkEvent::IdleAcked`] or
+    /// [`LinkEvent::IdleUnanswered`], also for several askers, the least patient of whom decides how long is waited.
     pub fn go_idle(&mut self, within: Duration, now: Moment) {
         let now = self.enter(now);
         let deadline = Deadline::after(now, within);
         if let LinkState::Live(live) = &mut self.state {
             match &mut live.idle {
                 Idle::Asked { until } => *until = until.or_earlier(deadline),
-                Idle::Acked => self.report(Report::IdleAcked { late: false }),
+                Idle::Acked => self.emit(LinkEvent::IdleAcked { late: false }),
                 idle @ (Idle::Awake | Idle::Unanswered) => {
                     *idle = Idle::Asked { until: deadline };
                     let generation = live.generation;
@@ -117,7 +110,7 @@ impl Link {
                 }
             }
         } else {
-            self.report(Report::IdleUnanswered);
+            self.emit(LinkEvent::IdleUnanswered);
         }
         self.dial_if_due(now);
     }
@@ -146,23 +139,8 @@ impl Link {
         self.state = LinkState::Dormant {
             until: Deadline::after(now, self.settings.dormant_redial),
         };
-        self.report(Report::Dormant);
+        self.emit(LinkEvent::Dormant);
         Ok(())
-    }
-
-    /// Stays connected after all: dials anew, because a connector that buffers delivers again only on a new
-    /// connection. `false` when it was not asked to buffer. Ops in flight become unknown.
-    pub fn stay_awake(&mut self, now: Moment) -> bool {
-        let now = self.enter(now);
-        let buffers = match &self.state {
-            LinkState::Live(live) => live.idle != Idle::Awake,
-            _ => false,
-        };
-        if buffers {
-            self.lose(Departure::StayedAwake, Some(GOING_AWAY), now);
-        }
-        self.dial_if_due(now);
-        buffers
     }
 
     /// Dials anew, so that the connector delivers again what was not acknowledged. Ops in flight become
@@ -170,7 +148,7 @@ impl Link {
     pub fn renew(&mut self, now: Moment) {
         let now = self.enter(now);
         if self.is_live() {
-            self.lose(Departure::StayedAwake, Some(GOING_AWAY), now);
+            self.lose(CloseReason::StayedAwake, Some(GOING_AWAY), now);
         }
         self.dial_if_due(now);
     }

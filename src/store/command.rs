@@ -1,19 +1,19 @@
 //! What can be asked of the journal. It never touches the database itself.
 
-use super::done::{ChatMemory, Kind, NewOp, Subject, TurnState};
+use super::completion::{ChatRow, InboxKind, NewOp, Subject, TurnState};
 use super::ids::{DedupeKey, InboxSeq, OpSeq};
 use std::sync::Arc;
 
-/// One command. Those that nobody waits for are lazy, which are those without a completion and an ending that owes
-/// nothing: they ride in the next commit, at the latest 50 ms later.
+/// One command. Commands that nobody waits for are lazy (those without a completion, and the end of a finished turn
+/// without ops): they join the next commit, after 50 ms at the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
-    /// Hold a message: [`Done::Accepted`](super::Done::Accepted) or [`Done::Duplicate`](super::Done::Duplicate).
+pub enum Command {
+    /// Hold a message: [`Completion::Accepted`](super::Completion::Accepted) or [`Completion::Duplicate`](super::Completion::Duplicate).
     Accept {
         /// Given back in the completion.
         token: u64,
         /// Its lane.
-        kind: Kind,
+        kind: InboxKind,
         /// Its conversation.
         session: Arc<str>,
         /// What makes it the same message when it comes again; none is never a duplicate.
@@ -27,7 +27,7 @@ pub enum Write {
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// Hold a line nobody can read, so that it can be acknowledged: [`Done::Quarantined`](super::Done::Quarantined).
+    /// Hold a line nobody can read, so that it can be acknowledged: [`Completion::Quarantined`](super::Completion::Quarantined).
     Quarantine {
         /// Given back in the completion.
         token: u64,
@@ -40,19 +40,19 @@ pub enum Write {
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// A waiting (or interrupted and repeatable) turn runs now: [`Done::Started`](super::Done::Started) or [`Done::Missing`](super::Done::Missing).
+    /// A waiting (or interrupted and repeatable) turn runs now: [`Completion::Started`](super::Completion::Started) or [`Completion::Missing`](super::Completion::Missing).
     Start {
         /// The message.
         seq: InboxSeq,
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// Read an unfinished message: [`Done::Loaded`](super::Done::Loaded) or [`Done::Missing`](super::Done::Missing).
+    /// Read an unfinished message: [`Completion::Loaded`](super::Completion::Loaded) or [`Completion::Missing`](super::Completion::Missing).
     Load {
         /// The message.
         seq: InboxSeq,
     },
-    /// Read a session's waiting messages in order: [`Done::Queued`](super::Done::Queued).
+    /// Read a session's waiting messages in order: [`Completion::Queued`](super::Completion::Queued).
     NextQueued {
         /// Given back in the completion.
         token: u64,
@@ -63,7 +63,7 @@ pub enum Write {
         /// How many at most.
         limit: u32,
     },
-    /// Read which sessions have waiting messages, in key order: [`Done::Waiting`](super::Done::Waiting).
+    /// Read which sessions have waiting messages, in key order: [`Completion::Waiting`](super::Completion::Waiting).
     NextWaiting {
         /// Given back in the completion.
         token: u64,
@@ -72,7 +72,7 @@ pub enum Write {
         /// How many at most.
         limit: u32,
     },
-    /// Read unsettled ops in order: [`Done::Ops`](super::Done::Ops).
+    /// Read unsettled ops in order: [`Completion::Ops`](super::Completion::Ops).
     NextOps {
         /// Given back in the completion.
         token: u64,
@@ -81,8 +81,8 @@ pub enum Write {
         /// How many at most.
         limit: u32,
     },
-    /// A turn ended; its line goes, its ops are owed, the next may start, all or nothing: [`Done::Ended`](super::Done::Ended), or
-    /// [`Done::Missing`](super::Done::Missing) when it had ended before (then nothing is written).
+    /// A turn ended; its line goes and its ops are stored, all or nothing: [`Completion::Ended`](super::Completion::Ended), or
+    /// [`Completion::Missing`](super::Completion::Missing) when it had ended before (then nothing is written).
     End {
         /// The message.
         seq: InboxSeq,
@@ -90,12 +90,10 @@ pub enum Write {
         state: TurnState,
         /// What is owed to the chat.
         ops: Vec<NewOp>,
-        /// A waiting message that runs next.
-        start_next: Option<InboxSeq>,
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// Owe ops outside a turn's end: [`Done::OpsAdded`](super::Done::OpsAdded).
+    /// Owe ops outside a turn's end: [`Completion::OpsAdded`](super::Completion::OpsAdded).
     AddOps {
         /// Given back in the completion.
         token: u64,
@@ -124,7 +122,7 @@ pub enum Write {
         op: OpSeq,
     },
     /// Remember a chat. No completion.
-    RememberChat(ChatMemory),
+    RememberChat(ChatRow),
     /// Remember how to resume a session. No completion.
     SetResume {
         /// The conversation.
@@ -139,7 +137,7 @@ pub enum Write {
         /// The conversation.
         session: Arc<str>,
     },
-    /// Read how to resume a session: [`Done::Resume`](super::Done::Resume).
+    /// Read how to resume a session: [`Completion::Resume`](super::Completion::Resume).
     LoadResume {
         /// Given back in the completion.
         token: u64,
@@ -150,24 +148,24 @@ pub enum Write {
 
 /// What happens to a command when its commit fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Temper {
-    /// It fails at once; the caller repeats it or the connector does.
-    Repeatable,
-    /// It only reads: it is tried on its own.
+pub(super) enum FailurePolicy {
+    /// Fail it now: the caller or the connector repeats it.
+    Fail,
+    /// It only reads: run it on its own.
     Read,
-    /// It is kept and tried again until it is held.
-    Kept,
+    /// Keep it and retry until it commits.
+    Retry,
 }
 
-impl Write {
-    pub(super) fn temper(&self) -> Temper {
+impl Command {
+    pub(super) fn failure_policy(&self) -> FailurePolicy {
         match self {
-            Self::Accept { .. } | Self::Quarantine { .. } => Temper::Repeatable,
+            Self::Accept { .. } | Self::Quarantine { .. } => FailurePolicy::Fail,
             Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
             | Self::NextOps { .. }
-            | Self::LoadResume { .. } => Temper::Read,
+            | Self::LoadResume { .. } => FailurePolicy::Read,
             Self::Start { .. }
             | Self::End { .. }
             | Self::AddOps { .. }
@@ -176,7 +174,7 @@ impl Write {
             | Self::OpSettled { .. }
             | Self::RememberChat(_)
             | Self::SetResume { .. }
-            | Self::DropResume { .. } => Temper::Kept,
+            | Self::DropResume { .. } => FailurePolicy::Retry,
         }
     }
 
@@ -188,7 +186,9 @@ impl Write {
             | Self::RememberChat(_)
             | Self::SetResume { .. }
             | Self::DropResume { .. } => true,
-            Self::End { ops, start_next, .. } => ops.is_empty() && start_next.is_none(),
+            Self::End { state, ops, .. } => {
+                ops.is_empty() && matches!(state, TurnState::Done | TurnState::Ignored)
+            }
             Self::Accept { .. }
             | Self::Quarantine { .. }
             | Self::Start { .. }
@@ -212,7 +212,7 @@ impl Write {
             | Self::AddOps { token, .. } => Subject::Token(*token),
             Self::Start { seq, .. } | Self::Load { seq } | Self::End { seq, .. } => Subject::Message(*seq),
             Self::OpSent { op } | Self::OpChanged { op, .. } | Self::OpSettled { op } => Subject::Op(*op),
-            Self::RememberChat(_) | Self::SetResume { .. } | Self::DropResume { .. } => Subject::Nameless,
+            Self::RememberChat(_) | Self::SetResume { .. } | Self::DropResume { .. } => Subject::None,
         }
     }
 
