@@ -235,6 +235,8 @@ impl Walk {
     }
 
     fn block_reader(&mut self) {
+        // What the time alone brings about comes first.
+        self.serve_timer();
         let generation = self.some_generation();
         let current = self.dialed && self.open == Some(generation);
         if self.below(2) == 0 {
