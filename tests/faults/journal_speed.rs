@@ -48,8 +48,8 @@ async fn drain(settings: JournalSettings, rows: u64, window: u64, sessions: u64,
         let batch = opened.batches.recv().await.unwrap();
         slowest = slowest.max(waited.elapsed());
         batches += 1;
-        let mut next = Vec::with_capacity(batch.done.len() * 2);
-        for done in batch.done {
+        let mut next = Vec::with_capacity(batch.completions.len() * 2);
+        for done in batch.completions {
             match done {
                 Completion::Accepted { seq, token, .. } => {
                     let name = &names[usize::try_from(token * 7919 % sessions).unwrap()];

@@ -1,7 +1,7 @@
 //! The `journal` verb of the real binary: what it prints, what it refuses, and with which exit code.
 
 use hermes_relay::store::{
-    Command, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, TurnState,
+    self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, TurnState,
 };
 use serde_json::{Value, json};
 use std::fs;
@@ -49,10 +49,10 @@ fn good(dir: &Path, words: &[&str]) -> String {
     out(&output)
 }
 
-fn accept(token: u64, start: bool) -> Command {
+fn accept(token: u64, start: bool) -> store::Command {
     let event = json!({"text": SECRET, "message_id": token.to_string()});
     let line = json!({"type": "inbound", "bufferId": format!("b{token}"), "event": event});
-    Command::Accept {
+    store::Command::Accept {
         token,
         kind: InboxKind::Inbound,
         session: "agent:main:discord:dm:c1".into(),
@@ -73,14 +73,14 @@ async fn filled(dir: &Path) -> Opened {
         accept(2, false),
         accept(3, true),
         accept(4, true),
-        Command::Quarantine {
+        store::Command::Quarantine {
             token: 5,
             reason: "not \u{1b}[2Jjson".into(),
             buffer_id: Some("q".into()),
             line: vec![0xff, b'{'],
             now_ms: NOW,
         },
-        Command::AddOps {
+        store::Command::AddOps {
             token: 6,
             inbox: None,
             ops: vec![NewOp {
@@ -90,8 +90,8 @@ async fn filled(dir: &Path) -> Opened {
             }],
             now_ms: NOW,
         },
-        Command::OpSent { op: OpSeq(1) },
-        Command::End {
+        store::Command::OpSent { op: OpSeq(1) },
+        store::Command::End {
             seq: InboxSeq(3),
             state: TurnState::Failed,
             ops: vec![],
@@ -102,7 +102,7 @@ async fn filled(dir: &Path) -> Opened {
     let mut done = 0;
     while done < 7 {
         let batch = timeout(Duration::from_secs(20), opened.batches.recv()).await;
-        done += batch.expect("in time").unwrap().done.len();
+        done += batch.expect("in time").unwrap().completions.len();
     }
     opened
 }
@@ -322,7 +322,7 @@ async fn a_closed_pipe_ends_it_quietly() {
     opened.journal.submit(many).await.unwrap();
     let mut held = 0;
     while held < 1990 {
-        held += opened.batches.recv().await.unwrap().done.len();
+        held += opened.batches.recv().await.unwrap().completions.len();
     }
     opened.journal.close().await.unwrap();
     for words in [

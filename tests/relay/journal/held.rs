@@ -314,7 +314,7 @@ async fn the_depth_counts_what_is_not_through_and_each_commit_is_measured() {
     let (mut done, mut commits) = (0, Vec::new());
     while done < 3 {
         let batch = opened.batches.recv().await.unwrap();
-        done += batch.done.len();
+        done += batch.completions.len();
         commits.extend(batch.commits);
     }
     assert_eq!(commits.iter().map(|commit| commit.commands).sum::<usize>(), 3);

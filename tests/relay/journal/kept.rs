@@ -9,7 +9,6 @@ use hermes_relay::store::{
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -157,7 +156,7 @@ struct Small<'a>(&'a Path);
 
 impl<'a> Small<'a> {
     fn mount(at: &'a Path, options: &str) -> Option<Self> {
-        let mount = Command::new("mount")
+        let mount = std::process::Command::new("mount")
             .args(["-t", "tmpfs", "-o", options, "tmpfs"])
             .arg(at)
             .status();
@@ -171,7 +170,7 @@ impl<'a> Small<'a> {
 
 impl Drop for Small<'_> {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        let _ = std::process::Command::new("umount").arg("-l").arg(self.0).status();
     }
 }
 
@@ -209,7 +208,7 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
             .create(true)
             .open(&filler)
             .unwrap();
-        if std::io::Command::write_all(&mut file, &more).is_err() {
+        if std::io::Write::write_all(&mut file, &more).is_err() {
             size /= 2;
         }
         assert!(have <= 1 << 20);

@@ -52,7 +52,7 @@ pub(crate) async fn next(opened: &mut Opened) -> Vec<Completion> {
         .await
         .expect("a batch in time")
         .unwrap()
-        .done
+        .completions
 }
 
 /// Asks and waits for as many completions as there are commands that have one.
