@@ -48,7 +48,7 @@
 //! 5. The turn runs, with the agent that a route, a person's choice or the settings name: in a task of its own, or, with
 //!    an agent that answers at once, polled once where it begins and only then, if it waits after all, in a task.
 //!    Messages of the same session wait in the journal, by row number.
-//! 6. What the agent says goes to the turn's [`adapter::Speech`], which plans what the chat sees of it and when: drafts,
+//! 6. What the agent says goes to the turn's [`adapter::ReplyStream`], which plans what the chat sees of it and when: drafts,
 //!    edits, parts, typing, reactions. Those ops are not journaled; text among them keeps its place in the chat's lane,
 //!    and everything draws on the chat's budget. What the agent asks becomes a prompt, and its answer never passes
 //!    through the reader.
@@ -98,7 +98,7 @@
 //! |---|---|---|
 //! | a frame or op | a variant in [`wire`] | exhaustive matches; the golden files |
 //! | a backend | a file in [`agent`], a kind in `config::agents`, a line in `relay::hiring` | `tests/agents/conformance` runs it through every case |
-//! | what a platform can do | the descriptor's flag or op in [`adapter::speech`] | its tables of exact ops, and `tests/relay/adapter` |
+//! | what a platform can do | the descriptor's flag or op in [`adapter::stream`] | its tables of exact ops, and `tests/relay/adapter` |
 //! | a metric | `relay::metrics`, `serve`'s page, `docs/metrics.md` | page and document are compared |
 //! | a verb | a file in [`cli`] and a variant | help is checked |
 //! | a probe | a function and a line of the table in [`check`] | its id must be its own, its remedy not empty |

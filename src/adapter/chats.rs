@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use crate::wire::{Metadata, Platform, Scalar, SessionSource};
+use crate::wire::{Metadata, Scalar, SessionSource};
 
 /// A chat: platform and id.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,7 +20,7 @@ pub struct ChatId {
 
 impl ChatId {
     /// The chat that a message came from.
-    pub fn of(source: &SessionSource) -> Self {
+    pub fn from_source(source: &SessionSource) -> Self {
         Self {
             platform: source.platform.as_str().to_owned(),
             chat: source
@@ -32,7 +32,7 @@ impl ChatId {
     }
 
     /// One text for both parts; the platform's name has no `:`.
-    pub fn lane(&self) -> String {
+    pub fn key(&self) -> String {
         [&self.platform, ":", &self.chat].concat()
     }
 }
@@ -63,7 +63,7 @@ pub struct ChatFacts {
 
 impl ChatFacts {
     /// What a message tells about its chat.
-    pub fn of(source: &SessionSource) -> Self {
+    pub fn from_source(source: &SessionSource) -> Self {
         let text = |field: &Option<Scalar>| {
             field
                 .as_ref()
@@ -210,11 +210,6 @@ impl ChatMemory {
             self.chats.remove(&oldest);
         }
     }
-}
-
-/// The platform that an op is tagged with; none for chats of no known platform.
-pub fn egress_platform(platform: &str) -> Option<String> {
-    (platform != Platform::RELAY.as_str() && !platform.is_empty()).then(|| platform.to_owned())
 }
 
 #[cfg(test)]

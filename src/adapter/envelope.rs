@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use crate::adapter::chats::{ChatFacts, ChatId};
-use crate::adapter::speech::SpeechSettings;
 use crate::adapter::split::split;
+use crate::adapter::stream::StreamSettings;
 use crate::wire::{Action, CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit, Metadata, Platform};
 
 /// What a text is to the people who read it.
@@ -52,7 +52,7 @@ impl Envelope {
     /// The same with the operator's wishes for texts, where the platform understands them.
     pub(super) fn hinted(
         mut self,
-        settings: &SpeechSettings,
+        settings: &StreamSettings,
         descriptor: Option<&CapabilityDescriptor>,
     ) -> Self {
         let mut formats = Metadata::new();

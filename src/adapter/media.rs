@@ -18,64 +18,90 @@ pub use place::{
 };
 
 use super::chats::{ChatFacts, ChatId};
-use super::reply::reply;
+use super::relay_adapter::reply;
 use super::split::split;
+use super::stream::DurableAction;
 use crate::wire::{Action, CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
 
 /// Longest caption on platforms that take less with a file than alone, in UTF-16 units.
 const SHORT_CAPTION: u64 = 1024;
 const SHORT_CAPTION_PLATFORMS: &[&str] = &["telegram", "whatsapp"];
 
-/// An attachment for a chat, where the connector finds it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outgoing<'a> {
-    /// How it is shown.
-    pub kind: MediaKind,
-    /// Where the connector finds the bytes: a file on its shelf, or a public address.
-    pub source_url: &'a str,
-    /// What is said with it; may be empty.
-    pub caption: &'a str,
-    /// The name to show; made safe.
-    pub name: Option<&'a str>,
+/// An attachment for a chat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OutgoingAttachment {
+    /// A file that the connector can reach.
+    File {
+        /// How it is shown.
+        kind: MediaKind,
+        /// Where the connector finds the bytes: one of its own media, or a public address.
+        source_url: String,
+        /// Its caption; may be empty.
+        caption: String,
+        /// The name to show; made safe.
+        name: Option<String>,
+        /// Whether people can open its address too.
+        is_public: bool,
+    },
+    /// The text that replaces a file.
+    Text(String),
 }
 
-/// The ops that deliver an attachment; none when the platform takes no attachments. What does not fit into the
-/// caption follows as messages of its own, and all of them answer the same message.
-pub fn send_media(
-    media: &Outgoing<'_>,
+/// The ops that deliver an attachment, with a text as the fallback; the text alone where the platform accepts no
+/// attachments. What does not fit into the caption follows as messages, and all of them reply to the same message.
+pub(super) fn attachment_ops(
+    attachment: &OutgoingAttachment,
     chat: &ChatId,
     facts: &ChatFacts,
     descriptor: Option<&CapabilityDescriptor>,
-) -> Vec<Action> {
-    let Some(descriptor) = descriptor.filter(|descriptor| descriptor.supports_op("send_media")) else {
-        return Vec::new();
+) -> Vec<DurableAction> {
+    let text = |text: &str| reply(text, chat, facts, descriptor);
+    let durable = |actions: Vec<Action>| actions.into_iter().map(DurableAction::from).collect();
+    let (kind, source_url, caption, name, is_public) = match attachment {
+        OutgoingAttachment::Text(instead) => return durable(text(instead)),
+        OutgoingAttachment::File {
+            kind,
+            source_url,
+            caption,
+            name,
+            is_public,
+        } => (kind, source_url, caption.trim(), name.as_deref(), *is_public),
     };
-    let caption = media.caption.trim();
+    let undelivered = if is_public {
+        Undelivered::At(source_url)
+    } else {
+        Undelivered::Named(name.unwrap_or_default())
+    };
+    let Some(descriptor) = descriptor.filter(|descriptor| descriptor.supports_op("send_media")) else {
+        return durable(text(&fallback_text(undelivered, caption)));
+    };
     let (limit, unit) = caption_limit(descriptor);
     let mut parts = if caption.is_empty() {
-        vec![String::new()]
+        Vec::new()
     } else {
         split(caption, limit, unit)
     }
     .into_iter();
+    let content = parts.next().unwrap_or_default();
     let mut metadata = facts.tags();
     metadata.insert("notify".to_owned(), true.into());
-    let mut ops = vec![Action::SendMedia {
-        chat_id: chat.chat.clone(),
-        media_kind: media.kind.as_str().to_owned(),
-        source_url: media.source_url.to_owned(),
-        content: parts.next().unwrap_or_default(),
-        reply_to: facts.message_id.clone(),
-        metadata,
-        filename: media.name.and_then(safe_file_name),
+    let mut ops = vec![DurableAction {
+        fallback: text(&fallback_text(undelivered, &content)),
+        action: Action::SendMedia {
+            chat_id: chat.chat.clone(),
+            media_kind: kind.as_str().to_owned(),
+            source_url: source_url.clone(),
+            content,
+            reply_to: facts.message_id.clone(),
+            metadata,
+            filename: name.and_then(safe_file_name),
+        },
     }];
-    for part in parts {
-        ops.extend(reply(&part, chat, facts, Some(descriptor)));
-    }
+    ops.extend(parts.flat_map(|part| text(&part)).map(DurableAction::from));
     ops
 }
 
-/// An attachment that does not reach the chat as one.
+/// An attachment that does not reach the chat as a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Undelivered<'a> {
     /// It is at this address.
@@ -84,8 +110,8 @@ pub enum Undelivered<'a> {
     Named(&'a str),
 }
 
-/// What the chat is told instead of being given an attachment: its caption, and its address where people can open
-/// it, else that it could not be delivered. A file's name is reduced to its last part.
+/// The text that replaces an attachment: its caption, and its address where people can open it, else that it could not
+/// be delivered. A file's name is reduced to its last part.
 pub fn fallback_text(media: Undelivered<'_>, caption: &str) -> String {
     let notice =
         |name: Option<String>| format!("(could not deliver {})", name.as_deref().unwrap_or("a file"));

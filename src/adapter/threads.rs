@@ -5,7 +5,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::chats::{ChatFacts, ChatId};
-use crate::wire::{Action, CapabilityDescriptor, SessionSource};
+use crate::wire::{Action, SessionSource};
 
 /// Longest name of a thread, in characters.
 pub const MAX_THREAD_NAME: usize = 100;
@@ -24,13 +24,13 @@ struct OwnThread {
 
 /// Threads that the connector opened, by platform and thread.
 #[derive(Debug)]
-pub struct OwnThreads {
+pub struct ThreadRegistry {
     bound: usize,
     threads: HashMap<ChatId, OwnThread>,
     order: VecDeque<ChatId>,
 }
 
-impl OwnThreads {
+impl ThreadRegistry {
     /// Remembers up to `bound` threads.
     pub fn new(bound: usize) -> Self {
         Self {
@@ -77,16 +77,7 @@ impl OwnThreads {
     }
 
     /// The op that gives a thread its name, when it may have one: the first time, where the platform can.
-    pub fn rename(
-        &mut self,
-        chat: &ChatId,
-        facts: &ChatFacts,
-        title: &str,
-        descriptor: Option<&CapabilityDescriptor>,
-    ) -> Option<Action> {
-        if !descriptor?.supports_op("thread_rename") {
-            return None;
-        }
+    pub(super) fn rename(&mut self, chat: &ChatId, facts: &ChatFacts, title: &str) -> Option<Action> {
         let thread_id = facts.thread_id.clone()?;
         let id = ChatId {
             platform: chat.platform.clone(),
@@ -149,17 +140,10 @@ mod tests {
         }
     }
 
-    fn able() -> CapabilityDescriptor {
-        let mut descriptor = CapabilityDescriptor::placeholder("discord");
-        descriptor.supported_ops = vec!["send".to_owned(), "thread_rename".to_owned()];
-        descriptor
-    }
-
     #[test]
     fn only_the_connectors_own_threads_are_renamed_and_only_once() {
-        let mut threads = OwnThreads::new(8);
-        let (able, legacy) = (able(), CapabilityDescriptor::placeholder("discord"));
-        assert_eq!(threads.rename(&chat(), &facts("t1"), "Plans", Some(&able)), None);
+        let mut threads = ThreadRegistry::new(8);
+        assert_eq!(threads.rename(&chat(), &facts("t1"), "Plans"), None);
         threads.opened(
             "discord",
             "t1".to_owned(),
@@ -167,11 +151,7 @@ mod tests {
             Some("hello there".to_owned()),
         );
         threads.opened("discord", "t2".to_owned(), "c1".to_owned(), None);
-        assert_eq!(
-            threads.rename(&chat(), &facts("t1"), "Plans", Some(&legacy)),
-            None
-        );
-        let renamed = threads.rename(&chat(), &facts("t1"), " Plans\n\tfor\u{7} May ", Some(&able));
+        let renamed = threads.rename(&chat(), &facts("t1"), " Plans\n\tfor\u{7} May ");
         assert_eq!(
             serde_json::to_value(renamed).unwrap(),
             serde_json::json!({
@@ -179,8 +159,8 @@ mod tests {
                 "metadata": {"scope_id": "g1", "thread_id": "t1"}, "only_if_current_name": "hello there",
             })
         );
-        assert_eq!(threads.rename(&chat(), &facts("t1"), "More", Some(&able)), None);
-        let sibling = threads.rename(&chat(), &facts("t2"), &"x".repeat(300), Some(&able));
+        assert_eq!(threads.rename(&chat(), &facts("t1"), "More"), None);
+        let sibling = threads.rename(&chat(), &facts("t2"), &"x".repeat(300));
         let sibling = serde_json::to_value(sibling).unwrap();
         assert_eq!(sibling["only_if_connector_created"], true);
         assert_eq!(sibling["thread_name"].as_str().unwrap().len(), MAX_THREAD_NAME);
@@ -188,12 +168,12 @@ mod tests {
 
     #[test]
     fn the_thread_learnt_first_is_forgotten_first() {
-        let mut threads = OwnThreads::new(2);
+        let mut threads = ThreadRegistry::new(2);
         for thread in ["a", "b", "c"] {
             threads.opened("discord", thread.to_owned(), "c1".to_owned(), None);
         }
-        assert!(threads.rename(&chat(), &facts("a"), "x", Some(&able())).is_none());
-        assert!(threads.rename(&chat(), &facts("c"), "x", Some(&able())).is_some());
+        assert!(threads.rename(&chat(), &facts("a"), "x").is_none());
+        assert!(threads.rename(&chat(), &facts("c"), "x").is_some());
     }
 
     #[test]

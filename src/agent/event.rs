@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tokio::sync::{mpsc, oneshot};
 
 use super::ask::{PromptAnswer, Question};
-pub use crate::adapter::speech::StepState;
+pub use crate::adapter::stream::StepState;
 
 /// Capacity of a sink; a full sink makes the agent wait.
 const SINK_CAPACITY: usize = 64;

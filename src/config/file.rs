@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use crate::adapter::BudgetSettings;
+use crate::adapter::RateLimitSettings;
 use crate::adapter::prompt::PromptSettings;
-use crate::adapter::speech::SpeechSettings;
+use crate::adapter::stream::StreamSettings;
 use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
@@ -58,10 +58,10 @@ pub struct FileTree {
     pub discord: Discord,
     /// How fast each chat may be spoken to.
     #[serde(deserialize_with = "section")]
-    pub budget: BudgetSettings,
+    pub budget: RateLimitSettings,
     /// How answers grow in the chat, and what shows that one is coming.
     #[serde(deserialize_with = "section")]
-    pub streaming: SpeechSettings,
+    pub streaming: StreamSettings,
     /// Questions to people: how long they wait, and who may answer.
     #[serde(deserialize_with = "section")]
     pub prompts: PromptSettings,
@@ -109,8 +109,8 @@ impl Default for FileTree {
             journal: Journal::default(),
             slack: Slack::default(),
             discord: Discord::default(),
-            budget: BudgetSettings::default(),
-            streaming: SpeechSettings::default(),
+            budget: RateLimitSettings::default(),
+            streaming: StreamSettings::default(),
             prompts: PromptSettings::default(),
             media: MediaSettings::default(),
             policy: BTreeMap::new(),

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::adapter::BudgetSettings;
+use crate::adapter::RateLimitSettings;
 use crate::adapter::prompt::PromptSettings;
-use crate::adapter::speech::SpeechSettings;
+use crate::adapter::stream::StreamSettings;
 use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
@@ -44,9 +44,9 @@ pub struct Settings {
     /// What is particular to Discord.
     pub discord: Discord,
     /// How fast each chat may be spoken to.
-    pub budget: BudgetSettings,
+    pub budget: RateLimitSettings,
     /// How answers grow in the chat, and what shows that one is coming.
-    pub streaming: SpeechSettings,
+    pub streaming: StreamSettings,
     /// Questions to people: how long they wait, and who may answer.
     pub prompts: PromptSettings,
     /// How attachments come in and go out.
@@ -99,8 +99,8 @@ impl Settings {
             journal: Journal::default(),
             slack: Slack::default(),
             discord: Discord::default(),
-            budget: BudgetSettings::default(),
-            streaming: SpeechSettings::default(),
+            budget: RateLimitSettings::default(),
+            streaming: StreamSettings::default(),
             prompts: PromptSettings::default(),
             media: MediaSettings::default(),
             policy: BTreeMap::new(),

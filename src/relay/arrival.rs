@@ -6,7 +6,7 @@ use super::prompts::Response;
 use super::traces::Seen;
 use super::transport::{Cargo, Delivery};
 use super::turns::LiveTurn;
-use crate::adapter::prompt::Press;
+use crate::adapter::prompt::ButtonPress;
 use crate::adapter::{ChatFacts, ChatId, ChatMemory, interaction_event};
 use crate::config::BusyMode;
 use crate::link::Generation;
@@ -171,8 +171,8 @@ impl Core {
         if let Some(response) = self.response_in(key, &event) {
             return Intent::Respond(Box::new(response));
         }
-        let chat = || Box::new(ChatId::of(&event.source));
-        let facts = || Box::new(ChatFacts::of(&event.source));
+        let chat = || Box::new(ChatId::from_source(&event.source));
+        let facts = || Box::new(ChatFacts::from_source(&event.source));
         if let Some(command) = self.command_in(&event) {
             return Intent::Obey(command, self.sessions.turn_of(key), chat(), facts());
         }
@@ -266,7 +266,10 @@ impl Core {
     /// A message for the relay itself that was committed but not acted on before a restart: what it was about is
     /// gone, and it is never the agent's.
     pub(super) fn answer_late(&mut self, key: &SessionKey, seq: i64, event: &MessageEvent) {
-        let (chat, facts) = (ChatId::of(&event.source), ChatFacts::of(&event.source));
+        let (chat, facts) = (
+            ChatId::from_source(&event.source),
+            ChatFacts::from_source(&event.source),
+        );
         match self.command_in(event) {
             Some(command) if event.prompt_response.is_none() => {
                 self.obey(command, None, key, seq, (&chat, &facts));
@@ -398,7 +401,7 @@ fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey
         .map(Scalar::as_str)
         .filter(|id| !id.is_empty());
     // Presses may bear the id of the message that has the buttons; they differ by who pressed which.
-    if let (Some(message), Some(press)) = (message, Press::of(event)) {
+    if let (Some(message), Some(press)) = (message, ButtonPress::from_event(event)) {
         let (chat, by) = (chat.unwrap_or_default(), press.by.id.unwrap_or_default());
         let (prompt, option) = (press.prompt_id, press.option_id);
         let platform = event.source.platform.as_str();

@@ -38,7 +38,7 @@ use super::traces::Traces;
 use super::transport::{LinkView, RelayTransport};
 use super::turn_task::{TurnReport, Wish};
 use super::turns::LiveTurn;
-use crate::adapter::{Budgets, ChatMemory, OwnThreads};
+use crate::adapter::{ChatMemory, RateLimiter, ThreadRegistry};
 use crate::agent::AgentCommand;
 use crate::collections::{IdMap, IdSet};
 use crate::link::{End, SendResult};
@@ -95,7 +95,7 @@ pub(super) struct Core {
     pub(super) sessions: Sessions,
     pub(super) lanes: Lanes,
     pub(super) chats: ChatMemory,
-    pub(super) own_threads: OwnThreads,
+    pub(super) own_threads: ThreadRegistry,
     pub(super) chat_infos: ChatInfos,
     /// Messages on their way into the journal.
     pub(super) arrivals: IdMap<u64, Arrival>,
@@ -201,14 +201,14 @@ impl Core {
             queued: settings.max_queue,
         };
         let (wishes, wish_ears) = mpsc::channel(MOST_WISHES);
-        let egress = Egress::new(Budgets::new(&settings.budget));
+        let egress = Egress::new(RateLimiter::new(&settings.budget));
         let clock = Clock::start();
         let questions = Questions::new(&settings.prompts, clock.seed());
         let mut core = Self {
             sessions: Sessions::new(limits),
             lanes: Lanes::new(),
             chats: ChatMemory::new(settings.chat_memory),
-            own_threads: OwnThreads::new(MOST_THREADS),
+            own_threads: ThreadRegistry::new(MOST_THREADS),
             chat_infos: ChatInfos::default(),
             clock,
             settings,

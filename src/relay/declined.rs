@@ -9,7 +9,7 @@
 use super::core::Core;
 use super::egress::{Listener, lane_op};
 use super::turns::LiveTurn;
-use crate::adapter::speech::Fate;
+use crate::adapter::stream::OpOutcome;
 use crate::store::{Command, InboxSeq, TurnState};
 
 impl Core {
@@ -45,7 +45,7 @@ impl Core {
             if self.lanes.remove(lane_op(number))
                 && let Some(op) = self.egress.passing.remove(&number)
             {
-                op.listener.hear(Fate::Declined);
+                op.listener.hear(OpOutcome::Declined);
             }
         }
     }

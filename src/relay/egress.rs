@@ -15,8 +15,8 @@ use super::core::{Core, MOST_OUT};
 use super::prompts::Showing;
 use super::transport::ChatInfo;
 use super::turn_task::FateSender;
-use crate::adapter::speech::{Fate, Ticket, Weight};
-use crate::adapter::{Budgets, ChatId, Leave, egress_platform};
+use crate::adapter::stream::{OpOutcome, Priority};
+use crate::adapter::{ChatId, Permit, RateLimiter, RelayAdapter};
 use crate::collections::IdMap;
 use crate::link::{Op, SendResult};
 use crate::session::TurnId;
@@ -29,7 +29,7 @@ const RESERVED: usize = 256;
 #[derive(Debug)]
 pub(super) enum Listener {
     /// The task of a turn.
-    Turn(TurnId, Ticket, FateSender),
+    Turn(TurnId, OpId, FateSender),
     /// Someone who wants a thread opened.
     Opener(oneshot::Sender<Option<String>>),
     /// Someone who wants to know about a chat.
@@ -50,7 +50,7 @@ pub(super) struct PassingOp {
     pub(super) op: &'static str,
     pub(super) action: ActionText,
     pub(super) timeout: Option<Duration>,
-    pub(super) weight: Weight,
+    pub(super) weight: Priority,
     pub(super) listener: Listener,
 }
 
@@ -59,14 +59,14 @@ pub(super) struct PassingOp {
 pub(super) struct Egress {
     /// By numbers below zero, which no row has.
     pub(super) passing: IdMap<i64, PassingOp>,
-    pub(super) budgets: Budgets,
+    pub(super) budgets: RateLimiter,
     /// Lanes that wait for their budget, by when.
     held: BTreeMap<(Duration, u64), Arc<str>>,
     numbers: i64,
 }
 
 impl Egress {
-    pub(super) fn new(budgets: Budgets) -> Self {
+    pub(super) fn new(budgets: RateLimiter) -> Self {
         Self {
             passing: IdMap::default(),
             budgets,
@@ -93,7 +93,7 @@ impl Egress {
 }
 
 impl Listener {
-    pub(super) fn hear(self, fate: Fate) {
+    pub(super) fn hear(self, fate: OpOutcome) {
         match self {
             // Full or closed only when the turn is past caring.
             Self::Turn(_, ticket, fates) => drop(fates.try_send((ticket, fate))),
@@ -106,11 +106,14 @@ impl Listener {
 impl Core {
     /// The platform and bot to name on an op for a chat.
     pub(super) fn envelope(&self, chat: &ChatId) -> (Option<String>, Option<String>) {
-        let platform = egress_platform(&chat.platform);
-        let bot_id = platform
-            .as_deref()
-            .and_then(|platform| self.settings.bot_on(platform));
-        (platform, bot_id)
+        self.adapter(&chat.platform).tags()
+    }
+
+    /// The adapter of a platform.
+    pub(super) fn adapter(&self, platform: &str) -> RelayAdapter {
+        let descriptor = self.view.descriptors.for_platform(platform).cloned();
+        let settings = Arc::clone(&self.settings.speech);
+        RelayAdapter::new(platform, self.settings.bot_on(platform), descriptor, settings)
     }
 
     /// Sends an op that is not owed; text in its chat's order.
@@ -119,12 +122,12 @@ impl Core {
         chat: &ChatId,
         lane: &Arc<str>,
         action: &Action,
-        weight: Weight,
+        weight: Priority,
         timeout: Option<Duration>,
         listener: Listener,
     ) {
         if !self.is_live() {
-            return listener.hear(Fate::NotSent);
+            return listener.hear(OpOutcome::NotSent);
         }
         let (platform, bot_id) = match action {
             // The contract has no tags on this one.
@@ -142,8 +145,8 @@ impl Core {
             listener,
         };
         match weight {
-            Weight::Text => drop(self.queue_passing(op)),
-            Weight::Cosmetic => self.show(op),
+            Priority::Text => drop(self.queue_passing(op)),
+            Priority::Indicator => self.show(op),
         }
     }
 
@@ -158,10 +161,10 @@ impl Core {
     fn show(&mut self, op: PassingOp) {
         let crowded = self.out.len() + RESERVED >= MOST_OUT || self.lanes.is_waiting(&op.lane);
         let now = self.clock.mono();
-        if crowded || self.egress.budgets.ask(&op.lane, Weight::Cosmetic, now) != Leave::Go {
+        if crowded || self.egress.budgets.acquire(&op.lane, Priority::Indicator, now) != Permit::Now {
             self.tally.cosmetics_shed += 1;
             self.measures.op_shed(op.op);
-            return op.listener.hear(Fate::Shed);
+            return op.listener.hear(OpOutcome::Dropped);
         }
         let number = self.egress.number();
         self.submit_op(
@@ -227,10 +230,12 @@ impl Core {
         };
         self.learn_of_thread(&op.lane, &outcome);
         let fate = self.fate(&op.lane, outcome);
-        let missed = !matches!(fate, Fate::Applied { .. });
-        self.tally.cosmetics_failed += u64::from(missed && op.weight == Weight::Cosmetic);
+        let missed = !matches!(fate, OpOutcome::Applied { .. });
+        self.tally.cosmetics_failed += u64::from(missed && op.weight == Priority::Indicator);
         let declined = match &op.listener {
-            Listener::Turn(turn, ..) if fate == Fate::Declined && op.weight == Weight::Text => Some(*turn),
+            Listener::Turn(turn, ..) if fate == OpOutcome::Declined && op.weight == Priority::Text => {
+                Some(*turn)
+            }
             _ => None,
         };
         op.listener.hear(fate);
@@ -240,10 +245,10 @@ impl Core {
     }
 
     /// What became of an op, for planners; a chat that was spoken to too fast is held.
-    fn fate(&mut self, lane: &Arc<str>, outcome: SendResult) -> Fate {
+    fn fate(&mut self, lane: &Arc<str>, outcome: SendResult) -> OpOutcome {
         let outcome = match outcome {
             SendResult::Answered(outcome) => *outcome,
-            SendResult::NotSent(_) => return Fate::NotSent,
+            SendResult::NotSent(_) => return OpOutcome::NotSent,
         };
         match outcome {
             Outcome::Applied(result) => {
@@ -253,25 +258,25 @@ impl Core {
                         .map(crate::wire::Scalar::into_string)
                         .filter(|id| !id.is_empty())
                 };
-                Fate::Applied {
+                OpOutcome::Applied {
                     message_id: text(result.message_id),
                 }
             }
             Outcome::Refused { result, declined } => {
                 self.tally.ops_refused += 1;
                 match result.too_much() {
-                    _ if declined => Fate::Declined,
-                    None => Fate::Refused,
+                    _ if declined => OpOutcome::Declined,
+                    None => OpOutcome::Refused,
                     Some(retry_after) => {
                         let now = self.clock.mono();
-                        let until = self.egress.budgets.limited(lane, retry_after, now);
-                        Fate::RateLimited {
+                        let until = self.egress.budgets.on_rate_limited(lane, retry_after, now);
+                        OpOutcome::RateLimited {
                             retry_after: Some(until.saturating_sub(now)),
                         }
                     }
                 }
             }
-            Outcome::Unknown => Fate::Unknown,
+            Outcome::Unknown => OpOutcome::Unknown,
         }
     }
 
@@ -322,7 +327,7 @@ impl Core {
             if self.lanes.remove(lane_op(number))
                 && let Some(op) = self.egress.passing.remove(&number)
             {
-                op.listener.hear(Fate::NotSent);
+                op.listener.hear(OpOutcome::NotSent);
             }
         }
     }

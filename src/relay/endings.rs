@@ -8,7 +8,7 @@ use super::egress::{Listener, PassingOp};
 use super::owed_op::OwedOp;
 use super::turn_task::TurnReport;
 use crate::adapter::ChatId;
-use crate::adapter::speech::{Ending, Weight};
+use crate::adapter::stream::{Priority, TurnResult};
 use crate::agent::{Failure, FailureClass, Truncation, TurnEnd};
 use crate::session::{StopReason, TurnId};
 use crate::store::{Command, InboxSeq, OpSeq, TurnState};
@@ -79,15 +79,15 @@ impl Core {
         let mut speech = report.speech;
         let now = self.clock.mono();
         if report.cut {
-            speech.say("\n\n[the rest was too long and is cut]", now);
+            speech.push_text("\n\n[the rest was too long and is cut]", now);
         }
         let (state, ending, last_words) = self.conclude(report.turn, report.end, live.stop);
         // A turn that was stopped before it said anything stays silent.
         if let Some(words) = last_words.filter(|_| state != TurnState::Stopped || report.spoke) {
             if report.spoke {
-                speech.say("\n\n", now);
+                speech.push_text("\n\n", now);
             }
-            speech.say(&words, now);
+            speech.push_text(&words, now);
         }
         if is_declined {
             self.traces.declined(seq);
@@ -97,9 +97,9 @@ impl Core {
         for (mark, parcel) in &report.parcels {
             farewell.insert(*mark, self.plan_parcel(parcel, &live.chat, &live.facts));
         }
-        let ops = self.to_owe(&live.key, &live.chat, &live.lane, &farewell.owed);
+        let ops = self.to_owe(&live.key, &live.chat, &live.lane, &farewell.durable);
         self.traces.ended(seq, state, ops.len());
-        self.end_row(seq, state, ops, Some((live.chat, farewell.after)));
+        self.end_row(seq, state, ops, Some((live.chat, farewell.indicators)));
     }
 
     /// What a turn's end means: for the journal, for the chat's reactions, and what is said last.
@@ -108,11 +108,11 @@ impl Core {
         turn: TurnId,
         end: TurnEnd,
         stop: Option<StopReason>,
-    ) -> (TurnState, Ending, Option<String>) {
+    ) -> (TurnState, TurnResult, Option<String>) {
         match end {
             TurnEnd::Completed => {
                 self.tally.turns_done += 1;
-                (TurnState::Done, Ending::Done, None)
+                (TurnState::Done, TurnResult::Done, None)
             }
             TurnEnd::Truncated(why) => {
                 self.tally.turns_done += 1;
@@ -122,12 +122,12 @@ impl Core {
                     Truncation::Filter => "[the provider cut the answer]",
                     Truncation::Size => "[the answer was cut: it is longer than one turn may say]",
                 };
-                (TurnState::Done, Ending::Done, Some(why.to_owned()))
+                (TurnState::Done, TurnResult::Done, Some(why.to_owned()))
             }
             TurnEnd::Refused => {
                 self.tally.turns_done += 1;
                 let declined = "The agent declines to answer this.".to_owned();
-                (TurnState::Done, Ending::Failed, Some(declined))
+                (TurnState::Done, TurnResult::Failed, Some(declined))
             }
             TurnEnd::Cancelled { confirmed } => {
                 self.tally.turns_stopped += 1;
@@ -136,9 +136,13 @@ impl Core {
                 }
                 if stop == Some(StopReason::Shutdown) {
                     let notice = self.settings.interrupted_notice.clone();
-                    return (TurnState::Interrupted, Ending::Stopped, notice);
+                    return (TurnState::Interrupted, TurnResult::Stopped, notice);
                 }
-                (TurnState::Stopped, Ending::Stopped, Some("[stopped]".to_owned()))
+                (
+                    TurnState::Stopped,
+                    TurnResult::Stopped,
+                    Some("[stopped]".to_owned()),
+                )
             }
             TurnEnd::Failed(failure) => {
                 self.tally.turns_failed += 1;
@@ -148,7 +152,7 @@ impl Core {
                     detail = failure.detail,
                     "the turn failed"
                 );
-                (TurnState::Failed, Ending::Failed, Some(failure.public_text))
+                (TurnState::Failed, TurnResult::Failed, Some(failure.public_text))
             }
         }
     }
@@ -193,7 +197,7 @@ impl Core {
         let Some((chat, actions)) = row.after.map(|after| *after).filter(|_| live) else {
             return;
         };
-        let lane = chat.lane().into();
+        let lane = chat.key().into();
         let (platform, bot_id) = self.envelope(&chat);
         for action in &actions {
             self.queue_passing(PassingOp {
@@ -203,7 +207,7 @@ impl Core {
                 op: action.op(),
                 action: action.into(),
                 timeout: Some(SHOWN_WITHIN),
-                weight: Weight::Cosmetic,
+                weight: Priority::Indicator,
                 listener: Listener::Nobody,
             });
         }

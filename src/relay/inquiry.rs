@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::core::Core;
 use super::egress::{Listener, PassingOp};
 use super::transport::ChatInfo;
-use crate::adapter::speech::Weight;
+use crate::adapter::stream::Priority;
 use crate::adapter::{ChatFacts, ChatId, open_thread};
 use crate::link::SendResult;
 use crate::wire::{Action, Outcome};
@@ -53,8 +53,15 @@ impl Core {
         if !descriptor.is_some_and(|descriptor| descriptor.supports_op("thread_create")) {
             return;
         }
-        let (action, lane) = (open_thread(&chat, &facts, name), chat.lane().into());
-        self.pass(&chat, &lane, &action, Weight::Text, None, Listener::Opener(asker));
+        let (action, lane) = (open_thread(&chat, &facts, name), chat.key().into());
+        self.pass(
+            &chat,
+            &lane,
+            &action,
+            Priority::Text,
+            None,
+            Listener::Opener(asker),
+        );
     }
 
     /// Finds out what a chat is called; its id and `dm` where the connector cannot tell.
@@ -72,9 +79,9 @@ impl Core {
         let action = Action::GetChatInfo {
             chat_id: chat.chat.clone(),
         };
-        let lane = chat.lane().into();
+        let lane = chat.key().into();
         let listener = Listener::Inquirer(chat.clone(), asker);
-        self.pass(&chat, &lane, &action, Weight::Text, None, listener);
+        self.pass(&chat, &lane, &action, Priority::Text, None, listener);
     }
 
     fn known_chat(&self, chat: &str) -> Option<(ChatId, ChatFacts)> {

@@ -22,8 +22,8 @@ use super::core::{Core, MOST_OUT};
 use super::egress::{lane_op, lane_row};
 use super::handle::SendError;
 use super::owed_op::{OwedOp, WhenUnknown};
-use crate::adapter::speech::{OwedAction, Weight};
-use crate::adapter::{ChatFacts, ChatId, Leave, reply};
+use crate::adapter::stream::{DurableAction, Priority};
+use crate::adapter::{ChatFacts, ChatId, Permit};
 use crate::link::{NotSent, SendResult};
 use crate::store::{Command, OpRow, OpSeq, OpState};
 use crate::wire::{ActionText, Outcome, SessionKey};
@@ -65,10 +65,8 @@ impl Adding {
 impl Core {
     /// Plans what delivers a text to a chat.
     pub(super) fn plan(&self, said: &str, key: &SessionKey, chat: &ChatId, facts: &ChatFacts) -> Vec<OwedOp> {
-        let descriptor = self.view.descriptors.for_platform(&chat.platform);
-        let actions = reply(said, chat, facts, descriptor.map(|descriptor| &**descriptor));
-        let actions: Vec<_> = actions.into_iter().map(OwedAction::from).collect();
-        self.to_owe(key, chat, &chat.lane().into(), &actions)
+        let actions = self.adapter(&chat.platform).reply(said, chat, facts);
+        self.to_owe(key, chat, &chat.key().into(), &actions)
     }
 
     /// Actions for a chat as ops that are owed to it.
@@ -77,13 +75,13 @@ impl Core {
         key: &SessionKey,
         chat: &ChatId,
         lane: &Arc<str>,
-        actions: &[OwedAction],
+        actions: &[DurableAction],
     ) -> Vec<OwedOp> {
         if actions.is_empty() {
             return Vec::new();
         }
         let envelope = self.envelope(chat);
-        let owe = |action: &OwedAction| OwedOp::new(key, Arc::clone(lane), action, envelope.clone());
+        let owe = |action: &DurableAction| OwedOp::new(key, Arc::clone(lane), action, envelope.clone());
         actions.iter().map(owe).collect()
     }
 
@@ -172,7 +170,7 @@ impl Core {
                 self.lanes.complete(lane_op(seq));
                 continue;
             };
-            if let Leave::Wait(until) = self.egress.budgets.ask(&lane, Weight::Text, at) {
+            if let Permit::At(until) = self.egress.budgets.acquire(&lane, Priority::Text, at) {
                 self.lanes.put_back(lane_op(seq));
                 self.egress.hold(lane, until);
                 continue;
@@ -306,7 +304,7 @@ impl Core {
             let until = self
                 .egress
                 .budgets
-                .limited(&lane, retry_after.or(Some(growing)), now);
+                .on_rate_limited(&lane, retry_after.or(Some(growing)), now);
             self.lanes.put_back(lane_op(seq));
             self.egress.hold(lane, until);
         }

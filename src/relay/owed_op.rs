@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::adapter::speech::OwedAction;
+use crate::adapter::stream::DurableAction;
 use crate::store::{InboxSeq, NewOp, OpRow};
 use crate::wire::{ActionText, SessionKey};
 
@@ -66,7 +66,7 @@ impl OwedOp {
     pub(super) fn new(
         session: &SessionKey,
         lane: Arc<str>,
-        owed: &OwedAction,
+        owed: &DurableAction,
         (platform, bot_id): (Option<String>, Option<String>),
     ) -> Self {
         Self {
@@ -76,7 +76,7 @@ impl OwedOp {
             bot_id,
             op: owed.action.op().into(),
             action: (&owed.action).into(),
-            otherwise: owed.otherwise.iter().map(ActionText::from).collect(),
+            otherwise: owed.fallback.iter().map(ActionText::from).collect(),
             then: Vec::new(),
             delivery: 0,
             attempts: 0,

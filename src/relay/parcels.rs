@@ -19,14 +19,14 @@ use tokio::time::{Instant, timeout_at};
 use super::core::Core;
 use super::desk::Desk;
 use super::handle::SendError;
+pub(super) use crate::adapter::media::OutgoingAttachment as Parcel;
 use crate::adapter::media::{
-    MediaKind, Outgoing, Undelivered, fallback_text, media_kind, percent_decoded, public_address, send_media,
+    MediaKind, Undelivered, fallback_text, media_kind, percent_decoded, public_address,
 };
-use crate::adapter::speech::{Mark, OwedAction};
-use crate::adapter::{ChatFacts, ChatId, reply};
+use crate::adapter::stream::{DurableAction, Position};
+use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Media, MediaLocation};
 use crate::session::TurnId;
-use crate::wire::{Action, CapabilityDescriptor};
 
 /// Files that one turn may send; further ones are told as text.
 const MOST_PARCELS: usize = 16;
@@ -36,25 +36,9 @@ const HELD_UP: Duration = Duration::from_secs(1);
 /// How a turn is told that a parcel has its place in the chat's lane.
 pub(super) type Posted = oneshot::Sender<Result<(), SendError>>;
 
-/// Something to hand over to the chat.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Parcel {
-    /// A file that the connector can reach.
-    Attachment {
-        kind: MediaKind,
-        source_url: String,
-        caption: String,
-        name: Option<String>,
-        /// Whether people can open its address too.
-        is_open: bool,
-    },
-    /// What is said in place of a file.
-    Words(String),
-}
-
 /// One that is being made ready.
 struct Packing {
-    mark: Mark,
+    mark: Position,
     /// What is said when it takes too long.
     otherwise: String,
     work: Pin<Box<dyn Future<Output = Parcel> + Send>>,
@@ -67,9 +51,9 @@ pub(super) struct Parcels {
     /// Whether the platform takes attachments, as far as it is known.
     takes_media: bool,
     heard: usize,
-    waiting: VecDeque<(Mark, Media)>,
+    waiting: VecDeque<(Position, Media)>,
     packing: Option<Packing>,
-    ready: VecDeque<(Mark, Parcel)>,
+    ready: VecDeque<(Position, Parcel)>,
     /// One on its way to its place in the chat, and until when that holds up what comes after it.
     posting: Option<(oneshot::Receiver<Result<(), SendError>>, Instant)>,
 }
@@ -89,7 +73,7 @@ impl Parcels {
     }
 
     /// Takes a file to send after what was said before the mark; the words for it when it is one too many.
-    pub(super) fn hear(&mut self, media: Media, mark: Mark) -> Option<String> {
+    pub(super) fn hear(&mut self, media: Media, mark: Position) -> Option<String> {
         if self.heard == MOST_PARCELS {
             return Some(instead_of(&media));
         }
@@ -128,7 +112,7 @@ impl Parcels {
     }
 
     /// The next one to hand over, when `is_due` says so of what was said before it.
-    pub(super) fn post_next(&mut self, is_due: impl FnOnce(Mark) -> bool) -> Option<(Parcel, Posted)> {
+    pub(super) fn post_next(&mut self, is_due: impl FnOnce(Position) -> bool) -> Option<(Parcel, Posted)> {
         let (mark, _) = self.ready.front().filter(|_| self.posting.is_none())?;
         if !is_due(*mark) {
             return None;
@@ -148,15 +132,15 @@ impl Parcels {
     /// What is on its way takes too long, and is told as words.
     pub(super) fn run_out(&mut self) {
         if let Some(Packing { mark, otherwise, .. }) = self.packing.take() {
-            self.ready.push_back((mark, Parcel::Words(otherwise)));
+            self.ready.push_back((mark, Parcel::Text(otherwise)));
         }
         for (mark, media) in self.waiting.drain(..) {
-            self.ready.push_back((mark, Parcel::Words(instead_of(&media))));
+            self.ready.push_back((mark, Parcel::Text(instead_of(&media))));
         }
     }
 
     /// What was not handed over.
-    pub(super) fn into_rest(self) -> Vec<(Mark, Parcel)> {
+    pub(super) fn into_rest(self) -> Vec<(Position, Parcel)> {
         self.ready.into()
     }
 
@@ -183,7 +167,7 @@ async fn placed(posting: &mut Option<(oneshot::Receiver<Result<(), SendError>>, 
     }
 }
 
-async fn packed(packing: &mut Option<Packing>) -> (Mark, Parcel) {
+async fn packed(packing: &mut Option<Packing>) -> (Position, Parcel) {
     match packing {
         Some(packing) => (packing.mark, packing.work.as_mut().await),
         None => std::future::pending().await,
@@ -209,7 +193,7 @@ fn last_part(path: &Path) -> String {
 
 /// Makes a file reachable for the connector, or says what is said in its place.
 async fn pack(turn: TurnId, desk: Arc<Desk>, takes_media: bool, media: Media) -> Parcel {
-    let words = Parcel::Words(instead_of(&media));
+    let words = Parcel::Text(instead_of(&media));
     if !takes_media {
         return words;
     }
@@ -224,12 +208,12 @@ async fn pack(turn: TurnId, desk: Arc<Desk>, takes_media: bool, media: Media) ->
                 .upload(&path, media.name.as_deref(), None, &desk.roots())
                 .await
             {
-                Ok(uploaded) => Parcel::Attachment {
+                Ok(uploaded) => Parcel::File {
                     kind: asked.unwrap_or(uploaded.kind),
                     source_url: uploaded.url,
                     caption: media.caption,
                     name: Some(uploaded.name),
-                    is_open: false,
+                    is_public: false,
                 },
                 Err(reason) => {
                     tracing::warn!(turn = turn.0, %reason, "a file of the agent's was not sent");
@@ -265,72 +249,24 @@ fn by_reference(
         Some(address) if kind == MediaKind::Image => address.into(),
         _ => return None,
     };
-    Some(Parcel::Attachment {
+    Some(Parcel::File {
         kind,
         source_url,
         caption,
         name,
-        is_open: !is_hosted,
+        is_public: !is_hosted,
     })
-}
-
-impl Parcel {
-    /// What is owed to the chat for it.
-    fn plan(
-        &self,
-        chat: &ChatId,
-        facts: &ChatFacts,
-        descriptor: Option<&CapabilityDescriptor>,
-    ) -> Vec<OwedAction> {
-        let said = |text: &str| reply(text, chat, facts, descriptor);
-        let owed = |actions: Vec<Action>| actions.into_iter().map(OwedAction::from).collect::<Vec<_>>();
-        let (media, is_open) = match self {
-            Self::Words(words) => return owed(said(words)),
-            Self::Attachment {
-                kind,
-                source_url,
-                caption,
-                name,
-                is_open,
-            } => {
-                let name = name.as_deref();
-                let media = Outgoing {
-                    kind: *kind,
-                    source_url,
-                    caption,
-                    name,
-                };
-                (media, *is_open)
-            }
-        };
-        let undelivered = if is_open {
-            Undelivered::At(media.source_url)
-        } else {
-            Undelivered::Named(media.name.unwrap_or_default())
-        };
-        let mut owed = owed(send_media(&media, chat, facts, descriptor));
-        match owed.first_mut() {
-            // What does not fit into the caption follows in any case.
-            Some(OwedAction {
-                action: Action::SendMedia { content, .. },
-                otherwise,
-            }) => {
-                *otherwise = said(&fallback_text(undelivered, content));
-                owed
-            }
-            _ => said(&fallback_text(undelivered, media.caption))
-                .into_iter()
-                .map(OwedAction::from)
-                .collect(),
-        }
-    }
 }
 
 impl Core {
     /// What is owed to a chat for a parcel.
-    pub(super) fn plan_parcel(&self, parcel: &Parcel, chat: &ChatId, facts: &ChatFacts) -> Vec<OwedAction> {
-        let descriptor = self.view.descriptors.for_platform(&chat.platform);
-        parcel.plan(chat, facts, descriptor.map(|descriptor| &**descriptor))
+    pub(super) fn plan_parcel(
+        &self,
+        parcel: &Parcel,
+        chat: &ChatId,
+        facts: &ChatFacts,
+    ) -> Vec<DurableAction> {
+        self.adapter(&chat.platform).attachment(parcel, chat, facts)
     }
 
     /// Owes a parcel to the chat of a running turn; the asker is told once it has its place there.
@@ -351,8 +287,7 @@ impl Core {
 
     /// Whether a chat's platform takes attachments; yes while that is not known.
     pub(super) fn takes_media(&self, chat: &ChatId) -> bool {
-        let descriptor = self.view.descriptors.for_platform(&chat.platform);
-        descriptor.is_none_or(|descriptor| descriptor.supports_op("send_media"))
+        self.adapter(&chat.platform).accepts_attachments()
     }
 }
 

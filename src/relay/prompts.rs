@@ -27,10 +27,10 @@ use tokio::time::Instant;
 use super::core::Core;
 use super::egress::{Listener, PassingOp, lane_op};
 use crate::adapter::prompt::{
-    Ask, AskId, AskOption, Person, Press, Pressed, PromptId, PromptOp, PromptSettings, Prompts, Resolution,
-    Then, Typed, Verdict,
+    ButtonPress, Decision, Person, PressResult, PromptId, PromptOp, PromptOption, PromptRequest,
+    PromptSettings, PromptStep, Prompts, QuestionId, Resolution, TypedAnswer,
 };
-use crate::adapter::speech::Weight;
+use crate::adapter::stream::Priority;
 use crate::agent::{Choice, PromptAnswer, Question};
 use crate::link::{NotSent, SendResult};
 use crate::session::TurnId;
@@ -46,7 +46,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub(super) struct Questions {
     prompts: Prompts,
-    waiting: HashMap<AskId, Waiting>,
+    waiting: HashMap<QuestionId, Waiting>,
     /// When it is next looked whether agents still wait.
     look_at: Duration,
 }
@@ -65,7 +65,7 @@ struct Waiting {
 /// The question that an op shows.
 #[derive(Debug)]
 pub(super) struct Showing {
-    ask: AskId,
+    ask: QuestionId,
     prompt: PromptId,
     /// How often it was too much.
     tries: u32,
@@ -75,9 +75,9 @@ pub(super) struct Showing {
 #[derive(Debug)]
 pub(super) enum Response {
     /// A button was pressed.
-    Press(Press),
+    Press(ButtonPress),
     /// An answer was typed, by this person.
-    Typed(Typed, Person),
+    Typed(TypedAnswer, Person),
     /// It is for a question, and cannot be read.
     Unreadable,
 }
@@ -107,31 +107,30 @@ impl Questions {
 impl Core {
     /// Asks people what a turn wants to know. A turn that was told to stop asks nothing any more.
     pub(super) fn ask(&mut self, turn: TurnId, question: Question, answer: oneshot::Sender<PromptAnswer>) {
-        let key = AskId(self.token());
+        let key = QuestionId(self.token());
         let live = self.turns.get(&turn).filter(|live| live.stop.is_none());
         let Some(live) = live.filter(|_| !answer.is_closed()) else {
             return drop(answer.send(PromptAnswer::Cancelled));
         };
-        let option = |choice: &Choice| AskOption {
+        let option = |choice: &Choice| PromptOption {
             label: choice.label.clone(),
             meaning: choice.meaning,
         };
-        let descriptor = self.view.descriptors.for_platform(&live.chat.platform);
-        let ask = Ask {
-            key,
+        let adapter = self.adapter(&live.chat.platform);
+        let ask = PromptRequest {
+            id: key,
             session: live.key.clone(),
             chat: (*live.chat).clone(),
             facts: (*live.facts).clone(),
             author: live.facts.user_id.clone(),
-            descriptor: descriptor.map(|descriptor| &**descriptor),
             kind: question.kind,
             options: question.options.iter().map(option).collect(),
             text: question.text,
             detail: question.detail,
-            patience: question.timeout,
+            timeout: question.timeout,
         };
         let now = self.clock.mono();
-        let opened = match self.questions.prompts.open(ask, now) {
+        let opened = match self.questions.prompts.open(ask, &adapter, now) {
             Ok(opened) => opened,
             Err(why) => {
                 tracing::debug!(turn = turn.0, %why, "a question is not asked");
@@ -159,13 +158,13 @@ impl Core {
         let (platform, bot_id) = self.envelope(&op.chat);
         let ask = showing.ask;
         let number = self.queue_passing(PassingOp {
-            lane: op.chat.lane().into(),
+            lane: op.chat.key().into(),
             platform,
             bot_id,
             op: op.action.op(),
             action: (&op.action).into(),
             timeout: None,
-            weight: Weight::Text,
+            weight: Priority::Text,
             listener: Listener::Question(showing),
         });
         if let Some(waiting) = self.questions.waiting.get_mut(&ask) {
@@ -190,7 +189,11 @@ impl Core {
         }
         self.learn_of_thread(&op.lane, outcome);
         let prompts = &mut self.questions.prompts;
-        let void = |prompts: &mut Prompts| prompts.unsent(&prompt).map_or(Then::Nothing, Then::Resolved);
+        let void = |prompts: &mut Prompts| {
+            prompts
+                .op_not_sent(&prompt)
+                .map_or(PromptStep::Nothing, PromptStep::Resolved)
+        };
         let then = match outcome {
             SendResult::NotSent(_) => void(prompts),
             SendResult::Answered(outcome) => match &**outcome {
@@ -201,19 +204,19 @@ impl Core {
                     if result.too_much().is_some() && !declined {
                         void(prompts)
                     } else {
-                        prompts.settled(&prompt, outcome)
+                        prompts.op_finished(&prompt, outcome)
                     }
                 }
                 Outcome::Applied(_) => {
                     self.tally.ops_applied += 1;
-                    prompts.settled(&prompt, outcome)
+                    prompts.op_finished(&prompt, outcome)
                 }
-                Outcome::Unknown => prompts.settled(&prompt, outcome),
+                Outcome::Unknown => prompts.op_finished(&prompt, outcome),
             },
         };
         match then {
-            Then::Nothing => {}
-            Then::Show(op) => self.show_question(
+            PromptStep::Nothing => {}
+            PromptStep::Show(op) => self.show_question(
                 &op,
                 Showing {
                     ask,
@@ -221,8 +224,8 @@ impl Core {
                     tries: 0,
                 },
             ),
-            Then::Edit(op) => self.pass_about_question(&op),
-            Then::Resolved(resolution) => self.resolve(resolution),
+            PromptStep::Edit(op) => self.pass_about_question(&op),
+            PromptStep::Resolved(resolution) => self.resolve(resolution),
         }
     }
 
@@ -260,7 +263,7 @@ impl Core {
                 showing.tries += 1;
                 let (lane, now) = (Arc::clone(&op.lane), self.clock.mono());
                 self.tally.ops_limited += 1;
-                let until = self.egress.budgets.limited(&lane, retry_after, now);
+                let until = self.egress.budgets.on_rate_limited(&lane, retry_after, now);
                 self.lanes.put_back(lane_op(number));
                 self.egress.hold(lane, until);
                 true
@@ -271,13 +274,13 @@ impl Core {
     /// What a message says to a question, if it is not for the agent or the relay.
     pub(super) fn response_in(&self, key: &SessionKey, event: &MessageEvent) -> Option<Response> {
         if event.prompt_response.is_some() {
-            return Some(Press::of(event).map_or(Response::Unreadable, Response::Press));
+            return Some(ButtonPress::from_event(event).map_or(Response::Unreadable, Response::Press));
         }
         if self.questions.prompts.is_empty() || !event.media_urls.is_empty() {
             return None;
         }
-        let (by, now) = (Person::of(&event.source), self.clock.mono());
-        let typed = self.questions.prompts.typed(key, &by, event.text(), now)?;
+        let (by, now) = (Person::from_source(&event.source), self.clock.mono());
+        let typed = self.questions.prompts.match_text(key, &by, event.text(), now)?;
         Some(Response::Typed(typed, by))
     }
 
@@ -289,15 +292,15 @@ impl Core {
             Response::Unreadable => (None, None),
             Response::Typed(typed, by) => (prompts.answer(typed, by, now), None),
             Response::Press(press) => match prompts.press(press, now) {
-                Pressed::Resolved(resolution) => (Some(resolution), None),
-                Pressed::Expired { resolution, notice } => (resolution, notice),
-                Pressed::NotAllowed(notice) => (None, notice),
-                Pressed::NotOurs | Pressed::Repeated | Pressed::NoSuchOption => (None, None),
+                PressResult::Resolved(resolution) => (Some(resolution), None),
+                PressResult::Expired { resolution, notice } => (resolution, notice),
+                PressResult::NotAllowed(notice) => (None, notice),
+                PressResult::NotOurs | PressResult::Repeated | PressResult::NoSuchOption => (None, None),
             },
         };
         let decided = resolution
             .as_ref()
-            .is_some_and(|resolution| resolution.verdict != Verdict::TimedOut);
+            .is_some_and(|resolution| resolution.decision != Decision::TimedOut);
         if let Some(resolution) = resolution {
             self.resolve(resolution);
         }
@@ -336,7 +339,7 @@ impl Core {
 
     fn withdraw_where(&mut self, which: impl Fn(&Waiting) -> bool) {
         let waiting = self.questions.waiting.iter();
-        let asked: Vec<AskId> = waiting
+        let asked: Vec<QuestionId> = waiting
             .filter(|(_, waiting)| which(waiting))
             .map(|(ask, _)| *ask)
             .collect();
@@ -349,24 +352,24 @@ impl Core {
 
     /// A question is at its end: its agent is told, and its message says so.
     fn resolve(&mut self, resolution: Resolution) {
-        if let Some(waiting) = self.questions.waiting.remove(&resolution.key) {
+        if let Some(waiting) = self.questions.waiting.remove(&resolution.id) {
             if let Some(number) = waiting.op
                 && self.lanes.remove(lane_op(number))
                 && let Some(op) = self.egress.passing.remove(&number)
             {
                 self.lanes.retry(&op.lane);
             }
-            let answer = match resolution.verdict {
-                Verdict::Chosen(index) => {
+            let answer = match resolution.decision {
+                Decision::Chosen(index) => {
                     self.tally.prompts_answered += 1;
                     let chosen = waiting.choices.into_iter().nth(index);
                     chosen.map_or(PromptAnswer::Cancelled, PromptAnswer::Chosen)
                 }
-                Verdict::TimedOut => {
+                Decision::TimedOut => {
                     self.tally.prompts_expired += 1;
                     PromptAnswer::TimedOut
                 }
-                Verdict::Cancelled => PromptAnswer::Cancelled,
+                Decision::Cancelled => PromptAnswer::Cancelled,
             };
             // An agent that gave up waiting hears nothing.
             let _ = waiting.answer.send(answer);
@@ -378,7 +381,14 @@ impl Core {
 
     /// Says something about a question; when it cannot be said now, it is not said.
     fn pass_about_question(&mut self, op: &PromptOp) {
-        let lane = op.chat.lane().into();
-        self.pass(&op.chat, &lane, &op.action, Weight::Text, None, Listener::Nobody);
+        let lane = op.chat.key().into();
+        self.pass(
+            &op.chat,
+            &lane,
+            &op.action,
+            Priority::Text,
+            None,
+            Listener::Nobody,
+        );
     }
 }

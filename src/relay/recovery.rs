@@ -278,8 +278,8 @@ impl Core {
                 self.plan(
                     &notice,
                     &key,
-                    &ChatId::of(&event.source),
-                    &ChatFacts::of(&event.source),
+                    &ChatId::from_source(&event.source),
+                    &ChatFacts::from_source(&event.source),
                 )
             }
             _ => Vec::new(),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::adapter::prompt::PromptSettings;
-use crate::adapter::speech::SpeechSettings;
-use crate::adapter::{BudgetSettings, OfferedCommand};
+use crate::adapter::stream::StreamSettings;
+use crate::adapter::{OfferedCommand, RateLimitSettings};
 use crate::config::{AliasFiles, BusyMode, OnRevoked, Settings};
 use crate::link::HelloIdentity;
 use crate::wire::{CommandMap, Grouping};
@@ -31,9 +31,9 @@ pub(super) struct CoreSettings {
     /// The relay's own slash commands that are on.
     pub(super) relay_commands: Vec<String>,
     /// How turns speak in their chats.
-    pub(super) speech: Arc<SpeechSettings>,
+    pub(super) speech: Arc<StreamSettings>,
     /// How fast each chat may be spoken to.
-    pub(super) budget: BudgetSettings,
+    pub(super) budget: RateLimitSettings,
     /// Questions to people.
     pub(super) prompts: PromptSettings,
     pub(super) chat_memory: usize,

@@ -8,20 +8,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::clock::Clock;
 use super::parcels::{Parcel, Posted};
-use crate::adapter::Speech;
-use crate::adapter::speech::{Fate, Mark, Ticket, Utterance};
+use crate::adapter::ReplyStream;
+use crate::adapter::stream::{OpOutcome, PlannedOp, Position};
 use crate::agent::{PromptAnswer, Question, TurnEnd, Usage};
 use crate::net::media::MediaClient;
 use crate::session::TurnId;
+use crate::wire::OpId;
 
 /// How a turn's task is told what became of its ops.
-pub(super) type FateSender = mpsc::Sender<(Ticket, Fate)>;
+pub(super) type FateSender = mpsc::Sender<(OpId, OpOutcome)>;
 
 /// What a turn's task wants of the relay while it runs.
 #[derive(Debug)]
 pub(super) enum Wish {
     /// Say this in the chat.
-    Utter(Box<Utterance>, FateSender),
+    Utter(Box<PlannedOp>, FateSender),
     /// Take back what has not gone out of these.
     Withdraw(FateSender),
     /// Ask people this.
@@ -41,13 +42,13 @@ pub(super) enum Wish {
 pub(super) struct TurnReport {
     pub(super) turn: TurnId,
     /// What it said, and how much of it the chat has seen.
-    pub(super) speech: Box<Speech>,
+    pub(super) speech: Box<ReplyStream>,
     /// Whether it said anything.
     pub(super) spoke: bool,
     /// Whether it said more than is kept.
     pub(super) cut: bool,
     /// The files that it sends and that are not handed over.
-    pub(super) parcels: Vec<(Mark, Parcel)>,
+    pub(super) parcels: Vec<(Position, Parcel)>,
     /// How it ended.
     pub(super) end: TurnEnd,
     /// What it cost.
@@ -58,7 +59,7 @@ pub(super) struct TurnReport {
 
 impl TurnReport {
     /// A turn that said nothing.
-    pub(super) fn unspoken(turn: TurnId, speech: Box<Speech>, end: TurnEnd) -> Self {
+    pub(super) fn unspoken(turn: TurnId, speech: Box<ReplyStream>, end: TurnEnd) -> Self {
         Self {
             turn,
             speech,
@@ -75,7 +76,7 @@ impl TurnReport {
 /// What a turn's task is given beside the turn.
 #[derive(Debug)]
 pub(super) struct Stage {
-    pub(super) speech: Box<Speech>,
+    pub(super) speech: Box<ReplyStream>,
     pub(super) wishes: mpsc::Sender<(TurnId, Wish)>,
     pub(super) clock: Clock,
     /// How long a stopped turn may take to end.

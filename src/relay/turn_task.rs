@@ -1,6 +1,6 @@
 //! The task that runs one turn: the agent on one side, its chat on the other.
 //!
-//! It hears what the agent says, lets the turn's [`Speech`] decide what of it is shown when, and wishes that from the
+//! It hears what the agent says, lets the turn's [`ReplyStream`] decide what of it is shown when, and wishes that from the
 //! relay. It never touches the link, the journal or another turn.
 
 use std::collections::VecDeque;
@@ -15,10 +15,11 @@ use super::clock::Clock;
 use super::desk::Desk;
 use super::parcels::Parcels;
 pub(super) use super::turn_exchange::{FateSender, Stage, TurnReport, Wish};
-use crate::adapter::Speech;
-use crate::adapter::speech::{Fate, PlanLine, Ticket, ToolLine};
+use crate::adapter::ReplyStream;
+use crate::adapter::stream::{OpOutcome, PlanLine, ToolLine};
 use crate::agent::{Agent, AgentEvent, AgentSignal, Media, PlanStep, SignalReceiver, Turn, TurnEnd, Usage};
 use crate::session::TurnId;
+use crate::wire::OpId;
 
 /// What waits for a turn's task of what became of its ops; it has at most two out.
 const FATES: usize = 8;
@@ -95,7 +96,7 @@ pub(super) async fn run_turn(
 /// A turn's voice: its speech, and the way to the relay.
 struct Voice {
     turn: TurnId,
-    speech: Box<Speech>,
+    speech: Box<ReplyStream>,
     wishes: mpsc::Sender<(TurnId, Wish)>,
     clock: Clock,
     /// Made with the first op; most turns have none.
@@ -189,7 +190,7 @@ impl Voice {
     async fn wish_the_rest(&mut self) {
         while let Some(wish) = self.unwished.pop_front() {
             if let Wish::Utter(utterance, _) = wish {
-                self.settled(utterance.ticket, &Fate::NotSent);
+                self.settled(utterance.id, &OpOutcome::NotSent);
             } else if self.wishes.send((self.turn, wish)).await.is_err() {
                 return;
             }
@@ -208,8 +209,8 @@ impl Voice {
         }
     }
 
-    fn settled(&mut self, ticket: Ticket, fate: &Fate) {
-        self.speech.settled(ticket, fate, self.clock.mono());
+    fn settled(&mut self, ticket: OpId, fate: &OpOutcome) {
+        self.speech.op_finished(ticket, fate, self.clock.mono());
     }
 
     fn hear_all(&mut self, first: AgentSignal, signals: &mut SignalReceiver) {
@@ -229,7 +230,7 @@ impl Voice {
             AgentSignal::Event(event) => self.hear_event(event),
             AgentSignal::Question(question, answer) => {
                 // What was said before the question stands above it, and what is said after it below.
-                self.speech.break_off(self.clock.mono());
+                self.speech.break_message(self.clock.mono());
                 self.speak();
                 self.wish(Wish::Ask(question, answer));
             }
@@ -243,18 +244,18 @@ impl Voice {
         match event {
             AgentEvent::Text(text) => {
                 let text = self.fitting(&text);
-                self.speech.say(text, now);
+                self.speech.push_text(text, now);
             }
             AgentEvent::Replace(text) => {
                 // It takes the place of what was said since the last break.
                 self.room += std::mem::take(&mut self.since_break);
                 self.cut = false;
                 let text = self.fitting(&text);
-                self.speech.replace(text, now);
+                self.speech.replace_text(text, now);
             }
             AgentEvent::Break => {
                 self.since_break = 0;
-                self.speech.break_off(now);
+                self.speech.break_message(now);
             }
             AgentEvent::Tool(call) => {
                 let line = ToolLine {
@@ -283,11 +284,11 @@ impl Voice {
     fn hear_media(&mut self, media: Media, now: Duration) {
         let caption = self.fitting(&media.caption).to_owned();
         let media = Media { caption, ..media };
-        let mark = self.speech.mark(now);
+        let mark = self.speech.position(now);
         if let Some(words) = self.parcels.hear(media, mark) {
             let words = self.fitting(&words);
-            self.speech.say(words, now);
-            self.speech.break_off(now);
+            self.speech.push_text(words, now);
+            self.speech.break_message(now);
         }
     }
 
@@ -332,7 +333,7 @@ impl Voice {
 
     /// Waits until it is known how the end can be told.
     async fn wait_for_fate(&mut self) {
-        if !self.speech.awaits_id() {
+        if !self.speech.awaits_outcome() {
             return;
         }
         // What only waits in its lane need not be waited for: the end tells it.
@@ -341,7 +342,7 @@ impl Voice {
             let _ = self.wishes.send((self.turn, wish)).await;
         }
         let late = Instant::now() + LAST_FATE;
-        while self.speech.awaits_id() {
+        while self.speech.awaits_outcome() {
             match tokio::time::timeout_at(late, next_fate(&mut self.fates)).await {
                 Ok(Some((ticket, fate))) => self.settled(ticket, &fate),
                 Ok(None) | Err(_) => return,
@@ -350,9 +351,9 @@ impl Voice {
     }
 }
 
-type Fates = Option<(FateSender, mpsc::Receiver<(Ticket, Fate)>)>;
+type Fates = Option<(FateSender, mpsc::Receiver<(OpId, OpOutcome)>)>;
 
-async fn next_fate(fates: &mut Fates) -> Option<(Ticket, Fate)> {
+async fn next_fate(fates: &mut Fates) -> Option<(OpId, OpOutcome)> {
     match fates {
         Some((_, fates)) => fates.recv().await,
         None => std::future::pending().await,

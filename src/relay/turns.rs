@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 use super::core::Core;
 use super::crew::Terms;
 use super::turn_task::{Stage, TurnReport, run_turn};
-use crate::adapter::speech::Place;
-use crate::adapter::{ChatFacts, ChatId, Speech, interaction_event};
+use crate::adapter::stream::StreamTarget;
+use crate::adapter::{ChatFacts, ChatId, ReplyStream, interaction_event};
 use crate::agent::{Agent, Approver, EventSink, Turn, TurnEnd, TurnInput};
 use crate::session::{StopReason, TurnId};
 use crate::store::{Command, InboxKind, InboxRow, InboxSeq, TurnState};
-use crate::wire::{ConnectorFrame, MessageEvent, SessionKey};
+use crate::wire::{ConnectorFrame, MessageEvent, OpIds, SessionKey};
 
 /// How long the agents may take to forget a session.
 const LONGEST_FORGETTING: Duration = Duration::from_secs(60);
@@ -48,10 +48,10 @@ pub(super) struct LiveTurn {
 
 impl LiveTurn {
     pub(super) fn new(key: SessionKey, event: &MessageEvent) -> Self {
-        let chat = ChatId::of(&event.source);
+        let chat = ChatId::from_source(&event.source);
         Self {
             key,
-            lane: chat.lane().into(),
+            lane: chat.key().into(),
             began: None,
             agent: None,
             over: None,
@@ -61,7 +61,7 @@ impl LiveTurn {
             stop: None,
             cancel: CancellationToken::new(),
             chat: Arc::new(chat),
-            facts: Arc::new(ChatFacts::of(&event.source)),
+            facts: Arc::new(ChatFacts::from_source(&event.source)),
         }
     }
 
@@ -138,9 +138,9 @@ impl Core {
                 return self.answer_late(&key, row.seq.0, &event);
             }
             if let Some(live) = self.turns.get_mut(&turn) {
-                live.chat = Arc::new(ChatId::of(&event.source));
-                live.lane = live.chat.lane().into();
-                live.facts = Arc::new(ChatFacts::of(&event.source));
+                live.chat = Arc::new(ChatId::from_source(&event.source));
+                live.lane = live.chat.key().into();
+                live.facts = Arc::new(ChatFacts::from_source(&event.source));
             }
             self.traces.loaded(row.seq.0, row.attempt, row.received_at);
             self.start_turn(turn, row.seq.0, event);
@@ -237,13 +237,13 @@ impl Core {
     }
 
     /// How a turn will speak in its chat.
-    pub(super) fn speech_for(&self, turn: TurnId, seq: i64, event: &MessageEvent) -> Speech {
+    pub(super) fn speech_for(&self, turn: TurnId, seq: i64, event: &MessageEvent) -> ReplyStream {
         let (key, chat, facts) = match self.turns.get(&turn) {
             Some(live) => (live.key.shared(), Arc::clone(&live.chat), Arc::clone(&live.facts)),
             None => (
                 "".into(),
-                Arc::new(ChatId::of(&event.source)),
-                Arc::new(ChatFacts::of(&event.source)),
+                Arc::new(ChatId::from_source(&event.source)),
+                Arc::new(ChatFacts::from_source(&event.source)),
             ),
         };
         let descriptor = self.view.descriptors.for_platform(&chat.platform).cloned();
@@ -251,15 +251,21 @@ impl Core {
             .metadata
             .contains_key(INTERACTION)
             .then(|| FOLLOW_UP.to_owned());
-        let place = Place {
+        let place = StreamTarget {
             chat,
             facts,
             session: key,
             descriptor,
             follow_up,
         };
-        let draft = seq.unsigned_abs().wrapping_mul(Speech::DRAFT_IDS);
-        Speech::new(Arc::clone(&self.settings.speech), place, draft, self.clock.mono())
+        let draft = seq.unsigned_abs().wrapping_mul(ReplyStream::DRAFT_IDS);
+        ReplyStream::new(
+            Arc::clone(&self.settings.speech),
+            place,
+            draft,
+            OpIds::new(draft),
+            self.clock.mono(),
+        )
     }
 
     /// What an agent is told of a message, with what the platform says of itself.

@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use super::core::Core;
 use super::egress::Listener;
 use super::turn_task::Wish;
-use crate::adapter::speech::{Fate, Weight};
+use crate::adapter::stream::{OpOutcome, Priority};
 use crate::session::TurnId;
 use crate::store::Command;
 
@@ -26,15 +26,15 @@ impl Core {
                 let (chat, lane) = (Arc::clone(&live.chat), Arc::clone(&live.lane));
                 let now = self.clock.mono();
                 let timeout = utterance.deadline.map(|at| at.saturating_sub(now).max(SOON));
-                let listener = Listener::Turn(turn, utterance.ticket, fates);
+                let listener = Listener::Turn(turn, utterance.id, fates);
                 if self.is_declined(live) {
-                    return listener.hear(Fate::Declined);
+                    return listener.hear(OpOutcome::Declined);
                 }
                 self.pass(
                     &chat,
                     &lane,
                     &utterance.action,
-                    utterance.weight,
+                    utterance.priority,
                     timeout,
                     listener,
                 );
@@ -80,10 +80,9 @@ impl Core {
     fn name_thread(&mut self, turn: TurnId, title: &str) {
         let Some(live) = self.turns.get(&turn) else { return };
         let (chat, lane) = (Arc::clone(&live.chat), Arc::clone(&live.lane));
-        let descriptor = self.view.descriptors.for_platform(&chat.platform);
-        let descriptor = descriptor.map(|descriptor| &**descriptor);
-        if let Some(action) = self.own_threads.rename(&chat, &live.facts, title, descriptor) {
-            self.pass(&chat, &lane, &action, Weight::Cosmetic, None, Listener::Nobody);
+        let (facts, adapter) = (Arc::clone(&live.facts), self.adapter(&chat.platform));
+        if let Some(action) = adapter.rename_thread(&mut self.own_threads, &chat, &facts, title) {
+            self.pass(&chat, &lane, &action, Priority::Indicator, None, Listener::Nobody);
         }
     }
 

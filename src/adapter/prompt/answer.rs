@@ -2,16 +2,16 @@
 //!
 //! It only reads; whether somebody may answer is decided in the registry.
 
-use super::ask::{Meaning, PromptId, Verdict};
+use super::ask::{Decision, Meaning, PromptId};
 
 /// An answer that a message would give, if it is taken: which question it met, and what it says to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Typed {
+pub struct TypedAnswer {
     pub(super) prompt: PromptId,
-    pub(super) verdict: Verdict,
+    pub(super) decision: Decision,
 }
 
-impl Typed {
+impl TypedAnswer {
     /// The question that it met.
     pub fn prompt(&self) -> &PromptId {
         &self.prompt

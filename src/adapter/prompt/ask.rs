@@ -6,11 +6,11 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::adapter::chats::{ChatFacts, ChatId};
-use crate::wire::{Action, CapabilityDescriptor, MessageEvent, Scalar, SessionKey, SessionSource, text_of};
+use crate::wire::{Action, MessageEvent, Scalar, SessionKey, SessionSource, text_of};
 
 /// The asker's name for a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct AskId(pub u64);
+pub struct QuestionId(pub u64);
 
 /// A question's name on the wire: this process's nonce, a dot, and a number of its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,9 +31,9 @@ impl fmt::Display for PromptId {
 
 /// A question to people.
 #[derive(Clone, Debug)]
-pub struct Ask<'a> {
-    /// The asker's name for it.
-    pub key: AskId,
+pub struct PromptRequest {
+    /// The caller's id of it.
+    pub id: QuestionId,
     /// The conversation whose turn asks.
     pub session: SessionKey,
     /// Where it is asked.
@@ -42,8 +42,6 @@ pub struct Ask<'a> {
     pub facts: ChatFacts,
     /// Who may answer: the id of the one whose message is being answered.
     pub author: Option<String>,
-    /// What the platform can do, when that is known.
-    pub descriptor: Option<&'a CapabilityDescriptor>,
     /// Sort of question.
     pub kind: QuestionKind,
     /// What is asked.
@@ -51,9 +49,9 @@ pub struct Ask<'a> {
     /// What it is about, verbatim.
     pub detail: Option<String>,
     /// What may be answered.
-    pub options: Vec<AskOption>,
+    pub options: Vec<PromptOption>,
     /// How long the agent itself waits, when it says.
-    pub patience: Option<Duration>,
+    pub timeout: Option<Duration>,
 }
 
 /// Sorts of questions.
@@ -67,7 +65,7 @@ pub enum QuestionKind {
 
 /// One possible answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AskOption {
+pub struct PromptOption {
     /// What people read.
     pub label: String,
     /// What it means.
@@ -124,7 +122,7 @@ pub enum NotOpened {
 pub struct Opened {
     /// Its name on the wire.
     pub prompt: PromptId,
-    /// What shows it; what becomes of this op is to be told to [`super::Prompts::settled`].
+    /// What shows it; what becomes of this op is to be told to [`super::Prompts::op_finished`].
     pub op: PromptOp,
     /// Whether it has buttons.
     pub native: bool,
@@ -143,8 +141,8 @@ pub struct PromptOp {
 
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// This option, by its place in [`Ask::options`].
+pub enum Decision {
+    /// This option, by its place in [`PromptRequest::options`].
     Chosen(usize),
     /// Nobody answered in time.
     TimedOut,
@@ -156,16 +154,16 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolution {
     /// Which question.
-    pub key: AskId,
+    pub id: QuestionId,
     /// What was decided.
-    pub verdict: Verdict,
+    pub decision: Decision,
     /// Makes the shown question say what was decided, where that can be done.
     pub edit: Option<Box<PromptOp>>,
 }
 
-/// What follows from the fate of the op that shows a question.
+/// What follows from the outcome of the op that shows a question.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Then {
+pub enum PromptStep {
     /// Nothing.
     Nothing,
     /// Show it this way instead; what becomes of this op is to be told again.
@@ -187,7 +185,7 @@ pub struct Person {
 
 impl Person {
     /// Who a message is from.
-    pub fn of(source: &SessionSource) -> Self {
+    pub fn from_source(source: &SessionSource) -> Self {
         Self {
             id: text(source.user_id.as_ref()),
             name: text(source.user_name.as_ref()),
@@ -197,7 +195,7 @@ impl Person {
 
 /// A button that somebody pressed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Press {
+pub struct ButtonPress {
     /// The question, if it is ours.
     pub prompt_id: String,
     /// The button.
@@ -210,9 +208,9 @@ pub struct Press {
     pub by: Person,
 }
 
-impl Press {
+impl ButtonPress {
     /// The press that an event carries; `None` when it carries none, or none that names a button.
-    pub fn of(event: &MessageEvent) -> Option<Self> {
+    pub fn from_event(event: &MessageEvent) -> Option<Self> {
         let response = event.prompt_response.as_ref()?;
         let field = |key: &str| {
             response
@@ -225,15 +223,15 @@ impl Press {
             prompt_id: field("prompt_id")?,
             option_id: field("option_id")?,
             message_id: field("prompt_message_id"),
-            chat: ChatId::of(&event.source),
-            by: Person::of(&event.source),
+            chat: ChatId::from_source(&event.source),
+            by: Person::from_source(&event.source),
         })
     }
 }
 
 /// What a press came to. Nothing of it is ever a message for the agent.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Pressed {
+pub enum PressResult {
     /// It decided the question.
     Resolved(Resolution),
     /// The question is another process's.
@@ -277,15 +275,15 @@ mod tests {
             platform: "discord".to_owned(),
             chat: "c".to_owned(),
         };
-        let press = Press::of(&event).unwrap();
+        let press = ButtonPress::from_event(&event).unwrap();
         assert_eq!((press.prompt_id.as_str(), press.option_id.as_str()), ("p", "o0"));
         assert_eq!(press.message_id.as_deref(), Some("77"));
         assert_eq!((press.chat, press.by.id.as_deref()), (chat, Some("5")));
         if let Some(response) = &mut event.prompt_response {
             response.insert("option_id".to_owned(), json!({}));
         }
-        assert_eq!(Press::of(&event), None);
+        assert_eq!(ButtonPress::from_event(&event), None);
         event.prompt_response = None;
-        assert_eq!(Press::of(&event), None);
+        assert_eq!(ButtonPress::from_event(&event), None);
     }
 }

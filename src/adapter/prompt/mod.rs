@@ -23,10 +23,10 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
-pub use answer::Typed;
+pub use answer::TypedAnswer;
 pub use ask::{
-    Ask, AskId, AskOption, Meaning, NotOpened, Opened, Person, Press, Pressed, PromptId, PromptOp,
-    QuestionKind, Resolution, Then, Verdict,
+    ButtonPress, Decision, Meaning, NotOpened, Opened, Person, PressResult, PromptId, PromptOp, PromptOption,
+    PromptRequest, PromptStep, QuestionId, QuestionKind, Resolution,
 };
 pub use registry::Prompts;
 pub use settings::PromptSettings;

@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use super::answer::Words;
-use super::ask::{AskId, Meaning, Person, PromptId, PromptOp, QuestionKind, Verdict};
+use super::ask::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind};
 use super::render::{self, Paper};
 use crate::adapter::chats::{ChatFacts, ChatId};
-use crate::wire::{Action, PromptOption, SessionKey};
+use crate::wire::{self, Action, SessionKey};
 
 /// A question that waits.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) id: PromptId,
-    pub(super) key: AskId,
+    pub(super) question: QuestionId,
     pub(super) kind: QuestionKind,
-    pub(super) place: Place,
+    pub(super) place: PromptTarget,
     pub(super) who: Who,
     pub(super) offers: Vec<Offer>,
     pub(super) shape: Shape,
@@ -31,9 +31,9 @@ pub(super) struct Open {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) id: PromptId,
-    pub(super) place: Place,
+    pub(super) place: PromptTarget,
     pub(super) who: Who,
-    pub(super) verdict: Verdict,
+    pub(super) decision: Decision,
     /// Whether a late press has been told so.
     pub(super) late_told: bool,
     /// What its message is to say once it is known which message that is.
@@ -42,7 +42,7 @@ pub(super) struct Ended {
 
 /// Where a question is asked.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct PromptTarget {
     pub(super) session: SessionKey,
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
@@ -159,8 +159,8 @@ impl Open {
     }
 
     /// What the words decide; `None` when there is no such answer.
-    pub(super) fn verdict(&self, words: Words) -> Option<Verdict> {
-        let chosen = |offer: &Offer| Verdict::Chosen(offer.index);
+    pub(super) fn decision(&self, words: Words) -> Option<Decision> {
+        let chosen = |offer: &Offer| Decision::Chosen(offer.index);
         match words {
             Words::Deny => Some(self.denial()),
             Words::Number(number) => self.offers.get(number.checked_sub(1)?).map(chosen),
@@ -174,14 +174,14 @@ impl Open {
     }
 
     /// What no means here.
-    pub(super) fn denial(&self) -> Verdict {
+    pub(super) fn denial(&self) -> Decision {
         self.meaning(Meaning::Deny)
-            .map_or(Verdict::Cancelled, |offer| Verdict::Chosen(offer.index))
+            .map_or(Decision::Cancelled, |offer| Decision::Chosen(offer.index))
     }
 
     /// What the option that was decided for is called, and what it means.
-    pub(super) fn chosen(&self, verdict: Verdict) -> Option<(&str, Meaning)> {
-        let Verdict::Chosen(index) = verdict else {
+    pub(super) fn chosen(&self, decision: Decision) -> Option<(&str, Meaning)> {
+        let Decision::Chosen(index) = decision else {
             return None;
         };
         let offer = self.offers.iter().find(|offer| offer.index == index)?;
@@ -202,7 +202,7 @@ impl Open {
     }
 }
 
-impl Place {
+impl PromptTarget {
     pub(super) fn prompt(
         &self,
         id: &PromptId,
@@ -211,7 +211,7 @@ impl Place {
         offers: &[Offer],
         wait: Duration,
     ) -> PromptOp {
-        let option = |offer: &Offer| PromptOption {
+        let option = |offer: &Offer| wire::PromptOption {
             id: offer.id(),
             label: offer.label.clone(),
             style: render::style(offer.meaning).map(str::to_owned),

@@ -5,14 +5,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::answer::{Typed, Words};
+use super::answer::{TypedAnswer, Words};
 use super::ask::{
-    Ask, AskId, Meaning, NotOpened, Opened, Person, Press, Pressed, PromptId, QuestionKind, Resolution, Then,
-    Verdict,
+    ButtonPress, Decision, Meaning, NotOpened, Opened, Person, PressResult, PromptId, PromptRequest,
+    PromptStep, QuestionId, QuestionKind, Resolution,
 };
-use super::open::{Ended, Offer, Open, Place, Shape, Showing, Who};
+use super::open::{Ended, Offer, Open, PromptTarget, Shape, Showing, Who};
 use super::render::{self, Paper, Wording};
 use super::settings::PromptSettings;
+use crate::adapter::RelayAdapter;
 use crate::wire::{Outcome, Scalar, SessionKey};
 
 /// The most answers that are offered.
@@ -51,38 +52,41 @@ impl Prompts {
     }
 
     /// Takes a question in, and says how it is shown. One that is not opened is void.
-    pub fn open(&mut self, ask: Ask<'_>, now: Duration) -> Result<Opened, NotOpened> {
-        if self.open.iter().any(|open| open.key == ask.key) {
+    pub fn open(
+        &mut self,
+        request: PromptRequest,
+        adapter: &RelayAdapter,
+        now: Duration,
+    ) -> Result<Opened, NotOpened> {
+        if self.open.iter().any(|open| open.question == request.id) {
             return Err(NotOpened::AlreadyOpen);
         }
         if self.open.len() >= self.settings.max_open {
             return Err(NotOpened::Full);
         }
-        let direct = ask.facts.chat_type.as_deref() == Some("dm");
-        let author = ask.author.filter(|id| !id.is_empty());
+        let direct = request.facts.chat_type.as_deref() == Some("dm");
+        let author = request.author.filter(|id| !id.is_empty());
         let who = Who::of(author, direct, self.settings.anyone_in_group).ok_or(NotOpened::NobodyMayAnswer)?;
         let offers = offers(
-            &ask.options,
-            ask.kind,
+            &request.options,
+            request.kind,
             direct || self.settings.allow_always_in_groups,
         )?;
-        let paper = Paper::of(ask.descriptor);
-        let wording = Wording::new(ask.kind, &ask.text, ask.detail.as_deref());
+        let paper = Paper::of(adapter.descriptor());
+        let wording = Wording::new(request.kind, &request.text, request.detail.as_deref());
         let labels: Vec<&str> = offers.iter().map(|offer| offer.label.as_str()).collect();
-        let numbered = paper.numbered(&wording, ask.kind, &labels);
-        let native = ask
-            .descriptor
-            .is_some_and(|descriptor| descriptor.supports_op("prompt"));
+        let numbered = paper.numbered(&wording, request.kind, &labels);
+        let native = adapter.supports("prompt");
         let head = paper.head(&wording).ok_or(NotOpened::NoRoom)?;
-        let wait = self.settings.wait(ask.patience);
-        let place = Place {
-            session: ask.session,
-            chat: ask.chat,
-            facts: ask.facts,
+        let wait = self.settings.wait(request.timeout);
+        let place = PromptTarget {
+            session: request.session,
+            chat: request.chat,
+            facts: request.facts,
         };
         let id = self.next_id();
         let (op, shape) = if native {
-            let op = place.prompt(&id, ask.kind, &head, &offers, wait);
+            let op = place.prompt(&id, request.kind, &head, &offers, wait);
             let fallback = numbered.map(|text| Box::new(place.question(text)));
             (op, Shape::Buttons { fallback })
         } else {
@@ -93,16 +97,16 @@ impl Prompts {
         };
         self.open.push(Open {
             id: id.clone(),
-            key: ask.key,
-            kind: ask.kind,
+            question: request.id,
+            kind: request.kind,
             place,
             who,
             offers,
             shape,
             showing: Showing::Sending,
             paper,
-            head: ask
-                .descriptor
+            head: adapter
+                .descriptor()
                 .is_some_and(|descriptor| descriptor.supports_edit)
                 .then_some(head),
             deadline: now.saturating_add(wait),
@@ -116,111 +120,105 @@ impl Prompts {
     }
 
     /// Tells what became of the op that shows a question.
-    pub fn settled(&mut self, prompt: &PromptId, outcome: &Outcome) -> Then {
+    pub fn op_finished(&mut self, prompt: &PromptId, outcome: &Outcome) -> PromptStep {
         let Some(at) = self.find(prompt.as_str()) else {
-            return self.settled_late(prompt, outcome);
+            return self.finished_late(prompt, outcome);
         };
         let open = &mut self.open[at];
         match outcome {
             Outcome::Applied(result) => {
                 let id = result.message_id.as_ref().map(Scalar::as_str);
                 open.showing.appear(id.filter(|id| is_message_id(id)));
-                Then::Nothing
+                PromptStep::Nothing
             }
             Outcome::Unknown => {
                 open.showing.doubt();
-                Then::Nothing
+                PromptStep::Nothing
             }
             Outcome::Refused { declined, .. } => {
                 let fallback = open.shape.take_fallback().filter(|_| !declined);
                 open.showing = Showing::Sending;
-                fallback.map_or_else(|| Then::Resolved(self.unshown(at)), Then::Show)
+                fallback.map_or_else(|| PromptStep::Resolved(self.unshown(at)), PromptStep::Show)
             }
         }
     }
 
     /// The op that shows a question never went out, and will not.
-    pub fn unsent(&mut self, prompt: &PromptId) -> Option<Resolution> {
+    pub fn op_not_sent(&mut self, prompt: &PromptId) -> Option<Resolution> {
         self.find(prompt.as_str()).map(|at| self.unshown(at))
     }
 
     /// Somebody pressed a button.
-    pub fn press(&mut self, press: &Press, now: Duration) -> Pressed {
+    pub fn press(&mut self, press: &ButtonPress, now: Duration) -> PressResult {
         if !press.prompt_id.starts_with(&self.nonce) {
-            return Pressed::NotOurs;
+            return PressResult::NotOurs;
         }
         let Some(at) = self.find(&press.prompt_id) else {
             return self.press_again(press);
         };
         let open = &mut self.open[at];
         if open.place.chat != press.chat {
-            return Pressed::NotAllowed(None);
+            return PressResult::NotAllowed(None);
         }
         if !open.who.includes(&press.by) {
             let first = !std::mem::replace(&mut open.strangers_told, true);
-            return Pressed::NotAllowed(first.then(|| Box::new(open.notice(NOT_YOURS))));
+            return PressResult::NotAllowed(first.then(|| Box::new(open.notice(NOT_YOURS))));
         }
         open.showing
             .appear(press.message_id.as_deref().filter(|id| is_message_id(id)));
         if open.deadline <= now {
             let notice = Box::new(open.notice(TOO_LATE));
-            let resolution = Some(self.close(at, Verdict::TimedOut, None));
+            let resolution = Some(self.close(at, Decision::TimedOut, None));
             if let Some(ended) = self.ended.back_mut() {
                 ended.late_told = true;
             }
-            return Pressed::Expired {
+            return PressResult::Expired {
                 resolution,
                 notice: Some(notice),
             };
         }
         let chosen = open.offers.iter().find(|offer| offer.id() == press.option_id);
-        let verdict = match (chosen, open.kind) {
-            (Some(offer), _) => Verdict::Chosen(offer.index),
+        let decision = match (chosen, open.kind) {
+            (Some(offer), _) => Decision::Chosen(offer.index),
             (None, QuestionKind::Approval) => open.denial(),
-            (None, QuestionKind::Choice) => return Pressed::NoSuchOption,
+            (None, QuestionKind::Choice) => return PressResult::NoSuchOption,
         };
-        Pressed::Resolved(self.close(at, verdict, Some(&press.by)))
+        PressResult::Resolved(self.close(at, decision, Some(&press.by)))
     }
 
     /// What a message of a session would answer, if it is an answer; otherwise it is an ordinary message.
     ///
     /// A question that is not known to have been sent takes none: what people write then is about something else.
     /// The newest question that the words fit is the one that is meant.
-    pub fn typed(&self, session: &SessionKey, by: &Person, text: &str, now: Duration) -> Option<Typed> {
+    pub fn match_text(
+        &self,
+        session: &SessionKey,
+        by: &Person,
+        text: &str,
+        now: Duration,
+    ) -> Option<TypedAnswer> {
         let words = Words::read(text)?;
         let open = self
             .open
             .iter()
             .rev()
             .find(|open| open.place.session == *session && open.takes(words, by, now))?;
-        Some(Typed {
+        Some(TypedAnswer {
             prompt: open.id.clone(),
-            verdict: open.verdict(words)?,
+            decision: open.decision(words)?,
         })
     }
 
     /// Takes an answer that was found before; `None` when its question has ended since.
-    pub fn answer(&mut self, typed: &Typed, by: &Person, now: Duration) -> Option<Resolution> {
+    pub fn answer(&mut self, typed: &TypedAnswer, by: &Person, now: Duration) -> Option<Resolution> {
         let at = self.find(typed.prompt.as_str())?;
         let open = &self.open[at];
-        (open.deadline > now && open.who.includes(by)).then(|| self.close(at, typed.verdict, Some(by)))
-    }
-
-    /// [`Self::typed`] and [`Self::answer`] at once.
-    pub fn text_answer(
-        &mut self,
-        session: &SessionKey,
-        by: &Person,
-        text: &str,
-        now: Duration,
-    ) -> Option<Resolution> {
-        let typed = self.typed(session, by, text, now)?;
-        self.answer(&typed, by, now)
+        (open.deadline > now && open.who.includes(by)).then(|| self.close(at, typed.decision, Some(by)))
     }
 
     /// Ends the questions whose time is over.
     pub fn expire(&mut self, now: Duration) -> Vec<Resolution> {
-        self.close_where(Verdict::TimedOut, |open| open.deadline <= now)
+        self.close_where(Decision::TimedOut, |open| open.deadline <= now)
     }
 
     /// When [`Self::expire`] has something to do.
@@ -229,14 +227,9 @@ impl Prompts {
     }
 
     /// The asker does not ask any more.
-    pub fn withdraw(&mut self, key: AskId) -> Option<Resolution> {
-        let at = self.open.iter().position(|open| open.key == key)?;
-        Some(self.close(at, Verdict::Cancelled, None))
-    }
-
-    /// The session's turn was stopped: none of its questions is asked any more.
-    pub fn withdraw_session(&mut self, session: &SessionKey) -> Vec<Resolution> {
-        self.close_where(Verdict::Cancelled, |open| open.place.session == *session)
+    pub fn withdraw(&mut self, id: QuestionId) -> Option<Resolution> {
+        let at = self.open.iter().position(|open| open.question == id)?;
+        Some(self.close(at, Decision::Cancelled, None))
     }
 
     /// Questions that are open.
@@ -258,12 +251,12 @@ impl Prompts {
         PromptId(format!("{}{:08x}", self.nonce, self.serial))
     }
 
-    fn settled_late(&mut self, prompt: &PromptId, outcome: &Outcome) -> Then {
+    fn finished_late(&mut self, prompt: &PromptId, outcome: &Outcome) -> PromptStep {
         let Some(ended) = self.ended.iter_mut().find(|ended| ended.id == *prompt) else {
-            return Then::Nothing;
+            return PromptStep::Nothing;
         };
         let Some(content) = ended.unsaid.take() else {
-            return Then::Nothing;
+            return PromptStep::Nothing;
         };
         match outcome {
             Outcome::Applied(result) => result
@@ -271,15 +264,17 @@ impl Prompts {
                 .as_ref()
                 .map(Scalar::as_str)
                 .filter(|id| is_message_id(id))
-                .map_or(Then::Nothing, |id| Then::Edit(ended.place.edit(id, content))),
-            Outcome::Refused { .. } | Outcome::Unknown => Then::Nothing,
+                .map_or(PromptStep::Nothing, |id| {
+                    PromptStep::Edit(ended.place.edit(id, content))
+                }),
+            Outcome::Refused { .. } | Outcome::Unknown => PromptStep::Nothing,
         }
     }
 
-    fn press_again(&mut self, press: &Press) -> Pressed {
+    fn press_again(&mut self, press: &ButtonPress) -> PressResult {
         let late = self.ended.iter_mut().find(|ended| {
             ended.id.as_str() == press.prompt_id
-                && ended.verdict == Verdict::TimedOut
+                && ended.decision == Decision::TimedOut
                 && ended.place.chat == press.chat
                 && ended.who.includes(&press.by)
         });
@@ -289,19 +284,19 @@ impl Prompts {
                 let notice = ended
                     .place
                     .notice(TOO_LATE, press.message_id.clone().filter(|id| is_message_id(id)));
-                Pressed::Expired {
+                PressResult::Expired {
                     resolution: None,
                     notice: Some(Box::new(notice)),
                 }
             }
-            Some(_) | None => Pressed::Repeated,
+            Some(_) | None => PressResult::Repeated,
         }
     }
 
-    fn close_where(&mut self, verdict: Verdict, mut which: impl FnMut(&Open) -> bool) -> Vec<Resolution> {
+    fn close_where(&mut self, decision: Decision, mut which: impl FnMut(&Open) -> bool) -> Vec<Resolution> {
         let mut closed = Vec::new();
         while let Some(at) = self.open.iter().position(&mut which) {
-            closed.push(self.close(at, verdict, None));
+            closed.push(self.close(at, decision, None));
         }
         closed
     }
@@ -309,14 +304,14 @@ impl Prompts {
     /// Ends a question that nobody can have seen.
     fn unshown(&mut self, at: usize) -> Resolution {
         self.open[at].head = None;
-        self.close(at, Verdict::Cancelled, None)
+        self.close(at, Decision::Cancelled, None)
     }
 
     /// The one place where a question ends.
-    fn close(&mut self, at: usize, verdict: Verdict, by: Option<&Person>) -> Resolution {
+    fn close(&mut self, at: usize, decision: Decision, by: Option<&Person>) -> Resolution {
         let open = self.open.remove(at);
         let content = open.head.as_ref().map(|head| {
-            let ending = render::ending(open.kind, verdict, open.chosen(verdict), by);
+            let ending = render::ending(open.kind, decision, open.chosen(decision), by);
             open.paper.ended(head, &ending)
         });
         let (edit, unsaid) = match (open.showing, content) {
@@ -330,7 +325,7 @@ impl Prompts {
             id: open.id,
             place: open.place,
             who: open.who,
-            verdict,
+            decision,
             late_told: false,
             unsaid,
         });
@@ -338,8 +333,8 @@ impl Prompts {
             self.ended.pop_front();
         }
         Resolution {
-            key: open.key,
-            verdict,
+            id: open.question,
+            decision,
             edit,
         }
     }
@@ -350,7 +345,11 @@ fn is_message_id(id: &str) -> bool {
 }
 
 /// The options that are offered here; an approval needs one that allows.
-fn offers(options: &[super::AskOption], kind: QuestionKind, always: bool) -> Result<Vec<Offer>, NotOpened> {
+fn offers(
+    options: &[super::PromptOption],
+    kind: QuestionKind,
+    always: bool,
+) -> Result<Vec<Offer>, NotOpened> {
     if options.len() > MOST_OPTIONS {
         return Err(NotOpened::TooManyOptions);
     }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::ask::{AskOption, Meaning, Person, QuestionKind, Verdict};
+use super::ask::{Decision, Meaning, Person, PromptOption, QuestionKind};
 use super::clean;
 use crate::wire::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
 
@@ -202,7 +202,7 @@ impl Paper {
 }
 
 /// What an option is called.
-pub(super) fn label(option: &AskOption, at: usize) -> String {
+pub(super) fn label(option: &PromptOption, at: usize) -> String {
     let label = clean::line(&option.label, LABEL_POINTS);
     if !label.is_empty() {
         return label;
@@ -229,22 +229,22 @@ pub(super) fn style(meaning: Meaning) -> Option<&'static str> {
 /// The line that tells how a question ended. What an approval means is told in our words, whatever its button said.
 pub(super) fn ending(
     kind: QuestionKind,
-    verdict: Verdict,
+    decision: Decision,
     chosen: Option<(&str, Meaning)>,
     by: Option<&Person>,
 ) -> String {
-    let told = match (verdict, chosen, kind) {
-        (Verdict::TimedOut, _, QuestionKind::Approval) => return "⌛ No answer: denied".to_owned(),
-        (Verdict::TimedOut, _, QuestionKind::Choice) => return "⌛ No answer in time".to_owned(),
-        (Verdict::Chosen(_), Some((label, meaning)), _) => match meaning {
+    let told = match (decision, chosen, kind) {
+        (Decision::TimedOut, _, QuestionKind::Approval) => return "⌛ No answer: denied".to_owned(),
+        (Decision::TimedOut, _, QuestionKind::Choice) => return "⌛ No answer in time".to_owned(),
+        (Decision::Chosen(_), Some((label, meaning)), _) => match meaning {
             Meaning::AllowOnce => "✅ Allowed once".to_owned(),
             Meaning::AllowSession => "✅ Allowed for this conversation".to_owned(),
             Meaning::AllowAlways => "✅ Allowed from now on".to_owned(),
             Meaning::Deny => "❌ Denied".to_owned(),
             Meaning::Plain => format!("✅ {}", clean::paired_ticks(label)),
         },
-        (Verdict::Cancelled | Verdict::Chosen(_), _, _) if by.is_some() => "❌ Denied".to_owned(),
-        (Verdict::Cancelled | Verdict::Chosen(_), _, _) => return "⏹ No longer asked".to_owned(),
+        (Decision::Cancelled | Decision::Chosen(_), _, _) if by.is_some() => "❌ Denied".to_owned(),
+        (Decision::Cancelled | Decision::Chosen(_), _, _) => return "⏹ No longer asked".to_owned(),
     };
     match by.and_then(|person| person.name.as_deref()) {
         Some(name) => format!("{told} — by {}", clean::name(name)),

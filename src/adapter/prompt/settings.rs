@@ -37,10 +37,10 @@ impl Default for PromptSettings {
 
 impl PromptSettings {
     /// How long a question waits when the agent itself waits this long.
-    pub(super) fn wait(&self, patience: Option<Duration>) -> Duration {
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> Duration {
         let most = Duration::from_secs(self.timeout_secs.max(1));
-        let patience = patience.map(|patience| patience.saturating_sub(MARGIN).max(patience / 2));
-        most.min(patience.unwrap_or(most))
+        let timeout = timeout.map(|timeout| timeout.saturating_sub(MARGIN).max(timeout / 2));
+        most.min(timeout.unwrap_or(most))
     }
 }
 
@@ -50,9 +50,9 @@ mod tests {
 
     #[test]
     fn an_agent_that_gives_up_sooner_is_answered_before_it_does() {
-        let wait = |patience: Option<u64>| {
-            let patience = patience.map(Duration::from_secs);
-            PromptSettings::default().wait(patience).as_millis()
+        let wait = |timeout: Option<u64>| {
+            let timeout = timeout.map(Duration::from_secs);
+            PromptSettings::default().wait(timeout).as_millis()
         };
         let seen = [None, Some(60), Some(4), Some(0), Some(9_999)].map(wait);
         assert_eq!(seen, [300_000, 55_000, 2_000, 0, 300_000]);

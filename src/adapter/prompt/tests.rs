@@ -3,10 +3,11 @@
 mod shown;
 mod walk;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::adapter::{ChatFacts, ChatId};
+use crate::adapter::{ChatFacts, ChatId, RelayAdapter};
 use crate::wire::{Action, CapabilityDescriptor, OpResult, Outcome, SessionKey};
 
 const NONCE: [u8; 3] = [0xab, 0x01, 0xff];
@@ -24,6 +25,11 @@ fn descriptor(ops: &[&str]) -> CapabilityDescriptor {
     descriptor.markdown_dialect = Some("discord".to_owned());
     descriptor.supported_ops = ops.iter().map(|&op| op.to_owned()).collect();
     descriptor
+}
+
+/// The adapter of a platform with this descriptor.
+fn on(descriptor: Option<&CapabilityDescriptor>) -> RelayAdapter {
+    RelayAdapter::new("discord", None, descriptor.cloned().map(Arc::new), Arc::default())
 }
 
 fn chat() -> ChatId {
@@ -44,8 +50,8 @@ fn person(id: &str) -> Person {
     }
 }
 
-fn options(meanings: &[Meaning]) -> Vec<AskOption> {
-    let option = |meaning: &Meaning| AskOption {
+fn options(meanings: &[Meaning]) -> Vec<PromptOption> {
+    let option = |meaning: &Meaning| PromptOption {
         label: format!("{meaning:?}"),
         meaning: *meaning,
     };
@@ -53,9 +59,9 @@ fn options(meanings: &[Meaning]) -> Vec<AskOption> {
 }
 
 /// An approval that `ann` may give.
-fn ask<'a>(key: u64, chat_type: &str, descriptor: Option<&'a CapabilityDescriptor>) -> Ask<'a> {
-    Ask {
-        key: AskId(key),
+fn request(id: u64, chat_type: &str) -> PromptRequest {
+    PromptRequest {
+        id: QuestionId(id),
         session: session(),
         chat: chat(),
         facts: ChatFacts {
@@ -65,23 +71,34 @@ fn ask<'a>(key: u64, chat_type: &str, descriptor: Option<&'a CapabilityDescripto
             ..ChatFacts::default()
         },
         author: Some("ann".to_owned()),
-        descriptor,
         kind: QuestionKind::Approval,
         text: "Run it?".to_owned(),
         detail: Some("ls -la".to_owned()),
         options: options(&[Meaning::AllowOnce, Meaning::AllowAlways, Meaning::Deny]),
-        patience: None,
+        timeout: None,
     }
 }
 
-fn press(prompt: &PromptId, option: &str, by: &str) -> Press {
-    Press {
+fn press(prompt: &PromptId, option: &str, by: &str) -> ButtonPress {
+    ButtonPress {
         prompt_id: prompt.as_str().to_owned(),
         option_id: option.to_owned(),
         message_id: None,
         chat: chat(),
         by: person(by),
     }
+}
+
+/// Somebody types an answer, and it is taken.
+fn type_answer(
+    prompts: &mut Prompts,
+    session: &SessionKey,
+    by: &str,
+    text: &str,
+    now: Duration,
+) -> Option<Resolution> {
+    let typed = prompts.match_text(session, &person(by), text, now)?;
+    prompts.answer(&typed, &person(by), now)
 }
 
 fn applied(id: &str) -> Outcome {
@@ -100,9 +117,9 @@ fn refused(code: &str) -> Outcome {
 }
 
 #[track_caller]
-fn resolved(pressed: Pressed) -> Resolution {
+fn resolved(pressed: PressResult) -> Resolution {
     match pressed {
-        Pressed::Resolved(resolution) => resolution,
+        PressResult::Resolved(resolution) => resolution,
         other => panic!("not resolved: {other:?}"),
     }
 }
@@ -121,13 +138,18 @@ fn edited(edit: Option<&PromptOp>) -> (&str, &str) {
 fn a_press_decides_once_and_the_message_says_so() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
-    let opened = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    let opened = prompts
+        .open(request(1, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
     assert!(opened.native);
-    assert_eq!(prompts.settled(&opened.prompt, &applied("m1")), Then::Nothing);
+    assert_eq!(
+        prompts.op_finished(&opened.prompt, &applied("m1")),
+        PromptStep::Nothing
+    );
     let resolution = resolved(prompts.press(&press(&opened.prompt, "o0", "ann"), secs(1)));
     assert_eq!(
-        (resolution.key, resolution.verdict),
-        (AskId(1), Verdict::Chosen(0))
+        (resolution.id, resolution.decision),
+        (QuestionId(1), Decision::Chosen(0))
     );
     let (message, content) = edited(resolution.edit.as_deref());
     assert_eq!(message, "m1");
@@ -136,7 +158,7 @@ fn a_press_decides_once_and_the_message_says_so() {
         "Run it?\n```\nls -la\n```\n\n✅ Allowed once — by ann's name"
     );
     let again = prompts.press(&press(&opened.prompt, "o2", "ann"), secs(2));
-    assert_eq!(again, Pressed::Repeated);
+    assert_eq!(again, PressResult::Repeated);
     assert!(prompts.is_empty() && prompts.poll_timeout().is_none());
 }
 
@@ -144,30 +166,32 @@ fn a_press_decides_once_and_the_message_says_so() {
 fn presses_that_decide_nothing() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
-    let opened = prompts.open(ask(1, "group", Some(&native)), secs(0)).unwrap();
+    let opened = prompts
+        .open(request(1, "group"), &on(Some(&native)), secs(0))
+        .unwrap();
     let prompt = &opened.prompt;
     let mut foreign = press(prompt, "o0", "ann");
     foreign.prompt_id = "ab01fe.00000001".to_owned();
-    assert_eq!(prompts.press(&foreign, secs(1)), Pressed::NotOurs);
+    assert_eq!(prompts.press(&foreign, secs(1)), PressResult::NotOurs);
     foreign.prompt_id = "ab01ff.00000000".to_owned();
-    assert_eq!(prompts.press(&foreign, secs(1)), Pressed::Repeated);
+    assert_eq!(prompts.press(&foreign, secs(1)), PressResult::Repeated);
 
     let mut elsewhere = press(prompt, "o0", "ann");
     elsewhere.chat.chat = "other".to_owned();
-    assert_eq!(prompts.press(&elsewhere, secs(1)), Pressed::NotAllowed(None));
+    assert_eq!(prompts.press(&elsewhere, secs(1)), PressResult::NotAllowed(None));
     let stranger = press(prompt, "o0", "bob");
     assert!(matches!(
         prompts.press(&stranger, secs(1)),
-        Pressed::NotAllowed(Some(_))
+        PressResult::NotAllowed(Some(_))
     ));
     assert_eq!(
         prompts.press(&stranger, secs(1)),
-        Pressed::NotAllowed(None),
+        PressResult::NotAllowed(None),
         "told once"
     );
     let mut nameless = stranger;
     nameless.by.id = None;
-    assert_eq!(prompts.press(&nameless, secs(1)), Pressed::NotAllowed(None));
+    assert_eq!(prompts.press(&nameless, secs(1)), PressResult::NotAllowed(None));
     assert_eq!(prompts.len(), 1);
     resolved(prompts.press(&press(prompt, "o0", "ann"), secs(1)));
 }
@@ -176,56 +200,62 @@ fn presses_that_decide_nothing() {
 fn a_late_press_is_told_once_and_decides_nothing() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
-    let noticed = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    let noticed = prompts
+        .open(request(1, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
     assert_eq!(prompts.poll_timeout(), Some(secs(300)));
     assert!(prompts.expire(secs(299)).is_empty());
     let ended = prompts.expire(secs(300));
     assert_eq!(ended.len(), 1);
-    assert_eq!(ended[0].verdict, Verdict::TimedOut);
+    assert_eq!(ended[0].decision, Decision::TimedOut);
     assert_eq!(
         prompts.press(&press(&noticed.prompt, "o0", "bob"), secs(301)),
-        Pressed::Repeated
+        PressResult::Repeated
     );
     for told in [true, false] {
         match prompts.press(&press(&noticed.prompt, "o0", "ann"), secs(301)) {
-            Pressed::Expired { resolution, notice } => {
+            PressResult::Expired { resolution, notice } => {
                 assert!(told && resolution.is_none() && notice.is_some());
             }
-            other => assert!(!told && other == Pressed::Repeated, "{other:?}"),
+            other => assert!(!told && other == PressResult::Repeated, "{other:?}"),
         }
     }
 
-    let unnoticed = prompts.open(ask(2, "dm", Some(&native)), secs(400)).unwrap();
+    let unnoticed = prompts
+        .open(request(2, "dm"), &on(Some(&native)), secs(400))
+        .unwrap();
     let late = prompts.press(&press(&unnoticed.prompt, "o0", "ann"), secs(700));
-    let Pressed::Expired { resolution, .. } = late else {
+    let PressResult::Expired { resolution, .. } = late else {
         panic!("{late:?}")
     };
-    assert_eq!(resolution.unwrap().verdict, Verdict::TimedOut);
+    assert_eq!(resolution.unwrap().decision, Decision::TimedOut);
     assert!(prompts.expire(secs(900)).is_empty());
     let again = prompts.press(&press(&unnoticed.prompt, "o0", "ann"), secs(701));
-    assert_eq!(again, Pressed::Repeated);
+    assert_eq!(again, PressResult::Repeated);
 }
 
 #[test]
 fn an_unknown_button_denies_an_approval_and_leaves_a_choice_open() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
-    let approval = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
+    let approval = prompts
+        .open(request(1, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
     let resolution = resolved(prompts.press(&press(&approval.prompt, "once", "ann"), secs(1)));
-    assert_eq!(resolution.verdict, Verdict::Chosen(2));
+    assert_eq!(resolution.decision, Decision::Chosen(2));
 
-    let mut undeniable = ask(2, "dm", Some(&native));
+    let mut undeniable = request(2, "dm");
     undeniable.options.pop();
-    let undeniable = prompts.open(undeniable, secs(0)).unwrap();
+    let undeniable = prompts.open(undeniable, &on(Some(&native)), secs(0)).unwrap();
     let resolution = resolved(prompts.press(&press(&undeniable.prompt, "o2", "ann"), secs(1)));
-    assert_eq!(resolution.verdict, Verdict::Cancelled);
+    assert_eq!(resolution.decision, Decision::Cancelled);
 
-    let mut choice = ask(3, "dm", Some(&native));
+    let mut choice = request(3, "dm");
     choice.kind = QuestionKind::Choice;
     choice.options = options(&[Meaning::Plain; 2]);
-    let choice = prompts.open(choice, secs(0)).unwrap();
+    let choice = prompts.open(choice, &on(Some(&native)), secs(0)).unwrap();
     let unknown = prompts.press(&press(&choice.prompt, "o2", "ann"), secs(1));
-    assert_eq!((unknown, prompts.len()), (Pressed::NoSuchOption, 1));
+    assert_eq!((unknown, prompts.len()), (PressResult::NoSuchOption, 1));
 }
 
 #[test]
@@ -233,13 +263,15 @@ fn an_option_dropped_in_a_group_cannot_be_pressed_or_typed() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
     for (key, chat_type, offered) in [(1, "group", false), (2, "dm", true), (3, "thread", false)] {
-        let opened = prompts.open(ask(key, chat_type, Some(&native)), secs(0)).unwrap();
-        prompts.settled(&opened.prompt, &applied("m1"));
-        let typed = prompts.typed(&session(), &person("ann"), "/approve always", secs(1));
+        let opened = prompts
+            .open(request(key, chat_type), &on(Some(&native)), secs(0))
+            .unwrap();
+        prompts.op_finished(&opened.prompt, &applied("m1"));
+        let typed = prompts.match_text(&session(), &person("ann"), "/approve always", secs(1));
         assert_eq!(typed.is_some(), offered, "{chat_type}");
         let resolution = resolved(prompts.press(&press(&opened.prompt, "o1", "ann"), secs(1)));
         let expected = if offered { 1 } else { 2 };
-        assert_eq!(resolution.verdict, Verdict::Chosen(expected), "{chat_type}");
+        assert_eq!(resolution.decision, Decision::Chosen(expected), "{chat_type}");
     }
 }
 
@@ -247,31 +279,39 @@ fn an_option_dropped_in_a_group_cannot_be_pressed_or_typed() {
 fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
-    let opened = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
-    let then = prompts.settled(&opened.prompt, &refused("unsupported"));
-    let Then::Show(op) = then else { panic!("{then:?}") };
-    assert!(matches!(&op.action, Action::Send { content, .. } if content.contains("1. AllowOnce")));
-    let early = prompts.typed(&session(), &person("ann"), "1", secs(1));
-    assert_eq!(early, None, "not shown yet");
-    let then = prompts.settled(&opened.prompt, &refused("unsupported"));
-    let Then::Resolved(resolution) = then else {
+    let opened = prompts
+        .open(request(1, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
+    let then = prompts.op_finished(&opened.prompt, &refused("unsupported"));
+    let PromptStep::Show(op) = then else {
         panic!("{then:?}")
     };
-    assert_eq!((resolution.verdict, resolution.edit), (Verdict::Cancelled, None));
+    assert!(matches!(&op.action, Action::Send { content, .. } if content.contains("1. AllowOnce")));
+    let early = prompts.match_text(&session(), &person("ann"), "1", secs(1));
+    assert_eq!(early, None, "not shown yet");
+    let then = prompts.op_finished(&opened.prompt, &refused("unsupported"));
+    let PromptStep::Resolved(resolution) = then else {
+        panic!("{then:?}")
+    };
     assert_eq!(
-        prompts.text_answer(&session(), &person("ann"), "1", secs(1)),
-        None
+        (resolution.decision, resolution.edit),
+        (Decision::Cancelled, None)
     );
+    assert_eq!(type_answer(&mut prompts, &session(), "ann", "1", secs(1)), None);
 
-    let opened = prompts.open(ask(2, "dm", Some(&native)), secs(0)).unwrap();
-    let then = prompts.settled(&opened.prompt, &refused("egress_declined"));
-    assert!(matches!(then, Then::Resolved(_)), "{then:?}");
-    let opened = prompts.open(ask(3, "dm", Some(&native)), secs(0)).unwrap();
+    let opened = prompts
+        .open(request(2, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
+    let then = prompts.op_finished(&opened.prompt, &refused("egress_declined"));
+    assert!(matches!(then, PromptStep::Resolved(_)), "{then:?}");
+    let opened = prompts
+        .open(request(3, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
     assert_eq!(
-        prompts.unsent(&opened.prompt).unwrap().verdict,
-        Verdict::Cancelled
+        prompts.op_not_sent(&opened.prompt).unwrap().decision,
+        Decision::Cancelled
     );
-    assert_eq!(prompts.unsent(&opened.prompt), None);
+    assert_eq!(prompts.op_not_sent(&opened.prompt), None);
 }
 
 #[test]
@@ -280,44 +320,46 @@ fn what_is_typed_answers_only_what_was_seen_and_only_from_whom_it_is_asked() {
     let ann = person("ann");
     #[rustfmt::skip]
     let cases = [
-        // buttons, fate of the op, who, words, verdict
-        (false, Some(applied("m")), "ann", "1", Some(Verdict::Chosen(0))),
-        (false, Some(applied("m")), "ann", "3", Some(Verdict::Chosen(2))),
+        // buttons, outcome of the op, who, words, decision
+        (false, Some(applied("m")), "ann", "1", Some(Decision::Chosen(0))),
+        (false, Some(applied("m")), "ann", "3", Some(Decision::Chosen(2))),
         (false, Some(applied("m")), "ann", "4", None),
         (false, Some(applied("m")), "ann", "0", None),
         (false, Some(applied("m")), "bob", "1", None),
-        (false, Some(applied("m")), "ann", "/approve", Some(Verdict::Chosen(0))),
+        (false, Some(applied("m")), "ann", "/approve", Some(Decision::Chosen(0))),
         (false, Some(applied("m")), "ann", "/approve session", None),
-        (false, Some(applied("m")), "ann", "/approve always", Some(Verdict::Chosen(1))),
-        (false, Some(applied("m")), "ann", "/deny", Some(Verdict::Chosen(2))),
+        (false, Some(applied("m")), "ann", "/approve always", Some(Decision::Chosen(1))),
+        (false, Some(applied("m")), "ann", "/deny", Some(Decision::Chosen(2))),
         (false, Some(applied("m")), "bob", "/deny", None),
         (false, Some(applied("m")), "ann", "yes", None),
         (true, Some(applied("m")), "ann", "1", None),
-        (true, Some(applied("m")), "ann", "/approve", Some(Verdict::Chosen(0))),
-        (true, Some(applied("m")), "ann", "/deny", Some(Verdict::Chosen(2))),
+        (true, Some(applied("m")), "ann", "/approve", Some(Decision::Chosen(0))),
+        (true, Some(applied("m")), "ann", "/deny", Some(Decision::Chosen(2))),
         (true, None, "ann", "/approve", None),
         (false, None, "ann", "1", None),
         (false, Some(Outcome::Unknown), "ann", "1", None),
-        (false, Some(Outcome::Unknown), "ann", "/approve", Some(Verdict::Chosen(0))),
+        (false, Some(Outcome::Unknown), "ann", "/approve", Some(Decision::Chosen(0))),
     ];
-    for (buttons, fate, by, words, verdict) in cases {
+    for (buttons, outcome, by, words, decision) in cases {
         let mut prompts = prompts();
         let descriptor = if buttons { &native } else { &plain };
-        let opened = prompts.open(ask(1, "dm", Some(descriptor)), secs(0)).unwrap();
+        let opened = prompts
+            .open(request(1, "dm"), &on(Some(descriptor)), secs(0))
+            .unwrap();
         assert_eq!(opened.native, buttons);
-        if let Some(fate) = &fate {
-            prompts.settled(&opened.prompt, fate);
+        if let Some(outcome) = &outcome {
+            prompts.op_finished(&opened.prompt, outcome);
         }
         let other = SessionKey::from_text("other".to_owned());
-        assert_eq!(prompts.text_answer(&other, &ann, words, secs(1)), None);
+        assert_eq!(type_answer(&mut prompts, &other, "ann", words, secs(1)), None);
         assert_eq!(
-            prompts.typed(&session(), &ann, words, secs(300)),
+            prompts.match_text(&session(), &ann, words, secs(300)),
             None,
             "too late"
         );
-        let answer = prompts.text_answer(&session(), &person(by), words, secs(1));
-        let seen = answer.map(|resolution| resolution.verdict);
-        assert_eq!(seen, verdict, "{buttons} {fate:?} {by} {words}");
+        let answer = type_answer(&mut prompts, &session(), by, words, secs(1));
+        let seen = answer.map(|resolution| resolution.decision);
+        assert_eq!(seen, decision, "{buttons} {outcome:?} {by} {words}");
     }
 }
 
@@ -326,30 +368,33 @@ fn the_newest_question_is_meant_and_one_that_ended_meanwhile_takes_no_answer() {
     let plain = descriptor(&["send"]);
     let mut prompts = prompts();
     for key in [1, 2] {
-        let opened = prompts.open(ask(key, "dm", Some(&plain)), secs(0)).unwrap();
-        prompts.settled(&opened.prompt, &applied("m"));
+        let opened = prompts
+            .open(request(key, "dm"), &on(Some(&plain)), secs(0))
+            .unwrap();
+        prompts.op_finished(&opened.prompt, &applied("m"));
     }
     let ann = person("ann");
-    let typed = prompts.typed(&session(), &ann, "/approve", secs(1)).unwrap();
+    let typed = prompts.match_text(&session(), &ann, "/approve", secs(1)).unwrap();
     assert_eq!(
         prompts.answer(&typed, &person("bob"), secs(2)),
         None,
         "not theirs"
     );
     assert_eq!(prompts.answer(&typed, &ann, secs(300)), None, "too late");
-    assert_eq!(prompts.withdraw(AskId(2)).unwrap().verdict, Verdict::Cancelled);
+    assert_eq!(
+        prompts.withdraw(QuestionId(2)).unwrap().decision,
+        Decision::Cancelled
+    );
     assert_eq!(prompts.answer(&typed, &ann, secs(2)), None, "not the older one");
-    let answer = prompts
-        .text_answer(&session(), &ann, "/approve", secs(2))
-        .unwrap();
-    assert_eq!(answer.key, AskId(1));
+    let answer = type_answer(&mut prompts, &session(), "ann", "/approve", secs(2)).unwrap();
+    assert_eq!(answer.id, QuestionId(1));
 }
 
 #[test]
 fn approving_never_takes_more_than_was_said() {
     use Meaning::{AllowAlways, AllowOnce, AllowSession, Deny};
     let plain = descriptor(&["send"]);
-    for (offered, words, verdict) in [
+    for (offered, words, decision) in [
         (&[AllowAlways, AllowOnce, Deny][..], "/approve", Some(1)),
         (&[AllowAlways, AllowSession, Deny], "/approve", None),
         (&[AllowSession, Deny], "/approve", Some(0)),
@@ -357,13 +402,13 @@ fn approving_never_takes_more_than_was_said() {
         (&[AllowOnce, AllowSession], "/approve session", Some(1)),
     ] {
         let mut prompts = prompts();
-        let mut asked = ask(1, "dm", Some(&plain));
+        let mut asked = request(1, "dm");
         asked.options = options(offered);
-        let opened = prompts.open(asked, secs(0)).unwrap();
-        prompts.settled(&opened.prompt, &applied("m"));
-        let answer = prompts.text_answer(&session(), &person("ann"), words, secs(1));
-        let seen = answer.map(|resolution| resolution.verdict);
-        assert_eq!(seen, verdict.map(Verdict::Chosen), "{offered:?} {words}");
+        let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
+        prompts.op_finished(&opened.prompt, &applied("m"));
+        let answer = type_answer(&mut prompts, &session(), "ann", words, secs(1));
+        let seen = answer.map(|resolution| resolution.decision);
+        assert_eq!(seen, decision.map(Decision::Chosen), "{offered:?} {words}");
     }
 }
 
@@ -371,17 +416,23 @@ fn approving_never_takes_more_than_was_said() {
 fn a_stopped_turn_takes_its_questions_with_it_even_before_they_are_shown() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
-    let opened = prompts.open(ask(1, "dm", Some(&native)), secs(0)).unwrap();
-    let mut other = ask(2, "dm", Some(&native));
-    other.session = SessionKey::from_text("other".to_owned());
-    prompts.open(other, secs(0)).unwrap();
-    let ended = prompts.withdraw_session(&session());
-    assert_eq!(ended.len(), 1);
-    assert_eq!((ended[0].verdict, &ended[0].edit), (Verdict::Cancelled, &None));
+    let opened = prompts
+        .open(request(1, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
+    prompts
+        .open(request(2, "dm"), &on(Some(&native)), secs(0))
+        .unwrap();
+    let ended = prompts.withdraw(QuestionId(1)).unwrap();
+    assert_eq!((ended.decision, ended.edit), (Decision::Cancelled, None));
     assert_eq!(prompts.len(), 1);
-    let then = prompts.settled(&opened.prompt, &applied("m1"));
-    let Then::Edit(op) = then else { panic!("{then:?}") };
+    let then = prompts.op_finished(&opened.prompt, &applied("m1"));
+    let PromptStep::Edit(op) = then else {
+        panic!("{then:?}")
+    };
     let (message, content) = edited(Some(&op));
     assert!(message == "m1" && content.ends_with("\n\n⏹ No longer asked"));
-    assert_eq!(prompts.settled(&opened.prompt, &applied("m1")), Then::Nothing);
+    assert_eq!(
+        prompts.op_finished(&opened.prompt, &applied("m1")),
+        PromptStep::Nothing
+    );
 }

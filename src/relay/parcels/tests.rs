@@ -1,9 +1,9 @@
 //! The order of parcels.
 
 use super::*;
-use crate::adapter::Speech;
-use crate::adapter::speech::Place;
-use crate::wire::SessionSource;
+use crate::adapter::ReplyStream;
+use crate::adapter::stream::StreamTarget;
+use crate::wire::{OpIds, SessionSource};
 
 fn link(number: u64) -> Media {
     Media {
@@ -16,18 +16,18 @@ fn link(number: u64) -> Media {
 
 #[tokio::test]
 async fn parcels_go_in_order_each_after_what_was_said_before_it() {
-    let place = Place {
-        chat: Arc::new(ChatId::of(&SessionSource::default())),
+    let place = StreamTarget {
+        chat: Arc::new(ChatId::from_source(&SessionSource::default())),
         facts: Arc::default(),
         session: "".into(),
         descriptor: None,
         follow_up: None,
     };
-    let mut speech = Speech::new(Arc::default(), place, 0, Duration::ZERO);
+    let mut speech = ReplyStream::new(Arc::default(), place, 0, OpIds::new(0), Duration::ZERO);
     let now = Duration::ZERO;
-    let first = speech.mark(now);
-    speech.say("between", now);
-    let second = speech.mark(now);
+    let first = speech.position(now);
+    speech.push_text("between", now);
+    let second = speech.position(now);
     let mut parcels = Parcels::new(TurnId(1), Arc::new(Desk::new(None, None)), true);
     assert!(parcels.hear(link(1), first).is_none() && parcels.hear(link(2), second).is_none());
     assert!(parcels.post_next(|_| true).is_none());
@@ -35,7 +35,7 @@ async fn parcels_go_in_order_each_after_what_was_said_before_it() {
         parcels.news().await;
     }
     assert!(parcels.post_next(|_| false).is_none());
-    let words = |number| Parcel::Words(format!("https://a.example/{number}.pdf"));
+    let words = |number| Parcel::Text(format!("https://a.example/{number}.pdf"));
     let (parcel, posted) = parcels.post_next(|mark| speech.is_shown(mark)).unwrap();
     assert_eq!(parcel, words(1));
     assert!(parcels.is_posting() && parcels.post_next(|_| true).is_none());

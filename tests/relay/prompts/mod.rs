@@ -9,7 +9,7 @@ mod whole;
 mod words;
 
 use crate::support::memory_relay::{Running, event, start_on};
-use hermes_relay::adapter::speech::StreamMode;
+use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::{
     Agent, AgentFuture, AgentInfo, Choice, EchoAgent, Meaning, PromptAnswer, Question, QuestionKind, Turn,
     TurnEnd,

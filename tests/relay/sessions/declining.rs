@@ -1,7 +1,7 @@
 //! A connector that will not have one part of an answer gets no other part of it, before or after a restart.
 
 use crate::support::memory_relay::{Running, SOON, start_answering};
-use hermes_relay::adapter::speech::StreamMode;
+use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };

@@ -18,11 +18,11 @@ fn content(action: &Action) -> &str {
 #[test]
 fn buttons_carry_safe_names_styles_and_the_chats_tags() {
     let native = descriptor(&["send", "prompt"]);
-    let mut asked = ask(1, "dm", Some(&native));
+    let mut asked = request(1, "dm");
     asked.options[0].label = format!("  Allow\n{} ", "x".repeat(200));
     asked.options[2].label = String::new();
-    asked.patience = Some(secs(60));
-    let opened = prompts().open(asked, secs(0)).unwrap();
+    asked.timeout = Some(secs(60));
+    let opened = prompts().open(asked, &on(Some(&native)), secs(0)).unwrap();
     let Action::Prompt {
         prompt_kind,
         prompt_id,
@@ -61,7 +61,9 @@ fn buttons_carry_safe_names_styles_and_the_chats_tags() {
 #[test]
 fn a_list_says_how_to_answer() {
     let plain = descriptor(&["send"]);
-    let opened = prompts().open(ask(1, "group", Some(&plain)), secs(0)).unwrap();
+    let opened = prompts()
+        .open(request(1, "group"), &on(Some(&plain)), secs(0))
+        .unwrap();
     assert_eq!(
         content(&opened.op.action),
         "Run it?\n```\nls -la\n```\n\n1. AllowOnce\n2. Deny\n\nReply with a number, /approve or /deny."
@@ -73,9 +75,9 @@ fn a_list_says_how_to_answer() {
         panic!("{opened:?}")
     };
     assert!(reply_to.is_some() && !metadata.contains_key("notify"));
-    let mut unknown = ask(1, "dm", None);
+    let mut unknown = request(1, "dm");
     unknown.detail = Some("a\n1. Deny".to_owned());
-    let opened = prompts().open(unknown, secs(0)).unwrap();
+    let opened = prompts().open(unknown, &on(None), secs(0)).unwrap();
     let shown = content(&opened.op.action);
     assert!(
         !opened.native && shown.starts_with("Run it?\n| a\n| 1. Deny\n\n1. AllowOnce\n"),
@@ -95,7 +97,7 @@ fn ids_are_never_the_same() {
     );
     let mut seen = std::collections::HashSet::new();
     for key in 0..2_000 {
-        let opened = prompts.open(ask(key, "dm", None), secs(0)).unwrap();
+        let opened = prompts.open(request(key, "dm"), &on(None), secs(0)).unwrap();
         assert!(seen.insert(opened.prompt.to_string()));
     }
 }
@@ -110,32 +112,38 @@ fn what_is_not_asked() {
         ..PromptSettings::default()
     };
     let mut prompts = Prompts::new(short, NONCE, 0);
-    let mut refused = |change: &dyn Fn(&mut Ask<'_>)| {
-        let mut asked = ask(1, "group", Some(&plain));
+    let mut refused = |change: &dyn Fn(&mut PromptRequest)| {
+        let mut asked = request(1, "group");
         change(&mut asked);
-        prompts.open(asked, secs(0)).map(|_| ())
+        prompts.open(asked, &on(Some(&plain)), secs(0)).map(|_| ())
     };
-    assert_eq!(refused(&|ask| ask.author = None), Err(NotOpened::NobodyMayAnswer));
     assert_eq!(
-        refused(&|ask| ask.author = Some(String::new())),
+        refused(&|request| request.author = None),
         Err(NotOpened::NobodyMayAnswer)
     );
     assert_eq!(
-        refused(&|ask| ask.options.clear()),
+        refused(&|request| request.author = Some(String::new())),
+        Err(NotOpened::NobodyMayAnswer)
+    );
+    assert_eq!(
+        refused(&|request| request.options.clear()),
         Err(NotOpened::NothingToChoose)
     );
     assert_eq!(
-        refused(&|ask| ask.options = options(&[Meaning::AllowAlways, Meaning::Deny])),
+        refused(&|request| request.options = options(&[Meaning::AllowAlways, Meaning::Deny])),
         Err(NotOpened::NothingToChoose)
     );
     assert_eq!(
-        refused(&|ask| ask.options = options(&[Meaning::AllowOnce; 33])),
+        refused(&|request| request.options = options(&[Meaning::AllowOnce; 33])),
         Err(NotOpened::TooManyOptions)
     );
     assert_eq!(refused(&|_| ()), Ok(()));
     assert_eq!(refused(&|_| ()), Err(NotOpened::AlreadyOpen));
-    assert_eq!(refused(&|ask| ask.key = AskId(2)), Err(NotOpened::Full));
-    let no_room = super::prompts().open(ask(1, "dm", Some(&tiny)), secs(0));
+    assert_eq!(
+        refused(&|request| request.id = QuestionId(2)),
+        Err(NotOpened::Full)
+    );
+    let no_room = super::prompts().open(request(1, "dm"), &on(Some(&tiny)), secs(0));
     assert_eq!(no_room.unwrap_err(), NotOpened::NoRoom);
 }
 
@@ -155,14 +163,14 @@ fn anyone_may_answer_where_that_is_set_and_in_a_direct_message_of_nobody() {
     ] {
         let native = descriptor(&["send", "prompt"]);
         let mut prompts = Prompts::new(settings.clone(), NONCE, 0);
-        let mut asked = ask(1, chat_type, Some(&native));
+        let mut asked = request(1, chat_type);
         asked.author = author.map(str::to_owned);
-        let opened = prompts.open(asked, secs(0)).unwrap();
+        let opened = prompts.open(asked, &on(Some(&native)), secs(0)).unwrap();
         let mut press = press(&opened.prompt, "o0", "x");
         press.by.id = by.map(str::to_owned);
         let pressed = prompts.press(&press, secs(1));
         assert_eq!(
-            matches!(pressed, Pressed::Resolved(_)),
+            matches!(pressed, PressResult::Resolved(_)),
             may,
             "{chat_type} {author:?} {by:?}"
         );
@@ -191,25 +199,25 @@ fn everything_fits_and_nothing_leaves_its_frame() {
         descriptor.max_message_length = limit;
         descriptor.len_unit = unit.to_owned();
         descriptor.markdown_dialect = Some(dialect.to_owned());
-        let mut asked = ask(1, "dm", Some(&descriptor));
+        let mut asked = request(1, "dm");
         asked.text = "Run `this```".repeat(200);
         asked.detail = Some(detail.to_owned());
         asked.options[0].label = "🦀 ".repeat(100);
         let mut prompts = prompts();
-        let Ok(opened) = prompts.open(asked, secs(0)) else {
+        let Ok(opened) = prompts.open(asked, &on(Some(&descriptor)), secs(0)) else {
             assert!(limit < 400, "not asked within {limit}");
             continue;
         };
         asked_at_all += 1;
         let mut shown = vec![content(&opened.op.action).to_owned()];
         if native {
-            match prompts.settled(&opened.prompt, &refused("no")) {
-                Then::Show(op) => shown.push(content(&op.action).to_owned()),
-                Then::Resolved(_) if limit < 400 => continue,
+            match prompts.op_finished(&opened.prompt, &refused("no")) {
+                PromptStep::Show(op) => shown.push(content(&op.action).to_owned()),
+                PromptStep::Resolved(_) if limit < 400 => continue,
                 other => panic!("{other:?}"),
             }
         }
-        prompts.settled(&opened.prompt, &applied("m"));
+        prompts.op_finished(&opened.prompt, &applied("m"));
         let mut press = press(&opened.prompt, "o0", "ann");
         press.by.name = Some("@everyone ```\n".repeat(40));
         let edit = resolved(prompts.press(&press, secs(1))).edit.unwrap();

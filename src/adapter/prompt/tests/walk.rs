@@ -59,10 +59,10 @@ struct Tally {
 
 struct Walk {
     prompts: Prompts,
-    open: HashMap<AskId, (PromptId, Known)>,
-    ended: HashSet<AskId>,
+    open: HashMap<QuestionId, (PromptId, Known)>,
+    ended: HashSet<QuestionId>,
     /// Every question ever.
-    minted: Vec<(AskId, PromptId)>,
+    minted: Vec<(QuestionId, PromptId)>,
     asked: u64,
     now: Duration,
     tally: Tally,
@@ -71,9 +71,9 @@ struct Walk {
 impl Walk {
     /// A question ended; it must have been open, and it is no longer.
     fn end(&mut self, resolution: &Resolution) -> Known {
-        assert!(self.ended.insert(resolution.key), "ended twice");
-        let (_, known) = self.open.remove(&resolution.key).expect("it was open");
-        if let Verdict::Chosen(index) = resolution.verdict {
+        assert!(self.ended.insert(resolution.id), "ended twice");
+        let (_, known) = self.open.remove(&resolution.id).expect("it was open");
+        if let Decision::Chosen(index) = resolution.decision {
             assert!(
                 index < 3 && (index != 1 || !known.group),
                 "an answer that was not offered"
@@ -87,14 +87,14 @@ impl Walk {
         let (author, group) = (chance.pick(&PEOPLE), chance.below(2) == 0);
         let session = chance.pick(&SESSIONS);
         let descriptor = &descriptors[chance.below(2)];
-        let mut asked = ask(self.asked, if group { "group" } else { "dm" }, Some(descriptor));
+        let mut asked = request(self.asked, if group { "group" } else { "dm" });
         asked.author = Some(author.to_owned());
         asked.session = SessionKey::from_text(session.to_owned());
-        asked.patience = chance.pick(&[None, Some(secs(20))]);
-        let wait = if asked.patience.is_some() { 15 } else { 40 };
-        match self.prompts.open(asked, self.now) {
+        asked.timeout = chance.pick(&[None, Some(secs(20))]);
+        let wait = if asked.timeout.is_some() { 15 } else { 40 };
+        match self.prompts.open(asked, &on(Some(descriptor)), self.now) {
             Ok(opened) => {
-                let key = AskId(self.asked);
+                let key = QuestionId(self.asked);
                 self.minted.push((key, opened.prompt.clone()));
                 let known = Known {
                     author,
@@ -129,34 +129,34 @@ impl Walk {
         }
         let was_open = self.open.contains_key(&key);
         match self.prompts.press(&press, self.now) {
-            Pressed::Resolved(resolution) => {
-                assert!(!foreign && !elsewhere && was_open && resolution.key == key);
+            PressResult::Resolved(resolution) => {
+                assert!(!foreign && !elsewhere && was_open && resolution.id == key);
                 let known = self.end(&resolution);
                 assert!(known.author == by && known.deadline > self.now);
                 self.tally.pressed += 1;
             }
-            Pressed::Expired { resolution, .. } => {
+            PressResult::Expired { resolution, .. } => {
                 assert!(!foreign && !elsewhere && was_open == resolution.is_some());
                 if let Some(resolution) = resolution {
-                    assert_eq!(resolution.verdict, Verdict::TimedOut);
+                    assert_eq!(resolution.decision, Decision::TimedOut);
                     assert!(self.end(&resolution).deadline <= self.now);
                     self.tally.expired_by_press += 1;
                 }
             }
-            Pressed::NotOurs => assert!(foreign),
-            Pressed::Repeated => assert!(!foreign && !was_open),
-            Pressed::NotAllowed(_) => {
+            PressResult::NotOurs => assert!(foreign),
+            PressResult::Repeated => assert!(!foreign && !was_open),
+            PressResult::NotAllowed(_) => {
                 assert!(!foreign && was_open && (elsewhere || self.open[&key].1.author != by));
                 self.tally.not_allowed += 1;
             }
-            Pressed::NoSuchOption => panic!("these are approvals"),
+            PressResult::NoSuchOption => panic!("these are approvals"),
         }
     }
 
     fn write(&mut self, chance: &mut Chance) {
         let (by, session, words) = (chance.pick(&PEOPLE), chance.pick(&SESSIONS), chance.pick(&WORDS));
         let key = SessionKey::from_text(session.to_owned());
-        if let Some(resolution) = self.prompts.text_answer(&key, &person(by), words, self.now) {
+        if let Some(resolution) = type_answer(&mut self.prompts, &key, by, words, self.now) {
             assert!(words != "hello" && words != "9");
             let known = self.end(&resolution);
             assert!(known.author == by && known.session == session && known.deadline > self.now);
@@ -181,19 +181,19 @@ impl Walk {
         {
             return;
         }
-        match self.prompts.settled(&prompt, &outcome) {
-            Then::Nothing => {}
-            Then::Show(_) => {
+        match self.prompts.op_finished(&prompt, &outcome) {
+            PromptStep::Nothing => {}
+            PromptStep::Show(_) => {
                 assert_eq!(outcome, refused("x"));
                 self.open.get_mut(&key).expect("it is open").1.sending = true;
                 self.tally.fallbacks += 1;
             }
-            Then::Edit(_) => {
+            PromptStep::Edit(_) => {
                 assert!(self.ended.contains(&key));
                 self.tally.late_edits += 1;
             }
-            Then::Resolved(resolution) => {
-                assert_eq!(resolution.verdict, Verdict::Cancelled);
+            PromptStep::Resolved(resolution) => {
+                assert_eq!(resolution.decision, Decision::Cancelled);
                 self.end(&resolution);
                 self.tally.cancelled += 1;
             }
@@ -206,7 +206,7 @@ impl Walk {
             return;
         }
         for resolution in self.prompts.expire(self.now) {
-            assert_eq!(resolution.verdict, Verdict::TimedOut);
+            assert_eq!(resolution.decision, Decision::TimedOut);
             assert!(self.end(&resolution).deadline <= self.now);
             self.tally.timed_out += 1;
         }
@@ -215,15 +215,23 @@ impl Walk {
 
     fn withdraw(&mut self, chance: &mut Chance) {
         let session = chance.pick(&SESSIONS);
-        let ended = if chance.below(2) == 0 {
-            let key = SessionKey::from_text(session.to_owned());
-            self.prompts.withdraw_session(&key)
+        let of_session = chance.below(2) == 0;
+        let one = QuestionId(chance.below(20) as u64);
+        let open = self
+            .open
+            .iter()
+            .filter(|(_, (_, known))| known.session == session);
+        let ids: Vec<QuestionId> = if of_session {
+            open.map(|(id, _)| *id).collect()
         } else {
-            let key = AskId(chance.below(20) as u64);
-            self.prompts.withdraw(key).into_iter().collect()
+            vec![one]
         };
-        for resolution in ended {
-            assert_eq!(resolution.verdict, Verdict::Cancelled);
+        for resolution in ids
+            .into_iter()
+            .filter_map(|id| self.prompts.withdraw(id))
+            .collect::<Vec<_>>()
+        {
+            assert_eq!(resolution.decision, Decision::Cancelled);
             self.end(&resolution);
             self.tally.cancelled += 1;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hermes_relay::adapter::speech::StreamMode;
+use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{Agent, AgentEvent, MediaLocation, Turn, TurnEnd};
 use hermes_relay::config::Settings;

@@ -8,36 +8,36 @@ fn react(emoji: &str, remove: bool, more: Value) -> Value {
         "metadata": tags(more)})
 }
 
-fn only(change: impl Fn(&mut SpeechSettings)) -> SpeechSettings {
+fn only(change: impl Fn(&mut StreamSettings)) -> StreamSettings {
     let mut settings = bare();
     change(&mut settings);
     settings
 }
 
-fn reactions() -> SpeechSettings {
+fn reactions() -> StreamSettings {
     only(|settings| settings.reactions = true)
 }
 
-fn progress() -> SpeechSettings {
+fn progress() -> StreamSettings {
     only(|settings| settings.tool_progress = true)
 }
 
 #[test]
 fn the_message_is_marked_while_the_turn_runs_and_when_it_ended() {
     for (platform, end, emoji) in [
-        ("discord", Ending::Done, Some("\u{2705}")),
-        ("discord", Ending::Failed, Some("\u{274c}")),
-        ("discord", Ending::Stopped, None),
-        ("telegram", Ending::Done, Some("\u{1f44d}")),
-        ("telegram", Ending::Failed, Some("\u{1f44e}")),
+        ("discord", TurnResult::Done, Some("\u{2705}")),
+        ("discord", TurnResult::Failed, Some("\u{274c}")),
+        ("discord", TurnResult::Stopped, None),
+        ("telegram", TurnResult::Done, Some("\u{1f44d}")),
+        ("telegram", TurnResult::Failed, Some("\u{1f44e}")),
     ] {
         let mut scene = Scene::new(reactions(), place(descriptor(platform)));
         assert_eq!(scene.op(), react("\u{1f440}", false, none()));
         scene
-            .settle(&Fate::Applied { message_id: None })
+            .settle(&OpOutcome::Applied { message_id: None })
             .after(5000)
             .quiet();
-        let after = values(&scene.speech.finish(end, scene.now).after);
+        let after = values(&scene.stream.finish(end, scene.now).indicators);
         let mut wanted = vec![react("\u{1f440}", true, none())];
         wanted.extend(emoji.map(|emoji| react(emoji, false, none())));
         assert_eq!(after, wanted, "{platform} {end:?}");
@@ -46,13 +46,21 @@ fn the_message_is_marked_while_the_turn_runs_and_when_it_ended() {
 
 #[test]
 fn a_mark_that_was_not_made_is_not_taken_away() {
-    for fate in [Fate::Refused, Fate::Shed, Fate::NotSent, Fate::Declined] {
+    for outcome in [
+        OpOutcome::Refused,
+        OpOutcome::Dropped,
+        OpOutcome::NotSent,
+        OpOutcome::Declined,
+    ] {
         let mut scene = Scene::new(reactions(), place(descriptor("discord")));
         scene.op();
-        scene.settle(&fate).after(5000).quiet();
-        scene.say("Hi.");
-        let farewell = scene.finish();
-        assert!(farewell.after.is_empty() && farewell.owed.len() == 1, "{fate:?}");
+        scene.settle(&outcome).after(5000).quiet();
+        scene.push_text("Hi.");
+        let final_ops = scene.finish();
+        assert!(
+            final_ops.indicators.is_empty() && final_ops.durable.len() == 1,
+            "{outcome:?}"
+        );
     }
     let mut nameless = place(descriptor("discord"));
     Arc::make_mut(&mut nameless.facts).message_id = None;
@@ -68,20 +76,19 @@ fn typing_beats_while_the_turn_runs_and_not_in_a_quick_one() {
     );
     scene.after(399).quiet();
     scene.after(1);
-    let utterance = scene.speech.poll(scene.now).unwrap();
+    let op = scene.stream.poll(scene.now).unwrap();
     assert_eq!(
-        serde_json::to_value(&utterance.action).unwrap(),
+        serde_json::to_value(&op.action).unwrap(),
         json!({"op": "typing", "chat_id": "c", "metadata": tags(none())})
     );
-    assert_eq!(utterance.weight, Weight::Cosmetic);
-    assert_eq!(utterance.deadline, Some(Duration::from_millis(1900)));
+    assert_eq!(op.priority, Priority::Indicator);
+    assert_eq!(op.deadline, Some(Duration::from_millis(1900)));
     let later = scene.after(1500).now;
-    scene.speech.settled(utterance.ticket, &Fate::Unknown, later);
+    scene.stream.op_finished(op.id, &OpOutcome::Unknown, later);
     scene.after(499).quiet();
     assert_eq!(scene.after(1).op()["op"], "typing");
-    scene.settle(&Fate::Refused).after(60_000).quiet();
-    assert_eq!(scene.speech.counters().cosmetic_failed, 2);
-    assert_eq!(scene.finish(), Farewell::default());
+    scene.settle(&OpOutcome::Refused).after(60_000).quiet();
+    assert_eq!(scene.finish(), FinalOps::default());
 }
 
 #[test]
@@ -93,11 +100,11 @@ fn slacks_status_is_cleared_when_it_was_shown() {
     let settings = only(|settings| settings.typing = true);
     let mut scene = Scene::new(settings.clone(), place(descriptor("slack")));
     assert_eq!(scene.after(400).op(), status("is thinking\u{2026}"));
-    scene.settle(&Fate::Applied { message_id: None });
-    assert_eq!(values(&scene.finish().after), [status("")]);
+    scene.settle(&OpOutcome::Applied { message_id: None });
+    assert_eq!(values(&scene.finish().indicators), [status("")]);
     let mut scene = Scene::new(settings, place(descriptor("slack")));
     scene.quiet();
-    assert_eq!(scene.finish(), Farewell::default());
+    assert_eq!(scene.finish(), FinalOps::default());
 }
 
 #[test]
@@ -111,17 +118,17 @@ fn progress_is_one_message_that_grows_and_answers_nothing() {
     );
     scene.settle(&applied("p1"));
     scene
-        .speech
+        .stream
         .tool(&tool("read\n  it", "", StepState::Done), scene.now);
     scene.tool("write it").quiet();
     assert_eq!(
         scene.after(800).op(),
         edit("p1", "\u{2713} read it\n\u{25b8} write it", none())
     );
-    scene.settle(&applied("p1")).say("Done.");
-    let farewell = scene.speech.finish(Ending::Stopped, scene.now);
+    scene.settle(&applied("p1")).push_text("Done.");
+    let final_ops = scene.stream.finish(TurnResult::Stopped, scene.now);
     assert_eq!(
-        values(&farewell.after),
+        values(&final_ops.indicators),
         [edit("p1", "\u{2713} read it\n\u{25a0} write it", none())]
     );
 }
@@ -135,7 +142,7 @@ fn progress_keeps_the_newest_lines_and_stays_within_the_limit() {
         text: text.into(),
         state,
     };
-    scene.speech.plan(
+    scene.stream.plan(
         &[step("first", StepState::Done), step("second", StepState::Running)],
         scene.now,
     );
@@ -147,7 +154,7 @@ fn progress_keeps_the_newest_lines_and_stays_within_the_limit() {
         op["content"],
         "\u{25b8} tool number 498\n\u{25b8} tool number 499"
     );
-    scene.settle(&Fate::Applied { message_id: None });
+    scene.settle(&OpOutcome::Applied { message_id: None });
     scene.tool("another").after(60_000).quiet();
 }
 
@@ -155,11 +162,11 @@ fn progress_keeps_the_newest_lines_and_stays_within_the_limit() {
 fn progress_needs_edits_and_ends_with_a_refusal() {
     let mut scene = Scene::new(progress(), place(descriptor("whatsapp")));
     scene.tool("t1").after(60_000).quiet();
-    for fate in [Fate::Refused, Fate::Unknown, Fate::Declined] {
+    for outcome in [OpOutcome::Refused, OpOutcome::Unknown, OpOutcome::Declined] {
         let mut scene = Scene::new(progress(), place(descriptor("discord")));
         scene.tool("t1").after(400).op();
-        scene.settle(&fate).tool("t2").after(60_000).quiet();
-        assert_eq!(scene.finish(), Farewell::default());
+        scene.settle(&outcome).tool("t2").after(60_000).quiet();
+        assert_eq!(scene.finish(), FinalOps::default());
     }
 }
 
@@ -168,8 +175,8 @@ fn patience_with_text_is_patience_with_decoration() {
     let mut settings = progress();
     settings.typing = true;
     let mut scene = Scene::new(settings, place(descriptor("discord")));
-    scene.say("Some text.").op();
-    scene.settle(&Fate::RateLimited {
+    scene.push_text("Some text.").op();
+    scene.settle(&OpOutcome::RateLimited {
         retry_after: Some(Duration::from_secs(9)),
     });
     scene.tool("t1").after(8999).quiet();

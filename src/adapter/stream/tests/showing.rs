@@ -2,7 +2,7 @@
 
 use super::super::StreamMode;
 use super::*;
-use crate::adapter::reply;
+use crate::adapter::relay_adapter::reply;
 
 const PLATFORMS: [&str; 6] = ["discord", "telegram", "slack", "whatsapp", "legacy", "relay"];
 
@@ -18,13 +18,13 @@ fn an_answer_that_comes_at_once_is_the_plain_reply() {
         ] {
             let place = place(descriptor(platform));
             let plain = reply(text, &place.chat, &place.facts, place.descriptor.as_deref());
-            let mut scene = Scene::new(SpeechSettings::default(), place);
-            scene.say(text);
-            let farewell = scene.finish();
-            let said: Vec<_> = farewell.owed.iter().map(|owed| owed.action.clone()).collect();
+            let mut scene = Scene::new(StreamSettings::default(), place);
+            scene.push_text(text);
+            let final_ops = scene.finish();
+            let said: Vec<_> = final_ops.durable.iter().map(|owed| owed.action.clone()).collect();
             assert_eq!(said, plain, "{platform}");
-            assert!(farewell.owed.iter().all(|owed| owed.otherwise.is_empty()));
-            assert!(farewell.after.is_empty());
+            assert!(final_ops.durable.iter().all(|owed| owed.fallback.is_empty()));
+            assert!(final_ops.indicators.is_empty());
         }
     }
 }
@@ -33,25 +33,28 @@ fn an_answer_that_comes_at_once_is_the_plain_reply() {
 fn where_messages_can_be_edited_one_grows() {
     for platform in ["discord", "legacy"] {
         let mut scene = Scene::on(platform);
-        scene.say("Hel").quiet();
-        scene.say("lo");
+        scene.push_text("Hel").quiet();
+        scene.push_text("lo");
         assert_eq!(scene.op(), send("Hello \u{2589}", growing()));
-        assert!(scene.speech.awaits_id());
-        scene.say(" there, this is more than enough").after(900).quiet();
+        assert!(scene.stream.awaits_outcome());
+        scene
+            .push_text(" there, this is more than enough")
+            .after(900)
+            .quiet();
         scene.settle(&applied("m1"));
         assert_eq!(
             scene.op(),
             edit("m1", "Hello there, this is more than enough \u{2589}", none())
         );
         scene.settle(&applied("m1"));
-        scene.say(" and then some more, much more").quiet();
+        scene.push_text(" and then some more, much more").quiet();
         scene.after(799).quiet();
         let more = "Hello there, this is more than enough and then some more, much more";
         assert_eq!(
             scene.after(1).op(),
             edit("m1", &format!("{more} \u{2589}"), none())
         );
-        scene.settle(&applied("m1")).say(".");
+        scene.settle(&applied("m1")).push_text(".");
         let rest = send(".", last());
         assert_eq!(
             owed(&scene.finish()),
@@ -63,45 +66,45 @@ fn where_messages_can_be_edited_one_grows() {
 #[test]
 fn a_few_characters_wait_for_more_or_for_a_pause() {
     let mut scene = Scene::on("discord");
-    scene.say("Hello").op();
-    scene.settle(&applied("m1")).after(5000).say(" you").quiet();
+    scene.push_text("Hello").op();
+    scene.settle(&applied("m1")).after(5000).push_text(" you").quiet();
     assert_eq!(
-        scene.speech.poll_timeout(),
+        scene.stream.poll_timeout(),
         Some(Duration::from_millis(5000 + 1600))
     );
     scene.after(1599).quiet();
     assert_eq!(scene.after(1).op(), edit("m1", "Hello you \u{2589}", none()));
     scene.settle(&applied("m1")).after(60_000).quiet();
-    assert_eq!(scene.speech.poll_timeout(), None);
+    assert_eq!(scene.stream.poll_timeout(), None);
 }
 
 #[test]
 fn what_is_shown_as_it_ends_owes_nothing() {
     let mut scene = Scene::new(
-        SpeechSettings {
+        StreamSettings {
             cursor: String::new(),
             ..bare()
         },
         place(descriptor("discord")),
     );
-    scene.say("Hello");
+    scene.push_text("Hello");
     assert_eq!(scene.op(), send("Hello", growing()));
     scene.settle(&applied("m1"));
-    assert_eq!(scene.finish(), Farewell::default());
+    assert_eq!(scene.finish(), FinalOps::default());
 }
 
 #[test]
 fn a_tool_ends_a_message_and_the_next_text_begins_another() {
     let mut scene = Scene::on("discord");
-    scene.say("Let me look.").op();
+    scene.push_text("Let me look.").op();
     scene.settle(&applied("m1")).after(100).tool("t1").quiet();
     assert_eq!(scene.after(700).op(), edit("m1", "Let me look.", none()));
-    scene.settle(&applied("m1")).say("\n\n  \nIt is five");
+    scene.settle(&applied("m1")).push_text("\n\n  \nIt is five");
     assert_eq!(scene.after(800).op(), send("It is five \u{2589}", growing()));
     scene.settle(&applied("m2"));
     // News of a tool that is known does not cut the text.
-    scene.speech.tool(&tool("t1", "t1", StepState::Done), scene.now);
-    scene.say("ty.");
+    scene.stream.tool(&tool("t1", "t1", StepState::Done), scene.now);
+    scene.push_text("ty.");
     assert_eq!(
         owed(&scene.finish()),
         [(edit("m2", "It is fivety.", last()), vec![send("ty.", last())])]
@@ -111,44 +114,51 @@ fn a_tool_ends_a_message_and_the_next_text_begins_another() {
 #[test]
 fn a_segment_that_ends_before_it_is_shown_is_sent_as_it_is() {
     let mut scene = Scene::on("discord");
-    scene.say("One.").break_off().say("\nTwo.").break_off();
+    scene
+        .push_text("One.")
+        .break_message()
+        .push_text("\nTwo.")
+        .break_message();
     assert_eq!(scene.op(), send("One.", none()));
     scene.settle(&applied("m1")).quiet();
     assert_eq!(scene.after(800).op(), send("Two.", none()));
     scene.settle(&applied("m2"));
-    assert_eq!(scene.finish(), Farewell::default());
+    assert_eq!(scene.finish(), FinalOps::default());
 }
 
 #[test]
 fn where_nothing_can_be_edited_finished_segments_are_sent() {
     let mut scene = Scene::on("whatsapp");
-    scene.say("Let me look at that for you.").after(5000).quiet();
+    scene
+        .push_text("Let me look at that for you.")
+        .after(5000)
+        .quiet();
     scene.tool("t1");
     assert_eq!(scene.op(), send("Let me look at that for you.", none()));
-    scene.settle(&Fate::Applied { message_id: None });
-    scene.say("Five.").after(5000).quiet();
+    scene.settle(&OpOutcome::Applied { message_id: None });
+    scene.push_text("Five.").after(5000).quiet();
     assert_eq!(owed(&scene.finish()), [(send("Five.", last()), vec![])]);
 }
 
 #[test]
 fn telegram_previews_by_draft_and_sends_the_answer() {
     let mut scene = Scene::on("telegram");
-    scene.say("Looking");
+    scene.push_text("Looking");
     assert_eq!(scene.op(), draft(7, "Looking", false, none()));
-    scene.settle(&Fate::Applied { message_id: None }).after(800);
-    scene.say(" at what there is to see.");
+    scene.settle(&OpOutcome::Applied { message_id: None }).after(800);
+    scene.push_text(" at what there is to see.");
     assert_eq!(
         scene.op(),
         draft(7, "Looking at what there is to see.", false, none())
     );
     scene
-        .settle(&Fate::Applied { message_id: None })
+        .settle(&OpOutcome::Applied { message_id: None })
         .after(800)
         .tool("t1");
     assert_eq!(scene.op(), send("Looking at what there is to see.", none()));
-    scene.settle(&applied("m1")).after(800).say("It is five.");
+    scene.settle(&applied("m1")).after(800).push_text("It is five.");
     assert_eq!(scene.op(), draft(8, "It is five.", false, none()));
-    scene.settle(&Fate::Applied { message_id: None });
+    scene.settle(&OpOutcome::Applied { message_id: None });
     assert_eq!(owed(&scene.finish()), [(send("It is five.", last()), vec![])]);
 }
 
@@ -162,11 +172,11 @@ fn slack_seals_its_stream() {
         tags
     };
     let mut scene = Scene::on("slack");
-    scene.say("Looking");
+    scene.push_text("Looking");
     assert_eq!(scene.op(), draft(7, "Looking", false, thread(none())));
     scene.settle(&applied("m1")).after(800).tool("t1");
     assert_eq!(scene.op(), draft(7, "Looking", true, thread(none())));
-    scene.settle(&applied("m1")).after(800).say("Five.");
+    scene.settle(&applied("m1")).after(800).push_text("Five.");
     assert_eq!(scene.op(), draft(8, "Five.", false, thread(none())));
     scene.settle(&applied("m2"));
     assert_eq!(
@@ -180,7 +190,7 @@ fn slack_seals_its_stream() {
 
 #[test]
 fn slacks_wishes_travel_with_texts_and_previews_forbid_its_stream() {
-    let settings = SpeechSettings {
+    let settings = StreamSettings {
         unfurl_links: Some(false),
         rich_blocks: true,
         ..bare()
@@ -188,10 +198,10 @@ fn slacks_wishes_travel_with_texts_and_previews_forbid_its_stream() {
     let wishes = json!({"thread_id": "m0", "unfurl_links": false, "format_hints": {"rich_blocks": true},
         "expect_edits": true});
     let mut scene = Scene::new(settings.clone(), place(descriptor("slack")));
-    scene.say("Five.");
+    scene.push_text("Five.");
     assert_eq!(scene.op(), send("Five. \u{2589}", wishes));
     let mut scene = Scene::new(settings, place(descriptor("discord")));
-    scene.say("Five.");
+    scene.push_text("Five.");
     assert_eq!(scene.op(), send("Five. \u{2589}", growing()));
 }
 
@@ -206,27 +216,27 @@ fn the_mode_decides_among_what_is_possible() {
         (StreamMode::Segments, "discord", None),
         (StreamMode::Off, "discord", None),
     ] {
-        let mut scene = Scene::new(SpeechSettings { mode, ..bare() }, place(descriptor(platform)));
-        scene.say("Some text that is long enough.").after(5000);
-        let first = scene.speech.poll(scene.now);
+        let mut scene = Scene::new(StreamSettings { mode, ..bare() }, place(descriptor(platform)));
+        scene.push_text("Some text that is long enough.").after(5000);
+        let first = scene.stream.poll(scene.now);
         assert_eq!(first.map(|first| first.action.op()), op, "{mode:?} on {platform}");
     }
 }
 
 #[test]
 fn off_tells_the_whole_answer_at_the_end() {
-    let settings = SpeechSettings {
+    let settings = StreamSettings {
         mode: StreamMode::Off,
         ..bare()
     };
     let mut scene = Scene::new(settings, place(descriptor("discord")));
     scene
-        .say("Let me look.")
+        .push_text("Let me look.")
         .tool("t1")
-        .say("Five.")
+        .push_text("Five.")
         .after(9000)
         .quiet();
-    scene.break_off().say("Bye.").quiet();
+    scene.break_message().push_text("Bye.").quiet();
     assert_eq!(
         owed(&scene.finish()),
         [
@@ -242,7 +252,7 @@ fn an_interaction_is_answered_through_its_own_slot() {
     place.follow_up = Some("discord.interaction_token".into());
     let mut scene = Scene::new(bare(), place);
     let text = "word ".repeat(500);
-    scene.say(&text).after(5000).quiet();
+    scene.push_text(&text).after(5000).quiet();
     let owed = owed(&scene.finish());
     assert_eq!(owed.len(), 2);
     let (first, otherwise) = &owed[0];
@@ -261,11 +271,11 @@ fn a_full_message_is_finished_and_the_fence_goes_on_in_the_next() {
     let mut small = descriptor("discord");
     small.max_message_length = 60;
     let mut scene = Scene::new(bare(), place(small));
-    scene.say("```rust\nlet a = 1;\n");
+    scene.push_text("```rust\nlet a = 1;\n");
     assert_eq!(scene.op(), send("```rust\nlet a = 1;\n \u{2589}", growing()));
     scene
         .settle(&applied("m1"))
-        .say("let b = 2;\nlet c = 3;\nlet d = 4;\nlet e = 5;");
+        .push_text("let b = 2;\nlet c = 3;\nlet d = 4;\nlet e = 5;");
     let first = "```rust\nlet a = 1;\nlet b = 2;\nlet c = 3;\nlet d = 4;\n```";
     assert_eq!(scene.after(800).op(), edit("m1", first, none()));
     scene.settle(&applied("m1"));
@@ -273,7 +283,7 @@ fn a_full_message_is_finished_and_the_fence_goes_on_in_the_next() {
         scene.after(800).op(),
         send("```rust\nlet e = 5; \u{2589}", growing())
     );
-    scene.settle(&applied("m2")).say("\n```");
+    scene.settle(&applied("m2")).push_text("\n```");
     assert_eq!(
         owed(&scene.finish()),
         [(edit("m2", "```rust\nlet e = 5;\n```", last()), vec![])]
@@ -283,17 +293,17 @@ fn a_full_message_is_finished_and_the_fence_goes_on_in_the_next() {
 #[test]
 fn a_corrected_text_is_shown_corrected_and_never_twice() {
     let mut scene = Scene::on("discord");
-    scene.say("It is sicks.").op();
+    scene.push_text("It is sicks.").op();
     scene.settle(&applied("m1"));
-    scene.speech.replace("It is six.", scene.now);
+    scene.stream.replace_text("It is six.", scene.now);
     assert_eq!(scene.after(800).op(), edit("m1", "It is six. \u{2589}", none()));
     scene.settle(&applied("m1")).tool("t1");
     assert_eq!(scene.after(800).op(), edit("m1", "It is six.", none()));
-    scene.settle(&applied("m1")).say("No.");
-    scene.speech.replace("It is six.\n\nNo, seven.", scene.now);
+    scene.settle(&applied("m1")).push_text("No.");
+    scene.stream.replace_text("It is six.\n\nNo, seven.", scene.now);
     assert_eq!(scene.after(800).op(), send("No, seven. \u{2589}", growing()));
     scene.settle(&applied("m2"));
-    scene.speech.replace("It is six.\n\nEight.", scene.now);
+    scene.stream.replace_text("It is six.\n\nEight.", scene.now);
     let corrected = edit("m2", "Eight.", last());
     assert_eq!(owed(&scene.finish()), [(corrected, vec![send("Eight.", last())])]);
 }
@@ -303,7 +313,7 @@ fn full(text: &str) -> Scene {
     let mut small = descriptor("discord");
     small.max_message_length = 60;
     let mut scene = Scene::new(bare(), place(small));
-    scene.say(text);
+    scene.push_text(text);
     assert_eq!(scene.op(), send(&"x".repeat(52), none()));
     scene
 }
@@ -311,19 +321,19 @@ fn full(text: &str) -> Scene {
 #[test]
 fn the_space_at_a_cut_is_dropped_also_when_it_comes_later() {
     let mut scene = full(&("x".repeat(52) + "      "));
-    scene.say("  yes, more").settle(&applied("m1")).after(800);
+    scene.push_text("  yes, more").settle(&applied("m1")).after(800);
     assert_eq!(scene.op(), send("yes, more \u{2589}", growing()));
 }
 
 #[test]
 fn a_correction_that_crosses_a_full_message_corrects_it() {
     let mut scene = full(&"x".repeat(70));
-    scene.speech.replace("Something else.", scene.now);
+    scene.stream.replace_text("Something else.", scene.now);
     scene.settle(&applied("m1")).after(800);
     assert_eq!(scene.op(), edit("m1", "Something else. \u{2589}", none()));
 
     let mut scene = full(&"x".repeat(70));
-    scene.speech.replace(&"x".repeat(72), scene.now);
+    scene.stream.replace_text(&"x".repeat(72), scene.now);
     scene.settle(&applied("m1")).after(800);
     assert_eq!(scene.op(), send(&("x".repeat(20) + " \u{2589}"), growing()));
 }
@@ -335,11 +345,11 @@ fn a_notice_is_a_message_that_answers_nothing() {
             "metadata": tags(more)})
     };
     let mut scene = Scene::on("discord");
-    scene.speech.notice("Cheaper model.", scene.now);
+    scene.stream.notice("Cheaper model.", scene.now);
     assert_eq!(scene.op(), aside(none()));
-    scene.settle(&Fate::Shed).after(800);
+    scene.settle(&OpOutcome::Dropped).after(800);
     assert_eq!(scene.op(), aside(none()));
-    scene.settle(&Fate::NotSent).say("Hi.");
+    scene.settle(&OpOutcome::NotSent).push_text("Hi.");
     assert_eq!(
         owed(&scene.finish()),
         [(aside(last()), vec![]), (send("Hi.", last()), vec![])]
@@ -349,15 +359,16 @@ fn a_notice_is_a_message_that_answers_nothing() {
 #[test]
 fn a_torrent_costs_no_more_ops_than_a_trickle() {
     let ops = |tokens: u64| {
-        let mut scene = Scene::on("discord");
+        let (mut scene, mut sent) = (Scene::on("discord"), 0);
         for _ in 0..tokens {
-            scene.say(&"tok ".repeat(usize::try_from(10_000 / tokens).unwrap()));
-            while let Some(utterance) = scene.speech.poll(scene.now) {
-                scene.speech.settled(utterance.ticket, &applied("m"), scene.now);
+            scene.push_text(&"tok ".repeat(usize::try_from(10_000 / tokens).unwrap()));
+            while let Some(op) = scene.stream.poll(scene.now) {
+                scene.stream.op_finished(op.id, &applied("m"), scene.now);
+                sent += 1;
             }
             scene.now += Duration::from_micros(5_000_000 / tokens);
         }
-        scene.speech.counters().text_ops
+        sent
     };
     assert_eq!((ops(10_000), ops(100), ops(20)), (7, 7, 5));
 }
@@ -368,11 +379,11 @@ fn many_segments_that_wait_become_one() {
     let mut said = Vec::new();
     for number in 0..1000 {
         said.push(format!("Segment {number}."));
-        scene.say(&said[number]).break_off();
+        scene.push_text(&said[number]).break_message();
     }
-    let farewell = scene.finish();
-    assert!(farewell.owed.len() < 40, "{}", farewell.owed.len());
-    let texts: String = owed(&farewell)
+    let final_ops = scene.finish();
+    assert!(final_ops.durable.len() < 40, "{}", final_ops.durable.len());
+    let texts: String = owed(&final_ops)
         .iter()
         .map(|(op, _)| op["content"].as_str().unwrap().to_owned() + "\n")
         .collect();
@@ -387,11 +398,11 @@ fn many_segments_that_wait_become_one() {
 fn a_platform_that_is_not_known_gets_finished_segments() {
     let mut unknown = place(descriptor("relay"));
     unknown.descriptor = None;
-    let mut scene = Scene::new(SpeechSettings::default(), unknown);
-    scene.say("Looking.").after(5000).quiet();
+    let mut scene = Scene::new(StreamSettings::default(), unknown);
+    scene.push_text("Looking.").after(5000).quiet();
     assert_eq!(scene.tool("t1").op(), send("Looking.", none()));
-    scene.settle(&applied("m1")).say("Five.");
-    let farewell = scene.finish();
-    assert_eq!(owed(&farewell), [(send("Five.", last()), vec![])]);
-    assert!(farewell.after.is_empty());
+    scene.settle(&applied("m1")).push_text("Five.");
+    let final_ops = scene.finish();
+    assert_eq!(owed(&final_ops), [(send("Five.", last()), vec![])]);
+    assert!(final_ops.indicators.is_empty());
 }

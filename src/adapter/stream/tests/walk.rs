@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{StreamMode, Utterance};
+use super::super::{PlannedOp, StreamMode};
 use super::*;
 use crate::wire::LenUnit;
 
@@ -169,7 +169,7 @@ struct Walk {
     interval: Duration,
     said: String,
     stretch: String,
-    out: Vec<(Utterance, Duration)>,
+    out: Vec<(PlannedOp, Duration)>,
     text_ops: u32,
     declined: bool,
 }
@@ -181,12 +181,12 @@ impl Walk {
         let mut descriptor = descriptor(chance.pick(&["discord", "telegram", "slack", "whatsapp", "legacy"]));
         descriptor.max_message_length = chance.pick(&[40, 60, 100, 300, 2000]);
         let weather = chance.pick(&[Weather::Fair, Weather::Rough, Weather::Foggy, Weather::Hostile]);
-        let settings = SpeechSettings {
+        let settings = StreamSettings {
             mode: chance.pick(&[Auto, Auto, Auto, Draft, Edit, Segments, Off]),
             interval_ms: chance.pick(&[100, 800]),
             buffer_chars: chance.pick(&[1, 24]),
             cursor: chance.pick(&[" \u{2589}", ""]).to_owned(),
-            ..SpeechSettings::default()
+            ..StreamSettings::default()
         };
         let (limit, unit) = (descriptor.max_message_length, descriptor.length_unit());
         let interval = Duration::from_millis(settings.interval_ms);
@@ -225,15 +225,15 @@ impl Walk {
     }
 
     fn poll(&mut self) {
-        while let Some(utterance) = self.scene.speech.poll(self.scene.now) {
-            self.check(&utterance.action);
-            let same = |(out, _): &(Utterance, Duration)| out.weight == utterance.weight;
+        while let Some(op) = self.scene.stream.poll(self.scene.now) {
+            self.check(&op.action);
+            let same = |(out, _): &(PlannedOp, Duration)| out.priority == op.priority;
             assert!(!self.out.iter().any(same), "seed {}: two ops out", self.seed);
-            self.text_ops += u32::from(utterance.weight == Weight::Text);
+            self.text_ops += u32::from(op.priority == Priority::Text);
             let answer = Duration::from_millis(self.chance.below(1500));
-            self.out.push((utterance, self.scene.now + answer));
+            self.out.push((op, self.scene.now + answer));
         }
-        let next = self.scene.speech.poll_timeout();
+        let next = self.scene.stream.poll_timeout();
         assert!(
             next.is_none_or(|next| next > self.scene.now),
             "seed {}: it spins",
@@ -246,7 +246,7 @@ impl Walk {
         let until = self.scene.now + time;
         loop {
             let answer = self.out.iter().map(|(_, at)| *at).min();
-            let next = [answer, self.scene.speech.poll_timeout()]
+            let next = [answer, self.scene.stream.poll_timeout()]
                 .into_iter()
                 .flatten()
                 .min();
@@ -255,49 +255,49 @@ impl Walk {
             };
             self.scene.now = self.scene.now.max(next);
             while let Some(at) = self.out.iter().position(|(_, at)| *at <= self.scene.now) {
-                let (utterance, _) = self.out.remove(at);
-                self.settle(&utterance);
+                let (op, _) = self.out.remove(at);
+                self.settle(&op);
             }
             self.poll();
         }
         self.scene.now = until;
     }
 
-    fn settle(&mut self, utterance: &Utterance) {
-        let fate = self.fate();
-        let fate = match fate {
-            Fate::Applied { message_id } => {
-                let id = self.chat.apply(&utterance.action);
-                Fate::Applied {
+    fn settle(&mut self, op: &PlannedOp) {
+        let outcome = self.outcome();
+        let outcome = match outcome {
+            OpOutcome::Applied { message_id } => {
+                let id = self.chat.apply(&op.action);
+                OpOutcome::Applied {
                     message_id: message_id.map(|_| id),
                 }
             }
-            Fate::Unknown => {
+            OpOutcome::Unknown => {
                 if self.chance.one_in(2) {
-                    self.chat.apply(&utterance.action);
+                    self.chat.apply(&op.action);
                 }
-                Fate::Unknown
+                OpOutcome::Unknown
             }
             other => other,
         };
-        self.declined |= fate == Fate::Declined && utterance.weight == Weight::Text;
-        self.scene.speech.settled(utterance.ticket, &fate, self.scene.now);
+        self.declined |= outcome == OpOutcome::Declined && op.priority == Priority::Text;
+        self.scene.stream.op_finished(op.id, &outcome, self.scene.now);
     }
 
-    fn fate(&mut self) -> Fate {
+    fn outcome(&mut self) -> OpOutcome {
         let fine = applied("");
         if self.weather == Weather::Fair || !self.chance.one_in(6) {
             return fine;
         }
         let retry_after = self.chance.one_in(2).then(|| Duration::from_millis(700));
         match (self.chance.below(8), self.weather) {
-            (0, _) => Fate::Applied { message_id: None },
-            (1, _) => Fate::RateLimited { retry_after },
-            (2, _) => Fate::NotSent,
-            (3, _) => Fate::Shed,
-            (4, _) => Fate::Refused,
-            (5 | 6, Weather::Foggy | Weather::Hostile) => Fate::Unknown,
-            (7, Weather::Hostile) => Fate::Declined,
+            (0, _) => OpOutcome::Applied { message_id: None },
+            (1, _) => OpOutcome::RateLimited { retry_after },
+            (2, _) => OpOutcome::NotSent,
+            (3, _) => OpOutcome::Dropped,
+            (4, _) => OpOutcome::Refused,
+            (5 | 6, Weather::Foggy | Weather::Hostile) => OpOutcome::Unknown,
+            (7, Weather::Hostile) => OpOutcome::Declined,
             _ => fine,
         }
     }
@@ -308,19 +308,19 @@ impl Walk {
             let now = self.scene.now;
             match self.chance.below(16) {
                 0 => {
-                    self.scene.speech.break_off(now);
+                    self.scene.stream.break_message(now);
                     self.stretch.clear();
                 }
                 1 => self
                     .scene
-                    .speech
+                    .stream
                     .tool(&tool(&format!("t{step}"), "work", StepState::Running), now),
-                2 => self.scene.speech.notice("Something else.", now),
+                2 => self.scene.stream.notice("Something else.", now),
                 3 => {
                     let more = words(&mut self.chance, &mut number);
                     self.said.push_str(&more);
                     self.stretch.push_str(&more);
-                    self.scene.speech.replace(&self.stretch, now);
+                    self.scene.stream.replace_text(&self.stretch, now);
                 }
                 4..8 => {
                     let time = self.chance.below(4000);
@@ -330,13 +330,13 @@ impl Walk {
                     let more = words(&mut self.chance, &mut number);
                     self.said.push_str(&more);
                     self.stretch.push_str(&more);
-                    self.scene.speech.say(&more, now);
+                    self.scene.stream.push_text(&more, now);
                 }
             }
             self.poll();
         }
         let waits = !matches!(self.weather, Weather::Foggy | Weather::Hostile) || self.chance.one_in(2);
-        while waits && self.scene.speech.awaits_id() {
+        while waits && self.scene.stream.awaits_outcome() {
             self.pass(Duration::from_millis(100));
         }
     }
@@ -350,24 +350,24 @@ impl Walk {
             self.seed
         );
         let now = self.scene.now;
-        let speech = std::mem::replace(&mut self.scene, Scene::on("discord")).speech;
-        let farewell = speech.finish(Ending::Done, now);
-        for owed in &farewell.owed {
+        let stream = std::mem::replace(&mut self.scene, Scene::on("discord")).stream;
+        let final_ops = stream.finish(TurnResult::Done, now);
+        for owed in &final_ops.durable {
             self.check(&owed.action);
-            owed.otherwise.iter().for_each(|action| self.check(action));
+            owed.fallback.iter().for_each(|action| self.check(action));
             // A lost answer still counts as out: it may have arrived or not.
             if self.weather != Weather::Fair
                 && self.chance.one_in(5)
                 && !matches!(owed.action, Action::Send { .. })
             {
-                for action in &owed.otherwise {
+                for action in &owed.fallback {
                     self.chat.apply(action);
                 }
             } else {
                 self.chat.apply(&owed.action);
             }
         }
-        for action in &farewell.after {
+        for action in &final_ops.indicators {
             self.check(action);
             self.chat.apply(action);
         }
@@ -399,7 +399,7 @@ fn whatever_happens_the_answer_is_read_once() {
     for seed in 0..WALKS {
         let mut walk = Walk::new(seed);
         walk.go();
-        edits += walk.scene.speech.counters().text_ops;
+        edits += u64::from(walk.text_ops);
         declined += u32::from(walk.declined);
         let chat = walk.end();
         replies += chat.replies.len();

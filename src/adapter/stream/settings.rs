@@ -22,7 +22,7 @@ pub enum StreamMode {
 /// How a turn speaks in its chat. Times are in milliseconds, texts in characters.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct SpeechSettings {
+pub struct StreamSettings {
     /// How an answer is shown while it grows.
     pub mode: StreamMode,
     /// Visible characters before a message is begun.
@@ -45,7 +45,7 @@ pub struct SpeechSettings {
     pub typing_deadline_ms: u64,
     /// What Slack shows beside the name while the turn runs.
     pub status_text: Option<String>,
-    /// Mark the message that is answered while the turn runs and when it ended.
+    /// Position the message that is answered while the turn runs and when it ended.
     pub reactions: bool,
     /// Show tools and plan in one message that grows, where messages can be edited.
     pub tool_progress: bool,
@@ -63,7 +63,7 @@ pub struct SpeechSettings {
     pub unfurl_media: Option<bool>,
 }
 
-impl Default for SpeechSettings {
+impl Default for StreamSettings {
     fn default() -> Self {
         Self {
             mode: StreamMode::Auto,
@@ -95,8 +95,8 @@ mod tests {
 
     #[test]
     fn what_is_left_out_has_its_default_and_what_is_unknown_is_an_error() {
-        let read = |text: &str| serde_json::from_str::<SpeechSettings>(text);
-        assert_eq!(read("{}").unwrap(), SpeechSettings::default());
+        let read = |text: &str| serde_json::from_str::<StreamSettings>(text);
+        assert_eq!(read("{}").unwrap(), StreamSettings::default());
         let quiet = read(r#"{"mode": "off", "status_text": null, "unfurl_links": false}"#).unwrap();
         assert_eq!(quiet.mode, StreamMode::Off);
         assert_eq!((quiet.status_text, quiet.unfurl_links), (None, Some(false)));

@@ -1,7 +1,7 @@
-//! Speech on a made-up clock, against exact ops and against a made-up chat.
+//! ReplyStream on a made-up clock, against exact ops and against a made-up chat.
 
-mod decoration;
 mod failures;
+mod indicators;
 mod showing;
 mod walk;
 
@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Ending, Farewell, Fate, Place, Speech, SpeechSettings, StepState, Ticket, ToolLine, Weight};
+use super::{
+    FinalOps, OpOutcome, Priority, ReplyStream, StepState, StreamSettings, StreamTarget, ToolLine, TurnResult,
+};
 use crate::adapter::{ChatFacts, ChatId};
-use crate::wire::{Action, CapabilityDescriptor};
+use crate::wire::{Action, CapabilityDescriptor, OpId, OpIds};
 
 /// A platform's descriptor, as its connectors declare it.
 fn descriptor(platform: &str) -> CapabilityDescriptor {
@@ -45,17 +47,17 @@ fn descriptor(platform: &str) -> CapabilityDescriptor {
 }
 
 /// Settings that leave decoration out.
-fn bare() -> SpeechSettings {
-    SpeechSettings {
+fn bare() -> StreamSettings {
+    StreamSettings {
         typing: false,
         reactions: false,
         tool_progress: false,
-        ..SpeechSettings::default()
+        ..StreamSettings::default()
     }
 }
 
-fn place(descriptor: CapabilityDescriptor) -> Place {
-    Place {
+fn place(descriptor: CapabilityDescriptor) -> StreamTarget {
+    StreamTarget {
         chat: Arc::new(ChatId {
             platform: descriptor.platform.clone(),
             chat: "c".into(),
@@ -80,23 +82,23 @@ fn tool(id: &str, title: &str, state: StepState) -> ToolLine {
     }
 }
 
-fn applied(id: &str) -> Fate {
-    Fate::Applied {
+fn applied(id: &str) -> OpOutcome {
+    OpOutcome::Applied {
         message_id: Some(id.into()),
     }
 }
 
 /// A turn on a clock that moves only when told.
 struct Scene {
-    speech: Speech,
+    stream: ReplyStream,
     now: Duration,
-    out: Vec<(Ticket, Weight)>,
+    out: Vec<(OpId, Priority)>,
 }
 
 impl Scene {
-    fn new(settings: SpeechSettings, place: Place) -> Self {
+    fn new(settings: StreamSettings, place: StreamTarget) -> Self {
         Self {
-            speech: Speech::new(Arc::new(settings), place, 7, Duration::ZERO),
+            stream: ReplyStream::new(Arc::new(settings), place, 7, OpIds::new(1), Duration::ZERO),
             now: Duration::ZERO,
             out: Vec::new(),
         }
@@ -111,34 +113,34 @@ impl Scene {
         self
     }
 
-    fn say(&mut self, text: &str) -> &mut Self {
-        self.speech.say(text, self.now);
+    fn push_text(&mut self, text: &str) -> &mut Self {
+        self.stream.push_text(text, self.now);
         self
     }
 
     fn tool(&mut self, id: &str) -> &mut Self {
-        self.speech.tool(&tool(id, id, StepState::Running), self.now);
+        self.stream.tool(&tool(id, id, StepState::Running), self.now);
         self
     }
 
-    fn break_off(&mut self) -> &mut Self {
-        self.speech.break_off(self.now);
+    fn break_message(&mut self) -> &mut Self {
+        self.stream.break_message(self.now);
         self
     }
 
     /// The one op that is due now.
     #[track_caller]
     fn op(&mut self) -> Value {
-        let utterance = self.speech.poll(self.now).expect("an op is due");
-        self.out.push((utterance.ticket, utterance.weight));
-        serde_json::to_value(&utterance.action).unwrap()
+        let op = self.stream.poll(self.now).expect("an op is due");
+        self.out.push((op.id, op.priority));
+        serde_json::to_value(&op.action).unwrap()
     }
 
     #[track_caller]
     fn quiet(&mut self) -> &mut Self {
-        let utterance = self.speech.poll(self.now);
-        assert!(utterance.is_none(), "{utterance:?}");
-        if let Some(next) = self.speech.poll_timeout() {
+        let op = self.stream.poll(self.now);
+        assert!(op.is_none(), "{op:?}");
+        if let Some(next) = self.stream.poll_timeout() {
             assert!(next > self.now, "{next:?} is not after {:?}", self.now);
         }
         self
@@ -146,14 +148,14 @@ impl Scene {
 
     /// Settles the oldest op that is out.
     #[track_caller]
-    fn settle(&mut self, fate: &Fate) -> &mut Self {
-        let (ticket, _) = self.out.remove(0);
-        self.speech.settled(ticket, fate, self.now);
+    fn settle(&mut self, outcome: &OpOutcome) -> &mut Self {
+        let (id, _) = self.out.remove(0);
+        self.stream.op_finished(id, outcome, self.now);
         self
     }
 
-    fn finish(self) -> Farewell {
-        self.speech.finish(Ending::Done, self.now)
+    fn finish(self) -> FinalOps {
+        self.stream.finish(TurnResult::Done, self.now)
     }
 }
 
@@ -198,12 +200,12 @@ fn values(actions: &[Action]) -> Vec<Value> {
 }
 
 /// What is owed, each with what is sent otherwise.
-fn owed(farewell: &Farewell) -> Vec<(Value, Vec<Value>)> {
-    let owed = farewell.owed.iter();
+fn owed(final_ops: &FinalOps) -> Vec<(Value, Vec<Value>)> {
+    let owed = final_ops.durable.iter();
     owed.map(|owed| {
         (
             values(std::slice::from_ref(&owed.action)).remove(0),
-            values(&owed.otherwise),
+            values(&owed.fallback),
         )
     })
     .collect()

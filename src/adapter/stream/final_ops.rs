@@ -1,41 +1,42 @@
-//! What the end of a turn owes its chat: whatever was said and is not known to be read.
+//! The text that a turn still has to deliver when it ends: everything not known to be shown.
 
-use super::exchange::OwedAction;
-use super::manner::{Drafts, Manner};
-use super::segment::{Segment, Shown, Trail};
-use super::story::after_words;
-use super::talk::Talk;
+use super::pending_text::{Segment, Shown, Trail, after_words};
+use super::strategy::{Drafts, Strategy};
+use super::text_stream::TextStream;
+use super::types::DurableAction;
 use crate::adapter::envelope::{Envelope, Note};
 use crate::adapter::split::{reopening_after, roll, without_leading_space};
 use crate::wire::Action;
 
-impl Talk {
-    /// The notices that are owed, and then what is owed of the answer, each with the stretch it belongs to.
-    pub(super) fn into_owed(self, envelope: &Envelope) -> (Vec<OwedAction>, Vec<(u64, OwedAction)>) {
-        if self.manner == Manner::Silent {
+impl TextStream {
+    /// The pending notices, and the rest of the answer, each op with the number of breaks before it.
+    pub(super) fn into_durable(self, envelope: &Envelope) -> (Vec<DurableAction>, Vec<(u64, DurableAction)>) {
+        if self.strategy == Strategy::Silent {
             return (Vec::new(), Vec::new());
         }
         let notices = self.notices.into_iter();
         let notices = notices.map(|notice| envelope.aside(notice, Note::Final).into());
-        // The draft's id is that of the first segment, the only one that may be a stream.
-        let rest = self.story.into_rest(self.means.whole).into_iter();
+        // The draft id is that of the first segment, the only one that may be a stream.
+        let rest = self.pending.into_rest(self.strategies.whole).into_iter();
         let rest = rest.flat_map(|segment| {
-            let stretch = segment.stretch;
-            let owed = rest_of(segment, self.manner, self.means.edits, self.draft_id, envelope);
-            owed.into_iter().map(move |action| (stretch, action))
+            let breaks = segment.breaks;
+            let edits = self.strategies.edits;
+            let actions = complete(segment, self.strategy, edits, self.draft_id, envelope);
+            actions.into_iter().map(move |action| (breaks, action))
         });
         (notices.collect(), rest.collect())
     }
 }
 
-fn rest_of(
+/// The ops that complete a segment.
+fn complete(
     mut segment: Segment,
-    manner: Manner,
+    strategy: Strategy,
     edits: bool,
     draft_id: u64,
     envelope: &Envelope,
-) -> Vec<OwedAction> {
-    let edits = edits && matches!(manner, Manner::Edits | Manner::Drafts(_));
+) -> Vec<DurableAction> {
+    let edits = edits && matches!(strategy, Strategy::Edits | Strategy::Drafts(_));
     match segment.shown.clone() {
         Shown::Message {
             id: Some(id),
@@ -44,31 +45,31 @@ fn rest_of(
         } if edits => {
             let part = segment.head(envelope.limit, envelope.limit).part.clone();
             segment.advance();
-            let mut owed = Vec::new();
+            let mut durable = Vec::new();
             if !(trail == Trail::Clean && text == part) {
-                let otherwise = match trail {
-                    Trail::Blurred => vec![part.clone()],
+                let fallback = match trail {
+                    Trail::Unknown => vec![part.clone()],
                     Trail::Clean | Trail::Cursor => continuation(&text, &part, envelope),
                 };
-                owed.push(OwedAction {
+                durable.push(DurableAction {
                     action: envelope.edit(&id, part, Note::Final),
-                    otherwise: sends(otherwise, envelope).collect(),
+                    fallback: sends(fallback, envelope).collect(),
                 });
             }
-            owed.extend(owed_sends(remainder(&segment, envelope), envelope));
-            owed
+            durable.extend(durable_sends(remainder(&segment, envelope), envelope));
+            durable
         }
         Shown::Message { text, .. } => {
-            owed_sends(continuation(&text, &segment.body(), envelope), envelope).collect()
+            durable_sends(continuation(&text, &segment.body(), envelope), envelope).collect()
         }
-        Shown::Stream { .. } if manner == Manner::Drafts(Drafts::Sealed) => {
+        Shown::Stream { .. } if strategy == Strategy::Drafts(Drafts::Sealed) => {
             let part = segment.head(envelope.limit, envelope.limit).part.clone();
             segment.advance();
-            let seal = OwedAction {
+            let seal = DurableAction {
                 action: envelope.draft(draft_id, part.clone(), true, Note::Final),
-                otherwise: vec![envelope.send(part, Note::Final)],
+                fallback: vec![envelope.send(part, Note::Final)],
             };
-            let rest = owed_sends(remainder(&segment, envelope), envelope);
+            let rest = durable_sends(remainder(&segment, envelope), envelope);
             std::iter::once(seal).chain(rest).collect()
         }
         Shown::Nothing | Shown::Stream { .. } | Shown::Unsure => {
@@ -77,12 +78,12 @@ fn rest_of(
             } else {
                 remainder(&segment, envelope)
             };
-            owed_sends(parts, envelope).collect()
+            durable_sends(parts, envelope).collect()
         }
     }
 }
 
-/// The messages of what is left of a segment.
+/// The messages of the rest of a segment.
 fn remainder(segment: &Segment, envelope: &Envelope) -> Vec<String> {
     rolled(segment.opening(), segment.rest(), envelope)
 }
@@ -99,15 +100,15 @@ fn rolled(opening: &str, rest: &str, envelope: &Envelope) -> Vec<String> {
     parts
 }
 
-/// The messages that follow `shown` to make it `whole`; all of `whole` when it does not begin with `shown`, white
-/// space aside.
+/// The messages that complete `shown` to `whole`; all of `whole` when it does not begin with `shown`, ignoring white
+/// space.
 fn continuation(shown: &str, whole: &str, envelope: &Envelope) -> Vec<String> {
     let Some(rest) = after_words(whole, shown.chars()) else {
         return rolled("", whole, envelope);
     };
     let opening = reopening_after(shown, envelope.limit, envelope.unit);
     let rest = without_leading_space(rest);
-    // Nothing is left but the end of the code that is shown.
+    // Only the end of the code block that is shown is left.
     if !opening.is_empty() && rest.trim_end() == "```" {
         return Vec::new();
     }
@@ -118,6 +119,6 @@ fn sends(parts: Vec<String>, envelope: &Envelope) -> impl Iterator<Item = Action
     parts.into_iter().map(|part| envelope.send(part, Note::Final))
 }
 
-fn owed_sends(parts: Vec<String>, envelope: &Envelope) -> impl Iterator<Item = OwedAction> {
-    sends(parts, envelope).map(OwedAction::from)
+fn durable_sends(parts: Vec<String>, envelope: &Envelope) -> impl Iterator<Item = DurableAction> {
+    sends(parts, envelope).map(DurableAction::from)
 }

@@ -1,4 +1,4 @@
-//! What is owed when ops are refused, lost, or of unknown fate.
+//! What is owed when ops are refused, lost, or of unknown outcome.
 
 use super::*;
 
@@ -7,15 +7,15 @@ const TEXT: &str = "Hello there, this is the beginning";
 /// A message is shown with the text's beginning and the cursor.
 fn shown() -> Scene {
     let mut scene = Scene::on("discord");
-    scene.say(TEXT);
+    scene.push_text(TEXT);
     assert_eq!(scene.op(), send(&format!("{TEXT} \u{2589}"), growing()));
     scene
 }
 
 fn held(mut scene: Scene, owes: &[(Value, Vec<Value>)]) {
-    scene.say(" and the end.").after(20_000).quiet();
+    scene.push_text(" and the end.").after(20_000).quiet();
     scene.tool("t1").quiet();
-    scene.say("\nMore.").after(20_000).quiet();
+    scene.push_text("\nMore.").after(20_000).quiet();
     let mut wanted = owes.to_vec();
     wanted.push((send("More.", last()), vec![]));
     assert_eq!(owed(&scene.finish()), wanted);
@@ -24,7 +24,7 @@ fn held(mut scene: Scene, owes: &[(Value, Vec<Value>)]) {
 #[test]
 fn a_message_without_a_name_is_continued_at_the_end() {
     let mut scene = shown();
-    scene.settle(&Fate::Applied { message_id: None });
+    scene.settle(&OpOutcome::Applied { message_id: None });
     held(scene, &[(send("and the end.", last()), vec![])]);
 }
 
@@ -33,11 +33,11 @@ fn a_refused_edit_is_continued_at_the_end() {
     let mut scene = shown();
     scene
         .settle(&applied("m1"))
-        .say(" of something that is")
+        .push_text(" of something that is")
         .after(800);
-    scene.say(" long");
+    scene.push_text(" long");
     scene.op();
-    scene.settle(&Fate::Refused);
+    scene.settle(&OpOutcome::Refused);
     held(
         scene,
         &[(send("of something that is long and the end.", last()), vec![])],
@@ -47,22 +47,22 @@ fn a_refused_edit_is_continued_at_the_end() {
 #[test]
 fn a_first_send_that_may_have_arrived_is_followed_by_the_whole_text() {
     let mut scene = shown();
-    scene.settle(&Fate::Unknown);
+    scene.settle(&OpOutcome::Unknown);
     held(scene, &[(send(&format!("{TEXT} and the end."), last()), vec![])]);
 }
 
 #[test]
 fn a_first_send_that_is_refused_leaves_the_text_to_the_end() {
     let mut scene = shown();
-    scene.settle(&Fate::Refused);
+    scene.settle(&OpOutcome::Refused);
     held(scene, &[(send(&format!("{TEXT} and the end."), last()), vec![])]);
 }
 
 #[test]
 fn an_op_that_is_out_at_the_end_counts_as_unknown() {
     let mut scene = shown();
-    assert!(scene.speech.awaits_id());
-    scene.say(".");
+    assert!(scene.stream.awaits_outcome());
+    scene.push_text(".");
     assert_eq!(
         owed(&scene.finish()),
         [(send(&format!("{TEXT}."), last()), vec![])]
@@ -71,13 +71,13 @@ fn an_op_that_is_out_at_the_end_counts_as_unknown() {
 
 #[test]
 fn what_was_never_sent_is_tried_again() {
-    for fate in [Fate::NotSent, Fate::Shed] {
+    for outcome in [OpOutcome::NotSent, OpOutcome::Dropped] {
         let mut scene = shown();
-        scene.settle(&fate).quiet();
+        scene.settle(&outcome).quiet();
         assert_eq!(
             scene.after(800).op(),
             send(&format!("{TEXT} \u{2589}"), growing()),
-            "{fate:?}"
+            "{outcome:?}"
         );
         scene.settle(&applied("m1"));
     }
@@ -88,14 +88,14 @@ fn an_edit_of_unknown_fate_is_repeated_and_then_replaced_by_the_whole() {
     let mut scene = shown();
     scene
         .settle(&applied("m1"))
-        .say(" and quite a bit more of it")
+        .push_text(" and quite a bit more of it")
         .after(800);
     let more = format!("{TEXT} and quite a bit more of it");
     let wanted = edit("m1", &format!("{more} \u{2589}"), none());
     assert_eq!(scene.op(), wanted);
-    scene.settle(&Fate::Unknown).quiet();
+    scene.settle(&OpOutcome::Unknown).quiet();
     assert_eq!(scene.after(800).op(), wanted);
-    scene.settle(&Fate::Unknown);
+    scene.settle(&OpOutcome::Unknown);
     assert_eq!(
         owed(&scene.finish()),
         [(edit("m1", &more, last()), vec![send(&more, last())])]
@@ -107,20 +107,19 @@ fn patience_doubles_the_interval_and_loses_nothing() {
     let mut scene = shown();
     scene
         .settle(&applied("m1"))
-        .say(" and quite a bit more of it")
+        .push_text(" and quite a bit more of it")
         .after(800);
     for wait in [1600, 3200, 6400, 10_000, 10_000] {
         scene.op();
-        scene.settle(&Fate::RateLimited { retry_after: None });
+        scene.settle(&OpOutcome::RateLimited { retry_after: None });
         scene.after(wait - 1).quiet();
         scene.after(1);
     }
     scene.op();
-    scene.settle(&Fate::RateLimited {
+    scene.settle(&OpOutcome::RateLimited {
         retry_after: Some(Duration::from_secs(30)),
     });
     scene.after(29_999).quiet();
-    assert_eq!(scene.speech.counters().rate_limited, 6);
     let all = format!("{TEXT} and quite a bit more of it");
     let rest = send("and quite a bit more of it", last());
     assert_eq!(owed(&scene.finish()), [(edit("m1", &all, last()), vec![rest])]);
@@ -129,47 +128,47 @@ fn patience_doubles_the_interval_and_loses_nothing() {
 #[test]
 fn a_decline_ends_everything() {
     for platform in ["discord", "telegram", "slack", "whatsapp"] {
-        let mut scene = Scene::new(SpeechSettings::default(), place(descriptor(platform)));
-        scene.say(TEXT).tool("t1");
+        let mut scene = Scene::new(StreamSettings::default(), place(descriptor(platform)));
+        scene.push_text(TEXT).tool("t1");
         let text = loop {
-            let utterance = scene.speech.poll(scene.now).expect("text goes first");
-            if utterance.weight == Weight::Text {
-                break utterance.ticket;
+            let op = scene.stream.poll(scene.now).expect("text goes first");
+            if op.priority == Priority::Text {
+                break op.id;
             }
         };
-        scene.speech.notice("Cheaper model.", scene.now);
-        scene.speech.settled(text, &Fate::Declined, scene.now);
+        scene.stream.notice("Cheaper model.", scene.now);
+        scene.stream.op_finished(text, &OpOutcome::Declined, scene.now);
         scene
-            .say("More text, quite a lot of it.")
+            .push_text("More text, quite a lot of it.")
             .tool("t2")
-            .say("And more.");
+            .push_text("And more.");
         for _ in 0..10 {
             scene.after(5000).quiet();
         }
-        assert_eq!(scene.speech.poll_timeout(), None);
-        assert_eq!(scene.finish(), Farewell::default(), "{platform}");
+        assert_eq!(scene.stream.poll_timeout(), None);
+        assert_eq!(scene.finish(), FinalOps::default(), "{platform}");
     }
 }
 
 #[test]
 fn a_refused_draft_is_followed_by_edits_or_by_the_whole() {
     let mut scene = Scene::on("telegram");
-    scene.say(TEXT).op();
-    scene.settle(&Fate::Refused);
+    scene.push_text(TEXT).op();
+    scene.settle(&OpOutcome::Refused);
     assert_eq!(
         scene.after(800).op(),
         send(&format!("{TEXT} \u{2589}"), growing())
     );
 
     let mut scene = Scene::on("slack");
-    scene.say(TEXT).op();
-    scene.settle(&Fate::Applied { message_id: None });
-    scene.say(" and quite a bit more of it").after(800).op();
-    scene.settle(&Fate::Refused).after(20_000).quiet();
-    let farewell = scene.finish();
-    assert_eq!(farewell.owed.len(), 1);
-    let Action::Send { content, .. } = &farewell.owed[0].action else {
-        panic!("{farewell:?}")
+    scene.push_text(TEXT).op();
+    scene.settle(&OpOutcome::Applied { message_id: None });
+    scene.push_text(" and quite a bit more of it").after(800).op();
+    scene.settle(&OpOutcome::Refused).after(20_000).quiet();
+    let final_ops = scene.finish();
+    assert_eq!(final_ops.durable.len(), 1);
+    let Action::Send { content, .. } = &final_ops.durable[0].action else {
+        panic!("{final_ops:?}")
     };
     assert_eq!(*content, format!("{TEXT} and quite a bit more of it"));
 }
@@ -179,13 +178,13 @@ fn a_finished_part_that_cannot_be_edited_is_continued_with_its_fence() {
     let mut small = descriptor("discord");
     small.max_message_length = 60;
     let mut scene = Scene::new(bare(), place(small));
-    scene.say("```rust\nlet a = 1;\n").op();
+    scene.push_text("```rust\nlet a = 1;\n").op();
     scene.settle(&applied("m1"));
     scene
-        .say("let b = 2;\nlet c = 3;\nlet d = 4;\nlet e = 5;\n```")
+        .push_text("let b = 2;\nlet c = 3;\nlet d = 4;\nlet e = 5;\n```")
         .after(800);
     assert_eq!(scene.op()["op"], "edit");
-    scene.settle(&Fate::Refused).after(20_000).quiet();
+    scene.settle(&OpOutcome::Refused).after(20_000).quiet();
     assert_eq!(
         owed(&scene.finish()),
         [(
@@ -204,11 +203,11 @@ fn a_message_never_gets_shorter_so_nothing_is_said_twice_when_its_last_edit_is_r
     small.max_message_length = 60;
     let mut scene = Scene::new(bare(), place(small));
     let seen = format!("{}\n{}", "x".repeat(30), "y y y y y y");
-    scene.say(&seen);
+    scene.push_text(&seen);
     assert_eq!(scene.op(), send(&format!("{seen} \u{2589}"), growing()));
     scene.settle(&applied("m1"));
     let rest = "z".repeat(40);
-    scene.say(&format!(" {rest}"));
+    scene.push_text(&format!(" {rest}"));
     assert_eq!(
         owed(&scene.finish()),
         [(edit("m1", &seen, last()), vec![]), (send(&rest, last()), vec![])]
@@ -218,9 +217,9 @@ fn a_message_never_gets_shorter_so_nothing_is_said_twice_when_its_last_edit_is_r
 #[test]
 fn a_ticket_settles_once() {
     let mut scene = shown();
-    let ticket = scene.out[0].0;
+    let id = scene.out[0].0;
     scene.settle(&applied("m1"));
-    scene.speech.settled(ticket, &Fate::Declined, scene.now);
-    scene.say(" and quite a bit more of it").after(800);
+    scene.stream.op_finished(id, &OpOutcome::Declined, scene.now);
+    scene.push_text(" and quite a bit more of it").after(800);
     assert_eq!(scene.op()["op"], "edit");
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::speech::Weight;
+use super::stream::Priority;
 
 /// Chats whose budget is in use at most; beyond it, the ones longest quiet are taken as fresh.
 const MOST_CHATS: usize = 16 * 1024;
@@ -34,7 +34,7 @@ pub enum TextWaits {
 /// How fast may be spoken to a chat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct BudgetSettings {
+pub struct RateLimitSettings {
     /// Ops to one chat, in a minute, over time.
     pub per_minute: u32,
     /// Ops that may come at once after a quiet time.
@@ -44,13 +44,13 @@ pub struct BudgetSettings {
     /// The longest wait that a platform may impose at a time.
     pub max_retry_after_secs: u64,
     /// What differs on a platform.
-    pub platforms: BTreeMap<String, PlatformBudget>,
+    pub platforms: BTreeMap<String, PlatformRateLimit>,
 }
 
 /// What differs on one platform; what is not set is as everywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct PlatformBudget {
+pub struct PlatformRateLimit {
     /// Ops to one chat, in a minute, over time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_minute: Option<u32>,
@@ -62,7 +62,7 @@ pub struct PlatformBudget {
     pub text_waits: Option<TextWaits>,
 }
 
-impl Default for BudgetSettings {
+impl Default for RateLimitSettings {
     fn default() -> Self {
         Self {
             per_minute: 60,
@@ -76,13 +76,13 @@ impl Default for BudgetSettings {
 
 /// Whether an op may go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum Permit {
     /// Now; it is paid for.
-    Go,
+    Now,
     /// Not before then.
-    Wait(Duration),
+    At(Duration),
     /// Not at all.
-    Shed,
+    Drop,
 }
 
 /// A rate: one op each `every`, and `slack` ahead of that.
@@ -103,18 +103,18 @@ struct Chat {
     strict: Duration,
 }
 
-/// The budgets of all chats.
+/// The limiter of all chats.
 #[derive(Debug)]
-pub struct Budgets {
+pub struct RateLimiter {
     usual: Rate,
     by_platform: HashMap<String, Rate>,
     longest_hold: Duration,
     chats: HashMap<Arc<str>, Chat>,
 }
 
-impl Budgets {
+impl RateLimiter {
     /// Nothing has been spent yet.
-    pub fn new(settings: &BudgetSettings) -> Self {
+    pub fn new(settings: &RateLimitSettings) -> Self {
         let rate = |per_minute: u32, burst: u32, text_waits| {
             let every = Duration::from_secs(60) / per_minute.max(1);
             Rate {
@@ -140,33 +140,40 @@ impl Budgets {
     }
 
     /// Whether an op to a chat may go now; if so, it is charged.
-    pub fn ask(&mut self, lane: &Arc<str>, weight: Weight, now: Duration) -> Leave {
+    pub fn acquire(&mut self, lane: &Arc<str>, priority: Priority, now: Duration) -> Permit {
         let rate = self.rate(lane);
         let chat = self.chat(lane, now);
         if now < chat.held {
-            return match weight {
-                Weight::Text => Leave::Wait(chat.held),
-                Weight::Cosmetic => Leave::Shed,
+            return match priority {
+                Priority::Text => Permit::At(chat.held),
+                Priority::Indicator => Permit::Drop,
             };
         }
         let ahead = chat.paid.saturating_sub(now);
         let by_the_budget = rate.text_waits == TextWaits::Always || now < chat.strict;
-        match weight {
+        match priority {
             // What is for show leaves half of the slack to what is not.
-            Weight::Cosmetic if ahead + rate.every > rate.slack / 2 + rate.every / 2 => return Leave::Shed,
-            Weight::Text if by_the_budget && ahead + rate.every > rate.slack => {
-                return Leave::Wait(now + (ahead + rate.every).saturating_sub(rate.slack));
+            Priority::Indicator if ahead + rate.every > rate.slack / 2 + rate.every / 2 => {
+                return Permit::Drop;
             }
-            Weight::Text | Weight::Cosmetic => {}
+            Priority::Text if by_the_budget && ahead + rate.every > rate.slack => {
+                return Permit::At(now + (ahead + rate.every).saturating_sub(rate.slack));
+            }
+            Priority::Text | Priority::Indicator => {}
         }
         // Text that went although nothing was left is not paid off for ever.
         chat.paid = (chat.paid.max(now) + rate.every).min(now + rate.slack);
-        Leave::Go
+        Permit::Now
     }
 
     /// The platform said that it was too much; nothing goes there before the time that is returned. How long it asks
     /// for is not trusted beyond a bound.
-    pub fn limited(&mut self, lane: &Arc<str>, retry_after: Option<Duration>, now: Duration) -> Duration {
+    pub fn on_rate_limited(
+        &mut self,
+        lane: &Arc<str>,
+        retry_after: Option<Duration>,
+        now: Duration,
+    ) -> Duration {
         let wait = retry_after.unwrap_or(UNSAID_WAIT).min(self.longest_hold);
         let chat = self.chat(lane, now);
         chat.held = chat.held.max(now + wait);
@@ -207,75 +214,87 @@ mod tests {
         name.into()
     }
 
-    fn count(budgets: &mut Budgets, lane: &Arc<str>, weight: Weight, from: Duration, seconds: u64) -> usize {
+    fn count(
+        limiter: &mut RateLimiter,
+        lane: &Arc<str>,
+        priority: Priority,
+        from: Duration,
+        seconds: u64,
+    ) -> usize {
         let tick = Duration::from_millis(10);
         let ticks = u32::try_from(seconds * 100).unwrap();
-        let goes = |tick_no| budgets.ask(lane, weight, from + tick * tick_no) == Leave::Go;
+        let goes = |tick_no| limiter.acquire(lane, priority, from + tick * tick_no) == Permit::Now;
         (0..ticks).map(goes).filter(|went| *went).count()
     }
 
     #[test]
     fn what_is_for_show_keeps_the_pace_and_leaves_room_for_text() {
-        let mut budgets = Budgets::new(&BudgetSettings::default());
+        let mut limiter = RateLimiter::new(&RateLimitSettings::default());
         let chat = lane("discord:c");
-        let shown = count(&mut budgets, &chat, Weight::Cosmetic, NOW, 60);
+        let shown = count(&mut limiter, &chat, Priority::Indicator, NOW, 60);
         assert!((60..=66).contains(&shown), "{shown}");
         let now = NOW + Duration::from_secs(60);
-        assert_eq!(budgets.ask(&chat, Weight::Cosmetic, now), Leave::Shed);
-        assert_eq!(budgets.ask(&chat, Weight::Text, now), Leave::Go);
-        assert_eq!(budgets.ask(&lane("discord:d"), Weight::Cosmetic, now), Leave::Go);
+        assert_eq!(limiter.acquire(&chat, Priority::Indicator, now), Permit::Drop);
+        assert_eq!(limiter.acquire(&chat, Priority::Text, now), Permit::Now);
+        assert_eq!(
+            limiter.acquire(&lane("discord:d"), Priority::Indicator, now),
+            Permit::Now
+        );
     }
 
     #[test]
     fn text_goes_until_the_platform_says_it_was_too_much_and_then_waits() {
-        let mut budgets = Budgets::new(&BudgetSettings::default());
+        let mut limiter = RateLimiter::new(&RateLimitSettings::default());
         let chat = lane("telegram:c");
-        assert_eq!(count(&mut budgets, &chat, Weight::Text, NOW, 5), 500);
+        assert_eq!(count(&mut limiter, &chat, Priority::Text, NOW, 5), 500);
         let later = NOW + Duration::from_secs(5);
-        let until = budgets.limited(&chat, Some(Duration::from_secs(4)), later);
+        let until = limiter.on_rate_limited(&chat, Some(Duration::from_secs(4)), later);
         assert_eq!(until, later + Duration::from_secs(4));
-        assert_eq!(budgets.ask(&chat, Weight::Text, later), Leave::Wait(until));
-        assert_eq!(budgets.ask(&chat, Weight::Cosmetic, later), Leave::Shed);
-        let went = count(&mut budgets, &chat, Weight::Text, until, 60);
+        assert_eq!(limiter.acquire(&chat, Priority::Text, later), Permit::At(until));
+        assert_eq!(limiter.acquire(&chat, Priority::Indicator, later), Permit::Drop);
+        let went = count(&mut limiter, &chat, Priority::Text, until, 60);
         assert!((60..=71).contains(&went), "{went}");
-        assert_eq!(budgets.ask(&lane("telegram:d"), Weight::Text, later), Leave::Go);
+        assert_eq!(
+            limiter.acquire(&lane("telegram:d"), Priority::Text, later),
+            Permit::Now
+        );
     }
 
     #[test]
     fn an_endless_hold_is_cut_and_a_wait_is_never_longer_than_the_pace() {
-        let settings = BudgetSettings {
+        let settings = RateLimitSettings {
             text_waits: TextWaits::Always,
-            ..BudgetSettings::default()
+            ..RateLimitSettings::default()
         };
-        let mut budgets = Budgets::new(&settings);
+        let mut limiter = RateLimiter::new(&settings);
         let chat = lane("slack:c");
-        assert_eq!(count(&mut budgets, &chat, Weight::Text, NOW, 1), 10);
+        assert_eq!(count(&mut limiter, &chat, Priority::Text, NOW, 1), 10);
         let now = NOW + Duration::from_secs(1);
         assert!(matches!(
-            budgets.ask(&chat, Weight::Text, now),
-            Leave::Go | Leave::Wait(_)
+            limiter.acquire(&chat, Priority::Text, now),
+            Permit::Now | Permit::At(_)
         ));
-        let until = budgets.limited(&chat, Some(Duration::from_secs(7740)), now);
+        let until = limiter.on_rate_limited(&chat, Some(Duration::from_secs(7740)), now);
         assert_eq!(until, now + Duration::from_secs(30));
     }
 
     #[test]
     fn a_platform_has_its_own_pace_and_the_memory_is_bounded() {
-        let own = PlatformBudget {
+        let own = PlatformRateLimit {
             per_minute: Some(20),
             burst: Some(3),
             text_waits: Some(TextWaits::Always),
         };
-        let settings = BudgetSettings {
+        let settings = RateLimitSettings {
             platforms: BTreeMap::from([("telegram".to_owned(), own)]),
-            ..BudgetSettings::default()
+            ..RateLimitSettings::default()
         };
-        let mut budgets = Budgets::new(&settings);
-        let went = count(&mut budgets, &lane("telegram:c"), Weight::Text, NOW, 60);
+        let mut limiter = RateLimiter::new(&settings);
+        let went = count(&mut limiter, &lane("telegram:c"), Priority::Text, NOW, 60);
         assert!((20..=23).contains(&went), "{went}");
         for chat in 0..MOST_CHATS * 2 {
-            budgets.limited(&lane(&format!("x:{chat}")), None, NOW);
+            limiter.on_rate_limited(&lane(&format!("x:{chat}")), None, NOW);
         }
-        assert!(budgets.chats.len() <= MOST_CHATS);
+        assert!(limiter.chats.len() <= MOST_CHATS);
     }
 }

@@ -1,0 +1,392 @@
+//! The one door through which the relay speaks to a platform: what the platform can do, and how a reply, an
+//! attachment or a thread's name becomes ops.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::chats::{ChatFacts, ChatId};
+use super::envelope::{Envelope, Note};
+use super::media::{OutgoingAttachment, attachment_ops};
+use super::stream::{DurableAction, ReplyStream, StreamSettings, StreamTarget};
+use super::threads::ThreadRegistry;
+use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
+
+/// One identity's platform, as the connector declared it at the last handshake. Cheap to clone.
+///
+/// It performs nothing; an embedder can use it alone over a transport:
+///
+/// ```
+/// use std::sync::Arc;
+/// use hermes_relay::adapter::{ChatFacts, ChatId, RelayAdapter};
+/// use hermes_relay::relay::{MemoryTransport, RelayTransport};
+/// use hermes_relay::wire::CapabilityDescriptor;
+///
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+/// let (deliveries, _events) = tokio::sync::mpsc::channel(16);
+/// transport.connect(deliveries);
+/// let descriptor = transport.handshake().await?;
+///
+/// let adapter = RelayAdapter::new("discord", None, Some(descriptor), Arc::default());
+/// let chat = ChatId { platform: "discord".to_owned(), chat: "c1".to_owned() };
+/// for op in adapter.reply("Hello.", &chat, &ChatFacts::default()) {
+///     let (platform, bot_id) = adapter.tags();
+///     transport.send_outbound(&op.action, platform, bot_id).await;
+/// }
+/// assert_eq!(connector.record().borrow().ops[0].text(), Some("Hello."));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RelayAdapter(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    platform: String,
+    bot_id: Option<String>,
+    descriptor: Option<Arc<CapabilityDescriptor>>,
+    settings: Arc<StreamSettings>,
+}
+
+impl RelayAdapter {
+    /// An adapter for one identity. Without a descriptor it plans plain sends only.
+    pub fn new(
+        platform: &str,
+        bot_id: Option<String>,
+        descriptor: Option<Arc<CapabilityDescriptor>>,
+        settings: Arc<StreamSettings>,
+    ) -> Self {
+        Self(Arc::new(Inner {
+            platform: platform.to_owned(),
+            bot_id: bot_id.filter(|bot_id| !bot_id.is_empty()),
+            descriptor,
+            settings,
+        }))
+    }
+
+    /// The platform's name.
+    pub fn platform(&self) -> &str {
+        &self.0.platform
+    }
+
+    /// The bot that ops are sent as.
+    pub fn bot_id(&self) -> Option<&str> {
+        self.0.bot_id.as_deref()
+    }
+
+    /// What the connector declared; `None` before the first handshake.
+    pub fn descriptor(&self) -> Option<&CapabilityDescriptor> {
+        self.0.descriptor.as_deref()
+    }
+
+    /// Whether the platform supports an op; `false` while undeclared.
+    pub fn supports(&self, op: &str) -> bool {
+        self.descriptor()
+            .is_some_and(|descriptor| descriptor.supports_op(op))
+    }
+
+    /// Whether the platform accepts attachments; `true` while undeclared.
+    pub fn accepts_attachments(&self) -> bool {
+        self.descriptor().is_none() || self.supports("send_media")
+    }
+
+    /// Whether people's data is kept out of what the agent reads.
+    pub fn is_pii_safe(&self) -> bool {
+        self.descriptor().is_some_and(|descriptor| descriptor.pii_safe)
+    }
+
+    /// A hint for the agent's instructions; empty when there is none.
+    pub fn platform_hint(&self) -> &str {
+        self.descriptor()
+            .map_or("", |descriptor| &descriptor.platform_hint)
+    }
+
+    /// The Markdown dialect; empty when there is none.
+    pub fn markdown_dialect(&self) -> &str {
+        let descriptor = self.descriptor();
+        descriptor
+            .and_then(|descriptor| descriptor.markdown_dialect.as_deref())
+            .unwrap_or_default()
+    }
+
+    /// The platform and bot id that every op to it carries; neither on a platform that is not known.
+    pub fn tags(&self) -> (Option<String>, Option<String>) {
+        let platform = self.platform();
+        if platform.is_empty() || platform == Platform::RELAY.as_str() {
+            return (None, None);
+        }
+        (Some(platform.to_owned()), self.0.bot_id.clone())
+    }
+
+    /// The sends that deliver a text; none for a blank one. Every part replies to the same message, because a send
+    /// that replies to nothing is read as progress.
+    pub fn reply(&self, text: &str, chat: &ChatId, facts: &ChatFacts) -> Vec<DurableAction> {
+        let actions = reply(text, chat, facts, self.descriptor());
+        actions.into_iter().map(DurableAction::from).collect()
+    }
+
+    /// Streams one turn's reply. See [`ReplyStream::new`] for the draft and op ids.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "a chat, a turn and its ids; none of them is optional"
+    )]
+    pub fn stream(
+        &self,
+        chat: Arc<ChatId>,
+        facts: Arc<ChatFacts>,
+        session: Arc<str>,
+        follow_up: Option<String>,
+        draft_id: u64,
+        ids: OpIds,
+        now: Duration,
+    ) -> ReplyStream {
+        let target = StreamTarget {
+            chat,
+            facts,
+            session,
+            descriptor: self.0.descriptor.clone(),
+            follow_up,
+        };
+        ReplyStream::new(Arc::clone(&self.0.settings), target, draft_id, ids, now)
+    }
+
+    /// The ops that deliver an attachment, with a text as the fallback; the text alone where the platform accepts no
+    /// attachments.
+    pub fn attachment(
+        &self,
+        attachment: &OutgoingAttachment,
+        chat: &ChatId,
+        facts: &ChatFacts,
+    ) -> Vec<DurableAction> {
+        attachment_ops(attachment, chat, facts, self.descriptor())
+    }
+
+    /// The op that names the chat's thread, when the connector opened the thread and it has no name from us yet.
+    pub fn rename_thread(
+        &self,
+        threads: &mut ThreadRegistry,
+        chat: &ChatId,
+        facts: &ChatFacts,
+        title: &str,
+    ) -> Option<Action> {
+        self.supports("thread_rename")
+            .then(|| threads.rename(chat, facts, title))?
+    }
+}
+
+/// The adapters of all platforms, rebuilt at every handshake.
+#[derive(Clone, Debug, Default)]
+pub struct Adapters {
+    by_platform: HashMap<String, RelayAdapter>,
+    primary: Option<Arc<CapabilityDescriptor>>,
+    settings: Arc<StreamSettings>,
+}
+
+impl Adapters {
+    /// One adapter per platform, from the identities (platform and bot id, which may be empty; the first of a platform
+    /// counts) and the declared descriptors (platform and descriptor; the last of a platform counts). The first
+    /// descriptor is the primary one: it stands in for platforms that have none.
+    pub fn new(
+        identities: impl Iterator<Item = (String, String)>,
+        descriptors: impl Iterator<Item = (String, Arc<CapabilityDescriptor>)>,
+        settings: Arc<StreamSettings>,
+    ) -> Self {
+        let mut primary = None;
+        let mut declared = HashMap::new();
+        for (platform, descriptor) in descriptors {
+            primary.get_or_insert_with(|| Arc::clone(&descriptor));
+            declared.insert(platform, descriptor);
+        }
+        let mut bots: HashMap<String, String> = HashMap::new();
+        for (platform, bot_id) in identities {
+            bots.entry(platform).or_insert(bot_id);
+        }
+        let platforms: Vec<String> = bots.keys().chain(declared.keys()).cloned().collect();
+        let by_platform = platforms.into_iter().map(|platform| {
+            let bot_id = bots.get(&platform).cloned();
+            let descriptor = declared.get(&platform).or(primary.as_ref()).cloned();
+            let adapter = RelayAdapter::new(&platform, bot_id, descriptor, Arc::clone(&settings));
+            (platform, adapter)
+        });
+        Self {
+            by_platform: by_platform.collect(),
+            primary,
+            settings,
+        }
+    }
+
+    /// The adapter of a platform; for an unknown one, an adapter with the primary descriptor and without a bot.
+    pub fn get(&self, platform: &str) -> RelayAdapter {
+        self.by_platform.get(platform).cloned().unwrap_or_else(|| {
+            RelayAdapter::new(platform, None, self.primary.clone(), Arc::clone(&self.settings))
+        })
+    }
+}
+
+/// The sends that deliver a text, split to the platform's limit.
+pub(super) fn reply(
+    text: &str,
+    chat: &ChatId,
+    facts: &ChatFacts,
+    descriptor: Option<&CapabilityDescriptor>,
+) -> Vec<Action> {
+    let envelope = Envelope::new(Arc::new(chat.clone()), Arc::new(facts.clone()), descriptor);
+    let parts = envelope.parts(text).into_iter();
+    parts.map(|part| envelope.send(part, Note::Final)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapter::media::MediaKind;
+
+    fn chat() -> ChatId {
+        ChatId {
+            platform: "discord".into(),
+            chat: "c".into(),
+        }
+    }
+
+    fn facts() -> ChatFacts {
+        ChatFacts {
+            message_id: Some("m".into()),
+            ..ChatFacts::default()
+        }
+    }
+
+    fn descriptor(ops: &[&str]) -> CapabilityDescriptor {
+        let mut descriptor = CapabilityDescriptor::placeholder("discord");
+        descriptor.supported_ops = ops.iter().map(|op| (*op).to_owned()).collect();
+        descriptor
+    }
+
+    fn adapter(descriptor: Option<CapabilityDescriptor>) -> RelayAdapter {
+        RelayAdapter::new(
+            "discord",
+            Some("b".into()),
+            descriptor.map(Arc::new),
+            Arc::default(),
+        )
+    }
+
+    #[test]
+    fn every_part_of_a_reply_fits_and_answers_the_same_message() {
+        let mut descriptor = descriptor(&[]);
+        descriptor.max_message_length = 50;
+        let ops = adapter(Some(descriptor)).reply(&"word ".repeat(40), &chat(), &facts());
+        assert!(ops.len() > 1);
+        for op in ops {
+            let Action::Send {
+                content, reply_to, ..
+            } = op.action
+            else {
+                panic!()
+            };
+            assert!(content.chars().count() <= 50 && reply_to.as_deref() == Some("m"));
+        }
+        assert!(adapter(None).reply(" \n", &chat(), &facts()).is_empty());
+    }
+
+    #[test]
+    fn an_undeclared_platform_gets_plain_sends_and_may_take_attachments() {
+        let undeclared = adapter(None);
+        assert!(
+            !undeclared.supports("send") && undeclared.accepts_attachments() && !undeclared.is_pii_safe()
+        );
+        assert_eq!(
+            (undeclared.platform_hint(), undeclared.markdown_dialect()),
+            ("", "")
+        );
+        assert_eq!(undeclared.reply("hi", &chat(), &facts()).len(), 1);
+        let declared = adapter(Some(descriptor(&["send"])));
+        assert!(declared.supports("send") && !declared.accepts_attachments());
+        assert!(adapter(Some(descriptor(&["send", "send_media"]))).accepts_attachments());
+    }
+
+    #[test]
+    fn ops_carry_platform_and_bot_unless_the_platform_is_unknown() {
+        let tags = |platform: &str, bot: &str| {
+            RelayAdapter::new(platform, Some(bot.to_owned()), None, Arc::default()).tags()
+        };
+        assert_eq!(tags("discord", "b"), (Some("discord".into()), Some("b".into())));
+        assert_eq!(tags("discord", ""), (Some("discord".into()), None));
+        assert_eq!((tags("relay", "b"), tags("", "b")), ((None, None), (None, None)));
+    }
+
+    #[test]
+    fn an_attachment_falls_back_to_text() {
+        let file = |is_public| OutgoingAttachment::File {
+            kind: MediaKind::Image,
+            source_url: "https://c.example/1.png".into(),
+            caption: "look".into(),
+            name: Some("1.png".into()),
+            is_public,
+        };
+        let texts = |ops: &[Action]| -> Vec<String> {
+            let text = |op: &Action| match op {
+                Action::Send { content, .. } => content.clone(),
+                other => panic!("{other:?}"),
+            };
+            ops.iter().map(text).collect()
+        };
+        let able = adapter(Some(descriptor(&["send", "send_media"])));
+        for (is_public, fallback) in [
+            (true, "look\nhttps://c.example/1.png"),
+            (false, "look\n(could not deliver 1.png)"),
+        ] {
+            let ops = able.attachment(&file(is_public), &chat(), &facts());
+            assert!(matches!(&ops[..], [op] if op.action.op() == "send_media"));
+            assert_eq!(texts(&ops[0].fallback), [fallback]);
+            let ops = adapter(None).attachment(&file(is_public), &chat(), &facts());
+            let actions: Vec<Action> = ops.into_iter().map(|op| op.action).collect();
+            assert_eq!(texts(&actions), [fallback]);
+        }
+        let text = OutgoingAttachment::Text("instead".into());
+        assert_eq!(able.attachment(&text, &chat(), &facts()).len(), 1);
+    }
+
+    #[test]
+    fn a_thread_is_renamed_only_where_the_platform_can() {
+        let facts = ChatFacts {
+            thread_id: Some("t".into()),
+            ..ChatFacts::default()
+        };
+        let mut threads = ThreadRegistry::new(8);
+        threads.opened("discord", "t".into(), "c".into(), None);
+        let mut rename =
+            |adapter: &RelayAdapter| adapter.rename_thread(&mut threads, &chat(), &facts, "Plans");
+        assert!(rename(&adapter(None)).is_none() && rename(&adapter(Some(descriptor(&["send"])))).is_none());
+        let able = adapter(Some(descriptor(&["send", "thread_rename"])));
+        assert!(rename(&able).is_some() && rename(&able).is_none());
+    }
+
+    #[test]
+    fn each_platform_has_its_own_descriptor_and_bot_or_the_primary_one() {
+        let declared = ["slack", "discord"].map(|platform| {
+            let descriptor = CapabilityDescriptor::placeholder(platform);
+            (platform.to_owned(), Arc::new(descriptor))
+        });
+        let identities = [
+            ("discord", "d1"),
+            ("discord", "d2"),
+            ("telegram", "t"),
+            ("slack", ""),
+        ]
+        .map(|(platform, bot)| (platform.to_owned(), bot.to_owned()));
+        let adapters = Adapters::new(identities.into_iter(), declared.into_iter(), Arc::default());
+        for (platform, bot_id, descriptor) in [
+            ("discord", Some("d1"), "discord"),
+            ("telegram", Some("t"), "slack"),
+            ("slack", None, "slack"),
+            ("matrix", None, "slack"),
+        ] {
+            let adapter = adapters.get(platform);
+            assert_eq!((adapter.platform(), adapter.bot_id()), (platform, bot_id));
+            assert_eq!(adapter.descriptor().unwrap().platform, descriptor, "{platform}");
+        }
+        assert!(Adapters::default().get("discord").descriptor().is_none());
+    }
+}

@@ -1,0 +1,427 @@
+//! Indicators of a running turn: the reaction on the answered message, typing, and the progress message.
+//!
+//! Every op here may be dropped or fail without harm. At most one is in flight; what fails is not insisted on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::settings::StreamSettings;
+use super::text_stream::Pace;
+use super::types::{OpOutcome, PlanLine, StepState, StreamTarget, ToolLine, TurnResult};
+use crate::adapter::envelope::{Envelope, Note, is_slack};
+use crate::wire::{Action, LenUnit, OpId, Platform};
+
+/// The reaction on the answered message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reaction {
+    Unwanted,
+    Wanted,
+    /// Added, or possibly added.
+    Added,
+}
+
+/// The progress message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ProgressMessage {
+    /// None, or no more edits of it.
+    Unwanted,
+    /// Not sent yet.
+    Absent,
+    /// Shown, as last acknowledged.
+    Shown { id: String, text: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Typing {
+    /// None, or no more.
+    Unwanted,
+    /// Not shown yet.
+    Waiting,
+    /// Shown at least once.
+    Shown,
+}
+
+#[derive(Debug)]
+enum Purpose {
+    Reaction,
+    Typing,
+    Progress { text: String },
+}
+
+/// The indicators of a turn.
+#[derive(Debug)]
+pub(super) struct Indicators {
+    settings: Arc<StreamSettings>,
+    reaction: Reaction,
+    typing: Typing,
+    next_typing: Duration,
+    message: ProgressMessage,
+    progress: Progress,
+    /// Whether the progress message is out of date.
+    stale: bool,
+    pace: Pace,
+    in_flight: Option<(OpId, Purpose)>,
+    status: Option<String>,
+    /// Nothing before this: the platform limits the rate.
+    held_until: Duration,
+}
+
+impl Indicators {
+    pub(super) fn new(
+        settings: &Arc<StreamSettings>,
+        target: &StreamTarget,
+        edits: bool,
+        now: Duration,
+    ) -> Self {
+        let reacts = settings.reactions && target.supports("react") && target.facts.message_id.is_some();
+        let soon = now + Duration::from_millis(settings.typing_after_ms);
+        let status = settings.status_text.as_ref().filter(|_| is_slack(&target.chat));
+        Self {
+            reaction: if reacts {
+                Reaction::Wanted
+            } else {
+                Reaction::Unwanted
+            },
+            typing: if settings.typing && target.supports("typing") {
+                Typing::Waiting
+            } else {
+                Typing::Unwanted
+            },
+            next_typing: soon,
+            message: if settings.tool_progress && edits {
+                ProgressMessage::Absent
+            } else {
+                ProgressMessage::Unwanted
+            },
+            progress: Progress::new(settings),
+            stale: false,
+            pace: Pace::new(settings.interval_ms, settings.max_interval_ms, soon),
+            in_flight: None,
+            status: status.cloned(),
+            held_until: Duration::ZERO,
+            settings: Arc::clone(settings),
+        }
+    }
+
+    /// Updates a tool call; returns whether it is a new one.
+    pub(super) fn tool(&mut self, line: &ToolLine) -> bool {
+        self.stale = true;
+        self.progress.tool(line)
+    }
+
+    pub(super) fn plan(&mut self, steps: &[PlanLine]) {
+        self.stale = true;
+        self.progress.plan(steps);
+    }
+
+    /// Sends nothing more.
+    pub(super) fn silence(&mut self) {
+        self.reaction = Reaction::Unwanted;
+        self.typing = Typing::Unwanted;
+        self.message = ProgressMessage::Unwanted;
+    }
+
+    /// The platform limited the rate of another op.
+    pub(super) fn hold(&mut self, until: Duration) {
+        self.held_until = self.held_until.max(until);
+    }
+
+    fn progress_due(&self) -> Option<Duration> {
+        (self.stale && self.message != ProgressMessage::Unwanted).then(|| self.pace.next())
+    }
+
+    fn typing_due(&self) -> Option<Duration> {
+        (self.typing != Typing::Unwanted).then_some(self.next_typing)
+    }
+
+    pub(super) fn due(&self) -> Option<Duration> {
+        if self.in_flight.is_some() {
+            return None;
+        }
+        let reaction = (self.reaction == Reaction::Wanted).then_some(Duration::ZERO);
+        let due = [reaction, self.typing_due(), self.progress_due()];
+        due.into_iter()
+            .flatten()
+            .min()
+            .map(|due| due.max(self.held_until))
+    }
+
+    /// The next op and its deadline.
+    pub(super) fn poll(
+        &mut self,
+        id: OpId,
+        envelope: &Envelope,
+        now: Duration,
+    ) -> Option<(Action, Option<Duration>)> {
+        self.due().filter(|due| *due <= now)?;
+        let deadline = now + Duration::from_millis(self.settings.typing_deadline_ms);
+        let past = |due: Option<Duration>| due.is_some_and(|due| due <= now);
+        if self.reaction == Reaction::Wanted {
+            self.reaction = Reaction::Added;
+            self.in_flight = Some((id, Purpose::Reaction));
+            let action = react(envelope, RUNNING, false)?;
+            return Some((action, Some(deadline)));
+        }
+        if past(self.typing_due()) {
+            self.typing = Typing::Shown;
+            self.next_typing = now + Duration::from_millis(self.settings.typing_every_ms.max(1));
+            self.in_flight = Some((id, Purpose::Typing));
+            let action = typing(envelope, self.status.clone());
+            return Some((action, Some(deadline)));
+        }
+        if !past(self.progress_due()) {
+            return None;
+        }
+        self.stale = false;
+        let text = self.progress.render(None, envelope.limit, envelope.unit);
+        let action = match &self.message {
+            ProgressMessage::Shown { text: shown, .. } if *shown == text => return None,
+            ProgressMessage::Shown { id, .. } => envelope.edit(id, text.clone(), Note::Plain),
+            ProgressMessage::Absent if !text.is_empty() => envelope.aside(text.clone(), Note::Growing),
+            ProgressMessage::Absent | ProgressMessage::Unwanted => return None,
+        };
+        self.pace.sent(now);
+        self.in_flight = Some((id, Purpose::Progress { text }));
+        Some((action, None))
+    }
+
+    /// The outcome of the op in flight; another op is ignored.
+    pub(super) fn op_finished(&mut self, id: OpId, outcome: &OpOutcome, now: Duration) {
+        let Some((_, purpose)) = self.in_flight.take_if(|(in_flight, _)| *in_flight == id) else {
+            return;
+        };
+        match outcome {
+            OpOutcome::Declined => return self.silence(),
+            OpOutcome::RateLimited { retry_after } => {
+                self.pace.slow(*retry_after, now);
+                self.hold(self.pace.next());
+            }
+            _ => {}
+        }
+        match purpose {
+            Purpose::Reaction => {
+                if !matches!(outcome, OpOutcome::Applied { .. } | OpOutcome::Unknown) {
+                    self.reaction = Reaction::Unwanted;
+                }
+            }
+            Purpose::Typing => {
+                if *outcome == OpOutcome::Refused {
+                    self.typing = Typing::Unwanted;
+                }
+            }
+            Purpose::Progress { text } => self.progress_finished(text, outcome, now),
+        }
+    }
+
+    fn progress_finished(&mut self, text: String, outcome: &OpOutcome, now: Duration) {
+        match (outcome, &mut self.message) {
+            (_, ProgressMessage::Unwanted) => {}
+            (OpOutcome::Applied { .. }, ProgressMessage::Shown { text: shown, .. }) => *shown = text,
+            (OpOutcome::Applied { message_id: Some(id) }, ProgressMessage::Absent) => {
+                self.message = ProgressMessage::Shown { id: id.clone(), text };
+            }
+            // A second progress message beside one that may be there would confuse more than none.
+            (OpOutcome::Applied { message_id: None } | OpOutcome::Unknown, ProgressMessage::Absent)
+            | (OpOutcome::Refused | OpOutcome::Declined, _) => self.message = ProgressMessage::Unwanted,
+            (
+                OpOutcome::NotSent | OpOutcome::Dropped | OpOutcome::RateLimited { .. } | OpOutcome::Unknown,
+                _,
+            ) => {
+                self.stale = true;
+                self.pace.retry(now);
+            }
+        }
+    }
+
+    /// The indicators of the end.
+    pub(super) fn finish(self, result: TurnResult, envelope: &Envelope) -> Vec<Action> {
+        let mut last = Vec::new();
+        if self.reaction == Reaction::Added {
+            last.extend(react(envelope, RUNNING, true));
+            let emoji = result_emoji(result, envelope);
+            last.extend(emoji.and_then(|emoji| react(envelope, emoji, false)));
+        }
+        if self.typing == Typing::Shown && self.status.is_some() {
+            last.push(typing(envelope, Some(String::new())));
+        }
+        if let ProgressMessage::Shown { id, text } = &self.message {
+            let rendered = self.progress.render(Some(result), envelope.limit, envelope.unit);
+            let in_flight = matches!(self.in_flight, Some((_, Purpose::Progress { .. })));
+            if rendered != *text || in_flight {
+                last.push(envelope.edit(id, rendered, Note::Plain));
+            }
+        }
+        last
+    }
+}
+
+/// The reaction while the turn runs.
+const RUNNING: &str = "\u{1f440}";
+
+/// The reaction at the end of a turn.
+fn result_emoji(result: TurnResult, envelope: &Envelope) -> Option<&'static str> {
+    // Telegram allows only reactions of its own list.
+    let telegram = envelope.chat.platform == Platform::TELEGRAM.as_str();
+    match result {
+        TurnResult::Done if telegram => Some("\u{1f44d}"),
+        TurnResult::Failed if telegram => Some("\u{1f44e}"),
+        TurnResult::Done => Some("\u{2705}"),
+        TurnResult::Failed => Some("\u{274c}"),
+        TurnResult::Stopped => None,
+    }
+}
+
+fn react(envelope: &Envelope, emoji: &str, remove: bool) -> Option<Action> {
+    Some(Action::React {
+        chat_id: envelope.chat.chat.clone(),
+        message_id: envelope.anchor()?,
+        emoji: emoji.to_owned(),
+        remove,
+        metadata: envelope.tags(),
+    })
+}
+
+fn typing(envelope: &Envelope, content: Option<String>) -> Action {
+    Action::Typing {
+        chat_id: envelope.chat.chat.clone(),
+        metadata: envelope.tags(),
+        content,
+    }
+}
+
+/// Maximum tool call ids remembered, to tell a new call from an update.
+const MAX_TOOL_IDS: usize = 256;
+/// Compared bytes of a tool call id.
+const TOOL_ID_BYTES: usize = 128;
+
+#[derive(Debug)]
+struct ProgressLine {
+    id: String,
+    text: String,
+    state: StepState,
+}
+
+/// Tool calls and plan as the lines of one message.
+#[derive(Debug)]
+struct Progress {
+    tools: VecDeque<ProgressLine>,
+    plan: Vec<ProgressLine>,
+    tool_ids: VecDeque<String>,
+    lines: usize,
+    line_chars: usize,
+}
+
+impl Progress {
+    fn new(settings: &StreamSettings) -> Self {
+        Self {
+            tools: VecDeque::new(),
+            plan: Vec::new(),
+            tool_ids: VecDeque::new(),
+            lines: settings.progress_lines.max(1),
+            line_chars: settings.progress_line_chars.max(1),
+        }
+    }
+
+    /// Updates a tool call; returns whether it is a new one.
+    fn tool(&mut self, line: &ToolLine) -> bool {
+        let id = bounded_id(&line.id);
+        let is_new = !self.tool_ids.iter().any(|known| known == id);
+        if is_new {
+            self.tool_ids.push_back(id.to_owned());
+            if self.tool_ids.len() > MAX_TOOL_IDS {
+                self.tool_ids.pop_front();
+            }
+        }
+        let text = one_line(&line.title, self.line_chars);
+        if let Some(known) = self.tools.iter_mut().find(|known| known.id == id) {
+            known.state = line.state;
+            if !text.is_empty() {
+                known.text = text;
+            }
+        } else if is_new {
+            self.tools.push_back(ProgressLine {
+                id: id.to_owned(),
+                text,
+                state: line.state,
+            });
+            if self.tools.len() > self.lines {
+                self.tools.pop_front();
+            }
+        }
+        is_new
+    }
+
+    fn plan(&mut self, steps: &[PlanLine]) {
+        // The steps before the running one matter least.
+        let at = steps
+            .iter()
+            .position(|step| matches!(step.state, StepState::Pending | StepState::Running));
+        let from = at
+            .unwrap_or(steps.len())
+            .saturating_sub(1)
+            .min(steps.len().saturating_sub(self.lines));
+        let line = |step: &PlanLine| ProgressLine {
+            id: String::new(),
+            text: one_line(&step.text, self.line_chars),
+            state: step.state,
+        };
+        self.plan = steps.iter().skip(from).take(self.lines).map(line).collect();
+    }
+
+    /// The message; the oldest lines are left out where there is no room. `result` ends what is running.
+    fn render(&self, result: Option<TurnResult>, limit: usize, unit: LenUnit) -> String {
+        let mut kept: Vec<String> = Vec::new();
+        let mut length = 0;
+        for line in self.plan.iter().chain(&self.tools).rev() {
+            let text = format!("{} {}", symbol(line.state, result), line.text);
+            length += unit.measure(&text) + 1;
+            if length > limit.saturating_add(1) {
+                break;
+            }
+            kept.push(text);
+        }
+        kept.reverse();
+        kept.join("\n")
+    }
+}
+
+fn symbol(state: StepState, result: Option<TurnResult>) -> char {
+    match (state, result) {
+        (StepState::Pending, _) => '\u{25cb}',
+        (StepState::Running, None) => '\u{25b8}',
+        (StepState::Done, _) | (StepState::Running, Some(TurnResult::Done)) => '\u{2713}',
+        (StepState::Running, Some(TurnResult::Stopped)) => '\u{25a0}',
+        (StepState::Failed, _) | (StepState::Running, Some(TurnResult::Failed)) => '\u{2717}',
+    }
+}
+
+fn bounded_id(id: &str) -> &str {
+    let max = TOOL_ID_BYTES.min(id.len());
+    let end = (0..=max).rev().find(|at| id.is_char_boundary(*at));
+    &id[..end.unwrap_or(0)]
+}
+
+/// A text as one line of at most `max` characters, without control characters.
+fn one_line(text: &str, max: usize) -> String {
+    let mut line = String::new();
+    let mut chars = 0;
+    for word in text.split(|point: char| point.is_whitespace() || point.is_control()) {
+        if word.is_empty() {
+            continue;
+        }
+        if !line.is_empty() {
+            line.push(' ');
+            chars += 1;
+        }
+        for point in word.chars() {
+            if chars + 1 >= max {
+                line.push('\u{2026}');
+                return line;
+            }
+            line.push(point);
+            chars += 1;
+        }
+    }
+    line
+}

@@ -1,0 +1,219 @@
+//! One turn's reply as it grows: which ops show it while the turn runs, and which complete it at the end.
+//!
+//! It sends nothing and reads no clock: `now` is the time since a start that the caller chose.
+//!
+//! The agent's text is a row of segments, ended by tools and breaks; a segment is cut into messages as they fill up.
+//! Text goes out by drafts, by edits, or by finished segments, whichever the platform offers and the settings want, with
+//! at most one op of text and one indicator in flight. Invariants:
+//!
+//! - A message is delivered when the connector acknowledged exactly its text; everything else is sent at the end.
+//! - Text that is known to be shown is not sent again; text that may be shown is sent again at the end, in whole.
+//! - An op refused for lack of permission ends the stream: no further op, and nothing at the end.
+//! - Ops of text are an interval apart, however fast the agent writes.
+
+mod final_ops;
+mod indicators;
+mod pending_text;
+mod settings;
+mod strategy;
+#[cfg(test)]
+mod tests;
+mod text_stream;
+mod types;
+
+pub use settings::{StreamMode, StreamSettings};
+pub use types::{
+    DurableAction, FinalOps, OpOutcome, PlanLine, PlannedOp, Position, Priority, StepState, StreamTarget,
+    ToolLine, TurnResult,
+};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::indicators::Indicators;
+use self::pending_text::Boundary;
+use self::strategy::{Strategies, Strategy};
+use self::text_stream::TextStream;
+use crate::adapter::envelope::Envelope;
+use crate::wire::{Action, OpId, OpIds};
+
+/// One turn's reply to its chat.
+///
+/// Push what the agent writes; call [`poll`](Self::poll) until it returns nothing, after every push or finished op and
+/// at [`poll_timeout`](Self::poll_timeout); report every op with [`op_finished`](Self::op_finished); then
+/// [`finish`](Self::finish).
+#[derive(Debug)]
+pub struct ReplyStream {
+    target: StreamTarget,
+    envelope: Envelope,
+    text: TextStream,
+    indicators: Indicators,
+    ids: OpIds,
+}
+
+impl ReplyStream {
+    /// Draft ids that one stream may use, counted from its first.
+    pub const DRAFT_IDS: u64 = 1024;
+
+    /// A turn that starts `now`. It may use [`Self::DRAFT_IDS`] draft ids from `draft_id` on.
+    #[expect(clippy::needless_pass_by_value, reason = "the indicators share the settings")]
+    pub fn new(
+        settings: Arc<StreamSettings>,
+        target: StreamTarget,
+        draft_id: u64,
+        ids: OpIds,
+        now: Duration,
+    ) -> Self {
+        let descriptor = target.descriptor.as_deref();
+        let (chat, facts) = (Arc::clone(&target.chat), Arc::clone(&target.facts));
+        let envelope = Envelope::new(chat, facts, descriptor).hinted(&settings, descriptor);
+        let strategies = Strategies::new(&settings, &target);
+        Self {
+            text: TextStream::new(&settings, &envelope, strategies, draft_id, now),
+            indicators: Indicators::new(&settings, &target, strategies.edits, now),
+            target,
+            envelope,
+            ids,
+        }
+    }
+
+    /// Appends to the answer. Costs what is added.
+    pub fn push_text(&mut self, text: &str, now: Duration) {
+        self.text.touch(now);
+        self.text.push(text);
+    }
+
+    /// Replaces the answer since the last [`Self::break_message`]. Messages that are complete stay; their text is not
+    /// sent again when `text` begins with it.
+    pub fn replace_text(&mut self, text: &str, now: Duration) {
+        self.text.touch(now);
+        self.text.replace(text);
+    }
+
+    /// Starts a new message.
+    pub fn break_message(&mut self, now: Duration) {
+        self.text.touch(now);
+        self.text.close(Boundary::Break);
+    }
+
+    /// Starts a new message and returns the point between, for something that is inserted there.
+    pub fn position(&mut self, now: Duration) -> Position {
+        self.break_message(now);
+        Position(self.text.pending.breaks())
+    }
+
+    /// Whether the chat shows everything before the position. Text that is only sent at the end is not shown before it.
+    pub fn is_shown(&self, position: Position) -> bool {
+        let front = self.text.pending.front();
+        front.is_none_or(|front| front.breaks >= position.0)
+    }
+
+    /// A tool call starts, progresses or ends. A new one ends the segment of text before it.
+    pub fn tool(&mut self, line: &ToolLine, now: Duration) {
+        self.text.touch(now);
+        if self.indicators.tool(line) {
+            self.text.close(Boundary::Tool);
+        }
+    }
+
+    /// The agent's plan, as a whole.
+    pub fn plan(&mut self, steps: &[PlanLine], now: Duration) {
+        self.text.touch(now);
+        self.indicators.plan(steps);
+    }
+
+    /// A notice beside the answer: a message of its own that is not a reply.
+    pub fn notice(&mut self, text: &str, now: Duration) {
+        self.text.touch(now);
+        self.text.notice(text, &self.envelope);
+    }
+
+    /// The next op to send, if one is due.
+    pub fn poll(&mut self, now: Duration) -> Option<PlannedOp> {
+        let id = self.ids.next();
+        let (action, priority, deadline) = if let Some(action) = self.text.poll(id, &self.envelope, now) {
+            (action, Priority::Text, None)
+        } else {
+            let (action, deadline) = self.indicators.poll(id, &self.envelope, now)?;
+            (action, Priority::Indicator, deadline)
+        };
+        Some(PlannedOp {
+            id,
+            action,
+            priority,
+            deadline,
+        })
+    }
+
+    /// When to poll again although nothing happened. A time in the past means now.
+    pub fn poll_timeout(&self) -> Option<Duration> {
+        [self.text.due(), self.indicators.due()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The outcome of an op. An op that is not in flight any more is ignored.
+    pub fn op_finished(&mut self, id: OpId, outcome: &OpOutcome, now: Duration) {
+        let nameless = OpOutcome::Applied { message_id: None };
+        let outcome = match outcome {
+            OpOutcome::Applied { message_id: Some(id) } if id.is_empty() => &nameless,
+            outcome => outcome,
+        };
+        if !self.text.op_finished(id, outcome, now) {
+            return self.indicators.op_finished(id, outcome, now);
+        }
+        if self.text.strategy == Strategy::Silent {
+            self.indicators.silence();
+        }
+        if matches!(outcome, OpOutcome::RateLimited { .. }) {
+            self.indicators.hold(self.text.pace.next());
+        }
+    }
+
+    /// Whether [`Self::finish`] should wait, for a bounded time, because an op of text is in flight: its message id
+    /// decides how the reply is completed, and an edit that lands after the last one would undo it.
+    pub fn awaits_outcome(&self) -> bool {
+        self.text.in_flight.is_some()
+    }
+
+    /// Ends the turn. The outcome of an op that is still in flight counts as unknown.
+    pub fn finish(mut self, result: TurnResult, now: Duration) -> FinalOps {
+        self.text.abandon(now);
+        let (mut durable, mut answer) = self.text.into_durable(&self.envelope);
+        if let Some((_, first)) = answer.first_mut().filter(|_| self.target.uses_follow_up()) {
+            follow_up(first, &self.target);
+        }
+        let mut breaks = vec![0; durable.len()];
+        for (before, action) in answer {
+            breaks.push(before);
+            durable.push(action);
+        }
+        FinalOps {
+            durable,
+            breaks,
+            indicators: self.indicators.finish(result, &self.envelope),
+        }
+    }
+}
+
+/// Makes a follow-up of a send, and keeps the send as its fallback.
+fn follow_up(durable: &mut DurableAction, target: &StreamTarget) {
+    let (
+        Action::Send {
+            content, metadata, ..
+        },
+        Some(kind),
+    ) = (&durable.action, &target.follow_up)
+    else {
+        return;
+    };
+    let follow_up = Action::FollowUp {
+        session_key: target.session.as_ref().to_owned(),
+        kind: kind.clone(),
+        content: content.clone(),
+        metadata: metadata.clone(),
+    };
+    let send = std::mem::replace(&mut durable.action, follow_up);
+    durable.fallback.insert(0, send);
+}

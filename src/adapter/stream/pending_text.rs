@@ -1,0 +1,452 @@
+//! The text of a turn that is not delivered yet, in order.
+//!
+//! A row of segments: the first is being delivered, the last is being written; often they are the same. A segment is a
+//! text that grows and is cut into messages as they fill up. Adding text costs what is added; cutting costs one
+//! message. Text is kept until it is delivered.
+
+use std::collections::VecDeque;
+
+use crate::adapter::split::{Rolled, roll, without_leading_space};
+use crate::wire::LenUnit;
+
+/// Maximum pending segments; beyond it, the newest ones are merged.
+const MAX_SEGMENTS: usize = 16;
+/// Separates merged segments.
+const GAP: &str = "\n\n";
+
+/// What ends a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Boundary {
+    /// A tool call: the answer continues after it.
+    Tool,
+    /// The agent starts a new message.
+    Break,
+}
+
+/// The text that is not delivered yet.
+#[derive(Debug)]
+pub(super) struct PendingText {
+    segments: VecDeque<Segment>,
+    /// Text delivered since the last break, to recognize it in a replacement.
+    delivered: String,
+    /// Number of breaks so far.
+    breaks: u64,
+    /// Whether there was any text yet.
+    begun: bool,
+    unit: LenUnit,
+}
+
+impl PendingText {
+    pub(super) fn new(unit: LenUnit) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            delivered: String::new(),
+            breaks: 0,
+            begun: false,
+            unit,
+        }
+    }
+
+    pub(super) fn front(&self) -> Option<&Segment> {
+        self.segments.front()
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut Segment> {
+        self.segments.front_mut()
+    }
+
+    /// Number of breaks so far.
+    pub(super) fn breaks(&self) -> u64 {
+        self.breaks
+    }
+
+    fn open(&mut self) -> &mut Segment {
+        let open = self
+            .segments
+            .back()
+            .is_some_and(|last| last.state == SegmentState::Open);
+        if !open {
+            self.segments
+                .push_back(Segment::new(self.breaks, self.begun, self.unit));
+        }
+        self.segments.back_mut().expect("one was pushed")
+    }
+
+    pub(super) fn push(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.open().push(text);
+        }
+    }
+
+    /// Replaces everything since the last break. Complete messages stay; their text is not sent again when `text`
+    /// begins with it.
+    pub(super) fn replace(&mut self, text: &str) {
+        let open = self.open();
+        let (touched, current) = (open.touched, self.segments.len() - 1);
+        let closed = self.segments.iter().take(current);
+        let closed = closed.filter(|segment| segment.breaks == self.breaks);
+        let before = std::iter::once(self.delivered.as_str()).chain(closed.map(Segment::rest));
+        let rest = after_words(text, before.flat_map(str::chars));
+        let (rest, continues) = rest.map_or((text, false), |rest| (rest, true));
+        if !continues {
+            let breaks = self.breaks;
+            self.segments.retain(|segment| {
+                segment.breaks != breaks || segment.state == SegmentState::Open || !segment.is_untouched()
+            });
+        }
+        // A message that is shown cannot become empty.
+        if !(touched && rest.trim().is_empty()) {
+            self.open().rewrite(rest, continues);
+        }
+    }
+
+    /// Ends the segment that is being written.
+    pub(super) fn close(&mut self, boundary: Boundary) {
+        if let Some(last) = self.segments.back_mut()
+            && last.state == SegmentState::Open
+        {
+            self.begun |= last.touched || !last.is_blank();
+            last.state = SegmentState::Closed;
+            if last.is_blank() && !last.touched {
+                self.segments.pop_back();
+            }
+        }
+        if boundary == Boundary::Break {
+            self.breaks += 1;
+            self.delivered.clear();
+        }
+        if self.segments.len() > MAX_SEGMENTS {
+            self.join_last();
+        }
+    }
+
+    fn join_last(&mut self) {
+        let Some(last) = self.segments.pop_back() else {
+            return;
+        };
+        match self.segments.back_mut() {
+            Some(before) if before.is_untouched() && last.is_untouched() => {
+                before.push(GAP);
+                before.push(last.rest());
+                before.breaks = last.breaks;
+            }
+            _ => self.segments.push_back(last),
+        }
+    }
+
+    /// The first segment's complete message is delivered.
+    pub(super) fn advance(&mut self) {
+        let Some(front) = self.segments.front_mut() else {
+            return;
+        };
+        let behind = front.advance();
+        if front.breaks == self.breaks {
+            self.delivered.push_str(&behind);
+        }
+        if front.state == SegmentState::Closed && front.is_blank() {
+            self.segments.pop_front();
+        }
+    }
+
+    /// Discards everything.
+    pub(super) fn clear(&mut self) {
+        self.segments.clear();
+        self.delivered = String::new();
+    }
+
+    /// All remaining segments, closed. `whole` merges those between two breaks.
+    pub(super) fn into_rest(mut self, whole: bool) -> Vec<Segment> {
+        self.close(Boundary::Break);
+        let mut rest: Vec<Segment> = Vec::new();
+        for segment in self.segments {
+            match rest.last_mut() {
+                Some(before)
+                    if whole
+                        && before.breaks == segment.breaks
+                        && before.is_untouched()
+                        && segment.is_untouched() =>
+                {
+                    before.push(GAP);
+                    before.push(segment.rest());
+                }
+                _ => rest.push(segment),
+            }
+        }
+        rest.retain(|segment| !segment.is_blank() || matches!(segment.shown, Shown::Message { .. }));
+        rest
+    }
+}
+
+/// The rest of `text` after the words of `prefix`, ignoring white space; `None` when it does not begin with them.
+pub(super) fn after_words(text: &str, prefix: impl Iterator<Item = char>) -> Option<&str> {
+    let mut rest = text.chars();
+    for point in prefix.filter(|point| !point.is_whitespace()) {
+        rest.find(|next| !next.is_whitespace())
+            .filter(|next| *next == point)?;
+    }
+    Some(rest.as_str())
+}
+
+/// What the chat shows of the message that is being written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// Nothing.
+    Nothing,
+    /// A draft: a preview, or a stream that is not sealed.
+    Stream {
+        /// Its text, or the last text sent to it.
+        text: String,
+    },
+    /// A message, as last acknowledged by the connector.
+    Message {
+        /// Its id; without one it cannot be edited.
+        id: Option<String>,
+        /// Its text.
+        text: String,
+        /// What else is shown.
+        trail: Trail,
+    },
+    /// Possibly a message: the outcome of its send is unknown.
+    Unsure,
+}
+
+/// What a message shows besides the acknowledged text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trail {
+    /// Nothing.
+    Clean,
+    /// The cursor.
+    Cursor,
+    /// Possibly a later text: the outcome of an edit is unknown.
+    Unknown,
+}
+
+/// Whether a segment can grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SegmentState {
+    /// It can.
+    Open,
+    /// It is complete.
+    Closed,
+}
+
+/// Visible characters are recounted at most this far ahead.
+const LOOK_AHEAD: usize = 4096;
+/// Delivered text is freed in pieces of at least this size.
+const FREE_BYTES: usize = 64 * 1024;
+
+/// One segment of an answer.
+#[derive(Debug)]
+pub(super) struct Segment {
+    /// The text; everything before `start` is delivered.
+    text: String,
+    start: usize,
+    /// The start of the current message: a fence that is opened again.
+    opening: String,
+    /// Length of the opening and of the text from `start` on.
+    length: usize,
+    /// Visible characters from `start` on; exact while there are few.
+    visible: usize,
+    /// Length added since the last op.
+    pub(super) fresh: usize,
+    pub(super) state: SegmentState,
+    /// Number of breaks before it.
+    pub(super) breaks: u64,
+    /// The current message once it is full or the segment is closed.
+    head: Option<Rolled>,
+    pub(super) shown: Shown,
+    /// Whether a message of it was delivered.
+    rolled: bool,
+    /// Whether an op showed any of it.
+    pub(super) touched: bool,
+    /// Whether blank lines before the current message's first word are dropped.
+    trims: bool,
+    unit: LenUnit,
+}
+
+impl Segment {
+    /// `trims` is for every segment but the first, whose leading blank lines only separate.
+    pub(super) fn new(breaks: u64, trims: bool, unit: LenUnit) -> Self {
+        Self {
+            text: String::new(),
+            start: 0,
+            opening: String::new(),
+            length: 0,
+            visible: 0,
+            fresh: 0,
+            state: SegmentState::Open,
+            breaks,
+            head: None,
+            shown: Shown::Nothing,
+            rolled: false,
+            touched: false,
+            trims,
+            unit,
+        }
+    }
+
+    /// Appends text.
+    pub(super) fn push(&mut self, text: &str) {
+        self.text.push_str(text);
+        let (length, visible) = (self.unit.measure(text), visible_in(text));
+        let was_blank = self.visible == 0;
+        self.length += length;
+        self.fresh = self.fresh.saturating_add(length);
+        self.visible += visible;
+        // Only a line break or a first word can leave a blank line to drop.
+        if was_blank && self.trims && (visible > 0 || text.contains('\n')) {
+            self.trim_lead();
+        }
+    }
+
+    /// Drops the blank lines before the current message's first word.
+    fn trim_lead(&mut self) {
+        let rest = &self.text[self.start..];
+        let lead = rest.len() - rest.trim_start().len();
+        let Some(line) = rest[..lead].rfind('\n') else {
+            return;
+        };
+        let dropped = self.start..=self.start + line;
+        self.length -= self.unit.measure(&self.text[dropped.clone()]);
+        self.text.replace_range(dropped, "");
+    }
+
+    /// Replaces the text that is not delivered yet. `continues` tells that it follows the delivered text.
+    pub(super) fn rewrite(&mut self, text: &str, continues: bool) {
+        let head = self.head.take().filter(|_| continues);
+        let head = head.map(|head| (self.rest()[..head.taken].to_owned(), head));
+        self.text.clear();
+        self.start = 0;
+        if !continues {
+            self.opening.clear();
+        }
+        self.length = self.unit.measure(&self.opening);
+        self.visible = 0;
+        self.push(text);
+        self.fresh = usize::MAX;
+        // A full message may be in flight: it stays when the text still begins with it.
+        if let Some((behind, mut head)) = head
+            && let Some(beyond) = after_words(self.rest(), behind.chars())
+        {
+            head.taken = self.rest().len() - beyond.len();
+            self.head = Some(head);
+        }
+    }
+
+    /// The text that is not delivered yet.
+    pub(super) fn rest(&self) -> &str {
+        &self.text[self.start..]
+    }
+
+    /// The start of the current message.
+    pub(super) fn opening(&self) -> &str {
+        &self.opening
+    }
+
+    /// The current message so far.
+    pub(super) fn body(&self) -> String {
+        [&self.opening, self.rest()].concat()
+    }
+
+    pub(super) fn visible(&self) -> usize {
+        self.visible
+    }
+
+    pub(super) fn is_blank(&self) -> bool {
+        self.visible == 0 && self.rest().trim().is_empty()
+    }
+
+    /// Whether the current message cannot grow: the segment is closed, or the message is full.
+    pub(super) fn is_complete(&self, room: usize) -> bool {
+        self.state == SegmentState::Closed || self.head.is_some() || self.length > room
+    }
+
+    /// The current message, which is complete. It stays the same whatever is added later.
+    pub(super) fn head(&mut self, room: usize, limit: usize) -> &Rolled {
+        let limit = if self.state == SegmentState::Closed {
+            limit
+        } else {
+            room
+        };
+        if self.head.is_none() {
+            self.head = Some(roll(&self.opening, self.rest(), self.kept(), limit, self.unit));
+        }
+        self.head.as_ref().expect("it was made")
+    }
+
+    /// Bytes of the rest that are shown. A message does not get shorter than it was.
+    fn kept(&self) -> usize {
+        let (Shown::Message { text, .. } | Shown::Stream { text }) = &self.shown else {
+            return 0;
+        };
+        let shown = text.strip_prefix(&self.opening);
+        let beyond = shown.and_then(|shown| after_words(self.rest(), shown.chars()));
+        beyond.map_or(0, |beyond| self.rest().len() - beyond.len())
+    }
+
+    /// Whether `text` is the current message, complete.
+    pub(super) fn is_head(&self, text: &str) -> bool {
+        self.head.as_ref().is_some_and(|head| head.part == text)
+    }
+
+    /// The complete message is delivered: starts the next. Returns the delivered text.
+    pub(super) fn advance(&mut self) -> String {
+        let Some(head) = self.head.take() else {
+            return String::new();
+        };
+        let behind = self.text[self.start..self.start + head.taken].to_owned();
+        self.length -= self.unit.measure(&behind) + self.unit.measure(&self.opening);
+        self.length += self.unit.measure(&head.opening);
+        self.start += head.taken;
+        self.opening = head.opening;
+        // More may have been added since the cut.
+        let space = self.rest().len() - without_leading_space(self.rest()).len();
+        self.length -= self.unit.measure(&self.rest()[..space]);
+        self.start += space;
+        if self.start > FREE_BYTES && self.start > self.text.len() / 2 {
+            self.text.drain(..self.start);
+            self.start = 0;
+        }
+        let ahead = self.rest().chars().take(LOOK_AHEAD);
+        self.visible = ahead.filter(|point| !point.is_whitespace()).count();
+        self.shown = Shown::Nothing;
+        self.fresh = self.length;
+        self.trims = true;
+        self.rolled = true;
+        behind
+    }
+
+    /// Whether no message of it was delivered yet.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.rolled
+    }
+
+    /// Whether nothing of it was sent or cut.
+    pub(super) fn is_untouched(&self) -> bool {
+        !self.touched && !self.rolled
+    }
+}
+
+/// Number of characters that are not white space.
+fn visible_in(text: &str) -> usize {
+    if text.is_ascii() {
+        let is_blank = |byte: &u8| matches!(byte, b'\t'..=b'\r' | b' ');
+        return text.bytes().filter(|byte| !is_blank(byte)).count();
+    }
+    text.chars().filter(|point| !point.is_whitespace()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_is_the_same_in_plain_text() {
+        for byte in 0..0x80_u8 {
+            let point = char::from(byte);
+            let counted = visible_in(&format!("a{point}b{point}"));
+            assert_eq!(counted, 2 + 2 * usize::from(!point.is_whitespace()), "{byte:#x}");
+        }
+        assert_eq!(visible_in("\u{a0}é\u{3000}"), 1);
+    }
+}

@@ -1,0 +1,172 @@
+//! What a [`ReplyStream`](super::ReplyStream) takes and returns: plain data.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::adapter::chats::{ChatFacts, ChatId};
+use crate::wire::{Action, CapabilityDescriptor, OpId};
+
+/// The chat that a reply is streamed to.
+#[derive(Debug, Clone)]
+pub struct StreamTarget {
+    /// The chat.
+    pub chat: Arc<ChatId>,
+    /// Tags of its ops; its message is the one that is answered and that reactions go on.
+    pub facts: Arc<ChatFacts>,
+    /// The session key's text.
+    pub session: Arc<str>,
+    /// What the platform can do; only plain sends when unknown.
+    pub descriptor: Option<Arc<CapabilityDescriptor>>,
+    /// The capability through which the first part of the answer is sent, such as `discord.interaction_token`.
+    pub follow_up: Option<String>,
+}
+
+impl StreamTarget {
+    pub(super) fn supports(&self, op: &str) -> bool {
+        let descriptor = self.descriptor.as_deref();
+        descriptor.is_some_and(|descriptor| descriptor.supports_op(op))
+    }
+
+    /// Whether the answer begins with a follow-up.
+    pub(super) fn uses_follow_up(&self) -> bool {
+        self.follow_up.is_some() && self.supports("follow_up")
+    }
+}
+
+/// Progress of a tool call or of a step of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StepState {
+    /// Not started.
+    #[default]
+    Pending,
+    /// Running.
+    Running,
+    /// Completed.
+    Done,
+    /// Failed or abandoned.
+    Failed,
+}
+
+/// A tool call, as a line of the progress message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolLine {
+    /// The agent's id of the call; a new id ends the segment of text before it.
+    pub id: String,
+    /// What it does.
+    pub title: String,
+    /// Its progress.
+    pub state: StepState,
+}
+
+/// A step of a plan, as a line of the progress message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanLine {
+    /// What is to be done.
+    pub text: String,
+    /// Its progress.
+    pub state: StepState,
+}
+
+/// A point in the reply; see [`ReplyStream::position`](super::ReplyStream::position).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(pub(super) u64);
+
+/// Whether an op may be dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// It carries text of the answer or a notice: it may wait, and is never dropped.
+    Text,
+    /// A reaction, typing or progress: dropped when the rate limit leaves no room.
+    Indicator,
+}
+
+/// An op to send now. At most one of each priority is in flight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlannedOp {
+    /// Its id, for [`ReplyStream::op_finished`](super::ReplyStream::op_finished).
+    pub id: OpId,
+    /// The op.
+    pub action: Action,
+    /// Whether it may be dropped.
+    pub priority: Priority,
+    /// When to stop waiting for its result and report [`OpOutcome::Unknown`], on the clock of `now`.
+    pub deadline: Option<Duration>,
+}
+
+/// What became of an op.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpOutcome {
+    /// It was applied.
+    Applied {
+        /// The message that was created or changed.
+        message_id: Option<String>,
+    },
+    /// It was refused for lack of permission: nothing else may be sent for this turn.
+    Declined,
+    /// It was refused by a rate limit.
+    RateLimited {
+        /// How long to wait, within the caller's bound.
+        retry_after: Option<Duration>,
+    },
+    /// It was refused for another reason.
+    Refused,
+    /// It was sent and its outcome is unknown.
+    Unknown,
+    /// It was not sent.
+    NotSent,
+    /// It was dropped because the chat's rate limit left no room.
+    Dropped,
+}
+
+/// How a turn ended, as far as its chat shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TurnResult {
+    /// The agent is done.
+    Done,
+    /// It was stopped.
+    Stopped,
+    /// It failed.
+    Failed,
+}
+
+/// The ops that complete a reply after its turn ended.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FinalOps {
+    /// What must reach the chat, in order.
+    pub durable: Vec<DurableAction>,
+    /// The last indicators, in order, to send after everything durable.
+    pub indicators: Vec<Action>,
+    /// For each durable op, the number of breaks before its text.
+    pub(super) breaks: Vec<u64>,
+}
+
+impl FinalOps {
+    /// Inserts ops at a position: after the text before it, and before the text after it.
+    pub fn insert(&mut self, position: Position, actions: Vec<DurableAction>) {
+        let later = self.breaks.iter().position(|breaks| *breaks >= position.0);
+        let at = later.unwrap_or(self.durable.len()).min(self.durable.len());
+        // Counted to the text before, so that whatever has a later position is inserted after it.
+        let breaks = position.0.saturating_sub(1);
+        self.breaks.splice(at..at, actions.iter().map(|_| breaks));
+        self.durable.splice(at..at, actions);
+    }
+}
+
+/// An op that must reach the chat.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DurableAction {
+    /// The op.
+    pub action: Action,
+    /// Sent instead, in order, when the connector refuses it for any reason but permission and rate. Empty when
+    /// nothing else could show what it shows.
+    pub fallback: Vec<Action>,
+}
+
+impl From<Action> for DurableAction {
+    fn from(action: Action) -> Self {
+        Self {
+            action,
+            fallback: Vec::new(),
+        }
+    }
+}
