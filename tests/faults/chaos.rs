@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use crate::rig::connector::Connector;
 use crate::rig::process::{Home, Relay};
 use crate::rig::state::{DialFate, Ending, Fate, Packing, State};
-use crate::rig::{Chance, asked_for, until};
+use crate::rig::{Chance, asked_for};
+use crate::support::load::loading;
+use crate::support::wait::{eventually, eventually_within};
 use hermes_relay::store::Inspector;
 
 const CHATS: usize = 50;
@@ -35,7 +37,7 @@ struct Totals {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknown() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let seed = asked_for("CHAOS_SEED", 1) as u64;
     let (connector, relay, _home) = run(seed, "").await;
     let totals = account(&connector, &relay);
@@ -54,7 +56,7 @@ async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknow
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_unknown_outcomes_are_repeated() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let seed = asked_for("CHAOS_SEED", 1) as u64 + 1000;
     let (connector, relay, _home) = run(seed, "sessions:\n  resend_unknown: true\n").await;
     let totals = account(&connector, &relay);
@@ -71,13 +73,13 @@ async fn nothing_is_lost_when_unknown_outcomes_are_repeated() {
 async fn what_never_left_the_process_goes_out_after_a_loss() {
     // More than the system takes off a process for a socket that nobody reads.
     const MESSAGES: usize = 2_000;
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let mut state = State::new(MESSAGES, 1);
     state.judge = Box::new(|_, _| Fate::Answer);
     let connector = Connector::start_with_ear(state, Some(4096));
     let mut home = Home::new(&connector.url(), &format!("{LINK}  max_in_flight: 2000\n"));
     let relay = home.start();
-    until("a greeting", Duration::from_secs(20), || {
+    eventually("a greeting", async || {
         (connector.state().greeted == 1).then_some(())
     })
     .await;
@@ -85,14 +87,14 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
     for chat in 0..MESSAGES {
         connector.push(chat, "語".repeat(1_900));
     }
-    until("every answer owed", Duration::from_secs(20), || {
+    eventually("every answer owed", async || {
         let journal = Inspector::open(&home.state_dir).ok()?;
         (journal.counts().ok()?.finished == MESSAGES as u64).then_some(())
     })
     .await;
     connector.end_all(Ending::Reset);
     connector.state().deaf = false;
-    let (missing, unknown) = until("everything answered or unknown", Duration::from_secs(20), || {
+    let (missing, unknown) = eventually("everything answered or unknown", async || {
         let unknown = relay.told(UNKNOWN);
         let state = connector.state();
         let missing = state.messages.iter().filter(|m| m.replies.is_empty()).count();
@@ -138,7 +140,7 @@ async fn run(seed: u64, settings: &str) -> (Connector, Relay, Home) {
     }
     // Ops whose result never comes run into their deadline; a last reset settles them sooner.
     connector.end_all(Ending::Reset);
-    until("everything settled", Duration::from_secs(60), || {
+    eventually_within(Duration::from_secs(60), "everything settled", async || {
         let unknown = relay.told(UNKNOWN);
         let state = connector.state();
         let settled = state.messages.iter().all(|message| message.acked);

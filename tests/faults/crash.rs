@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 use crate::rig::connector::Connector;
 use crate::rig::process::{Home, Relay};
 use crate::rig::state::{Fate, State};
-use crate::rig::{Chance, asked_for, line, until};
+use crate::rig::{Chance, asked_for, line};
+use crate::support::load::loading;
+use crate::support::wait::{eventually, eventually_within};
 use hermes_relay::store::{InspectError, Inspector, Section};
 use serde_json::Value;
 
@@ -91,7 +93,7 @@ struct Totals {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let rounds = asked_for("CRASH_ROUNDS", 50);
     let seed = asked_for("CRASH_SEED", 1) as u64;
     let mut chance = Chance::new(seed);
@@ -106,7 +108,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
             let end = Instant::now() + Duration::from_millis(chance.below(60));
             talk(&connector, &mut chance, end).await;
         } else {
-            until("a greeting", Duration::from_secs(20), || {
+            eventually("a greeting", async || {
                 assert!(relay.ended().is_none(), "the relay ended by itself");
                 (connector.state().greeted > greeted).then_some(())
             })
@@ -123,10 +125,10 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     connector.judge_by(Box::new(|_, _| Fate::Answer));
     let mut relay = story.begin(&connector, &mut home);
     connector.wake();
-    until(
-        "every message acknowledged and answered",
+    eventually_within(
         Duration::from_secs(60),
-        || {
+        "every message acknowledged and answered",
+        async || {
             let state = connector.state();
             let done = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
             state.messages.iter().all(done).then_some(())
@@ -150,7 +152,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let connector = Connector::start(State::new(256, 1));
     connector.judge_by(Box::new(|_, _| Fate::Never));
     let mut home = Home::new(&connector.url(), "link:\n  max_in_flight: 8\n");
@@ -158,7 +160,7 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     let numbers: Vec<usize> = (0..CHATS)
         .map(|chat| connector.push(chat, format!("t{chat}")))
         .collect();
-    let held = until("eight ops held as sent", Duration::from_secs(20), || {
+    let held = eventually("eight ops held as sent", async || {
         let held = Owed::of(&Inspector::open(&home.state_dir).ok()?);
         (held.sent.len() + held.pending.len() == CHATS && held.sent.len() >= 8).then_some(held)
     })
@@ -177,7 +179,7 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
 
     connector.judge_by(Box::new(|_, _| Fate::Answer));
     let relay = home.start();
-    until("the other replies", Duration::from_secs(20), || {
+    eventually("the other replies", async || {
         (heard(&connector).iter().sum::<usize>() >= CHATS).then_some(())
     })
     .await;
@@ -191,7 +193,7 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_turn_cut_short_is_told_however_long_their_messages_are_together() {
     const TURNS: usize = 500;
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let connector = Connector::start(State::new(TURNS, 1));
     let mut home = Home::new(&connector.url(), "sessions:\n  max_concurrent_turns: 500\n");
     let mut relay = home.start();
@@ -199,7 +201,7 @@ async fn every_turn_cut_short_is_told_however_long_their_messages_are_together()
     for chat in 0..TURNS {
         connector.push(chat, format!("sleep=600000 {long}"));
     }
-    until("every message accepted", Duration::from_secs(30), || {
+    eventually_within(Duration::from_secs(30), "every message accepted", async || {
         (connector.state().acked == TURNS).then_some(())
     })
     .await;
@@ -213,7 +215,7 @@ async fn every_turn_cut_short_is_told_however_long_their_messages_are_together()
             .filter(|message| message.replies.len() == 1 && message.replies[0].content.starts_with(NOTICE));
         told.count()
     };
-    until("every chat told", Duration::from_secs(30), || {
+    eventually_within(Duration::from_secs(30), "every chat told", async || {
         (told(&connector.state()) == TURNS).then_some(())
     })
     .await;

@@ -2,84 +2,27 @@
 //!
 //! Two tests mount a small file system of their own; where that is not allowed they say so and pass.
 
-use std::fs::{self, File};
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::fs::{self};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::rig::connector::Connector;
 use crate::rig::process::Home;
 use crate::rig::state::State;
-use crate::rig::until;
-use crate::support::skip::skip;
+use crate::support::load::loading;
+use crate::support::small_disk::SmallDisk;
+use crate::support::wait::{SOON, eventually, eventually_within};
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{self, Flags, Sources};
 use hermes_relay::relay::Relay;
 use tokio::sync::Notify;
 
-const SOON: Duration = Duration::from_secs(20);
-
-/// A file system in memory, unmounted when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// `None`, loudly, where mounting is not allowed.
-    fn mount(at: &Path, megabytes: u32) -> Option<Self> {
-        fs::create_dir_all(at).unwrap();
-        let mounted = Command::new("mount")
-            .args([
-                "-t",
-                "tmpfs",
-                "-o",
-                &format!("size={megabytes}m,mode=700"),
-                "tmpfs",
-            ])
-            .arg(at)
-            .output();
-        match mounted {
-            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
-            refused => {
-                skip(&format!(
-                    "mounting a small tmpfs is not allowed here: {refused:?}"
-                ));
-                None
-            }
-        }
-    }
-
-    fn read_only(&self) {
-        let told = Command::new("mount")
-            .args(["-o", "remount,ro"])
-            .arg(&self.0)
-            .status();
-        assert!(told.unwrap().success());
-    }
-
-    /// Writes a file until nothing more fits.
-    fn fill(&self) -> PathBuf {
-        let path = self.0.join("filler");
-        let mut file = File::create(&path).unwrap();
-        for size in [65_536, 4_096, 512, 1] {
-            while file.write_all(&vec![b'x'; size]).is_ok() {}
-        }
-        path
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_them_back() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let connector = Connector::start(State::new(64, 1));
     let mut home = Home::new(&connector.url(), "");
-    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2048) else {
         return;
     };
     let mut relay = home.start();
@@ -89,10 +32,10 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
         let done = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
         (state.messages.len() == count && state.messages.iter().all(done)).then_some(())
     };
-    until("the first message answered", SOON, || all_answered(1)).await;
+    eventually("the first message answered", async || all_answered(1)).await;
 
-    let filler = disk.fill();
-    until("the relay to notice", SOON, || {
+    disk.fill();
+    eventually("the relay to notice", async || {
         connector.push(1, "into the full disk");
         (relay.told("nothing is acknowledged until it can") > 0).then_some(())
     })
@@ -107,7 +50,7 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
         connector.push(chat, "held back");
     }
     let watched = Instant::now();
-    until("a while without acknowledgements", SOON, || {
+    eventually("a while without acknowledgements", async || {
         let state = connector.state();
         assert_eq!(state.acked, acked, "acknowledged on a full disk");
         assert_eq!((state.dialed, state.open.len()), (1, 1), "the link was given up");
@@ -116,9 +59,9 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
     .await;
     assert!(relay.ended().is_none());
 
-    fs::remove_file(filler).unwrap();
+    disk.free();
     let messages = connector.state().messages.len();
-    until("everything acknowledged and answered", SOON, || {
+    eventually("everything acknowledged and answered", async || {
         all_answered(messages)
     })
     .await;
@@ -137,20 +80,20 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_small_disk_is_not_used_up_by_the_journals_own_log() {
     const MESSAGES: usize = 1_500;
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let connector = Connector::start(State::new(1, 1));
     let mut home = Home::new(
         &connector.url(),
         "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 20\n",
     );
-    let Some(_disk) = SmallDisk::mount(&home.state_dir, 8) else {
+    let Some(_disk) = SmallDisk::mount(&home.state_dir, 8192) else {
         return;
     };
     let relay = home.start();
     for number in 0..MESSAGES {
         connector.push(number % 7, "hello");
     }
-    until("every message acknowledged and answered", SOON * 2, || {
+    eventually_within(SOON * 2, "every message acknowledged and answered", async || {
         let state = connector.state();
         let done = |message: &crate::rig::state::Message| message.acked && message.replies.len() == 1;
         state.messages.iter().all(done).then_some(())
@@ -191,10 +134,10 @@ impl Agent for Counting {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let connector = Connector::start(State::new(64, 1));
     let home = Home::new(&connector.url(), "");
-    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2048) else {
         return;
     };
     let flags = Flags {
@@ -221,16 +164,16 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
 
     connector.push(0, "hold");
     connector.push(0, "second");
-    until("both accepted", SOON, || {
+    eventually("both accepted", async || {
         (connector.state().acked == 2).then_some(())
     })
     .await;
-    let filler = disk.fill();
+    disk.fill();
     release.notify_one();
-    let end = Instant::now() + SOON;
-    while handle.status().await.unwrap().journal_failing.is_none() {
-        assert!(Instant::now() < end, "the full disk was not noticed");
-    }
+    eventually("the full disk noticed", async || {
+        handle.status().await.unwrap().journal_failing.is_some()
+    })
+    .await;
     let watched = Instant::now();
     while watched.elapsed() < Duration::from_millis(300) {
         handle.status().await.unwrap();
@@ -240,8 +183,8 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
             "a turn began that the journal does not know of"
         );
     }
-    fs::remove_file(filler).unwrap();
-    until("both answered", SOON, || {
+    disk.free();
+    eventually("both answered", async || {
         let state = connector.state();
         state
             .messages
@@ -257,12 +200,12 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
 
 #[tokio::test]
 async fn a_read_only_state_directory_is_an_error_that_says_so() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let mut home = Home::new("ws://127.0.0.1:9", "");
-    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2048) else {
         return;
     };
-    disk.read_only();
+    disk.make_read_only();
     let mut relay = home.start();
     assert_eq!(relay.exit_code(SOON).await, Some(78));
     let said = relay.log_text();
@@ -272,9 +215,9 @@ async fn a_read_only_state_directory_is_an_error_that_says_so() {
 
 #[tokio::test]
 async fn a_disk_that_is_full_at_the_start_may_have_room_later_and_is_no_fault_of_the_settings() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let mut home = Home::new("ws://127.0.0.1:9", "");
-    let Some(disk) = SmallDisk::mount(&home.state_dir, 2) else {
+    let Some(disk) = SmallDisk::mount(&home.state_dir, 2048) else {
         return;
     };
     disk.fill();
@@ -289,7 +232,7 @@ async fn a_disk_that_is_full_at_the_start_may_have_room_later_and_is_no_fault_of
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_damaged_journal_is_refused_with_a_hint_and_moved_aside_when_asked() {
-    let _shared = crate::rig::run_beside_others().await;
+    let _shared = loading().await;
     let connector = Connector::start(State::new(64, 1));
     let mut home = Home::new(&connector.url(), "");
     fs::create_dir_all(&home.state_dir).unwrap();
@@ -308,7 +251,7 @@ async fn a_damaged_journal_is_refused_with_a_hint_and_moved_aside_when_asked() {
 
     let relay = home.start_with(&["--fresh-journal-if-corrupt"]);
     let message = connector.push(0, "hello");
-    until("an answer", SOON, || {
+    eventually("an answer", async || {
         (connector.state().messages[message].replies.len() == 1).then_some(())
     })
     .await;

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::skip::skip;
+use crate::support::skip::skip;
 
 /// Far more than anything here takes on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(120);

@@ -7,6 +7,7 @@
 #[path = "../../fuzz/src/targets.rs"]
 mod targets;
 
+use crate::support::load::loading_blocking;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -109,6 +110,7 @@ fn a_failure_tells_the_seed_and_the_input() {
 }
 
 fn run(name: &str, target: fn(&[u8]), tokens: &[&[u8]]) {
+    let _loading = loading_blocking();
     let seconds = setting("FUZZ_SECONDS").unwrap_or(3);
     let seed = setting("FUZZ_SEED").unwrap_or(0x5eed);
     let corpus = corpus(name);

@@ -1,10 +1,11 @@
 //! What needs no socket: the contract's vectors, decoding, splitting, fuzzing, and the rules of the source tree.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 mod decode;
 mod dependencies;
 mod fuzz;
 mod layers;
-#[path = "../support/skip.rs"]
-mod skip;
 mod split;
 mod vectors;

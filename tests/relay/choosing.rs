@@ -2,9 +2,9 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use crate::support::memory_relay::{SOON, event, session};
+use crate::support::wait::eventually;
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Permission, Route, Turn, TurnEnd, TurnInput};
 use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{BuildError, Ended, MemoryConnector, MemoryTransport, Relay};
@@ -72,14 +72,7 @@ impl Agent for Named {
 
 /// Starts a relay, once the one before it has let go of the journal.
 async fn start(dir: &Path, safe: &Named, acting: &Named) -> (MemoryConnector, JoinHandle<Ended>) {
-    let deadline = tokio::time::Instant::now() + SOON;
-    loop {
-        match try_start(dir, safe, acting) {
-            Ok(started) => return started,
-            Err(error) => assert!(tokio::time::Instant::now() < deadline, "{error}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    eventually("the journal is released", async || try_start(dir, safe, acting)).await
 }
 
 fn try_start(
@@ -166,11 +159,7 @@ async fn a_turn_of_an_agent_that_a_person_chose_is_not_repeated_after_a_crash_be
     says(&connector, "1", "/agent acting").await;
     told(&connector, 1).await;
     says(&connector, "2", HANG).await;
-    let deadline = tokio::time::Instant::now() + SOON;
-    while acting.asked().is_empty() {
-        assert!(tokio::time::Instant::now() < deadline, "the turn does not begin");
-        tokio::task::yield_now().await;
-    }
+    until_asked(&acting, 1).await;
     running.abort();
     let _ = running.await;
     let (connector, running) = start(dir.path(), &safe, &acting).await;
@@ -226,9 +215,5 @@ async fn acked(connector: &MemoryConnector, count: usize) {
 }
 
 async fn until_asked(agent: &Named, count: usize) {
-    let deadline = tokio::time::Instant::now() + SOON;
-    while agent.asked().len() < count {
-        assert!(tokio::time::Instant::now() < deadline, "{:?}", agent.asked());
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    eventually(&format!("{count} turns"), async || agent.asked().len() >= count).await;
 }

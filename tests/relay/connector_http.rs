@@ -2,7 +2,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::support::http_stub::{Reply, Stub, client, client_with, nobody, reply, trace};
+use crate::support::http_stub::{Stub, client, client_with, nobody, reply, reply_with, trace};
+use axum::body::Body as AnswerBody;
+use axum::http::Response;
 use hermes_relay::net::connector_http::{
     EnrollError, Grant, PolicyError, ProvisionError, ProvisionOutcome, ProvisionRequest, declare_policy,
     enroll, provision, provision_all,
@@ -169,11 +171,8 @@ async fn a_redirect_is_an_error_and_the_bearer_never_reaches_the_other_origin() 
     for status in [301, 302, 303, 307, 308] {
         let target = other.base();
         let first = Stub::start(move |_| {
-            (
-                status,
-                vec![("location", format!("{target}/relay/enroll?x=hush"))],
-                String::new(),
-            )
+            let target = format!("{target}/relay/enroll?x=hush");
+            reply_with(status, &[("location", &target)], "")
         })
         .await;
         let error = enroll(&client(), &first.base(), &identity(), &"ENR".into(), "gw")
@@ -258,11 +257,8 @@ async fn requests_go_through_the_proxy_with_its_credentials() {
 #[tokio::test]
 async fn the_servers_clock_is_reported() {
     let stub = Stub::start(|_| {
-        (
-            200,
-            vec![("date", "Sat, 09 Aug 2025 00:40:00 GMT".into())],
-            "{}".into(),
-        )
+        let date = ("date", "Sat, 09 Aug 2025 00:40:00 GMT");
+        reply_with(200, &[date], "{}")
     })
     .await;
     let request = Request {
@@ -330,7 +326,7 @@ async fn no_secret_is_accepted_only_as_a_literal_false() {
 }
 
 /// A connector that answers by platform.
-async fn by_platform(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Stub {
+async fn by_platform(answer: impl Fn(&str) -> Response<AnswerBody> + Send + Sync + 'static) -> Stub {
     Stub::start(move |seen| answer(seen.json()["platform"].as_str().unwrap())).await
 }
 

@@ -10,13 +10,12 @@ use hermes_relay::wire::CapabilityDescriptor;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
-/// Long enough for a busy machine, short enough for a test.
-pub(crate) const SOON: Duration = Duration::from_secs(30);
+pub(crate) use super::wait::SOON;
+use super::wait::eventually;
 
 /// A relay at work.
 pub(crate) struct Running {
@@ -56,35 +55,31 @@ pub(crate) async fn start_answering<A: Agent + Clone>(
     let mut settings = Settings::embedded(dir);
     settings.journal.durability = Durability::Process;
     adjust(&mut settings);
-    let deadline = Instant::now() + SOON;
-    loop {
+    let (relay, connector) = eventually("the journal of the relay before is released", async || {
         let (transport, connector) = MemoryTransport::pair([platform.clone()]);
         connector.answering(answering.clone());
         let built = Relay::builder(settings.clone())
             .agent("tested", agent.clone())
             .transport(Arc::new(transport))
             .build();
-        let relay = match built {
-            Ok(relay) => relay,
-            // The journal of a relay that was cut off lets go of its directory a moment later.
-            Err(BuildError::Journal(OpenError::InUse { .. })) if Instant::now() < deadline => {
-                sleep(Duration::from_millis(2)).await;
-                continue;
-            }
+        match built {
+            Ok(relay) => Some((relay, connector)),
+            Err(BuildError::Journal(OpenError::InUse { .. })) => None,
             Err(error) => panic!("{error}"),
-        };
-        let handle = relay.handle();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let task = tokio::spawn(relay.run(async { drop(stopped.await) }));
-        let running = Running {
-            connector,
-            handle,
-            stop,
-            task,
-        };
-        running.seen("a connection", |seen| seen.connected).await;
-        return running;
-    }
+        }
+    })
+    .await;
+    let handle = relay.handle();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let task = tokio::spawn(relay.run(async { drop(stopped.await) }));
+    let running = Running {
+        connector,
+        handle,
+        stop,
+        task,
+    };
+    running.seen("a connection", |seen| seen.connected).await;
+    running
 }
 
 impl Running {
@@ -104,15 +99,11 @@ impl Running {
 
     /// Waits until the relay stands as wanted.
     pub(crate) async fn stands(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
-        let deadline = Instant::now() + SOON;
-        loop {
+        eventually(what, async || {
             let status = self.handle.status().await.expect("the relay runs");
-            if wanted(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "in vain for: {what}; it is {status:?}");
-            sleep(Duration::from_millis(2)).await;
-        }
+            if wanted(&status) { Ok(status) } else { Err(status) }
+        })
+        .await
     }
 
     /// Waits until so many turns run.

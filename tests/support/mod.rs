@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub(crate) mod http_stub;
+pub(crate) mod load;
 pub(crate) mod memory_relay;
 pub(crate) mod relay_process;
 pub(crate) mod skip;
 pub(crate) mod small_disk;
 pub(crate) mod tls_front;
+pub(crate) mod wait;

@@ -12,12 +12,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
-/// Far more than anything takes that is to happen at once, even on a machine that is busy with other things.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
-/// How often a file is looked at again.
-const GLANCE: Duration = Duration::from_millis(10);
+pub(crate) use super::wait::SOON;
+use super::wait::eventually;
 
 /// Waits short enough for a test; what decides that a connection is dead stays long unless a test shortens it.
 const BRISK: [(&str, &str); 5] = [
@@ -246,15 +244,11 @@ impl RelayProcess {
 
     /// Waits until standard error holds this, and gives the line.
     pub(crate) async fn says(&self, part: &str) -> String {
-        let end = Instant::now() + SOON;
-        loop {
+        eventually(&format!("the relay logs {part:?}"), async || {
             let said = self.said();
-            if let Some(line) = said.lines().find(|line| line.contains(part)) {
-                return line.to_owned();
-            }
-            assert!(Instant::now() < end, "the relay has not said {part:?}");
-            sleep(GLANCE).await;
-        }
+            said.lines().find(|line| line.contains(part)).map(str::to_owned)
+        })
+        .await
     }
 
     /// A number of kilobytes from the kernel's account of the process.

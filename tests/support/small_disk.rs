@@ -1,42 +1,52 @@
-//! A disk that is soon full.
+//! A small file system for tests that fill the disk or make it read-only.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::skip::skip;
 
-/// A small file system, taken away again when dropped.
-pub(crate) struct SmallDisk<'a>(&'a Path);
+/// A tmpfs, unmounted when dropped.
+pub(crate) struct SmallDisk(PathBuf);
 
-impl<'a> SmallDisk<'a> {
-    /// Mounts one; nothing, and a loud word, where that is not allowed.
-    pub(crate) fn mount(at: &'a Path) -> Option<Self> {
+impl SmallDisk {
+    /// Mounts one with room for so many KiB; skips the test where mounting is not allowed.
+    pub(crate) fn mount(at: &Path, kib: u32) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
         let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs"])
+            .args(["-t", "tmpfs", "-o", &format!("size={kib}k,mode=700"), "tmpfs"])
             .arg(at)
-            .status();
-        if mount.is_ok_and(|status| status.success()) {
-            return Some(Self(at));
-        }
-        skip("mounting a small tmpfs needs root");
-        None
-    }
-
-    /// Takes all space that is left.
-    pub(crate) fn fill(&self) {
-        let mut file = fs::File::create(self.filler()).unwrap();
-        let mut size = 1 << 20;
-        while size > 0 {
-            if file.write_all(&vec![0; size]).is_err() {
-                size /= 2;
+            .output();
+        match mount {
+            Ok(output) if output.status.success() => Some(Self(at.to_owned())),
+            refused => {
+                skip(&format!(
+                    "mounting a small tmpfs is not allowed here: {refused:?}"
+                ));
+                None
             }
         }
     }
 
-    /// Gives it back.
-    pub(crate) fn empty(&self) {
+    pub(crate) fn make_read_only(&self) {
+        let remount = Command::new("mount")
+            .args(["-o", "remount,ro"])
+            .arg(&self.0)
+            .status();
+        assert!(remount.unwrap().success());
+    }
+
+    /// Writes a file until nothing more fits.
+    pub(crate) fn fill(&self) {
+        let mut file = File::create(self.filler()).unwrap();
+        for size in [65_536, 4_096, 512, 1] {
+            while file.write_all(&vec![b'x'; size]).is_ok() {}
+        }
+    }
+
+    /// Removes that file.
+    pub(crate) fn free(&self) {
         fs::remove_file(self.filler()).unwrap();
     }
 
@@ -45,8 +55,8 @@ impl<'a> SmallDisk<'a> {
     }
 }
 
-impl Drop for SmallDisk<'_> {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

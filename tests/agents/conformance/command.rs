@@ -13,6 +13,7 @@ use hermes_relay::agent::{
 
 use crate::conformance::harness::{Chat, Reply, Stop};
 use crate::conformance::suite::{Act, Fixture, conform};
+use crate::support::wait::eventually;
 
 /// Speaks plain text.
 const TEXT: &str = r#"
@@ -209,7 +210,7 @@ async fn two_hundred_stopped_turns_leave_no_process() {
     fixture.settings.kill_grace_secs = 0;
     fixture.settings.max_parallel = 8;
     let agent = fixture.agent();
-    let watched = {
+    {
         let chat = Chat::new("seen");
         let hanging = chat.stopped_turn(
             &*agent,
@@ -218,15 +219,13 @@ async fn two_hundred_stopped_turns_leave_no_process() {
             Reply::Open,
         );
         let look = async {
-            let deadline = Instant::now() + Duration::from_secs(10);
-            while marked(&mark).is_empty() && Instant::now() < deadline {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-            marked(&mark).len()
+            eventually("a running process is seen by its mark", async || {
+                !marked(&mark).is_empty()
+            })
+            .await;
         };
-        tokio::join!(hanging, look).1
-    };
-    assert!(watched > 0, "a running process is seen by its mark");
+        tokio::join!(hanging, look);
+    }
 
     let mut turns = tokio::task::JoinSet::new();
     for number in 0..200_u64 {
@@ -253,10 +252,9 @@ async fn two_hundred_stopped_turns_leave_no_process() {
     while let Some(turn) = turns.join_next().await {
         turn.unwrap();
     }
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !marked(&mark).is_empty() || zombies() > 0 {
-        let left = (marked(&mark), zombies());
-        assert!(Instant::now() < deadline, "left behind: {left:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    eventually("no process is left behind", async || match marked(&mark) {
+        left if left.is_empty() && zombies() == 0 => Ok(()),
+        left => Err((left, zombies())),
+    })
+    .await;
 }

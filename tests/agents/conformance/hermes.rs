@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::conformance::http_peer::{
-    Asked, Pieces, cut, egress, events, json as reply, remembered, send, send_cut, send_endless,
-    send_garbled, serve, wanted, word,
+    cut, egress, events, remembered, send, send_cut, send_endless, send_garbled, wanted, word,
 };
 use crate::conformance::suite::{Act, CUT, Fixture, MUCH, conform};
+use crate::support::http_stub::{Pieces, Seen, json_reply as reply, serve};
 
 #[derive(Default)]
 struct Gateway {
@@ -41,7 +41,7 @@ impl HermesFixture {
     async fn start() -> Self {
         let gateway = Arc::new(Gateway::default());
         let state = Arc::clone(&gateway);
-        let address = serve(move |asked| answer(Arc::clone(&state), asked)).await;
+        let address = serve("127.0.0.1:0", move |asked| answer(Arc::clone(&state), asked)).await;
         Self { address, gateway }
     }
 }
@@ -68,17 +68,17 @@ impl Fixture for HermesFixture {
     }
 }
 
-async fn answer(gateway: Arc<Gateway>, asked: Asked) -> Response<Body> {
+async fn answer(gateway: Arc<Gateway>, asked: Seen) -> Response<Body> {
     if gateway.broken.load(Ordering::Relaxed) {
         return reply(503, &json!({"error": {"code": "gateway_draining"}}));
     }
-    let parts: Vec<&str> = asked.path.trim_start_matches('/').split('/').collect();
+    let parts: Vec<&str> = asked.path().trim_start_matches('/').split('/').collect();
     match (asked.method.as_str(), parts.as_slice()) {
         ("GET", ["health"] | ["v1", "capabilities"]) => reply(200, &json!({"status": "ok"})),
         ("POST", ["v1", "runs"]) => {
             let (choices, chosen) = mpsc::channel(1);
             let run = Arc::new(Run {
-                body: asked.body,
+                body: asked.json(),
                 stop: CancellationToken::new(),
                 choices,
                 chosen: Mutex::new(Some(chosen)),
@@ -91,7 +91,7 @@ async fn answer(gateway: Arc<Gateway>, asked: Asked) -> Response<Body> {
         (method, ["v1", "runs", id, rest @ ..]) => {
             let run = gateway.runs.lock().unwrap().get(*id).cloned();
             match run {
-                Some(run) => control(run, method, rest, &asked.body).await,
+                Some(run) => control(run, method, rest, &asked.json()).await,
                 None => reply(404, &json!({"error": {"code": "run_not_found"}})),
             }
         }

@@ -1,75 +1,21 @@
 //! What the scripted peers behind HTTP share: a server on loopback, bodies that come in pieces, and what is said.
 
-use std::convert::Infallible;
 use std::io;
-use std::net::SocketAddr;
 
-use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::Request;
+use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 use hermes_relay::net::agent_http::HttpEgress;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
 
 use crate::conformance::suite::{Act, WORD};
-
-/// One request.
-pub(crate) struct Asked {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) body: Value,
-}
-
-/// Where the pieces of a body go; dropping it ends the body.
-pub(crate) type Pieces = mpsc::Sender<io::Result<Bytes>>;
-
-/// Serves until the test's runtime ends.
-pub(crate) async fn serve<F, R>(answer: F) -> SocketAddr
-where
-    F: Fn(Asked) -> R + Clone + Send + Sync + 'static,
-    R: Future<Output = Response<Body>> + Send + 'static,
-{
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let app = axum::Router::new().fallback(move |request: Request| {
-        let answer = answer.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = to_bytes(body, 8 << 20).await.unwrap();
-            let asked = Asked {
-                method: parts.method.to_string(),
-                path: parts.uri.path().to_owned(),
-                body: serde_json::from_slice(&body).unwrap_or_default(),
-            };
-            Ok::<_, Infallible>(answer(asked).await)
-        }
-    });
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    address
-}
-
-pub(crate) fn json(status: u16, body: &Value) -> Response<Body> {
-    Response::builder()
-        .status(status)
-        .header("content-type", "application/json")
-        .body(Body::from(body.to_string()))
-        .unwrap()
-}
+use crate::support::http_stub::{Pieces, streamed_reply};
 
 /// A stream of events, and where its pieces go.
 pub(crate) fn events() -> (Pieces, Response<Body>) {
-    let (sender, receiver) = mpsc::channel(16);
-    let pieces = futures_util::stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
-        receiver.recv().await.map(|piece| (piece, receiver))
-    });
-    let response = Response::builder()
-        .header("content-type", "text/event-stream")
-        .body(Body::from_stream(pieces))
-        .unwrap();
-    (sender, response)
+    streamed_reply(200, "text/event-stream")
 }
 
 /// Sends one event; a client that has gone does not mind.

@@ -10,10 +10,10 @@ use hermes_relay::agent::{Agent, OpenAiAgent, OpenAiSettings};
 use serde_json::json;
 
 use crate::conformance::http_peer::{
-    Asked, Pieces, cut, egress, events, json as reply, remembered, send, send_cut, send_endless,
-    send_garbled, serve, wanted, word,
+    cut, egress, events, remembered, send, send_cut, send_endless, send_garbled, wanted, word,
 };
 use crate::conformance::suite::{Act, CUT, Fixture, MUCH, conform};
+use crate::support::http_stub::{Pieces, Seen, json_reply as reply, serve};
 
 struct OpenAiFixture {
     address: SocketAddr,
@@ -24,8 +24,10 @@ impl OpenAiFixture {
     async fn start() -> Self {
         let broken = Arc::new(AtomicBool::new(false));
         let state = Arc::clone(&broken);
-        let address =
-            serve(move |asked| std::future::ready(answer(asked, state.load(Ordering::Relaxed)))).await;
+        let address = serve("127.0.0.1:0", move |asked| {
+            std::future::ready(answer(asked, state.load(Ordering::Relaxed)))
+        })
+        .await;
         Self { address, broken }
     }
 }
@@ -51,15 +53,15 @@ impl Fixture for OpenAiFixture {
     }
 }
 
-fn answer(asked: Asked, broken: bool) -> Response<Body> {
+fn answer(asked: Seen, broken: bool) -> Response<Body> {
     if broken {
         return reply(503, &json!({"error": "loading"}));
     }
-    if asked.path == "/v1/models" {
+    if asked.path() == "/v1/models" {
         return reply(200, &json!({"data": [{"id": "peer"}]}));
     }
     assert_eq!(
-        (asked.method.as_str(), asked.path.as_str()),
+        (asked.method.as_str(), asked.path()),
         ("POST", "/v1/chat/completions")
     );
     let (pieces, response) = events();
@@ -71,8 +73,9 @@ fn delta(text: &str) -> String {
     json!({"choices": [{"delta": {"role": "assistant", "content": text}}]}).to_string()
 }
 
-async fn play(asked: Asked, pieces: Pieces) {
-    let messages = &asked.body["messages"];
+async fn play(asked: Seen, pieces: Pieces) {
+    let body = asked.json();
+    let messages = &body["messages"];
     let last = messages.as_array().and_then(|all| all.last()).unwrap();
     let wanted = wanted(last["content"].as_str().unwrap());
     match wanted.as_str() {

@@ -5,8 +5,9 @@ use serde_json::json;
 
 use crate::http_agents::chat::Chat;
 use crate::http_agents::hermes_runs::{accept, agent, completes, says, settings, start};
-use crate::http_agents::server::{Server, nobody};
+use crate::http_agents::server::Server;
 use crate::http_agents::{KEY, soon};
+use crate::support::http_stub::nobody;
 
 #[tokio::test]
 async fn a_lost_stream_is_followed_by_status_and_the_run_is_not_started_again() {

@@ -8,8 +8,9 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use crate::http_agents::chat::Chat;
-use crate::http_agents::server::{Server, delta, finish, nobody};
+use crate::http_agents::server::{Server, delta, finish};
 use crate::http_agents::{KEY, egress, soon};
+use crate::support::http_stub::nobody;
 
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 

@@ -6,7 +6,8 @@ use serde_json::json;
 use crate::http_agents::KEY;
 use crate::http_agents::chat::Chat;
 use crate::http_agents::openai::{CHAT, agent, settings, start};
-use crate::http_agents::server::{Server, delta, finish, nobody, verbatim};
+use crate::http_agents::server::{Server, delta, finish};
+use crate::support::http_stub::{nobody, verbatim};
 
 async fn start_with(change: impl FnOnce(&mut OpenAiSettings)) -> (Server, Chat) {
     let server = Server::start().await;
@@ -311,7 +312,7 @@ async fn chunks_that_are_none_break_the_answer_off() {
             FailureClass::Crashed,
         ),
     ] {
-        let mut settings = settings(&verbatim(bytes).await);
+        let mut settings = settings(&format!("http://{}", verbatim(bytes).await));
         settings.retries = 0;
         let over = Chat::new(agent(settings)).start("hi").over().await;
         assert_eq!(over.failure().class, class, "{over:?}");

@@ -1,17 +1,16 @@
 //! A real HTTP server whose answers the test gives, one request at a time.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Deref;
 
-use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::Request;
-use axum::http::{HeaderMap, Response};
+use axum::body::{Body, Bytes};
+use axum::http::Response;
 use serde_json::Value;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::http_agents::soon;
+use crate::support::http_stub::{Pieces, Seen, json_reply, reply_with, serve, streamed_reply};
 
 /// The server; requests are answered in the order in which the test takes them.
 pub(crate) struct Server {
@@ -21,41 +20,29 @@ pub(crate) struct Server {
 
 /// One request, waiting for its answer. Dropping it closes the connection without one.
 pub(crate) struct Asked {
-    pub(crate) method: String,
-    pub(crate) path: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
+    seen: Seen,
     answer: oneshot::Sender<Response<Body>>,
 }
 
 /// The body of an answer under way. Dropping it ends the answer well.
-pub(crate) struct Stream(mpsc::Sender<Result<Bytes, io::Error>>);
+pub(crate) struct Stream(Pieces);
 
 impl Server {
     pub(crate) async fn start() -> Self {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
         let (sender, requests) = mpsc::channel(16);
-        let app = axum::Router::new().fallback(move |request: Request| {
+        let address = serve("127.0.0.1:0", move |seen| {
             let sender = sender.clone();
             async move {
-                let (parts, body) = request.into_parts();
-                let body = to_bytes(body, 64 << 20).await.unwrap();
                 let (answer, answered) = oneshot::channel();
-                let asked = Asked {
-                    method: parts.method.to_string(),
-                    path: parts.uri.to_string(),
-                    headers: parts.headers,
-                    body: String::from_utf8(body.to_vec()).unwrap(),
-                    answer,
-                };
+                let asked = Asked { seen, answer };
                 sender.send(asked).await.expect("the test takes requests");
-                let answer = answered.await.unwrap_or_else(|_| panic!("no answer"));
-                Ok::<_, Infallible>(answer)
+                answered.await.unwrap_or_else(|_| panic!("no answer"))
             }
         });
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        Self { address, requests }
+        Self {
+            address: address.await,
+            requests,
+        }
     }
 
     pub(crate) fn base(&self) -> String {
@@ -70,7 +57,7 @@ impl Server {
     /// The next request, which must be this one.
     pub(crate) async fn expect(&mut self, method: &str, path: &str) -> Asked {
         let asked = self.asked().await;
-        assert_eq!((asked.method.as_str(), asked.path.as_str()), (method, path));
+        assert_eq!((asked.method.as_str(), asked.uri.as_str()), (method, path));
         asked
     }
 
@@ -80,26 +67,22 @@ impl Server {
     }
 }
 
+impl Deref for Asked {
+    type Target = Seen;
+
+    fn deref(&self) -> &Seen {
+        &self.seen
+    }
+}
+
 impl Asked {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).expect("a JSON body")
-    }
-
     pub(crate) fn reply(self, status: u16, headers: &[(&str, &str)], body: impl Into<Body>) {
-        let mut response = Response::builder().status(status);
-        for (name, value) in headers {
-            response = response.header(*name, *value);
-        }
         // The client may have gone.
-        let _ = self.answer.send(response.body(body.into()).unwrap());
+        let _ = self.answer.send(reply_with(status, headers, body));
     }
 
     pub(crate) fn reply_json(self, status: u16, body: &Value) {
-        self.reply(status, &[("content-type", "application/json")], body.to_string());
+        let _ = self.answer.send(json_reply(status, body));
     }
 
     /// Begins a stream of events.
@@ -109,12 +92,9 @@ impl Asked {
 
     /// Begins an answer that comes in pieces.
     pub(crate) fn pieces(self, status: u16, kind: &str) -> Stream {
-        let (sender, receiver) = mpsc::channel(64);
-        let pieces = futures_util::stream::unfold(receiver, async |mut receiver: mpsc::Receiver<_>| {
-            receiver.recv().await.map(|piece| (piece, receiver))
-        });
-        self.reply(status, &[("content-type", kind)], Body::from_stream(pieces));
-        Stream(sender)
+        let (pieces, response) = streamed_reply(status, kind);
+        let _ = self.answer.send(response);
+        Stream(pieces)
     }
 
     /// Answers with these events, and ends well.
@@ -164,26 +144,4 @@ pub(crate) fn delta(text: &str) -> String {
 /// The last piece of a chat completion.
 pub(crate) fn finish(reason: &str) -> String {
     serde_json::json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}).to_string()
-}
-
-/// An address at which every request is answered with these bytes, whatever they are.
-pub(crate) async fn verbatim(bytes: &'static [u8]) -> String {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        while let Ok((mut socket, _)) = listener.accept().await {
-            let mut request = vec![0; 64 * 1024];
-            let _ = socket.read(&mut request).await;
-            let _ = socket.write_all(bytes).await;
-            // Until the client has gone.
-            while let Ok(1..) = socket.read(&mut request).await {}
-        }
-    });
-    format!("http://{address}")
-}
-
-/// An address on which nothing listens.
-pub(crate) fn nobody() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    format!("http://{}", listener.local_addr().unwrap())
 }

@@ -7,19 +7,18 @@ use std::time::Duration;
 
 use hermes_relay::dev::{Connector, ConnectorSettings, Preset, Sent, text_event};
 use hermes_relay::wire::Action;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::real_hermes::home::Home;
 use crate::real_hermes::model::{RECALL, RUN, SAY};
 use crate::real_hermes::processes;
 use crate::support::relay_process::{RelayProcess, Setup};
+use crate::support::wait::eventually_within;
 
 /// Longest wait for any one thing; a cold start of Hermes on a busy machine is the slowest.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a tool may run on after its turn was stopped.
 const STOPPED: Duration = Duration::from_secs(20);
-/// How often a file is looked for.
-const GLANCE: Duration = Duration::from_millis(20);
 /// The chat in which all is said.
 const CHAT: &str = "c1";
 /// The session of that chat.
@@ -159,14 +158,9 @@ impl Talk<'_> {
     }
 
     async fn until_there(&self, path: &Path) {
-        let end = Instant::now() + PATIENCE;
-        while !path.exists() {
-            assert!(
-                Instant::now() < end,
-                "the tool has not begun; the chat shows {:#?}",
-                self.shown()
-            );
-            sleep(GLANCE).await;
-        }
+        eventually_within(PATIENCE, "the tool has begun", async || {
+            path.exists().then_some(()).ok_or_else(|| self.shown())
+        })
+        .await;
     }
 }

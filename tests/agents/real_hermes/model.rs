@@ -1,8 +1,10 @@
 //! A model that does as it is told by single words of the last thing that a person said.
 
+use axum::body::Body;
+use axum::http::Response;
 use serde_json::{Value, json};
 
-use crate::support::http_stub::{Reply, Seen, Stub, reply};
+use crate::support::http_stub::{Seen, Stub, json_reply, reply, reply_with};
 
 /// Makes the model answer at once.
 pub(crate) const SAY: &str = "SAY";
@@ -24,24 +26,27 @@ enum Move {
 pub(crate) async fn start() -> Stub {
     Stub::start(|seen| match (seen.method.as_str(), seen.uri.as_str()) {
         ("POST", "/v1/chat/completions") => complete(seen),
-        ("GET", "/v1/models") => json_reply(&json!({
-            "object": "list",
-            "data": [{"id": "made-up", "object": "model", "owned_by": "test"}],
-        })),
+        ("GET", "/v1/models") => json_reply(
+            200,
+            &json!({
+                "object": "list",
+                "data": [{"id": "made-up", "object": "model", "owned_by": "test"}],
+            }),
+        ),
         // Hermes tries what kind of server it talks to.
         _ => reply(404, "{}"),
     })
     .await
 }
 
-fn complete(seen: &Seen) -> Reply {
+fn complete(seen: &Seen) -> Response<Body> {
     let asked = seen.json();
     let chosen = choose(&asked);
     if asked["stream"] == true {
-        let kind = vec![("content-type", "text/event-stream".to_owned())];
-        (200, kind, stream(&chosen))
+        let kind = ("content-type", "text/event-stream");
+        reply_with(200, &[kind], stream(&chosen))
     } else {
-        json_reply(&whole(&chosen))
+        json_reply(200, &whole(&chosen))
     }
 }
 
@@ -96,11 +101,6 @@ fn text(message: &Value) -> String {
         Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
         _ => String::new(),
     }
-}
-
-fn json_reply(body: &Value) -> Reply {
-    let kind = vec![("content-type", "application/json".to_owned())];
-    (200, kind, body.to_string())
 }
 
 fn usage() -> Value {

@@ -5,12 +5,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use crate::support::wait::eventually_within;
 
 /// How long processes may take to be gone after whoever started them has ended.
 pub(crate) const LEAVING: Duration = Duration::from_secs(10);
-/// How often is looked.
-const GLANCE: Duration = Duration::from_millis(50);
 
 /// The processes that name a folder, with their command lines. What has ended and only waits to be noticed is not there.
 pub(crate) fn around(folder: &Path) -> Vec<String> {
@@ -39,16 +37,10 @@ fn named(process: &Path, folder: &Path) -> Option<String> {
 
 /// Waits until no process of a folder has this in its command line.
 pub(crate) async fn gone(folder: &Path, part: &str, patience: Duration) {
-    let end = Instant::now() + patience;
-    loop {
-        let left: Vec<_> = around(folder)
-            .into_iter()
-            .filter(|line| line.contains(part))
-            .collect();
-        if left.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < end, "still there after {patience:?}: {left:#?}");
-        sleep(GLANCE).await;
-    }
+    eventually_within(patience, "no process is left", async || {
+        let mut left = around(folder);
+        left.retain(|line| line.contains(part));
+        if left.is_empty() { Ok(()) } else { Err(left) }
+    })
+    .await;
 }

@@ -9,12 +9,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 
 use crate::real_hermes::home::{Home, OFFLINE};
 use crate::real_hermes::install::Hermes;
 use crate::real_hermes::{conversation, install, model, processes};
 use crate::support::relay_process::Setup;
+use crate::support::wait::eventually_within;
 
 /// Long enough for Hermes to be taken for a key.
 const KEY: &str = "5f2c9d0b7a4e4c1f8b6d3e2a1c0f9e8d";
@@ -90,18 +91,14 @@ impl Gateway {
 
     /// Whether it serves before it ends.
     async fn serves(&mut self) -> bool {
-        let end = Instant::now() + START;
-        loop {
+        eventually_within(START, "the API server answers", async || {
             if self.child.try_wait().unwrap().is_some() {
                 eprintln!("{}", self.said());
-                return false;
+                return Some(false);
             }
-            if self.answers().await {
-                return true;
-            }
-            assert!(Instant::now() < end, "no API server after {START:?}");
-            sleep(Duration::from_millis(50)).await;
-        }
+            self.answers().await.then_some(true)
+        })
+        .await
     }
 
     async fn answers(&self) -> bool {

@@ -3,6 +3,7 @@
 //! It hears a connection to its very end even when it can no longer speak on it, so that nothing that a dying
 //! gateway managed to say goes unnoticed.
 
+use crate::support::wait::eventually_within;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -18,8 +19,8 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Error, Message};
 
+use super::line;
 use super::state::{DialFate, Ending, Judge, State};
-use super::{line, until};
 
 /// How long a close may take.
 const GOODBYE: Duration = Duration::from_millis(300);
@@ -114,10 +115,10 @@ impl Connector {
 
     /// Waits until every connection was heard to its end.
     pub(crate) async fn all_heard(&self) {
-        until(
-            "every connection heard to its end",
+        eventually_within(
             Duration::from_secs(10),
-            || self.state().open.is_empty().then_some(()),
+            "every connection heard to its end",
+            async || self.state().open.is_empty().then_some(()),
         )
         .await;
     }

@@ -6,23 +6,6 @@ pub(crate) mod line;
 pub(crate) mod process;
 pub(crate) mod state;
 
-use std::time::{Duration, Instant};
-
-use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-
-/// Tests that measure hold this for writing, all others for reading.
-static MACHINE: RwLock<()> = RwLock::const_new(());
-
-/// Waits until no other fault test runs, and keeps the others waiting until dropped: for tests that measure.
-pub(crate) async fn run_alone() -> RwLockWriteGuard<'static, ()> {
-    MACHINE.write().await
-}
-
-/// Waits until no test that measures runs.
-pub(crate) async fn run_beside_others() -> RwLockReadGuard<'static, ()> {
-    MACHINE.read().await
-}
-
 /// Seeded chance.
 #[derive(Clone, Debug)]
 pub(crate) struct Chance(u64);
@@ -57,16 +40,4 @@ pub(crate) fn asked_for(name: &str, otherwise: usize) -> usize {
         .ok()
         .and_then(|number| number.parse().ok())
         .unwrap_or(otherwise)
-}
-
-/// Waits until something is so, looking every few milliseconds.
-pub(crate) async fn until<T>(what: &str, within: Duration, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + within;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < end, "not seen within {within:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }

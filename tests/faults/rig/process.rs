@@ -1,5 +1,6 @@
 //! The real binary, in a process of its own.
 
+use crate::support::wait::eventually_within;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,8 +8,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-
-use super::until;
 
 /// Where a relay lives between its runs: a home, settings, a state directory, logs.
 pub(crate) struct Home {
@@ -107,7 +106,9 @@ impl Relay {
 
     /// Waits for its end and gives its exit code.
     pub(crate) async fn exit_code(&mut self, within: Duration) -> Option<i32> {
-        until("the relay's end", within, || self.ended()).await.code()
+        eventually_within(within, "the relay's end", async || self.ended())
+            .await
+            .code()
     }
 
     /// Everything it has written to standard error.

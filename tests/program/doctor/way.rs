@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-
 use crate::doctor::rig::{connector, doctor};
+use crate::support::http_stub::{silent, verbatim};
 use crate::support::relay_process::Setup;
 use crate::support::tls_front::terminator;
 
@@ -94,7 +92,9 @@ async fn a_clock_that_is_an_hour_off_is_named_and_the_secret_is_not_blamed() {
 
 #[tokio::test]
 async fn a_proxy_that_refuses_is_named_without_its_password() {
-    let port = refusing_proxy("HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n").await;
+    let port = verbatim(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .port();
     let setup = Setup::toward("wss://connector.invalid").env(
         "HTTPS_PROXY",
         &format!("http://someone:hush-hush@localhost:{port}"),
@@ -111,7 +111,9 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
             .any(|row| row.to_string().contains("hush-hush"))
     );
 
-    let port = refusing_proxy("HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n").await;
+    let port = verbatim(b"HTTP/1.1 407 Who are you\r\ncontent-length: 0\r\n\r\n")
+        .await
+        .port();
     let setup =
         Setup::toward("wss://connector.invalid").env("HTTPS_PROXY", &format!("http://localhost:{port}"));
     doctor(setup, &[])
@@ -131,31 +133,11 @@ async fn a_proxy_variable_that_is_no_proxy_is_told() {
 
 #[tokio::test]
 async fn a_host_that_takes_the_connection_and_says_nothing_ends_within_the_time() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        let mut held = Vec::new();
-        while let Ok((socket, _)) = listener.accept().await {
-            held.push(socket);
-        }
-    });
+    let port = silent().await.port();
     let begun = std::time::Instant::now();
     let report = doctor(Setup::toward(&format!("wss://localhost:{port}")), &[]).await;
     report
         .blames("tls", "no answer within 5 s", "speaks TLS")
         .skips(&["upgrade"]);
     assert!(begun.elapsed() < Duration::from_secs(30));
-}
-
-async fn refusing_proxy(answer: &'static str) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((mut socket, _)) = listener.accept().await {
-            let mut asked = [0; 1024];
-            let _ = socket.read(&mut asked).await;
-            let _ = socket.write_all(answer.as_bytes()).await;
-        }
-    });
-    port
 }

@@ -6,6 +6,8 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use axum::body::Body;
+use axum::http::Response;
 use clap::Parser;
 use hermes_relay::cli::enroll::{EnrollArgs, EnrollOutcome, NewCredentials, Streams, Surroundings, run};
 use hermes_relay::cli::prompt::SecretInput;
@@ -14,7 +16,7 @@ use hermes_relay::net::identity::IdpSettings;
 use secrecy::{ExposeSecret as _, SecretString};
 use tempfile::TempDir;
 
-use crate::support::http_stub::{Reply, Seen, Stub, client, reply};
+use crate::support::http_stub::{Seen, Stub, client, reply};
 
 pub(crate) const ACCEPTED: &str =
     r#"{"secret":"secret-hush","deliveryKey":"key-hush","tenant":"acme","gatewayId":"gw-theirs"}"#;
@@ -167,7 +169,7 @@ pub(crate) fn assert_discreet(shown: &str) {
 }
 
 /// A connector that accepts every enrolment and answers provisioning as told.
-pub(crate) async fn connector(provision: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Stub {
+pub(crate) async fn connector(provision: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Stub {
     Stub::start(move |seen| match seen.uri.as_str() {
         "/relay/enroll" => reply(200, ACCEPTED),
         "/relay/provision" => provision(seen),

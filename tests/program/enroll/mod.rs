@@ -4,7 +4,7 @@ mod enroll_story;
 
 use std::fs;
 
-use crate::support::http_stub::{Seen, Stub, nobody, reply};
+use crate::support::http_stub::{Seen, Stub, nobody, reply, reply_with};
 use clap::Parser;
 use enroll_story::{ACCEPTED, Cli, Input, OLD_ENV, Story, Told, assert_discreet, connector, mode};
 use hermes_relay::cli::enroll::EnrollOutcome;
@@ -198,7 +198,7 @@ async fn every_refusal_of_the_connector_is_told_and_writes_nothing() {
 async fn a_redirecting_connector_is_named_and_the_other_origin_hears_nothing() {
     let other = Stub::always(200, ACCEPTED).await;
     let target = other.base();
-    let stub = Stub::start(move |_| (307, vec![("location", target.clone())], String::new())).await;
+    let stub = Stub::start(move |_| reply_with(307, &[("location", &target)], "")).await;
     let line = format!(
         "Enrollment failed: Could not reach the connector at {}: it redirected to {}",
         stub.base(),
@@ -374,11 +374,8 @@ async fn print_gives_the_lines_and_nothing_else_on_standard_output() {
 #[tokio::test]
 async fn a_clock_that_is_off_is_mentioned() {
     let stub = Stub::start(|_| {
-        (
-            200,
-            vec![("date", "Sat, 09 Aug 2025 00:40:00 GMT".into())],
-            ACCEPTED.into(),
-        )
+        let date = ("date", "Sat, 09 Aug 2025 00:40:00 GMT");
+        reply_with(200, &[date], ACCEPTED)
     })
     .await;
     let mut story = Story::new().await;

@@ -16,7 +16,7 @@ use crate::hosting::manager::pause;
 use crate::hosting::process_one::children;
 use crate::hosting::{BINARY, cannot_be, has, is_root, repository, tied};
 use crate::support::relay_process::SOON;
-use crate::support::skip::skip;
+use crate::support::wait::eventually_blocking;
 
 /// The file that only such a machine has; it names its control group.
 const MARK: &str = "made-for-a-test";
@@ -81,11 +81,10 @@ impl Machine {
                 let (_, state) = machine.run("systemctl is-system-running");
                 match state.trim() {
                     "running" => return Some(machine),
-                    // Nothing of ours is in it yet: what failed is systemd's own, for want of something in here.
                     "degraded" => {
                         let (_, failed) = machine.run("systemctl --failed --no-legend");
                         let log = machine.log();
-                        skip(&format!("systemd itself fails in here: {failed}\n{log}"));
+                        cannot_be(true, &format!("systemd itself fails in here: {failed}\n{log}"));
                         return None;
                     }
                     _ => {}
@@ -174,25 +173,20 @@ impl Machine {
 
     /// Waits for a property of a unit.
     pub(crate) fn until(&self, unit: &str, property: &str, wanted: &str) {
-        let end = Instant::now() + SOON;
-        loop {
-            let shown = self.show(unit, property);
-            if shown == wanted {
-                return;
+        eventually_blocking(&format!("{property} is {wanted}"), || {
+            match self.show(unit, property) {
+                shown if shown == wanted => Ok(()),
+                shown => Err((shown, self.log())),
             }
-            let late = Instant::now() > end;
-            assert!(!late, "{property} is {shown}, not {wanted}\n{}", self.log());
-            pause();
-        }
+        });
     }
 
     /// Waits for what a line of shell says by its exit code.
     pub(crate) fn comes_true(&self, line: &str) {
-        let end = Instant::now() + SOON;
-        while !self.run(line).0 {
-            assert!(Instant::now() < end, "in vain for: {line}\n{}", self.log());
-            pause();
-        }
+        eventually_blocking(line, || match self.run(line) {
+            (true, _) => Ok(()),
+            (false, output) => Err((output, self.log())),
+        });
     }
 
     /// Everything that was said in it.

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use crate::hosting::{BINARY, cannot_be, has, is_root, said};
 use crate::support::relay_process::SOON;
 use crate::support::skip::skip;
+use crate::support::wait::eventually_blocking;
 
 const SYSTEMD: &str = "/lib/systemd/systemd";
 
@@ -106,15 +107,14 @@ impl Systemd {
     }
 
     fn until(&self, property: &str, fits: impl Fn(&str) -> bool) -> String {
-        let end = Instant::now() + SOON;
-        loop {
+        eventually_blocking(property, || {
             let shown = self.show(property);
             if fits(&shown) {
-                return shown;
+                Ok(shown)
+            } else {
+                Err((shown, self.log()))
             }
-            assert!(Instant::now() < end, "{property} is {shown}\n{}", self.log());
-            pause();
-        }
+        })
     }
 }
 

@@ -2,17 +2,17 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::time::Duration;
 
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use rustix::process::{Pid, Signal, kill_process};
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::hosting::{BINARY, has, is_root, tied};
 use crate::support::relay_process::SOON;
+use crate::support::wait::eventually;
 
 /// An agent that leaves a process behind, outside its own group, which ends a little later.
 const AGENT: &str = r#"
@@ -63,7 +63,7 @@ impl Namespace {
     /// Process 1 as it is called outside.
     async fn first(&self) -> i32 {
         let outer = i32::try_from(self.outer.id().unwrap()).unwrap();
-        until("process 1", || children(outer).first().map(|(pid, _)| *pid)).await
+        eventually("process 1", async || children(outer).first().map(|(pid, _)| *pid)).await
     }
 
     fn has(&self, file: &str) -> bool {
@@ -77,17 +77,6 @@ impl Namespace {
     async fn ended(&mut self) -> i32 {
         let status = timeout(SOON, self.outer.wait()).await;
         status.expect("an end").unwrap().code().unwrap()
-    }
-}
-
-async fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let end = Instant::now() + SOON;
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(Instant::now() < end, "{what} did not come");
-        sleep(Duration::from_millis(10)).await;
     }
 }
 
@@ -130,14 +119,17 @@ async fn it_reaps_what_agents_leave_behind_and_passes_signals_on() {
     });
     whole.await.unwrap();
 
-    until("the end of the orphan", || namespace.has("ended").then_some(())).await;
-    until("a process 1 with the relay as its only child", || {
+    eventually("the end of the orphan", async || {
+        namespace.has("ended").then_some(())
+    })
+    .await;
+    eventually("a process 1 with the relay as its only child", async || {
         matches!(children(first)[..], [(_, state)] if state != 'Z').then_some(())
     })
     .await;
 
     signal(first, Signal::HUP);
-    until("the settings read again", || {
+    eventually("the settings read again", async || {
         namespace.log().contains("settings read again").then_some(())
     })
     .await;

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use crate::operate::{connected, connector, verb, verb_with};
 use crate::support::relay_process::{SOON, Setup};
+use crate::support::wait::eventually;
 
 const SECRET: &str = "the-gateways-own-secret";
 
@@ -46,11 +47,7 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
     relay.signal(Signal::HUP);
     relay.says("settings read again").await;
     assert!(connector.send_raw(&poison(20, 20)));
-    let end = tokio::time::Instant::now() + SOON;
-    while relay.count(set_aside) < 23 {
-        assert!(tokio::time::Instant::now() < end, "{}", relay.said());
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
+    eventually("23 such lines", async || relay.count(set_aside) >= 23).await;
     relay.stops().await;
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use hermes_relay::dev::{Connector, text_event};
 use rustix::process::Signal;
-use tokio::time::{Instant, sleep};
 
 use crate::operate::http::{address, ask};
 use crate::operate::{answered, connected, connector};
-use crate::support::relay_process::{RelayProcess, SOON, Setup};
+use crate::support::relay_process::{RelayProcess, Setup};
+use crate::support::wait::eventually;
 
 type Labels = Vec<(String, String)>;
 type Sample = (String, Labels, f64);
@@ -86,7 +86,7 @@ impl Page {
         found.iter().sum()
     }
 
-    /// Every histogram's buckets grow, and the last is the count.
+    /// Every histogram's buckets grow, the last is the count, and the sum is one that the buckets allow.
     fn check_histograms(&self) {
         let histograms = self.kinds.iter().filter(|(_, kind)| *kind == "histogram");
         let mut checked = 0;
@@ -108,7 +108,21 @@ impl Page {
             assert!(buckets.is_sorted_by(|a, b| a.2 <= b.2), "{name}");
             let count = self.value(&format!("{short}_count"), &[]);
             assert!((buckets.last().unwrap().2 - count).abs() < 0.5, "{name}");
-            assert!(self.value(&format!("{short}_sum"), &[]) >= 0.0);
+            let (mut least, mut most) = (0.0, 0.0);
+            let (mut lower, mut below) = (0.0, 0.0);
+            for (bound, (_, _, cumulative)) in bounds.iter().zip(&buckets) {
+                let values = cumulative - below;
+                if values > 0.5 {
+                    least += values * lower;
+                    most += values * bound;
+                }
+                (lower, below) = (*bound, *cumulative);
+            }
+            let sum = self.value(&format!("{short}_sum"), &[]);
+            assert!(
+                (least - 1e-3..=most + 1e-3).contains(&sum),
+                "{name}_sum is {sum}, and its buckets allow {least} to {most}"
+            );
             checked += 1;
         }
         assert!(checked >= 5);
@@ -137,16 +151,12 @@ pub(crate) async fn page(relay: &RelayProcess) -> Page {
 
 /// Waits until a number on the page is at least this.
 async fn until(relay: &RelayProcess, name: &str, labels: &[(&str, &str)], least: f64) -> Page {
-    let end = Instant::now() + SOON;
-    loop {
+    eventually(&format!("{name} {labels:?} at least {least}"), async || {
         let page = page(relay).await;
         let value = page.value(name, labels);
-        if value >= least {
-            return page;
-        }
-        assert!(Instant::now() < end, "{name} {labels:?} is {value}, not {least}");
-        sleep(std::time::Duration::from_millis(50)).await;
-    }
+        if value >= least { Ok(page) } else { Err(value) }
+    })
+    .await
 }
 
 /// A relay with a page.

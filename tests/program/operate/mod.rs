@@ -15,9 +15,10 @@ use std::process::Stdio;
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt as _;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
+use crate::support::wait::eventually;
 
 async fn connector() -> Connector {
     Connector::start(ConnectorSettings::default()).await.unwrap()
@@ -83,15 +84,11 @@ async fn status(setup: &Setup) -> Value {
 
 /// Waits until the status is as wanted, and gives it.
 async fn status_until(setup: &Setup, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let end = Instant::now() + SOON;
-    loop {
+    eventually(what, async || {
         let status = status(setup).await;
-        if wanted(&status) {
-            return status;
-        }
-        assert!(Instant::now() < end, "{what} did not come: {status}");
-        sleep(std::time::Duration::from_millis(50)).await;
-    }
+        if wanted(&status) { Ok(status) } else { Err(status) }
+    })
+    .await
 }
 
 /// Says something in the chat `c1` and waits for the answer.

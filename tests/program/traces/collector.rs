@@ -4,10 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hermes_relay::agent::EchoAgent;
-use tokio::net::TcpListener;
 use tokio::time::Instant;
 
-use crate::support::http_stub::{Stub, nobody, reply};
+use crate::support::http_stub::{Stub, nobody, reply, reply_with, silent};
 use crate::support::memory_relay::start_with;
 use crate::traces::{counts, spans, to, traced, willing};
 
@@ -33,22 +32,9 @@ async fn one_that_is_not_there_is_not_missed() {
     unaffected(&nobody()).await;
 }
 
-/// A collector that takes connections and says nothing.
-async fn silent() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let base = format!("http://{}", listener.local_addr().unwrap());
-    tokio::spawn(async move {
-        let mut kept = Vec::new();
-        while let Ok((socket, _)) = listener.accept().await {
-            kept.push(socket);
-        }
-    });
-    base
-}
-
 #[tokio::test]
 async fn one_that_never_answers_holds_nothing_up() {
-    unaffected(&silent().await).await;
+    unaffected(&format!("http://{}", silent().await)).await;
 }
 
 #[tokio::test]
@@ -74,7 +60,7 @@ async fn one_that_has_no_time_is_asked_again_and_gets_the_same_once() {
 async fn one_that_points_elsewhere_is_not_followed_and_one_that_refuses_is_not_asked_again() {
     let elsewhere = willing().await;
     let place = format!("{}/v1/traces", elsewhere.base());
-    let collector = Stub::start(move |_| (307, vec![("location", place.clone())], String::new())).await;
+    let collector = Stub::start(move |_| reply_with(307, &[("location", &place)], "")).await;
     let dir = tempfile::tempdir().unwrap();
     let relay = start_with(dir.path(), EchoAgent, to(&collector.base())).await;
     relay.hears("a", "1", "hi").await;
@@ -97,7 +83,7 @@ async fn one_that_points_elsewhere_is_not_followed_and_one_that_refuses_is_not_a
 async fn what_finds_no_room_is_dropped_and_counted() {
     const TURNS: u64 = 1500;
     let dir = tempfile::tempdir().unwrap();
-    let relay = start_with(dir.path(), EchoAgent, to(&silent().await)).await;
+    let relay = start_with(dir.path(), EchoAgent, to(&format!("http://{}", silent().await))).await;
     for turn in 0..TURNS {
         relay
             .hears(&format!("c{}", turn % 100), &turn.to_string(), "hi")

@@ -7,11 +7,11 @@ mod process;
 mod telling;
 
 use crate::support::http_stub::Stub;
-use crate::support::memory_relay::{Running, SOON};
+use crate::support::memory_relay::Running;
+use crate::support::wait::eventually;
 use hermes_relay::config::Settings;
 use hermes_relay::relay::Metrics;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 /// A collector that takes everything.
 async fn willing() -> Stub {
@@ -52,19 +52,15 @@ fn traces(stub: &Stub) -> Vec<Vec<Value>> {
 
 /// Waits until a collector has so many traces, and gives them.
 async fn traced(stub: &Stub, count: usize) -> Vec<Vec<Value>> {
-    let end = Instant::now() + SOON;
-    loop {
+    eventually(&format!("{count} traces"), async || {
         let traces = traces(stub);
         if traces.len() >= count {
-            return traces;
+            Ok(traces)
+        } else {
+            Err(traces)
         }
-        assert!(
-            Instant::now() < end,
-            "only {} of {count} traces: {traces:?}",
-            traces.len()
-        );
-        sleep(std::time::Duration::from_millis(20)).await;
-    }
+    })
+    .await
 }
 
 /// An attribute as text.
@@ -106,14 +102,14 @@ fn counted(metrics: &Metrics, outcome: &str) -> u64 {
 
 /// Waits until so many traces came to this end.
 async fn counts(relay: &Running, outcome: &str, least: u64) -> u64 {
-    let end = Instant::now() + SOON;
-    loop {
+    eventually(&format!("{least} traces {outcome}"), async || {
         let metrics = relay.handle.metrics().await.unwrap();
         let count = counted(&metrics, outcome);
         if count >= least {
-            return count;
+            Ok(count)
+        } else {
+            Err(metrics.traces)
         }
-        assert!(Instant::now() < end, "{outcome}: {:?}", metrics.traces);
-        sleep(std::time::Duration::from_millis(20)).await;
-    }
+    })
+    .await
 }

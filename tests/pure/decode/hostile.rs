@@ -1,5 +1,6 @@
 //! Lines made to hurt: each is a typed error or a documented coercion, and none takes more than its share of time.
 
+use crate::support::load::measuring_blocking;
 use std::time::{Duration, Instant};
 
 use hermes_relay::wire::{ConnectorFrame, DecodeError, GatewayFrame, MessageEvent, Undecodable};
@@ -298,6 +299,7 @@ fn growing(n: usize) -> Vec<(&'static str, Vec<u8>)> {
 fn time_grows_with_the_line_and_not_with_its_square() {
     const SMALL: usize = 500;
     const TIMES: u32 = 16;
+    let _quiet = measuring_blocking();
     for ((name, small), (_, large)) in growing(SMALL).into_iter().zip(growing(SMALL * TIMES as usize)) {
         // A square would be 16 times the line's share. A busy machine gets another chance to be quiet.
         let (mut share, mut took) = (Duration::ZERO, Duration::MAX);

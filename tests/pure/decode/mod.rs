@@ -47,26 +47,30 @@ fn frames() -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Decodes as both ends do; what decodes can be written, and what was written says the same.
-fn survives(line: &[u8]) {
-    if let Ok(frame) = ConnectorFrame::decode(line) {
-        let written = serde_json::to_vec(&frame).expect("a decoded frame can be written");
+/// Decodes as both ends do. What decodes can be written, and what was written decodes to the same; returns whether
+/// either end decodes it.
+fn survives(line: &[u8]) -> bool {
+    let inbound = ConnectorFrame::decode(line);
+    if let Ok(frame) = &inbound {
+        let written = serde_json::to_vec(frame).expect("a decoded frame can be written");
         let again = ConnectorFrame::decode(&written).expect("what we wrote, we read");
         assert_eq!(again.kind(), frame.kind());
         if matches!(frame, ConnectorFrame::Inbound { .. }) {
-            stays(&frame, &again);
+            assert_same_message(frame, &again);
         }
     }
-    if let Ok(frame) = GatewayFrame::decode(line) {
+    let outbound = GatewayFrame::decode(line);
+    if let Ok(frame) = &outbound {
         let written = frame.to_line();
         assert_eq!(written.matches('\n').count(), 1, "one frame, one line");
         let again = GatewayFrame::decode(written.as_bytes()).expect("what we wrote, we read");
         assert_eq!(again.to_line(), written);
     }
+    inbound.is_ok() || outbound.is_ok()
 }
 
 /// The message that a turn is made of is the same after another hop.
-fn stays(frame: &ConnectorFrame, again: &ConnectorFrame) {
+fn assert_same_message(frame: &ConnectorFrame, again: &ConnectorFrame) {
     let (
         ConnectorFrame::Inbound { event, buffer_id },
         ConnectorFrame::Inbound {
@@ -220,17 +224,15 @@ fn change(line: &mut Vec<u8>, change: &Change) {
 
 #[test]
 fn real_frames_survive_a_hop() {
-    let mut usable = 0;
     for frame in frames() {
-        survives(&frame);
-        usable += usize::from(ConnectorFrame::decode(&frame).is_ok());
+        assert!(survives(&frame), "{}", String::from_utf8_lossy(&frame));
     }
-    assert!(usable > 50, "only {usable} of the golden frames decode");
 }
 
 #[test]
 fn an_id_that_is_a_fraction_is_the_same_after_a_hop() {
-    survives(br#"{"type":"inbound","event":{"message_id":-1.8427863338658136e-165}}"#);
+    let line = br#"{"type":"inbound","event":{"message_id":-1.8427863338658136e-165}}"#;
+    assert!(survives(line));
 }
 
 proptest! {

@@ -7,7 +7,7 @@ mod rules;
 use std::path::Path;
 use std::process::Command;
 
-use crate::skip::skip;
+use crate::support::skip::skip;
 use rules::{Rules, Used, unexplained};
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Rust source as words and marks, without comments and without what literals say.
+//! Rust source as tokens, without comments and without the content of literals.
 
 /// A word or mark of code, with the line it stands on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     PathSep,
     /// Any other single character.
     Mark(char),
-    /// A literal; what it says is nobody's business.
+    /// A literal, without its content.
     Literal,
 }
 

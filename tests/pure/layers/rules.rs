@@ -1,9 +1,9 @@
-//! The rules: which module may name what. Each takes one file's text and says what breaks it.
+//! The rules: which module may name what. Each takes one file and returns its violations.
 
 use crate::layers::lexer::{Kind, Token};
 use crate::layers::source::{self, Path, bracketed};
 
-/// The floors, lowest first. An import points down; to a module of the same floor only by [`SIDEWAYS`].
+/// The layers, lowest first. A module imports from lower layers, and from its own layer only by [`SIDEWAYS`].
 const LAYERS: &[&[&str]] = &[
     &["collections", "backoff", "text"],
     &["wire"],
@@ -14,7 +14,7 @@ const LAYERS: &[&[&str]] = &[
     &["cli", "check", "dev"],
 ];
 
-/// Who may import a neighbour of the same floor: from, to, and why.
+/// Imports allowed within a layer: from, to, and why.
 const SIDEWAYS: &[(&str, &str, &str)] = &[
     ("agent", "net", "backends behind HTTP use the one HTTP client"),
     (
@@ -25,13 +25,13 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
     (
         "serve",
         "relay",
-        "it asks the running relay on behalf of people and monitors",
+        "it queries the running relay for people and monitors",
     ),
-    ("cli", "check", "the doctor verb prints what the probes found"),
+    ("cli", "check", "the doctor verb prints the results of the probes"),
     ("cli", "dev", "the dev verb starts the embedded connector"),
 ];
 
-/// Modules that only compute: the same input gives the same output.
+/// Modules without I/O and clock: the same input gives the same output.
 const PURE: &[&str] = &[
     "collections",
     "backoff",
@@ -43,8 +43,8 @@ const PURE: &[&str] = &[
     "cron::schedule",
 ];
 
-/// What a pure module never names: crates and modules that reach the world.
-const WORLD: &[&str] = &[
+/// Crates and modules that do I/O: no pure module names them.
+const IO: &[&str] = &[
     "tokio",
     "tokio_util",
     "tokio_rustls",
@@ -72,8 +72,8 @@ const WORLD: &[&str] = &[
     "std::io::stderr",
 ];
 
-/// Names that reach the world however they were imported.
-const WORLDLY_NAMES: &[&str] = &[
+/// Names of types that do I/O or read a clock, however they were imported.
+const IO_NAMES: &[&str] = &[
     "SystemTime",
     "TcpStream",
     "TcpListener",
@@ -84,7 +84,7 @@ const WORLDLY_NAMES: &[&str] = &[
     "ToSocketAddrs",
 ];
 
-/// Crates that belong to someone: the crate, and the only modules that may name it.
+/// Crates with owners: the crate, and the only modules that may name it.
 const OWNED: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("tungstenite", &["net", "dev"]),
@@ -100,14 +100,14 @@ const OWNED: &[(&str, &[&str])] = &[
     ("serde_saphyr", &["config::yaml"]),
 ];
 
-/// Who may make an acknowledgement: the contract's own module, the link, whom the relay asks only with the
-/// journal's receipt in its hand, and the connector's side, which only reads them back.
+/// Modules that may construct an acknowledgement: the frame's own module, the link, which asks for the journal's
+/// receipt, and the embedded connector, which only decodes them.
 const ACKNOWLEDGERS: &[&str] = &["wire", "link", "dev"];
 
-/// A file is shorter than this.
-pub(crate) const LINES: usize = 450;
+/// A file is as long as one idea needs; look twice above 500 lines. Above this, the failure text lists it.
+pub(crate) const LONG: usize = 700;
 
-/// One source file, ready to be judged.
+/// One source file.
 pub(crate) struct File {
     /// Relative to `src`, with forward slashes.
     name: String,
@@ -118,7 +118,7 @@ pub(crate) struct File {
 }
 
 impl File {
-    /// Reads `source`, which stands at `name` below `src`.
+    /// Reads `source`, the file `name` below `src`.
     pub(crate) fn new(name: &str, source: &str) -> Self {
         let module = module_of(name);
         let tokens = source::code(source);
@@ -131,27 +131,26 @@ impl File {
         }
     }
 
-    /// Everything that is wrong with it, one line each.
+    /// All violations, one line each.
     pub(crate) fn violations(&self) -> Vec<String> {
         [
             self.imports(),
             self.purity(),
             self.ownership(),
             self.acknowledgements(),
-            self.length(),
             self.process(),
         ]
         .concat()
     }
 
-    /// Imports point down only.
+    /// Imports point to lower layers only.
     pub(crate) fn imports(&self) -> Vec<String> {
         let Some(own) = self.module.first() else {
             return Vec::new();
         };
-        let Some(own_floor) = floor(own) else {
+        let Some(own_layer) = layer_of(own) else {
             return vec![format!(
-                "{}: the module {own} stands on no floor: add it to LAYERS",
+                "{}: the module {own} is in no layer: add it to LAYERS",
                 self.name
             )];
         };
@@ -163,25 +162,25 @@ impl File {
                 [] => false,
             };
             if whole_crate {
-                wrong.push(self.at(path, "names the crate's root, which hides what is imported"));
+                wrong.push(self.at(path, "imports the crate root, which hides what is used"));
             }
             let [root, to, ..] = path.segments.as_slice() else {
                 continue;
             };
-            let Some(their_floor) = floor(to).filter(|_| root == "crate" && to != own) else {
+            let Some(their_layer) = layer_of(to).filter(|_| root == "crate" && to != own) else {
                 continue;
             };
             let listed = SIDEWAYS.iter().any(|(a, b, _)| a == own && b == to);
-            if their_floor > own_floor {
+            if their_layer > own_layer {
                 wrong.push(self.at(path, "points up"));
-            } else if their_floor == own_floor && !listed {
+            } else if their_layer == own_layer && !listed {
                 wrong.push(self.at(path, "points sideways and is not in SIDEWAYS"));
             }
         }
         wrong
     }
 
-    /// A pure module names nothing that reaches the world.
+    /// A pure module names nothing that does I/O or reads a clock.
     pub(crate) fn purity(&self) -> Vec<String> {
         if !PURE.iter().any(|pure| self.is_in(pure)) {
             return Vec::new();
@@ -190,19 +189,19 @@ impl File {
         for path in &self.paths {
             let hidden =
                 path.segments == ["std", "*"] || (path.segments == ["std"] && path.renamed.is_some());
-            let worldly = WORLD.iter().any(|world| path.starts_with(world))
-                || WORLDLY_NAMES
+            let does_io = IO.iter().any(|name| path.starts_with(name))
+                || IO_NAMES
                     .iter()
                     .any(|name| path.segments.iter().any(|segment| segment == name))
                 || path.has_pair("Instant", "now");
-            if hidden || worldly {
-                wrong.push(self.at(path, "is not for a pure module"));
+            if hidden || does_io {
+                wrong.push(self.at(path, "is not allowed in a pure module"));
             }
         }
         wrong
     }
 
-    /// A crate that belongs to a module is named nowhere else.
+    /// A crate with owners is named nowhere else.
     pub(crate) fn ownership(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         for path in &self.paths {
@@ -217,7 +216,7 @@ impl File {
         wrong
     }
 
-    /// An acknowledgement is made only where it is known to be true.
+    /// An acknowledgement is constructed only by [`ACKNOWLEDGERS`].
     pub(crate) fn acknowledgements(&self) -> Vec<String> {
         if ACKNOWLEDGERS.iter().any(|module| self.is_in(module)) {
             return Vec::new();
@@ -233,7 +232,7 @@ impl File {
             if path.has_pair("GatewayFrame", "*")
                 || (path.import && path.has_pair("GatewayFrame", "InboundAck"))
             {
-                wrong.push(self.at(path, "brings acknowledgements in under another name"));
+                wrong.push(self.at(path, "imports acknowledgements under another name"));
             }
         }
         for (at, token) in self.tokens.iter().enumerate() {
@@ -243,7 +242,7 @@ impl File {
             let filled = self.tokens.get(at + 1).is_some_and(|next| next.is_mark('{'));
             if token.is_word("InboundAck") && qualified && filled && !is_pattern(&self.tokens, at) {
                 wrong.push(format!(
-                    "{}:{}: only {} may make an acknowledgement",
+                    "{}:{}: only {} may construct an acknowledgement",
                     self.name,
                     token.line,
                     ACKNOWLEDGERS.join(", ")
@@ -253,15 +252,9 @@ impl File {
         wrong
     }
 
-    /// A file can be read in one sitting.
-    pub(crate) fn length(&self) -> Vec<String> {
-        if self.lines < LINES {
-            return Vec::new();
-        }
-        vec![format!(
-            "{}: {} lines; files stay under {LINES}",
-            self.name, self.lines
-        )]
+    /// A note about a file that may hold more than one idea. It fails nothing.
+    pub(crate) fn length(&self) -> Option<String> {
+        (self.lines > LONG).then(|| format!("look twice: {} has {} lines", self.name, self.lines))
     }
 
     /// Only the binary reads the process environment and ends the process.
@@ -296,7 +289,7 @@ impl File {
     }
 }
 
-fn floor(module: &str) -> Option<usize> {
+fn layer_of(module: &str) -> Option<usize> {
     LAYERS.iter().position(|layer| layer.contains(&module))
 }
 

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::wait::eventually;
 use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, Sent, text_event};
@@ -126,22 +127,19 @@ impl Rig {
 
     /// Waits until nothing runs and nothing is owed.
     pub(crate) async fn is_quiet(&self, turns: u64) {
-        let deadline = tokio::time::Instant::now() + SOON;
-        loop {
+        eventually("nothing runs and nothing is owed", async || {
             let status = self.handle.status().await.expect("the relay runs");
             let tally = &status.tally;
             let ended = tally.turns_done + tally.turns_stopped + tally.turns_failed;
             let at_rest =
                 status.turns_running + status.ends_uncommitted + status.ops_owed + status.ops_passing == 0;
             if ended >= turns && at_rest {
-                return;
+                Ok(())
+            } else {
+                Err(status)
             }
-            assert!(
-                tokio::time::Instant::now() < deadline,
-                "in vain for quiet: {status:?}"
-            );
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        })
+        .await;
     }
 
     /// What a person sees in a chat: its messages now.

@@ -1,12 +1,12 @@
 //! What is held, in which order, and what survives a crash.
 
 use super::{NOW, accept, ask, chat, copy, next, op, open};
+use crate::support::wait::eventually;
 use hermes_relay::store::{
     Command, Completion, Depth, InboxSeq, Inspector, Journal, JournalSettings, OpSeq, OpState, SubmitError,
     TurnState,
 };
 use std::fs;
-use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn a_message_is_held_once_and_recognised_after_reopening() {
@@ -281,11 +281,7 @@ async fn lazy_commands_are_held_soon_without_company() {
         .await
         .unwrap();
     let inspector = Inspector::open(dir.path()).unwrap();
-    let deadline = Instant::now() + Duration::from_secs(5);
-    while inspector.counts().unwrap().ops > 0 {
-        assert!(Instant::now() < deadline, "the op is settled in time");
-        tokio::task::yield_now().await;
-    }
+    eventually("the op is settled", async || inspector.counts().unwrap().ops == 0).await;
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The state directory and its files: private, locked, damaged, full, read-only, looked at and mended.
 
 use super::{NOW, accept, ask, next, op, open};
-use crate::support::skip::skip;
+use crate::support::small_disk::SmallDisk;
 use hermes_relay::store::{
     Command, Completion, Health, InboxSeq, InspectError, Inspector, Item, Journal, JournalSettings, NewOp,
     OpSeq, OpState, OpenError, Section, TurnState,
@@ -151,36 +151,10 @@ async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
     assert_eq!(opened.recovered.ops[0].state, OpState::Pending);
 }
 
-/// A small file system, taken away again when dropped.
-struct Small<'a>(&'a Path);
-
-impl<'a> Small<'a> {
-    fn mount(at: &'a Path, options: &str) -> Option<Self> {
-        let mount = std::process::Command::new("mount")
-            .args(["-t", "tmpfs", "-o", options, "tmpfs"])
-            .arg(at)
-            .status();
-        if mount.is_ok_and(|status| status.success()) {
-            return Some(Self(at));
-        }
-        skip("mounting a small tmpfs needs root");
-        None
-    }
-}
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("umount")
-            .arg("-l")
-            .arg(self.0)
-            .status();
-    }
-}
-
 #[test]
 fn a_journal_that_could_not_be_made_leaves_nothing_unfinished() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(_small) = Small::mount(dir.path(), "size=16k,mode=700") else {
+    let Some(_disk) = SmallDisk::mount(dir.path(), 16) else {
         return;
     };
     let failed = Journal::open(dir.path(), JournalSettings::default(), NOW);
@@ -196,26 +170,12 @@ fn a_journal_that_could_not_be_made_leaves_nothing_unfinished() {
 #[tokio::test]
 async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(_small) = Small::mount(dir.path(), "size=1m,mode=700") else {
+    let Some(disk) = SmallDisk::mount(dir.path(), 1024) else {
         return;
     };
     let mut opened = open(dir.path());
     ask(&mut opened, vec![accept(1, "s", Some("first"), true)], 1).await;
-    let filler = dir.path().join("filler");
-    let mut size = 1 << 20;
-    while size > 0 {
-        let have = fs::metadata(&filler).map_or(0, |data| data.len());
-        let more = vec![0; size];
-        let mut file = fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(&filler)
-            .unwrap();
-        if std::io::Write::write_all(&mut file, &more).is_err() {
-            size /= 2;
-        }
-        assert!(have <= 1 << 20);
-    }
+    disk.fill();
     let ended = Command::End {
         seq: InboxSeq(1),
         state: TurnState::Done,
@@ -231,7 +191,7 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
         matches!(&done[..], [Completion::Failed(failed)] if failed.fault.to_string().contains("full")),
         "{done:?}"
     );
-    fs::remove_file(&filler).unwrap();
+    disk.free();
     let done = next(&mut opened).await;
     assert!(
         matches!(done[..], [Completion::Ended { seq: InboxSeq(1), .. }]),
@@ -255,9 +215,10 @@ async fn a_full_disk_fails_accepts_and_keeps_endings_until_there_is_space() {
 #[test]
 fn a_read_only_state_directory_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(_small) = Small::mount(dir.path(), "ro,mode=700") else {
+    let Some(disk) = SmallDisk::mount(dir.path(), 1024) else {
         return;
     };
+    disk.make_read_only();
     let error = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap_err();
     let text = error.to_string();
     assert!(

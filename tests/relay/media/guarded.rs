@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use hermes_relay::net::media::{MediaClient, MediaError, MediaSettings};
 use hermes_relay::net::proxy::ProxyRules;
@@ -96,7 +97,7 @@ async fn no_name_that_leads_inside_is_reached() {
 async fn a_name_that_changes_its_mind_is_not_asked_twice() {
     let outside = Server::start(|_| answer(&[], "public")).await;
     let port = outside.port();
-    let inside = Server::at(("127.0.0.2", port), |_| answer(&[], "secret")).await;
+    let inside = Server::at(("127.0.0.2", port), Duration::ZERO, |_| answer(&[], "secret")).await;
     let script = Script::of(&[&["127.0.0.1"], &["127.0.0.2"]]);
     let rig = Rig::with(allowing(&[]), access("https://connector.example"), |room| {
         room.with_lookup(Arc::clone(&script) as _)
@@ -117,7 +118,7 @@ async fn a_name_that_changes_its_mind_is_not_asked_twice() {
 
 #[tokio::test]
 async fn every_stop_of_a_redirect_is_judged() {
-    let inside = Server::at("127.0.0.2:0", |_| answer(&[], "secret")).await;
+    let inside = Server::at("127.0.0.2:0", Duration::ZERO, |_| answer(&[], "secret")).await;
     let target = inside.url("/latest/meta-data");
     let port = inside.port();
     let outside = Server::start(move |seen| match seen.uri.as_str() {
@@ -240,6 +241,6 @@ async fn a_proxy_that_leaves_resolving_to_us_is_not_asked_for_a_private_name() {
     });
     rig.assert_refused("http://cdn.example/x").await;
     assert_eq!(script.asked.load(Ordering::SeqCst), 1);
-    let contacted = tokio::time::timeout(std::time::Duration::from_millis(1), proxy.accept()).await;
+    let contacted = tokio::time::timeout(Duration::from_millis(1), proxy.accept()).await;
     assert!(contacted.is_err());
 }

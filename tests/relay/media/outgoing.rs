@@ -71,8 +71,8 @@ async fn an_upload_says_what_it_is_and_how_long() {
     assert_eq!(uploaded.kind, MediaKind::Voice);
     let seen = &connector.seen()[0];
     assert_eq!(
-        (seen.uri.as_str(), &*seen.body),
-        ("/base/relay/media", &b"voice"[..])
+        (seen.uri.as_str(), seen.body.as_str()),
+        ("/base/relay/media", "voice")
     );
     assert_eq!(seen.header("content-type"), Some("audio/ogg"));
     assert_eq!(seen.header("content-length"), Some("5"));

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::Request;
-use axum::http::{HeaderMap, Response};
+use axum::body::{Body, Bytes};
+use axum::http::Response;
 use futures_util::stream;
 use hermes_relay::net::media::{
     DownloadLocation, DownloadRequest, Downloaded, Downloads, Looking, Lookup, MediaAccess, MediaClient,
@@ -22,102 +21,16 @@ use hermes_relay::wire::{ConnectorUrl, TOKEN_TTL_SECS, UpgradeToken};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
-/// One request as it arrived.
-#[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) uri: String,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
-
-impl Seen {
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).and_then(|value| value.to_str().ok())
-    }
-}
-
-pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
-    seen: Arc<Mutex<Vec<Seen>>>,
-    most_at_once: Arc<AtomicUsize>,
-}
-
-impl Server {
-    /// Answers until the test's runtime ends.
-    pub(crate) async fn start(answer: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static) -> Self {
-        Self::at("127.0.0.1:0", answer).await
-    }
-
-    pub(crate) async fn at(
-        address: impl tokio::net::ToSocketAddrs,
-        answer: impl Fn(&Seen) -> Response<Body> + Send + Sync + 'static,
-    ) -> Self {
-        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let seen = Arc::new(Mutex::new(Vec::new()));
-        let most_at_once = Arc::new(AtomicUsize::new(0));
-        let (answer, log, most) = (Arc::new(answer), Arc::clone(&seen), Arc::clone(&most_at_once));
-        let now = Arc::new(AtomicUsize::new(0));
-        let app = axum::Router::new().fallback(move |request: Request| {
-            let (answer, log) = (Arc::clone(&answer), Arc::clone(&log));
-            let (now, most) = (Arc::clone(&now), Arc::clone(&most));
-            async move {
-                most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                let (parts, body) = request.into_parts();
-                let one = Seen {
-                    uri: parts.uri.to_string(),
-                    headers: parts.headers,
-                    body: to_bytes(body, usize::MAX).await.unwrap_or_default(),
-                };
-                let response = answer(&one);
-                log.lock().unwrap().push(one);
-                if response.headers().contains_key("x-slow") {
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-                now.fetch_sub(1, Ordering::SeqCst);
-                response
-            }
-        });
-        tokio::spawn(async move { axum::serve(listener, app).await });
-        Self {
-            address,
-            seen,
-            most_at_once,
-        }
-    }
-
-    pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.address)
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.address.port()
-    }
-
-    pub(crate) fn seen(&self) -> Vec<Seen> {
-        self.seen.lock().unwrap().clone()
-    }
-
-    pub(crate) fn most_at_once(&self) -> usize {
-        self.most_at_once.load(Ordering::SeqCst)
-    }
-}
+pub(crate) use crate::support::http_stub::{Seen, Stub as Server};
+use crate::support::http_stub::{reply, reply_with};
 
 /// A body of its own, with these headers.
 pub(crate) fn answer(headers: &[(&str, &str)], body: impl Into<Body>) -> Response<Body> {
-    let mut response = Response::builder();
-    for (name, value) in headers {
-        response = response.header(*name, *value);
-    }
-    response.body(body.into()).unwrap()
+    reply_with(200, headers, body)
 }
 
 pub(crate) fn redirect(to: &str) -> Response<Body> {
-    Response::builder()
-        .status(302)
-        .header("location", to)
-        .body(Body::empty())
-        .unwrap()
+    reply_with(302, &[("location", to)], "")
 }
 
 /// `pieces` pieces of `size` bytes, `gap` apart, of unstated length; counts those that were taken.
@@ -271,5 +184,5 @@ impl Lookup for Script {
 
 /// An answer without a file.
 pub(crate) fn status(code: u16) -> Response<Body> {
-    Response::builder().status(code).body("half".into()).unwrap()
+    reply(code, "half")
 }

@@ -144,7 +144,7 @@ async fn one_question_too_many_is_not_asked() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_that_the_journal_cannot_hold_counts_once_it_can() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = SmallDisk::mount(dir.path()) else {
+    let Some(disk) = SmallDisk::mount(dir.path(), 2048) else {
         return;
     };
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
@@ -157,7 +157,7 @@ async fn an_answer_that_the_journal_cannot_hold_counts_once_it_can() {
         .stands("a refusal", |status| status.tally.refused_by_journal >= 1)
         .await;
     assert_eq!((status.prompts_open, status.turns_running), (1, 1));
-    disk.empty();
+    disk.free();
     relay.seen("an ack", |seen| seen.acked("p1") == 1).await;
     assert_eq!(relay.told("a", 3).await[2], "echo: allowed once hi");
     relay.connector.deliver(event("a", "2", "on")).await.unwrap();

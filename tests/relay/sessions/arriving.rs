@@ -8,7 +8,7 @@ use hermes_relay::store::Inspector;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_acknowledged_while_the_journal_cannot_hold_it() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = SmallDisk::mount(dir.path()) else {
+    let Some(disk) = SmallDisk::mount(dir.path(), 2048) else {
         return;
     };
     let agent = Witness::default();
@@ -33,7 +33,7 @@ async fn nothing_is_acknowledged_while_the_journal_cannot_hold_it() {
     );
     assert_eq!(agent.ran(), ["before"]);
 
-    disk.empty();
+    disk.free();
     let seen = relay.seen("acks", |seen| seen.unacknowledged == 0).await;
     assert!(
         seen.connections >= 2,

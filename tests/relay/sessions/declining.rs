@@ -1,6 +1,7 @@
 //! A connector that will not have one part of an answer gets no other part of it, before or after a restart.
 
-use crate::support::memory_relay::{Running, SOON, start_answering};
+use crate::support::memory_relay::{Running, start_answering};
+use crate::support::wait::eventually;
 use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
@@ -12,9 +13,7 @@ use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep};
 
 /// Says or sends what each word of the message names, one after the other: `picture`, a text, or `wait` for the word.
 #[derive(Clone, Default)]
@@ -233,12 +232,11 @@ async fn a_turn_that_was_declined_before_a_restart_is_not_told_as_cut_short() {
 
 /// Waits until no message is unfinished in the journal.
 async fn written_off(dir: &Path) {
-    let deadline = Instant::now() + SOON;
     let inspector = Inspector::open(dir).unwrap();
-    while !inspector.list(Section::Unfinished, 0, 1).unwrap().is_empty() {
-        assert!(Instant::now() < deadline, "it waits or runs still");
-        sleep(Duration::from_millis(5)).await;
-    }
+    eventually("nothing is unfinished", async || {
+        inspector.list(Section::Unfinished, 0, 1).unwrap().is_empty()
+    })
+    .await;
 }
 
 #[tokio::test]

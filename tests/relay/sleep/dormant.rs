@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::support::wait::eventually;
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{Durability, Identity, Settings, SleepAction};
 use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
@@ -55,15 +56,11 @@ async fn sleepy(adjust: impl FnOnce(&mut Settings)) -> Sleepy {
 
 impl Sleepy {
     async fn stands(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
-        let deadline = Instant::now() + SOON;
-        loop {
+        eventually(what, async || {
             let status = self.handle.status().await.expect("the relay runs");
-            if wanted(&status) {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "in vain for {what}: {status:?}");
-            sleep(Duration::from_millis(5)).await;
-        }
+            if wanted(&status) { Ok(status) } else { Err(status) }
+        })
+        .await
     }
 
     async fn falls_asleep(&self) -> Status {

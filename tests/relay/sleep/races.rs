@@ -15,9 +15,10 @@ use hermes_relay::relay::{
 };
 use hermes_relay::wire::CapabilityDescriptor;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use crate::support::memory_relay::{SOON, event, start_with};
+use crate::support::wait::eventually;
 
 fn sleeps(settings: &mut Settings, action: SleepAction) {
     settings.connector.wake_url = Some("https://wake.example".to_owned());
@@ -225,15 +226,15 @@ async fn a_lever_is_pulled_once_without_a_socket_and_one_that_fails_brings_the_s
         .wait_for(SOON, |seen| seen.connections == 2)
         .await
         .expect("a new connection");
-    let end = Instant::now() + SOON;
-    loop {
+    eventually("one wake and one refused sleep", async || {
         let tally = handle.status().await.unwrap().tally;
         if (tally.wakes, tally.sleeps_refused) == (1, 1) {
-            break;
+            Ok(())
+        } else {
+            Err(tally)
         }
-        assert!(Instant::now() < end, "{tally:?}");
-        sleep(Duration::from_millis(5)).await;
-    }
+    })
+    .await;
     drop(stop);
     timeout(SOON, task).await.unwrap().unwrap();
 }

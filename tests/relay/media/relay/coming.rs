@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::http::Response;
 use hermes_relay::agent::MediaLocation;
 use hermes_relay::config::{BusyMode, Settings};
 
-use super::{Running, entries, eventually, next, reader};
-use crate::media::server::{Server, answer, pieces};
+use super::{Running, entries, next, reader};
+use crate::media::server::{Server, answer, pieces, status};
+use crate::support::wait::eventually;
 
 fn allow(server: &Server) -> impl FnOnce(&mut Settings) {
-    let host = server.address.to_string();
+    let host = server.address().to_string();
     move |settings: &mut Settings| settings.media.allow_hosts = vec![host]
 }
 
@@ -85,7 +85,7 @@ async fn a_slow_attachment_holds_up_nobody_else_and_ends_with_its_turn() {
 
 #[tokio::test]
 async fn what_cannot_be_had_does_not_take_its_message_with_it() {
-    let server = Server::start(|_| Response::builder().status(500).body("".into()).unwrap()).await;
+    let server = Server::start(|_| status(500)).await;
     let (agent, mut given) = reader();
     let relay = Running::start("discord", agent, allow(&server)).await;
     let gone = format!("{}/relay/media/{:032x}", relay.connector.http_base(), 999);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::wait::eventually;
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
@@ -19,7 +20,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 /// Long enough for a busy machine, short enough for a test.
 const SOON: Duration = Duration::from_secs(30);
@@ -161,14 +162,6 @@ impl Running {
 
 fn entries(folder: &Path) -> usize {
     std::fs::read_dir(folder).unwrap().count()
-}
-
-async fn eventually(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + SOON;
-    while !is_so().await {
-        assert!(Instant::now() < deadline, "in vain for: {what}");
-        sleep(Duration::from_millis(2)).await;
-    }
 }
 
 /// What an agent was given: its input, and the bytes of the files in it.
