@@ -5,8 +5,7 @@ use serde_json::Value;
 use super::case::{Case, Running};
 use super::probe::Verdict;
 use crate::net::http::excerpt;
-use crate::serve::client;
-use crate::serve::request::Ask;
+use crate::serve::{ControlRequest, client};
 use crate::store;
 
 /// Asks the relay that holds the state directory how it stands.
@@ -31,7 +30,7 @@ pub(super) async fn running(case: &mut Case<'_>) -> Vec<Verdict> {
         }
     };
     case.running = Running::Process(holder.clone());
-    let asking = tokio::task::spawn_blocking(move || client::ask(&dir, &Ask::Status));
+    let asking = tokio::task::spawn_blocking(move || client::call(&dir, &ControlRequest::Status));
     let status = match case.within(asking).await {
         Some(Ok(Ok(status))) => status,
         Some(Ok(Err(error))) => {

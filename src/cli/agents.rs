@@ -1,4 +1,4 @@
-//! `hermes-relay agents`: which agents there are, whether they can be used, and one turn with one of them.
+//! `hermes-relay agents`: lists the agents with their health, and runs a test turn.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use tokio_util::sync::CancellationToken;
 
-use super::exit::{self, Voice, fail, note, printed, say};
-use super::{SharedArgs, Surround};
+use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
+use super::{ProcessEnv, SharedArgs};
 use crate::agent::acp::PRESETS;
 use crate::agent::{
     AgentEvent, AgentHealth, AgentSignal, Approver, BUILT_IN, ChatOrigin, EventSink, Meaning, Permission,
@@ -20,10 +20,10 @@ use crate::relay::Member;
 use crate::session::TurnId;
 use crate::wire::SessionKey;
 
-/// How long an agent may take to say how it stands.
-const HEALTH: Duration = Duration::from_secs(10);
+/// Timeout of an agent's health check and shutdown.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Tell which agents there are, and try one.
+/// List agents, or test one.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay agents list\n  hermes-relay agents test echo")]
 pub(super) struct AgentsArgs {
@@ -33,9 +33,9 @@ pub(super) struct AgentsArgs {
 
 #[derive(Subcommand, Debug)]
 enum AgentsVerb {
-    /// Tell which agents are configured and built in, which programs are installed, and how each stands.
+    /// List configured and built-in agents, presets of installed programs, and the health of each.
     ///
-    /// Exit codes: 0 listed, 78 the configuration cannot be used.
+    /// Exit codes: 0 listed, 78 invalid configuration.
     #[command(
         after_help = "Examples:\n  hermes-relay agents list\n  hermes-relay agents list --config relay.yaml\n  \
                       hermes-relay agents list --json | jq '.[] | select(.answers)'"
@@ -43,51 +43,51 @@ enum AgentsVerb {
     List {
         #[command(flatten)]
         shared: SharedArgs,
-        /// As one JSON array, on one line; an error too.
+        /// Print a JSON array on one line, errors included.
         #[arg(long)]
         json: bool,
     },
-    /// Run one turn with an agent, as a message from a chat would.
+    /// Run one turn with an agent, as a chat message would.
     ///
-    /// Prints what the agent says as it says it. What it asks is denied, unless --allow is given.
+    /// Prints the agent's output as it arrives. Approval requests are denied unless --allow is given.
     ///
-    /// Exit codes: 0 the turn ended well, 1 it did not, 78 there is no such agent or it cannot be used.
+    /// Exit codes: 0 the turn completed, 1 it failed, 78 there is no such agent or it cannot be used.
     #[command(
         after_help = "Examples:\n  hermes-relay agents test echo\n  hermes-relay agents test code \"What is in this directory?\""
     )]
     Test {
         #[command(flatten)]
         shared: SharedArgs,
-        /// The agent: one from the settings, a built-in one, or a preset of `kind: acp` such as `gemini`.
+        /// Agent from the settings, a built-in one, or a preset of `kind: acp` such as `gemini`.
         name: String,
-        /// What to say to it.
+        /// Message to send.
         #[arg(default_value = "Say hello in one short sentence.")]
         text: String,
-        /// Give the agent leave for whatever it asks, once each.
+        /// Approve every request of the agent, once each.
         #[arg(long)]
         allow: bool,
     },
 }
 
 /// Runs the verb.
-pub(super) fn run(args: &AgentsArgs, surround: &Surround<'_>) -> ExitCode {
-    let (shared, voice) = match &args.verb {
-        AgentsVerb::List { shared, json } => (shared, Voice::of(*json)),
-        AgentsVerb::Test { shared, .. } => (shared, Voice::People),
+pub(super) fn run(args: &AgentsArgs, process: &ProcessEnv<'_>) -> ExitCode {
+    let (shared, errors) = match &args.verb {
+        AgentsVerb::List { shared, json } => (shared, ErrorFormat::new(*json)),
+        AgentsVerb::Test { shared, .. } => (shared, ErrorFormat::Text),
     };
     let loaded = match config::load(&Sources {
         flags: shared.flags(),
-        env: surround.env,
+        env: process.env,
     }) {
         Ok(loaded) => loaded,
-        Err(error) => return voice.fail(exit::CONFIGURATION, error, None),
+        Err(error) => return errors.fail(exit::CONFIGURATION, error, None),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else {
-        return voice.fail(exit::OUR_FAULT, "cannot start the runtime", None);
+        return errors.fail(exit::INTERNAL, "cannot start the runtime", None);
     };
     match &args.verb {
-        AgentsVerb::List { json, .. } => runtime.block_on(list(loaded.settings, surround, *json)),
+        AgentsVerb::List { json, .. } => runtime.block_on(list(loaded.settings, process, *json)),
         AgentsVerb::Test {
             name, text, allow, ..
         } => {
@@ -96,12 +96,12 @@ pub(super) fn run(args: &AgentsArgs, surround: &Surround<'_>) -> ExitCode {
             } else {
                 Permission::Deny
             };
-            runtime.block_on(test(loaded.settings, surround, name, text, permission))
+            runtime.block_on(test(loaded.settings, process, name, text, permission))
         }
     }
 }
 
-async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> ExitCode {
+async fn list(mut settings: Settings, process: &ProcessEnv<'_>, json: bool) -> ExitCode {
     let configured: Vec<String> = settings.agents.keys().cloned().collect();
     for preset in PRESETS {
         if !settings.agents.contains_key(preset.name) {
@@ -119,9 +119,9 @@ async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> Ex
         rows.push(((*name).to_owned(), "built in", "ready".to_owned(), String::new()));
     }
     for name in settings.agents.keys() {
-        let (state, detail) = match surround.hire_those(&settings, |known| known == name) {
-            Ok(members) => match members.into_iter().next() {
-                Some((_, member)) => stands(&member).await,
+        let (state, detail) = match process.build_agents(&settings, |known| known == name) {
+            Ok(agents) => match agents.into_iter().next() {
+                Some((_, slot)) => health(&slot).await,
                 None => continue,
             },
             Err(error) => ("unusable".to_owned(), error.to_string()),
@@ -160,34 +160,31 @@ async fn list(mut settings: Settings, surround: &Surround<'_>, json: bool) -> Ex
             .and_then(|()| {
                 writeln!(
                     out,
-                    "\n* answers what no route takes. Try one with `hermes-relay agents test NAME`."
+                    "\n* default agent. Test one with `hermes-relay agents test NAME`."
                 )
             })
     };
-    printed(written.and_then(|()| out.flush()))
+    finish(written.and_then(|()| out.flush()))
 }
 
-async fn stands(member: &Member) -> (String, String) {
-    match tokio::time::timeout(HEALTH, member.agent.health()).await {
+async fn health(slot: &Member) -> (String, String) {
+    match tokio::time::timeout(AGENT_TIMEOUT, slot.agent.health()).await {
         Ok(AgentHealth::Ready) => ("ready".to_owned(), String::new()),
         Ok(AgentHealth::Degraded(why)) => ("degraded".to_owned(), why),
         Ok(AgentHealth::Down(why)) => ("down".to_owned(), why),
-        Err(_) => (
-            "down".to_owned(),
-            "it did not say how it stands in time".to_owned(),
-        ),
+        Err(_) => ("down".to_owned(), "the health check timed out".to_owned()),
     }
 }
 
 async fn test(
     mut settings: Settings,
-    surround: &Surround<'_>,
+    process: &ProcessEnv<'_>,
     name: &str,
     text: &str,
     permission: Permission,
 ) -> ExitCode {
     if !settings.agents.contains_key(name) {
-        let written = match name {
+        let entry = match name {
             built_in if BUILT_IN.contains(&built_in) => serde_json::json!({ "kind": built_in }),
             preset if PRESETS.iter().any(|known| known.name == preset) => {
                 serde_json::json!({ "preset": preset })
@@ -195,12 +192,9 @@ async fn test(
             _ => {
                 let configured = settings.agents.keys().map(String::as_str);
                 let presets = PRESETS.iter().map(|preset| preset.name);
-                let meant = nearest(name, configured.chain(BUILT_IN.iter().copied()).chain(presets));
-                let meant = meant.map(|near| format!("did you mean `{near}`? "));
-                let hint = format!(
-                    "{}`hermes-relay agents list` shows all",
-                    meant.unwrap_or_default()
-                );
+                let near = nearest(name, configured.chain(BUILT_IN.iter().copied()).chain(presets));
+                let near = near.map(|near| format!("did you mean `{near}`? "));
+                let hint = format!("{}`hermes-relay agents list` lists all", near.unwrap_or_default());
                 return fail(
                     exit::CONFIGURATION,
                     format!("there is no agent named `{name}`"),
@@ -208,34 +202,34 @@ async fn test(
                 );
             }
         };
-        let entry = serde_json::from_value(written);
+        let entry = serde_json::from_value(entry);
         settings
             .agents
             .extend(entry.ok().map(|entry| (name.to_owned(), entry)));
     }
-    let member = match surround.hire_those(&settings, |known| known == name) {
-        Ok(members) => members.into_iter().next(),
+    let slot = match process.build_agents(&settings, |known| known == name) {
+        Ok(agents) => agents.into_iter().next(),
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    let Some((_, member)) = member else {
-        return fail(exit::OUR_FAULT, "the agent was not built", None);
+    let Some((_, slot)) = slot else {
+        return fail(exit::INTERNAL, "the agent was not built", None);
     };
-    if let (_, why) = stands(&member).await
+    if let (_, why) = health(&slot).await
         && !why.is_empty()
     {
-        note!("note: {why}");
+        errln!("note: {why}");
     }
     let began = Instant::now();
-    let (end, said) = one_turn(&member, text, permission).await;
-    let _ = tokio::time::timeout(HEALTH, member.agent.shutdown()).await;
+    let (end, printed) = run_turn(&slot, text, permission).await;
+    let _ = tokio::time::timeout(AGENT_TIMEOUT, slot.agent.shutdown()).await;
     let took = began.elapsed().as_millis();
     match end {
         TurnEnd::Completed | TurnEnd::Truncated(_) => {
-            say!("");
-            note!("The turn ended well after {took} ms, {said} characters.");
+            outln!("");
+            errln!("The turn completed after {took} ms, {printed} characters.");
             ExitCode::SUCCESS
         }
-        TurnEnd::Refused => fail(exit::FAILED, "the agent declines to answer this", None),
+        TurnEnd::Refused => fail(exit::FAILED, "the agent refused to answer", None),
         TurnEnd::Cancelled { .. } => fail(exit::FAILED, "the turn was stopped", None),
         TurnEnd::Failed(failure) => {
             let hint = failure.public_text.as_str();
@@ -248,8 +242,8 @@ async fn test(
     }
 }
 
-/// Runs a turn and prints what is said; Ctrl-C stops it.
-async fn one_turn(member: &Member, text: &str, permission: Permission) -> (TurnEnd, usize) {
+/// Runs a turn and prints its output; Ctrl-C stops it. Returns the number of characters.
+async fn run_turn(slot: &Member, text: &str, permission: Permission) -> (TurnEnd, usize) {
     let (events, mut signals) = EventSink::new();
     let cancel = CancellationToken::new();
     let turn = Turn {
@@ -268,39 +262,39 @@ async fn one_turn(member: &Member, text: &str, permission: Permission) -> (TurnE
         approver: Approver::new(&events, permission),
         events,
         cancel: cancel.clone(),
-        workdir: member.workdir.clone(),
+        workdir: slot.workdir.clone(),
     };
-    let mut running = member.agent.run(turn);
-    let mut said = 0;
+    let mut running = slot.agent.run(turn);
+    let mut printed = 0;
     let end = loop {
         tokio::select! {
             biased;
             _ = tokio::signal::ctrl_c() => cancel.cancel(),
             end = &mut running => break end,
-            Some(signal) = signals.recv() => said += print(signal),
+            Some(signal) = signals.recv() => printed += print(signal),
         }
     };
     while let Ok(signal) = signals.try_recv() {
-        said += print(signal);
+        printed += print(signal);
     }
-    (end, said)
+    (end, printed)
 }
 
-/// Prints what is said and tells how many characters of answer it was; progress goes to standard error.
+/// Prints an event and returns the number of characters; progress goes to standard error.
 fn print(signal: AgentSignal) -> usize {
     match signal {
         AgentSignal::Event(AgentEvent::Text(text) | AgentEvent::Replace(text)) => {
             let mut out = std::io::stdout();
-            // A closed pipe is no reason to fail: the turn goes on.
+            // Ignore a closed pipe: the turn goes on.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             text.chars().count()
         }
         AgentSignal::Event(AgentEvent::Tool(call)) if std::io::stderr().is_terminal() => {
-            note!("[{:?}] {}", call.state, call.title);
+            errln!("[{:?}] {}", call.state, call.title);
             0
         }
         AgentSignal::Question(question, answer) => {
-            let _ = answer.send(denied(&question));
+            let _ = answer.send(deny(&question));
             0
         }
         AgentSignal::LoadState(answer) => {
@@ -311,7 +305,7 @@ fn print(signal: AgentSignal) -> usize {
     }
 }
 
-fn denied(question: &Question) -> PromptAnswer {
+fn deny(question: &Question) -> PromptAnswer {
     question
         .choice(Meaning::Deny)
         .map_or(PromptAnswer::Cancelled, |choice| {

@@ -1,4 +1,4 @@
-//! `hermes-relay completions`: what a shell needs to complete our verbs and options.
+//! `hermes-relay completions`: shell completions.
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -7,7 +7,7 @@ use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use super::Cli;
-use super::exit::printed;
+use super::exit::finish;
 
 /// Print completions for a shell.
 #[derive(Args, Debug)]
@@ -17,7 +17,7 @@ use super::exit::printed;
                   hermes-relay completions fish > ~/.config/fish/completions/hermes-relay.fish"
 )]
 pub(super) struct CompletionsArgs {
-    /// Which shell.
+    /// Shell.
     shell: Shell,
 }
 
@@ -25,9 +25,9 @@ pub(super) struct CompletionsArgs {
 pub(super) fn run(args: &CompletionsArgs) -> ExitCode {
     let mut command = Cli::command();
     let name = command.get_name().to_owned();
-    // Into memory first: the generator has no patience with a reader that goes away.
+    // Into memory first: the generator panics if the reader goes away.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, name, &mut script);
     let mut out = std::io::stdout().lock();
-    printed(out.write_all(&script).and_then(|()| out.flush()))
+    finish(out.write_all(&script).and_then(|()| out.flush()))
 }

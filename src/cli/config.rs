@@ -1,4 +1,4 @@
-//! `hermes-relay config`: what is in force and where it comes from; whether a file is sound.
+//! `hermes-relay config`: shows the effective settings with their origin, checks a file, prints the reference.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::exit::{self, Voice, fail, note, printed, say};
+use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
 use super::{Environment, SharedArgs};
 use crate::config::{self, Origin, Sources};
 
-/// Show the settings in force, or check a settings file.
+/// Show the effective settings, or check a settings file.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay config show --changed\n  hermes-relay config check relay.yaml"
@@ -23,33 +23,33 @@ pub(super) struct ConfigArgs {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// Print every setting with its origin; secrets are hidden.
+    /// Print every setting with its origin; secrets are redacted.
     ///
-    /// Exit codes: 0 shown, 78 the configuration cannot be used.
+    /// Exit codes: 0 shown, 78 invalid configuration.
     #[command(after_help = "Examples:\n  hermes-relay config show --changed\n  \
                       hermes-relay config show --json | jq -r '.settings[] | select(.key == \"connector.url\") | .origin'")]
     Show {
         #[command(flatten)]
         shared: SharedArgs,
-        /// As JSON, on one line; an error too.
+        /// Print JSON on one line, errors included.
         #[arg(long)]
         json: bool,
-        /// Only what is set somewhere, without the defaults.
+        /// Omit defaults.
         #[arg(long)]
         changed: bool,
     },
-    /// Check a settings file, without its surroundings; for CI.
+    /// Check a settings file on its own; for CI.
     ///
-    /// Keys, values, limits, the connector's URL, and that every agent that is named exists. Whether programs are
-    /// installed, secrets are there and the connector answers is `hermes-relay doctor`.
+    /// Checks keys, values, limits, the connector URL, and that every named agent exists. Use `hermes-relay doctor` to
+    /// check programs, secrets and the connector.
     ///
-    /// Exit codes: 0 it is sound, 78 it is not.
+    /// Exit codes: 0 valid, 78 invalid.
     #[command(after_help = "Example:\n  hermes-relay config check relay.yaml")]
     Check {
-        /// The file.
+        /// File to check.
         file: PathBuf,
     },
-    /// Print every option and variable with its default and meaning, as Markdown.
+    /// Print every option and variable with its default and description, as Markdown.
     #[command(after_help = "Example:\n  hermes-relay config reference > configuration.md")]
     Reference,
 }
@@ -59,9 +59,9 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
     match &args.action {
         Action::Check { file } => match config::check_file(file) {
             Ok(warnings) => {
-                say!("{} is sound", file.display());
+                outln!("{} is valid", file.display());
                 for warning in warnings {
-                    note!("warning: {warning}");
+                    errln!("warning: {warning}");
                 }
                 ExitCode::SUCCESS
             }
@@ -69,7 +69,7 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
         },
         Action::Reference => {
             let mut out = anstream::stdout().lock();
-            printed(write!(out, "{}", config::reference()).and_then(|()| out.flush()))
+            finish(write!(out, "{}", config::reference()).and_then(|()| out.flush()))
         }
         Action::Show {
             shared,
@@ -80,7 +80,7 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
             env,
         }) {
             Ok(loaded) => show(&loaded, *json, *changed),
-            Err(error) => Voice::of(*json).fail(exit::CONFIGURATION, error, None),
+            Err(error) => ErrorFormat::new(*json).fail(exit::CONFIGURATION, error, None),
         },
     }
 }
@@ -115,5 +115,5 @@ fn show(loaded: &config::Loaded, as_json: bool, changed: bool) -> ExitCode {
                     .try_for_each(|warning| writeln!(out, "warning: {warning}"))
             })
     };
-    printed(written.and_then(|()| out.flush()))
+    finish(written.and_then(|()| out.flush()))
 }

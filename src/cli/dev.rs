@@ -1,7 +1,7 @@
-//! `hermes-relay dev`: both ends of the contract on this machine, with a chat page and a chat in the terminal.
+//! `hermes-relay dev`: connector and relay on this machine, with a chat page and a chat in the terminal.
 
 mod chat;
-mod half;
+mod relay;
 mod replay;
 
 use std::path::PathBuf;
@@ -15,54 +15,54 @@ use secrecy::ExposeSecret as _;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::exit::{self, fail, note, say};
-use super::logging::{self, Repeating};
-use super::{SharedArgs, Surround, run as run_verb};
+use super::exit::{self, errln, fail, outln};
+use super::logging::{self, Repeats};
+use super::run::build_agents;
+use super::{ProcessEnv, SharedArgs};
 use crate::config::{self, Flags, LogLevel, Settings, Sources};
 use crate::dev::{
     Connector, ConnectorSettings, HINTS, PageSettings, Preset, Recording, random_token, text_event,
 };
 use crate::wire::Grouping;
 use chat::{CHAT, chat};
-use half::{Half, Plan};
+use relay::{DevRelay, RelayPlan};
 
-/// Talk to an agent over a real relay link, with nothing else installed.
+/// Chat with an agent over a real relay link, with nothing else installed.
 ///
-/// Starts a connector on this machine (loopback only), enrols with it, runs the relay against it over a real
-/// socket, and serves a chat page; the terminal is a chat, too. Nothing is kept: the journal lives in a temporary
+/// Starts a connector on this machine (loopback only), enrolls with it, runs the relay against it over a real
+/// socket, and serves a chat page; you can also chat in the terminal. Nothing is kept: the journal is in a temporary
 /// directory.
 ///
-/// Exit codes: 0 ended, 1 --smoke got no good answer or --record is incomplete, 78 the settings, the port or the file
-/// cannot be used.
+/// Exit codes: 0 ended, 1 --smoke failed or --record is incomplete, 78 the settings, the port or the file cannot be used.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "In the chat: Ctrl-C stops the running turn, /quit ends.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --smoke                           # one round trip, for scripts"
+    after_help = "In the chat: Ctrl-C stops the running turn, /quit exits.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --smoke                           # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
     #[command(subcommand)]
     verb: Option<DevVerb>,
     #[command(flatten)]
     shared: SharedArgs,
-    /// Who answers: an agent from the settings, or a built-in one [default: as for `run`].
+    /// Agent from the settings, or a built-in one [default: as for `run`].
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// The platform to play.
+    /// Platform to simulate.
     #[arg(long, value_name = "NAME", default_value = "discord", value_parser = PossibleValuesParser::new(Preset::ALL.map(Preset::name)))]
     platform: String,
-    /// The connector's port; a free one when 0.
+    /// Port of the connector; 0 chooses a free one.
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// Open no chat in the terminal; serve the page until Ctrl-C.
+    /// No chat in the terminal; serve the page until Ctrl-C.
     #[arg(long)]
     no_tui: bool,
-    /// Start the connector alone and print the environment with which a gateway reaches it.
+    /// Start only the connector and print the environment for a gateway.
     #[arg(long, conflicts_with_all = ["smoke", "agent"])]
     connector_only: bool,
-    /// Send one message, wait for its answer, print how long that took from a cold start, and exit.
+    /// Send one message, wait for the reply, print the time since the start, and exit.
     #[arg(long, conflicts_with = "no_tui")]
     smoke: bool,
-    /// Write every frame to a new file, one JSON object per line, without any secret.
+    /// Record every frame to a new file, one JSON object per line, without secrets.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -72,30 +72,30 @@ enum DevVerb {
     Replay(replay::ReplayArgs),
 }
 
-/// How long the smoke test waits for its answer.
-const SMOKE: Duration = Duration::from_secs(10);
+/// Timeout of the smoke test's reply.
+const SMOKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs the verb.
-pub(super) fn run(args: &DevArgs, surround: &Surround<'_>) -> ExitCode {
+pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
     match &args.verb {
         None => {
             let began = Instant::now();
-            on_this_machine(&args.shared, args.agent.as_deref(), surround, |settings| {
-                serve(args, settings, surround, began)
+            run_locally(&args.shared, args.agent.as_deref(), process, |settings| {
+                serve(args, settings, process, began)
             })
         }
-        Some(DevVerb::Replay(replay)) => replay::run(replay, surround),
+        Some(DevVerb::Replay(replay)) => replay::run(replay, process),
     }
 }
 
-/// Reads the settings, with a journal that is thrown away, and runs something with them.
-fn on_this_machine<F: Future<Output = ExitCode>>(
+/// Loads the settings with a temporary journal and runs `work`.
+fn run_locally<F: Future<Output = ExitCode>>(
     shared: &SharedArgs,
     agent: Option<&str>,
-    surround: &Surround<'_>,
+    process: &ProcessEnv<'_>,
     work: impl FnOnce(Settings) -> F,
 ) -> ExitCode {
-    let env = surround.env;
+    let env = process.env;
     let mut flags = Flags {
         agent: agent.map(str::to_owned),
         ..shared.flags()
@@ -106,7 +106,7 @@ fn on_this_machine<F: Future<Output = ExitCode>>(
         Err(error) => {
             return fail(
                 exit::CONFIGURATION,
-                format!("cannot make a temporary directory: {error}"),
+                format!("cannot create a temporary directory: {error}"),
                 None,
             );
         }
@@ -116,7 +116,7 @@ fn on_this_machine<F: Future<Output = ExitCode>>(
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    logging::start(&loaded, surround, Repeating::Said);
+    logging::start(&loaded, process, Repeats::Unlimited);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -124,19 +124,15 @@ fn on_this_machine<F: Future<Output = ExitCode>>(
     match runtime {
         Ok(runtime) => {
             let code = runtime.block_on(work(loaded.settings));
-            // The thread that reads the terminal may be waiting for a line that never comes.
+            // The thread that reads the terminal may block for ever.
             runtime.shutdown_background();
             code
         }
-        Err(error) => fail(
-            exit::OUR_FAULT,
-            format!("cannot start the runtime: {error}"),
-            None,
-        ),
+        Err(error) => fail(exit::INTERNAL, format!("cannot start the runtime: {error}"), None),
     }
 }
 
-async fn serve(args: &DevArgs, settings: Settings, surround: &Surround<'_>, began: Instant) -> ExitCode {
+async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, began: Instant) -> ExitCode {
     let token = random_token();
     let mut connector_settings = ConnectorSettings {
         port: args.port,
@@ -164,21 +160,21 @@ async fn serve(args: &DevArgs, settings: Settings, surround: &Surround<'_>, bega
     let code = if args.connector_only {
         serve_connector(args, &connector).await
     } else {
-        match run_verb::staff(&settings, surround).await {
-            Ok(members) => {
-                let plan = Plan {
+        match build_agents(&settings, process).await {
+            Ok(agents) => {
+                let plan = RelayPlan {
                     platforms: vec![args.platform.clone()],
                     settings,
-                    members,
+                    agents,
                 };
                 serve_both(args, plan, &connector, &token, began).await
             }
-            Err(none) => fail(exit::CONFIGURATION, none.what, none.hint),
+            Err(error) => fail(exit::CONFIGURATION, error.message, error.hint),
         }
     };
     if let (Some(recording), Some(file)) = (recording, &args.record) {
         match recording.finish().await {
-            Ok(frames) => note!("{frames} frames are in {}", file.display()),
+            Ok(frames) => errln!("recorded {frames} frames to {}", file.display()),
             Err(error) => {
                 return fail(
                     exit::FAILED,
@@ -198,10 +194,8 @@ async fn record(args: &DevArgs, connector: &Connector) -> Result<Option<Recordin
     let recording = connector.record(file, &args.platform).await;
     recording.map(Some).map_err(|error| {
         let hint = match error.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                "choose a name that is not taken: a recording never overwrites anything"
-            }
-            _ => "choose a file in a directory that you may write to",
+            std::io::ErrorKind::AlreadyExists => "choose another name: a recording does not overwrite a file",
+            _ => "choose a writable directory",
         };
         let what = format!("cannot record to {}: {error}", file.display());
         fail(exit::CONFIGURATION, what, Some(hint))
@@ -210,42 +204,42 @@ async fn record(args: &DevArgs, connector: &Connector) -> Result<Option<Recordin
 
 async fn serve_both(
     args: &DevArgs,
-    plan: Plan,
+    plan: RelayPlan,
     connector: &Arc<Connector>,
     token: &str,
     began: Instant,
 ) -> ExitCode {
     let agent = plan.settings.agent.clone();
     let grouping = plan.grouping();
-    let (told, status) = watch::channel(Value::Null);
-    // Before the relay dials, so that the page shows that, too.
+    let (status_sender, status) = watch::channel(Value::Null);
+    // Before the relay dials, so that the page shows the dial, too.
     let url = (!args.smoke).then(|| open_page(connector, args, agent.clone(), grouping, Some(status)));
-    let half = match Half::start(connector, plan, token, told).await {
-        Ok(half) => half,
+    let relay = match DevRelay::start(connector, plan, token, status_sender).await {
+        Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let code = match url {
         None => {
             let code = smoke(connector, &args.platform, began).await;
-            if code == ExitCode::SUCCESS && half.has_failed().await {
-                let what = format!("the agent `{agent}` failed; that is what the answer tells");
-                let hint = format!("`hermes-relay agents test {agent}` tells more");
+            if code == ExitCode::SUCCESS && relay.has_failed().await {
+                let what = format!("the agent `{agent}` failed; see the reply");
+                let hint = format!("`hermes-relay agents test {agent}` shows more");
                 fail(exit::FAILED, what, Some(&hint))
             } else {
                 code
             }
         }
         Some(url) => {
-            greet(&url, &args.platform, &agent);
+            print_welcome(&url, &args.platform, &agent);
             if args.no_tui {
                 let _ = tokio::signal::ctrl_c().await;
             } else {
-                chat(connector, &args.platform, Some(&half)).await;
+                chat(connector, &args.platform, Some(&relay)).await;
             }
             ExitCode::SUCCESS
         }
     };
-    half.stop(code).await
+    relay.stop(code).await
 }
 
 fn open_page(
@@ -264,16 +258,16 @@ fn open_page(
 }
 
 async fn serve_connector(args: &DevArgs, connector: &Connector) -> ExitCode {
-    let Some(who) = connector.credentials() else {
-        return fail(exit::OUR_FAULT, "the connector has no gateway", None);
+    let Some(credentials) = connector.credentials() else {
+        return fail(exit::INTERNAL, "the connector has no gateway", None);
     };
     let url = open_page(connector, args, "gateway".to_owned(), Grouping::default(), None);
-    say!("GATEWAY_RELAY_URL={}", connector.url());
-    say!("GATEWAY_RELAY_ID={}", who.gateway_id);
-    say!("GATEWAY_RELAY_SECRET={}", who.secret.expose_secret());
-    say!("GATEWAY_RELAY_PLATFORMS={}", args.platform);
-    note!("the connector serves until Ctrl-C; its secret is good for this run only");
-    note!("its chat page: {url}");
+    outln!("GATEWAY_RELAY_URL={}", connector.url());
+    outln!("GATEWAY_RELAY_ID={}", credentials.gateway_id);
+    outln!("GATEWAY_RELAY_SECRET={}", credentials.secret.expose_secret());
+    outln!("GATEWAY_RELAY_PLATFORMS={}", args.platform);
+    errln!("the connector serves until Ctrl-C; its secret is valid for this run only");
+    errln!("chat page: {url}");
     if args.no_tui {
         let _ = tokio::signal::ctrl_c().await;
     } else {
@@ -287,11 +281,11 @@ async fn smoke(connector: &Connector, platform: &str, began: Instant) -> ExitCod
         .deliver(&text_event(platform, CHAT, "smoke-1", "hello"))
         .is_err()
     {
-        return fail(exit::OUR_FAULT, "the connector takes no message", None);
+        return fail(exit::INTERNAL, "the connector does not accept the message", None);
     }
-    match connector.reply_to(SMOKE, "smoke-1").await {
+    match connector.reply_to(SMOKE_TIMEOUT, "smoke-1").await {
         Ok(sent) => {
-            say!(
+            outln!(
                 "smoke: \"{}\" after {} ms",
                 sent.text,
                 began.elapsed().as_millis()
@@ -302,12 +296,12 @@ async fn smoke(connector: &Connector, platform: &str, began: Instant) -> ExitCod
     }
 }
 
-fn greet(url: &str, platform: &str, agent: &str) {
-    say!("A connector plays {platform}, a relay dials it, and `{agent}` answers. The chat page:");
-    say!("\n  {url}\n");
-    say!("Three things to try, there or here:");
+fn print_welcome(url: &str, platform: &str, agent: &str) {
+    outln!("A connector simulates {platform}, a relay is connected to it, and `{agent}` answers. Chat page:");
+    outln!("\n  {url}\n");
+    outln!("Three things to try, on the page or here:");
     let width = HINTS.iter().map(|hint| hint.say.len()).max().unwrap_or_default();
     for hint in HINTS {
-        say!("  {:width$}   {}", hint.say, hint.shows);
+        outln!("  {:width$}   {}", hint.say, hint.shows);
     }
 }

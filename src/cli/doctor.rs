@@ -1,4 +1,4 @@
-//! `hermes-relay doctor`: what is wrong, and what to do about it.
+//! `hermes-relay doctor`: runs the probes and prints findings with remedies.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -7,19 +7,19 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::json;
 
-use super::exit::{self, Voice, fail};
-use super::{Environment, SharedArgs, Surround};
+use super::exit::{self, ErrorFormat, fail};
+use super::{Environment, ProcessEnv, SharedArgs};
 use crate::check::{Case, Consent, Finding, Outcome, PROBES, examine};
 use crate::config::Flags;
 
-/// Find out what keeps the relay from working, and what to do about it.
+/// Find out why the relay does not work, and what to do about it.
 ///
-/// Looks at the settings, the state directory, the way to the connector (proxy, DNS, TCP, TLS, clock), the token, the
-/// handshake, the agents and the service unit, within 30 seconds. A relay that runs on the same state directory is
-/// asked how it stands. The connector is dialled once as this gateway, and nothing is acknowledged; while a relay is
-/// connected that is left out, unless asked for with --dial.
+/// Checks the settings, the state directory, the network path to the connector (proxy, DNS, TCP, TLS, clock), the token,
+/// the handshake, the agents and the service unit, within 30 seconds. A relay that runs on the same state directory is
+/// asked for its status. The connector is dialled once as this gateway, and nothing is acknowledged; while a relay is
+/// connected, that is skipped unless you pass --dial.
 ///
-/// Exit codes: 0 nothing failed, 1 something did.
+/// Exit codes: 0 no probe failed, 1 a probe failed.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay doctor\n  hermes-relay doctor --json | jq '.[] | select(.outcome == \"failed\")'"
@@ -27,25 +27,25 @@ use crate::config::Flags;
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     shared: SharedArgs,
-    /// As one JSON array, on one line.
+    /// Print a JSON array on one line.
     #[arg(long)]
     json: bool,
-    /// Dial even while a relay runs; the connector may drop that relay's connection, which then dials again.
+    /// Dial even while a relay runs; the connector may close that relay's connection, which then reconnects.
     #[arg(long)]
     dial: bool,
-    /// Declare the relevance policy to see whether it is taken; changes what the connector delivers.
+    /// Declare the relevance policy to check whether it is accepted; changes what the connector delivers.
     #[arg(long)]
     declare: bool,
-    /// The connector's URL.
+    /// Connector URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Where the journal lives.
+    /// Directory of the journal.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
 
 /// Runs the verb.
-pub(super) fn run(args: &DoctorArgs, surround: &Surround<'_>) -> ExitCode {
+pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let flags = Flags {
         url: args.url.clone(),
         state_dir: args.state_dir.clone(),
@@ -57,21 +57,21 @@ pub(super) fn run(args: &DoctorArgs, surround: &Surround<'_>) -> ExitCode {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let Ok(runtime) = runtime else {
-        return Voice::of(args.json).fail(exit::OUR_FAULT, "cannot start the runtime", None);
+        return ErrorFormat::new(args.json).fail(exit::INTERNAL, "cannot start the runtime", None);
     };
-    let marks = Marks::fitting(surround.env);
+    let marks = Marks::for_locale(process.env);
     let mut out = anstream::stdout();
     let mut written = Ok(());
     let findings = runtime.block_on(async {
-        let mut case = Case::new(flags, surround.env, surround.base.clone(), consent);
-        examine(PROBES, &mut case, |finding| {
+        let mut context = Case::new(flags, process.env, process.base.clone(), consent);
+        examine(PROBES, &mut context, |finding| {
             if !args.json && written.is_ok() {
-                written = tell(&mut out, finding, &marks);
+                written = print(&mut out, finding, &marks);
             }
         })
         .await
     });
-    // A resolver that never answers must not hold up the end.
+    // Do not wait for a resolver that never answers.
     runtime.shutdown_background();
     let count = |outcome| {
         findings
@@ -111,19 +111,19 @@ fn row(finding: &Finding) -> serde_json::Value {
 
 fn summary(failed: usize, warned: usize) -> String {
     match (failed, warned) {
-        (0, 0) => "Nothing is wrong.".to_owned(),
-        (0, warned) => format!("Nothing failed; {warned} to look at."),
+        (0, 0) => "No problems found.".to_owned(),
+        (0, warned) => format!("No probe failed; {warned} warnings."),
         (failed, 0) => format!("{failed} failed."),
-        (failed, warned) => format!("{failed} failed, {warned} more to look at."),
+        (failed, warned) => format!("{failed} failed, {warned} warnings."),
     }
 }
 
-/// Wide enough for the longest title.
+/// The length of the longest title.
 const TITLE_WIDTH: usize = 18;
 
-fn tell(out: &mut impl Write, finding: &Finding, marks: &Marks) -> io::Result<()> {
+fn print(out: &mut impl Write, finding: &Finding, marks: &Marks) -> io::Result<()> {
     const PLAIN: &str = "\u{1b}[0m";
-    let (mark, colour) = marks.of(finding.outcome);
+    let (mark, colour) = marks.for_outcome(finding.outcome);
     let subject = finding
         .subject
         .as_ref()
@@ -139,7 +139,7 @@ fn tell(out: &mut impl Write, finding: &Finding, marks: &Marks) -> io::Result<()
     }
 }
 
-/// What stands in front of each line.
+/// Symbols in front of each line.
 struct Marks {
     ok: &'static str,
     failed: &'static str,
@@ -148,8 +148,8 @@ struct Marks {
 }
 
 impl Marks {
-    /// Those that the terminal's character set has.
-    fn fitting(env: Environment<'_>) -> Self {
+    /// Unicode symbols if the locale supports them.
+    fn for_locale(env: Environment<'_>) -> Self {
         let charset = ["LC_ALL", "LC_CTYPE", "LANG"]
             .into_iter()
             .find_map(|name| env(name).filter(|value| !value.is_empty()))
@@ -172,7 +172,7 @@ impl Marks {
         }
     }
 
-    fn of(&self, outcome: Outcome) -> (&'static str, &'static str) {
+    fn for_outcome(&self, outcome: Outcome) -> (&'static str, &'static str) {
         match outcome {
             Outcome::Ok => (self.ok, "\u{1b}[32m"),
             Outcome::Warn => ("!", "\u{1b}[33m"),

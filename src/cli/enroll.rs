@@ -1,33 +1,67 @@
-//! `enroll`: trade a single-use token for this gateway's own credentials, and keep them.
+//! `hermes-relay enroll`: exchanges a single-use token for this gateway's credentials and stores them.
 //!
-//! Everything that can fail without spending the token is checked before it is spent, and nothing is
-//! written unless the connector accepted it. Secrets are shown only by `--print`.
+//! Everything that can fail without using the token is checked first, and nothing is written unless the connector accepted
+//! it. Secrets are shown only by `--print`.
 //!
-//! Every failure exits with 1, also an unreachable connector: scripts around `hermes gateway enroll`
-//! expect that. Only options that cannot be used exit with 2.
+//! Every failure exits with 1, even an unreachable connector: scripts context `hermes gateway enroll` expect that. Only
+//! invalid options exit with 2.
 
-mod outcome;
+mod failure;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::time::SystemTime;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use secrecy::{ExposeSecret, SecretString};
 
-pub use self::outcome::{EnrollFailure, EnrollOutcome};
+pub use self::failure::{EnrollFailure, EnrollOutcome};
 
-use super::prompt::SecretInput;
-use crate::config::dotenv_write;
+use super::exit::{self, fail};
+use super::logging::{self, LogHandle, Repeats};
+use super::prompt::{self, SecretInput};
+use super::run::http_client;
+use super::{Environment, ProcessEnv, SharedArgs};
+use crate::config::settings::HIDDEN;
+use crate::config::{self, Settings, Sources, dotenv_write};
 use crate::net::connector_http::{self, Enrolled, Grant, ProvisionError, ProvisionRequest};
 use crate::net::http::{HttpClient, excerpt};
 use crate::net::identity::{IdentityError, IdentitySource, IdpSettings};
+use crate::net::proxy::ProxyRules;
+use crate::relay::{Credentials, LinkView, Relay, RelayTransport as _, boot};
 use crate::wire::ConnectorUrl;
 
-/// Clocks further apart than this are mentioned; tokens live 300 seconds.
-const NOTABLE_SKEW_SECS: u64 = 60;
+/// Timeout of the handshake of `--check`.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+/// Clock skew above which the link corrects for it.
+const CORRECTED_SKEW_MS: u64 = 5_000;
 
-/// Trade a one-time token for this gateway's credentials, and store them.
+/// Clock skew above which a warning is printed; tokens are valid for 300 seconds.
+const MAX_SKEW_SECS: u64 = 60;
+
+/// Exchange a single-use token for this gateway's credentials.
+///
+/// The connector's operator issues the token. The connector also needs your identity: the Hermes login of this machine
+/// (`hermes auth add nous`), or your own identity provider (`idp` in the settings, or `GATEWAY_RELAY_IDP_TOKEN_URL`). The
+/// credentials are written to the .env in Hermes' home. If the exchange fails, the token is still unused.
+///
+/// Exit codes: 0 enrolled, 1 not enrolled, 2 invalid option, 78 invalid configuration.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay enroll --connector-url https://connector.example --dry-run\n  hermes-relay enroll --connector-url https://connector.example --check\n  \
+                  hermes-relay enroll --connector-url https://connector.example --token - < token.txt\n  \
+                  hermes-relay enroll --connector-url https://connector.example --output enrolled.env"
+)]
+pub(super) struct EnrollVerb {
+    #[command(flatten)]
+    shared: SharedArgs,
+    #[command(flatten)]
+    enroll: EnrollArgs,
+}
+
+/// Options of `enroll`.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[expect(
     clippy::doc_markdown,
@@ -37,13 +71,13 @@ pub struct EnrollArgs {
     /// Single-use enrollment token; - reads it from standard input [env: GATEWAY_RELAY_ENROLL_TOKEN]
     #[arg(long, value_name = "TOKEN", value_parser = |text: &str| Ok::<_, std::convert::Infallible>(SecretString::from(text)))]
     pub token: Option<SecretString>,
-    /// The connector's address, http(s) or ws(s) [env: GATEWAY_RELAY_URL]
+    /// Connector URL, http(s) or ws(s) [env: GATEWAY_RELAY_URL]
     #[arg(long, value_name = "URL")]
     pub connector_url: Option<String>,
     /// Name of this gateway [default: gw- and the host name]
     #[arg(long, value_name = "ID")]
     pub gateway_id: Option<String>,
-    /// Address that the connector calls to wake this gateway
+    /// URL that the connector calls to wake this gateway
     #[arg(long, value_name = "URL")]
     pub wake_url: Option<String>,
     /// Print the credentials to standard output instead of storing them
@@ -55,27 +89,27 @@ pub struct EnrollArgs {
     /// Dial the connector once with the new credentials
     #[arg(long)]
     pub check: bool,
-    /// Check everything that can be checked without spending the token; needs no token, writes nothing
+    /// Check everything that can be checked without the token; writes nothing
     #[arg(long, conflicts_with_all = ["check", "print", "token"])]
     pub dry_run: bool,
 }
 
-/// What the new credentials are, for the dial of `--check`.
+/// The new credentials, for `--check`.
 #[derive(Debug, Clone)]
 pub struct NewCredentials {
-    /// The connector.
+    /// The connector's URL.
     pub connector: ConnectorUrl,
-    /// This gateway.
+    /// This gateway's id.
     pub gateway_id: String,
-    /// Signs its tokens.
+    /// The secret that signs its tokens.
     pub secret: SecretString,
 }
 
-/// Dials once with new credentials; the error says why it failed, to a person.
+/// Dials once with new credentials; the error is for people.
 pub type DialOnce<'a> = dyn Fn(NewCredentials) -> Pin<Box<dyn Future<Output = Result<(), String>> + 'a>> + 'a;
 
-/// What the verb finds around it.
-pub struct Surroundings<'a> {
+/// The environment of an enrollment.
+pub struct EnrollContext<'a> {
     /// The environment, `.env` included.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The home directory, `$HERMES_HOME`.
@@ -86,19 +120,19 @@ pub struct Surroundings<'a> {
     pub idp: IdpSettings,
     /// This machine's name.
     pub hostname: Option<String>,
-    /// One request per identity, to register a wake URL with; gateway id and wake URL are filled in here.
+    /// One request per identity, to register a wake URL; gateway id and wake URL are filled in.
     pub identities: Vec<ProvisionRequest>,
     /// Sends the requests.
     pub http: &'a HttpClient,
     /// Performs `--check`.
     pub dial: &'a DialOnce<'a>,
-    /// Is told of every secret, with what it is called, as soon as it is known: the log is to hide it.
-    pub hide: &'a dyn Fn(&str, &SecretString),
+    /// Receives the name and value of every secret for redaction.
+    pub add_secret: &'a dyn Fn(&str, &SecretString),
 }
 
-/// Where the verb reads and writes.
+/// Input and output of an enrollment.
 pub struct Streams<'a> {
-    /// Where a token can be asked for.
+    /// Input of the token.
     pub input: &'a mut dyn SecretInput,
     /// Standard output.
     pub out: &'a mut dyn Write,
@@ -106,19 +140,108 @@ pub struct Streams<'a> {
     pub err: &'a mut dyn Write,
 }
 
-/// Runs the verb and tells how it went.
-pub async fn run(args: &EnrollArgs, around: &Surroundings<'_>, streams: &mut Streams<'_>) -> EnrollOutcome {
-    match enroll(args, around, streams).await {
+/// Runs the verb.
+pub(super) fn run_verb(args: &EnrollVerb, process: &ProcessEnv<'_>) -> ExitCode {
+    let env = process.env;
+    let loaded = match config::load(&Sources {
+        flags: args.shared.flags(),
+        env,
+    }) {
+        Ok(loaded) => loaded,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let log = logging::start(&loaded, process, Repeats::Unlimited);
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(enroll_with(&args.enroll, &loaded.settings, env, &log)),
+        Err(error) => fail(exit::INTERNAL, format!("cannot start the runtime: {error}"), None),
+    }
+}
+
+async fn enroll_with(
+    args: &EnrollArgs,
+    settings: &Settings,
+    env: Environment<'_>,
+    log: &LogHandle,
+) -> ExitCode {
+    let proxies = ProxyRules::from_env(env);
+    let http = match http_client(settings, &proxies) {
+        Ok(http) => http,
+        Err(error) => return fail(exit::CONFIGURATION, error, None),
+    };
+    let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
+    let dial = |new: NewCredentials| -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
+        let (mut settings, proxies) = (settings.clone(), proxies.clone());
+        settings.connector.url = Some(new.connector.dial_url().to_owned());
+        Box::pin(async move { dial_once(&settings, proxies, new).await })
+    };
+    let context = EnrollContext {
+        env,
+        home: &home,
+        relay_url: settings.connector.url.clone(),
+        idp: boot::idp_settings(settings),
+        hostname: hostname(),
+        identities: boot::provision_requests(settings, ""),
+        http: &http,
+        dial: &dial,
+        add_secret: &|name, value| log.add_secret(name, value),
+    };
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let mut streams = Streams {
+        input: &mut prompt::Stdin,
+        out: &mut out,
+        err: &mut err,
+    };
+    run(args, &context, &mut streams).await.exit_code().into()
+}
+
+/// Dials with new credentials and waits for the handshake. The first failure counts, unless it revealed a clock skew: then
+/// the next token uses the connector's clock.
+async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials) -> Result<(), String> {
+    let credentials = Credentials {
+        gateway_id: new.gateway_id,
+        secret: new.secret,
+    };
+    let (_keep, watched) = tokio::sync::watch::channel(Some(credentials));
+    let transport = Relay::dial(settings, proxies, watched).map_err(|error| error.to_string())?;
+    let (deliveries, _unread) = tokio::sync::mpsc::channel(1);
+    transport.connect(deliveries);
+    let mut view = transport.view();
+    let settled = view.wait_for(|view| view.live.is_some() || has_failed(view));
+    let _ = tokio::time::timeout(CHECK_TIMEOUT, settled).await;
+    let outcome = {
+        let view = view.borrow();
+        let why = view.last_loss.clone();
+        match (&view.live, &view.ended) {
+            (Some(_), _) => Ok(()),
+            (None, Some(end)) => Err(end.to_string()),
+            (None, None) => Err(why.unwrap_or_else(|| "the connector did not respond in time".to_owned())),
+        }
+    };
+    transport.disconnect(Duration::ZERO).await;
+    outcome
+}
+
+fn has_failed(view: &LinkView) -> bool {
+    let clocks_differ = view
+        .clock_skew_ms
+        .is_some_and(|ms| ms.unsigned_abs() > CORRECTED_SKEW_MS);
+    let allowed = u64::from(clocks_differ);
+    view.ended.is_some() || view.counters.losses > allowed
+}
+
+/// Enrolls and reports a failure.
+pub async fn run(args: &EnrollArgs, context: &EnrollContext<'_>, streams: &mut Streams<'_>) -> EnrollOutcome {
+    match enroll(args, context, streams).await {
         Ok(()) if args.dry_run => EnrollOutcome::Checked,
         Ok(()) => EnrollOutcome::Enrolled,
         Err(failure) => {
-            say(streams.err, &format!("✗ {failure}\nhint: {}", failure.hint()));
+            print_line(streams.err, &format!("✗ {failure}\nhint: {}", failure.hint()));
             EnrollOutcome::Failed(failure)
         }
     }
 }
 
-/// This machine's name as the kernel knows it.
+/// This machine's host name.
 pub fn hostname() -> Option<String> {
     let name = rustix::system::uname()
         .nodename()
@@ -130,53 +253,53 @@ pub fn hostname() -> Option<String> {
 
 async fn enroll(
     args: &EnrollArgs,
-    around: &Surroundings<'_>,
+    context: &EnrollContext<'_>,
     streams: &mut Streams<'_>,
 ) -> Result<(), EnrollFailure> {
-    if is_managed(around) {
+    if is_managed(context) {
         return Err(EnrollFailure::Managed);
     }
     let token = if args.dry_run {
         None
     } else {
-        let token = enrollment_token(args, around, streams)?;
-        (around.hide)("the enrollment token", &token);
+        let token = enrollment_token(args, context, streams)?;
+        (context.add_secret)("the enrollment token", &token);
         Some(token)
     };
-    let connector = connector(args, around)?;
-    let gateway_id = gateway_id(args, around)?;
+    let connector = connector(args, context)?;
+    let gateway_id = gateway_id(args, context)?;
     let wake_url = wake_url(args)?;
-    let destination = (!args.print).then(|| args.output.clone().unwrap_or_else(|| around.home.join(".env")));
+    let destination = (!args.print).then(|| args.output.clone().unwrap_or_else(|| context.home.join(".env")));
     if let Some(path) = &destination {
-        writable(path).map_err(|reason| EnrollFailure::Destination {
+        check_writable(path).map_err(|reason| EnrollFailure::Destination {
             path: path.clone(),
             reason,
         })?;
     }
-    let source = IdentitySource::choose(around.env, &around.idp, around.home).map_err(identity_failure)?;
+    let source = IdentitySource::choose(context.env, &context.idp, context.home).map_err(identity_failure)?;
     let Some(token) = token else {
-        source.rehearse(around.http).await.map_err(identity_failure)?;
-        let place = destination.unwrap_or_default();
+        source.rehearse(context.http).await.map_err(identity_failure)?;
+        let file = destination.unwrap_or_default();
         let found = format!(
-            "✓ Gateway \"{}\" can be enrolled at {}: the connector will be told who asks, and {} can be written.\n  \
-             Nothing was asked of the connector; `hermes-relay doctor --url URL` tells whether it can be reached.",
+            "✓ Gateway \"{}\" can be enrolled at {}: an identity token is available, and {} can be written.\n  \
+             The connector was not contacted; `hermes-relay doctor --url URL` checks whether it is reachable.",
             excerpt(&gateway_id),
             connector.http_base(),
-            place.display()
+            file.display()
         );
-        say(streams.out, &found);
+        print_line(streams.out, &found);
         return Ok(());
     };
-    let identity = source.token(around.http).await.map_err(identity_failure)?;
-    (around.hide)("the identity token", &identity);
+    let identity = source.token(context.http).await.map_err(identity_failure)?;
+    (context.add_secret)("the identity token", &identity);
 
     let base = connector.http_base();
-    let enrolled = connector_http::enroll(around.http, base, &identity, &token, &gateway_id)
+    let enrolled = connector_http::enroll(context.http, base, &identity, &token, &gateway_id)
         .await
         .map_err(EnrollFailure::Enroll)?;
-    (around.hide)("the new secret", &enrolled.secret);
+    (context.add_secret)("the new secret", &enrolled.secret);
     if let Some(key) = &enrolled.delivery_key {
-        (around.hide)("the new delivery key", key);
+        (context.add_secret)("the new delivery key", key);
     }
 
     let entries = entries(args, &enrolled, wake_url.as_deref());
@@ -184,12 +307,12 @@ async fn enroll(
         Some(path) => dotenv_write::update(path, &entries).map_err(EnrollFailure::Write)?,
         None => write_all(streams.out, &dotenv_write::render(&entries)),
     }
-    let talk: &mut dyn Write = if args.print { streams.err } else { streams.out };
-    report(talk, &enrolled, &entries, destination.as_deref());
-    mention_skew(streams.err, &enrolled);
+    let progress: &mut dyn Write = if args.print { streams.err } else { streams.out };
+    report(progress, &enrolled, &entries, destination.as_deref());
+    warn_of_skew(streams.err, &enrolled);
 
     if let Some(wake_url) = &wake_url {
-        register_wake(around, base, &identity, &enrolled, wake_url, streams.err).await?;
+        register_wake(context, base, &identity, &enrolled, wake_url, streams.err).await?;
     }
     if args.check {
         let credentials = NewCredentials {
@@ -197,8 +320,8 @@ async fn enroll(
             gateway_id: enrolled.gateway_id,
             secret: enrolled.secret,
         };
-        (around.dial)(credentials).await.map_err(EnrollFailure::Check)?;
-        say(
+        (context.dial)(credentials).await.map_err(EnrollFailure::Check)?;
+        print_line(
             if args.print { streams.err } else { streams.out },
             "✓ The connector accepts the new credentials",
         );
@@ -206,14 +329,14 @@ async fn enroll(
     Ok(())
 }
 
-fn is_managed(around: &Surroundings<'_>) -> bool {
-    (around.env)("HERMES_MANAGED").is_some_and(|v| !v.trim().is_empty())
-        || around.home.join(".managed").exists()
+fn is_managed(context: &EnrollContext<'_>) -> bool {
+    (context.env)("HERMES_MANAGED").is_some_and(|v| !v.trim().is_empty())
+        || context.home.join(".managed").exists()
 }
 
 fn enrollment_token(
     args: &EnrollArgs,
-    around: &Surroundings<'_>,
+    context: &EnrollContext<'_>,
     streams: &mut Streams<'_>,
 ) -> Result<SecretString, EnrollFailure> {
     let question = "Enrollment token";
@@ -225,14 +348,14 @@ fn enrollment_token(
     {
         Some("-") => Some(streams.input.piped(question).map_err(EnrollFailure::TokenInput)?),
         Some(token) => {
-            say(
+            print_line(
                 streams.err,
                 "warning: a token on the command line is visible to other users of this machine; \
-                 prefer --token - or GATEWAY_RELAY_ENROLL_TOKEN",
+                 use --token - or GATEWAY_RELAY_ENROLL_TOKEN",
             );
             Some(token.into())
         }
-        None => match setting(around, "GATEWAY_RELAY_ENROLL_TOKEN") {
+        None => match setting(context, "GATEWAY_RELAY_ENROLL_TOKEN") {
             Some(token) => Some(token.into()),
             None => streams.input.asked(question).map_err(EnrollFailure::TokenInput)?,
         },
@@ -242,19 +365,22 @@ fn enrollment_token(
         .ok_or(EnrollFailure::NoToken)
 }
 
-fn connector(args: &EnrollArgs, around: &Surroundings<'_>) -> Result<ConnectorUrl, EnrollFailure> {
-    let configured = given(args.connector_url.as_deref())
+fn connector(args: &EnrollArgs, context: &EnrollContext<'_>) -> Result<ConnectorUrl, EnrollFailure> {
+    let configured = non_empty(args.connector_url.as_deref())
         .map(str::to_owned)
-        .or_else(|| setting(around, "GATEWAY_RELAY_URL"))
-        .or_else(|| given(around.relay_url.as_deref()).map(str::to_owned))
+        .or_else(|| setting(context, "GATEWAY_RELAY_URL"))
+        .or_else(|| non_empty(context.relay_url.as_deref()).map(str::to_owned))
         .ok_or(EnrollFailure::NoUrl)?;
     ConnectorUrl::parse(&configured).map_err(EnrollFailure::BadUrl)
 }
 
-fn gateway_id(args: &EnrollArgs, around: &Surroundings<'_>) -> Result<String, EnrollFailure> {
-    let id = match given(args.gateway_id.as_deref()) {
+fn gateway_id(args: &EnrollArgs, context: &EnrollContext<'_>) -> Result<String, EnrollFailure> {
+    let id = match non_empty(args.gateway_id.as_deref()) {
         Some(id) => id.to_owned(),
-        None => format!("gw-{}", given(around.hostname.as_deref()).unwrap_or("hermes")),
+        None => format!(
+            "gw-{}",
+            non_empty(context.hostname.as_deref()).unwrap_or("hermes")
+        ),
     };
     if id.len() > 255 || id.contains(char::is_control) {
         return Err(EnrollFailure::BadOption {
@@ -266,7 +392,7 @@ fn gateway_id(args: &EnrollArgs, around: &Surroundings<'_>) -> Result<String, En
 }
 
 fn wake_url(args: &EnrollArgs) -> Result<Option<String>, EnrollFailure> {
-    let Some(typed) = given(args.wake_url.as_deref()) else {
+    let Some(typed) = non_empty(args.wake_url.as_deref()) else {
         return Ok(None);
     };
     match url::Url::parse(typed) {
@@ -288,18 +414,18 @@ fn identity_failure(error: IdentityError) -> EnrollFailure {
     }
 }
 
-/// Proves, without leaving a trace, that a file can be made where `path` is to be.
-fn writable(path: &Path) -> io::Result<()> {
+/// Checks with a temporary file whether `path` can be written.
+fn check_writable(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     let real = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let here = Path::new(".");
+    let current = Path::new(".");
     let existing = real
         .ancestors()
         .skip(1)
-        .map(|dir| if dir.as_os_str().is_empty() { here } else { dir });
-    let directory = existing.into_iter().find(|dir| dir.exists()).unwrap_or(here);
+        .map(|dir| if dir.as_os_str().is_empty() { current } else { dir });
+    let directory = existing.into_iter().find(|dir| dir.exists()).unwrap_or(current);
     tempfile::tempfile_in(directory).map(drop)
 }
 
@@ -309,7 +435,7 @@ fn entries<'a>(
     wake_url: Option<&'a str>,
 ) -> Vec<(&'a str, &'a str)> {
     let delivery_key = enrolled.delivery_key.as_ref().map(ExposeSecret::expose_secret);
-    let url = given(args.connector_url.as_deref()).map(|url| url.trim_end_matches('/'));
+    let url = non_empty(args.connector_url.as_deref()).map(|url| url.trim_end_matches('/'));
     [
         ("GATEWAY_RELAY_ID", Some(enrolled.gateway_id.as_str())),
         ("GATEWAY_RELAY_SECRET", Some(enrolled.secret.expose_secret())),
@@ -322,43 +448,43 @@ fn entries<'a>(
     .collect()
 }
 
-fn report(talk: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], destination: Option<&Path>) {
+fn report(out: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], destination: Option<&Path>) {
     let tenant = enrolled
         .tenant
         .as_deref()
         .map(|t| format!(" for tenant {}", excerpt(t)))
         .unwrap_or_default();
-    say(
-        talk,
+    print_line(
+        out,
         &format!("✓ Enrolled gateway \"{}\"{tenant}", excerpt(&enrolled.gateway_id)),
     );
     let Some(path) = destination else { return };
-    say(talk, &format!("\n  Wrote to {}:", path.display()));
+    print_line(out, &format!("\n  Wrote to {}:", path.display()));
     for (key, value) in entries {
-        let hidden = matches!(*key, "GATEWAY_RELAY_SECRET" | "GATEWAY_RELAY_DELIVERY_KEY");
-        let shown = if hidden {
-            "<hidden>".to_owned()
+        let is_secret = matches!(*key, "GATEWAY_RELAY_SECRET" | "GATEWAY_RELAY_DELIVERY_KEY");
+        let shown = if is_secret {
+            HIDDEN.to_owned()
         } else {
             excerpt(value)
         };
-        say(talk, &format!("    {key}={shown}"));
+        print_line(out, &format!("    {key}={shown}"));
     }
-    say(
-        talk,
-        "\n  A relay that reads this file takes new credentials within seconds; a new URL needs a restart.",
+    print_line(
+        out,
+        "\n  A relay that reads this file uses new credentials within seconds; a new URL needs a restart.",
     );
 }
 
-fn mention_skew(err: &mut dyn Write, enrolled: &Enrolled) {
+fn warn_of_skew(err: &mut dyn Write, enrolled: &Enrolled) {
     let Some(date) = enrolled.date else { return };
     let now = SystemTime::now();
-    let (apart, direction) = match date.duration_since(now) {
+    let (skew, direction) = match date.duration_since(now) {
         Ok(ahead) => (ahead, "behind"),
         Err(behind) => (behind.duration(), "ahead of"),
     };
-    if apart.as_secs() > NOTABLE_SKEW_SECS {
-        let seconds = apart.as_secs();
-        say(
+    if skew.as_secs() > MAX_SKEW_SECS {
+        let seconds = skew.as_secs();
+        print_line(
             err,
             &format!(
                 "warning: this machine's clock is {seconds} s {direction} the connector's; tokens are valid for 300 s, so set the clock"
@@ -368,31 +494,31 @@ fn mention_skew(err: &mut dyn Write, enrolled: &Enrolled) {
 }
 
 async fn register_wake(
-    around: &Surroundings<'_>,
+    context: &EnrollContext<'_>,
     base: &str,
     identity: &SecretString,
     enrolled: &Enrolled,
     wake_url: &str,
     err: &mut dyn Write,
 ) -> Result<(), EnrollFailure> {
-    let mut requests = around.identities.clone();
+    let mut requests = context.identities.clone();
     for request in &mut requests {
         request.gateway_id.clone_from(&enrolled.gateway_id);
         request.wake_url = Some(wake_url.to_owned());
     }
-    let provisioning = connector_http::provision_all(around.http, base, identity, &requests).await;
+    let provisioning = connector_http::provision_all(context.http, base, identity, &requests).await;
     let mut failure = None;
     for (request, result) in requests.iter().zip(provisioning.results) {
         match result {
             Err(ProvisionError::Status { status: 404, .. }) => {
-                say(
+                print_line(
                     err,
-                    "warning: this connector offers no /relay/provision, so it was not told the wake URL",
+                    "warning: this connector does not support /relay/provision; the wake URL is not registered",
                 );
                 return Ok(());
             }
             Err(error) => {
-                say(
+                print_line(
                     err,
                     &format!(
                         "warning: wake URL not registered for {}: {error}",
@@ -403,7 +529,7 @@ async fn register_wake(
             }
             Ok(provisioned) => match provisioned.grant {
                 Grant::Issued { secret, .. } if secret.expose_secret() != enrolled.secret.expose_secret() => {
-                    say(
+                    print_line(
                         err,
                         "warning: the connector issued another secret while registering the wake URL; the enrolled one is kept",
                     );
@@ -415,19 +541,19 @@ async fn register_wake(
     failure.map_or(Ok(()), |error| Err(EnrollFailure::Wake(error)))
 }
 
-fn given(text: Option<&str>) -> Option<&str> {
+fn non_empty(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-fn setting(around: &Surroundings<'_>, name: &str) -> Option<String> {
-    given((around.env)(name).as_deref()).map(str::to_owned)
+fn setting(context: &EnrollContext<'_>, name: &str) -> Option<String> {
+    non_empty((context.env)(name).as_deref()).map(str::to_owned)
 }
 
-fn say(to: &mut dyn Write, text: &str) {
+fn print_line(to: &mut dyn Write, text: &str) {
     write_all(to, &format!("{text}\n"));
 }
 
-/// A reader that went away does not change what was done.
+/// A closed stream does not fail the enrollment.
 fn write_all(to: &mut dyn Write, text: &str) {
     let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }

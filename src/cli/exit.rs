@@ -1,5 +1,4 @@
-//! Exit codes, one meaning each, and how an error is told: to people on standard error, and to programs that asked for
-//! JSON also on standard output.
+//! Exit codes and output: results on standard output, errors on standard error, with `--json` also on standard output.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
@@ -9,37 +8,40 @@ use serde_json::json;
 
 /// The answer is no, or it failed.
 pub(super) const FAILED: u8 = 1;
-/// There is no relay to ask.
-pub(super) const UNAVAILABLE: u8 = 69;
-/// What was typed makes no sense.
+/// The command line is invalid.
 pub(super) const USAGE: u8 = 2;
-/// A bug of ours, or a fault that we could not survive.
-pub(super) const OUR_FAULT: u8 = 70;
-/// Try again: another process is still in the way, or a restart was asked for.
+/// No relay is running.
+pub(super) const UNAVAILABLE: u8 = 69;
+/// An internal error, or a failure that a restart may solve.
+pub(super) const INTERNAL: u8 = 70;
+/// Try again: another process is in the way, or a restart was requested.
 pub(super) const TRY_AGAIN: u8 = 75;
-/// Refused or revoked: enrol again.
+/// Refused or revoked: enroll again.
 pub(super) const REFUSED: u8 = 77;
-/// The configuration cannot be used.
+/// The configuration is invalid.
 pub(super) const CONFIGURATION: u8 = 78;
 
-/// Every exit code and what it means, for the help, the manual page and `docs/operations.md`.
+/// Every exit code and its meaning, for the help, the manual page and `docs/operations.md`.
 pub(super) const CODES: [(u8, &str); 8] = [
-    (0, "done; for `run`: asked to stop, or gone to sleep"),
+    (0, "success; for `run`: stopped on request, or gone to sleep"),
     (
         FAILED,
         "the answer is no: not ready, not found, not accepted, failed; for `run`: stopped twice",
     ),
-    (USAGE, "what was typed makes no sense"),
-    (UNAVAILABLE, "no relay is running here that could be asked"),
-    (OUR_FAULT, "a fault of ours, or one that may pass: start it again"),
+    (USAGE, "invalid command line"),
+    (UNAVAILABLE, "no relay is running here"),
+    (
+        INTERNAL,
+        "an internal error, or one that may be temporary: start it again",
+    ),
     (
         TRY_AGAIN,
-        "the state directory or the port is in use, or a restart was asked for",
+        "the state directory or the port is in use, or a restart was requested",
     ),
-    (REFUSED, "the connector has revoked this gateway: enrol again"),
+    (REFUSED, "the connector has revoked this gateway: enroll again"),
     (
         CONFIGURATION,
-        "the settings, or a file or address that was named, cannot be used",
+        "the settings, or a file or address on the command line, cannot be used",
     ),
 ];
 
@@ -53,45 +55,50 @@ pub(super) fn codes() -> String {
     list
 }
 
-/// Whom a verb speaks to.
+/// How a verb reports errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Voice {
-    /// People: errors on standard error.
-    People,
-    /// Programs, which asked for JSON: errors also as one JSON document on standard output.
-    Programs,
+pub(super) enum ErrorFormat {
+    /// On standard error.
+    Text,
+    /// Also as one JSON document on standard output.
+    Json,
 }
 
-impl Voice {
-    /// The voice of a verb with a switch for JSON.
-    pub(super) fn of(json: bool) -> Self {
-        if json { Self::Programs } else { Self::People }
+impl ErrorFormat {
+    pub(super) fn new(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
     }
 
-    /// Tells what failed and what to do, and gives the exit code back.
-    pub(super) fn fail(self, code: u8, what: impl Display, hint: Option<&str>) -> ExitCode {
-        if self == Self::Programs {
-            let told = json!({"error": {"exit_code": code, "message": what.to_string(), "hint": hint}});
-            // Nobody reads it any more: the exit code still tells.
-            let _ = writeln!(anstream::stdout(), "{told}");
+    /// Prints the error and the hint; returns the exit code.
+    pub(super) fn fail(self, code: u8, error: impl Display, hint: Option<&str>) -> ExitCode {
+        if self == Self::Json {
+            let json = json!({"error": {"exit_code": code, "message": error.to_string(), "hint": hint}});
+            // Ignore a closed standard output: the exit code still reports the failure.
+            let _ = writeln!(anstream::stdout(), "{json}");
         }
-        fail(code, what, hint)
+        fail(code, error, hint)
     }
 }
 
-/// Tells a person what failed and what to do, and gives the exit code back.
-pub(super) fn fail(code: u8, what: impl Display, hint: Option<&str>) -> ExitCode {
+/// Prints the error and the hint; returns the exit code.
+pub(super) fn fail(code: u8, error: impl Display, hint: Option<&str>) -> ExitCode {
     let mut err = anstream::stderr().lock();
-    // Nobody reads it any more: the exit code still tells.
-    let _ = writeln!(err, "error: {what}");
+    // Ignore a closed standard error: the exit code still reports the failure.
+    let _ = writeln!(err, "error: {error}");
     if let Some(hint) = hint {
         let _ = writeln!(err, "hint: {hint}");
     }
     ExitCode::from(code)
 }
 
-/// The exit code of a verb that has printed what it had to say. A reader that has gone is no fault.
-pub(super) fn printed(written: io::Result<()>) -> ExitCode {
+/// Prints a line as the result of a verb.
+pub(super) fn print(line: impl Display) -> ExitCode {
+    let mut out = anstream::stdout().lock();
+    finish(writeln!(out, "{line}").and_then(|()| out.flush()))
+}
+
+/// The exit code of a verb that has printed its result. A reader that went away is no failure.
+pub(super) fn finish(written: io::Result<()>) -> ExitCode {
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -99,25 +106,24 @@ pub(super) fn printed(written: io::Result<()>) -> ExitCode {
     }
 }
 
-/// Prints a line on standard output. Unlike `println!` it outlives a reader that has gone and a disk that is full: what
-/// was done stays done, and the exit code tells.
-macro_rules! say {
-    ($($words:tt)*) => {{
+/// Prints a line on standard output. Unlike `println!` it ignores a reader that went away and a full disk.
+macro_rules! outln {
+    ($($text:tt)*) => {{
         let _ = ::std::io::Write::write_fmt(
             &mut anstream::stdout(),
-            format_args!("{}\n", format_args!($($words)*)),
+            format_args!("{}\n", format_args!($($text)*)),
         );
     }};
 }
 
-/// The same on standard error.
-macro_rules! note {
-    ($($words:tt)*) => {{
+/// [`outln!`] on standard error.
+macro_rules! errln {
+    ($($text:tt)*) => {{
         let _ = ::std::io::Write::write_fmt(
             &mut anstream::stderr(),
-            format_args!("{}\n", format_args!($($words)*)),
+            format_args!("{}\n", format_args!($($text)*)),
         );
     }};
 }
 
-pub(super) use {note, say};
+pub(super) use {errln, outln};

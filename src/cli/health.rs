@@ -1,54 +1,46 @@
 //! `hermes-relay health`: whether a running relay is connected, for supervisors.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::json;
 
 use super::Environment;
-use super::asking::RelayArgs;
 use super::exit;
-use super::words::spelled;
-use crate::serve::request::Ask;
+use super::format::printable;
+use super::remote::RemoteArgs;
+use crate::serve::ControlRequest;
 
-/// Tell whether a relay runs here and is connected; for a container's HEALTHCHECK.
+/// Check whether a relay runs here and is connected; for a container's HEALTHCHECK.
 ///
 /// Prints one line.
 ///
-/// Exit codes: 0 connected, or dormant by agreement with the connector; 1 otherwise, whatever the reason.
+/// Exit codes: 0 connected, or dormant by agreement with the connector; 1 otherwise.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay health\n  \
                         HEALTHCHECK CMD [\"hermes-relay\", \"health\", \"--state-dir\", \"/data\"]")]
 pub(super) struct HealthArgs {
     #[command(flatten)]
-    relay: RelayArgs,
+    remote: RemoteArgs,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &HealthArgs, env: Environment<'_>) -> ExitCode {
-    let asked = match args.relay.find(env) {
-        Ok(relay) => relay.ask(&Ask::Health).map_err(|error| error.to_string()),
+    let response = match args.remote.load(env) {
+        Ok(relay) => relay
+            .call(&ControlRequest::Health)
+            .map_err(|error| error.to_string()),
         Err(error) => Err(error.to_string()),
     };
-    let answer = match asked {
-        Ok(answer) => answer,
-        Err(why) => serde_json::json!({"ready": false, "link": null, "why": why}),
+    let health = response.unwrap_or_else(|why| json!({"ready": false, "link": null, "why": why}));
+    let is_ready = health["ready"] == true;
+    let text = |key: &str| health[key].as_str().map(printable).unwrap_or_default();
+    let line = if is_ready {
+        text("link")
+    } else {
+        format!("not ready: {}", text("why"))
     };
-    let ready = answer["ready"] == true;
-    let word = |key: &str| answer[key].as_str().map(spelled).unwrap_or_default();
-    let mut out = anstream::stdout().lock();
-    // The exit code tells; a reader that has gone wants no more.
-    let _ = if args.relay.json {
-        writeln!(out, "{answer}")
-    } else if ready {
-        writeln!(out, "{}", word("link"))
-    } else {
-        writeln!(out, "not ready: {}", word("why"))
-    }
-    .and_then(|()| out.flush());
-    if ready {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(exit::FAILED)
-    }
+    // The exit code reports the health, whether the line could be printed or not.
+    args.remote.print(&health, line);
+    ExitCode::from(if is_ready { 0 } else { exit::FAILED })
 }

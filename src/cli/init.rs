@@ -1,9 +1,8 @@
-//! The first process of a container: starts the same program again as its child, and does an init's two duties for it.
+//! Process 1 of a container: starts this program again as its child, forwards signals and reaps orphans.
 //!
-//! The kernel hands every orphan to process 1, which must reap it, and gives process 1 no default signals. Reaping
-//! "any child" in the relay itself would take the exits of its agents away from whoever waits for them, so the two
-//! are two processes: this one forwards signals and reaps, the other is an ordinary process. It ends with the exit
-//! code of the relay. It reads no settings, holds no secret of its own, and never starts anything else.
+//! The kernel makes process 1 the parent of every orphan, which it must reap, and gives it no default signal handlers.
+//! Reaping any child in the relay itself would steal the exits of its agents, so there are two processes. Process 1 exits
+//! with the exit code of the relay. It reads no settings and starts nothing else.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
@@ -15,7 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit::{self, fail};
 
-/// What is passed on. Everything else the kernel keeps from process 1 by itself.
+/// Signals that are forwarded; the kernel blocks the others for process 1.
 const FORWARDED: [(SignalKind, Signal); 6] = [
     (SignalKind::terminate(), Signal::TERM),
     (SignalKind::interrupt(), Signal::INT),
@@ -25,16 +24,16 @@ const FORWARDED: [(SignalKind, Signal); 6] = [
     (SignalKind::user_defined2(), Signal::USR2),
 ];
 
-/// Added to a signal's number where a shell tells that a program was ended by it.
-const BY_SIGNAL: i32 = 128;
+/// Added to a signal's number in the exit code of a program that it killed.
+const SIGNAL_BASE: i32 = 128;
 
 /// Whether this is process 1 of its namespace.
 pub(super) fn is_first() -> bool {
     getpid().is_init()
 }
 
-/// Starts this program again and looks after it until it ends. Nothing when it cannot be started again, as where
-/// `/proc` is not mounted: then it has to do without an init.
+/// Starts this program again and supervises it. `None` if it cannot be started again, for instance without `/proc`: then
+/// it runs without an init.
 pub(super) fn run(vars: &[(OsString, OsString)]) -> Option<ExitCode> {
     let program = std::env::current_exe().ok()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -42,30 +41,30 @@ pub(super) fn run(vars: &[(OsString, OsString)]) -> Option<ExitCode> {
         .build()
         .ok()?;
     let mut command = Command::new(program);
-    // A group of its own: what a terminal sends to the foreground reaches it once, not once more through us.
+    // A process group of its own: a terminal's signal reaches it once, not a second time through us.
     command
         .args(std::env::args_os().skip(1))
         .env_clear()
         .envs(vars.iter().map(|(name, value)| (name, value)))
         .process_group(0);
-    Some(runtime.block_on(look_after(command)))
+    Some(runtime.block_on(supervise(command)))
 }
 
-async fn look_after(mut command: Command) -> ExitCode {
+async fn supervise(mut command: Command) -> ExitCode {
     let cannot = |what: &str, error: std::io::Error| {
-        fail(exit::OUR_FAULT, format!("process 1 cannot {what}: {error}"), None)
+        fail(exit::INTERNAL, format!("process 1 cannot {what}: {error}"), None)
     };
-    let mut told = match FORWARDED
+    let mut forwarded = match FORWARDED
         .into_iter()
         .map(|(kind, forward)| Ok((signal(kind)?, forward)))
         .collect::<std::io::Result<Vec<_>>>()
     {
-        Ok(told) => told,
+        Ok(forwarded) => forwarded,
         Err(error) => return cannot("listen for signals", error),
     };
-    let mut ends = match signal(SignalKind::child()) {
-        Ok(ends) => ends,
-        Err(error) => return cannot("listen for the end of its children", error),
+    let mut exits = match signal(SignalKind::child()) {
+        Ok(exits) => exits,
+        Err(error) => return cannot("listen for exits of its children", error),
     };
     let child = match command.spawn() {
         Ok(child) => Pid::from_child(&child),
@@ -73,14 +72,14 @@ async fn look_after(mut command: Command) -> ExitCode {
     };
     let stdin = std::io::stdin();
     if stdin.is_terminal() {
-        // Without it Ctrl-C would not arrive; a container with a terminal that is not ours goes on without.
+        // Needed for Ctrl-C; ignored in a container with a terminal that is not ours.
         let _ = rustix::termios::tcsetpgrp(&stdin, child);
     }
     loop {
         if let Some(code) = reap(child) {
             return code;
         }
-        let signals = told.iter_mut().map(|(signal, forward)| {
+        let signals = forwarded.iter_mut().map(|(signal, forward)| {
             Box::pin(async move {
                 signal.recv().await;
                 *forward
@@ -88,17 +87,17 @@ async fn look_after(mut command: Command) -> ExitCode {
         });
         tokio::select! {
             biased;
-            // Dropping the others is harmless: a signal that was not received stays to be received.
+            // Dropping the others is harmless: an unreceived signal stays pending.
             (forward, ..) = futures_util::future::select_all(signals) => {
-                // It has not been reaped, so the number is its own.
+                // It has not been reaped, so the pid is still its own.
                 let _ = kill_process(child, forward);
             }
-            _ = ends.recv() => {}
+            _ = exits.recv() => {}
         }
     }
 }
 
-/// Reaps everything that has ended; the exit code when the relay is among it.
+/// Reaps all exited children; returns the exit code of the relay if it is among them.
 fn reap(child: Pid) -> Option<ExitCode> {
     while let Ok(Some((ended, status))) = wait(WaitOptions::NOHANG) {
         if ended == child {
@@ -111,7 +110,7 @@ fn reap(child: Pid) -> Option<ExitCode> {
 fn code(status: WaitStatus) -> ExitCode {
     let code = status
         .exit_status()
-        .or_else(|| status.terminating_signal().map(|signal| BY_SIGNAL + signal));
+        .or_else(|| status.terminating_signal().map(|signal| SIGNAL_BASE + signal));
     code.and_then(|code| u8::try_from(code).ok())
-        .map_or(ExitCode::from(exit::OUR_FAULT), ExitCode::from)
+        .map_or(ExitCode::from(exit::INTERNAL), ExitCode::from)
 }

@@ -1,13 +1,12 @@
-//! `hermes-relay journal`: look at what waits, is owed, is done or was set aside; try again, give up, export.
+//! `hermes-relay journal`: lists, shows, retries, drops and exports entries of the journal.
 //!
-//! Looking works while a relay runs. Mending is refused then, with the process that is in the way. What was
-//! said is shown only when asked for.
+//! Reading works while a relay runs; changes are refused then. Message text is shown only on request.
 
 mod entry;
-mod export;
-mod trouble;
 
-use std::io::{self, IsTerminal as _, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -16,31 +15,30 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
 use self::entry::{Entry, parse_item};
-use self::trouble::{Trouble, tell};
 use super::Environment;
-use super::exit::{self, Voice};
-use crate::config::{self, Flags, Sources};
-use crate::store::{Counts, InspectError, Inspector, Item, Listed, Section};
+use super::exit::{self, ErrorFormat};
+use crate::config::{self, Flags, Loaded, Sources};
+use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Section};
 
-/// Look into the journal of a relay, running or not; try an entry again, or give it up.
+/// Inspect the journal of a relay, running or not; retry or drop an entry.
 ///
-/// Exit codes: 0 done, 1 there is no such entry or no journal yet, 2 it was typed wrongly, 75 a relay holds the
+/// Exit codes: 0 done, 1 there is no such entry or no journal yet, 2 invalid usage, 75 a relay uses the
 /// state directory (only for retry and drop), 78 the configuration or the journal cannot be used.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay journal list\n  hermes-relay journal list --section outbox --json\n  \
                   hermes-relay journal show message:12 --text\n  hermes-relay journal retry op:3\n  \
                   hermes-relay journal drop message:12 --yes\n  \
-                  hermes-relay journal export --section quarantine --text --output set-aside.jsonl"
+                  hermes-relay journal export --section quarantine --text --output quarantine.jsonl"
 )]
 pub(super) struct JournalArgs {
-    /// Our settings file, which may name the state directory.
+    /// Settings file, which may name the state directory.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
-    /// Where the journal lives [default: as for `run`].
+    /// Directory of the journal [default: as for `run`].
     #[arg(long, value_name = "DIR", global = true)]
     state_dir: Option<PathBuf>,
-    /// As JSON, on one line; an error too.
+    /// Print JSON on one line, errors included.
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -49,80 +47,80 @@ pub(super) struct JournalArgs {
 
 #[derive(Subcommand, Debug)]
 enum Action {
-    /// List entries, without what was said in them.
+    /// List entries without message text.
     #[command(
         after_help = "Examples:\n  hermes-relay journal list\n  hermes-relay journal list --section quarantine"
     )]
     List {
-        /// Only this part.
+        /// Only this section.
         #[arg(long, value_name = "SECTION")]
-        section: Option<Part>,
-        /// Entries of each part; of what is done the newest, of everything else the oldest.
+        section: Option<SectionArg>,
+        /// Maximum number of entries per section: the newest of `done`, the oldest of the others.
         #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// Show one entry.
     #[command(after_help = "Example:\n  hermes-relay journal show message:12 --text")]
     Show {
-        /// Which one: `message:12`, `op:3` or `quarantine:1`.
+        /// Id: `message:12`, `op:3` or `quarantine:1`.
         #[arg(value_parser = parse_item)]
         id: Item,
-        /// Also what was said.
+        /// Include the message text.
         #[arg(long)]
         text: bool,
     },
-    /// Have a message whose turn was cut short run again, or an op whose fate is unknown sent again, at the
+    /// Run a message whose turn was interrupted again, or send an op with an unknown outcome again, at the
     /// relay's next start.
     #[command(after_help = "Example:\n  hermes-relay journal retry op:3")]
     Retry {
-        /// Which one: `message:12` or `op:3`.
+        /// Id: `message:12` or `op:3`.
         #[arg(value_parser = parse_item)]
         id: Item,
     },
-    /// Give an entry up: a message is not answered, an op not sent, a quarantined line not kept.
+    /// Drop an entry: a message is not answered, an op not sent, a quarantined frame not kept.
     #[command(after_help = "Example:\n  hermes-relay journal drop message:12 --yes")]
     Drop {
-        /// Which one: `message:12`, `op:3` or `quarantine:1`.
+        /// Id: `message:12`, `op:3` or `quarantine:1`.
         #[arg(value_parser = parse_item)]
         id: Item,
-        /// Do not ask.
+        /// Do not ask for confirmation.
         #[arg(long, short)]
         yes: bool,
     },
-    /// Write every entry as one line of JSON.
+    /// Export entries, one line of JSON each.
     #[command(
-        after_help = "Example:\n  hermes-relay journal export --section quarantine --text --output set-aside.jsonl"
+        after_help = "Example:\n  hermes-relay journal export --section quarantine --text --output quarantine.jsonl"
     )]
     Export {
-        /// Only this part.
+        /// Only this section.
         #[arg(long, value_name = "SECTION")]
-        section: Option<Part>,
-        /// Into a new file that only its owner can read, instead of standard output.
+        section: Option<SectionArg>,
+        /// Write to a new file that only its owner can read, instead of standard output.
         #[arg(long, short, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Also what was said.
+        /// Include the message text.
         #[arg(long)]
         text: bool,
     },
 }
 
-/// The journal's parts, as they are typed.
+/// A section of the journal, as typed.
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum SectionArg {
     /// Messages that wait or run.
     #[value(aliases = ["waiting", "running", "messages"])]
     Inbox,
-    /// Ops that are not settled.
+    /// Ops without an outcome.
     #[value(alias = "ops")]
     Outbox,
-    /// Messages whose turn ended; what was said is gone.
+    /// Messages whose turn ended; their text is deleted.
     #[value(alias = "finished")]
     Done,
-    /// Lines that nobody could use.
+    /// Frames that could not be used.
     Quarantine,
 }
 
-impl Part {
+impl SectionArg {
     const ALL: [Self; 4] = [Self::Inbox, Self::Outbox, Self::Done, Self::Quarantine];
 
     fn section(self) -> Section {
@@ -155,13 +153,13 @@ impl Part {
     fn heading(self, counts: &Counts) -> String {
         match self {
             Self::Inbox => format!("inbox: {} waiting, {} running", counts.queued, counts.running),
-            Self::Outbox => format!("outbox: {} not settled", counts.ops),
+            Self::Outbox => format!("outbox: {} without an outcome", counts.ops),
             Self::Done => format!("done: {}", counts.finished),
             Self::Quarantine => format!("quarantine: {}", counts.quarantined),
         }
     }
 
-    fn of(listed: &Listed) -> Self {
+    fn from_entry(listed: &Listed) -> Self {
         match listed.item {
             Item::Message(_) if listed.ended_at.is_some() => Self::Done,
             Item::Message(_) => Self::Inbox,
@@ -170,7 +168,7 @@ impl Part {
         }
     }
 
-    fn chosen(section: Option<Self>) -> Vec<Self> {
+    fn selected(section: Option<Self>) -> Vec<Self> {
         section.map_or_else(|| Self::ALL.to_vec(), |one| vec![one])
     }
 }
@@ -182,10 +180,10 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
         state_dir: args.state_dir.clone(),
         ..Flags::default()
     };
-    let voice = Voice::of(args.json);
+    let errors = ErrorFormat::new(args.json);
     let loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,
-        Err(error) => return voice.fail(exit::CONFIGURATION, error, None),
+        Err(error) => return errors.fail(exit::CONFIGURATION, error, None),
     };
     let dir = &loaded.settings.state_dir;
     let mut out = anstream::stdout().lock();
@@ -193,44 +191,52 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
         Action::List { section, limit } => list(dir, *section, *limit, args.json, &mut out),
         Action::Show { id, text } => show(dir, *id, *text, args.json, &mut out),
         Action::Retry { id } => retry(dir, *id, args.json, &mut out),
-        Action::Drop { id, yes } => discard(dir, *id, *yes, args.json, &mut out),
+        Action::Drop { id, yes } => drop_entry(dir, *id, *yes, args.json, &mut out),
         Action::Export {
             section,
             output,
             text,
-        } => export::export(dir, &Part::chosen(*section), output.as_deref(), *text, &mut out),
+        } => export(
+            dir,
+            &SectionArg::selected(*section),
+            output.as_deref(),
+            *text,
+            &mut out,
+        ),
     };
     match done.and_then(|()| Ok(out.flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(trouble) => tell(trouble, &loaded, voice),
+        Err(error) => report_error(error, &loaded, errors),
     }
 }
 
 fn list(
     dir: &Path,
-    section: Option<Part>,
+    section: Option<SectionArg>,
     limit: u32,
     as_json: bool,
     out: &mut impl Write,
-) -> Result<(), Trouble> {
+) -> Result<(), JournalError> {
     let journal = Inspector::open(dir)?;
     let (counts, now_ms) = (journal.counts()?, now_ms());
     let mut entries = Vec::new();
     if !as_json {
         writeln!(out, "{}", journal.path().display())?;
     }
-    for part in Part::chosen(section) {
+    for part in SectionArg::selected(section) {
         let listed = match part {
-            Part::Done => journal.latest(part.section(), limit)?,
-            Part::Inbox | Part::Outbox | Part::Quarantine => journal.list(part.section(), i64::MIN, limit)?,
+            SectionArg::Done => journal.latest(part.section(), limit)?,
+            SectionArg::Inbox | SectionArg::Outbox | SectionArg::Quarantine => {
+                journal.list(part.section(), i64::MIN, limit)?
+            }
         };
         if as_json {
-            entries.extend(listed.iter().map(|listed| Entry::of(listed).to_json()));
+            entries.extend(listed.iter().map(|listed| Entry::new(listed).to_json()));
             continue;
         }
         writeln!(out, "\n{}", part.heading(&counts))?;
         for listed in &listed {
-            writeln!(out, "  {}", Entry::of(listed).row(now_ms))?;
+            writeln!(out, "  {}", Entry::new(listed).row(now_ms))?;
         }
         let rest = part.count(&counts).saturating_sub(listed.len() as u64);
         if rest > 0 && !listed.is_empty() {
@@ -248,9 +254,9 @@ fn list(
     Ok(())
 }
 
-fn show(dir: &Path, id: Item, text: bool, as_json: bool, out: &mut impl Write) -> Result<(), Trouble> {
-    let (listed, content) = found(dir, id)?;
-    let entry = Entry::of(&listed).with(content, text);
+fn show(dir: &Path, id: Item, text: bool, as_json: bool, out: &mut impl Write) -> Result<(), JournalError> {
+    let (listed, content) = read_entry(dir, id)?;
+    let entry = Entry::new(&listed).with_content(content, text);
     if as_json {
         writeln!(out, "{}", entry.to_json())?;
     } else {
@@ -259,79 +265,81 @@ fn show(dir: &Path, id: Item, text: bool, as_json: bool, out: &mut impl Write) -
     Ok(())
 }
 
-fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<(), Trouble> {
-    let (listed, _) = found(dir, id)?;
+fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<(), JournalError> {
+    let (listed, _) = read_entry(dir, id)?;
     Inspector::retry(dir, id, now_ms()).map_err(|error| match error {
-        InspectError::NotRetryable => Trouble::told(
+        InspectError::NotRetryable => JournalError::new(
             exit::FAILED,
-            format!(
-                "{} is {} and cannot be tried again",
-                Entry::name(id),
-                listed.state
-            ),
-            "only a running message and a sent op can; what is queued or pending goes on by itself",
+            format!("{} is {} and cannot be retried", Entry::name(id), listed.state),
+            "only a running message and a sent op can be retried; queued and pending entries need no retry",
         ),
         other => other.into(),
     })?;
-    report(
-        id,
-        "retry",
-        "will be tried again at the relay's next start",
-        as_json,
-        out,
-    )
+    print_done(id, "retry", "is retried at the relay's next start", as_json, out)
 }
 
-fn discard(dir: &Path, id: Item, yes: bool, as_json: bool, out: &mut impl Write) -> Result<(), Trouble> {
-    let (listed, _) = found(dir, id)?;
-    if Part::of(&listed) == Part::Done {
-        return Err(Trouble::told(
+fn drop_entry(
+    dir: &Path,
+    id: Item,
+    yes: bool,
+    as_json: bool,
+    out: &mut impl Write,
+) -> Result<(), JournalError> {
+    let (listed, _) = read_entry(dir, id)?;
+    if SectionArg::from_entry(&listed) == SectionArg::Done {
+        return Err(JournalError::new(
             exit::FAILED,
             format!(
-                "{} has ended ({}); there is nothing to give up",
+                "{} has ended ({}); there is nothing to drop",
                 Entry::name(id),
                 listed.state
             ),
-            "finished entries go by themselves after `journal.keep_days`",
+            "finished entries are deleted after `journal.keep_days`",
         ));
     }
-    if !yes && io::stdin().is_terminal() && !confirmed(&Entry::of(&listed).row(now_ms()))? {
-        return Err(Trouble::Told {
+    if !yes && io::stdin().is_terminal() && !confirm(&Entry::new(&listed).row(now_ms()))? {
+        return Err(JournalError::Message {
             code: exit::FAILED,
-            what: format!("{} is left as it is", Entry::name(id)),
+            message: format!("{} is kept", Entry::name(id)),
             hint: None,
         });
     }
     Inspector::discard(dir, id, now_ms())?;
-    report(id, "drop", "is given up", as_json, out)
+    print_done(id, "drop", "is dropped", as_json, out)
 }
 
-fn report(id: Item, did: &str, said: &str, as_json: bool, out: &mut impl Write) -> Result<(), Trouble> {
+fn print_done(
+    id: Item,
+    action: &str,
+    result: &str,
+    as_json: bool,
+    out: &mut impl Write,
+) -> Result<(), JournalError> {
     let name = Entry::name(id);
     if as_json {
-        writeln!(out, "{}", json!({"id": name, "done": did}))?;
+        writeln!(out, "{}", json!({"id": name, "done": action}))?;
     } else {
-        writeln!(out, "{name} {said}")?;
+        writeln!(out, "{name} {result}")?;
     }
     Ok(())
 }
 
-fn confirmed(row: &str) -> io::Result<bool> {
+fn confirm(row: &str) -> io::Result<bool> {
     let mut err = io::stderr();
-    write!(err, "{row}\nGive it up? [y/N] ")?;
+    write!(err, "{row}\nDrop it? [y/N] ")?;
     err.flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// One entry, or which one there is not.
-fn found(dir: &Path, id: Item) -> Result<(Listed, Option<Vec<u8>>), Trouble> {
+/// Reads one entry.
+fn read_entry(dir: &Path, id: Item) -> Result<(Listed, Option<Vec<u8>>), JournalError> {
     Inspector::open(dir)?.show(id).map_err(|error| match error {
-        InspectError::NoSuchItem => Trouble::told(
+        InspectError::NoSuchItem => JournalError::new(
             exit::FAILED,
             format!("there is no {} in the journal", Entry::name(id)),
-            "see what there is with `hermes-relay journal list`",
+            "`hermes-relay journal list` lists the entries",
         ),
         other => other.into(),
     })
@@ -340,4 +348,137 @@ fn found(dir: &Path, id: Item) -> Result<(Listed, Option<Vec<u8>>), Trouble> {
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Writes every entry of the sections as a line of JSON, one page in memory at a time.
+fn export(
+    dir: &Path,
+    parts: &[SectionArg],
+    output: Option<&Path>,
+    text: bool,
+    out: &mut impl Write,
+) -> Result<(), JournalError> {
+    let journal = Inspector::open(dir)?;
+    let Some(path) = output else {
+        write_all(&journal, parts, text, &mut BufWriter::new(out))?;
+        return Ok(());
+    };
+    let failed = |error: io::Error| JournalError::Message {
+        code: exit::FAILED,
+        message: format!("cannot write {}: {error}", path.display()),
+        hint: (error.kind() == io::ErrorKind::AlreadyExists)
+            .then(|| "choose a file that does not exist yet".to_owned()),
+    };
+    let mut file = BufWriter::new(new_private_file(path).map_err(failed)?);
+    let count = write_all(&journal, parts, text, &mut file).map_err(|error| match error {
+        JournalError::Output(error) => failed(error),
+        other => other,
+    })?;
+    file.into_inner()
+        .map_err(io::IntoInnerError::into_error)
+        .and_then(|file| file.sync_all())
+        .map_err(failed)?;
+    writeln!(out, "{count} entries in {}", path.display())?;
+    Ok(())
+}
+
+fn write_all(
+    journal: &Inspector,
+    parts: &[SectionArg],
+    text: bool,
+    out: &mut impl Write,
+) -> Result<u64, JournalError> {
+    let mut count = 0;
+    for part in parts {
+        journal.export(part.section(), |listed, content| {
+            let entry = Entry::new(&listed).with_content(content, text);
+            writeln!(out, "{}", entry.to_json())?;
+            count += 1;
+            Ok::<(), JournalError>(())
+        })?;
+    }
+    out.flush()?;
+    Ok(count)
+}
+
+fn new_private_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Why the verb failed.
+#[derive(Debug)]
+enum JournalError {
+    /// A message with its exit code.
+    Message {
+        code: u8,
+        message: String,
+        hint: Option<String>,
+    },
+    /// The output cannot be written.
+    Output(io::Error),
+    /// The journal cannot be read.
+    Journal(InspectError),
+}
+
+impl JournalError {
+    fn new(code: u8, message: impl Into<String>, hint: &str) -> Self {
+        Self::Message {
+            code,
+            message: message.into(),
+            hint: Some(hint.to_owned()),
+        }
+    }
+}
+
+impl From<io::Error> for JournalError {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+impl From<InspectError> for JournalError {
+    fn from(error: InspectError) -> Self {
+        Self::Journal(error)
+    }
+}
+
+/// Reports an error and returns its exit code. A reader that went away is no failure.
+fn report_error(error: JournalError, loaded: &Loaded, errors: ErrorFormat) -> ExitCode {
+    let dir = loaded.settings.state_dir.display();
+    match error {
+        JournalError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        JournalError::Output(error) => errors.fail(exit::FAILED, format!("cannot write: {error}"), None),
+        JournalError::Message { code, message, hint } => errors.fail(code, message, hint.as_deref()),
+        JournalError::Journal(InspectError::NoJournal(path)) => {
+            let origin = loaded.origins.of("state_dir");
+            let hint = format!(
+                "the state directory is {dir} ({origin}); name another with --state-dir DIR or --config FILE"
+            );
+            errors.fail(exit::FAILED, InspectError::NoJournal(path), Some(&hint))
+        }
+        JournalError::Journal(InspectError::Open(error @ OpenError::InUse { .. })) => {
+            let stop = match &error {
+                OpenError::InUse { pid, .. } => pid.pid().map(|pid| format!(" (kill -TERM {pid})")),
+                _ => None,
+            };
+            let hint = format!(
+                "stop that relay{}, repeat this, and start it again; list, show and export work while it runs",
+                stop.unwrap_or_default()
+            );
+            errors.fail(exit::TRY_AGAIN, error, Some(&hint))
+        }
+        JournalError::Journal(InspectError::Open(error @ OpenError::Directory { .. })) => errors.fail(
+            exit::CONFIGURATION,
+            error,
+            Some("run this as the user that runs the relay"),
+        ),
+        JournalError::Journal(InspectError::Open(error)) => errors.fail(exit::CONFIGURATION, error, None),
+        JournalError::Journal(
+            error @ (InspectError::Fault(_) | InspectError::NoSuchItem | InspectError::NotRetryable),
+        ) => errors.fail(exit::FAILED, error, None),
+    }
 }

@@ -1,32 +1,29 @@
-//! `hermes-relay logs`: makes a log fit to be shown to others.
+//! `hermes-relay logs`: redacts logs.
 //!
-//! Reads and writes streams; no line is held longer than it takes to look at it. What is found is told by kind and line
-//! number, never by value.
+//! Reads and writes streams line by line. Findings are reported by kind and line number, never by value.
 
-mod ids;
-mod lines;
-mod pairs;
-mod redactor;
 mod report;
-mod shapes;
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, IsTerminal as _, Read, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal as _, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use self::lines::Lines;
-use self::redactor::Redactor;
-use self::report::{Knowledge, Report, Tally};
-use super::Surround;
-use super::exit::{self, fail, note};
-use super::logging::{Veil, known, without_settings};
-use super::words::spelled;
+use self::report::{Coverage, FileScan, Report};
+use super::ProcessEnv;
+use super::exit::{self, errln, fail};
+use super::format::printable;
+use super::redact::{Redactor, known_secrets, known_without_settings};
 use crate::config::{self, Flags, Settings, Sources};
 
-/// Make a log fit to be shown to others.
+/// Maximum length of a line; the rest of a longer one is dropped.
+const MAX_LINE: usize = 1024 * 1024;
+/// At least this much is dropped from the end of a truncated line: it may contain part of a secret.
+const TRUNCATION_MARGIN: usize = 8 * 1024;
+
+/// Prepare logs for sharing.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt")]
 pub(super) struct LogsArgs {
@@ -39,81 +36,79 @@ enum Action {
     Redact(RedactArgs),
 }
 
-/// Take secrets and people's ids out of a log, before you attach it to a report.
+/// Remove secrets and personal ids from a log before you share it.
 ///
-/// Reads standard input or files, writes to standard output. Hidden are: the secrets of this set-up, found by the same
-/// settings, files and variables that `run` would read, and by Hermes' `.env`; and what looks like a secret: bearers,
-/// tokens, keys of well-known forms, values whose name says secret, token, key or password, logins in URLs. Ids of
-/// chats and people become `<id-1>`, `<id-2>`, the same for the same id, so that the log can still be followed.
+/// Reads standard input or files and writes to standard output. It removes the secrets of this installation, which it
+/// reads from the same settings, files and variables as `run` and from Hermes' `.env`, and whatever looks like a secret:
+/// bearers, tokens, keys in well-known formats, values named secret, token, key or password, and logins in URLs. Ids of
+/// chats and people become `<id-1>`, `<id-2>`; the same id always gets the same name, so the log stays readable.
 ///
-/// Run it as the user that the relay runs as: others cannot read its secrets, and what is not known is only guessed.
-/// It finds a lot, not everything: read the result before you post it.
+/// Run it as the user that runs the relay: other users cannot read its secrets. It finds much, but not everything: read the
+/// result before you post it.
 ///
-/// Exit codes: 0 done; with --check, no secret of this set-up is in there, and with --strict also nothing that looks like a
-/// secret or an id. 1 with --check, one is in there, or a line is longer than 1 MiB and was not looked at to its end; or
-/// something could not be read or written. 2 it was typed wrongly. 78 with --check, the settings cannot be read or hold no
-/// secret of a gateway, so that nobody knows.
+/// Exit codes: 0 done; with --check, no secret of this installation was found, and with --strict nothing that looks like a
+/// secret or an id either. 1 with --check, something was found, or a line is longer than 1 MiB and was not checked to its
+/// end; or a file could not be read or written. 2 invalid usage. 78 with --check, the settings cannot be read or contain no
+/// gateway secret, so the result is unknown.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt\n  \
                   hermes-relay logs redact relay.log agent.log > both.txt\n  \
                   journalctl -u hermes-relay -o json | hermes-relay logs redact --keep-ids > log.json\n  \
-                  hermes-relay logs redact --check --strict log.txt && echo 'fit to be shown'"
+                  hermes-relay logs redact --check --strict log.txt && echo 'safe to share'"
 )]
 struct RedactArgs {
-    /// Our settings file [default: as for `run`].
+    /// Settings file [default: as for `run`].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print nothing of the log, only what was found and on which lines.
+    /// Print only what was found and on which lines, not the log.
     #[arg(long)]
     check: bool,
-    /// With --check: what only looks like a secret or an id counts as well.
+    /// With --check: also fail on what only looks like a secret or an id.
     #[arg(long, requires = "check")]
     strict: bool,
-    /// The report of --check as JSON.
+    /// Print the report of --check as JSON.
     #[arg(long, requires = "check")]
     json: bool,
-    /// Leave the ids of chats and people as they are.
+    /// Keep the ids of chats and people.
     #[arg(long)]
     keep_ids: bool,
-    /// The logs, one after the other; `-` is standard input [default: -].
+    /// Logs to read in order; `-` is standard input [default: -].
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
 }
 
 /// Runs the verb.
-pub(super) fn run(args: &LogsArgs, surround: &Surround<'_>) -> ExitCode {
+pub(super) fn run(args: &LogsArgs, process: &ProcessEnv<'_>) -> ExitCode {
     match &args.action {
-        Action::Redact(args) => redact(args, surround),
+        Action::Redact(args) => redact(args, process),
     }
 }
 
-fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
+fn redact(args: &RedactArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let flags = Flags {
         config: args.config.clone(),
         ..Flags::default()
     };
-    let env = surround.env;
+    let env = process.env;
     let loaded = config::load(&Sources { flags, env });
-    let veil = match &loaded {
-        Ok(loaded) => Veil::over(known(loaded, surround)),
+    let (secrets, coverage) = match &loaded {
+        Ok(loaded) if has_gateway_secret(&loaded.settings) => {
+            (known_secrets(loaded, process), Coverage::GatewaySecret)
+        }
+        Ok(loaded) => {
+            errln!("warning: these settings contain no gateway secret; only likely secrets are found");
+            errln!("hint: run this as the user that runs the relay, or name its settings with --config");
+            (known_secrets(loaded, process), Coverage::NoGatewaySecret)
+        }
         Err(error) => {
-            note!("warning: the settings cannot be read: {error}");
-            note!("hint: secrets of this set-up are not known now, only what looks like one is found");
-            Veil::over(without_settings(surround))
+            errln!("warning: cannot read the settings: {error}");
+            errln!("hint: the secrets of this installation are unknown; only likely secrets are found");
+            (known_without_settings(process), Coverage::NoSettings)
         }
     };
-    let knowledge = match &loaded {
-        Err(_) => Knowledge::NoSettings,
-        Ok(loaded) if holds_gateways(&loaded.settings) => Knowledge::Secrets,
-        Ok(_) => Knowledge::NoSecret,
-    };
-    if knowledge == Knowledge::NoSecret {
-        note!("warning: these settings hold no secret of a gateway, so only what looks like one is found");
-        note!("hint: run this as the user that the relay runs as, or name its settings with --config");
-    }
-    let mut redactor = Redactor::new(veil, args.keep_ids);
-    let mut report = Report::new(knowledge);
+    let redactor = Redactor::thorough(secrets, args.keep_ids);
+    let mut report = Report::new(coverage);
     let mut out: Box<dyn Write> = if args.check {
         Box::new(io::sink())
     } else {
@@ -126,90 +121,243 @@ fn redact(args: &RedactArgs, surround: &Surround<'_>) -> ExitCode {
         &*args.files
     };
     for file in files {
-        let name = spelled(&file.to_string_lossy());
-        let mut tally = Tally::default();
-        let copied = copy(file, &mut redactor, &mut tally, &mut out);
-        report.add(&name, tally);
+        let name = printable(&file.to_string_lossy());
+        let mut scan = FileScan::default();
+        let copied = copy(file, &redactor, &mut scan, &mut out);
+        report.add(&name, scan);
         match copied {
             Ok(()) => {}
-            Err(Trouble::Read(error)) => {
+            Err(CopyError::Read(error)) => {
                 report.add_unread(&name);
-                fail(
-                    exit::FAILED,
-                    format!("cannot read {name}: {error}"),
-                    Some(hint(&error)),
-                );
+                let what = format!("cannot read {name}: {error}");
+                fail(exit::FAILED, what, Some(read_hint(&error)));
             }
-            Err(Trouble::Write(error)) => return exit::printed(Err(error)),
+            Err(CopyError::Write(error)) => return exit::finish(Err(error)),
         }
     }
     if let Err(error) = out.flush() {
-        return exit::printed(Err(error));
+        return exit::finish(Err(error));
     }
     drop(out);
     if !args.check {
-        note!("{}", report.summary());
-        return ExitCode::from(if report.is_whole() { 0 } else { exit::FAILED });
+        errln!("{}", report.summary());
+        return ExitCode::from(if report.is_complete() { 0 } else { exit::FAILED });
     }
-    let mut page = anstream::stdout().lock();
+    let mut stdout = anstream::stdout().lock();
     let printed = if args.json {
-        writeln!(page, "{}", report.to_json(redactor.secrets()))
+        writeln!(stdout, "{}", report.to_json(redactor.secrets()))
     } else {
-        report.write_to(&mut page, redactor.secrets())
+        report.write_to(&mut stdout, redactor.secrets())
     };
-    if let Err(error) = printed.and_then(|()| page.flush())
+    if let Err(error) = printed.and_then(|()| stdout.flush())
         && error.kind() != io::ErrorKind::BrokenPipe
     {
-        return exit::printed(Err(error));
+        return exit::finish(Err(error));
     }
-    ExitCode::from(match report.holds_known() {
+    ExitCode::from(match report.has_known_secret() {
         true => exit::FAILED,
-        false if !report.is_looked_through() => exit::FAILED,
-        false if args.strict && report.holds_anything() => exit::FAILED,
-        false if knowledge != Knowledge::Secrets => exit::CONFIGURATION,
+        false if !report.is_fully_checked() => exit::FAILED,
+        false if args.strict && report.has_any() => exit::FAILED,
+        false if coverage != Coverage::GatewaySecret => exit::CONFIGURATION,
         false => 0,
     })
 }
 
-/// Whether the settings hold what this gateway shows the connector, or gets it with.
-fn holds_gateways(settings: &Settings) -> bool {
+/// Whether the settings contain a credential of this gateway.
+fn has_gateway_secret(settings: &Settings) -> bool {
     let mut keys = settings.secrets().map(|(key, _)| key);
     keys.any(|key| key.starts_with("connector.") || key.starts_with("idp."))
 }
 
-/// What went wrong, and on which side.
-enum Trouble {
+enum CopyError {
     Read(io::Error),
     Write(io::Error),
 }
 
-fn hint(error: &io::Error) -> &'static str {
+fn read_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::NotFound => "check the name; without a file, standard input is read",
         io::ErrorKind::PermissionDenied => "run this as a user who may read it",
         io::ErrorKind::IsADirectory => "name the files in it",
-        _ => "what was read before it is done",
+        _ => "the part before the error was processed",
     }
 }
 
-/// One log through the redactor; what is found in it is counted.
-fn copy(file: &Path, redactor: &mut Redactor, tally: &mut Tally, out: &mut dyn Write) -> Result<(), Trouble> {
+/// Copies one log through the redactor and counts what was found.
+fn copy(file: &Path, redactor: &Redactor, scan: &mut FileScan, out: &mut dyn Write) -> Result<(), CopyError> {
     let source: Box<dyn Read> = if file == Path::new("-") {
         if io::stdin().is_terminal() {
-            note!("reading standard input; end it with Ctrl-D");
+            errln!("reading standard input; end it with Ctrl-D");
         }
         Box::new(io::stdin().lock())
     } else {
-        Box::new(File::open(file).map_err(Trouble::Read)?)
+        Box::new(File::open(file).map_err(CopyError::Read)?)
     };
     let mut lines = Lines::new(BufReader::new(source));
-    while let Some(line) = lines.next().map_err(Trouble::Read)? {
-        let shown = redactor.line(&line, tally);
-        out.write_all(&shown).map_err(Trouble::Write)?;
-        // Somebody may be waiting for it at the other end of `journalctl --follow`.
-        if lines.is_drained() {
-            out.flush().map_err(Trouble::Write)?;
+    while let Some(line) = lines.next().map_err(CopyError::Read)? {
+        let shown = redact_line(&line, redactor, scan);
+        out.write_all(&shown).map_err(CopyError::Write)?;
+        // A reader may be waiting for it, as with `journalctl --follow`.
+        if lines.is_drained {
+            out.flush().map_err(CopyError::Write)?;
         }
     }
     Ok(())
+}
+
+fn redact_line(line: &Line, redactor: &Redactor, scan: &mut FileScan) -> Vec<u8> {
+    scan.next_line();
+    let mut text = line.text.as_slice();
+    let mut matches = redactor.find(text);
+    for found in &matches {
+        scan.found(found.kind);
+    }
+    if line.is_truncated {
+        scan.truncated();
+        let margin = TRUNCATION_MARGIN.max(redactor.longest());
+        let end = text.len().saturating_sub(margin);
+        let across = matches.iter().find(|found| found.range.contains(&end));
+        let end = across.map_or(end, |found| found.range.start);
+        matches.retain(|found| found.range.end <= end);
+        text = &text[..end];
+    }
+    let mut shown = redactor.replace(text, &matches);
+    if line.is_truncated {
+        shown.extend(format!("[cut: the line is longer than {MAX_LINE} bytes]").into_bytes());
+    }
+    if line.has_newline {
+        shown.push(b'\n');
+    }
+    shown
+}
+
+/// A line of arbitrary bytes.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Line {
+    /// Without its newline.
+    text: Vec<u8>,
+    is_truncated: bool,
+    has_newline: bool,
+}
+
+/// Reads lines of bounded length.
+struct Lines<R> {
+    source: R,
+    /// The next line may block.
+    is_drained: bool,
+}
+
+impl<R: BufRead> Lines<R> {
+    fn new(source: R) -> Self {
+        Self {
+            source,
+            is_drained: false,
+        }
+    }
+
+    /// The next line; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<Line>> {
+        let mut line = Line::default();
+        let mut has_bytes = false;
+        loop {
+            let bytes = match self.source.fill_buf() {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if bytes.is_empty() {
+                self.is_drained = true;
+                return Ok(has_bytes.then_some(line));
+            }
+            has_bytes = true;
+            let end = memchr::memchr(b'\n', bytes);
+            let part = &bytes[..end.unwrap_or(bytes.len())];
+            let room = MAX_LINE - line.text.len();
+            line.is_truncated |= part.len() > room;
+            line.text.extend_from_slice(&part[..part.len().min(room)]);
+            let used = part.len() + usize::from(end.is_some());
+            self.is_drained = used == bytes.len();
+            self.source.consume(used);
+            if end.is_some() {
+                line.has_newline = true;
+                return Ok(Some(line));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::redact::KnownSecret;
+
+    const SECRET: &str = "the-gateways-secret";
+
+    fn lines(bytes: &[u8]) -> Vec<Line> {
+        let mut lines = Lines::new(BufReader::with_capacity(7, bytes));
+        std::iter::from_fn(|| lines.next().unwrap()).collect()
+    }
+
+    #[test]
+    fn lines_end_at_newlines_only() {
+        let line = |text: &[u8], has_newline| Line {
+            text: text.to_vec(),
+            is_truncated: false,
+            has_newline,
+        };
+        assert_eq!(lines(b""), []);
+        assert_eq!(
+            lines(b"one, longer than the buffer\n\n\xff\x00\r\nlast"),
+            [
+                line(b"one, longer than the buffer", true),
+                line(b"", true),
+                line(b"\xff\x00\r", true),
+                line(b"last", false)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_long_line_is_truncated() {
+        let mut long = vec![b'x'; 3 * MAX_LINE];
+        long.extend_from_slice(b"\nnext\n");
+        let found = lines(&long);
+        assert_eq!((found[0].text.len(), found[0].is_truncated), (MAX_LINE, true));
+        assert_eq!(
+            (&*found[1].text, found[1].is_truncated),
+            (b"next".as_slice(), false)
+        );
+    }
+
+    fn redact_truncated(text: Vec<u8>) -> String {
+        let redactor = Redactor::thorough(vec![KnownSecret::new("connector.secret", SECRET)], false);
+        let line = Line {
+            text,
+            is_truncated: true,
+            has_newline: true,
+        };
+        String::from_utf8(redact_line(&line, &redactor, &mut FileScan::default())).unwrap()
+    }
+
+    #[test]
+    fn a_truncated_secret_leaves_no_part_behind() {
+        for known in [5, SECRET.len() - 1] {
+            for before in ["", "token="] {
+                let tail = [before, &SECRET[..known]].concat();
+                let mut text = vec![b' '; MAX_LINE - tail.len()];
+                text.extend_from_slice(tail.as_bytes());
+                let shown = redact_truncated(text);
+                assert!(!shown.contains(&SECRET[..known]), "{known}");
+                assert!(shown.ends_with("bytes]\n"));
+            }
+        }
+    }
+
+    #[test]
+    fn a_match_across_the_end_is_dropped_completely() {
+        let mut text = vec![b' '; MAX_LINE - 2 * TRUNCATION_MARGIN];
+        text.extend_from_slice(b"token=");
+        text.resize(MAX_LINE, b'x');
+        assert!(!redact_truncated(text).contains("xx"));
+    }
 }

@@ -1,11 +1,11 @@
-//! `hermes-relay man`: the manual page, of the program or of one verb.
+//! `hermes-relay man`: the manual page of the program or of one verb.
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _};
 
-use super::exit::{self, CODES, fail, printed};
+use super::exit::{self, CODES, fail, finish};
 use super::{Cli, START};
 use crate::config::file::nearest;
 
@@ -17,7 +17,7 @@ use crate::config::file::nearest;
     after_help = "Examples:\n  hermes-relay man | man -l -\n  hermes-relay man run > hermes-relay-run.1"
 )]
 pub(super) struct ManArgs {
-    /// Only this verb's page.
+    /// Verb, for its own page.
     #[arg(value_name = "VERB")]
     verb: Option<String>,
 }
@@ -35,18 +35,18 @@ pub(super) fn run(args: &ManArgs) -> ExitCode {
         };
         command = found;
     }
-    let whole = args.verb.is_none();
-    if whole {
-        // The exit codes have a section of their own.
+    let is_full = args.verb.is_none();
+    if is_full {
+        // The exit codes get their own section.
         command = command.after_long_help(START);
     }
     let mut page = Vec::new();
     let mut rendered = clap_mangen::Man::new(command).render(&mut page);
-    if whole {
+    if is_full {
         rendered = rendered.and_then(|()| exit_codes(&mut page));
     }
     let mut out = std::io::stdout().lock();
-    printed(
+    finish(
         rendered
             .and_then(|()| out.write_all(&page))
             .and_then(|()| out.flush()),

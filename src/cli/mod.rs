@@ -1,15 +1,14 @@
-//! One file per verb: what was typed, what is done, what is printed, and the exit code.
+//! The command line: one file per verb, from arguments to output and exit code.
 
 mod agents;
-mod asking;
 mod completions;
 mod config;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
 pub mod enroll;
-mod enroll_verb;
 mod exit;
+mod format;
 mod health;
 mod init;
 mod journal;
@@ -19,7 +18,9 @@ mod man;
 mod notify;
 mod oracle;
 pub mod prompt;
+mod redact;
 mod reload;
+mod remote;
 mod run;
 mod send;
 mod service;
@@ -28,7 +29,6 @@ mod status;
 mod stop;
 mod unenroll;
 mod wake;
-mod words;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -43,30 +43,30 @@ use crate::net::proxy::ProxyRules;
 use crate::relay::hiring::{HireError, Surroundings, hire_those};
 use crate::relay::{Member, boot};
 
-/// The process environment, as it is handed down.
+/// Looks up a variable of the process environment.
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// One line that says which of the many things called hermes and relay this is.
-const WHICH_RELAY: &str = concat!(
+/// The version with a description: several programs are called hermes or relay.
+const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (the dial-out relay between a Hermes chat connector and any AI agent)"
 );
 
-/// What to type first, and when something is wrong.
+/// Commands for a start.
 const START: &str = "To begin:
   hermes-relay dev                          # a chat on this machine, nothing else needed
   hermes-relay enroll --connector-url URL   # credentials from a connector, once
   hermes-relay run                          # serve
 
-When something is wrong:
-  hermes-relay doctor                       # finds out what, and says what to do
-  hermes-relay status                       # how the running relay stands";
+If something is wrong:
+  hermes-relay doctor                       # find out what, and what to do
+  hermes-relay status                       # show the status of the running relay";
 
 #[derive(Parser, Debug)]
 #[command(
     name = "hermes-relay",
-    version = WHICH_RELAY,
-    about = "Puts any AI agent behind a Hermes chat connector: Discord, Telegram, Slack, WhatsApp",
+    version = VERSION,
+    about = "Connects any AI agent to a Hermes chat connector: Discord, Telegram, Slack, WhatsApp",
     after_long_help = format!("{START}\n\n{}", exit::codes()),
     after_help = START,
     propagate_version = true
@@ -79,9 +79,9 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Verb {
     Run(run::RunArgs),
-    Enroll(enroll_verb::EnrollVerb),
+    Enroll(enroll::EnrollVerb),
     Unenroll(unenroll::UnenrollArgs),
-    /// The same verbs under the name that Hermes' own command line uses.
+    /// Aliases with the names of Hermes' own command line.
     #[command(hide = true)]
     Gateway {
         #[command(subcommand)]
@@ -108,8 +108,8 @@ enum Verb {
 }
 
 impl Verb {
-    /// Whether it runs until told to stop and starts other programs meanwhile.
-    fn stays(&self) -> bool {
+    /// Whether it is a server that starts other programs.
+    fn is_server(&self) -> bool {
         match self {
             Self::Run(_)
             | Self::Gateway {
@@ -144,25 +144,25 @@ impl Verb {
 
 #[derive(Subcommand, Debug)]
 enum GatewayVerb {
-    Enroll(enroll_verb::EnrollVerb),
+    Enroll(enroll::EnrollVerb),
     Unenroll(unenroll::UnenrollArgs),
     Run(run::RunArgs),
 }
 
-/// Options that every verb with settings has.
+/// Options of every verb with settings.
 #[derive(Args, Debug, Clone, Default)]
 struct SharedArgs {
     #[arg(
         long,
         value_name = "FILE",
-        help = "Our settings file [default: $HERMES_RELAY_CONFIG, $HERMES_HOME/relay.yaml, /etc/hermes-relay/config.yaml]"
+        help = "Settings file [default: $HERMES_RELAY_CONFIG, $HERMES_HOME/relay.yaml, /etc/hermes-relay/config.yaml]"
     )]
     config: Option<PathBuf>,
-    /// How much is logged.
-    #[arg(long, value_name = "LEVEL", ignore_case = true, value_parser = PossibleValuesParser::new(LogLevel::CHOICES).try_map(|word| word.parse::<LogLevel>()))]
+    /// Log level.
+    #[arg(long, value_name = "LEVEL", ignore_case = true, value_parser = PossibleValuesParser::new(LogLevel::CHOICES).try_map(|level| level.parse::<LogLevel>()))]
     log_level: Option<LogLevel>,
-    /// How log lines look.
-    #[arg(long, value_name = "FORMAT", ignore_case = true, value_parser = PossibleValuesParser::new(LogFormat::CHOICES).try_map(|word| word.parse::<LogFormat>()))]
+    /// Log format.
+    #[arg(long, value_name = "FORMAT", ignore_case = true, value_parser = PossibleValuesParser::new(LogFormat::CHOICES).try_map(|format| format.parse::<LogFormat>()))]
     log_format: Option<LogFormat>,
 }
 
@@ -177,21 +177,16 @@ impl SharedArgs {
     }
 }
 
-/// What a verb finds around it.
-struct Surround<'a> {
+/// The environment of the process.
+struct ProcessEnv<'a> {
     env: Environment<'a>,
-    /// What child processes inherit from.
+    /// What child processes inherit.
     base: BaseEnv,
 }
 
-impl Surround<'_> {
-    /// Builds the agents that the settings name.
-    fn hire(&self, settings: &Settings) -> Result<Vec<(String, Member)>, HireError> {
-        self.hire_those(settings, |_| true)
-    }
-
-    /// Builds those of them that are wanted.
-    fn hire_those(
+impl ProcessEnv<'_> {
+    /// Builds the configured agents that `wanted` selects.
+    fn build_agents(
         &self,
         settings: &Settings,
         wanted: impl Fn(&str) -> bool,
@@ -206,17 +201,17 @@ impl Surround<'_> {
     }
 }
 
-/// Runs what was typed. `env` is the process environment, one variable at a time, and `vars` all of it.
+/// Runs the program. `env` looks up a variable of the process environment; `vars` is all of it.
 pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
     let vars: Vec<_> = vars.into_iter().collect();
     let verb = Cli::parse().verb;
-    if verb.stays()
+    if verb.is_server()
         && init::is_first()
         && let Some(code) = init::run(&vars)
     {
         return code;
     }
-    let surround = Surround {
+    let process = ProcessEnv {
         env,
         base: BaseEnv::new(vars),
     };
@@ -224,22 +219,22 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Run(args)
         | Verb::Gateway {
             verb: GatewayVerb::Run(args),
-        } => run::run(&args, &surround),
+        } => run::run(&args, &process),
         Verb::Enroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),
-        } => enroll_verb::run(&args, &surround),
+        } => enroll::run_verb(&args, &process),
         Verb::Unenroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Unenroll(args),
         } => unenroll::run(&args, env),
         #[cfg(feature = "dev")]
-        Verb::Dev(args) => dev::run(&args, &surround),
-        Verb::Agents(args) => agents::run(&args, &surround),
+        Verb::Dev(args) => dev::run(&args, &process),
+        Verb::Agents(args) => agents::run(&args, &process),
         Verb::Config(args) => config::run(&args, env),
-        Verb::Doctor(args) => doctor::run(&args, &surround),
+        Verb::Doctor(args) => doctor::run(&args, &process),
         Verb::Journal(args) => journal::run(&args, env),
-        Verb::Logs(args) => logs::run(&args, &surround),
+        Verb::Logs(args) => logs::run(&args, &process),
         Verb::Status(args) => status::run(&args, env),
         Verb::Sessions(args) => sessions::run(&args, env),
         Verb::Stop(args) => stop::run(&args, env),
@@ -247,27 +242,9 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Reload(args) => reload::run(&args, env),
         Verb::Wake(args) => wake::run(&args, env),
         Verb::Health(args) => health::run(&args, env),
-        Verb::Oracle(args) => ask_oracle(&args, env),
+        Verb::Oracle(args) => oracle::run(&args, env),
         Verb::Completions(args) => completions::run(&args),
         Verb::Man(args) => man::run(&args),
         Verb::Service(args) => service::run(&args, env),
-    }
-}
-
-fn ask_oracle(args: &oracle::OracleArgs, env: Environment<'_>) -> ExitCode {
-    let home = env("HERMES_HOME")
-        .filter(|home| !home.is_empty())
-        .map(PathBuf::from);
-    match oracle::run(
-        args,
-        home.as_deref(),
-        std::io::stdin().lock(),
-        std::io::stdout().lock(),
-    ) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let what = format!("cannot read the questions on standard input: {error}");
-            exit::fail(exit::FAILED, what, None)
-        }
     }
 }

@@ -1,8 +1,7 @@
-//! The service manager's ear: what systemd is told while `run` serves, and the proof that it still serves.
+//! The sd_notify protocol: readiness, status and watchdog messages to the service manager.
 //!
-//! One datagram per fact, to the socket that `NOTIFY_SOCKET` names: a path, or an abstract name after `@`. Nothing is
-//! told where there is no such socket. It never waits long for the manager, never fails the relay, and never lets
-//! text from outside begin a line of its own.
+//! One datagram per message, to the socket in `NOTIFY_SOCKET`: a path, or an abstract name after `@`. Without that variable
+//! nothing is sent. Sending has a timeout, never fails the relay, and never lets text from outside start a new line.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -17,28 +16,28 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use super::Environment;
 use crate::relay::LinkView;
 
-/// How long the manager may take to have room for a datagram; then it is not told.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// The longest status, in characters; it is one line in `systemctl status`.
-const STATUS_CHARS: usize = 200;
+/// Timeout of a datagram; then it is dropped.
+const SEND_TIMEOUT: Duration = Duration::from_millis(500);
+/// Maximum length of a status in characters: one line in `systemctl status`.
+const MAX_STATUS: usize = 200;
 
-/// What the manager is told.
+/// A message to the service manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notice {
-    /// The settings are sound and the journal is open.
+pub(super) enum Notification {
+    /// The settings are valid and the journal is open.
     Ready,
-    /// The settings are being read again; `Ready` follows.
+    /// The settings are being reloaded; `Ready` follows.
     Reloading,
-    /// The end has begun.
+    /// Shutdown has started.
     Stopping,
-    /// How the link stands, for people.
+    /// The state of the link, for people.
     Status(String),
-    /// Somebody looked, and the relay answered.
+    /// The relay responded.
     Alive,
 }
 
-impl Notice {
-    /// As it goes out: lines of `NAME=value`.
+impl Notification {
+    /// Lines of `NAME=value`.
     fn text(&self) -> String {
         match self {
             Self::Ready => "READY=1".to_owned(),
@@ -54,43 +53,43 @@ impl Notice {
     }
 }
 
-/// The way to the service manager, where there is one.
+/// The service manager, if there is one.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Manager {
+pub(super) struct ServiceManager {
     socket: Option<SocketAddr>,
     watchdog: Option<Duration>,
 }
 
-impl Manager {
-    /// What the environment says of it; `own_pid` decides whether the watchdog is meant for us.
-    pub(super) fn of(env: Environment<'_>, own_pid: u32) -> Self {
+impl ServiceManager {
+    /// Reads the environment; `own_pid` decides whether the watchdog is meant for us.
+    pub(super) fn from_env(env: Environment<'_>, own_pid: u32) -> Self {
         let socket = env("NOTIFY_SOCKET").and_then(|name| address(&name));
-        let ours = env("WATCHDOG_PID").is_none_or(|pid| pid.trim().parse() == Ok(own_pid));
+        let is_ours = env("WATCHDOG_PID").is_none_or(|pid| pid.trim().parse() == Ok(own_pid));
         let micros = env("WATCHDOG_USEC").and_then(|micros| micros.trim().parse().ok());
         let watchdog = micros
-            .filter(|micros| *micros > 0 && ours)
+            .filter(|micros| *micros > 0 && is_ours)
             .map(Duration::from_micros);
         Self { socket, watchdog }
     }
 
-    /// Tells the manager, if it listens.
-    pub(super) async fn tell(&self, notice: &Notice) {
+    /// Sends a message, if there is a manager.
+    pub(super) async fn notify(&self, notification: &Notification) {
         let Some(socket) = &self.socket else { return };
-        match timeout(PATIENCE, send(socket, &notice.text())).await {
+        match timeout(SEND_TIMEOUT, send(socket, &notification.text())).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "the service manager cannot be told"),
-            Err(_) => tracing::debug!("the service manager does not listen"),
+            Ok(Err(error)) => tracing::debug!(%error, "cannot notify the service manager"),
+            Err(_) => tracing::debug!("notifying the service manager timed out"),
         }
     }
 
-    /// Tells how the link stands whenever that changes. Never ends.
-    pub(super) async fn follow(&self, mut link: watch::Receiver<LinkView>) -> Infallible {
-        let mut told = String::new();
+    /// Reports each change of the link's state. Never returns.
+    pub(super) async fn report_link(&self, mut link: watch::Receiver<LinkView>) -> Infallible {
+        let mut last = String::new();
         while self.socket.is_some() {
-            let now = standing(&link.borrow_and_update());
-            if now != told {
-                self.tell(&Notice::Status(now.clone())).await;
-                told = now;
+            let now = link_status(&link.borrow_and_update());
+            if now != last {
+                self.notify(&Notification::Status(now.clone())).await;
+                last = now;
             }
             if link.changed().await.is_err() {
                 break;
@@ -99,27 +98,26 @@ impl Manager {
         std::future::pending().await
     }
 
-    /// Feeds the watchdog, twice in its time, with what `look` finds: somebody who does not answer before the next
-    /// look is not alive, and the manager is told nothing. Never ends.
-    pub(super) async fn watch<F: Future<Output = bool>>(&self, look: impl Fn() -> F) -> Infallible {
+    /// Feeds the watchdog twice per interval, as long as `is_alive` responds in time. Never returns.
+    pub(super) async fn watchdog<F: Future<Output = bool>>(&self, is_alive: impl Fn() -> F) -> Infallible {
         let (Some(_), Some(limit)) = (&self.socket, self.watchdog) else {
             return std::future::pending().await;
         };
-        let pace = (limit / 2).max(Duration::from_millis(1));
-        let mut beat = interval(pace);
-        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let period = (limit / 2).max(Duration::from_millis(1));
+        let mut ticks = interval(period);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            beat.tick().await;
-            if timeout(pace, look()).await == Ok(true) {
-                self.tell(&Notice::Alive).await;
+            ticks.tick().await;
+            if timeout(period, is_alive()).await == Ok(true) {
+                self.notify(&Notification::Alive).await;
             } else {
-                tracing::error!("the relay does not answer; the service manager's watchdog is not fed");
+                tracing::error!("the relay does not respond; not feeding the service manager's watchdog");
             }
         }
     }
 }
 
-/// A path or an abstract name; other kinds of address are not for datagrams on this machine.
+/// A path or an abstract name; other addresses are not supported.
 fn address(name: &str) -> Option<SocketAddr> {
     match name.strip_prefix('@') {
         Some(name) => abstract_address(name),
@@ -139,7 +137,7 @@ fn abstract_address(_name: &str) -> Option<SocketAddr> {
     None
 }
 
-/// A socket for each datagram: the manager may have been restarted since the last.
+/// Uses a new socket for each datagram: the manager may have been restarted.
 async fn send(socket: &SocketAddr, text: &str) -> std::io::Result<()> {
     let own = std::os::unix::net::UnixDatagram::unbound()?;
     own.connect_addr(socket)?;
@@ -147,7 +145,7 @@ async fn send(socket: &SocketAddr, text: &str) -> std::io::Result<()> {
     UnixDatagram::from_std(own)?.send(text.as_bytes()).await.map(drop)
 }
 
-fn standing(link: &LinkView) -> String {
+fn link_status(link: &LinkView) -> String {
     let why = || link.last_loss.as_deref().unwrap_or("not dialled yet");
     match link.state.as_str() {
         "live" => {
@@ -156,7 +154,7 @@ fn standing(link: &LinkView) -> String {
         }
         "" => "starting".to_owned(),
         "waiting" => format!("not connected: {}", why()),
-        "revoked" => "revoked by the connector: enrol again with `hermes-relay enroll`".to_owned(),
+        "revoked" => "revoked by the connector: enroll again with `hermes-relay enroll`".to_owned(),
         other => other.to_owned(),
     }
 }
@@ -165,7 +163,7 @@ fn one_line(text: &str) -> String {
     let plain = text
         .chars()
         .map(|char| if char.is_control() { ' ' } else { char });
-    plain.take(STATUS_CHARS).collect()
+    plain.take(MAX_STATUS).collect()
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
-//! `hermes-relay oracle`: the contract's answers, one JSON object per line, for connector authors' tests.
+//! `hermes-relay oracle`: answers questions about the contract, one JSON value per line, for tests of connectors.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
+use super::Environment;
+use super::exit;
 use crate::adapter::{interaction_event, split};
 use crate::config::{AliasFiles, yaml};
 use crate::wire::{
@@ -15,8 +18,8 @@ use crate::wire::{
     WhatsAppAliases, is_truthy, text_of,
 };
 
-/// Longest line of input; a longer one is answered with an error.
-const LONGEST_LINE: usize = 64 * 1024 * 1024;
+/// Maximum length of a line; a longer one is answered with an error.
+const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 
 /// Answer questions about the relay contract, one JSON value per input line.
 ///
@@ -29,17 +32,17 @@ const LONGEST_LINE: usize = 64 * 1024 * 1024;
     after_help = "Examples:\n  hermes-relay oracle --list\n  echo '{\"configured\": \"https://connector.example\"}' | hermes-relay oracle url"
 )]
 pub(super) struct OracleArgs {
-    /// What is asked.
+    /// Kind of question.
     #[arg(value_enum, required_unless_present = "list")]
-    kind: Option<Kind>,
+    kind: Option<QuestionKind>,
     /// Print every kind with one example of input and output.
     #[arg(long, conflicts_with = "kind")]
     list: bool,
 }
 
-/// Questions that the oracle answers.
+/// A kind of question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum QuestionKind {
     /// Mint an upgrade token.
     Token,
     /// Check a token against secrets.
@@ -62,7 +65,7 @@ enum Kind {
     Frame,
 }
 
-impl Kind {
+impl QuestionKind {
     fn example(self) -> &'static str {
         match self {
             Self::Token => {
@@ -99,7 +102,7 @@ impl Kind {
             Self::Token => token(question),
             Self::Verify => verify(question),
             Self::SessionKey => session_key(question, home),
-            Self::Descriptor => said(CapabilityDescriptor::from_value(question)),
+            Self::Descriptor => to_json(CapabilityDescriptor::from_value(question)),
             Self::Event => event(question),
             Self::Policy => policy(question),
             Self::Split => split_text(question),
@@ -110,27 +113,27 @@ impl Kind {
     }
 }
 
-/// Runs the verb. `home` is Hermes' home, for WhatsApp's alias files. Fails only when standard input
-/// cannot be read.
-pub(super) fn run(
-    args: &OracleArgs,
-    home: Option<&Path>,
-    input: impl Read,
-    output: impl Write,
-) -> io::Result<()> {
-    let mut output = io::LineWriter::new(output);
+/// Runs the verb.
+pub(super) fn run(args: &OracleArgs, env: Environment<'_>) -> ExitCode {
+    let home = env("HERMES_HOME").filter(|home| !home.is_empty());
+    let home = home.map(PathBuf::from);
+    let mut output = io::LineWriter::new(io::stdout().lock());
     let answered = match args.kind {
-        Some(kind) => answer_all(kind, home, input, &mut output),
+        Some(kind) => answer_all(kind, home.as_deref(), io::stdin().lock(), &mut output),
         None => list(&mut output),
     };
     match answered {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other,
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            let what = format!("cannot read the questions from standard input: {error}");
+            exit::fail(exit::FAILED, what, None)
+        }
     }
 }
 
 fn list(output: &mut impl Write) -> io::Result<()> {
-    for kind in Kind::value_variants() {
+    for kind in QuestionKind::value_variants() {
         let name = kind.to_possible_value().expect("no kind is hidden");
         let question: Value = serde_json::from_str(kind.example()).expect("examples are JSON");
         writeln!(
@@ -143,19 +146,19 @@ fn list(output: &mut impl Write) -> io::Result<()> {
             output,
             "  in:  {}\n  out: {}",
             kind.example(),
-            spoken(kind.answer(&question, None))
+            response(kind.answer(&question, None))
         )?;
     }
     Ok(())
 }
 
 fn answer_all(
-    kind: Kind,
+    kind: QuestionKind,
     home: Option<&Path>,
     mut input: impl Read,
     output: &mut impl Write,
 ) -> io::Result<()> {
-    let mut framer = LineFramer::new(LONGEST_LINE);
+    let mut framer = LineFramer::new(MAX_LINE_BYTES);
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let read = input.read(&mut buffer)?;
@@ -166,10 +169,10 @@ fn answer_all(
                 Line::Whole(line) => serde_json::from_slice(line)
                     .map_err(|error| format!("not JSON: {error}"))
                     .and_then(|question| kind.answer(&question, home)),
-                Line::TooLong { .. } => Err(format!("longer than {LONGEST_LINE} bytes")),
+                Line::TooLong { .. } => Err(format!("longer than {MAX_LINE_BYTES} bytes")),
             };
             if written.is_ok() {
-                written = writeln!(output, "{}", spoken(answer));
+                written = writeln!(output, "{}", response(answer));
             }
         });
         written?;
@@ -179,14 +182,14 @@ fn answer_all(
     }
 }
 
-fn spoken(answer: Result<Value, String>) -> Value {
+fn response(answer: Result<Value, String>) -> Value {
     match answer {
         Ok(answer) => json!({ "ok": answer }),
         Err(error) => json!({ "error": error }),
     }
 }
 
-fn said<T: serde::Serialize, E: std::fmt::Display>(answer: Result<T, E>) -> Result<Value, String> {
+fn to_json<T: serde::Serialize, E: std::fmt::Display>(answer: Result<T, E>) -> Result<Value, String> {
     answer
         .map_err(|error| error.to_string())
         .and_then(|answer| serde_json::to_value(answer).map_err(|error| error.to_string()))
@@ -199,7 +202,7 @@ fn text<'a>(question: &'a Value, key: &str) -> Result<&'a str, String> {
         .ok_or_else(|| format!("{key} must be text"))
 }
 
-fn whole(question: &Value, key: &str) -> Result<i64, String> {
+fn integer(question: &Value, key: &str) -> Result<i64, String> {
     let number = question.get(key).ok_or_else(|| format!("{key} is missing"))?;
     #[expect(
         clippy::cast_possible_truncation,
@@ -213,13 +216,13 @@ fn whole(question: &Value, key: &str) -> Result<i64, String> {
 
 fn token(question: &Value) -> Result<Value, String> {
     let secret = text(question, "secret")?.into();
-    let ttl = whole(question, "ttl_seconds")?;
+    let ttl = integer(question, "ttl_seconds")?;
     Ok(json!(
         UpgradeToken::mint(
             text(question, "gateway_id")?,
             &secret,
             ttl,
-            whole(question, "now")?
+            integer(question, "now")?
         )
         .expose()
     ))
@@ -234,7 +237,7 @@ fn verify(question: &Value) -> Result<Value, String> {
     Ok(json!(UpgradeToken::verify(
         text(question, "token")?,
         secrets,
-        whole(question, "now")?
+        integer(question, "now")?
     )))
 }
 
@@ -296,7 +299,7 @@ fn session_key(question: &Value, home: Option<&Path>) -> Result<Value, String> {
 fn event(question: &Value) -> Result<Value, String> {
     let mut event = MessageEvent::from_value(question).map_err(|error| error.to_string())?;
     CommandMap::default().rewrite(&mut event);
-    said(Ok::<_, String>(event))
+    to_json(Ok::<_, String>(event))
 }
 
 fn policy(question: &Value) -> Result<Value, String> {
@@ -315,7 +318,7 @@ fn policy(question: &Value) -> Result<Value, String> {
         .and_then(Value::as_str)
         .unwrap_or_default();
     let config = yaml::lenient(config).unwrap_or_default();
-    said(Ok::<_, String>(RelevancePolicy::project(
+    to_json(Ok::<_, String>(RelevancePolicy::project(
         &config,
         platform,
         env(&RelevancePolicy::allow_bots_variable(platform)),
@@ -323,7 +326,7 @@ fn policy(question: &Value) -> Result<Value, String> {
 }
 
 fn split_text(question: &Value) -> Result<Value, String> {
-    let limit = usize::try_from(whole(question, "max_length")?).unwrap_or(0);
+    let limit = usize::try_from(integer(question, "max_length")?).unwrap_or(0);
     let unit = LenUnit::from_wire(
         question
             .get("len_unit")
@@ -338,7 +341,7 @@ fn interaction(question: &Value) -> Result<Value, String> {
     let Some(event) = interaction_event(&forward) else {
         return Ok(Value::Null);
     };
-    let mut answer = said(Ok::<_, String>(&event))?;
+    let mut answer = to_json(Ok::<_, String>(&event))?;
     answer["metadata"] = Value::Object(event.metadata);
     Ok(answer)
 }
@@ -363,10 +366,10 @@ fn url(question: &Value) -> Result<Value, String> {
 fn frame(question: &Value) -> Result<Value, String> {
     let line = question.as_str().map_or_else(|| text(question, "line"), Ok)?;
     if let Ok(frame) = GatewayFrame::decode(line.as_bytes()) {
-        return said(Ok::<_, String>(frame));
+        return to_json(Ok::<_, String>(frame));
     }
     match ConnectorFrame::decode(line.trim().as_bytes()) {
-        Ok(frame) => said(Ok::<_, String>(frame)),
+        Ok(frame) => to_json(Ok::<_, String>(frame)),
         Err(undecodable) => Err(undecodable.error.to_string()),
     }
 }

@@ -1,7 +1,6 @@
-//! Asking a person for a secret at the terminal, without showing it.
+//! Reads a secret from the terminal without echo, or from a pipe.
 //!
-//! The terminal is put back as it was however the question ends, and a secret is never echoed, logged or
-//! kept longer than its answer.
+//! The terminal's mode is always restored, and a secret is never echoed or logged.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,18 +9,18 @@ use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tc
 use secrecy::SecretString;
 use zeroize::Zeroizing;
 
-/// Longest answer that is read, in bytes.
+/// Maximum length of an answer, in bytes.
 const MAX_ANSWER: usize = 4096;
 
-/// Where a secret can be read from when it is neither an option nor a variable.
+/// Input of a secret that is neither an option nor a variable.
 pub trait SecretInput {
-    /// The first line that is piped in, or the answer at the terminal when nothing is.
+    /// Reads the first line of a pipe, or asks at the terminal.
     fn piped(&mut self, question: &str) -> io::Result<SecretString>;
-    /// The answer at the terminal; `None` when there is no terminal to ask at.
+    /// Asks at the terminal; `None` without a terminal.
     fn asked(&mut self, question: &str) -> io::Result<Option<SecretString>>;
 }
 
-/// The process's own standard input. Reading it blocks the calling thread until there is an answer.
+/// The process's standard input. Reading blocks the calling thread.
 #[derive(Debug, Default)]
 pub struct Stdin;
 
@@ -41,41 +40,41 @@ impl SecretInput for Stdin {
         let mut stderr = io::stderr();
         write!(stderr, "{question}: ")?;
         stderr.flush()?;
-        let quiet = Quiet::begin(stdin.as_fd())?;
+        let no_echo = NoEcho::start(stdin.as_fd())?;
         let answer = typed_line(stdin.lock());
-        drop(quiet);
+        drop(no_echo);
         writeln!(stderr)?;
         answer.map(Some)
     }
 }
 
 /// The terminal without echo, line editing and signal keys, until dropped.
-struct Quiet<'fd> {
+struct NoEcho<'fd> {
     terminal: BorrowedFd<'fd>,
     before: Termios,
 }
 
-impl<'fd> Quiet<'fd> {
-    fn begin(terminal: BorrowedFd<'fd>) -> io::Result<Self> {
+impl<'fd> NoEcho<'fd> {
+    fn start(terminal: BorrowedFd<'fd>) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
-        let mut quiet = before.clone();
-        // Ctrl-C has to arrive as a byte: as a signal it would end us with the echo still off.
-        quiet.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
-        quiet.special_codes[SpecialCodeIndex::VMIN] = 1;
-        quiet.special_codes[SpecialCodeIndex::VTIME] = 0;
-        tcsetattr(terminal, OptionalActions::Flush, &quiet)?;
+        let mut modes = before.clone();
+        // Ctrl-C must arrive as a byte: as a signal it would end us with the echo off.
+        modes.local_modes -= LocalModes::ECHO | LocalModes::ICANON | LocalModes::ISIG;
+        modes.special_codes[SpecialCodeIndex::VMIN] = 1;
+        modes.special_codes[SpecialCodeIndex::VTIME] = 0;
+        tcsetattr(terminal, OptionalActions::Flush, &modes)?;
         Ok(Self { terminal, before })
     }
 }
 
-impl Drop for Quiet<'_> {
+impl Drop for NoEcho<'_> {
     fn drop(&mut self) {
-        // Nothing better can be done about a terminal that went away.
+        // Nothing can be done if the terminal is gone.
         let _ = tcsetattr(self.terminal, OptionalActions::Flush, &self.before);
     }
 }
 
-/// Reads keys until Enter; knows backspace, Ctrl-U, Ctrl-C and Ctrl-D.
+/// Reads keys until Enter; handles backspace, Ctrl-U, Ctrl-C and Ctrl-D.
 fn typed_line(mut keys: impl Read) -> io::Result<SecretString> {
     let mut line = Zeroizing::new(Vec::with_capacity(MAX_ANSWER));
     let mut key = [0];
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_piped_line_counts() {
+    fn only_the_first_piped_line_is_read() {
         assert_eq!(first_line(&b" tok \r\nmore"[..]).unwrap().expose_secret(), "tok");
     }
 }

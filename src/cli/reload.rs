@@ -1,58 +1,52 @@
-//! `hermes-relay reload`: have a running relay read its settings again.
+//! `hermes-relay reload`: makes a running relay reload its settings.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
 
 use super::Environment;
-use super::asking::RelayArgs;
-use super::exit::{self, printed};
-use super::words::spelled;
-use crate::serve::client::AskError;
-use crate::serve::request::Ask;
+use super::exit;
+use super::format::printable;
+use super::remote::RemoteArgs;
+use crate::serve::ControlRequest;
+use crate::serve::client::ClientError;
 
-/// Have a running relay read its settings again, as SIGHUP does, and tell what needs a restart.
+/// Make a running relay reload its settings, as SIGHUP does, and report which changes need a restart.
 ///
-/// Log level, credentials and relevance policy take effect at once.
+/// Log level, credentials and relevance policy take effect immediately.
 ///
-/// Exit codes: 0 read again, 69 no relay is running here, 78 the settings cannot be used (the relay goes on with the
-/// old ones).
+/// Exit codes: 0 reloaded, 69 no relay is running here, 78 the settings are invalid (the relay keeps the old ones).
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay reload\n  hermes-relay reload --json | jq .needs_restart")]
 pub(super) struct ReloadArgs {
     #[command(flatten)]
-    relay: RelayArgs,
+    remote: RemoteArgs,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &ReloadArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.relay.found(env) {
+    let relay = match args.remote.relay(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    let told = match relay.ask(&Ask::Reload) {
-        Ok(told) => told,
-        Err(AskError::Refused(refusal)) if refusal.code == "settings" => {
-            let hint = "the relay goes on with the old settings";
-            return relay.fail(exit::CONFIGURATION, spelled(&refusal.message), Some(hint));
+    let response = match relay.call(&ControlRequest::Reload) {
+        Ok(response) => response,
+        Err(ClientError::Refused(refused)) if refused.code == "settings" => {
+            let hint = "the relay keeps the old settings";
+            return relay.fail(exit::CONFIGURATION, printable(&refused.message), Some(hint));
         }
-        Err(error) => return relay.tell(&error, None),
+        Err(error) => return relay.report(&error, None),
     };
-    let mut out = anstream::stdout().lock();
-    let keys = told["needs_restart"].as_array().into_iter().flatten();
-    let keys: Vec<_> = keys.filter_map(Value::as_str).map(spelled).collect();
-    let written = if args.relay.json {
-        writeln!(out, "{told}")
-    } else if keys.is_empty() {
-        writeln!(out, "settings read again")
+    let keys = response["needs_restart"].as_array().into_iter().flatten();
+    let keys: Vec<_> = keys.filter_map(Value::as_str).map(printable).collect();
+    let text = if keys.is_empty() {
+        "settings reloaded".to_owned()
     } else {
-        writeln!(
-            out,
-            "settings read again; these need a restart: {}",
+        format!(
+            "settings reloaded; these changes need a restart: {}",
             keys.join(", ")
         )
     };
-    printed(written.and_then(|()| out.flush()))
+    args.remote.print(&response, text)
 }

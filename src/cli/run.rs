@@ -1,12 +1,11 @@
-//! `hermes-relay run`: serve until told to stop.
+//! `hermes-relay run`: serves until it is stopped.
 
-mod beside;
+mod background;
 mod credential_files;
-mod dump;
-mod failures;
-mod reread;
+mod reload;
 mod signals;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -16,40 +15,46 @@ use clap::Args;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use self::beside::{Declaration, provision_on};
+use self::background::{PolicyDeclaration, provision, use_credentials};
 use self::credential_files::CredentialFiles;
-use self::dump::dump;
-pub(super) use self::failures::Unstaffed;
-use self::failures::{NO_URL, Unbuilt, serve_failure};
-use self::reread::{Reread, Started, reread, rotate};
-use self::signals::{Signals, Told};
+use self::reload::{StartSettings, rotate};
+use self::signals::{SignalRequest, Signals, dump};
 use super::exit;
-use super::logging::{self, Complaints, LogHandle, Repeating};
-use super::notify::{Manager, Notice};
-use super::{SharedArgs, Surround, enroll};
+use super::logging::{self, FatalErrors, LogHandle, Repeats};
+use super::notify::{Notification, ServiceManager};
+use super::{ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
-use crate::config::{self, Backend, Flags, Loaded, SleepAction, Sources};
+use crate::config::{self, Backend, Flags, Loaded, Settings, SleepAction, Sources};
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::hiring::without_keys;
-use crate::relay::{Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
-use crate::serve::{Desk, Reload, Serving};
+use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
+use crate::serve::{ControlService, Reload, ServeError, Serving};
+use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
 
-/// Dial the connector and answer messages with an agent, until told to stop.
+/// Timeout of an agent's health check.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Maximum number of pending reload requests.
+const MAX_RELOADS: usize = 4;
+/// The hint without a connector URL.
+const NO_URL: &str = "enroll with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, or try everything on \
+                      this machine with `hermes-relay dev`";
+
+/// Dial the connector and answer messages with an agent until stopped.
 ///
 /// Settings come from flags, the environment (`GATEWAY_RELAY_*`), relay.yaml, and Hermes' own files, in that
 /// order; `hermes-relay config show` prints each with its origin. SIGTERM or Ctrl-C finishes running turns and
-/// ends; a second one ends at once. SIGHUP reads the settings again; a new secret in its file is noticed without it.
-/// SIGUSR1 finishes and ends with 75, so that a supervisor starts it again. SIGUSR2 tells the log how the link, the
-/// sessions and the queues stand.
+/// exits; a second one exits immediately. SIGHUP reloads the settings; a new secret in its file is noticed without it.
+/// SIGUSR1 finishes and exits with 75, so that a supervisor restarts the relay. SIGUSR2 logs the state of the link, the
+/// sessions and the queues.
 ///
-/// The log goes to standard error, or to the system's journal where that reads it; secrets are not in it, nor what
-/// people say. `hermes-relay logs redact` makes it fit to be shown to others.
+/// The log goes to standard error, or to journald where that reads it. It contains no secrets and no message text.
+/// `hermes-relay logs redact` prepares it for sharing.
 ///
-/// Exit codes: 0 asked to stop or gone to sleep, 1 told to stop a second time, 70 a fault of ours, 75 the state directory
-/// or the port is in use or a restart was asked for, 77 revoked (enrol again), 78 the configuration cannot be used.
+/// Exit codes: 0 stopped or gone to sleep, 1 stopped twice, 70 an internal error, 75 the state directory
+/// or the port is in use or a restart was requested, 77 revoked (enroll again), 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay run --agent echo\n  GATEWAY_RELAY_URL=wss://connector.example GATEWAY_RELAY_ID=gw-1 \\\n    GATEWAY_RELAY_SECRET_FILE=/etc/hermes-relay/secret hermes-relay run"
@@ -57,17 +62,17 @@ use crate::wire::ConnectorUrl;
 pub(super) struct RunArgs {
     #[command(flatten)]
     shared: SharedArgs,
-    /// Who answers what no route takes: an agent from the settings, or a built-in one (`echo` says back what it hears,
-    /// `noop` says nothing). `hermes-relay agents list` shows them.
+    /// Default agent: one from the settings, or a built-in one (`echo` repeats each message, `noop` does not answer).
+    /// `hermes-relay agents list` lists them.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// The connector's URL.
+    /// Connector URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Where the journal lives.
+    /// Directory of the journal.
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Move a damaged journal aside and start a fresh one. What it held is lost to the relay.
+    /// Move a corrupt journal aside and start a new one. The relay does not use its contents any more.
     #[arg(long)]
     fresh_journal_if_corrupt: bool,
 }
@@ -84,52 +89,39 @@ impl RunArgs {
 }
 
 /// Runs the verb.
-pub(super) fn run(args: &RunArgs, surround: &Surround<'_>) -> ExitCode {
-    let env = surround.env;
+pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
+    let env = process.env;
     let loaded = match config::load(&Sources {
         flags: args.flags(),
         env,
     }) {
         Ok(loaded) => loaded,
-        Err(error) => return Complaints::early(surround).fail(exit::CONFIGURATION, error, None),
+        Err(error) => return FatalErrors::without_settings(process).fail(exit::CONFIGURATION, error, None),
     };
-    let log = logging::start(&loaded, surround, Repeating::LeftOut);
-    let complaints = log.complaints(env);
+    let log = logging::start(&loaded, process, Repeats::RateLimited);
+    let fatal = log.fatal_errors(env);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
     let Some(configured) = loaded.settings.connector.url.clone() else {
         let veto = loaded.settings.connector.url_veto.clone();
         let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());
-        return complaints.fail(exit::CONFIGURATION, what, Some(NO_URL));
+        return fatal.fail(exit::CONFIGURATION, what, Some(NO_URL));
     };
     let url = match ConnectorUrl::parse(&configured) {
         Ok(url) => url,
-        Err(error) => return complaints.fail(exit::CONFIGURATION, error, None),
+        Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    match runtime {
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let code = runtime.block_on(serve(args, loaded, url, surround, &log));
-            log.tell_last_repeats();
+            let code = runtime.block_on(serve(args, loaded, url, process, &log));
+            log.flush_suppressed();
             code
         }
-        Err(error) => complaints.fail(
-            exit::OUR_FAULT,
-            format!("cannot start the runtime: {error}"),
-            None,
-        ),
-    }
-}
-
-/// How long an agent may take to say how it stands.
-const HEALTH: Duration = Duration::from_secs(5);
-
-/// Tells whoever asked for it what became of reading the settings again.
-fn again_told(again: Result<Reread, config::ConfigError>, asker: Option<Reload>) {
-    if let Some(asker) = asker {
-        let told = again.map(|again| again.needs_restart);
-        let _ = asker.send(told.map_err(|error| error.to_string()));
+        Err(error) => {
+            let what = format!("cannot start the runtime: {error}");
+            fatal.fail(exit::INTERNAL, what, None)
+        }
     }
 }
 
@@ -137,234 +129,286 @@ async fn serve(
     args: &RunArgs,
     loaded: Loaded,
     url: ConnectorUrl,
-    surround: &Surround<'_>,
+    process: &ProcessEnv<'_>,
     log: &LogHandle,
 ) -> ExitCode {
-    let env = surround.env;
-    let complaints = log.complaints(env);
-    let started = Started::with(loaded.settings.clone());
+    let env = process.env;
+    let fatal = log.fatal_errors(env);
+    let started = StartSettings::new(loaded.settings.clone());
     let settings = started.settings.clone();
-    let members = match staff(&settings, surround).await {
-        Ok(members) => members,
-        Err(none) => return complaints.fail(exit::CONFIGURATION, none.what, none.hint),
+    let agents = match build_agents(&settings, process).await {
+        Ok(agents) => agents,
+        Err(error) => return fatal.fail(exit::CONFIGURATION, error.message, error.hint),
     };
     let Ok(mut signals) = Signals::listen() else {
-        return complaints.fail(exit::OUR_FAULT, "cannot listen for signals", None);
+        return fatal.fail(exit::INTERNAL, "cannot listen for signals", None);
     };
     let proxies = ProxyRules::from_env(env);
     let tls = boot::tls(&settings);
     let (credentials, watched) = watch::channel(boot::pinned_credentials(&settings));
-    let relay = match build(args, &settings, surround, members, (&tls, &proxies), &watched) {
+    let relay = match build_relay(
+        args,
+        &settings,
+        process,
+        agents,
+        (&tls, &proxies),
+        &watched,
+        &fatal,
+    ) {
         Ok(relay) => relay,
-        Err(unbuilt) => return unbuilt.told(&complaints),
+        Err(code) => return code,
     };
-    let manager = Manager::of(env, std::process::id());
-    manager.tell(&Notice::Ready).await;
-    let http = || http_on(&tls, &settings, &proxies);
+    let manager = ServiceManager::from_env(env, std::process::id());
+    manager.notify(&Notification::Ready).await;
+    let http = || http_client_with(&tls, &settings, &proxies);
     if credentials.borrow().is_none() {
         let http = match http() {
             Ok(http) => http,
-            Err(error) => return complaints.fail(exit::CONFIGURATION, error, None),
+            Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
         };
-        let asked = boot::self_provision(&settings, &url, env, enroll::hostname(), &http);
-        match before_serving(asked, &mut signals, &manager).await {
-            Ok(provisioned) => beside::put_in_force(&credentials, provisioned, log),
+        let provisioned = boot::self_provision(&settings, &url, env, enroll::hostname(), &http);
+        match before_serving(provisioned, &mut signals, &manager).await {
+            Ok(provisioned) => use_credentials(&credentials, provisioned, log),
             Err(code) => return code,
         }
     }
-    let mut provisioning = std::pin::pin!(provision_on(&settings, &url, env, http, &credentials, log));
-    let mut policy = Declaration::begin(&loaded, &url, http, &watched);
-    let (reloads, mut reload_ears) = mpsc::channel::<Reload>(RELOADS);
+    let mut provisioning = std::pin::pin!(provision(&settings, &url, env, http, &credentials, log));
+    let mut policy = PolicyDeclaration::start(&loaded, &url, http, &watched);
+    let (reloads, mut reload_requests) = mpsc::channel::<Reload>(MAX_RELOADS);
     let handle = relay.handle();
-    let desk = Desk::new(handle.clone(), &settings.state_dir)
-        .reloads_to(reloads)
-        .dials(&url, watched.clone())
-        .log(log.counts());
-    let serving = match Serving::start(&settings.serve, desk) {
+    let service = ControlService::new(handle.clone(), &settings.state_dir)
+        .reloads(reloads)
+        .connector(&url, watched.clone())
+        .log_counts(log.counts());
+    let serving = match Serving::start(&settings.serve, service) {
         Ok(serving) => serving,
-        Err(error) => return serve_failure(&error, &complaints),
+        Err(error) => return serve_failure(&error, &fatal),
     };
     let mut dumps = JoinSet::new();
-    let mut following = std::pin::pin!(manager.follow(relay.link()));
-    let mut watching = std::pin::pin!(manager.watch(|| async { handle.status().await.is_some() }));
-    let mut telling = std::pin::pin!(log.tell_repeats());
+    let mut reporting_status = std::pin::pin!(manager.report_link(relay.link()));
+    let mut watchdog = std::pin::pin!(manager.watchdog(|| async { handle.status().await.is_some() }));
+    let mut reporting_suppressed = std::pin::pin!(log.report_suppressed());
     let shutdown = Arc::new(Notify::new());
-    let asked = Arc::clone(&shutdown);
-    let mut running = std::pin::pin!(relay.run(async move { asked.notified().await }));
+    let requested = Arc::clone(&shutdown);
+    let mut running = std::pin::pin!(relay.run(async move { requested.notified().await }));
     let mut files = CredentialFiles::new(&loaded.credential_files);
-    let mut leaving: Option<Told> = None;
+    let mut exit_request: Option<SignalRequest> = None;
     let ended = loop {
         let mut reload: Option<Option<Reload>> = None;
         tokio::select! {
             biased;
             ended = &mut running => break ended,
             () = &mut provisioning => {}
-            never = &mut following => match never {},
-            never = &mut watching => match never {},
-            never = &mut telling => match never {},
-            told = signals.next() => match told {
-                Told::Stop if leaving == Some(Told::Stop) => {
-                    tracing::warn!("told to stop a second time; ending at once");
+            never = &mut reporting_status => match never {},
+            never = &mut watchdog => match never {},
+            never = &mut reporting_suppressed => match never {},
+            request = signals.next() => match request {
+                SignalRequest::Stop if exit_request == Some(SignalRequest::Stop) => {
+                    tracing::warn!("second stop signal; exiting immediately");
                     return ExitCode::from(exit::FAILED);
                 }
-                Told::Restart if leaving.is_some() => {}
-                Told::Stop | Told::Restart => {
-                    leaving = Some(told);
+                SignalRequest::Restart if exit_request.is_some() => {}
+                SignalRequest::Stop | SignalRequest::Restart => {
+                    exit_request = Some(request);
                     shutdown.notify_one();
-                    manager.tell(&Notice::Stopping).await;
+                    manager.notify(&Notification::Stopping).await;
                 }
-                Told::Reload => reload = Some(None),
-                Told::Dump => {
+                SignalRequest::Reload => reload = Some(None),
+                SignalRequest::Dump => {
                     while dumps.try_join_next().is_some() {}
                     if dumps.is_empty() {
                         dumps.spawn(dump(handle.clone()));
                     }
                 }
             },
-            Some(answer) = reload_ears.recv() => reload = Some(Some(answer)),
+            Some(reply) = reload_requests.recv() => reload = Some(Some(reply)),
             // Cancel-safe: what was seen so far is kept.
-            () = files.changed() => files.rotate(args.flags(), surround, &credentials, log),
+            () = files.changed() => files.rotate(args.flags(), process, &credentials, log),
         }
-        if let Some(answer) = reload {
-            manager.tell(&Notice::Reloading).await;
-            let again = reread(args.flags(), &started, surround, log);
-            if let Ok(again) = &again {
-                rotate(&credentials, &again.loaded);
-                policy = Declaration::begin(&again.loaded, &url, http, &watched);
+        if let Some(reply) = reload {
+            manager.notify(&Notification::Reloading).await;
+            let reloaded = reload::reload(args.flags(), &started, process, log);
+            if let Ok(reloaded) = &reloaded {
+                rotate(&credentials, &reloaded.loaded);
+                policy = PolicyDeclaration::start(&reloaded.loaded, &url, http, &watched);
             }
-            again_told(again, answer);
-            manager.tell(&Notice::Ready).await;
+            if let Some(reply) = reply {
+                let result = reloaded.map(|reloaded| reloaded.needs_restart);
+                let _ = reply.send(result.map_err(|error| error.to_string()));
+            }
+            manager.notify(&Notification::Ready).await;
         }
     };
     drop((policy, serving));
-    manager.tell(&Notice::Stopping).await;
-    end(ended, leaving, &complaints)
+    manager.notify(&Notification::Stopping).await;
+    exit_code(ended, exit_request, &fatal)
 }
 
-/// Puts the relay together and opens its journal.
-fn build(
+/// Builds the relay and opens its journal; reports an error and returns its exit code.
+fn build_relay(
     args: &RunArgs,
-    settings: &config::Settings,
-    surround: &Surround<'_>,
-    members: Vec<(String, Member)>,
+    settings: &Settings,
+    process: &ProcessEnv<'_>,
+    agents: Vec<(String, Member)>,
     (tls, proxies): (&Tls, &ProxyRules),
     watched: &watch::Receiver<Option<Credentials>>,
-) -> Result<Relay, Unbuilt> {
-    let builder = Relay::builder(settings.clone())
+    fatal: &FatalErrors,
+) -> Result<Relay, ExitCode> {
+    let mut builder = Relay::builder(settings.clone())
         .proxies(proxies.clone())
         .tls(tls.clone())
         .credentials(watched.clone())
         .fresh_on_corruption(args.fresh_journal_if_corrupt)
-        .members(members);
-    let builder = match lever(settings, surround, || http_on(tls, settings, proxies)) {
-        Ok(Some(lever)) => builder.lever(lever),
-        Ok(None) => builder,
-        Err(error) => return Err(Unbuilt::Lever(error)),
-    };
-    builder.build().map_err(Unbuilt::Relay)
+        .members(agents);
+    if settings.sleep.enabled && settings.sleep.action == SleepAction::Suspend {
+        let base = without_keys(settings, &process.base);
+        let http = || http_client_with(tls, settings, proxies);
+        let suspender = Lever::of(settings, process.env, &base, http)
+            .map_err(|error| fatal.fail(exit::CONFIGURATION, error, None))?;
+        if let Some(suspender) = suspender {
+            builder = builder.lever(suspender);
+        }
+    }
+    builder.build().map_err(|error| build_failure(&error, fatal))
 }
 
-/// Does something before the relay runs, unless it is told to end first.
+/// Does something before the relay runs, unless a signal requests the exit first.
 async fn before_serving<T>(
     work: impl Future<Output = T>,
     signals: &mut Signals,
-    manager: &Manager,
+    manager: &ServiceManager,
 ) -> Result<T, ExitCode> {
     tokio::select! {
         biased;
-        told = signals.next_end() => {
-            manager.tell(&Notice::Stopping).await;
-            Err(asked_to_end(told))
+        request = signals.next_exit() => {
+            manager.notify(&Notification::Stopping).await;
+            Err(requested_exit(request))
         }
-        // Nothing runs yet that could be asked; every request in here has its own deadline.
-        never = manager.watch(|| std::future::ready(true)) => match never {},
+        // Nothing runs yet that could hang; every request in here has its own timeout.
+        never = manager.watchdog(|| std::future::ready(true)) => match never {},
         done = work => Ok(done),
     }
 }
 
-/// The exit code of an end, told where somebody has to do something.
-fn end(ended: Ended, leaving: Option<Told>, complaints: &Complaints) -> ExitCode {
+/// The exit code of a relay that ended; reports what the user must fix.
+fn exit_code(ended: Ended, request: Option<SignalRequest>, fatal: &FatalErrors) -> ExitCode {
     match ended {
-        Ended::Asked => asked_to_end(leaving.unwrap_or(Told::Stop)),
+        Ended::Asked => requested_exit(request.unwrap_or(SignalRequest::Stop)),
         Ended::Slept => ExitCode::SUCCESS,
-        Ended::Revoked { reason } => {
-            let what = format!("the connector has revoked this gateway ({reason})");
-            complaints.fail(
-                exit::REFUSED,
-                what,
-                Some("enrol again with `hermes-relay enroll`, then start the relay"),
-            )
-        }
-        Ended::JournalLost => {
-            complaints.fail(exit::OUR_FAULT, "the journal's writer ended unexpectedly", None)
-        }
+        Ended::Revoked { reason } => fatal.fail(
+            exit::REFUSED,
+            format!("the connector has revoked this gateway ({reason})"),
+            Some("enroll again with `hermes-relay enroll`, then start the relay"),
+        ),
+        Ended::JournalLost => fatal.fail(exit::INTERNAL, "the journal's writer ended unexpectedly", None),
     }
 }
 
-/// Those who want the settings read again at the same time; more wait.
-const RELOADS: usize = 4;
-
-/// The exit code of an end that was asked for.
-fn asked_to_end(told: Told) -> ExitCode {
-    match told {
-        Told::Restart => {
-            tracing::info!("ending so that the supervisor starts this relay again");
+fn requested_exit(request: SignalRequest) -> ExitCode {
+    match request {
+        SignalRequest::Restart => {
+            tracing::info!("exiting for a restart by the supervisor");
             ExitCode::from(exit::TRY_AGAIN)
         }
-        Told::Stop | Told::Reload | Told::Dump => ExitCode::SUCCESS,
+        SignalRequest::Stop | SignalRequest::Reload | SignalRequest::Dump => ExitCode::SUCCESS,
     }
 }
 
-/// What suspends this machine, for a relay that may ask for it.
-fn lever(
-    settings: &config::Settings,
-    surround: &Surround<'_>,
-    http: impl FnOnce() -> Result<HttpClient, String>,
-) -> Result<Option<Lever>, String> {
-    if !settings.sleep.enabled || settings.sleep.action != SleepAction::Suspend {
-        return Ok(None);
-    }
-    let base = without_keys(settings, &surround.base);
-    Lever::of(settings, surround.env, &base, http)
+/// Why there is no usable agent.
+pub(super) struct AgentsError {
+    pub(super) message: String,
+    pub(super) hint: Option<&'static str>,
 }
 
-/// The agents that the settings name. One that answers and whose program is not there ends everything now, not at
-/// each message.
-pub(super) async fn staff(
-    settings: &config::Settings,
-    surround: &Surround<'_>,
-) -> Result<Vec<(String, Member)>, Unstaffed> {
-    let members = surround.hire(settings).map_err(|error| Unstaffed {
-        what: error.to_string(),
-        hint: None,
-    })?;
-    let answers =
+/// Builds the configured agents. A missing program of an agent that receives messages is an error now, not at each
+/// message.
+pub(super) async fn build_agents(
+    settings: &Settings,
+    process: &ProcessEnv<'_>,
+) -> Result<Vec<(String, Member)>, AgentsError> {
+    let agents = process
+        .build_agents(settings, |_| true)
+        .map_err(|error| AgentsError {
+            message: error.to_string(),
+            hint: None,
+        })?;
+    let is_used =
         |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
-    for (name, member) in &members {
-        let Ok(AgentHealth::Down(why)) = tokio::time::timeout(HEALTH, member.agent.health()).await else {
+    for (name, slot) in &agents {
+        let Ok(AgentHealth::Down(why)) = tokio::time::timeout(HEALTH_TIMEOUT, slot.agent.health()).await else {
             continue;
         };
-        let program = matches!(
+        let is_program = matches!(
             settings.agents.get(name).map(|entry| &entry.backend),
             Some(Backend::Acp(_) | Backend::Command(_))
         );
-        if program && answers(name) {
-            let what = format!("the agent `{name}` cannot be used: {why}");
-            let hint = Some("`hermes-relay agents list` shows which agents can be used");
-            return Err(Unstaffed { what, hint });
+        if is_program && is_used(name) {
+            return Err(AgentsError {
+                message: format!("the agent `{name}` cannot be used: {why}"),
+                hint: Some("`hermes-relay agents list` shows which agents can be used"),
+            });
         }
-        tracing::warn!(agent = name, why, "an agent cannot be used now");
+        tracing::warn!(agent = name, why, "an agent is not usable at the moment");
     }
-    Ok(members)
+    Ok(agents)
 }
 
-pub(super) fn http_client(settings: &config::Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
-    http_on(&boot::tls(settings), settings, proxies)
+pub(super) fn http_client(settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
+    http_client_with(&boot::tls(settings), settings, proxies)
 }
 
-fn http_on(tls: &Tls, settings: &config::Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
+fn http_client_with(tls: &Tls, settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
     let tls = tls.config().map_err(|error| error.to_string())?;
     HttpClient::new(&tls, proxies.clone(), USER_AGENT)
         .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
         .map_err(|error| error.to_string())
+}
+
+fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
+    match error {
+        BuildError::NoUrl => fatal.fail(exit::CONFIGURATION, error, Some(NO_URL)),
+        BuildError::Journal(OpenError::InUse { .. }) => fatal.fail(
+            exit::TRY_AGAIN,
+            error,
+            Some("stop the other relay, or use another --state-dir"),
+        ),
+        BuildError::Journal(OpenError::Corrupt { .. }) => fatal.fail(
+            exit::CONFIGURATION,
+            error,
+            Some("copy the file, then start once with --fresh-journal-if-corrupt"),
+        ),
+        BuildError::Journal(OpenError::Directory { source, .. })
+            if matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            fatal.fail(exit::INTERNAL, error, Some("free some space on that disk"))
+        }
+        BuildError::Journal(OpenError::Directory { .. }) => {
+            let uid = rustix::process::geteuid().as_raw();
+            let hint = format!(
+                "give the state directory, or a container's volume for it, to the account that runs this \
+                 (`chown -R {uid}`), or name another with --state-dir or HERMES_RELAY_STATE_DIR"
+            );
+            fatal.fail(exit::CONFIGURATION, error, Some(&hint))
+        }
+        // The disk may have space again, or the lock be released, at the next start.
+        BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
+            fatal.fail(exit::INTERNAL, error, None)
+        }
+        BuildError::Agent(_)
+        | BuildError::Url(_)
+        | BuildError::Plaintext(_)
+        | BuildError::Tls(_)
+        | BuildError::Journal(_) => fatal.fail(exit::CONFIGURATION, error, None),
+    }
+}
+
+fn serve_failure(error: &ServeError, fatal: &FatalErrors) -> ExitCode {
+    match error {
+        ServeError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => fatal.fail(
+            exit::TRY_AGAIN,
+            error,
+            Some("stop the program that listens there, or use another port for `serve.http`"),
+        ),
+        ServeError::Listen { .. } | ServeError::Address(_) => fatal.fail(exit::CONFIGURATION, error, None),
+    }
 }

@@ -1,7 +1,7 @@
-//! `hermes-relay service`: writes the systemd unit, takes it away, tells how it stands.
+//! `hermes-relay service`: installs, removes and checks the systemd unit.
 //!
-//! It writes one file and runs no `systemctl` that changes anything: it prints those commands instead. A file that
-//! somebody changed since it was written is neither overwritten nor removed without `--force`.
+//! It writes one file and changes nothing with `systemctl`: it prints those commands instead. A unit file that was edited
+//! is neither overwritten nor removed without `--force`.
 
 mod unit;
 
@@ -13,10 +13,10 @@ use std::process::{Command, ExitCode};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Environment;
-use super::exit::{self, fail, say};
-use unit::{Rendering, Standing, binary_of, secret_of, standing, user_of};
+use super::exit::{self, fail, outln};
+use unit::{UnitOptions, UnitState, binary_of, secret_of, unit_state, user_of};
 
-/// Run the relay as a systemd service: write its unit, take it away, tell how it stands.
+/// Run the relay as a systemd service: install, remove or check its unit.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay service install --user --dry-run\n  hermes-relay service status --user"
@@ -28,71 +28,70 @@ pub(super) struct ServiceArgs {
 
 #[derive(Subcommand, Debug)]
 enum ServiceVerb {
-    /// Write the unit, check it, and print the commands that start it.
+    /// Write the unit, verify it, and print the commands that start it.
     ///
-    /// Exit codes: 0 written, 1 not written or not sound, 2 options that do not go together, 78 the program or the account
-    /// cannot be used.
+    /// Exit codes: 0 written, 1 not written or invalid, 2 conflicting options, 78 the program or the account cannot be used.
     #[command(
-        after_help = "Examples:\n  hermes-relay service install --user               # beside your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started with the machine\n  sudo hermes-relay service install --profile relay # agents over HTTP only, tightly locked in\n  hermes-relay service install --dry-run            # shows the unit, writes nothing"
+        after_help = "Examples:\n  hermes-relay service install --user               # with your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started at boot\n  sudo hermes-relay service install --profile relay # agents over HTTP only, sandboxed\n  hermes-relay service install --dry-run            # print the unit, write nothing"
     )]
     Install {
         #[command(flatten)]
-        place: PlaceArgs,
-        /// What the unit allows: agents (programs are started) or relay (none are).
+        location: LocationArgs,
+        /// Sandbox profile: agents (may start programs) or relay (may not).
         #[arg(long, value_enum, default_value_t = Profile::Agents)]
         profile: Profile,
-        /// The account that the relay and its agents run as; its own ~/.hermes is read [default: hermes-relay].
+        /// Account of the relay and its agents; uses that account's ~/.hermes [default: hermes-relay].
         #[arg(long, value_name = "ACCOUNT", value_parser = unit::account, conflicts_with = "user")]
         run_as: Option<String>,
-        /// The program that the unit starts [default: this one].
+        /// Program that the unit starts [default: this one].
         #[arg(long, value_name = "FILE")]
         binary: Option<PathBuf>,
         #[command(flatten)]
-        care: CareArgs,
+        safety: SafetyArgs,
     },
-    /// Remove the unit, and print the commands that go with it.
+    /// Remove the unit, and print the commands that complete the removal.
     ///
-    /// Exit codes: 0 removed or none there, 1 not removed, 78 there is no home directory.
+    /// Exit codes: 0 removed or not installed, 1 not removed, 78 there is no home directory.
     #[command(
         after_help = "Examples:\n  hermes-relay service uninstall --user\n  sudo hermes-relay service uninstall"
     )]
     Uninstall {
         #[command(flatten)]
-        place: PlaceArgs,
+        location: LocationArgs,
         #[command(flatten)]
-        care: CareArgs,
+        safety: SafetyArgs,
     },
-    /// Tell which unit is installed, whether it is sound, and what systemd says of it.
+    /// Show which unit is installed, whether it is valid, and its state in systemd.
     ///
-    /// Exit codes: 0 a unit is installed and sound, 1 not.
+    /// Exit codes: 0 a valid unit is installed, 1 otherwise.
     #[command(after_help = "Examples:\n  hermes-relay service status --user\n  hermes-relay service status")]
     Status {
         #[command(flatten)]
-        place: PlaceArgs,
+        location: LocationArgs,
     },
 }
 
 #[derive(Args, Debug)]
-struct PlaceArgs {
-    /// For your own account, under your own systemd, instead of the machine's.
+struct LocationArgs {
+    /// Use your own user's systemd instead of the system's.
     #[arg(long)]
     user: bool,
-    /// Where units are [default: /etc/systemd/system, or ~/.config/systemd/user with --user].
+    /// Directory of units [default: /etc/systemd/system, or ~/.config/systemd/user with --user].
     #[arg(long, value_name = "DIR")]
     unit_dir: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]
-struct CareArgs {
-    /// Tell what would be done, and do nothing.
+struct SafetyArgs {
+    /// Print what would be done, and do nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Also when somebody has changed the file since it was written.
+    /// Overwrite or remove the file even if it was edited.
     #[arg(long)]
     force: bool,
 }
 
-/// What a unit allows.
+/// The sandbox profile of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Profile {
     Agents,
@@ -106,45 +105,52 @@ const UNITS: [&str; 2] = ["hermes-relay.service", "hermes-relay-only.service"];
 pub(super) fn run(args: &ServiceArgs, env: Environment<'_>) -> ExitCode {
     match &args.verb {
         ServiceVerb::Install {
-            place,
+            location,
             profile,
             run_as,
             binary,
-            care,
-        } => install(place, *profile, run_as.as_deref(), binary.as_deref(), care, env),
-        ServiceVerb::Uninstall { place, care } => uninstall(place, care, env),
-        ServiceVerb::Status { place } => status(place, env),
+            safety,
+        } => install(
+            location,
+            *profile,
+            run_as.as_deref(),
+            binary.as_deref(),
+            safety,
+            env,
+        ),
+        ServiceVerb::Uninstall { location, safety } => uninstall(location, safety, env),
+        ServiceVerb::Status { location } => status(location, env),
     }
 }
 
 fn install(
-    place: &PlaceArgs,
+    location: &LocationArgs,
     profile: Profile,
     run_as: Option<&str>,
     binary: Option<&Path>,
-    care: &CareArgs,
+    safety: &SafetyArgs,
     env: Environment<'_>,
 ) -> ExitCode {
-    let (template, name) = match (place.user, profile) {
+    let (template, name) = match (location.user, profile) {
         (false, Profile::Agents) => (unit::AGENTS, UNITS[0]),
         (false, Profile::Relay) => (unit::RELAY_ONLY, UNITS[1]),
         (true, Profile::Agents) => (unit::USER, UNITS[0]),
         (true, Profile::Relay) => {
-            let what = "a user's own systemd cannot lock a service in as the relay profile does";
-            return fail(exit::USAGE, what, Some("leave out --user, or --profile relay"));
+            let what = "a user's systemd does not support the sandbox of the relay profile";
+            return fail(exit::USAGE, what, Some("omit --user or --profile relay"));
         }
     };
     if run_as.is_some() && profile == Profile::Relay {
-        let what = "the relay profile has an account of its own, which exists only while it runs";
-        return fail(exit::USAGE, what, Some("leave out --run-as, or --profile relay"));
+        let what = "the relay profile has a dynamic account of its own";
+        return fail(exit::USAGE, what, Some("omit --run-as or --profile relay"));
     }
-    let Some(file) = directory(place, env).map(|dir| dir.join(name)) else {
+    let Some(file) = directory(location, env).map(|dir| dir.join(name)) else {
         return fail(exit::CONFIGURATION, NO_HOME, None);
     };
     let binary = binary
         .map(Path::to_owned)
         .or_else(|| std::env::current_exe().ok());
-    let rendered = match unit::render(&Rendering {
+    let rendered = match unit::render(&UnitOptions {
         template,
         binary: binary.as_deref(),
         run_as,
@@ -152,22 +158,24 @@ fn install(
         Ok(rendered) => rendered,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    if care.dry_run {
-        say!("{} would be:\n\n{rendered}", file.display());
-        tell_next(place.user, name, &rendered);
+    if safety.dry_run {
+        outln!("{} would be:\n\n{rendered}", file.display());
+        print_next_steps(location.user, name, &rendered);
         return ExitCode::SUCCESS;
     }
     match read(&file) {
         Ok(Some(before)) if before == rendered => {
-            say!("{} is there already, as it should be.", file.display());
-            return checked(place.user, &file, || tell_next(place.user, name, &rendered));
+            outln!("{} is already installed and up to date.", file.display());
+            return verify_and(location.user, &file, || {
+                print_next_steps(location.user, name, &rendered)
+            });
         }
-        Ok(Some(before)) if !care.force && standing(&before) != Standing::AsWritten => {
-            let what = format!("{} is not as it was installed", file.display());
+        Ok(Some(before)) if !safety.force && unit_state(&before) != UnitState::Unchanged => {
+            let what = format!("{} was edited or not installed by this program", file.display());
             return fail(
                 exit::FAILED,
                 what,
-                Some("keep your changes in a drop-in (`systemctl edit`), or replace the file with --force"),
+                Some("move your changes to a drop-in (`systemctl edit`), or replace the file with --force"),
             );
         }
         Ok(_) => {}
@@ -175,14 +183,16 @@ fn install(
     }
     if let Err(error) = write(&file, &rendered) {
         let what = format!("cannot write {}: {error}", file.display());
-        return fail(exit::FAILED, what, denied(&error, place.user));
+        return fail(exit::FAILED, what, permission_hint(&error, location.user));
     }
-    say!("Wrote {}.", file.display());
-    checked(place.user, &file, || tell_next(place.user, name, &rendered))
+    outln!("Wrote {}.", file.display());
+    verify_and(location.user, &file, || {
+        print_next_steps(location.user, name, &rendered)
+    })
 }
 
-fn uninstall(place: &PlaceArgs, care: &CareArgs, env: Environment<'_>) -> ExitCode {
-    let Some(dir) = directory(place, env) else {
+fn uninstall(location: &LocationArgs, safety: &SafetyArgs, env: Environment<'_>) -> ExitCode {
+    let Some(dir) = directory(location, env) else {
         return fail(exit::CONFIGURATION, NO_HOME, None);
     };
     let mut found = false;
@@ -194,35 +204,35 @@ fn uninstall(place: &PlaceArgs, care: &CareArgs, env: Environment<'_>) -> ExitCo
             Err(error) => return fail(exit::FAILED, error, None),
         };
         found = true;
-        if standing(&text) != Standing::AsWritten && !care.force {
-            let what = format!("{} is not as it was installed", file.display());
-            return fail(exit::FAILED, what, Some("remove it all the same with --force"));
+        if unit_state(&text) != UnitState::Unchanged && !safety.force {
+            let what = format!("{} was edited or not installed by this program", file.display());
+            return fail(exit::FAILED, what, Some("remove it anyway with --force"));
         }
-        let systemctl = systemctl(place.user);
-        if care.dry_run {
-            say!("{} would be removed.", file.display());
+        let systemctl = systemctl(location.user);
+        if safety.dry_run {
+            outln!("{} would be removed.", file.display());
         } else if let Err(error) = std::fs::remove_file(&file) {
             let what = format!("cannot remove {}: {error}", file.display());
-            return fail(exit::FAILED, what, denied(&error, place.user));
+            return fail(exit::FAILED, what, permission_hint(&error, location.user));
         } else {
-            say!("Removed {}.", file.display());
+            outln!("Removed {}.", file.display());
         }
-        say!("Next:\n  {systemctl} disable --now {name}\n  {systemctl} daemon-reload");
+        outln!("Next:\n  {systemctl} disable --now {name}\n  {systemctl} daemon-reload");
     }
     if !found {
-        say!("No unit is installed in {}.", dir.display());
-    } else if !place.user {
-        say!("The journal in /var/lib/hermes-relay and /etc/hermes-relay are left as they are.");
+        outln!("No unit is installed in {}.", dir.display());
+    } else if !location.user {
+        outln!("/var/lib/hermes-relay (the journal) and /etc/hermes-relay are kept.");
     }
     ExitCode::SUCCESS
 }
 
-fn status(place: &PlaceArgs, env: Environment<'_>) -> ExitCode {
-    let Some(dir) = directory(place, env) else {
+fn status(location: &LocationArgs, env: Environment<'_>) -> ExitCode {
+    let Some(dir) = directory(location, env) else {
         return fail(exit::CONFIGURATION, NO_HOME, None);
     };
-    // A package's units are as good as installed ones.
-    let dirs = if place.user || place.unit_dir.is_some() {
+    // Units of a package count as installed.
+    let dirs = if location.user || location.unit_dir.is_some() {
         vec![dir]
     } else {
         vec![dir, PathBuf::from("/usr/lib/systemd/system")]
@@ -231,7 +241,7 @@ fn status(place: &PlaceArgs, env: Environment<'_>) -> ExitCode {
         .iter()
         .flat_map(|dir| UNITS.map(|name| dir.join(name)))
         .collect();
-    let (mut found, mut sound) = (false, true);
+    let (mut found, mut is_valid) = (false, true);
     for file in &files {
         let text = match read(file) {
             Ok(None) => continue,
@@ -239,40 +249,40 @@ fn status(place: &PlaceArgs, env: Environment<'_>) -> ExitCode {
             Err(error) => return fail(exit::FAILED, error, None),
         };
         found = true;
-        say!("{}: {}", file.display(), standing(&text));
+        outln!("{}: {}", file.display(), unit_state(&text));
         let binary = binary_of(&text);
         if !binary
             .as_deref()
             .is_some_and(|binary| Path::new(binary).is_file())
         {
-            say!("  it starts {}, which is not there", binary.unwrap_or_default());
-            sound = false;
+            outln!("  it starts {}, which does not exist", binary.unwrap_or_default());
+            is_valid = false;
         }
-        if let Some(complaint) = verify(place.user, file) {
-            say!("  {}", complaint.replace('\n', "\n  "));
-            sound = false;
+        if let Some(problem) = verify(location.user, file) {
+            outln!("  {}", problem.replace('\n', "\n  "));
+            is_valid = false;
         }
-        show(place.user, file);
+        show(location.user, file);
     }
     if !found {
-        say!("No unit is installed in {}.", dirs[0].display());
+        outln!("No unit is installed in {}.", dirs[0].display());
     }
-    if found && sound {
+    if found && is_valid {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(exit::FAILED)
     }
 }
 
-const NO_HOME: &str = "there is no home directory; set HOME, or name the place with --unit-dir";
+const NO_HOME: &str = "there is no home directory; set HOME, or pass --unit-dir";
 
-fn directory(place: &PlaceArgs, env: Environment<'_>) -> Option<PathBuf> {
+fn directory(location: &LocationArgs, env: Environment<'_>) -> Option<PathBuf> {
     let set = |name: &str| {
         env(name)
             .filter(|value| value.starts_with('/'))
             .map(PathBuf::from)
     };
-    match (&place.unit_dir, place.user) {
+    match (&location.unit_dir, location.user) {
         (Some(dir), _) => Some(dir.clone()),
         (None, false) => Some(PathBuf::from("/etc/systemd/system")),
         (None, true) => set("XDG_CONFIG_HOME")
@@ -289,7 +299,7 @@ fn read(file: &Path) -> Result<Option<String>, String> {
     }
 }
 
-/// Whole or not at all.
+/// Writes the file atomically.
 fn write(file: &Path, text: &str) -> std::io::Result<()> {
     let dir = file.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(dir)?;
@@ -302,17 +312,17 @@ fn write(file: &Path, text: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-fn denied(error: &std::io::Error, user: bool) -> Option<&'static str> {
-    let denied = error.kind() == ErrorKind::PermissionDenied;
-    (denied && !user).then_some("run it with sudo, or install for your own account with --user")
+fn permission_hint(error: &std::io::Error, user: bool) -> Option<&'static str> {
+    let is_denied = error.kind() == ErrorKind::PermissionDenied;
+    (is_denied && !user).then_some("run it with sudo, or install for your own account with --user")
 }
 
-/// Says what is wrong with the unit, or goes on.
-fn checked(user: bool, file: &Path, next: impl FnOnce()) -> ExitCode {
-    if let Some(complaint) = verify(user, file) {
+/// Verifies the unit; reports a problem, or continues with `next`.
+fn verify_and(user: bool, file: &Path, next: impl FnOnce()) -> ExitCode {
+    if let Some(problem) = verify(user, file) {
         return fail(
             exit::FAILED,
-            format!("systemd finds fault with {}:\n{complaint}", file.display()),
+            format!("systemd rejects {}:\n{problem}", file.display()),
             None,
         );
     }
@@ -320,7 +330,7 @@ fn checked(user: bool, file: &Path, next: impl FnOnce()) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What `systemd-analyze verify` finds wrong; nothing where it is not installed or cannot look.
+/// The output of a failed `systemd-analyze verify`; `None` if it is not installed or cannot run.
 fn verify(user: bool, file: &Path) -> Option<String> {
     let mut command = Command::new("systemd-analyze");
     if user {
@@ -331,13 +341,13 @@ fn verify(user: bool, file: &Path) -> Option<String> {
         .arg(file)
         .output()
         .ok()?;
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // Without a session of the user there is nothing to look with, which is no fault of the unit.
-    let blind = said.contains("Failed to initialize manager");
-    (!output.status.success() && !blind).then_some(said)
+    let output_text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // Without a user session it cannot verify; the unit may still be valid.
+    let cannot_run = output_text.contains("Failed to initialize manager");
+    (!output.status.success() && !cannot_run).then_some(output_text)
 }
 
-/// What systemd says of the unit, where one is there to be asked.
+/// Prints the unit's state in systemd.
 fn show(user: bool, file: &Path) {
     let name = file.file_name().unwrap_or_default();
     let mut command = Command::new("systemctl");
@@ -350,10 +360,10 @@ fn show(user: bool, file: &Path) {
     };
     if output.status.success() {
         for line in String::from_utf8_lossy(&output.stdout).lines() {
-            say!("  {line}");
+            outln!("  {line}");
         }
     } else {
-        say!("  systemd does not run here, or cannot be asked");
+        outln!("  systemd does not run here, or cannot be queried");
     }
 }
 
@@ -361,24 +371,24 @@ fn systemctl(user: bool) -> &'static str {
     if user { "systemctl --user" } else { "systemctl" }
 }
 
-fn tell_next(user: bool, name: &str, rendered: &str) {
+fn print_next_steps(user: bool, name: &str, rendered: &str) {
     let systemctl = systemctl(user);
-    say!("Next:");
+    outln!("Next:");
     if let Some(account) = user_of(rendered).filter(|account| !has_account(account)) {
-        say!(
+        outln!(
             "  useradd --system --user-group --home-dir /var/lib/hermes-relay --shell /usr/sbin/nologin {account}"
         );
     }
     if let Some(secret) = secret_of(rendered).filter(|secret| !Path::new(secret).exists()) {
-        say!(
-            "  install -d /etc/hermes-relay\n  install -m 600 /dev/stdin {secret}          # type or pipe the gateway's secret\n  editor /etc/hermes-relay/config.yaml        # connector.url, connector.gateway_id, agents"
+        outln!(
+            "  install -d /etc/hermes-relay\n  install -m 600 /dev/stdin {secret}          # enter or pipe the gateway's secret\n  editor /etc/hermes-relay/config.yaml        # connector.url, connector.gateway_id, agents"
         );
     } else if user {
-        say!("  hermes-relay enroll --connector-url URL     # unless ~/.hermes/.env holds credentials");
+        outln!("  hermes-relay enroll --connector-url URL     # unless ~/.hermes/.env contains credentials");
     }
-    say!("  {systemctl} daemon-reload\n  {systemctl} enable --now {name}\n  {systemctl} status {name}");
+    outln!("  {systemctl} daemon-reload\n  {systemctl} enable --now {name}\n  {systemctl} status {name}");
     if user {
-        say!("  loginctl enable-linger                      # to keep it running while you are away");
+        outln!("  loginctl enable-linger                      # keep it running after logout");
     }
 }
 

@@ -1,4 +1,4 @@
-//! `hermes-relay sessions`: which conversations run or wait.
+//! `hermes-relay sessions`: lists the sessions that run or wait.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -8,27 +8,27 @@ use clap::Args;
 use serde_json::Value;
 
 use super::Environment;
-use super::asking::RelayArgs;
-use super::exit::printed;
-use super::words::{span, spelled};
-use crate::serve::request::Ask;
+use super::exit::finish;
+use super::format::{duration, printable};
+use super::remote::RemoteArgs;
+use crate::serve::ControlRequest;
 
-/// List the conversations of a running relay that run or wait, at most a thousand.
+/// List the sessions of a running relay that run or wait, at most a thousand.
 ///
-/// Exit codes: 0 listed, 69 no relay is running here, 78 the configuration cannot be used.
+/// Exit codes: 0 listed, 69 no relay is running here, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  hermes-relay sessions\n  hermes-relay sessions --json | jq -r '.sessions[].session'"
 )]
 pub(super) struct SessionsArgs {
     #[command(flatten)]
-    relay: RelayArgs,
+    remote: RemoteArgs,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &SessionsArgs, env: Environment<'_>) -> ExitCode {
-    match args.relay.ask(env, &Ask::Sessions) {
-        Ok(list) => printed(show(&list, args.relay.json)),
+    match args.remote.call(env, &ControlRequest::Sessions) {
+        Ok(list) => finish(show(&list, args.remote.json)),
         Err(code) => code,
     }
 }
@@ -41,22 +41,22 @@ fn show(list: &Value, as_json: bool) -> io::Result<()> {
     }
     let sessions = list["sessions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if sessions.is_empty() {
-        writeln!(out, "nothing runs, nothing waits")?;
+        writeln!(out, "no session runs or waits")?;
     }
     for session in sessions {
-        let word = |key: &str| session[key].as_str().map(spelled).unwrap_or_default();
-        let mut about = Vec::new();
+        let text = |key: &str| session[key].as_str().map(printable).unwrap_or_default();
+        let mut details = Vec::new();
         if let Some(ms) = session["running_ms"].as_u64() {
-            about.push(format!("for {}", span(ms)));
+            details.push(format!("for {}", duration(ms)));
         }
-        if !word("agent").is_empty() {
-            about.push(format!("by {}", word("agent")));
+        if !text("agent").is_empty() {
+            details.push(format!("by {}", text("agent")));
         }
         match (session["waiting"].as_u64(), session["waiting_since_ms"].as_i64()) {
             (Some(0) | None, None) => {}
             (waiting, since) => {
-                let since = since.map(|since| format!(" since {}", span(ms_since(since))));
-                about.push(format!(
+                let since = since.map(|since| format!(" since {}", duration(ms_since(since))));
+                details.push(format!(
                     "{} waiting{}",
                     waiting.unwrap_or(0).max(1),
                     since.unwrap_or_default()
@@ -66,9 +66,9 @@ fn show(list: &Value, as_json: bool) -> io::Result<()> {
         writeln!(
             out,
             "{:<9} {}  {}",
-            word("state"),
-            word("session"),
-            about.join(", ")
+            text("state"),
+            text("session"),
+            details.join(", ")
         )?;
     }
     let rest = list["total"]

@@ -1,4 +1,4 @@
-//! `hermes-relay status`: how a running relay stands.
+//! `hermes-relay status`: the status of a running relay.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -9,19 +9,19 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::Environment;
-use super::asking::RelayArgs;
-use super::exit::{self, printed};
-use super::words::{megabytes, span, spelled};
-use crate::serve::request::Ask;
+use super::exit::{self, finish};
+use super::format::{duration, megabytes, printable};
+use super::remote::RemoteArgs;
+use crate::serve::ControlRequest;
 
-/// A difference of clocks that is worth a line; the link corrects for it.
+/// Clock skew that is shown; the link corrects for it.
 const NOTABLE_SKEW_MS: u64 = 5_000;
-/// Between two looks of --watch.
-const LOOK: Duration = Duration::from_secs(2);
+/// Interval of --watch.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Tell how a running relay stands: link, platforms, sessions, journal, agents, counts.
+/// Show the status of a running relay: link, platforms, sessions, journal, agents, counters.
 ///
-/// Exit codes: 0 told, 69 no relay is running here, 78 the configuration cannot be used. Whether it is connected is
+/// Exit codes: 0 shown, 69 no relay is running here, 78 invalid configuration. To check whether it is connected, use
 /// `hermes-relay health`.
 #[derive(Args, Debug)]
 #[command(
@@ -30,47 +30,44 @@ const LOOK: Duration = Duration::from_secs(2);
 )]
 pub(super) struct StatusArgs {
     #[command(flatten)]
-    relay: RelayArgs,
-    /// Again every two seconds, until interrupted.
+    remote: RemoteArgs,
+    /// Repeat every two seconds until interrupted.
     #[arg(long)]
     watch: bool,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &StatusArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.relay.found(env) {
+    let relay = match args.remote.relay(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    let mut seen = false;
+    let mut was_running = false;
     loop {
-        let told = match relay.ask(&Ask::Status) {
+        let shown = match relay.call(&ControlRequest::Status) {
             Ok(status) => {
-                seen = true;
+                was_running = true;
                 show(&status, args)
             }
-            // Who watches sees it come back.
-            Err(error) if seen => lost(&error, args),
-            Err(error) => return relay.tell(&error, None),
+            // Keep watching until it is back.
+            Err(error) if was_running => show_error(&error, args),
+            Err(error) => return relay.report(&error, None),
         };
-        if told.is_err() || !args.watch {
-            return printed(told);
+        if shown.is_err() || !args.watch {
+            return finish(shown);
         }
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "time passing is what a watcher waits for"
-        )]
-        std::thread::sleep(LOOK);
+        #[expect(clippy::disallowed_methods, reason = "the interval of --watch")]
+        std::thread::sleep(WATCH_INTERVAL);
     }
 }
 
 fn show(status: &Value, args: &StatusArgs) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
-    if args.relay.json {
+    if args.remote.json {
         writeln!(out, "{status}")?;
     } else {
         if args.watch {
-            // The line parts two pages where the terminal is sent no commands.
+            // The newline separates two pages where escape codes are stripped.
             write!(out, "\n\x1b[H\x1b[2J")?;
         }
         write!(out, "{}", Page(status))?;
@@ -78,18 +75,18 @@ fn show(status: &Value, args: &StatusArgs) -> io::Result<()> {
     out.flush()
 }
 
-fn lost(error: &dyn std::fmt::Display, args: &StatusArgs) -> io::Result<()> {
+fn show_error(error: &dyn std::fmt::Display, args: &StatusArgs) -> io::Result<()> {
     let mut out = anstream::stdout().lock();
-    if args.relay.json {
+    if args.remote.json {
         let error = json!({"exit_code": exit::UNAVAILABLE, "message": error.to_string(), "hint": null});
         writeln!(out, "{}", json!({ "error": error }))?;
     } else {
-        writeln!(out, "{}", spelled(&error.to_string()))?;
+        writeln!(out, "{}", printable(&error.to_string()))?;
     }
     out.flush()
 }
 
-/// A status for people.
+/// Formats a status for people.
 struct Page<'a>(&'a Value);
 
 impl Page<'_> {
@@ -98,17 +95,17 @@ impl Page<'_> {
     }
 
     fn text(&self, path: &str) -> Option<String> {
-        self.0.pointer(path).and_then(Value::as_str).map(spelled)
+        self.0.pointer(path).and_then(Value::as_str).map(printable)
     }
 
-    /// How long ago a moment was.
+    /// The time since a timestamp.
     fn since(&self, path: &str) -> Option<String> {
         let at = self.0.pointer(path)?.as_i64()?;
         let now = self.0["now_ms"].as_i64()?;
-        Some(span(u64::try_from(now.saturating_sub(at)).unwrap_or(0)))
+        Some(duration(u64::try_from(now.saturating_sub(at)).unwrap_or(0)))
     }
 
-    /// The link in a sentence, coloured by whether messages come in.
+    /// The link's state, coloured by readiness.
     fn link(&self) -> String {
         let state = self.text("/link").unwrap_or_default();
         let colour = match (state.as_str(), self.0["ready"].as_bool()) {
@@ -117,27 +114,27 @@ impl Page<'_> {
             _ => 33,
         };
         // Writing to a String does not fail.
-        let mut told = format!("\x1b[{colour}m{state}\x1b[0m");
+        let mut text = format!("\x1b[{colour}m{state}\x1b[0m");
         if let Some(since) = self.since("/link_since_ms") {
-            let _ = write!(told, " for {since}");
+            let _ = write!(text, " for {since}");
         }
         let (retry, now) = (self.0["link_retry_at_ms"].as_i64(), self.0["now_ms"].as_i64());
         if let (Some(retry), Some(now)) = (retry, now) {
             let wait = u64::try_from(retry.saturating_sub(now)).unwrap_or(0);
-            let _ = write!(told, ", next dial in {}", span(wait));
+            let _ = write!(text, ", next dial in {}", duration(wait));
         }
         if self.0["shutting_down"] == true {
-            told += ", shutting down";
+            text += ", shutting down";
         }
-        told
+        text
     }
 
     fn journal(&self) -> String {
         if self.0["journal"].is_null() {
             return "cannot be read".to_owned();
         }
-        let mut told = format!(
-            "{} waiting, {} running, {} owed",
+        let mut text = format!(
+            "{} waiting, {} running, {} ops to send",
             self.number("/journal/waiting"),
             self.number("/journal/running"),
             self.number("/journal/owed")
@@ -148,13 +145,13 @@ impl Page<'_> {
         ];
         for (what, path) in oldest {
             if let Some(since) = self.since(path) {
-                let _ = write!(told, "; the oldest {what} is {since} old");
+                let _ = write!(text, "; the oldest {what} is {since} old");
             }
         }
         if let Some(why) = self.text("/journal_failing") {
-            let _ = write!(told, "; \x1b[31mcannot be written: {why}\x1b[0m");
+            let _ = write!(text, "; \x1b[31mcannot be written: {why}\x1b[0m");
         }
-        told
+        text
     }
 }
 
@@ -166,7 +163,7 @@ impl std::fmt::Display for Page<'_> {
             "relay     {}, pid {}, up {}{}",
             self.text("/version").unwrap_or_default(),
             self.number("/pid"),
-            span(self.number("/uptime_secs") * 1000),
+            duration(self.number("/uptime_secs") * 1000),
             memory.map(|memory| format!(", {memory}")).unwrap_or_default()
         )?;
         if let Some(connector) = self.text("/connector") {
@@ -180,14 +177,14 @@ impl std::fmt::Display for Page<'_> {
             writeln!(f, "last loss {loss}")?;
         }
         for descriptor in self.0["descriptors"].as_array().into_iter().flatten() {
-            let word = |key: &str| descriptor[key].as_str().map(spelled).unwrap_or_default();
+            let text = |key: &str| descriptor[key].as_str().map(printable).unwrap_or_default();
             let ops = descriptor["ops"].as_array().into_iter().flatten();
-            let ops: Vec<_> = ops.filter_map(Value::as_str).map(spelled).collect();
+            let ops: Vec<_> = ops.filter_map(Value::as_str).map(printable).collect();
             writeln!(
                 f,
                 "platform  {} ({}): {}",
-                word("platform"),
-                word("label"),
+                text("platform"),
+                text("label"),
                 ops.join(", ")
             )?;
         }
@@ -196,18 +193,18 @@ impl std::fmt::Display for Page<'_> {
         writeln!(f, "sessions  {running} running, {waiting} waiting")?;
         match self.number("/prompts_open") {
             0 => {}
-            1 => writeln!(f, "questions 1 waits for a person")?,
-            open => writeln!(f, "questions {open} wait for people")?,
+            1 => writeln!(f, "approvals 1 waits for a person")?,
+            open => writeln!(f, "approvals {open} wait for people")?,
         }
         writeln!(f, "journal   {}", self.journal())?;
         for agent in self.0["agents"].as_array().into_iter().flatten() {
-            let word = |key: &str| agent[key].as_str().map(spelled);
-            let why = word("why").map(|why| format!(": {why}")).unwrap_or_default();
-            let (name, kind) = (word("name").unwrap_or_default(), word("kind").unwrap_or_default());
+            let text = |key: &str| agent[key].as_str().map(printable);
+            let why = text("why").map(|why| format!(": {why}")).unwrap_or_default();
+            let (name, kind) = (text("name").unwrap_or_default(), text("kind").unwrap_or_default());
             writeln!(
                 f,
                 "agent     {name} ({kind}) {}{why}",
-                word("state").unwrap_or_default()
+                text("state").unwrap_or_default()
             )?;
         }
         let skew = self.0["clock_skew_ms"].as_i64().unwrap_or(0);
@@ -216,13 +213,13 @@ impl std::fmt::Display for Page<'_> {
             writeln!(
                 f,
                 "clock     the connector's is {} {side} this machine's",
-                span(skew.unsigned_abs())
+                duration(skew.unsigned_abs())
             )?;
         }
         let tally = |key: &str| self.number(&format!("/tally/{key}"));
         writeln!(
             f,
-            "turns     {} done, {} stopped, {} failed, {} cut short",
+            "turns     {} done, {} stopped, {} failed, {} interrupted",
             tally("turns_done"),
             tally("turns_stopped"),
             tally("turns_failed"),
@@ -230,7 +227,7 @@ impl std::fmt::Display for Page<'_> {
         )?;
         writeln!(
             f,
-            "messages  {} in, {} acknowledged, {} duplicates, {} set aside",
+            "messages  {} in, {} acknowledged, {} duplicates, {} quarantined",
             tally("inbound"),
             tally("acks"),
             tally("duplicates"),
@@ -247,7 +244,7 @@ impl std::fmt::Display for Page<'_> {
         if tally("quarantined") > 0 {
             writeln!(
                 f,
-                "          what was set aside: hermes-relay journal list --section quarantine"
+                "          list them with: hermes-relay journal list --section quarantine"
             )?;
         }
         Ok(())
@@ -259,15 +256,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_connector_calls_itself_moves_no_cursor() {
+    fn text_from_the_connector_is_escaped() {
         let status = json!({
             "link": "waiting", "link_since_ms": 1_000, "link_retry_at_ms": 9_000, "now_ms": 4_000,
             "last_loss": "it said \u{1b}[2J", "descriptors": [{"platform": "x\n", "label": "\u{7}", "ops": ["a\r"]}],
         });
         let page = Page(&status).to_string();
         assert!(page.contains("for 3 s, next dial in 5 s"), "{page}");
-        let told = page.replace("\u{1b}[33m", "").replace("\u{1b}[0m", "");
-        assert!(!told.contains(|c: char| c.is_control() && c != '\n'), "{told:?}");
-        assert!(told.contains("it said \\u{1b}[2J"), "{told}");
+        let text = page.replace("\u{1b}[33m", "").replace("\u{1b}[0m", "");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
+        assert!(text.contains("it said \\u{1b}[2J"), "{text}");
     }
 }

@@ -1,72 +1,65 @@
-//! `hermes-relay stop`: end the turn of one conversation.
+//! `hermes-relay stop`: stops the turn of one session.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
 
 use super::Environment;
-use super::asking::{Relay, RelayArgs};
-use super::exit::{self, printed};
-use super::words::spelled;
+use super::exit;
+use super::format::printable;
+use super::remote::{RemoteArgs, RemoteRelay};
 use crate::config::file::nearest;
-use crate::serve::client::AskError;
-use crate::serve::request::Ask;
+use crate::serve::ControlRequest;
+use crate::serve::client::ClientError;
 
-/// Stop the turn that runs in a conversation, and no other. What waits there runs next.
+/// Stop the running turn of one session. Queued messages of that session run next.
 ///
-/// Exit codes: 0 told to stop, 1 no turn runs there, 69 no relay is running here, 78 the configuration cannot be used.
+/// Exit codes: 0 stopping, 1 no turn runs in that session, 69 no relay is running here, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay stop agent:main:discord:dm:1234\n  \
-                  hermes-relay sessions                    # which there are")]
+                  hermes-relay sessions                    # list the sessions")]
 pub(super) struct StopArgs {
     #[command(flatten)]
-    relay: RelayArgs,
-    /// The session's key, as `hermes-relay sessions` lists it.
+    remote: RemoteArgs,
+    /// Session key, as listed by `hermes-relay sessions`.
     #[arg(value_name = "SESSION")]
     session: String,
 }
 
 /// Runs the verb.
 pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
-    let relay = match args.relay.found(env) {
+    let relay = match args.remote.relay(env) {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    let ask = Ask::Stop {
+    let request = ControlRequest::Stop {
         session: args.session.clone(),
     };
-    match relay.ask(&ask) {
-        Ok(_) => {
-            let mut out = anstream::stdout().lock();
-            let told = if args.relay.json {
-                writeln!(out, "{}", json!({"stopped": args.session}))
-            } else {
-                writeln!(out, "told to stop: {}", spelled(&args.session))
-            };
-            printed(told.and_then(|()| out.flush()))
+    let session = printable(&args.session);
+    match relay.call(&request) {
+        Ok(_) => args
+            .remote
+            .print(&json!({"stopped": args.session}), format!("stopping {session}")),
+        Err(ClientError::Refused(refused)) if refused.code == "no_turn" => {
+            let what = format!("no turn runs in `{session}`");
+            relay.fail(exit::FAILED, what, Some(&hint(&relay, &args.session)))
         }
-        Err(AskError::Refused(refusal)) if refusal.code == "no_turn" => {
-            let what = format!("no turn runs in `{}`", spelled(&args.session));
-            relay.fail(exit::FAILED, what, Some(&which(&relay, &args.session)))
-        }
-        Err(error) => relay.tell(&error, None),
+        Err(error) => relay.report(&error, None),
     }
 }
 
-/// What may have been meant.
-fn which(relay: &Relay, typed: &str) -> String {
-    let list = relay.ask(&Ask::Sessions).unwrap_or_default();
+fn hint(relay: &RemoteRelay, typed: &str) -> String {
+    let list = relay.call(&ControlRequest::Sessions).unwrap_or_default();
     let sessions = list["sessions"].as_array().into_iter().flatten();
     let running = sessions
         .filter(|session| session["running_ms"].is_u64())
         .filter_map(|session| session["session"].as_str());
     match nearest(typed, running) {
-        Some(near) => format!("did you mean `{}`?", spelled(near)),
+        Some(near) => format!("did you mean `{}`?", printable(near)),
         None if list["sessions"].as_array().is_none_or(Vec::is_empty) => {
-            "nothing runs at the moment; `hermes-relay sessions` shows what does".to_owned()
+            "no turn is running; `hermes-relay sessions` lists the sessions".to_owned()
         }
-        None => "`hermes-relay sessions` shows what runs".to_owned(),
+        None => "`hermes-relay sessions` lists the sessions".to_owned(),
     }
 }

@@ -1,19 +1,20 @@
-//! `hermes-relay unenroll`: takes this gateway's credentials out of Hermes' `.env`, and says what remains.
+//! `hermes-relay unenroll`: removes this gateway's credentials from Hermes' `.env` and lists what remains.
 //!
-//! It touches nothing else: secret files, the journal and the connector's own record stay, and are named.
+//! Secret files, the journal and the connector's own record are kept and listed.
 
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write};
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::exit::{self, fail};
+use super::exit::{self, fail, outln};
+use super::format::printable;
 use super::{Environment, SharedArgs};
 use crate::config::dotenv_remove::{present, remove};
 use crate::config::{self, Loaded, Origin, Sources};
 
-/// What enrolment writes.
+/// Variables that `enroll` writes.
 const KEYS: [&str; 5] = [
     "GATEWAY_RELAY_ID",
     "GATEWAY_RELAY_SECRET",
@@ -21,21 +22,21 @@ const KEYS: [&str; 5] = [
     "GATEWAY_RELAY_URL",
     "GATEWAY_RELAY_WAKE_URL",
 ];
-/// Longest answer to the question.
-const MOST_ANSWER: u64 = 64;
+/// Maximum length of the confirmation.
+const MAX_ANSWER_BYTES: u64 = 64;
 
 /// Remove this gateway's credentials from the .env in Hermes' home.
 ///
-/// Takes out what `enroll` wrote and leaves every other line as it stands. The connector still knows this gateway: revoke
+/// Removes the variables that `enroll` wrote and keeps every other line. The connector still knows this gateway: revoke
 /// it there too.
 ///
-/// Exit codes: 0 removed or nothing to remove, 1 not removed, 78 the configuration cannot be used.
+/// Exit codes: 0 removed or nothing to remove, 1 not removed, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  hermes-relay unenroll --yes")]
 pub(super) struct UnenrollArgs {
     #[command(flatten)]
     shared: SharedArgs,
-    /// Do not ask.
+    /// Do not ask for confirmation.
     #[arg(long, short)]
     yes: bool,
 }
@@ -66,7 +67,7 @@ pub(super) fn run(args: &UnenrollArgs, env: Environment<'_>) -> ExitCode {
         let hint = Some("ask whoever hosts it to remove this gateway");
         return fail(
             exit::FAILED,
-            "the credentials of a managed install are not ours to remove",
+            "the hosting platform owns the credentials of a managed install",
             hint,
         );
     }
@@ -76,21 +77,21 @@ pub(super) fn run(args: &UnenrollArgs, env: Environment<'_>) -> ExitCode {
         Err(error) => return fail(exit::FAILED, error, None),
     };
     if keys.is_empty() {
-        say(&format!(
-            "Nothing to remove: {} holds no credentials of a gateway.",
+        outln!(
+            "Nothing to remove: {} contains no gateway credentials.",
             path.display()
-        ));
-        tell_rest(&loaded, env);
+        );
+        list_remaining(&loaded, env);
         return ExitCode::SUCCESS;
     }
-    match agreed(args.yes, &path, &keys) {
+    match confirm(args.yes, &path, &keys) {
         Ok(true) => {}
         Ok(false) => return fail(exit::FAILED, "nothing was removed", None),
         Err(error) => {
-            let hint = Some("pass --yes to remove them without a question");
+            let hint = Some("pass --yes to remove them without confirmation");
             return fail(
                 exit::FAILED,
-                format!("nobody can be asked ({error}); nothing was removed"),
+                format!("cannot ask for confirmation ({error}); nothing was removed"),
                 hint,
             );
         }
@@ -98,23 +99,23 @@ pub(super) fn run(args: &UnenrollArgs, env: Environment<'_>) -> ExitCode {
     if let Err(error) = remove(&path, &KEYS) {
         return fail(exit::FAILED, error, None);
     }
-    say(&format!("✓ Removed from {}: {}", path.display(), keys.join(", ")));
+    outln!("✓ Removed from {}: {}", path.display(), keys.join(", "));
     match load() {
-        Ok(after) => tell_rest(&after, env),
-        Err(error) => say(&format!("What remains cannot be told: {error}")),
+        Ok(after) => list_remaining(&after, env),
+        Err(error) => outln!("Cannot list what remains: {error}"),
     }
-    say(&format!(
-        "The connector still knows {}: revoke it there. A relay that runs keeps its credentials until it is stopped.",
-        loaded.settings.connector.gateway_id.as_deref().map_or_else(
-            || "this gateway".to_owned(),
-            |id| format!("the gateway \"{}\"", printable(id))
-        )
-    ));
+    let gateway = match &loaded.settings.connector.gateway_id {
+        Some(id) => format!("the gateway \"{}\"", printable(id)),
+        None => "this gateway".to_owned(),
+    };
+    outln!(
+        "The connector still knows {gateway}: revoke it there. A running relay keeps its credentials until it is stopped."
+    );
     ExitCode::SUCCESS
 }
 
-/// Whether a person agrees; an error when there is nobody to ask.
-fn agreed(yes: bool, path: &Path, keys: &[&str]) -> io::Result<bool> {
+/// Asks for confirmation; an error without a terminal.
+fn confirm(yes: bool, path: &Path, keys: &[&str]) -> io::Result<bool> {
     if yes {
         return Ok(true);
     }
@@ -126,30 +127,28 @@ fn agreed(yes: bool, path: &Path, keys: &[&str]) -> io::Result<bool> {
     write!(err, "Remove {} from {}? [y/N] ", keys.join(", "), path.display())?;
     err.flush()?;
     let mut answer = String::new();
-    stdin.lock().take(MOST_ANSWER).read_line(&mut answer)?;
+    stdin.lock().take(MAX_ANSWER_BYTES).read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// Names what still holds a credential, or would.
-fn tell_rest(loaded: &Loaded, env: Environment<'_>) {
+/// Lists what still contains credentials.
+fn list_remaining(loaded: &Loaded, env: Environment<'_>) {
     let dotenv = loaded.settings.hermes_home.as_ref().map(|home| home.join(".env"));
     let files = loaded
         .credential_files
         .iter()
         .filter(|path| Some(*path) != dotenv.as_ref() && path.exists());
     for file in files {
-        say(&format!(
-            "Remains: the secret file {}; delete it if it is no longer needed.",
+        outln!(
+            "Remains: the secret file {}; delete it if you do not need it any more.",
             file.display()
-        ));
+        );
     }
     for name in KEYS
         .iter()
         .filter(|name| env(name).is_some_and(|value| !value.trim().is_empty()))
     {
-        say(&format!(
-            "Remains: {name} in the environment of whoever starts the relay."
-        ));
+        outln!("Remains: {name} in the relay's environment.");
     }
     let connector = &loaded.settings.connector;
     let in_files = [
@@ -164,20 +163,11 @@ fn tell_rest(loaded: &Loaded, env: Environment<'_>) {
             Origin::Flag | Origin::Env(_) | Origin::Credential(_) | Origin::Default => None,
         };
         if let Some(path) = path.filter(|_| set) {
-            say(&format!("Remains: `{key}` from {}.", path.display()));
+            outln!("Remains: `{key}` from {}.", path.display());
         }
     }
     let journal = &loaded.settings.state_dir;
     if journal.exists() {
-        say(&format!("Remains: the journal in {}.", journal.display()));
+        outln!("Remains: the journal in {}.", journal.display());
     }
-}
-
-fn printable(id: &str) -> String {
-    id.chars().filter(|c| !c.is_control()).take(80).collect()
-}
-
-fn say(line: &str) {
-    // Nobody reads it any more: the exit code still tells.
-    let _ = writeln!(anstream::stdout(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! Asking a relay that runs in another process, through its control socket. It never waits for ever.
+//! The client of a control socket. Every call has a timeout.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::Shutdown;
@@ -8,102 +8,102 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::place::{socket_file, way_to};
-use super::request::{Ask, DENIED, LONGEST_REQUEST, Refusal, read_answer};
+use super::protocol::{
+    ControlError, ControlRequest, DENIED, MAX_REQUEST_BYTES, SocketPath, decode_response, socket_file,
+};
 
-/// How long an answer may take; longer than the relay itself waits for anything.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// The longest answer that is read.
-const LONGEST_ANSWER: u64 = 16 * 1024 * 1024;
+/// Timeout of a call; longer than any timeout of the relay itself.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum length of a response, in bytes.
+const MAX_RESPONSE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Why there is no answer.
+/// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum ClientError {
     /// No relay runs with this state directory, or it has no control socket.
     #[error("no relay is running here: nobody listens on {}", .0.display())]
     NotRunning(PathBuf),
-    /// The socket is not ours to use.
-    #[error("the control socket {} is not ours to use: {source}", path.display())]
+    /// This user may not use the socket.
+    #[error("no permission to use the control socket {}: {source}", path.display())]
     Denied {
         /// The socket.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
-    /// It listens and does not answer.
-    #[error("the relay does not answer on {}: {source}", path.display())]
-    Silent {
+    /// The relay listens but does not respond.
+    #[error("the relay does not respond on {}: {source}", path.display())]
+    NoResponse {
         /// The socket.
         path: PathBuf,
-        /// What happened instead.
+        /// The cause.
         source: io::Error,
     },
-    /// What it answers cannot be understood.
-    #[error("the answer of the relay on {} cannot be understood; is it another version?", .0.display())]
-    Garbled(PathBuf),
+    /// The response is invalid.
+    #[error("invalid response of the relay on {}; is it another version?", .0.display())]
+    InvalidResponse(PathBuf),
     /// The request is too long.
-    #[error("this is too long to be sent at once: {0} bytes, of {LONGEST_REQUEST} at most")]
+    #[error("the request is too long: {0} bytes, maximum {MAX_REQUEST_BYTES}")]
     TooLong(usize),
-    /// It answers no.
+    /// The relay refused the request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] ControlError),
 }
 
-/// Asks the relay whose state directory this is.
-pub fn ask(state_dir: &Path, ask: &Ask) -> Result<Value, AskError> {
+/// Sends a request to the relay with this state directory and returns its response.
+pub fn call(state_dir: &Path, request: &ControlRequest) -> Result<Value, ClientError> {
     let path = socket_file(state_dir);
-    let request = ask.to_line();
-    if request.len() > LONGEST_REQUEST {
-        return Err(AskError::TooLong(request.len()));
+    let request = request.encode();
+    if request.len() > MAX_REQUEST_BYTES {
+        return Err(ClientError::TooLong(request.len()));
     }
     let mut socket = connect(state_dir).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
-            AskError::NotRunning(path.clone())
+            ClientError::NotRunning(path.clone())
         }
-        io::ErrorKind::PermissionDenied => AskError::Denied {
+        io::ErrorKind::PermissionDenied => ClientError::Denied {
             path: path.clone(),
             source,
         },
-        _ => AskError::Silent {
+        _ => ClientError::NoResponse {
             path: path.clone(),
             source,
         },
     })?;
-    let line = exchange(&mut socket, &request).map_err(|source| AskError::Silent {
+    let line = exchange(&mut socket, &request).map_err(|source| ClientError::NoResponse {
         path: path.clone(),
         source,
     })?;
-    match read_answer(&line) {
-        Some(Err(refusal)) if refusal.code == DENIED => Err(AskError::Denied {
+    match decode_response(&line) {
+        Some(Err(error)) if error.code == DENIED => Err(ClientError::Denied {
             path,
-            source: io::Error::new(io::ErrorKind::PermissionDenied, refusal),
+            source: io::Error::new(io::ErrorKind::PermissionDenied, error),
         }),
-        Some(answer) => Ok(answer?),
-        None => Err(AskError::Garbled(path)),
+        Some(result) => Ok(result?),
+        None => Err(ClientError::InvalidResponse(path)),
     }
 }
 
 fn connect(state_dir: &Path) -> io::Result<UnixStream> {
-    let way = way_to(state_dir)?;
-    let socket = UnixStream::connect(&way.path)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
+    let socket = UnixStream::connect(&SocketPath::new(state_dir)?.path)?;
+    socket.set_read_timeout(Some(CALL_TIMEOUT))?;
+    socket.set_write_timeout(Some(CALL_TIMEOUT))?;
     Ok(socket)
 }
 
 fn exchange(socket: &mut UnixStream, request: &str) -> io::Result<Vec<u8>> {
-    let asked = socket
+    let sent = socket
         .write_all(request.as_bytes())
         .and_then(|()| socket.shutdown(Shutdown::Write));
-    match asked {
-        // It hung up without hearing us out, but may have said why.
+    match sent {
+        // It closed before it read everything, but may have sent the reason.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
         _ => {}
     }
     let mut line = Vec::new();
-    BufReader::new(socket.take(LONGEST_ANSWER)).read_until(b'\n', &mut line)?;
+    BufReader::new(socket.take(MAX_RESPONSE_BYTES)).read_until(b'\n', &mut line)?;
     if line.is_empty() {
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up"));
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "connection closed"));
     }
     Ok(line)
 }

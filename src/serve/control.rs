@@ -1,12 +1,12 @@
-//! The control socket: a file in the state directory by which its owner asks and tells a running relay.
+//! The control socket: a file in the state directory through which its owner controls a running relay.
 //!
-//! Only the relay's own user and root are heard. A request is one line of bounded length that must come soon, and is
-//! answered by one line; a client that is slow, silent or talks nonsense costs its own connection and nothing else.
+//! Only the relay's own user and root are served. A request is one line of bounded length with a timeout, answered by one
+//! line; a slow or invalid client loses its own connection only.
 
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,112 +15,110 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::desk::Desk;
-use super::place::{Way, socket_file, way_to};
-use super::request::{Ask, DENIED, LONGEST_REQUEST, Refusal, answer_line};
+use super::ACCEPT_RETRY;
+use super::protocol::{
+    ControlError, ControlRequest, DENIED, MAX_REQUEST_BYTES, SocketPath, encode_response, socket_file,
+};
+use super::service::ControlService;
 
-/// Connections at once; more wait to be accepted.
-const MOST_CLIENTS: usize = 16;
-/// How long a client may take to say what it wants, or to take its answer.
-const CLIENT: Duration = Duration::from_secs(5);
-/// Before accepting is tried again after it failed.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of connections; more wait to be accepted.
+const MAX_CLIENTS: usize = 16;
+/// Timeout for reading a request and for writing its response.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The socket's file, which goes when this is dropped.
+/// The socket's file, removed when dropped.
 #[derive(Debug)]
 pub(super) struct ControlSocket {
-    file: PathBuf,
-    way: Way,
-    /// Which file it was when it was made: somebody else's in its place is left alone.
-    identity: (u64, u64),
+    socket: SocketPath,
+    /// Device and inode of our socket: a file of somebody else in its place is kept.
+    inode: (u64, u64),
 }
 
 impl ControlSocket {
-    /// Makes the socket, in place of one that an earlier run left.
+    /// Creates the socket and replaces one that an earlier run left.
     pub(super) fn bind(state_dir: &Path) -> io::Result<(Self, UnixListener)> {
-        let (file, way) = (socket_file(state_dir), way_to(state_dir)?);
-        if way.through.is_some() {
+        let (file, socket) = (socket_file(state_dir), SocketPath::new(state_dir)?);
+        if socket.directory.is_some() {
             tracing::warn!(
                 socket = %file.display(),
-                "the control socket's path is long; only `hermes-relay` itself will find a way to it"
+                "the path of the control socket is long; only `hermes-relay` itself can connect to it"
             );
         }
-        match fs::symlink_metadata(&way.path) {
-            Ok(old) if old.file_type().is_socket() => fs::remove_file(&way.path)?,
+        let path = &socket.path;
+        match fs::symlink_metadata(path) {
+            Ok(old) if old.file_type().is_socket() => fs::remove_file(path)?,
             Ok(_) => {
-                let what = format!("{} is in the way and is not a socket", file.display());
+                let what = format!("{} exists and is not a socket", file.display());
                 return Err(io::Error::new(io::ErrorKind::AlreadyExists, what));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let listener = UnixListener::bind(&way.path)?;
-        fs::set_permissions(&way.path, Permissions::from_mode(0o600))?;
-        let made = fs::symlink_metadata(&way.path)?;
-        let identity = (made.dev(), made.ino());
-        Ok((Self { file, way, identity }, listener))
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.file
+        let listener = UnixListener::bind(path)?;
+        fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        let inode = inode(path)?;
+        Ok((Self { socket, inode }, listener))
     }
 }
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        if let Ok(there) = fs::symlink_metadata(&self.way.path)
-            && (there.dev(), there.ino()) == self.identity
-        {
-            let _ = fs::remove_file(&self.way.path);
+        if inode(&self.socket.path).is_ok_and(|inode| inode == self.inode) {
+            let _ = fs::remove_file(&self.socket.path);
         }
     }
 }
 
-/// Answers until it is dropped.
-pub(super) async fn serve(listener: UnixListener, desk: Arc<Desk>) {
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    let file = fs::symlink_metadata(path)?;
+    Ok((file.dev(), file.ino()))
+}
+
+/// Serves until dropped.
+pub(super) async fn serve(listener: UnixListener, service: Arc<ControlService>) {
     let mut clients = JoinSet::new();
     loop {
         // Cancel-safe: nothing is accepted or joined unless its branch is chosen.
         tokio::select! {
             biased;
             _ = clients.join_next(), if !clients.is_empty() => {}
-            accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
+            accepted = listener.accept(), if clients.len() < MAX_CLIENTS => match accepted {
                 Ok((client, _)) => {
-                    clients.spawn(attend(client, Arc::clone(&desk)));
+                    clients.spawn(serve_client(client, Arc::clone(&service)));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the control socket cannot accept");
-                    sleep(PAUSE).await;
+                    tracing::warn!(%error, "the control socket cannot accept a connection");
+                    sleep(ACCEPT_RETRY).await;
                 }
             },
         }
     }
 }
 
-async fn attend(mut client: UnixStream, desk: Arc<Desk>) {
-    let answer = if is_owner(&client) {
-        match timeout(CLIENT, request(&mut client)).await {
-            // It went away, or never said anything: there is nobody to answer.
+async fn serve_client(mut client: UnixStream, service: Arc<ControlService>) {
+    let result = if is_owner(&client) {
+        match timeout(CLIENT_TIMEOUT, read_request(&mut client)).await {
+            // The client is gone or sent nothing.
             Err(_) | Ok(Ok(None) | Err(_)) => return,
-            Ok(Ok(Some(Err(refusal)))) => Err(refusal),
-            Ok(Ok(Some(Ok(ask)))) => desk.answer(ask).await,
+            Ok(Ok(Some(Err(error)))) => Err(error),
+            Ok(Ok(Some(Ok(request)))) => service.handle(request).await,
         }
     } else {
-        tracing::warn!("somebody else tried the control socket and was turned away");
-        Err(Refusal::new(
+        tracing::warn!("refused a request of another user on the control socket");
+        Err(ControlError::new(
             DENIED,
-            "only the relay's own user and root are answered",
+            "only the user that runs the relay and root may use this socket",
         ))
     };
-    let line = answer_line(answer);
-    let _ = timeout(CLIENT, async {
+    let line = encode_response(result);
+    let _ = timeout(CLIENT_TIMEOUT, async {
         client.write_all(line.as_bytes()).await?;
         client.shutdown().await
     })
     .await;
 }
 
-/// Whether the other end runs as our own user, or as root.
+/// Whether the client runs as our own user or as root.
 fn is_owner(client: &UnixStream) -> bool {
     let ours = rustix::process::geteuid().as_raw();
     client
@@ -128,17 +126,17 @@ fn is_owner(client: &UnixStream) -> bool {
         .is_ok_and(|peer| peer.uid() == ours || peer.uid() == 0)
 }
 
-/// One request; nothing when the client only came and went.
-async fn request(client: &mut UnixStream) -> io::Result<Option<Result<Ask, Refusal>>> {
+/// Reads one request; `None` if the client closed without one.
+async fn read_request(client: &mut UnixStream) -> io::Result<Option<Result<ControlRequest, ControlError>>> {
     let mut line = Vec::new();
-    let mut bounded = BufReader::new(client.take(LONGEST_REQUEST as u64 + 1));
+    let mut bounded = BufReader::new(client.take(MAX_REQUEST_BYTES as u64 + 1));
     bounded.read_until(b'\n', &mut line).await?;
     if line.is_empty() {
         return Ok(None);
     }
-    if line.len() > LONGEST_REQUEST {
-        let message = format!("a request has at most {LONGEST_REQUEST} bytes");
-        return Ok(Some(Err(Refusal::new("too_long", message))));
+    if line.len() > MAX_REQUEST_BYTES {
+        let message = format!("a request has at most {MAX_REQUEST_BYTES} bytes");
+        return Ok(Some(Err(ControlError::new("too_long", message))));
     }
-    Ok(Some(Ask::from_line(&line)))
+    Ok(Some(ControlRequest::decode(&line)))
 }

@@ -1,8 +1,8 @@
-//! The HTTP listener for monitors: health, readiness, metrics, and a knock that has the relay dial at once.
+//! The HTTP listener for monitoring: health, readiness, metrics, and a wake request.
 //!
-//! It is off unless `serve.http` is set. On this machine it answers only to names of this machine, so that a page in
-//! somebody's browser cannot reach it under a name of its own. Connections, headers and time are bounded; it reads no
-//! body, keeps no connection, and tells nothing of any chat.
+//! It is off unless `serve.http` is set. On loopback it accepts only the host names of this machine, so that a web page
+//! cannot reach it by DNS rebinding. Connections, headers and time are bounded; it reads no body, keeps no connection
+//! alive, and exposes nothing of any chat.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -20,34 +20,33 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::desk::Desk;
+use super::ACCEPT_RETRY;
+use super::service::ControlService;
 
-/// Connections at once; more wait to be accepted.
-const MOST_CLIENTS: usize = 64;
-/// How long a client may take to send its headers.
-const HEADERS: Duration = Duration::from_secs(5);
-/// How long a connection may last in all.
-const CONNECTION: Duration = Duration::from_secs(10);
-/// Headers of one request, together.
-const HEADER_BYTES: usize = 16 * 1024;
-/// Before accepting is tried again after it failed.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of connections; more wait to be accepted.
+const MAX_CLIENTS: usize = 64;
+/// Timeout for the headers of a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a connection.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of the headers.
+const MAX_HEADER_BYTES: usize = 16 * 1024;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// By which names the listener may be asked for.
+/// The host names that a request may use.
 #[derive(Clone, Debug)]
 pub(super) struct HostRules {
-    /// Any name will do: it listens to other machines on purpose.
+    /// Any name: it listens for other machines on purpose.
     any: bool,
     allowed: Arc<[String]>,
 }
 
 impl HostRules {
-    pub(super) fn new(here: SocketAddr, allowed: &[String]) -> Self {
+    pub(super) fn new(address: SocketAddr, allowed: &[String]) -> Self {
         Self {
-            any: !here.ip().to_canonical().is_loopback(),
+            any: !address.ip().to_canonical().is_loopback(),
             allowed: allowed
                 .iter()
                 .map(|host| host.trim().to_ascii_lowercase())
@@ -55,8 +54,8 @@ impl HostRules {
         }
     }
 
-    /// Whether a request may be for us. One that names no host comes from no browser.
-    fn admit(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+    /// Whether a request is allowed. One without a host does not come from a browser.
+    fn allows(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let named = headers
             .get_all(HOST)
             .iter()
@@ -66,10 +65,10 @@ impl HostRules {
             .map(|host| Some(host.clone()))
             .into_iter()
             .chain(named);
-        self.any || hosts.all(|host| host.is_some_and(|host| self.knows(host.host())))
+        self.any || hosts.all(|host| host.is_some_and(|host| self.is_known(host.host())))
     }
 
-    fn knows(&self, host: &str) -> bool {
+    fn is_known(&self, host: &str) -> bool {
         let host = host.to_ascii_lowercase();
         let address = host
             .trim_start_matches('[')
@@ -87,104 +86,110 @@ pub(super) fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Answers until it is dropped.
-pub(super) async fn serve(listener: TcpListener, desk: Arc<Desk>, rules: HostRules) {
+/// Serves until dropped.
+pub(super) async fn serve(listener: TcpListener, service: Arc<ControlService>, rules: HostRules) {
     let mut clients = JoinSet::new();
     loop {
         // Cancel-safe: nothing is accepted or joined unless its branch is chosen.
         tokio::select! {
             biased;
             _ = clients.join_next(), if !clients.is_empty() => {}
-            accepted = listener.accept(), if clients.len() < MOST_CLIENTS => match accepted {
+            accepted = listener.accept(), if clients.len() < MAX_CLIENTS => match accepted {
                 Ok((client, _)) => {
-                    clients.spawn(attend(client, Arc::clone(&desk), rules.clone()));
+                    clients.spawn(serve_client(client, Arc::clone(&service), rules.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the HTTP listener cannot accept");
-                    sleep(PAUSE).await;
+                    tracing::warn!(%error, "the HTTP listener cannot accept a connection");
+                    sleep(ACCEPT_RETRY).await;
                 }
             },
         }
     }
 }
 
-async fn attend(client: TcpStream, desk: Arc<Desk>, rules: HostRules) {
-    let answer = service_fn(|request: Request<Incoming>| {
-        let (desk, rules) = (Arc::clone(&desk), rules.clone());
-        async move { Ok::<_, Infallible>(answer(&request, &desk, &rules).await) }
+async fn serve_client(client: TcpStream, service: Arc<ControlService>, rules: HostRules) {
+    let respond = service_fn(|request: Request<Incoming>| {
+        let (service, rules) = (Arc::clone(&service), rules.clone());
+        async move { Ok::<_, Infallible>(respond(&request, &service, &rules).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS)
+        .header_read_timeout(HEADER_TIMEOUT)
         .keep_alive(false)
-        .max_buf_size(HEADER_BYTES)
-        .serve_connection(TokioIo::new(client), answer);
-    // A client that is slow or talks nonsense loses its connection; that is its own affair.
-    let _ = timeout(CONNECTION, connection).await;
+        .max_buf_size(MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(client), respond);
+    // A slow or invalid client loses its connection; nobody else is affected.
+    let _ = timeout(CONNECTION_TIMEOUT, connection).await;
 }
 
-async fn answer<B>(request: &Request<B>, desk: &Desk, rules: &HostRules) -> Response<String> {
-    if !rules.admit(request.uri(), request.headers()) {
-        let what = "this listener does not go by that name; see `serve.allowed_hosts`\n";
-        return said(StatusCode::MISDIRECTED_REQUEST, TEXT, what);
+async fn respond<B>(request: &Request<B>, service: &ControlService, rules: &HostRules) -> Response<String> {
+    if !rules.allows(request.uri(), request.headers()) {
+        let what = "this host name is not allowed; see `serve.allowed_hosts`\n";
+        return response(StatusCode::MISDIRECTED_REQUEST, TEXT, what);
     }
     let (path, method) = (request.uri().path(), request.method());
-    let read = matches!(*method, Method::GET | Method::HEAD);
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
     match path {
-        "/wake" if *method == Method::POST || *method == Method::GET => wake(request.headers(), desk).await,
+        "/wake" if *method == Method::POST || *method == Method::GET => {
+            wake(request.headers(), service).await
+        }
         "/wake" => not_allowed("GET, POST"),
-        "/healthz" | "/readyz" | "/metrics" if !read => not_allowed("GET, HEAD"),
-        "/healthz" => match desk.status().await {
-            Some(_) => said(StatusCode::OK, TEXT, "ok\n"),
-            None => silent(),
+        "/healthz" | "/readyz" | "/metrics" if !is_read => not_allowed("GET, HEAD"),
+        "/healthz" => match service.status().await {
+            Some(_) => response(StatusCode::OK, TEXT, "ok\n"),
+            None => no_response(),
         },
-        "/readyz" => match desk.status().await.map(|status| status.readiness()) {
-            Some(Ok(())) => said(StatusCode::OK, TEXT, "ready\n"),
-            Some(Err(why)) => said(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
-            None => silent(),
+        "/readyz" => match service.status().await.map(|status| status.readiness()) {
+            Some(Ok(())) => response(StatusCode::OK, TEXT, "ready\n"),
+            Some(Err(why)) => response(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
+            None => no_response(),
         },
-        "/metrics" => match desk.metrics().await {
-            Some(page) => said(StatusCode::OK, PROMETHEUS, page),
-            None => silent(),
+        "/metrics" => match service.metrics().await {
+            Some(page) => response(StatusCode::OK, PROMETHEUS, page),
+            None => no_response(),
         },
-        _ => said(
+        _ => response(
             StatusCode::NOT_FOUND,
             TEXT,
-            "there are /healthz, /readyz, /metrics and /wake\n",
+            "not found; try /healthz, /readyz, /metrics or /wake\n",
         ),
     }
 }
 
-/// Dials at once, unless it is another site's page in a browser that asks.
-async fn wake(headers: &HeaderMap, desk: &Desk) -> Response<String> {
+/// Makes the relay dial now, unless the request comes from another site's page in a browser.
+async fn wake(headers: &HeaderMap, service: &ControlService) -> Response<String> {
     let from = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if from.is_some_and(|from| !matches!(from, b"none" | b"same-origin")) {
-        return said(StatusCode::FORBIDDEN, TEXT, "not from another site's page\n");
+        return response(
+            StatusCode::FORBIDDEN,
+            TEXT,
+            "not allowed from another site's page\n",
+        );
     }
-    if desk.wake().await {
-        said(StatusCode::ACCEPTED, TEXT, "dialling unless connected\n")
+    if service.wake().await {
+        response(StatusCode::ACCEPTED, TEXT, "dialling unless connected\n")
     } else {
-        silent()
+        no_response()
     }
 }
 
-fn silent() -> Response<String> {
-    said(
+fn no_response() -> Response<String> {
+    response(
         StatusCode::SERVICE_UNAVAILABLE,
         TEXT,
-        "the relay's task does not answer\n",
+        "the relay does not respond\n",
     )
 }
 
 fn not_allowed(methods: &'static str) -> Response<String> {
-    let mut response = said(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("only {methods}\n"));
+    let mut response = response(StatusCode::METHOD_NOT_ALLOWED, TEXT, format!("use {methods}\n"));
     response
         .headers_mut()
         .insert(ALLOW, HeaderValue::from_static(methods));
     response
 }
 
-fn said(status: StatusCode, kind: &'static str, body: impl Into<String>) -> Response<String> {
+fn response(status: StatusCode, kind: &'static str, body: impl Into<String>) -> Response<String> {
     let mut response = Response::new(body.into());
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -198,17 +203,17 @@ fn said(status: StatusCode, kind: &'static str, body: impl Into<String>) -> Resp
 mod tests {
     use super::*;
 
-    fn admits(rules: &HostRules, uri: &str, hosts: &[&str]) -> bool {
+    fn is_allowed(rules: &HostRules, uri: &str, hosts: &[&str]) -> bool {
         let mut headers = HeaderMap::new();
         for host in hosts {
             headers.append(HOST, host.parse().unwrap());
         }
-        rules.admit(&uri.parse().unwrap(), &headers)
+        rules.allows(&uri.parse().unwrap(), &headers)
     }
 
     #[test]
-    fn a_listener_on_this_machine_goes_by_this_machines_names_only() {
-        let here = HostRules::new("127.0.0.1:9464".parse().unwrap(), &["Relay.Internal".to_owned()]);
+    fn a_loopback_listener_allows_names_of_this_machine_only() {
+        let local = HostRules::new("127.0.0.1:9464".parse().unwrap(), &["Relay.Internal".to_owned()]);
         for host in [
             "127.0.0.1:9464",
             "localhost",
@@ -217,7 +222,7 @@ mod tests {
             "127.9.9.9",
             "relay.internal:9464",
         ] {
-            assert!(admits(&here, "/", &[host]), "{host}");
+            assert!(is_allowed(&local, "/", &[host]), "{host}");
         }
         for host in [
             "evil.example",
@@ -227,12 +232,12 @@ mod tests {
             "",
             "a b",
         ] {
-            assert!(!admits(&here, "/", &[host]), "{host}");
+            assert!(!is_allowed(&local, "/", &[host]), "{host}");
         }
-        assert!(admits(&here, "/", &[]));
-        assert!(!admits(&here, "/", &["localhost", "evil.example"]));
-        assert!(!admits(&here, "http://evil.example/", &["localhost"]));
-        let abroad = HostRules::new("0.0.0.0:9464".parse().unwrap(), &[]);
-        assert!(admits(&abroad, "/", &["relay.example"]));
+        assert!(is_allowed(&local, "/", &[]));
+        assert!(!is_allowed(&local, "/", &["localhost", "evil.example"]));
+        assert!(!is_allowed(&local, "http://evil.example/", &["localhost"]));
+        let remote = HostRules::new("0.0.0.0:9464".parse().unwrap(), &[]);
+        assert!(is_allowed(&remote, "/", &["relay.example"]));
     }
 }

@@ -1,51 +1,55 @@
-//! The chat in the terminal: lines in, answers out.
+//! The chat in the terminal.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::half::Half;
-use crate::cli::exit::{note, say};
+use super::relay::DevRelay;
+use crate::cli::exit::{errln, outln};
 use crate::dev::{Connector, Sent, text_event};
 use crate::wire::{Action, Grouping, MessageEvent, NoAliases, SessionKey};
 
-/// The chat that the terminal plays.
+/// The id of the terminal's chat.
 pub(super) const CHAT: &str = "terminal";
-/// How long an answer is waited for before looking around again.
-const PATIENCE: Duration = Duration::from_secs(3600);
-/// The same once there is no more input, or while an answer is still being written.
-const QUIET: Duration = Duration::from_millis(50);
-/// How long a message that will be edited is left alone at least.
-const SETTLE: Duration = Duration::from_millis(500);
+/// Timeout of a wait for a reply, which is then repeated.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
+/// The same after the end of input, or while a reply is being edited.
+const SHORT_TIMEOUT: Duration = Duration::from_millis(50);
+/// Minimum age of a message with edits before it is shown.
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-/// Talks until `/quit` or Ctrl-C with nothing running. At the end of input, until the relay has nothing left to
-/// do; a connector without a relay of ours goes on.
-pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&Half>) {
+/// Chats until `/quit`, or until Ctrl-C while no turn runs. After the end of input it waits until the relay is idle; a
+/// connector without our relay goes on.
+pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&DevRelay>) {
     let mut lines = typed_lines();
-    let (mut said, mut seen, mut ended) = (0_usize, 0_usize, false);
+    let (mut sent_count, mut seen, mut ended) = (0_usize, 0_usize, false);
     let session = session_of(platform);
     loop {
-        // In this order: what was said while it was asked counts.
-        if ended && is_quiet(connector, relay).await && seen >= answers(connector).len() {
+        // In this order: replies that arrive during the check count.
+        if ended && is_idle(connector, relay).await && seen >= replies(connector).len() {
             return;
         }
         prompt();
         let shown = seen;
-        let written = answers(connector).len() > seen;
-        let patience = if ended || written { QUIET } else { PATIENCE };
+        let has_unseen = replies(connector).len() > seen;
+        let timeout = if ended || has_unseen {
+            SHORT_TIMEOUT
+        } else {
+            REPLY_TIMEOUT
+        };
         tokio::select! {
             biased;
             _ = tokio::signal::ctrl_c() => {
-                if !connector.interrupt(session.as_str(), CHAT) || seen >= said {
+                if !connector.interrupt(session.as_str(), CHAT) || seen >= sent_count {
                     return;
                 }
-                say!("\n(stopping)");
-                said = seen;
+                outln!("\n(stopping)");
+                sent_count = seen;
             }
-            sent = connector.until("an answer", patience, |connector| {
-                let next = answers(connector).into_iter().nth(shown)?;
-                is_written(&next, relay).then_some(next)
+            sent = connector.until("a reply", timeout, |connector| {
+                let next = replies(connector).into_iter().nth(shown)?;
+                is_final(&next, relay).then_some(next)
             }) => {
                 if let Ok(message) = sent {
                     show(platform, &message);
@@ -57,13 +61,13 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&H
                 Some("/quit") => return,
                 Some("") => {}
                 Some(text) => {
-                    said += 1;
+                    sent_count += 1;
                     if press(connector, text) {
                         continue;
                     }
-                    let event = text_event(platform, CHAT, &format!("typed-{said}"), text);
+                    let event = text_event(platform, CHAT, &format!("typed-{sent_count}"), text);
                     if let Err(error) = connector.deliver(&event) {
-                        note!("not taken: {error}");
+                        errln!("not accepted: {error}");
                     }
                 }
             }
@@ -71,27 +75,27 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&H
     }
 }
 
-/// Whether a message stands as it will: one that is to be edited waits for the end of its turn.
-fn is_written(sent: &Sent, relay: Option<&Half>) -> bool {
+/// Whether a message will not change any more: one with edits waits for the end of its turn.
+fn is_final(sent: &Sent, relay: Option<&DevRelay>) -> bool {
     let Some(relay) = relay.filter(|_| sent.metadata.get("expect_edits") == Some(&true.into())) else {
         return true;
     };
-    sent.at.elapsed() >= SETTLE && relay.status.borrow()["turns_running"] == 0
+    sent.at.elapsed() >= SETTLE_TIME && relay.status.borrow()["turns_running"] == 0
 }
 
 fn show(platform: &str, sent: &Sent) {
-    say!("\r{platform}: {}", sent.text);
+    outln!("\r{platform}: {}", sent.text);
     if let Action::Prompt { options, .. } = &sent.action {
         let options = options
             .iter()
             .map(|option| format!("/{} ({})", option.id, option.label));
-        say!("  answer with {}", options.collect::<Vec<_>>().join(", "));
+        outln!("  answer with {}", options.collect::<Vec<_>>().join(", "));
     }
 }
 
-/// Presses the button that a line names, of the last question in the terminal's chat.
+/// Presses the button that a line names, in the last prompt of the terminal's chat.
 fn press(connector: &Connector, line: &str) -> bool {
-    let asked = answers(connector)
+    let asked = replies(connector)
         .into_iter()
         .rev()
         .find_map(|sent| match sent.action {
@@ -104,19 +108,19 @@ fn press(connector: &Connector, line: &str) -> bool {
     matches!(pressed, Some(Ok(_)))
 }
 
-/// What was said in the terminal's chat; the page has others.
-fn answers(connector: &Connector) -> Vec<Sent> {
+/// Replies in the terminal's chat; the page has others.
+fn replies(connector: &Connector) -> Vec<Sent> {
     let mut sent = connector.sent_messages();
     sent.retain(|sent| sent.chat_id == CHAT);
     sent
 }
 
-/// Whether nothing waits at either end.
-async fn is_quiet(connector: &Connector, relay: Option<&Half>) -> bool {
+/// Whether connector and relay have no work left.
+async fn is_idle(connector: &Connector, relay: Option<&DevRelay>) -> bool {
     match relay {
         None => false,
-        // In this order: what the relay has taken makes it busy before it is no longer waiting.
-        Some(relay) => connector.waiting() == 0 && relay.is_quiet().await,
+        // In this order: an accepted delivery makes the relay busy before it leaves the connector's queue.
+        Some(relay) => connector.waiting() == 0 && relay.is_idle().await,
     }
 }
 
@@ -132,7 +136,7 @@ fn prompt() {
     }
 }
 
-/// Reads the terminal in a thread of its own: a read there cannot be called off.
+/// Reads the terminal in a thread of its own: such a read cannot be cancelled.
 fn typed_lines() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(16);
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `hermes-relay dev replay`: says to a relay what a recording says was said, and shows what it answers.
+//! `hermes-relay dev replay`: sends a recording to a relay and compares the replies.
 
 mod script;
 
@@ -11,55 +11,56 @@ use clap::Args;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::half::{Half, Plan};
-use super::on_this_machine;
-use crate::cli::exit::{self, fail, say};
-use crate::cli::{SharedArgs, Surround, run as run_verb};
+use super::relay::{DevRelay, RelayPlan};
+use super::run_locally;
+use crate::cli::exit::{self, fail, outln};
+use crate::cli::run::build_agents;
+use crate::cli::{ProcessEnv, SharedArgs};
 use crate::config::Settings;
 use crate::dev::{BadTrace, Connector, ConnectorSettings, Direction, Trace, Traced, random_token};
-use script::{Answers, Step, descriptors, platforms, prompts_in, steps, with_prompt};
+use script::{Replies, Step, descriptors, platforms, prompts_in, steps, with_prompt};
 
-/// Say again what a recording says was said, and show what the relay answers now.
+/// Replay a recording and show what the relay replies now.
 ///
-/// Messages, forwarded requests, interrupts and broken frames go out as they were, with their ids, in their order
-/// and with their pauses up to two seconds. Presses of buttons go to the question that stands in the same place.
-/// Files that were attached are gone, so the relay gets their messages without them.
+/// Sends messages, forwarded requests, interrupts and invalid frames as recorded, with their ids, in their order
+/// and with their pauses up to two seconds. Button presses go to the prompt at the same position. Attached files are not
+/// part of a recording, so the relay gets their messages without them.
 ///
-/// Exit codes: 0 replayed, whether the answers are the same or not, 1 the relay did not connect, 78 the recording or the
+/// Exit codes: 0 replayed, whether the replies are the same or not, 1 the relay did not connect, 78 the recording or the
 /// settings cannot be used.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  hermes-relay dev replay wire.jsonl --agent echo")]
 pub(super) struct ReplayArgs {
     #[command(flatten)]
     shared: SharedArgs,
-    /// A file that `hermes-relay dev --record` wrote.
+    /// Recording of `hermes-relay dev --record`.
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Who answers: an agent from the settings, or a built-in one [default: as for `run`].
+    /// Agent from the settings, or a built-in one [default: as for `run`].
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
 }
 
-/// Longest pause between two frames.
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How long the relay may take to connect, and a question to come.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the last turns may take.
-const LAST_TURNS: Duration = Duration::from_secs(60);
-/// How often it is looked whether everything is done.
-const GLANCE: Duration = Duration::from_millis(50);
-/// Differences that are shown.
-const MOST_SHOWN: usize = 10;
+/// Maximum pause between two frames.
+const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// Timeout of the connection and of a prompt.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of the last turns.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval of checks whether everything is done.
+const IDLE_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum number of differences shown.
+const MAX_DIFFERENCES: usize = 10;
 
 /// Runs the verb.
-pub(super) fn run(args: &ReplayArgs, surround: &Surround<'_>) -> ExitCode {
+pub(super) fn run(args: &ReplayArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let trace = match Trace::open(&args.file) {
         Ok(trace) => trace,
         Err(error) => {
             let hint = match error {
                 BadTrace::Unreadable(_) => "name a file that you may read",
-                BadTrace::Empty => "record one in which something is said: hermes-relay dev --record FILE",
-                BadTrace::Line(_) => "remove the line, or record anew: hermes-relay dev --record FILE",
+                BadTrace::Empty => "record a conversation with: hermes-relay dev --record FILE",
+                BadTrace::Line(_) => "remove the line, or record again: hermes-relay dev --record FILE",
                 BadTrace::TooLarge | BadTrace::NotOne | BadTrace::Version(_) => {
                     "record one with: hermes-relay dev --record FILE"
                 }
@@ -68,19 +69,19 @@ pub(super) fn run(args: &ReplayArgs, surround: &Surround<'_>) -> ExitCode {
             return fail(exit::CONFIGURATION, what, Some(hint));
         }
     };
-    on_this_machine(&args.shared, args.agent.as_deref(), surround, |settings| {
-        replay(trace, settings, surround)
+    run_locally(&args.shared, args.agent.as_deref(), process, |settings| {
+        replay(trace, settings, process)
     })
 }
 
-async fn replay(trace: Trace, settings: Settings, surround: &Surround<'_>) -> ExitCode {
-    let plan = match run_verb::staff(&settings, surround).await {
-        Ok(members) => Plan {
+async fn replay(trace: Trace, settings: Settings, process: &ProcessEnv<'_>) -> ExitCode {
+    let plan = match build_agents(&settings, process).await {
+        Ok(agents) => RelayPlan {
             platforms: platforms(&trace),
             settings,
-            members,
+            agents,
         },
-        Err(none) => return fail(exit::CONFIGURATION, none.what, none.hint),
+        Err(error) => return fail(exit::CONFIGURATION, error.message, error.hint),
     };
     let token = random_token();
     let started = Connector::start(ConnectorSettings {
@@ -92,7 +93,7 @@ async fn replay(trace: Trace, settings: Settings, surround: &Surround<'_>) -> Ex
         Ok(connector) => Arc::new(connector),
         Err(error) => {
             return fail(
-                exit::OUR_FAULT,
+                exit::INTERNAL,
                 format!("cannot listen on loopback: {error}"),
                 None,
             );
@@ -101,47 +102,47 @@ async fn replay(trace: Trace, settings: Settings, surround: &Surround<'_>) -> Ex
     for (platform, descriptor) in descriptors(&trace) {
         connector.set_descriptor(&platform, descriptor);
     }
-    let (told, _) = watch::channel(Value::Null);
-    let half = match Half::start(&connector, plan, &token, told).await {
-        Ok(half) => half,
+    let (status, _) = watch::channel(Value::Null);
+    let relay = match DevRelay::start(&connector, plan, &token, status).await {
+        Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    if let Err(error) = connector.wait_connected(PATIENCE).await {
-        return half.stop(fail(exit::FAILED, error, None)).await;
+    if let Err(error) = connector.wait_connected(WAIT_TIMEOUT).await {
+        return relay.stop(fail(exit::FAILED, error, None)).await;
     }
     let began = Instant::now();
     let sent = send(&trace, &connector).await;
-    let done = finish(&connector, &half).await;
+    let done = wait_until_idle(&connector, &relay).await;
     report(&trace, &connector, &sent, began.elapsed(), done);
-    half.stop(ExitCode::SUCCESS).await
+    relay.stop(ExitCode::SUCCESS).await
 }
 
-/// What was sent.
+/// Counts of what was sent.
 #[derive(Default)]
-struct Tally {
+struct SentCounts {
     messages: usize,
     forwards: usize,
     interrupts: usize,
-    broken: usize,
-    not_taken: usize,
+    invalid: usize,
+    rejected: usize,
 }
 
-async fn send(trace: &Trace, connector: &Connector) -> Tally {
-    let asked_then = prompts_in(trace.lines.iter().filter_map(|line| match &line.said {
+async fn send(trace: &Trace, connector: &Connector) -> SentCounts {
+    let recorded_prompts = prompts_in(trace.lines.iter().filter_map(|line| match &line.said {
         Traced::Frame(frame) if line.direction == Direction::FromGateway => Some(frame),
         _ => None,
     }));
-    let mut tally = Tally::default();
+    let mut counts = SentCounts::default();
     let mut clock = None;
     for (at, step) in steps(trace) {
         let pause = clock.map_or(Duration::ZERO, |last| at.saturating_sub(last));
         clock = Some(at);
-        tokio::time::sleep(pause.min(LONGEST_PAUSE)).await;
-        let taken = match step {
+        tokio::time::sleep(pause.min(MAX_PAUSE)).await;
+        let accepted = match step {
             Step::Event(event, buffered) => {
-                tally.messages += 1;
-                let event = translate(event, &asked_then, connector).await;
-                say!("> {}", script::line(&event));
+                counts.messages += 1;
+                let event = translate(event, &recorded_prompts, connector).await;
+                outln!("> {}", script::line(&event));
                 if buffered {
                     connector.deliver(&event).is_ok()
                 } else {
@@ -149,9 +150,9 @@ async fn send(trace: &Trace, connector: &Connector) -> Tally {
                 }
             }
             Step::Forward(forward, buffered) => {
-                tally.forwards += 1;
-                let forward = translate(forward, &asked_then, connector).await;
-                say!(
+                counts.forwards += 1;
+                let forward = translate(forward, &recorded_prompts, connector).await;
+                outln!(
                     "> a forwarded request to {}",
                     forward["path"].as_str().unwrap_or("?")
                 );
@@ -162,99 +163,100 @@ async fn send(trace: &Trace, connector: &Connector) -> Tally {
                 }
             }
             Step::Interrupt { session, chat } => {
-                tally.interrupts += 1;
-                say!("> stop {session}");
+                counts.interrupts += 1;
+                outln!("> stop {session}");
                 connector.interrupt(&session, &chat)
             }
             Step::Raw(raw) => {
-                tally.broken += 1;
+                counts.invalid += 1;
                 connector.send_raw(&raw)
             }
         };
-        tally.not_taken += usize::from(!taken);
+        counts.rejected += usize::from(!accepted);
     }
-    tally
+    counts
 }
 
-/// Puts the present question's id where the recorded one stands, waiting for that question.
-async fn translate(said: Value, asked_then: &[String], connector: &Connector) -> Value {
-    let Some(place) = script::prompt_of(&said).and_then(|id| asked_then.iter().position(|then| *then == id))
+/// Replaces the id of a recorded prompt by that of the current one; waits for that prompt.
+async fn translate(message: Value, recorded_prompts: &[String], connector: &Connector) -> Value {
+    let Some(index) =
+        script::prompt_of(&message).and_then(|id| recorded_prompts.iter().position(|then| *then == id))
     else {
-        return said;
+        return message;
     };
-    let now = connector.until("the question", PATIENCE, |connector| {
+    let now = connector.until("the prompt", WAIT_TIMEOUT, |connector| {
         let frames = connector.frames();
-        let theirs = frames
+        let sent = frames
             .iter()
             .filter(|record| record.direction == Direction::FromGateway);
-        prompts_in(theirs.map(crate::dev::Record::json))
+        prompts_in(sent.map(crate::dev::Record::json))
             .into_iter()
-            .nth(place)
+            .nth(index)
     });
     match now.await {
-        Ok(id) => with_prompt(said, &asked_then[place], &id),
-        Err(_) => said,
+        Ok(id) => with_prompt(message, &recorded_prompts[index], &id),
+        Err(_) => message,
     }
 }
 
-/// Waits until nothing waits at either end; tells whether that came.
-async fn finish(connector: &Connector, half: &Half) -> bool {
-    let end = Instant::now() + LAST_TURNS;
-    let mut quiet = 0;
+/// Waits until connector and relay are idle; `false` on a timeout.
+async fn wait_until_idle(connector: &Connector, relay: &DevRelay) -> bool {
+    let end = Instant::now() + IDLE_TIMEOUT;
+    let mut idle_checks = 0;
     while Instant::now() < end {
-        let still = connector.waiting() == 0 && half.is_quiet().await;
-        quiet = if still { quiet + 1 } else { 0 };
-        if quiet >= 3 {
+        let is_idle = connector.waiting() == 0 && relay.is_idle().await;
+        idle_checks = if is_idle { idle_checks + 1 } else { 0 };
+        if idle_checks >= 3 {
             return true;
         }
-        tokio::time::sleep(GLANCE).await;
+        tokio::time::sleep(IDLE_INTERVAL).await;
     }
     false
 }
 
-fn report(trace: &Trace, connector: &Connector, tally: &Tally, took: Duration, done: bool) {
-    let then = Answers::of(trace.lines.iter().filter_map(|line| match &line.said {
+fn report(trace: &Trace, connector: &Connector, counts: &SentCounts, took: Duration, done: bool) {
+    let then = Replies::from_frames(trace.lines.iter().filter_map(|line| match &line.said {
         Traced::Frame(frame) => Some(frame),
         Traced::Raw(_) => None,
     }));
     let frames = connector.frames();
-    let now = Answers::of(frames.iter().map(crate::dev::Record::json));
+    let now = Replies::from_frames(frames.iter().map(crate::dev::Record::json));
     for text in now.texts() {
-        say!("< {}", script::short(text));
+        outln!("< {}", script::short(text));
     }
-    say!(
-        "\nreplayed in {:.1} s: {} messages, {} forwarded requests, {} interrupts, {} broken frames",
+    outln!(
+        "\nreplayed in {:.1} s: {} messages, {} forwarded requests, {} interrupts, {} invalid frames",
         took.as_secs_f64(),
-        tally.messages,
-        tally.forwards,
-        tally.interrupts,
-        tally.broken
+        counts.messages,
+        counts.forwards,
+        counts.interrupts,
+        counts.invalid
     );
-    if tally.not_taken > 0 {
-        say!(
-            "{} were not taken: the relay was away at that moment",
-            tally.not_taken
+    if counts.rejected > 0 {
+        outln!(
+            "{} were not accepted: the relay was not connected",
+            counts.rejected
         );
     }
-    say!(
-        "acknowledged: {}; answers: {}, recorded: {}",
+    outln!(
+        "acknowledged: {}; replies: {}, recorded: {}",
         connector.acked(),
         now.len(),
         then.len()
     );
     let differences = then.differences(&now);
     if differences.is_empty() {
-        say!("the answers are the same as recorded");
+        outln!("the replies are the same as recorded");
     } else {
-        say!("{} differ from what was recorded:", differences.len());
-        for difference in differences.iter().take(MOST_SHOWN) {
-            say!("  {difference}");
+        outln!("{} differ from the recording:", differences.len());
+        for difference in differences.iter().take(MAX_DIFFERENCES) {
+            outln!("  {difference}");
         }
     }
     if !done {
-        say!(
-            "the relay still had work after {} s; it was stopped",
-            LAST_TURNS.as_secs()
+        outln!(
+            "the relay was still busy after {} s and was stopped",
+            IDLE_TIMEOUT.as_secs()
         );
     }
 }

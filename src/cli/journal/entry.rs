@@ -1,64 +1,64 @@
-//! One entry as people and programs see it, and its name as it is typed.
+//! An entry of the journal as text and as JSON, and its id.
 //!
-//! Everything in an entry came from outside: on its way to a terminal, control characters are spelled out.
+//! Everything in an entry comes from outside: control characters are escaped for a terminal.
 
 use std::io::{self, Write};
 
 use base64::Engine as _;
 use serde_json::{Map, Value};
 
-use super::Part;
-use crate::cli::words::spelled;
+use super::SectionArg;
+use crate::cli::format::printable;
 use crate::net::timestamp;
 use crate::store::{InboxSeq, Item, Listed, OpSeq};
 use crate::wire::ConnectorFrame;
 
-/// What an id may begin with.
+/// Kinds of ids.
 const KINDS: [&str; 3] = ["message", "op", "quarantine"];
 
-/// One entry, with as much of its content as was asked for.
+/// An entry with as much of its content as requested.
 pub(super) struct Entry<'a> {
     listed: &'a Listed,
     op_kind: Option<String>,
-    said: Option<Said>,
+    content: Option<Content>,
 }
 
-/// What is kept of an entry.
-struct Said {
-    /// What a person wrote or will read.
+/// The content of an entry.
+struct Content {
+    /// The message text.
     text: Option<String>,
     line: Vec<u8>,
 }
 
 impl<'a> Entry<'a> {
-    pub(super) fn of(listed: &'a Listed) -> Self {
+    pub(super) fn new(listed: &'a Listed) -> Self {
         Self {
             listed,
             op_kind: None,
-            said: None,
+            content: None,
         }
     }
 
-    /// Adds what the content tells, and the content itself when `text` asks for it.
-    pub(super) fn with(mut self, content: Option<Vec<u8>>, text: bool) -> Self {
+    /// Adds the op's kind, and with `text` the content itself.
+    pub(super) fn with_content(mut self, content: Option<Vec<u8>>, text: bool) -> Self {
         let Some(line) = content else { return self };
         let op = matches!(self.listed.item, Item::Op(_))
             .then(|| serde_json::from_slice::<Value>(&line).ok())
             .flatten();
-        let word = |path: &str| op.as_ref()?.pointer(path)?.as_str().map(str::to_owned);
-        self.op_kind = word("/op");
+        let field = |path: &str| op.as_ref()?.pointer(path)?.as_str().map(str::to_owned);
+        self.op_kind = field("/op");
         if text {
             let text = match self.listed.item {
                 Item::Message(_) => message_text(&line),
-                Item::Op(_) => word("/action/content"),
+                Item::Op(_) => field("/action/content"),
                 Item::Quarantined(_) => None,
             };
-            self.said = Some(Said { text, line });
+            self.content = Some(Content { text, line });
         }
         self
     }
 
-    /// Its name, as it can be typed.
+    /// Its id.
     pub(super) fn name(item: Item) -> String {
         let kind = match item {
             Item::Message(_) => "message",
@@ -68,67 +68,69 @@ impl<'a> Entry<'a> {
         format!("{kind}:{}", item.number())
     }
 
-    /// One line of a listing.
+    /// Its line in a list.
     pub(super) fn row(&self, now_ms: i64) -> String {
         let listed = self.listed;
-        let about = match listed.item {
+        let detail = match listed.item {
             Item::Message(_) => listed.session.as_deref(),
             Item::Op(_) => listed.name.as_deref(),
             Item::Quarantined(_) => listed.reason.as_deref(),
         };
-        let again = match listed.attempt {
+        let attempt = match listed.attempt {
             0 | 1 => String::new(),
             attempt => format!("  (attempt {attempt})"),
         };
         format!(
-            "{:<16}{:<13}{:<10}{}{again}",
+            "{:<16}{:<13}{:<10}{}{attempt}",
             Self::name(listed.item),
             listed.state,
             age(listed.at, now_ms),
-            spelled(about.unwrap_or("-"))
+            printable(detail.unwrap_or("-"))
         )
     }
 
-    /// The whole entry, one fact per line.
+    /// Writes all fields, one per line.
     pub(super) fn write_to(&self, out: &mut impl Write, now_ms: i64) -> io::Result<()> {
         let listed = self.listed;
-        let mut fact = |name: &str, value: Option<&str>| match value {
-            Some(value) => writeln!(out, "{name:<10} {}", spelled(value)),
+        let mut field = |name: &str, value: Option<&str>| match value {
+            Some(value) => writeln!(out, "{name:<10} {}", printable(value)),
             None => Ok(()),
         };
         let when = |ms: i64| format!("{} ({})", timestamp::format(ms.div_euclid(1000)), age(ms, now_ms));
-        fact("id", Some(&Self::name(listed.item)))?;
-        fact("section", Some(Part::of(listed).name()))?;
-        fact("state", Some(listed.state))?;
-        fact("kind", self.op_kind.as_deref())?;
-        fact(
+        field("id", Some(&Self::name(listed.item)))?;
+        field("section", Some(SectionArg::from_entry(listed).name()))?;
+        field("state", Some(listed.state))?;
+        field("kind", self.op_kind.as_deref())?;
+        field(
             "session",
             listed.session.as_deref().filter(|session| !session.is_empty()),
         )?;
-        fact(self.name_key().trim_end_matches("_id"), listed.name.as_deref())?;
-        fact("reason", listed.reason.as_deref())?;
-        fact(
+        field(self.name_key().trim_end_matches("_id"), listed.name.as_deref())?;
+        field("reason", listed.reason.as_deref())?;
+        field(
             "attempt",
             (listed.attempt > 0)
                 .then(|| listed.attempt.to_string())
                 .as_deref(),
         )?;
-        fact("came", Some(&when(listed.at)))?;
-        fact("ended", listed.ended_at.map(when).as_deref())?;
-        fact("bytes", Some(&listed.bytes.to_string()))?;
-        let Some(said) = &self.said else { return Ok(()) };
-        let text = match &said.text {
+        field("came", Some(&when(listed.at)))?;
+        field("ended", listed.ended_at.map(when).as_deref())?;
+        field("bytes", Some(&listed.bytes.to_string()))?;
+        let Some(content) = &self.content else {
+            return Ok(());
+        };
+        let text = match &content.text {
             Some(text) => text.clone(),
-            None => String::from_utf8_lossy(&said.line).into_owned(),
+            None => String::from_utf8_lossy(&content.line).into_owned(),
         };
         writeln!(out, "text")?;
         for line in text.lines() {
-            writeln!(out, "  {}", spelled(line))?;
+            writeln!(out, "  {}", printable(line))?;
         }
         Ok(())
     }
 
-    /// The same for programs.
+    /// The entry as JSON.
     pub(super) fn to_json(&self) -> Value {
         let listed = self.listed;
         let mut entry = Map::new();
@@ -138,7 +140,7 @@ impl<'a> Entry<'a> {
             }
         };
         put("id", Self::name(listed.item).into());
-        put("section", Part::of(listed).name().into());
+        put("section", SectionArg::from_entry(listed).name().into());
         put("state", listed.state.into());
         put("kind", self.op_kind.clone().into());
         put("session", listed.session.clone().into());
@@ -148,12 +150,12 @@ impl<'a> Entry<'a> {
         put("at_ms", listed.at.into());
         put("ended_at_ms", listed.ended_at.into());
         put("bytes", listed.bytes.into());
-        if let Some(said) = &self.said {
-            put("text", said.text.clone().into());
-            if let Ok(line) = std::str::from_utf8(&said.line) {
+        if let Some(content) = &self.content {
+            put("text", content.text.clone().into());
+            if let Ok(line) = std::str::from_utf8(&content.line) {
                 put("line", line.into());
             } else {
-                let encoded = base64::engine::general_purpose::STANDARD.encode(&said.line);
+                let encoded = base64::engine::general_purpose::STANDARD.encode(&content.line);
                 put("line_base64", encoded.into());
             }
         }
@@ -168,15 +170,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Reads an id as it is typed.
+/// Parses an id.
 pub(super) fn parse_item(typed: &str) -> Result<Item, String> {
     const FORM: &str = "an id looks like message:12, op:3 or quarantine:1";
     let Some((kind, number)) = typed.split_once(':') else {
         let all_digits = !typed.is_empty() && typed.bytes().all(|byte| byte.is_ascii_digit());
         return Err(if all_digits {
-            format!(
-                "a number alone does not tell what it is: message:{typed}, op:{typed} or quarantine:{typed}?"
-            )
+            format!("the kind is missing: message:{typed}, op:{typed} or quarantine:{typed}?")
         } else {
             FORM.to_owned()
         });
@@ -185,7 +185,7 @@ pub(super) fn parse_item(typed: &str) -> Result<Item, String> {
         .parse()
         .ok()
         .filter(|number| *number > 0)
-        .ok_or_else(|| format!("{FORM}; `{}` is no such number", number.escape_debug()))?;
+        .ok_or_else(|| format!("{FORM}; `{}` is not a positive number", number.escape_debug()))?;
     match kind {
         "message" => Ok(Item::Message(InboxSeq(number))),
         "op" => Ok(Item::Op(OpSeq(number))),
@@ -211,7 +211,7 @@ fn message_text(line: &[u8]) -> Option<String> {
     }
 }
 
-/// How long ago, in the largest unit that fits.
+/// The age in its largest unit.
 fn age(at_ms: i64, now_ms: i64) -> String {
     let secs = now_ms.saturating_sub(at_ms).max(0) / 1000;
     match secs {
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_read_as_they_are_written() {
+    fn ids_round_trip() {
         for item in [
             Item::Message(InboxSeq(12)),
             Item::Op(OpSeq(3)),
@@ -238,10 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn a_mistyped_id_is_told_what_it_could_be() {
-        let told = |typed| parse_item(typed).unwrap_err();
-        assert!(told("mesage:7").contains("did you mean message:7?"));
-        assert!(told("12").contains("message:12, op:12 or quarantine:12"));
+    fn an_invalid_id_gets_a_suggestion() {
+        let error = |typed| parse_item(typed).unwrap_err();
+        assert!(error("mesage:7").contains("did you mean message:7?"));
+        assert!(error("12").contains("message:12, op:12 or quarantine:12"));
         for typed in [
             "",
             ":",
@@ -252,17 +252,17 @@ mod tests {
             "zzz:1",
             "message:99999999999999999999",
         ] {
-            assert!(told(typed).contains("looks like"), "{typed}");
+            assert!(error(typed).contains("looks like"), "{typed}");
         }
     }
 
     #[test]
-    fn ages_are_told_in_one_unit() {
-        let told: Vec<_> = [-5, 59, 60, 3599, 3600, 86_400]
+    fn ages_have_one_unit() {
+        let shown: Vec<_> = [-5, 59, 60, 3599, 3600, 86_400]
             .map(|secs: i64| age(0, secs * 1000))
             .to_vec();
         assert_eq!(
-            told,
+            shown,
             ["0s ago", "59s ago", "1m ago", "59m ago", "1h ago", "1d ago"]
         );
     }

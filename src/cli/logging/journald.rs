@@ -1,166 +1,230 @@
-//! The system's journal, in its own language: one datagram for each event, every field by its name.
+//! journald's native protocol: one datagram per event, every field by name.
 //!
-//! `MESSAGE` is the line that a person reads, fields included; each field stands beside it as `HERMES_<NAME>`, so that
-//! `journalctl HERMES_AGENT=code` finds it. It is written here and not taken from a crate because every value has to pass
-//! the net before it leaves, and because a test names another socket.
+//! `MESSAGE` is the line for people, fields included; each field is also stored as `HERMES_<NAME>`, so that
+//! `journalctl HERMES_AGENT=code` finds it. It is implemented here because every value must be redacted before it is sent,
+//! and because tests use another socket.
 //!
-//! It never waits long for the journal, and for one that hangs not at all. What the journal does not take goes to standard
-//! error where that has room, cut at 4 KiB; what finds no way at all is dropped, counted, and told later.
-//! A value is cut at 16 KiB, the message at 32 KiB, and an entry takes fields until it has 96 KiB, which is less than
-//! any kernel takes as one datagram.
-
-mod way;
+//! Logging never blocks for long: a stalled journald gets no time for some seconds. Entries that journald does not accept
+//! go to standard error while that is writable, truncated to 4 KiB; otherwise they are dropped, counted, and reported later.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::io;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use self::way::Beside;
-pub(super) use self::way::Journal;
-use super::veil::{Net, Veil};
-use crate::cli::words::spelled;
+use super::redacting::LogRedactor;
+use crate::cli::format::printable;
+use crate::cli::redact::Redactor;
 
-/// Where the journal listens.
+/// The socket of the system's journald.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
-/// Who we are to it.
 const IDENTIFIER: &str = "hermes-relay";
-/// What our own fields start with.
+/// Prefix of our own fields.
 const PREFIX: &str = "HERMES_";
-/// The longest value, in bytes.
+/// Maximum length of a value, in bytes.
 const MAX_VALUE: usize = 16 * 1024;
-/// The longest message, in bytes.
+/// Maximum length of the message, in bytes.
 const MAX_MESSAGE: usize = 32 * 1024;
-/// The largest entry, in bytes; fields that would go beyond it are left out.
+/// Maximum size of an entry, in bytes: less than any kernel's datagram limit. Further fields are dropped.
 const MAX_ENTRY: usize = 96 * 1024;
-/// The longest line on standard error, in bytes: with its end, what any pipe with room takes at once.
-const MAX_BESIDE: usize = 4095;
-/// The longest name of a field that the journal takes.
+/// Maximum length of a line on standard error, in bytes: with its newline, what a writable pipe accepts without blocking.
+const MAX_FALLBACK: usize = 4095;
+/// Maximum length of a field name in journald.
 const MAX_NAME: usize = 64;
-/// What stands at the end of something that was cut.
-const CUT: &str = "[cut]";
+/// Marks truncated text.
+const TRUNCATED: &str = "[cut]";
+/// Timeout of a send.
+const SEND_TIMEOUT: Duration = Duration::from_millis(50);
+/// After a timeout, sends do not block for this long.
+const STALL_PAUSE: Duration = Duration::from_secs(5);
 
-impl Journal {
-    /// Opens it where the system has it.
+/// A connection to journald.
+#[derive(Debug)]
+pub(super) struct Journald {
+    blocking: UnixDatagram,
+    non_blocking: UnixDatagram,
+    path: PathBuf,
+    /// Set after a timeout: until then sends do not block.
+    stalled_until: Mutex<Option<Instant>>,
+}
+
+impl Journald {
+    /// Opens the system's journald.
     pub(super) fn open() -> io::Result<Self> {
-        Self::at(Path::new(SOCKET))
+        Self::open_at(Path::new(SOCKET))
     }
 
-    /// The layer that writes to it through the net.
-    pub(super) fn layer(self, net: Net) -> JournalLayer {
-        self.layer_beside(Beside::standard_error(), net)
+    /// Opens the socket at a path; fails if nobody listens there.
+    fn open_at(path: &Path) -> io::Result<Self> {
+        UnixDatagram::unbound()?.connect(path)?;
+        let (blocking, non_blocking) = (UnixDatagram::unbound()?, UnixDatagram::unbound()?);
+        blocking.set_write_timeout(Some(SEND_TIMEOUT))?;
+        non_blocking.set_nonblocking(true)?;
+        Ok(Self {
+            blocking,
+            non_blocking,
+            path: path.to_owned(),
+            stalled_until: Mutex::default(),
+        })
     }
 
-    fn layer_beside(self, beside: Beside, net: Net) -> JournalLayer {
-        JournalLayer {
-            journal: self,
-            beside,
-            net,
-            untold: AtomicU64::new(0),
+    /// Sends to the path each time: a restarted journald listens on a new socket.
+    fn send(&self, entry: &[u8]) -> io::Result<()> {
+        let is_stalled = self.stalled_until().is_some_and(|until| Instant::now() < until);
+        let socket = if is_stalled {
+            &self.non_blocking
+        } else {
+            &self.blocking
+        };
+        let sent = socket.send_to(entry, &self.path).map(drop);
+        match &sent {
+            Ok(()) => *self.stalled_until() = None,
+            Err(error) if !is_stalled && error.kind() == io::ErrorKind::WouldBlock => {
+                *self.stalled_until() = Some(Instant::now() + STALL_PAUSE);
+            }
+            Err(_) => {}
+        }
+        sent
+    }
+
+    fn stalled_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.stalled_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The layer that writes redacted events to it.
+    pub(super) fn layer(self, redactor: LogRedactor) -> JournaldLayer {
+        let stderr = io::stderr().as_fd().try_clone_to_owned().ok();
+        self.layer_with_fallback(stderr.map(File::from), redactor)
+    }
+
+    fn layer_with_fallback(self, fallback: Option<File>, redactor: LogRedactor) -> JournaldLayer {
+        JournaldLayer {
+            journald: self,
+            fallback,
+            redactor,
+            unreported: AtomicU64::new(0),
         }
     }
 }
 
-/// Whether the journal reads what is written to this file: `JOURNAL_STREAM` names its device and inode. A program whose
-/// standard error leads elsewhere may have inherited the variable, so that the variable alone says nothing.
-pub(super) fn is_stream(named: &str, file: impl std::os::fd::AsFd) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| named.trim() == format!("{}:{}", stat.st_dev, stat.st_ino))
+/// Whether journald reads this file: `JOURNAL_STREAM` contains its device and inode. The variable alone proves nothing: it
+/// may be inherited while standard error leads elsewhere.
+pub(super) fn is_journal_stream(stream: &str, file: impl AsFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| stream.trim() == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Writes events to the journal.
-pub(super) struct JournalLayer {
-    journal: Journal,
-    beside: Beside,
-    net: Net,
-    /// Lines that found no way and that nobody was told of yet.
-    untold: AtomicU64,
+/// Writes events to journald.
+pub(super) struct JournaldLayer {
+    journald: Journald,
+    fallback: Option<File>,
+    redactor: LogRedactor,
+    /// Dropped entries that are not reported yet.
+    unreported: AtomicU64,
 }
 
-impl JournalLayer {
-    /// Hands an entry to the journal; or what it says, as a line, to standard error.
-    fn write(&self, entry: &[u8], level: Level, said: &Said) {
-        if self.journal.send(entry).is_ok() {
-            let untold = self.untold.swap(0, Ordering::Relaxed);
-            if untold > 0 && self.journal.send(&lost(untold)).is_err() {
-                self.untold.fetch_add(untold, Ordering::Relaxed);
+impl JournaldLayer {
+    /// Sends an entry to journald, or its line to standard error.
+    fn write(&self, entry: &[u8], level: Level, text: &EventText) {
+        if self.journald.send(entry).is_ok() {
+            let unreported = self.unreported.swap(0, Ordering::Relaxed);
+            if unreported > 0 && self.journald.send(&dropped_entry(unreported)).is_err() {
+                self.unreported.fetch_add(unreported, Ordering::Relaxed);
             }
             return;
         }
-        let line = format!("{level} {}", said.line());
-        if !self.beside.write(&format!("{}\n", cut(&line, MAX_BESIDE))) {
-            self.untold.fetch_add(1, Ordering::Relaxed);
-            self.net.counts().lost.fetch_add(1, Ordering::Relaxed);
+        let line = format!("{level} {}", text.line());
+        let line = format!("{}\n", truncate(&line, MAX_FALLBACK));
+        let fallback = self.fallback.as_ref().filter(|file| is_writable(file));
+        if !fallback.is_some_and(|mut file| file.write_all(line.as_bytes()).is_ok()) {
+            self.unreported.fetch_add(1, Ordering::Relaxed);
+            self.redactor.counts().lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// What is told once there is a way again.
-fn lost(lines: u64) -> Vec<u8> {
-    let message = "the system's journal took no lines for a while, and some of them are lost";
+/// Whether a write would not block.
+fn is_writable(file: impl AsFd) -> bool {
+    let mut polled = [PollFd::new(&file, PollFlags::OUT)];
+    let immediately = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&immediately)).is_ok() && polled[0].revents() == PollFlags::OUT
+}
+
+/// Reports dropped entries once journald accepts entries again.
+fn dropped_entry(count: u64) -> Vec<u8> {
+    let message = "journald accepted no entries for a while; some were dropped";
     let mut entry = Vec::with_capacity(256);
-    add(&mut entry, "MESSAGE", &format!("{message} count={lines}"));
+    add(&mut entry, "MESSAGE", &format!("{message} count={count}"));
     add(&mut entry, "PRIORITY", priority(Level::WARN));
     add(&mut entry, "SYSLOG_IDENTIFIER", IDENTIFIER);
     add(&mut entry, "HERMES_TARGET", module_path!());
-    add(&mut entry, "HERMES_COUNT", &lines.to_string());
+    add(&mut entry, "HERMES_COUNT", &count.to_string());
     entry
 }
 
-impl<S: Subscriber> Layer<S> for JournalLayer {
+impl<S: Subscriber> Layer<S> for JournaldLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut said = Said::default();
-        event.record(&mut said);
-        if said.hide(&self.net.veil()) {
-            self.net.count_hidden();
+        let mut text = EventText::default();
+        event.record(&mut text);
+        if text.redact(&self.redactor.current()) {
+            self.redactor.count_redacted();
         }
         let meta = event.metadata();
-        self.write(&entry(meta, &said), *meta.level(), &said);
+        self.write(&entry(meta, &text), *meta.level(), &text);
     }
 }
 
-/// What an event says.
+/// The message and the fields of an event.
 #[derive(Default)]
-struct Said {
+struct EventText {
     message: String,
-    /// Name, the value as it is, and as it stands in a line.
+    /// Name, plain value, and value as shown in a line.
     fields: Vec<(&'static str, String, String)>,
 }
 
-impl Said {
-    /// Hides what is secret, before anything is spelled or cut: half a secret would not be known for one. Says whether
-    /// there was something to hide.
-    fn hide(&mut self, veil: &Veil) -> bool {
+impl EventText {
+    /// Redacts before anything is escaped or truncated: half a secret would not be recognised. Returns whether something
+    /// was redacted.
+    fn redact(&mut self, redactor: &Redactor) -> bool {
         let fields = self
             .fields
             .iter_mut()
             .flat_map(|(_, value, shown)| [value, shown]);
-        let mut hidden = false;
+        let mut redacted = false;
         for text in fields.chain([&mut self.message]) {
-            if let Cow::Owned(shown) = veil.hide_text(text) {
+            if let Cow::Owned(shown) = redactor.redact_str(text) {
                 *text = shown;
-                hidden = true;
+                redacted = true;
             }
         }
-        hidden
+        redacted
     }
 
-    /// In one line, in which nothing can move a terminal's cursor.
+    /// One line without control characters.
     fn line(&self) -> String {
-        let mut line = spelled(&self.message);
+        let mut line = printable(&self.message);
         for (name, _, shown) in &self.fields {
             let space = if line.is_empty() { "" } else { " " };
-            let _ = write!(line, "{space}{name}={}", spelled(shown));
+            let _ = write!(line, "{space}{name}={}", printable(shown));
         }
         line
     }
 
-    fn note(&mut self, field: &Field, value: String, shown: String) {
+    fn add(&mut self, field: &Field, value: String, shown: String) {
         match field.name() {
             "message" => self.message = value,
             name => self.fields.push((name, value, shown)),
@@ -168,21 +232,21 @@ impl Said {
     }
 }
 
-impl Visit for Said {
+impl Visit for EventText {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let value = format!("{value:?}");
-        self.note(field, value.clone(), value);
+        self.add(field, value.clone(), value);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.note(field, value.to_owned(), format!("{value:?}"));
+        self.add(field, value.to_owned(), format!("{value:?}"));
     }
 }
 
-/// One event in the journal's form.
-fn entry(meta: &Metadata<'_>, said: &Said) -> Vec<u8> {
+/// An event in journald's format.
+fn entry(meta: &Metadata<'_>, text: &EventText) -> Vec<u8> {
     let mut entry = Vec::with_capacity(512);
-    add(&mut entry, "MESSAGE", &cut(&said.line(), MAX_MESSAGE));
+    add(&mut entry, "MESSAGE", &truncate(&text.line(), MAX_MESSAGE));
     add(&mut entry, "PRIORITY", priority(*meta.level()));
     add(&mut entry, "SYSLOG_IDENTIFIER", IDENTIFIER);
     add(&mut entry, "HERMES_TARGET", meta.target());
@@ -190,13 +254,13 @@ fn entry(meta: &Metadata<'_>, said: &Said) -> Vec<u8> {
         add(&mut entry, "CODE_FILE", file);
         add(&mut entry, "CODE_LINE", &line.to_string());
     }
-    for (name, value, _) in &said.fields {
-        add(&mut entry, &field_name(name), &cut(value, MAX_VALUE));
+    for (name, value, _) in &text.fields {
+        add(&mut entry, &field_name(name), &truncate(value, MAX_VALUE));
     }
     entry
 }
 
-/// The journal's own scale; both of our finest levels are its `debug`.
+/// journald's scale; debug and trace share its `debug`.
 fn priority(level: Level) -> &'static str {
     match level {
         Level::ERROR => "3",
@@ -206,7 +270,7 @@ fn priority(level: Level) -> &'static str {
     }
 }
 
-/// A name that the journal takes: capitals, digits and underscores.
+/// A valid field name: capitals, digits and underscores.
 fn field_name(name: &str) -> String {
     let plain = name.chars().map(|char| match char.to_ascii_uppercase() {
         char @ ('A'..='Z' | '0'..='9') => char,
@@ -215,21 +279,20 @@ fn field_name(name: &str) -> String {
     PREFIX.chars().chain(plain).take(MAX_NAME).collect()
 }
 
-fn cut(value: &str, most: usize) -> Cow<'_, str> {
-    if value.len() <= most {
+fn truncate(value: &str, max: usize) -> Cow<'_, str> {
+    if value.len() <= max {
         return Cow::Borrowed(value);
     }
-    let ends = (0..=most - CUT.len()).rev();
-    let end = ends
-        .into_iter()
-        .find(|end| value.is_char_boundary(*end))
-        .unwrap_or_default();
-    [&value[..end], CUT].concat().into()
+    let mut end = max - TRUNCATED.len();
+    while !value.is_char_boundary(end) {
+        end -= 1;
+    }
+    [&value[..end], TRUNCATED].concat().into()
 }
 
-/// Adds a field, unless the entry is full: as a line, or with its length before it where it has lines of its own.
+/// Adds a field unless the entry is full: as a line, or length-prefixed if the value has several lines.
 fn add(entry: &mut Vec<u8>, name: &str, value: &str) {
-    // The name, two line ends and the length.
+    // The name, two newlines and the length.
     if entry.len() + name.len() + value.len() + 10 > MAX_ENTRY {
         return;
     }

@@ -1,17 +1,12 @@
-//! Log lines: to the system's journal in its own language, or on standard error for people, or as JSON.
+//! The log: to journald in its native protocol, or to standard error as text or JSON.
 //!
-//! Every line passes a net that hides secrets, and a line that repeats itself is left out after a few times and counted.
-//! A log is never a reason not to run: what cannot be had is said, and replaced by text on standard error.
+//! Every line is redacted, and repeated lines are rate limited. An unusable log never stops the program: it is reported and
+//! replaced by text on standard error.
 
-mod bearer;
-mod calm;
-mod complaint;
+mod fatal;
 mod journald;
-mod names;
-mod repeats;
-mod secrets;
-mod veil;
-mod within;
+mod rate_limit;
+mod redacting;
 
 use std::convert::Infallible;
 use std::io::{self, IsTerminal as _};
@@ -27,175 +22,169 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
-use self::calm::Calm;
-use self::journald::Journal;
-use self::veil::{Net, NettedMaker};
-use super::{Environment, Surround};
+use self::journald::Journald;
+use self::rate_limit::RateLimit;
+use self::redacting::{LogRedactor, MakeRedactingWriter};
+use super::redact::{KnownSecret, known_secrets};
+use super::{Environment, ProcessEnv};
 use crate::config::{Loaded, Log, LogFormat};
 use crate::serve::LogCounts;
 
-pub(super) use self::bearer::{run, schemes, tokens};
-pub(super) use self::complaint::Complaints;
-pub(super) use self::names::{is_secret_name, words};
-pub(super) use self::secrets::{known, without_settings};
-pub(super) use self::veil::{Known, Veil};
+pub(super) use self::fatal::FatalErrors;
 
 /// The log of a running program.
 #[derive(Clone)]
 pub(super) struct LogHandle {
     filter: reload::Handle<Targets, Registry>,
-    net: Net,
-    calm: Option<Calm>,
+    redactor: LogRedactor,
+    rate_limit: Option<RateLimit>,
 }
 
 impl LogHandle {
-    /// Puts other settings in force: the level, what repeats, and what is secret now. The format stays.
-    pub(super) fn reload(&self, loaded: &Loaded, surround: &Surround<'_>) {
+    /// Applies new settings: the level, the rate limit and the secrets. The format stays.
+    pub(super) fn reload(&self, loaded: &Loaded, process: &ProcessEnv<'_>) {
         let log = &loaded.settings.log;
-        self.learn(loaded, surround);
-        let filter = targets(log, surround.env);
-        if let Some(calm) = &self.calm {
-            calm.allow(log, &filter);
+        self.add_secrets(loaded, process);
+        let filter = targets(log, process.env);
+        if let Some(rate_limit) = &self.rate_limit {
+            rate_limit.reload(log, &filter);
         }
         let _ = self.filter.reload(filter);
     }
 
-    /// Hides what is secret now.
-    pub(super) fn learn(&self, loaded: &Loaded, surround: &Surround<'_>) {
-        self.net.learn(known(loaded, surround));
+    /// Redacts the secrets of new settings too.
+    pub(super) fn add_secrets(&self, loaded: &Loaded, process: &ProcessEnv<'_>) {
+        self.redactor.add(known_secrets(loaded, process));
     }
 
-    /// Hides this from now on.
-    pub(super) fn hide(&self, name: &str, value: &SecretString) {
-        self.net.learn(vec![Known {
-            name: name.to_owned(),
-            value: value.clone(),
-        }]);
+    /// Redacts one more secret.
+    pub(super) fn add_secret(&self, name: &str, value: &SecretString) {
+        self.redactor.add(vec![KnownSecret::new(name, value.clone())]);
     }
 
-    /// Tells why it cannot go on, behind the same net.
-    pub(super) fn complaints(&self, env: Environment<'_>) -> Complaints {
-        Complaints::behind(self.net.clone(), env)
+    /// Reports fatal errors with the same redaction.
+    pub(super) fn fatal_errors(&self, env: Environment<'_>) -> FatalErrors {
+        FatalErrors::new(self.redactor.clone(), env)
     }
 
-    /// What became of lines so far.
     pub(super) fn counts(&self) -> Arc<LogCounts> {
-        Arc::clone(self.net.counts())
+        Arc::clone(self.redactor.counts())
     }
 
-    /// Tells of repeated lines that were left out. Never ends; may be dropped at any time.
-    pub(super) async fn tell_repeats(&self) -> Infallible {
-        match &self.calm {
-            Some(calm) => calm.tell().await,
+    /// Reports suppressed lines at the end of each window. Never returns; cancel-safe.
+    pub(super) async fn report_suppressed(&self) -> Infallible {
+        match &self.rate_limit {
+            Some(rate_limit) => rate_limit.report().await,
             None => std::future::pending().await,
         }
     }
 
-    /// Tells of those that are not told yet.
-    pub(super) fn tell_last_repeats(&self) {
-        if let Some(calm) = &self.calm {
-            calm.tell_all();
+    /// Reports all suppressed lines now.
+    pub(super) fn flush_suppressed(&self) {
+        if let Some(rate_limit) = &self.rate_limit {
+            rate_limit.report_all();
         }
     }
 }
 
-/// What becomes of a line that repeats itself.
+/// Whether repeated lines are rate limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Repeating {
-    /// It is said each time: somebody looks on.
-    Said,
-    /// It is left out after a few times; needs somebody who runs [`LogHandle::tell_repeats`].
-    LeftOut,
+pub(super) enum Repeats {
+    /// For a verb that a person watches.
+    Unlimited,
+    /// Needs a task that runs [`LogHandle::report_suppressed`].
+    RateLimited,
 }
 
-/// What is logged: `RUST_LOG` where it is set and can be read, else the configured level.
+/// The filter: `RUST_LOG` if it is set and valid, else the configured level.
 fn targets(log: &Log, env: Environment<'_>) -> Targets {
-    let asked = env("RUST_LOG").filter(|filter| !filter.trim().is_empty());
+    let requested = env("RUST_LOG").filter(|filter| !filter.trim().is_empty());
     let level = format!("hermes_relay={}", log.level.as_str());
-    asked
+    requested
         .and_then(|filter| Targets::from_str(&filter).ok())
         .or_else(|| Targets::from_str(&level).ok())
         .unwrap_or_default()
 }
 
-/// Starts logging; to be called once, by the binary.
-pub(super) fn start(loaded: &Loaded, surround: &Surround<'_>, repeating: Repeating) -> LogHandle {
-    let (log, env) = (&loaded.settings.log, surround.env);
+/// Starts logging. Call it once.
+pub(super) fn start(loaded: &Loaded, process: &ProcessEnv<'_>, repeats: Repeats) -> LogHandle {
+    let (log, env) = (&loaded.settings.log, process.env);
     let targets = targets(log, env);
-    let net = Net::over(known(loaded, surround));
-    let calm = (repeating == Repeating::LeftOut).then(|| Calm::new(log, &targets, Arc::clone(net.counts())));
+    let redactor = LogRedactor::new(known_secrets(loaded, process));
+    let rate_limit = (repeats == Repeats::RateLimited)
+        .then(|| RateLimit::new(log, &targets, Arc::clone(redactor.counts())));
     let (filter, filter_handle) = reload::Layer::new(targets);
-    let (into, trouble) = Output::choose(log.format, env);
+    let (output, error) = Output::choose(log.format, env);
     let layers = tracing_subscriber::registry()
         .with(filter)
-        .with(calm.clone())
-        .with(into.layer(&net, env));
+        .with(rate_limit.clone())
+        .with(output.layer(&redactor, env));
     let _ = layers.try_init();
-    if let Some(error) = trouble {
+    if let Some(error) = error {
         tracing::warn!(
             socket = journald::SOCKET,
             %error,
-            "the system's journal cannot be opened, so lines go to standard error as text; set `log.format` to \
-             auto, or let this program reach the socket"
+            "cannot open journald; logging as text to standard error (set `log.format` to auto, or give this \
+             program access to the socket)"
         );
     }
     LogHandle {
         filter: filter_handle,
-        net,
-        calm,
+        redactor,
+        rate_limit,
     }
 }
 
 /// Where lines go.
 enum Output {
-    Journal(Journal),
+    Journald(Journald),
     Text,
     Json,
 }
 
 impl Output {
-    /// What a format means here; and why it could not be had, where somebody asked for it by name.
+    /// The output for a format, and why journald could not be opened if it was requested explicitly.
     fn choose(format: LogFormat, env: Environment<'_>) -> (Self, Option<io::Error>) {
         match format {
             LogFormat::Text => (Self::Text, None),
             LogFormat::Json => (Self::Json, None),
-            LogFormat::Journald => match Journal::open() {
-                Ok(journal) => (Self::Journal(journal), None),
+            LogFormat::Journald => match Journald::open() {
+                Ok(journald) => (Self::Journald(journald), None),
                 Err(error) => (Self::Text, Some(error)),
             },
             LogFormat::Auto => {
-                let read =
-                    env("JOURNAL_STREAM").is_some_and(|named| journald::is_stream(&named, io::stderr()));
-                let journal = read.then(Journal::open).and_then(Result::ok);
-                (journal.map_or(Self::Text, Self::Journal), None)
+                let is_journal = env("JOURNAL_STREAM")
+                    .is_some_and(|stream| journald::is_journal_stream(&stream, io::stderr()));
+                let journald = is_journal.then(Journald::open).and_then(Result::ok);
+                (journald.map_or(Self::Text, Self::Journald), None)
             }
         }
     }
 
-    fn layer<S>(self, net: &Net, env: Environment<'_>) -> Box<dyn Layer<S> + Send + Sync>
+    fn layer<S>(self, redactor: &LogRedactor, env: Environment<'_>) -> Box<dyn Layer<S> + Send + Sync>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
-        let into = NettedMaker {
-            net: net.clone(),
-            into: io::stderr,
+        let writer = MakeRedactingWriter {
+            redactor: redactor.clone(),
+            inner: io::stderr,
         };
         let colour = || io::stderr().is_terminal() && env("NO_COLOR").is_none_or(|value| value.is_empty());
         match self {
-            Self::Journal(journal) => journal.layer(net.clone()).boxed(),
-            Self::Text => lines(into, false, colour()),
-            Self::Json => lines(into, true, false),
+            Self::Journald(journald) => journald.layer(redactor.clone()).boxed(),
+            Self::Text => line_layer(writer, false, colour()),
+            Self::Json => line_layer(writer, true, false),
         }
     }
 }
 
-/// Lines of text, or of JSON.
-fn lines<S, W>(into: W, json: bool, colour: bool) -> Box<dyn Layer<S> + Send + Sync>
+/// The layer that writes lines of text or JSON.
+fn line_layer<S, W>(writer: W, json: bool, colour: bool) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt::layer().with_writer(into);
+    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
     if json {
         lines.json().flatten_event(true).boxed()
     } else {

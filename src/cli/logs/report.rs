@@ -1,204 +1,203 @@
-//! What was found: kinds, how often, and on which lines. Never a value.
+//! The report of `logs redact`: what was found, how often, and on which lines. Never a value.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::lines::MAX_LINE;
-use super::redactor::Kind;
-use crate::cli::logging::Known;
+use super::MAX_LINE;
+use crate::cli::redact::{KnownSecret, MatchKind};
 
-/// Line numbers that are kept of each kind; beyond it the count goes on.
-const MOST_LINES: usize = 1000;
-/// Line numbers that a person is told of each kind.
-const LINES_TOLD: usize = 12;
+/// Maximum number of line numbers kept per kind; counting goes on.
+const MAX_LINE_NUMBERS: usize = 1000;
+/// Maximum number of line numbers printed per kind.
+const MAX_PRINTED: usize = 12;
 
-/// How often something was found, and where.
+/// How often something was found, and on which lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Found {
+struct Occurrences {
     count: u64,
     lines: Vec<u64>,
 }
 
 /// What was found in one log.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct FileScan {
     lines: u64,
-    /// Lines that were too long to be looked at to their end.
-    cut: Found,
-    found: BTreeMap<Kind, Found>,
+    /// Lines that were too long to be checked to their end.
+    truncated: Occurrences,
+    found: BTreeMap<MatchKind, Occurrences>,
 }
 
-impl Found {
-    fn note(&mut self, line: u64) {
+impl Occurrences {
+    fn add(&mut self, line: u64) {
         self.count += 1;
-        if self.lines.len() < MOST_LINES && self.lines.last() != Some(&line) {
+        if self.lines.len() < MAX_LINE_NUMBERS && self.lines.last() != Some(&line) {
             self.lines.push(line);
         }
     }
 
-    /// Where, in words.
+    /// The lines as text.
     fn places(&self) -> String {
-        let told: Vec<_> = self.lines.iter().take(LINES_TOLD).map(u64::to_string).collect();
-        let more = if self.lines.len() > LINES_TOLD { ", .." } else { "" };
-        let place = if told.len() == 1 { "line" } else { "lines" };
-        format!("{place} {}{more}", told.join(", "))
+        let shown: Vec<_> = self.lines.iter().take(MAX_PRINTED).map(u64::to_string).collect();
+        let more = if self.lines.len() > MAX_PRINTED {
+            ", .."
+        } else {
+            ""
+        };
+        let place = if shown.len() == 1 { "line" } else { "lines" };
+        format!("{place} {}{more}", shown.join(", "))
     }
 }
 
-/// What is known of the secrets to look for.
+/// Which secrets were searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Knowledge {
-    /// The settings hold the gateway's.
-    Secrets,
-    /// The settings hold none.
-    NoSecret,
+pub(super) enum Coverage {
+    /// The settings contain a secret of this gateway.
+    GatewaySecret,
+    /// The settings contain none.
+    NoGatewaySecret,
     /// The settings cannot be read.
     NoSettings,
 }
 
-impl Tally {
-    /// Another line is looked at.
+impl FileScan {
+    /// Counts a line.
     pub(super) fn next_line(&mut self) {
         self.lines += 1;
     }
 
-    /// Something was found in it.
-    pub(super) fn found(&mut self, kind: Kind) {
-        self.found.entry(kind).or_default().note(self.lines);
+    /// Counts a match in the current line.
+    pub(super) fn found(&mut self, kind: MatchKind) {
+        self.found.entry(kind).or_default().add(self.lines);
     }
 
-    /// The rest of it was passed over.
-    pub(super) fn cut(&mut self) {
-        self.cut.note(self.lines);
-    }
-
-    /// How often it was found.
-    #[cfg(test)]
-    pub(super) fn count(&self, kind: Kind) -> u64 {
-        self.found.get(&kind).map_or(0, |found| found.count)
+    /// Counts the current line as truncated.
+    pub(super) fn truncated(&mut self) {
+        self.truncated.add(self.lines);
     }
 }
 
-/// What was found in all of them.
+/// What was found in all logs.
 pub(super) struct Report {
-    knowledge: Knowledge,
-    logs: Vec<(String, Tally)>,
+    coverage: Coverage,
+    logs: Vec<(String, FileScan)>,
     unread: Vec<String>,
 }
 
 impl Report {
-    pub(super) fn new(knowledge: Knowledge) -> Self {
+    pub(super) fn new(coverage: Coverage) -> Self {
         Self {
-            knowledge,
+            coverage,
             logs: Vec::new(),
             unread: Vec::new(),
         }
     }
 
-    /// One log is done.
-    pub(super) fn add(&mut self, name: &str, tally: Tally) {
-        self.logs.push((name.to_owned(), tally));
+    /// Adds a log.
+    pub(super) fn add(&mut self, name: &str, scan: FileScan) {
+        self.logs.push((name.to_owned(), scan));
     }
 
-    /// One log could not be read, or not to its end.
+    /// Adds a log that could not be read completely.
     pub(super) fn add_unread(&mut self, name: &str) {
         self.unread.push(name.to_owned());
     }
 
-    /// Whether everything could be read.
-    pub(super) fn is_whole(&self) -> bool {
+    /// Whether all logs could be read.
+    pub(super) fn is_complete(&self) -> bool {
         self.unread.is_empty()
     }
 
-    /// Whether everything was looked at: everything could be read, and no line was too long.
-    pub(super) fn is_looked_through(&self) -> bool {
-        self.is_whole() && self.logs.iter().all(|(_, tally)| tally.cut.count == 0)
+    /// Whether every log was read and no line was truncated.
+    pub(super) fn is_fully_checked(&self) -> bool {
+        self.is_complete() && self.logs.iter().all(|(_, scan)| scan.truncated.count == 0)
     }
 
-    /// Whether something was found at all, be it by its looks.
-    pub(super) fn holds_anything(&self) -> bool {
+    /// Whether anything was found.
+    pub(super) fn has_any(&self) -> bool {
         self.count(|_| true) > 0
     }
 
-    /// Whether a secret of this set-up was found.
-    pub(super) fn holds_known(&self) -> bool {
-        self.count(|kind| matches!(kind, Kind::Known(_))) > 0
+    /// Whether a secret of this installation was found.
+    pub(super) fn has_known_secret(&self) -> bool {
+        self.count(|kind| matches!(kind, MatchKind::Known(_))) > 0
     }
 
-    fn count(&self, counts: impl Fn(Kind) -> bool) -> u64 {
-        let found = self.logs.iter().flat_map(|(_, tally)| &tally.found);
+    fn count(&self, counts: impl Fn(MatchKind) -> bool) -> u64 {
+        let found = self.logs.iter().flat_map(|(_, scan)| &scan.found);
         found
             .filter(|(kind, _)| counts(**kind))
             .map(|(_, found)| found.count)
             .sum()
     }
 
-    /// In one line, for who has the rest of it in a file.
+    /// The result in one line.
     pub(super) fn summary(&self) -> String {
-        let ids = self.count(|kind| kind == Kind::Id);
-        let known = self.count(|kind| matches!(kind, Kind::Known(_)));
-        let likely = self.count(|kind| kind != Kind::Id) - known;
+        let ids = self.count(|kind| kind == MatchKind::Id);
+        let known = self.count(|kind| matches!(kind, MatchKind::Known(_)));
+        let likely = self.count(|kind| kind != MatchKind::Id) - known;
         format!(
-            "hidden: secrets of this set-up {}, what looks like one {}; ids renamed {}; read it before you post it",
+            "redacted: secrets of this installation {}, likely secrets {}; ids renamed {}; read the result before you post it",
             times(known),
             times(likely),
             times(ids)
         )
     }
 
-    /// For a person.
-    pub(super) fn write_to(&self, out: &mut impl Write, secrets: &[Known]) -> io::Result<()> {
-        for (name, tally) in &self.logs {
-            writeln!(out, "{name}: {} lines", tally.lines)?;
-            for (kind, found) in &tally.found {
-                let (about, times, places) = (about(*kind, secrets), times(found.count), found.places());
-                writeln!(out, "  {about}: {times}, on {places}")?;
+    /// Writes the report for people.
+    pub(super) fn write_to(&self, out: &mut impl Write, secrets: &[KnownSecret]) -> io::Result<()> {
+        for (name, scan) in &self.logs {
+            writeln!(out, "{name}: {} lines", scan.lines)?;
+            for (kind, found) in &scan.found {
+                let (what, times, places) = (description(*kind, secrets), times(found.count), found.places());
+                writeln!(out, "  {what}: {times}, on {places}")?;
             }
-            if tally.cut.count > 0 {
-                let places = tally.cut.places();
+            if scan.truncated.count > 0 {
+                let places = scan.truncated.places();
                 writeln!(
                     out,
-                    "  longer than {MAX_LINE} bytes, and not looked at beyond that: {places}"
+                    "  longer than {MAX_LINE} bytes, not checked beyond that: {places}"
                 )?;
             }
         }
-        let verdict = match (self.holds_known(), self.knowledge, self.is_looked_through()) {
-            (true, _, _) => "a secret of this set-up is in there: change it, or redact the log",
-            (false, Knowledge::NoSettings, _) => {
-                "whether a secret of this set-up is in there is not known: the settings cannot be read"
+        let result = match (self.has_known_secret(), self.coverage, self.is_fully_checked()) {
+            (true, _, _) => "found a secret of this installation: change it, or redact the log",
+            (false, Coverage::NoSettings, _) => {
+                "unknown whether there is a secret of this installation: the settings cannot be read"
             }
-            (false, Knowledge::NoSecret, _) => {
-                "whether a secret of this set-up is in there is not known: the settings hold none"
+            (false, Coverage::NoGatewaySecret, _) => {
+                "unknown whether there is a secret of this installation: the settings contain none"
             }
-            (false, Knowledge::Secrets, false) => "no secret of this set-up is in what could be read",
-            (false, Knowledge::Secrets, true) => "no secret of this set-up is in there",
+            (false, Coverage::GatewaySecret, false) => {
+                "no secret of this installation found in what could be read"
+            }
+            (false, Coverage::GatewaySecret, true) => "no secret of this installation found",
         };
-        writeln!(out, "{verdict}")
+        writeln!(out, "{result}")
     }
 
-    /// For a program.
-    pub(super) fn to_json(&self, secrets: &[Known]) -> Value {
-        let found = |tally: &Tally| -> Vec<Value> {
-            let found = tally.found.iter().map(|(kind, found)| {
+    /// The report for programs.
+    pub(super) fn to_json(&self, secrets: &[KnownSecret]) -> Value {
+        let found = |scan: &FileScan| -> Vec<Value> {
+            let found = scan.found.iter().map(|(kind, found)| {
                 let name = match kind {
-                    Kind::Known(number) => secrets.get(*number).map(|known| known.name.clone()),
+                    MatchKind::Known(number) => secrets.get(*number).map(|known| known.name.clone()),
                     _ => None,
                 };
-                json!({"kind": word(*kind), "name": name, "count": found.count, "lines": found.lines})
+                json!({"kind": json_name(*kind), "name": name, "count": found.count, "lines": found.lines})
             });
             found.collect()
         };
         let logs: Vec<Value> = self
             .logs
             .iter()
-            .map(|(name, tally)| json!({"file": name, "lines": tally.lines, "found": found(tally), "cut": tally.cut.lines}))
+            .map(|(name, scan)| json!({"file": name, "lines": scan.lines, "found": found(scan), "cut": scan.truncated.lines}))
             .collect();
         json!({
-            "holds_known_secret": self.holds_known(), "files": logs, "unread": self.unread,
-            "settings_read": self.knowledge != Knowledge::NoSettings,
-            "secrets_known": self.knowledge == Knowledge::Secrets,
+            "holds_known_secret": self.has_known_secret(), "files": logs, "unread": self.unread,
+            "settings_read": self.coverage != Coverage::NoSettings,
+            "secrets_known": self.coverage == Coverage::GatewaySecret,
         })
     }
 }
@@ -210,33 +209,33 @@ fn times(count: u64) -> String {
     }
 }
 
-fn word(kind: Kind) -> &'static str {
+fn json_name(kind: MatchKind) -> &'static str {
     match kind {
-        Kind::Known(_) => "known",
-        Kind::Token => "token",
-        Kind::Bearer => "bearer",
-        Kind::Named => "named",
-        Kind::Login => "login",
-        Kind::Query => "query",
-        Kind::Form => "form",
-        Kind::Id => "id",
+        MatchKind::Known(_) => "known",
+        MatchKind::Token => "token",
+        MatchKind::Bearer => "bearer",
+        MatchKind::Named => "named",
+        MatchKind::Login => "login",
+        MatchKind::Query => "query",
+        MatchKind::KeyFormat => "form",
+        MatchKind::Id => "id",
     }
 }
 
-fn about(kind: Kind, secrets: &[Known]) -> String {
+fn description(kind: MatchKind, secrets: &[KnownSecret]) -> String {
     match kind {
-        Kind::Known(number) => {
+        MatchKind::Known(number) => {
             let name = secrets
                 .get(number)
                 .map_or("a secret", |known| known.name.as_str());
-            format!("a secret of this set-up, {name}")
+            format!("a secret of this installation, {name}")
         }
-        Kind::Token => "a token of a relay".to_owned(),
-        Kind::Bearer => "a bearer".to_owned(),
-        Kind::Named => "a value whose name is that of a secret".to_owned(),
-        Kind::Login => "a login in a URL".to_owned(),
-        Kind::Query => "a secret in the query of a URL".to_owned(),
-        Kind::Form => "a key of a well-known form".to_owned(),
-        Kind::Id => "ids of chats and people".to_owned(),
+        MatchKind::Token => "a relay token".to_owned(),
+        MatchKind::Bearer => "a bearer".to_owned(),
+        MatchKind::Named => "a value with the name of a secret".to_owned(),
+        MatchKind::Login => "a login in a URL".to_owned(),
+        MatchKind::Query => "a secret in the query of a URL".to_owned(),
+        MatchKind::KeyFormat => "a key in a well-known format".to_owned(),
+        MatchKind::Id => "ids of chats and people".to_owned(),
     }
 }

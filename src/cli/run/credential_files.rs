@@ -1,6 +1,6 @@
-//! The files that credentials come from: a new secret in one of them is noticed without a signal.
+//! Watches the files that credentials come from, so that a new secret is used without a signal.
 //!
-//! A file that cannot be used leaves the old credentials in force.
+//! If a file becomes unusable, the old credentials stay in use.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -9,43 +9,43 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::reread::rotate;
-use crate::cli::Surround;
+use super::reload::rotate;
+use crate::cli::ProcessEnv;
 use crate::cli::logging::LogHandle;
 use crate::config::{self, Flags, Sources};
 use crate::relay::Credentials;
 
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(2);
+/// Interval of checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What tells one state of a file from another; nothing for a file that is not there.
+/// Device, inode and times of a file; `None` for a missing file.
 type Stamp = Option<(u64, u64, (i64, i64), (i64, i64))>;
 
-/// The files that credentials come from, looked at every few seconds.
+/// The watched files.
 pub(super) struct CredentialFiles {
     seen: Vec<(PathBuf, Stamp)>,
-    /// Something changed at the last look, and may still be changing.
-    restless: bool,
-    looks: Interval,
+    /// A file changed at the last check and may still be changing.
+    is_changing: bool,
+    checks: Interval,
 }
 
 impl CredentialFiles {
-    /// Takes them as they are now.
+    /// Watches the files for changes from now on.
     pub(super) fn new(paths: &[PathBuf]) -> Self {
-        let mut looks = interval_at(Instant::now() + LOOK, LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut checks = interval_at(Instant::now() + CHECK_INTERVAL, CHECK_INTERVAL);
+        checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
             seen: paths.iter().map(|path| (path.clone(), stamp(path))).collect(),
-            restless: false,
-            looks,
+            is_changing: false,
+            checks,
         }
     }
 
-    /// Waits until a file has changed and then stayed the same from one look to the next, so that one that is being
-    /// written is not read half. Cancel-safe.
+    /// Waits until a file has changed and then stayed the same for one interval, so that a half-written file is not read.
+    /// Cancel-safe.
     pub(super) async fn changed(&mut self) {
         loop {
-            self.looks.tick().await;
+            self.checks.tick().await;
             if self.has_settled() {
                 return;
             }
@@ -53,42 +53,40 @@ impl CredentialFiles {
     }
 
     fn has_settled(&mut self) -> bool {
-        let mut moving = false;
+        let mut is_changing = false;
         for (path, before) in &mut self.seen {
             let now = stamp(path);
-            moving |= std::mem::replace(before, now) != now;
+            is_changing |= std::mem::replace(before, now) != now;
         }
-        std::mem::replace(&mut self.restless, moving) && !moving
+        std::mem::replace(&mut self.is_changing, is_changing) && !is_changing
     }
 
-    /// Reads the credentials again.
+    /// Reloads the credentials.
     pub(super) fn rotate(
         &mut self,
         flags: Flags,
-        surround: &Surround<'_>,
+        process: &ProcessEnv<'_>,
         credentials: &watch::Sender<Option<Credentials>>,
         log: &LogHandle,
     ) {
-        let env = surround.env;
+        let env = process.env;
         match config::load(&Sources { flags, env }) {
             Ok(loaded) => {
-                // Before anything is said or done with it.
-                log.learn(&loaded, surround);
+                // Before anything is logged about it.
+                log.add_secrets(&loaded, process);
                 if rotate(credentials, &loaded) {
-                    tracing::info!(
-                        "new credentials were found in their file; the next dial is signed with them"
-                    );
+                    tracing::info!("found new credentials; using them from the next dial on");
                 }
-                self.follow(&loaded.credential_files);
+                self.watch(&loaded.credential_files);
             }
             Err(error) => {
-                tracing::warn!(%error, "a file with credentials changed and cannot be used; going on with the old ones");
+                tracing::warn!(%error, "a credential file changed but cannot be used; keeping the old credentials");
             }
         }
     }
 
-    /// The secret may have moved to another file.
-    fn follow(&mut self, paths: &[PathBuf]) {
+    /// Watches these files from now on: the secret may have moved.
+    fn watch(&mut self, paths: &[PathBuf]) {
         self.seen.retain(|(path, _)| paths.contains(path));
         for path in paths {
             if !self.seen.iter().any(|(known, _)| known == path) {
@@ -104,7 +102,7 @@ fn stamp(path: &Path) -> Stamp {
         file.dev(),
         file.ino(),
         (file.mtime(), file.mtime_nsec()),
-        // Also moves when only the permissions change, which may be what made it unusable.
+        // Also changes with the permissions, which may have made it unusable.
         (file.ctime(), file.ctime_nsec()),
     ))
 }
@@ -114,7 +112,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_file_counts_as_changed_once_it_has_come_to_rest() {
+    async fn a_change_counts_once_the_file_is_stable() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("secret");
         let mut files = CredentialFiles::new(std::slice::from_ref(&path));
@@ -124,7 +122,7 @@ mod tests {
         std::fs::write(&path, "abc").unwrap();
         assert!(!files.has_settled());
         assert!(files.has_settled());
-        assert!(!files.has_settled(), "told once");
+        assert!(!files.has_settled(), "reported once");
         let next = folder.path().join("next");
         std::fs::write(&next, "xyz").unwrap();
         std::fs::rename(&next, &path).unwrap();
@@ -132,6 +130,6 @@ mod tests {
         assert!(files.has_settled(), "a file in its place, of the same size");
         std::fs::remove_file(&path).unwrap();
         assert!(!files.has_settled());
-        assert!(files.has_settled(), "gone is a change too");
+        assert!(files.has_settled(), "removed");
     }
 }

@@ -1,4 +1,4 @@
-//! The text of a unit: put together from the ones that are shipped, and recognised again.
+//! The text of a unit: rendered from the shipped units, and parsed again.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -6,57 +6,57 @@ use std::path::Path;
 
 use sha2::{Digest as _, Sha256};
 
-/// Starts agents.
+/// May start agents.
 pub(super) const AGENTS: &str = include_str!("../../../systemd/hermes-relay.service");
-/// Starts nothing.
+/// May not start programs.
 pub(super) const RELAY_ONLY: &str = include_str!("../../../systemd/hermes-relay-only.service");
-/// For one user's own manager.
+/// For a user's systemd.
 pub(super) const USER: &str = include_str!("../../../systemd/user/hermes-relay.service");
 
-/// How the shipped units name the program.
+/// The command in the shipped units.
 const SHIPPED_EXEC: &str = "ExecStart=/usr/bin/hermes-relay run";
-/// How the shipped unit names the account.
+/// The account in the shipped unit.
 const SHIPPED_USER: &str = "User=hermes-relay";
-/// How the first line of an installed unit begins; the digest of all that follows it comes next.
-const SEAL: &str = "# Written by `hermes-relay service install`. Digest of what follows: ";
+/// Start of an installed unit's first line; a digest of the rest follows.
+const DIGEST_PREFIX: &str = "# Written by `hermes-relay service install`. Digest of what follows: ";
 
-/// What a unit is made of.
+/// How to render a unit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rendering<'a> {
+pub(super) struct UnitOptions<'a> {
     /// The shipped unit.
     pub(super) template: &'a str,
-    /// What it starts.
+    /// The program.
     pub(super) binary: Option<&'a Path>,
-    /// Whom it runs as, instead of the shipped account.
+    /// Another account than the shipped one.
     pub(super) run_as: Option<&'a str>,
 }
 
-/// Why a unit cannot be put together.
+/// Why a unit cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RenderError {
-    /// The program has no usable path.
-    #[error("the program's path cannot stand in a unit; name another with --binary /full/path/hermes-relay")]
+    /// The program's path is invalid in a unit.
+    #[error("the program's path is not valid in a unit; name another with --binary /full/path/hermes-relay")]
     Binary,
 }
 
-/// The whole text, sealed.
-pub(super) fn render(rendering: &Rendering<'_>) -> Result<String, RenderError> {
-    let binary = rendering
+/// The text of a unit, with its digest.
+pub(super) fn render(options: &UnitOptions<'_>) -> Result<String, RenderError> {
+    let binary = options
         .binary
         .and_then(Path::to_str)
         .filter(|path| path.starts_with('/') && !path.contains(char::is_control))
         .ok_or(RenderError::Binary)?;
     let exec = format!("ExecStart={} run", quoted(binary));
-    let mut text = rendering.template.replace(SHIPPED_EXEC, &exec);
-    if let Some(account) = rendering.run_as {
+    let mut text = options.template.replace(SHIPPED_EXEC, &exec);
+    if let Some(account) = options.run_as {
         text = text.replace(SHIPPED_USER, &format!("User={account}"));
-        // That account's own files hold the secret, and a credential that is not there would keep the unit down.
+        // That account's own files contain the secret, and a missing credential would keep the unit from starting.
         text = without(&text, "LoadCredential=");
     }
-    Ok(format!("{SEAL}{}\n{text}", digest(&text)))
+    Ok(format!("{DIGEST_PREFIX}{}\n{text}", digest(&text)))
 }
 
-/// Leaves a setting out, with the comment above it.
+/// Removes a setting with the comment above it.
 fn without(text: &str, start: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     for line in text.lines() {
@@ -71,10 +71,10 @@ fn without(text: &str, start: &str) -> String {
     kept.join("\n") + "\n"
 }
 
-/// A path as the first word of a command in a unit.
+/// Quotes a path for a command in a unit.
 fn quoted(path: &str) -> String {
-    let plain = |char: char| char.is_ascii_alphanumeric() || "/._-+".contains(char);
-    if path.chars().all(plain) {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "/._-+".contains(char);
+    if path.chars().all(is_plain) {
         return path.to_owned();
     }
     let mut quoted = String::from("\"");
@@ -88,58 +88,60 @@ fn quoted(path: &str) -> String {
     quoted + "\""
 }
 
-/// An account's name, for the command line.
+/// Parses an account name.
 pub(super) fn account(name: &str) -> Result<String, String> {
-    let fits = |char: char| char.is_ascii_alphanumeric() || "_-.".contains(char);
-    let begins = name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_');
-    if begins && name.len() <= 32 && name.chars().all(fits) {
+    let is_valid = |char: char| char.is_ascii_alphanumeric() || "_-.".contains(char);
+    let has_valid_start = name.starts_with(|char: char| char.is_ascii_alphabetic() || char == '_');
+    if has_valid_start && name.len() <= 32 && name.chars().all(is_valid) {
         Ok(name.to_owned())
     } else {
-        Err("not the name of an account".to_owned())
+        Err("not a valid account name".to_owned())
     }
 }
 
-/// Whether a unit is still what was written.
+/// Whether a unit was edited since it was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Written here, and not changed since.
-    AsWritten,
-    /// Written here, and changed since.
+pub(super) enum UnitState {
+    /// Installed by us and not edited.
+    Unchanged,
+    /// Installed by us and edited since.
     Changed,
-    /// Not written here: a package's, or somebody's own.
+    /// Not installed by us.
     Foreign,
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for UnitState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::AsWritten => "as it was installed",
-            Self::Changed => "changed since it was installed",
+            Self::Unchanged => "as installed",
+            Self::Changed => "edited since it was installed",
             Self::Foreign => "not written by `hermes-relay service install`",
         })
     }
 }
 
-/// Looks at the seal.
-pub(super) fn standing(text: &str) -> Standing {
-    let sealed = text.strip_prefix(SEAL).and_then(|sealed| sealed.split_once('\n'));
-    match sealed {
-        Some((seal, rest)) if seal == digest(rest) => Standing::AsWritten,
-        Some(_) => Standing::Changed,
-        None => Standing::Foreign,
+/// Checks the digest.
+pub(super) fn unit_state(text: &str) -> UnitState {
+    let parts = text
+        .strip_prefix(DIGEST_PREFIX)
+        .and_then(|rest| rest.split_once('\n'));
+    match parts {
+        Some((expected, rest)) if expected == digest(rest) => UnitState::Unchanged,
+        Some(_) => UnitState::Changed,
+        None => UnitState::Foreign,
     }
 }
 
 fn digest(text: &str) -> String {
     let mut hex = String::new();
     for byte in Sha256::digest(text.as_bytes()) {
-        // Writing into a string cannot fail.
+        // Writing to a String does not fail.
         let _ = write!(hex, "{byte:02x}");
     }
     hex
 }
 
-/// What a unit starts.
+/// The program that a unit starts.
 pub(super) fn binary_of(text: &str) -> Option<String> {
     let command = setting(text, "ExecStart=")?;
     let path = match command.strip_prefix('"') {
@@ -150,12 +152,12 @@ pub(super) fn binary_of(text: &str) -> Option<String> {
     Some(path.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-/// The account that a unit names.
+/// The account of a unit.
 pub(super) fn user_of(text: &str) -> Option<&str> {
     setting(text, "User=")
 }
 
-/// The file that a unit takes the secret from.
+/// The secret file of a unit.
 pub(super) fn secret_of(text: &str) -> Option<&str> {
     setting(text, "LoadCredential=relay-secret:")
 }
@@ -169,7 +171,7 @@ mod tests {
     use super::*;
 
     fn rendered(binary: &str, run_as: Option<&str>) -> Result<String, RenderError> {
-        render(&Rendering {
+        render(&UnitOptions {
             template: AGENTS,
             binary: Some(Path::new(binary)),
             run_as,
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_and_the_account_are_put_in() {
+    fn program_and_account_are_rendered() {
         let shipped = rendered("/usr/bin/hermes-relay", None).unwrap();
         assert!(shipped.ends_with(AGENTS));
         let mine = rendered("/opt/my apps/50% \"relay\"", Some("ada")).unwrap();
@@ -187,16 +189,16 @@ mod tests {
         );
         assert_eq!(binary_of(&mine).as_deref(), Some("/opt/my apps/50% \"relay\""));
         assert_eq!(user_of(&mine), Some("ada"));
-        assert_eq!(secret_of(&mine), None, "ada's own files hold it");
+        assert_eq!(secret_of(&mine), None, "it is in ada's own files");
         assert_eq!(secret_of(&shipped), Some("/etc/hermes-relay/secret"));
         assert!(
             !mine.contains("CREDENTIALS_DIRECTORY"),
-            "its comment went with it"
+            "its comment is removed too"
         );
     }
 
     #[test]
-    fn every_shipped_unit_has_what_is_put_in() {
+    fn every_shipped_unit_has_the_replaced_lines() {
         for template in [AGENTS, RELAY_ONLY, USER] {
             assert_eq!(template.matches(SHIPPED_EXEC).count(), 1);
         }
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_stand_in_a_unit_is_refused() {
+    fn invalid_values_are_refused() {
         for bad in ["hermes-relay", "/a\nExecStartPre=/bin/evil", ""] {
             assert!(rendered(bad, None).is_err(), "{bad:?}");
         }
@@ -215,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn a_change_breaks_the_seal() {
+    fn an_edit_breaks_the_digest() {
         let text = rendered("/usr/bin/hermes-relay", None).unwrap();
-        assert_eq!(standing(&text), Standing::AsWritten);
+        assert_eq!(unit_state(&text), UnitState::Unchanged);
         let changed = text.replace("RestartSec=5", "RestartSec=6");
-        assert_eq!(standing(&changed), Standing::Changed);
-        assert_eq!(standing(AGENTS), Standing::Foreign);
+        assert_eq!(unit_state(&changed), UnitState::Changed);
+        assert_eq!(unit_state(AGENTS), UnitState::Foreign);
     }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use axum::body::Body;
 use axum::http::Response;
 use clap::Parser;
-use hermes_relay::cli::enroll::{EnrollArgs, EnrollOutcome, NewCredentials, Streams, Surroundings, run};
+use hermes_relay::cli::enroll::{EnrollArgs, EnrollContext, EnrollOutcome, NewCredentials, Streams, run};
 use hermes_relay::cli::prompt::SecretInput;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use hermes_relay::net::identity::IdpSettings;
@@ -102,7 +102,7 @@ impl Story {
             let result = self.dial.clone();
             Box::pin(async move { result }) as std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>>
         };
-        let around = Surroundings {
+        let around = EnrollContext {
             env: &env,
             home: self.home.path(),
             relay_url: self.relay_url.clone(),
@@ -111,7 +111,7 @@ impl Story {
             identities: self.identities.clone(),
             http: &http,
             dial: &dial,
-            hide: &|name, value| {
+            add_secret: &|name, value| {
                 let told = (name.to_owned(), value.expose_secret().to_owned());
                 self.hidden.borrow_mut().push(told);
             },

@@ -1,4 +1,4 @@
-//! A recording as something to do and something to compare with. Only reads; says and waits for nothing.
+//! A recording as a list of steps to send and replies to compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,23 +9,23 @@ use serde_json::Value;
 
 use crate::dev::{Direction, Trace, Traced};
 
-/// Characters of a text that are shown.
-const SHOWN: usize = 160;
+/// Maximum length of a text that is shown, in characters.
+const MAX_SHOWN: usize = 160;
 
-/// One thing to say to the relay.
+/// Something to send to the relay.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// A message, and whether it waits to be acknowledged.
+    /// A message, and whether it must be acknowledged.
     Event(Value, bool),
-    /// A forwarded request, and the same.
+    /// A forwarded request, and whether it must be acknowledged.
     Forward(Value, bool),
-    /// A stop.
+    /// An interrupt.
     Interrupt { session: String, chat: String },
-    /// Something that is no frame.
+    /// An invalid frame.
     Raw(String),
 }
 
-/// What the recording says to the relay. A delivery that was repeated under its own name is said once.
+/// The steps of a recording. A repeated delivery is sent once.
 pub(super) fn steps(trace: &Trace) -> Vec<(Duration, Step)> {
     let mut delivered = BTreeSet::new();
     let mut steps = Vec::new();
@@ -61,7 +61,7 @@ pub(super) fn steps(trace: &Trace) -> Vec<(Duration, Step)> {
     steps
 }
 
-/// The platforms that said hello; the recording's own when none did.
+/// The platforms of the hellos; without any, the recording's own.
 pub(super) fn platforms(trace: &Trace) -> Vec<String> {
     let mut platforms: Vec<String> = Vec::new();
     for line in &trace.lines {
@@ -80,51 +80,51 @@ pub(super) fn platforms(trace: &Trace) -> Vec<String> {
     platforms
 }
 
-/// The descriptors that were given, by platform.
+/// The recorded descriptors, by platform.
 pub(super) fn descriptors(trace: &Trace) -> BTreeMap<String, Value> {
-    let given = trace.lines.iter().filter_map(|line| match &line.said {
+    let recorded = trace.lines.iter().filter_map(|line| match &line.said {
         Traced::Frame(frame) if frame["type"] == "descriptor" => Some(&frame["descriptor"]),
         _ => None,
     });
-    given
+    recorded
         .filter_map(|descriptor| Some((descriptor["platform"].as_str()?.to_owned(), descriptor.clone())))
         .collect()
 }
 
-/// The ids of the questions that were asked, in order.
+/// The ids of all prompts, in order.
 pub(super) fn prompts_in<'a>(frames: impl Iterator<Item = &'a Value>) -> Vec<String> {
-    let asked = frames.filter(|frame| frame["action"]["op"] == "prompt");
-    asked
+    let prompts = frames.filter(|frame| frame["action"]["op"] == "prompt");
+    prompts
         .filter_map(|frame| Some(frame["action"]["prompt_id"].as_str()?.to_owned()))
         .collect()
 }
 
-/// The question that an event or a forwarded request answers.
-pub(super) fn prompt_of(said: &Value) -> Option<String> {
-    if let Some(id) = said["prompt_response"]["prompt_id"].as_str() {
+/// The prompt that an event or a forwarded request answers.
+pub(super) fn prompt_of(message: &Value) -> Option<String> {
+    if let Some(id) = message["prompt_response"]["prompt_id"].as_str() {
         return Some(id.to_owned());
     }
-    let body = STANDARD.decode(said["bodyB64"].as_str()?).ok()?;
+    let body = STANDARD.decode(message["bodyB64"].as_str()?).ok()?;
     let body: Value = serde_json::from_slice(&body).ok()?;
     let token = body["data"]["custom_id"].as_str()?.strip_prefix("hp1:")?;
     Some(token.split_once(':')?.0.to_owned())
 }
 
-/// The same with another question's id.
-pub(super) fn with_prompt(mut said: Value, then: &str, now: &str) -> Value {
-    if said["prompt_response"].is_object() {
-        said["prompt_response"]["prompt_id"] = now.into();
-    } else if let Some(body) = said["bodyB64"]
+/// The message with another prompt's id.
+pub(super) fn with_prompt(mut message: Value, old: &str, new: &str) -> Value {
+    if message["prompt_response"].is_object() {
+        message["prompt_response"]["prompt_id"] = new.into();
+    } else if let Some(body) = message["bodyB64"]
         .as_str()
         .and_then(|body| STANDARD.decode(body).ok())
     {
-        let body = String::from_utf8_lossy(&body).replace(&format!("hp1:{then}:"), &format!("hp1:{now}:"));
-        said["bodyB64"] = STANDARD.encode(body).into();
+        let body = String::from_utf8_lossy(&body).replace(&format!("hp1:{old}:"), &format!("hp1:{new}:"));
+        message["bodyB64"] = STANDARD.encode(body).into();
     }
-    said
+    message
 }
 
-/// A message in a line.
+/// A message on one line.
 pub(super) fn line(event: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let source = &event["source"];
@@ -136,38 +136,38 @@ pub(super) fn line(event: &Value) -> String {
     )
 }
 
-/// A text in a line.
+/// A text on one line.
 pub(super) fn short(text: &str) -> String {
     let flat = text.replace('\n', " ");
-    let mut shown: String = flat.chars().take(SHOWN).collect();
+    let mut shown: String = flat.chars().take(MAX_SHOWN).collect();
     if shown.len() < flat.len() {
         shown.push('…');
     }
     shown
 }
 
-/// What was said to people, with every edit, in the order that it was first said.
+/// Replies with all edits applied, in the order of their first message.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
-    /// Which message each answers, and its text.
-    said: Vec<(Option<String>, String)>,
+pub(super) struct Replies {
+    /// The message that each replies to, and its text.
+    list: Vec<(Option<String>, String)>,
 }
 
-impl Answers {
-    /// Follows the ops and their results through the frames of both directions.
-    pub(super) fn of<'a>(frames: impl Iterator<Item = &'a Value>) -> Self {
-        let mut asked: BTreeMap<String, &Value> = BTreeMap::new();
-        let mut places: BTreeMap<String, usize> = BTreeMap::new();
-        let mut answers = Self::default();
+impl Replies {
+    /// Collects the ops and their results from the frames of both directions.
+    pub(super) fn from_frames<'a>(frames: impl Iterator<Item = &'a Value>) -> Self {
+        let mut pending: BTreeMap<String, &Value> = BTreeMap::new();
+        let mut indexes: BTreeMap<String, usize> = BTreeMap::new();
+        let mut replies = Self::default();
         for frame in frames {
             let Some(request) = frame["requestId"].as_str() else {
                 continue;
             };
             if frame["type"] == "outbound" {
-                asked.insert(request.to_owned(), &frame["action"]);
+                pending.insert(request.to_owned(), &frame["action"]);
                 continue;
             }
-            let Some(action) = asked.remove(request) else {
+            let Some(action) = pending.remove(request) else {
                 continue;
             };
             if frame["result"]["success"] != true {
@@ -176,9 +176,9 @@ impl Answers {
             let content = action["content"].as_str().unwrap_or_default().to_owned();
             match action["op"].as_str() {
                 Some("edit") => {
-                    let place = action["message_id"].as_str().and_then(|id| places.get(id));
-                    if let Some(place) = place {
-                        answers.said[*place].1 = content;
+                    let index = action["message_id"].as_str().and_then(|id| indexes.get(id));
+                    if let Some(index) = index {
+                        replies.list[*index].1 = content;
                     }
                 }
                 Some("draft") if action["final"] != true => {}
@@ -188,37 +188,37 @@ impl Answers {
                         .iter()
                         .find_map(|anchor| anchor.as_str().map(str::to_owned));
                     if let Some(id) = frame["result"]["message_id"].as_str() {
-                        places.insert(id.to_owned(), answers.said.len());
+                        indexes.insert(id.to_owned(), replies.list.len());
                     }
-                    answers.said.push((anchor, content));
+                    replies.list.push((anchor, content));
                 }
                 _ => {}
             }
         }
-        answers
+        replies
     }
 
     pub(super) fn len(&self) -> usize {
-        self.said.len()
+        self.list.len()
     }
 
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
-        self.said.iter().map(|(_, text)| text.as_str())
+        self.list.iter().map(|(_, text)| text.as_str())
     }
 
-    /// What is there and not in the other, both ways round; the order between chats does not count.
+    /// Replies that only one of both has; their order does not count.
     pub(super) fn differences(&self, now: &Self) -> Vec<String> {
-        let mut left: Vec<_> = now.said.iter().collect();
+        let mut left: Vec<_> = now.list.iter().collect();
         let mut out = Vec::new();
-        for said in &self.said {
-            match left.iter().position(|other| *other == said) {
+        for reply in &self.list {
+            match left.iter().position(|other| *other == reply) {
                 Some(index) => drop(left.remove(index)),
-                None => out.push(format!("only then: {}", short(&said.1))),
+                None => out.push(format!("only recorded: {}", short(&reply.1))),
             }
         }
         out.extend(
             left.into_iter()
-                .map(|said| format!("only now:  {}", short(&said.1))),
+                .map(|reply| format!("only now:      {}", short(&reply.1))),
         );
         out
     }

@@ -1,4 +1,4 @@
-//! The journal's part is played by a socket that reads what a journal would.
+//! A socket plays the part of journald.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tracing_subscriber::layer::SubscriberExt as _;
 
 use super::*;
-use crate::cli::logging::veil::Known;
+use crate::cli::redact::KnownSecret;
 
 struct Listener {
     socket: UnixDatagram,
@@ -30,7 +30,7 @@ impl Listener {
         self.folder.path().join("socket")
     }
 
-    /// The next entry, read as the journal reads it.
+    /// The next entry, parsed as journald does.
     fn entry(&self) -> BTreeMap<String, String> {
         let mut datagram = vec![0; 2 * MAX_ENTRY];
         let length = self.socket.recv(&mut datagram).expect("an entry");
@@ -60,16 +60,16 @@ fn parsed(mut rest: &[u8]) -> BTreeMap<String, String> {
     fields
 }
 
-fn talk(listener: &Listener, net: Net, talk: impl FnOnce()) {
-    let journal = Journal::at(&listener.path()).unwrap();
-    let layers = tracing_subscriber::registry().with(journal.layer(net));
-    tracing::subscriber::with_default(layers, talk);
+fn log(listener: &Listener, redactor: LogRedactor, log: impl FnOnce()) {
+    let journald = Journald::open_at(&listener.path()).unwrap();
+    let layers = tracing_subscriber::registry().with(journald.layer(redactor));
+    tracing::subscriber::with_default(layers, log);
 }
 
 #[test]
 fn an_event_is_one_entry_with_its_fields_by_name() {
     let listener = Listener::new();
-    talk(&listener, Net::default(), || {
+    log(&listener, LogRedactor::default(), || {
         let error = io::Error::other("first\nsecond");
         tracing::warn!(agent = "code", turn = 12, %error, "the turn \u{1b}[2Jfailed");
         tracing::info!("plain");
@@ -98,14 +98,11 @@ fn an_event_is_one_entry_with_its_fields_by_name() {
 }
 
 #[test]
-fn what_is_secret_is_in_no_field() {
+fn no_field_contains_a_secret() {
     const SECRET: &str = "hush \"quoted\" hush";
     let listener = Listener::new();
-    let net = Net::over(vec![Known {
-        name: "secret".to_owned(),
-        value: SECRET.into(),
-    }]);
-    talk(&listener, net, || {
+    let redactor = LogRedactor::new(vec![KnownSecret::new("secret", SECRET)]);
+    log(&listener, redactor, || {
         tracing::warn!(why = SECRET, list = ?[SECRET], "said {SECRET}");
     });
     let entry = listener.entry();
@@ -120,16 +117,16 @@ fn what_is_secret_is_in_no_field() {
 }
 
 #[test]
-fn too_much_is_cut_and_still_arrives() {
+fn oversized_entries_are_truncated_and_arrive() {
     let listener = Listener::new();
     let long = "é".repeat(MAX_ENTRY);
-    talk(&listener, Net::default(), || {
+    log(&listener, LogRedactor::default(), || {
         let l = &*long;
         tracing::info!(a = l, b = l, c = l, d = l, e = l, f = l, g = l, h = l, "{l}");
     });
     let entry = listener.entry();
-    assert!(entry["MESSAGE"].len() <= MAX_MESSAGE && entry["MESSAGE"].ends_with(CUT));
-    assert!(entry["HERMES_A"].len() <= MAX_VALUE && entry["HERMES_A"].ends_with(CUT));
+    assert!(entry["MESSAGE"].len() <= MAX_MESSAGE && entry["MESSAGE"].ends_with(TRUNCATED));
+    assert!(entry["HERMES_A"].len() <= MAX_VALUE && entry["HERMES_A"].ends_with(TRUNCATED));
     assert!(
         entry.contains_key("PRIORITY") && !entry.contains_key("HERMES_H"),
         "full"
@@ -137,17 +134,14 @@ fn too_much_is_cut_and_still_arrives() {
 }
 
 #[test]
-fn a_secret_is_hidden_before_it_is_cut_or_spelled() {
+fn secrets_are_redacted_before_truncation_and_escaping() {
     const SECRET: &str = "0123456789\u{7}\"cdef";
-    let net = Net::over(vec![Known {
-        name: "secret".to_owned(),
-        value: SECRET.into(),
-    }]);
+    let redactor = LogRedactor::new(vec![KnownSecret::new("secret", SECRET)]);
     let listener = Listener::new();
-    let long = format!("{}{SECRET}", "x".repeat(MAX_VALUE - CUT.len() - 8));
-    talk(&listener, net.clone(), || {
+    let long = format!("{}{SECRET}", "x".repeat(MAX_VALUE - TRUNCATED.len() - 8));
+    log(&listener, redactor.clone(), || {
         tracing::warn!(long, "{SECRET}");
-        tracing::warn!("nothing to hide");
+        tracing::warn!("nothing to redact");
     });
     let entry = listener.entry();
     assert!(
@@ -157,104 +151,104 @@ fn a_secret_is_hidden_before_it_is_cut_or_spelled() {
     );
     let end = &entry["HERMES_LONG"][MAX_VALUE - 30..];
     assert!(!end.contains("0123"), "{end}");
-    assert_eq!(net.counts().hidden.load(Ordering::Relaxed), 1);
+    assert_eq!(redactor.counts().redacted.load(Ordering::Relaxed), 1);
 }
 
 #[test]
-fn names_become_what_the_journal_takes() {
+fn field_names_are_valid() {
     assert_eq!(field_name("retry_ms"), "HERMES_RETRY_MS");
     assert_eq!(field_name("net.peer-name"), "HERMES_NET_PEER_NAME");
     assert_eq!(field_name(&"x".repeat(100)).len(), MAX_NAME);
 }
 
 #[test]
-fn nobody_listening_is_found_out_at_once() {
+fn opening_fails_if_nobody_listens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
-    let missing = Journal::at(&path).unwrap_err();
+    let missing = Journald::open_at(&path).unwrap_err();
     assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     drop(UnixDatagram::bind(&path).unwrap());
-    let deserted = Journal::at(&path).unwrap_err();
+    let deserted = Journald::open_at(&path).unwrap_err();
     assert_eq!(deserted.kind(), io::ErrorKind::ConnectionRefused);
 }
 
 #[test]
-fn a_journal_that_was_started_again_is_found_and_one_that_hangs_holds_nobody_up() {
+fn a_restarted_journald_is_found_and_a_stalled_one_blocks_nobody() {
     let mut listener = Listener::new();
-    let journal = Journal::at(&listener.path()).unwrap();
-    journal.send(b"MESSAGE=one\n").unwrap();
+    let journald = Journald::open_at(&listener.path()).unwrap();
+    journald.send(b"MESSAGE=one\n").unwrap();
     assert_eq!(listener.entry()["MESSAGE"], "one");
     std::fs::remove_file(listener.path()).unwrap();
     listener.socket = UnixDatagram::bind(listener.path()).unwrap();
-    journal.send(b"MESSAGE=two\n").unwrap();
+    journald.send(b"MESSAGE=two\n").unwrap();
     assert_eq!(listener.entry()["MESSAGE"], "two");
     // Its queue is filled by sending without reading.
-    let refused = (0..100_000).find_map(|_| journal.send(&[b'x'; 1024]).err());
+    let refused = (0..100_000).find_map(|_| journald.send(&[b'x'; 1024]).err());
     assert_eq!(refused.expect("a full queue").kind(), io::ErrorKind::WouldBlock);
 }
 
 #[test]
-fn the_journals_stream_is_known_by_device_and_inode() {
+fn the_journal_stream_is_identified_by_device_and_inode() {
     let folder = tempfile::tempdir().unwrap();
     let [ours, other] = ["ours", "other"].map(|name| File::create(folder.path().join(name)).unwrap());
     let meta = ours.metadata().unwrap();
     let named = format!("{}:{}", meta.dev(), meta.ino());
-    assert!(is_stream(&named, &ours));
-    assert!(!is_stream(&named, &other), "inherited, and led elsewhere");
+    assert!(is_journal_stream(&named, &ours));
+    assert!(!is_journal_stream(&named, &other), "inherited");
     for garbage in ["", ":", "1", "a:b", "-1:2", &format!("{named}:1")] {
-        assert!(!is_stream(garbage, &ours), "{garbage}");
+        assert!(!is_journal_stream(garbage, &ours), "{garbage}");
     }
 }
 
 #[test]
-fn a_journal_that_hangs_and_a_standard_error_that_is_full_hold_nobody_up() {
+fn a_stalled_journald_and_a_full_standard_error_block_nobody() {
     use std::io::{Read as _, Write as _};
     const LINES: u64 = 400;
     let listener = Listener::new();
-    let journal = Journal::at(&listener.path()).unwrap();
+    let journald = Journald::open_at(&listener.path()).unwrap();
     let (mut reader, mut writer) = io::pipe().unwrap();
     let mut room = 0;
-    while way::has_room(&writer) {
+    while is_writable(&writer) {
         room += writer.write(&[b'.'; 4096]).unwrap();
     }
-    let net = Net::default();
-    let counts = std::sync::Arc::clone(net.counts());
+    let redactor = LogRedactor::default();
+    let counts = std::sync::Arc::clone(redactor.counts());
     let lost = || counts.lost.load(Ordering::Relaxed);
-    let beside = Beside::of(writer.into());
-    let layers = tracing_subscriber::registry().with(journal.layer_beside(beside, net.clone()));
+    let fallback = File::from(std::os::fd::OwnedFd::from(writer));
+    let layers = tracing_subscriber::registry().with(journald.layer_with_fallback(Some(fallback), redactor));
     let dispatch = tracing::Dispatch::new(layers);
-    let say = |times: u64, what: &'static str| {
+    let log = |times: u64, message: &'static str| {
         let (dispatch, (done, ended)) = (dispatch.clone(), mpsc::channel());
         std::thread::spawn(move || {
             tracing::dispatcher::with_default(&dispatch, || {
-                (0..times).for_each(|_| tracing::warn!("{what}"));
+                (0..times).for_each(|_| tracing::warn!("{message}"));
             });
             let _ = done.send(());
         });
-        // Each line waited for would take longer; a pipe waited for, for ever.
-        ended.recv_timeout(Duration::from_secs(10)).expect("held up");
+        // Blocking on each line would take longer; blocking on the pipe would take for ever.
+        ended.recv_timeout(Duration::from_secs(10)).expect("blocked");
     };
-    say(LINES, "stuck");
+    log(LINES, "stuck");
     let dropped = lost();
     assert!(dropped > 0 && dropped < LINES, "{dropped}");
 
-    // Room on standard error: nothing more is lost.
+    // With room on standard error nothing more is lost.
     let mut dots = vec![0; room];
     reader.read_exact(&mut dots).unwrap();
-    say(1, "beside");
-    let mut line = [0; 12];
+    log(1, "fallback");
+    let mut line = [0; 14];
     reader.read_exact(&mut line).unwrap();
-    assert_eq!((&line, lost()), (b"WARN beside\n", dropped));
+    assert_eq!((&line, lost()), (b"WARN fallback\n", dropped));
 
-    // The journal reads again: it is told, once.
+    // journald reads again: the loss is reported once.
     for _ in 0..LINES - dropped {
         assert_eq!(listener.entry()["MESSAGE"], "stuck");
     }
-    say(2, "well");
+    log(2, "well");
     assert_eq!(listener.entry()["MESSAGE"], "well");
-    let told = listener.entry();
+    let report = listener.entry();
     assert_eq!(
-        (&*told["HERMES_COUNT"], &*told["PRIORITY"]),
+        (&*report["HERMES_COUNT"], &*report["PRIORITY"]),
         (&*dropped.to_string(), "4")
     );
     assert_eq!(listener.entry()["MESSAGE"], "well");

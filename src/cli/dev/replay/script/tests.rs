@@ -8,7 +8,7 @@ fn trace(lines: &[Value]) -> Trace {
 }
 
 #[test]
-fn deliveries_are_said_once_and_results_not_at_all() {
+fn deliveries_are_sent_once_and_results_not_at_all() {
     let event = json!({ "text": "hi" });
     let trace = trace(&[
         json!({ "t": 0, "to": "connector", "frame": { "type": "hello", "platform": "telegram" } }),
@@ -20,9 +20,9 @@ fn deliveries_are_said_once_and_results_not_at_all() {
         json!({ "t": 0.6, "to": "relay", "frame": { "type": "interrupt_inbound", "session_key": "s", "chat_id": "c" } }),
         json!({ "t": 0.7, "to": "relay", "frame": { "type": "outbound_result", "requestId": "r", "result": {} } }),
     ]);
-    let said: Vec<Step> = steps(&trace).into_iter().map(|(_, step)| step).collect();
+    let sent: Vec<Step> = steps(&trace).into_iter().map(|(_, step)| step).collect();
     assert_eq!(
-        said,
+        sent,
         [
             Step::Event(event.clone(), true),
             Step::Event(event, false),
@@ -38,7 +38,7 @@ fn deliveries_are_said_once_and_results_not_at_all() {
 }
 
 #[test]
-fn answers_follow_edits_and_leave_out_what_was_refused() {
+fn replies_include_edits_and_omit_refused_ops() {
     let op =
         |request: &str, action: Value| json!({ "type": "outbound", "requestId": request, "action": action });
     let result = |request: &str, result: Value| json!({ "type": "outbound_result", "requestId": request, "result": result });
@@ -55,15 +55,18 @@ fn answers_follow_edits_and_leave_out_what_was_refused() {
         op("4", json!({ "op": "draft", "content": "x", "final": false })),
         result("4", json!({ "success": true })),
     ];
-    let then = Answers::of(frames.iter());
+    let then = Replies::from_frames(frames.iter());
     assert_eq!(then.texts().collect::<Vec<_>>(), ["hello"]);
     assert!(then.differences(&then).is_empty());
-    let other = Answers::of(frames[..2].iter());
-    assert_eq!(then.differences(&other), ["only then: hello", "only now:  hel"]);
+    let other = Replies::from_frames(frames[..2].iter());
+    assert_eq!(
+        then.differences(&other),
+        ["only recorded: hello", "only now:      hel"]
+    );
 }
 
 #[test]
-fn a_press_finds_the_question_in_the_same_place_on_both_lanes() {
+fn a_button_press_names_its_prompt_in_both_forms() {
     let event = json!({ "prompt_response": { "prompt_id": "aa.1", "option_id": "once" } });
     assert_eq!(prompt_of(&event).as_deref(), Some("aa.1"));
     assert_eq!(

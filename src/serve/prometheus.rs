@@ -1,37 +1,37 @@
-//! Metrics as Prometheus reads them: text, format 0.0.4. It takes numbers and gives a page, and asks nobody.
+//! The metrics page in Prometheus' text format 0.0.4.
 //!
-//! Every label's values are few and fixed. docs/metrics.md explains each metric; a test compares the two.
+//! Every label has few, fixed values. docs/metrics.md describes each metric; a test compares the two.
 
 use std::fmt::{Display, Write as _};
 
 use crate::relay::{Counts, Histogram, Metrics};
 
-/// What is said of the process.
+/// Numbers of the process itself.
 pub(super) struct Process {
     pub(super) started_at_ms: i64,
     pub(super) resident_bytes: Option<u64>,
-    pub(super) log_left_out: u64,
-    pub(super) log_hidden: u64,
+    pub(super) log_suppressed: u64,
+    pub(super) log_redacted: u64,
     pub(super) log_lost: u64,
 }
 
-/// The states that a link may be in.
+/// All states of a link.
 const LINK_STATES: [&str; 9] = [
     "starting", "waiting", "dialing", "greeting", "live", "dormant", "closing", "closed", "revoked",
 ];
 
-/// Everything on one page.
+/// The whole page.
 pub(super) fn page(metrics: &Metrics, process: &Process) -> String {
     let mut page = Page(String::with_capacity(32 * 1024));
-    about_process(&mut page, process);
-    about_link(&mut page, metrics);
-    about_messages(&mut page, metrics);
-    about_turns(&mut page, metrics);
-    about_ops(&mut page, metrics);
+    write_process(&mut page, process);
+    write_link(&mut page, metrics);
+    write_messages(&mut page, metrics);
+    write_turns(&mut page, metrics);
+    write_ops(&mut page, metrics);
     page.0
 }
 
-fn about_process(page: &mut Page, process: &Process) {
+fn write_process(page: &mut Page, process: &Process) {
     page.family("build_info", "gauge", "Always 1; the version is the label.");
     page.sample("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     page.family(
@@ -47,32 +47,28 @@ fn about_process(page: &mut Page, process: &Process) {
     page.family(
         "log_lines_left_out_total",
         "counter",
-        "Log lines that repeated themselves and were left out.",
+        "Repeated log lines that were suppressed.",
     );
-    page.sample("log_lines_left_out_total", &[], process.log_left_out);
+    page.sample("log_lines_left_out_total", &[], process.log_suppressed);
     page.family(
         "log_secrets_hidden_total",
         "counter",
-        "Log lines in which a secret had to be hidden.",
+        "Log lines in which a secret was redacted.",
     );
-    page.sample("log_secrets_hidden_total", &[], process.log_hidden);
+    page.sample("log_secrets_hidden_total", &[], process.log_redacted);
     page.family(
         "log_lines_lost_total",
         "counter",
-        "Log lines that neither the system's journal nor standard error took.",
+        "Log lines dropped because journald and standard error were full.",
     );
     page.sample("log_lines_lost_total", &[], process.log_lost);
 }
 
-fn about_link(page: &mut Page, metrics: &Metrics) {
+fn write_link(page: &mut Page, metrics: &Metrics) {
     let (link, measures) = (&metrics.link, &metrics.link_measures);
-    page.family(
-        "link_up",
-        "gauge",
-        "1 while the connection to the connector stands.",
-    );
+    page.family("link_up", "gauge", "1 while connected to the connector.");
     page.sample("link_up", &[], u8::from(metrics.link_state == "live"));
-    page.family("link_state", "gauge", "1 for the state that the link is in.");
+    page.family("link_state", "gauge", "1 for the current state of the link.");
     for state in LINK_STATES {
         page.sample(
             "link_state",
@@ -80,7 +76,7 @@ fn about_link(page: &mut Page, metrics: &Metrics) {
             u8::from(metrics.link_state == state),
         );
     }
-    page.counter("dials_total", "Dials begun.", link.dials);
+    page.counter("dials_total", "Dials started.", link.dials);
     page.counter("handshakes_total", "Handshakes completed.", link.handshakes);
     page.counts(
         "losses_total",
@@ -102,25 +98,29 @@ fn about_link(page: &mut Page, metrics: &Metrics) {
     page.counts("frames_sent_total", "Frames sent.", "type", &metrics.frames_sent);
 }
 
-fn about_messages(page: &mut Page, metrics: &Metrics) {
+fn write_messages(page: &mut Page, metrics: &Metrics) {
     let tally = &metrics.tally;
     page.counter(
         "messages_total",
-        "Messages that arrived, duplicates included.",
+        "Messages received, duplicates included.",
         tally.inbound,
     );
-    page.counter("interrupts_total", "Interrupts that arrived.", tally.interrupts);
+    page.counter("interrupts_total", "Interrupts received.", tally.interrupts);
     page.counter(
         "decode_errors_total",
-        "Lines that could not be used.",
+        "Frames that could not be decoded.",
         tally.undecodable,
     );
     page.counter("acks_total", "Deliveries acknowledged.", tally.acks);
-    page.counter("duplicates_total", "Deliveries seen before.", tally.duplicates);
-    page.counter("quarantined_total", "Lines set aside.", tally.quarantined);
+    page.counter(
+        "duplicates_total",
+        "Deliveries received before.",
+        tally.duplicates,
+    );
+    page.counter("quarantined_total", "Frames quarantined.", tally.quarantined);
     page.counter(
         "journal_refusals_total",
-        "Deliveries that the journal could not take.",
+        "Deliveries that the journal could not store.",
         tally.refused_by_journal,
     );
     page.counter(
@@ -139,17 +139,13 @@ fn about_messages(page: &mut Page, metrics: &Metrics) {
         "Commands in one commit.",
         &metrics.commit_commands,
     );
-    page.histogram(
-        "commit_seconds",
-        "How long a commit took.",
-        &metrics.commit_seconds,
-    );
+    page.histogram("commit_seconds", "Duration of commits.", &metrics.commit_seconds);
 }
 
-fn about_turns(page: &mut Page, metrics: &Metrics) {
+fn write_turns(page: &mut Page, metrics: &Metrics) {
     let tally = &metrics.tally;
     page.counter("turns_started_total", "Turns started.", tally.turns_started);
-    page.family("turns_total", "counter", "Turns ended, by how.");
+    page.family("turns_total", "counter", "Turns ended, by outcome.");
     for (outcome, count) in [
         ("done", tally.turns_done),
         ("stopped", tally.turns_stopped),
@@ -158,32 +154,28 @@ fn about_turns(page: &mut Page, metrics: &Metrics) {
     ] {
         page.sample("turns_total", &[("outcome", outcome)], count);
     }
-    page.histogram("turn_seconds", "How long turns took.", &metrics.turn_seconds);
+    page.histogram("turn_seconds", "Duration of turns.", &metrics.turn_seconds);
     page.histogram(
         "first_token_seconds",
-        "How long turns took to say something.",
+        "Time until the first output of turns.",
         &metrics.first_word_seconds,
     );
-    page.family(
-        "tokens_total",
-        "counter",
-        "Tokens that agents say they read and wrote.",
-    );
+    page.family("tokens_total", "counter", "Tokens that agents report.");
     page.sample("tokens_total", &[("direction", "input")], tally.input_tokens);
     page.sample("tokens_total", &[("direction", "output")], tally.output_tokens);
-    page.family("turns_running", "gauge", "Turns that run.");
+    page.family("turns_running", "gauge", "Turns running.");
     page.sample("turns_running", &[], metrics.turns_running);
-    page.family("sessions_active", "gauge", "Sessions that run or wait.");
+    page.family("sessions_active", "gauge", "Sessions running or waiting.");
     page.sample("sessions_active", &[], metrics.sessions_active);
-    page.family("queue_depth", "gauge", "What waits in memory, by where.");
+    page.family("queue_depth", "gauge", "Entries waiting in memory, by queue.");
     for (queue, depth) in &metrics.queues {
         page.sample("queue_depth", &[("queue", queue)], depth);
     }
 }
 
-fn about_ops(page: &mut Page, metrics: &Metrics) {
+fn write_ops(page: &mut Page, metrics: &Metrics) {
     let tally = &metrics.tally;
-    page.family("ops_total", "counter", "Ops, each time one was asked for.");
+    page.family("ops_total", "counter", "Ops requested, by outcome.");
     for (op, outcomes) in &metrics.ops {
         for (outcome, count) in outcomes.iter() {
             page.sample("ops_total", &[("op", op), ("outcome", outcome)], count);
@@ -191,31 +183,31 @@ fn about_ops(page: &mut Page, metrics: &Metrics) {
     }
     page.counter(
         "ops_unknown_total",
-        "Owed ops given up because nobody knows whether they were done.",
+        "Durable ops dropped because their outcome is unknown.",
         tally.ops_unknown,
     );
     page.counter(
         "ops_shed_total",
-        "Ops for show dropped for want of room.",
+        "Ephemeral ops dropped because a queue was full.",
         tally.cosmetics_shed,
     );
     page.counter(
         "ops_recovered_total",
-        "Owed ops taken over from an earlier run.",
+        "Durable ops recovered from an earlier run.",
         tally.ops_recovered,
     );
     page.counts(
         "traces_total",
-        "Traces of turns, where they are sent to a collector.",
+        "Traces of turns sent to a collector, by outcome.",
         "outcome",
         &metrics.traces,
     );
 }
 
-/// A page that is being written. Names are given without their common beginning.
+/// Writes a page. Names are given without [`PREFIX`].
 struct Page(String);
 
-/// What every metric's name begins with.
+/// Prefix of every metric's name.
 const PREFIX: &str = "hermes_relay_";
 
 impl Page {
@@ -229,8 +221,8 @@ impl Page {
 
     fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let _ = write!(self.0, "{PREFIX}{name}");
-        for (place, (label, text)) in labels.iter().enumerate() {
-            let opening = if place == 0 { '{' } else { ',' };
+        for (index, (label, text)) in labels.iter().enumerate() {
+            let opening = if index == 0 { '{' } else { ',' };
             let _ = write!(self.0, "{opening}{label}=\"{}\"", escaped(text));
         }
         let closing = if labels.is_empty() { "" } else { "}" };
@@ -275,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_are_escaped_and_ordered_as_given() {
+    fn labels_are_escaped_in_order() {
         let mut page = Page(String::new());
         page.sample("x", &[("a", "1"), ("b", "q\"\\\n")], 2.5);
         page.sample("y", &[], 3);

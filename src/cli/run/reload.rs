@@ -1,4 +1,4 @@
-//! The settings, read again while the relay runs: what takes effect at once, and what needs a restart.
+//! Reloading the settings of a running relay: which changes apply immediately, and which need a restart.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,33 +10,32 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use zeroize::Zeroizing;
 
-use crate::cli::Surround;
+use crate::cli::ProcessEnv;
 use crate::cli::logging::LogHandle;
 use crate::config::{self, ConfigError, Flags, Loaded, Settings, Sources};
 use crate::relay::{Credentials, boot};
 
-/// What was read.
-pub(super) struct Reread {
+/// The result of a reload.
+pub(super) struct Reloaded {
     pub(super) loaded: Loaded,
-    /// The dotted keys of changes that wait for a restart.
+    /// Dotted keys of changes that need a restart.
     pub(super) needs_restart: Vec<String>,
 }
 
-/// What the relay was started with, to tell what has changed since.
-pub(super) struct Started {
+/// What the relay was started with, for comparison.
+pub(super) struct StartSettings {
     pub(super) settings: Settings,
     files: AgentFiles,
 }
 
-impl Started {
-    pub(super) fn with(settings: Settings) -> Self {
+impl StartSettings {
+    pub(super) fn new(settings: Settings) -> Self {
         let files = agent_files(&settings);
         Self { settings, files }
     }
 }
 
-/// Digests of the files that agents were built from, by the dotted keys that name them; nothing for one that cannot
-/// be read.
+/// Digests of the files that agents use, by dotted key; `None` for an unreadable file.
 type AgentFiles = BTreeMap<String, Option<[u8; 32]>>;
 
 fn agent_files(settings: &Settings) -> AgentFiles {
@@ -49,51 +48,48 @@ fn agent_files(settings: &Settings) -> AgentFiles {
     files
 }
 
-/// Larger files than this are of no use to an agent.
-const MOST_READ: u64 = 1024 * 1024;
+/// Maximum size of an agent's file.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
 fn digest(path: &Path) -> Option<[u8; 32]> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     let mut bytes = Zeroizing::new(Vec::new());
     let file = File::open(path).ok()?;
-    file.take(MOST_READ).read_to_end(&mut bytes).ok()?;
+    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
     Some(Sha256::digest(&*bytes).into())
 }
 
-/// Reads the settings again, applies what can be applied, and says what cannot.
-pub(super) fn reread(
+/// Reloads the settings, applies what can be applied, and reports what cannot.
+pub(super) fn reload(
     flags: Flags,
-    before: &Started,
-    surround: &Surround<'_>,
+    before: &StartSettings,
+    process: &ProcessEnv<'_>,
     log: &LogHandle,
-) -> Result<Reread, ConfigError> {
-    let env = surround.env;
+) -> Result<Reloaded, ConfigError> {
+    let env = process.env;
     let loaded = match config::load(&Sources { flags, env }) {
         Ok(loaded) => loaded,
         Err(error) => {
-            tracing::error!(%error, "the settings cannot be read again; going on with the old ones");
+            tracing::error!(%error, "cannot reload the settings; keeping the old ones");
             return Err(error);
         }
     };
-    log.reload(&loaded, surround);
+    log.reload(&loaded, process);
     let needs_restart = needs_restart(before, &loaded.settings);
     if needs_restart.is_empty() {
         tracing::info!(
-            "settings read again: log level and repetition, credentials and relevance policy are in force"
+            "settings reloaded: log level, rate limit, credentials and relevance policy are applied"
         );
     } else {
-        tracing::warn!(
-            ?needs_restart,
-            "settings read again; these changes need a restart"
-        );
+        tracing::warn!(?needs_restart, "settings reloaded; these changes need a restart");
     }
-    Ok(Reread {
+    Ok(Reloaded {
         loaded,
         needs_restart,
     })
 }
 
-/// What takes effect while running, and is not named when it changes.
+/// Keys and sections that apply without a restart.
 const APPLIED: [&str; 7] = [
     "log.level",
     "log.repeat_burst",
@@ -104,20 +100,24 @@ const APPLIED: [&str; 7] = [
     "connector.delivery_key",
 ];
 
-/// The dotted keys of changes that a running relay cannot take on.
-fn needs_restart(before: &Started, after: &Settings) -> Vec<String> {
-    let mut changed = shown_changes(&before.settings, after);
-    let hidden = agent_changes(before, after);
-    let of_agents = |key: &String| hidden.iter().any(|known| known.starts_with(&format!("{key}.")));
-    changed.retain(|key| !of_agents(key));
-    changed.extend(hidden);
+/// Dotted keys of changes that need a restart.
+fn needs_restart(before: &StartSettings, after: &Settings) -> Vec<String> {
+    let mut changed = visible_changes(&before.settings, after);
+    let of_agents = agent_changes(before, after);
+    let is_detailed = |key: &String| {
+        of_agents
+            .iter()
+            .any(|known| known.starts_with(&format!("{key}.")))
+    };
+    changed.retain(|key| !is_detailed(key));
+    changed.extend(of_agents);
     changed.extend(secret_changes(&before.settings, after));
     changed.sort_unstable();
     changed.dedup();
     changed
 }
 
-/// Secrets that are others now, but for those that are applied; what is shown of a secret is always the same.
+/// Changed secrets, except those that are applied: serialized settings do not show secrets.
 fn secret_changes(before: &Settings, after: &Settings) -> Vec<String> {
     let exposed = |(key, secret): (&'static str, &'_ SecretString)| {
         (key, Zeroizing::new(secret.expose_secret().to_owned()))
@@ -129,14 +129,14 @@ fn secret_changes(before: &Settings, after: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// Whether a change of this key, or of the section that it stands in, takes effect while running.
+/// Whether a change of this key applies without a restart.
 fn is_applied(key: &str) -> bool {
     let section = key.split('.').next().unwrap_or(key);
     APPLIED.contains(&key) || APPLIED.contains(&section)
 }
 
-/// What has changed about agents that were there before: what is written of them, shown or not, and their files.
-fn agent_changes(before: &Started, after: &Settings) -> Vec<String> {
+/// Changes of existing agents: their settings and their files.
+fn agent_changes(before: &StartSettings, after: &Settings) -> Vec<String> {
     let mut changed = Vec::new();
     for (name, entry) in &after.agents {
         let old = before.settings.agents.get(name);
@@ -151,17 +151,18 @@ fn agent_changes(before: &Started, after: &Settings) -> Vec<String> {
     changed
 }
 
-/// What has changed of what can be shown.
-fn shown_changes(before: &Settings, after: &Settings) -> Vec<String> {
+/// Changes that are visible in the serialized settings.
+fn visible_changes(before: &Settings, after: &Settings) -> Vec<String> {
     let shown = |settings: &Settings| serde_json::to_value(settings).unwrap_or_default();
     let (before, after) = (shown(before), shown(after));
     let mut changed = Vec::new();
     for (section, new) in after.as_object().into_iter().flatten() {
         let old = &before[section];
-        let gone = old.as_object().into_iter().flatten().map(|(key, _)| key);
-        let gone = gone.filter(|key| new.get(key.as_str()).is_none());
+        let removed = old.as_object().into_iter().flatten().map(|(key, _)| key);
+        let removed = removed.filter(|key| new.get(key.as_str()).is_none());
         changed.extend(
-            gone.map(|key| format!("{section}.{key}"))
+            removed
+                .map(|key| format!("{section}.{key}"))
                 .filter(|key| !is_applied(key)),
         );
         match new.as_object() {
@@ -178,7 +179,7 @@ fn shown_changes(before: &Settings, after: &Settings) -> Vec<String> {
     changed
 }
 
-/// Puts credentials in force that differ from the present ones.
+/// Uses the loaded credentials if they differ from the current ones; returns whether they do.
 pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) -> bool {
     let Some(new) = boot::pinned_credentials(&loaded.settings) else {
         return false;
@@ -200,11 +201,11 @@ mod tests {
     use crate::config::PolicyOverride;
 
     fn changes(before: Settings, after: &Settings) -> Vec<String> {
-        needs_restart(&Started::with(before), after)
+        needs_restart(&StartSettings::new(before), after)
     }
 
     #[test]
-    fn every_secret_but_the_applied_ones_is_compared_by_its_value() {
+    fn secrets_are_compared_by_value() {
         let mut before = Settings::embedded("/nowhere");
         before.connector.secret = Some("one".into());
         before.connector.delivery_key = Some("one".into());
@@ -219,12 +220,12 @@ mod tests {
         let changed = ["idp.client_secret", "telemetry.headers"];
         assert_eq!(changes(before.clone(), &after), changed);
         after.telemetry.headers = None;
-        assert_eq!(changes(before.clone(), &after), changed, "gone is a change too");
+        assert_eq!(changes(before.clone(), &after), changed, "removed");
         assert_eq!(changes(after, &before), changed);
     }
 
     #[test]
-    fn a_policy_that_was_taken_away_needs_no_restart() {
+    fn a_removed_policy_needs_no_restart() {
         let after = Settings::embedded("/nowhere");
         let mut before = after.clone();
         let policy = PolicyOverride::default();

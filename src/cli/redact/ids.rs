@@ -1,24 +1,25 @@
-//! Ids of chats and people, and the other names they get: the same id, the same name, as long as this runs.
+//! Ids of chats and people and their pseudonyms: the same id gets the same pseudonym for the life of the process.
 //!
-//! An id is known by where it stands: in a session's key, after a name such as `chat_id`, before WhatsApp's domains. From
-//! then on it is known anywhere, as a word of its own.
+//! An id is recognised by its context: in a session key, after a name such as `chat_id`, before WhatsApp's domains. From
+//! then on it is recognised anywhere as a separate word.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use memchr::memmem;
 
-use super::pairs::{Joint, pairs};
-use crate::cli::logging::{run, words};
+use super::names::words;
+use super::pairs::{Separator, pairs};
+use super::run;
 
-/// Ids that get a name of their own; later ones share one.
-const MOST: usize = 65_536;
-/// Shorter ids, and those without a digit, are not looked for as words: they may be words.
+/// Maximum number of pseudonyms; later ids share one.
+const MAX_PSEUDONYMS: usize = 65_536;
+/// Shorter ids, and ids without a digit, are not searched for as words: they may be ordinary words.
 const MIN_WORD: usize = 6;
-/// The parts of a session's key before its ids: `agent`, the profile, the platform, the kind of chat.
-const BEFORE_IDS: usize = 4;
+/// Parts of a session key before its ids: `agent`, profile, platform, kind of chat.
+const SESSION_KEY_PREFIX: usize = 4;
 
-/// Names whose values are ids, with or without `id` behind them.
+/// Names whose values are ids, with or without `id` after them.
 const OWNERS: &[&str] = &[
     "AUTHOR",
     "CHANNEL",
@@ -33,45 +34,45 @@ const OWNERS: &[&str] = &[
     "USER",
     "USERNAME",
 ];
-/// The domains of WhatsApp's ids.
+/// Domains of WhatsApp ids.
 const DOMAINS: &[&[u8]] = &[b"@s.whatsapp.net", b"@g.us", b"@c.us", b"@lid"];
 
-/// The names that were given.
+/// Pseudonyms by id.
 #[derive(Default)]
-pub(super) struct Names(HashMap<Vec<u8>, usize>);
+pub(super) struct Pseudonyms(HashMap<Vec<u8>, usize>);
 
-impl Names {
-    /// The name of an id.
+impl Pseudonyms {
+    /// The pseudonym of an id.
     pub(super) fn name(&mut self, id: &[u8]) -> String {
         let id = bare(id);
         let next = self.0.len() + 1;
         if let Some(number) = self.0.get(id) {
             return format!("<id-{number}>");
         }
-        if next > MOST {
+        if next > MAX_PSEUDONYMS {
             return "<id>".to_owned();
         }
         self.0.insert(id.to_owned(), next);
         format!("<id-{next}>")
     }
 
-    /// Where ids stand.
-    pub(super) fn places(&self, line: &[u8]) -> Vec<Range<usize>> {
+    /// The ranges of all ids.
+    pub(super) fn find(&self, line: &[u8]) -> Vec<Range<usize>> {
         let mut found = session_keys(line);
         found.extend(jids(line));
         let mut done = 0;
-        for pair in pairs(line).filter(|pair| pair.joint != Joint::Colon && is_id_name(pair.name)) {
+        for pair in pairs(line).filter(|pair| pair.separator != Separator::Colon && is_id_name(pair.name)) {
             if pair.at >= done {
-                let place = unsigned(line, pair.value());
-                done = place.end;
-                found.extend(is_id(&line[place.clone()]).then_some(place));
+                let range = unsigned(line, pair.value());
+                done = range.end;
+                found.extend(is_id(&line[range.clone()]).then_some(range));
             }
         }
         found.extend(self.words(line));
         found
     }
 
-    /// Ids that were seen before, as words.
+    /// Ids seen before, as words.
     fn words(&self, line: &[u8]) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut at = if self.0.is_empty() { line.len() } else { 0 };
@@ -87,7 +88,7 @@ impl Names {
     }
 }
 
-/// WhatsApp writes one id with and without the device and the domain.
+/// The id without its domain: WhatsApp writes it with and without.
 fn bare(id: &[u8]) -> &[u8] {
     id.split(|byte| *byte == b'@').next().unwrap_or(id)
 }
@@ -102,25 +103,26 @@ fn is_id_name(name: &str) -> bool {
     OWNERS.contains(&owner.as_str())
 }
 
-/// One word: what has gaps is a title or a sentence.
+/// An id is one word; a value with spaces is a title or a sentence.
 fn is_id(value: &[u8]) -> bool {
     let fits = |byte: &u8| byte.is_ascii_graphic() && !b"<>{}\"".contains(byte);
     !value.is_empty() && value.iter().all(fits) && value != b"null" && value != b"None"
 }
 
-/// Without a sign: Telegram's groups have negative ids.
-fn unsigned(line: &[u8], place: Range<usize>) -> Range<usize> {
-    let signed = matches!(line.get(place.start), Some(b'-' | b'+')) && place.len() > 1;
-    place.start + usize::from(signed)..place.end
+/// The range without a sign: Telegram groups have negative ids.
+fn unsigned(line: &[u8], range: Range<usize>) -> Range<usize> {
+    let is_signed = matches!(line.get(range.start), Some(b'-' | b'+')) && range.len() > 1;
+    range.start + usize::from(is_signed)..range.end
 }
 
-/// The ids in keys of sessions.
+/// Ids in session keys.
 fn session_keys(line: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut done = 0;
     for start in memmem::find_iter(line, b"agent:") {
-        let within_a_word = start > 0 && (line[start - 1].is_ascii_alphanumeric() || line[start - 1] == b'_');
-        if start < done || within_a_word {
+        let is_inside_word =
+            start > 0 && (line[start - 1].is_ascii_alphanumeric() || line[start - 1] == b'_');
+        if start < done || is_inside_word {
             continue;
         }
         let key = run(line, start, |byte| {
@@ -128,10 +130,10 @@ fn session_keys(line: &[u8]) -> Vec<Range<usize>> {
         });
         let mut from = start;
         for (number, part) in line[key.clone()].split(|byte| *byte == b':').enumerate() {
-            let place = from..from + part.len();
-            from = place.end + 1;
-            if number >= BEFORE_IDS && !part.is_empty() {
-                found.push(unsigned(line, place));
+            let range = from..from + part.len();
+            from = range.end + 1;
+            if number >= SESSION_KEY_PREFIX && !part.is_empty() {
+                found.push(unsigned(line, range));
                 done = key.end;
             }
         }
@@ -139,7 +141,7 @@ fn session_keys(line: &[u8]) -> Vec<Range<usize>> {
     found
 }
 
-/// WhatsApp's ids.
+/// WhatsApp ids.
 fn jids(line: &[u8]) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     for at in memchr::memchr_iter(b'@', line) {
@@ -159,23 +161,23 @@ fn jids(line: &[u8]) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
 
-    fn named(names: &mut Names, line: &str) -> String {
-        let mut places = names.places(line.as_bytes());
-        places.sort_by_key(|place| (place.start, usize::MAX - place.end));
+    fn named(names: &mut Pseudonyms, line: &str) -> String {
+        let mut ranges = names.find(line.as_bytes());
+        ranges.sort_by_key(|range| (range.start, usize::MAX - range.end));
         let (mut shown, mut end) = (String::new(), 0);
-        for place in places {
-            if place.start >= end {
-                shown.push_str(&line[end..place.start]);
-                shown.push_str(&names.name(&line.as_bytes()[place.clone()]));
-                end = place.end;
+        for range in ranges {
+            if range.start >= end {
+                shown.push_str(&line[end..range.start]);
+                shown.push_str(&names.name(&line.as_bytes()[range.clone()]));
+                end = range.end;
             }
         }
         shown + &line[end..]
     }
 
     #[test]
-    fn the_same_id_has_the_same_name_wherever_it_stands() {
-        let mut names = Names::default();
+    fn an_id_has_the_same_pseudonym_everywhere() {
+        let mut names = Pseudonyms::default();
         for (line, wanted) in [
             (
                 "session=agent:main:discord:group:123456:987654 state=running",
@@ -198,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_id_keeps_its_name() {
-        let mut names = Names::default();
+    fn other_values_are_kept() {
+        let mut names = Pseudonyms::default();
         for line in [
             "agent=code agent:main agent:main:discord:dm",
             "user_agent=hermes-relay/0.1 title=\"user name\" chat=\"a room with a view\"",
@@ -212,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn names_run_out_and_memory_does_not() {
-        let mut names = Names::default();
-        for id in 0..MOST + 5 {
+    fn pseudonyms_are_bounded() {
+        let mut names = Pseudonyms::default();
+        for id in 0..MAX_PSEUDONYMS + 5 {
             names.name(id.to_string().as_bytes());
         }
-        assert_eq!(names.0.len(), MOST);
+        assert_eq!(names.0.len(), MAX_PSEUDONYMS);
         assert_eq!(names.name(b"another"), "<id>");
         assert_eq!(names.name(b"0"), "<id-1>");
     }

@@ -1,21 +1,20 @@
-//! Names with values in a line: `name=value`, `"name": "value"`, `Name: value`, `?name=value`, also where quotes are
-//! themselves quoted.
+//! Name-value pairs in a line: `name=value`, `"name": "value"`, `Name: value`, `?name=value`, also with escaped quotes.
 
 use std::ops::Range;
 
 use memchr::memchr2_iter;
 
-/// The longest name.
+/// Maximum length of a name.
 const MAX_NAME: usize = 128;
 
-/// How a name and its value are joined.
+/// What separates a name from its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Joint {
+pub(super) enum Separator {
     /// `name=value`, or `"name": "value"`.
     Field,
     /// `name=value` in the query of a URL.
     Query,
-    /// `name: value`, as in a header; or a sentence with a colon in it.
+    /// `name: value`, as in a header, or in a sentence with a colon.
     Colon,
 }
 
@@ -23,22 +22,22 @@ pub(super) enum Joint {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Pair<'l> {
     pub(super) name: &'l str,
-    pub(super) joint: Joint,
-    /// Where they are joined.
+    pub(super) separator: Separator,
+    /// The position of the separator.
     pub(super) at: usize,
     line: &'l [u8],
     from: usize,
 }
 
 impl Pair<'_> {
-    /// Where the value stands: what is in the quotes, or up to the next gap. To be asked for names that matter, and not
-    /// again within a value: looking for the end of each would take long in a long line.
+    /// The range of the value: inside the quotes, or up to the next space. Ask only for names that matter and not again
+    /// within a value: searching the end of each takes long in a long line.
     pub(super) fn value(&self) -> Range<usize> {
-        value(self.line, self.from, self.joint)
+        value(self.line, self.from, self.separator)
     }
 }
 
-/// Every name with a value.
+/// All pairs.
 pub(super) fn pairs(line: &[u8]) -> impl Iterator<Item = Pair<'_>> {
     memchr2_iter(b'=', b':', line).filter_map(|at| pair(line, at))
 }
@@ -58,29 +57,29 @@ fn pair(line: &[u8], at: usize) -> Option<Pair<'_>> {
         .ok()
         .filter(|name| !name.is_empty())?;
     let spaces = line[at + 1..].iter().take_while(|byte| **byte == b' ').count();
-    let joint = match line[at] {
-        b'=' if start > 0 && matches!(before[start - 1], b'?' | b'&') => Joint::Query,
-        b'=' => Joint::Field,
-        _ if quoted => Joint::Field,
-        _ if spaces > 0 => Joint::Colon,
+    let separator = match line[at] {
+        b'=' if start > 0 && matches!(before[start - 1], b'?' | b'&') => Separator::Query,
+        b'=' => Separator::Field,
+        _ if quoted => Separator::Field,
+        _ if spaces > 0 => Separator::Colon,
         _ => return None,
     };
-    // `name = value` is prose or code as often as not, and a value that begins with a space is none.
+    // `name = value` is prose or code as often as not.
     let skipped = if line[at] == b':' { spaces } else { 0 };
     Some(Pair {
         name,
-        joint,
+        separator,
         at,
         line,
         from: at + 1 + skipped,
     })
 }
 
-fn value(line: &[u8], mut from: usize, joint: Joint) -> Range<usize> {
-    // A list, or what Rust writes around a value that may be missing.
-    for around in [b"Some(".as_slice(), b"["] {
-        if line[from..].starts_with(around) {
-            from += around.len();
+fn value(line: &[u8], mut from: usize, separator: Separator) -> Range<usize> {
+    // A list, or an `Option` in Rust's debug format.
+    for wrapper in [b"Some(".as_slice(), b"["] {
+        if line[from..].starts_with(wrapper) {
+            from += wrapper.len();
         }
     }
     let rest = &line[from..];
@@ -93,7 +92,7 @@ fn value(line: &[u8], mut from: usize, joint: Joint) -> Range<usize> {
     let ends = |byte: &u8| {
         byte.is_ascii_whitespace()
             || b"\"'\\<".contains(byte)
-            || (joint == Joint::Query && b"&#".contains(byte))
+            || (separator == Separator::Query && b"&#".contains(byte))
     };
     let mut length = rest.iter().position(ends).unwrap_or(rest.len());
     while length > 0 && b",;)}].".contains(&rest[length - 1]) {
@@ -102,10 +101,10 @@ fn value(line: &[u8], mut from: usize, joint: Joint) -> Range<usize> {
     from..from + length
 }
 
-/// How far it is to the closing quote; to the end of the line where there is none.
+/// The distance to the closing quote, or to the end of the line if there is none.
 fn quoted_length(rest: &[u8], quote: &[u8]) -> usize {
     if quote.len() > 1 {
-        // Within quotes that are quoted themselves, a quote of the value has more than one backslash.
+        // Within escaped quotes, a quote of the value has more than one backslash.
         let mut ends = memchr::memmem::find_iter(rest, quote);
         let end = ends.find(|end| *end == 0 || rest[end - 1] != b'\\');
         return end.unwrap_or(rest.len());
@@ -134,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_write_a_pair_is_read() {
+    fn every_notation_of_a_pair_is_read() {
         for (line, wanted) in [
             ("a NAME=value b", ("NAME", "value")),
             ("a name=\"two words\" b", ("name", "two words")),
@@ -169,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bytes_make_it_stumble() {
+    fn arbitrary_bytes_are_safe() {
         let noise: Vec<u8> = (0..20_000_u32)
             .map(|n| b"=:\"'\\[Some(ab \xff\x00&?"[(n.wrapping_mul(2_654_435_761) >> 24) as usize % 18])
             .collect();

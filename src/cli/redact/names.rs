@@ -1,6 +1,6 @@
-//! Which names are names of secrets: of variables, settings, fields, headers.
+//! Which variable, setting, field and header names stand for a secret.
 
-/// Words that make a name one of a secret, wherever they stand in it.
+/// Words that make a name secret wherever they occur in it.
 const SECRET: &[&str] = &[
     "APIKEY",
     "AUTHORIZATION",
@@ -16,8 +16,8 @@ const SECRET: &[&str] = &[
     "TOKENS",
 ];
 
-/// Words before `key` that make it no secret.
-const OPEN_KEYS: &[&str] = &[
+/// Words before `key` that make it public.
+const PUBLIC_KEYS: &[&str] = &[
     "CACHE",
     "CONFIG",
     "DEDUPE",
@@ -30,8 +30,8 @@ const OPEN_KEYS: &[&str] = &[
     "SORT",
 ];
 
-/// Words at the end of a name that say that the value is about a secret and not one.
-const ABOUT: &[&str] = &[
+/// Last words of a name whose value describes a secret and is none.
+const METADATA: &[&str] = &[
     "BYTES",
     "COUNT",
     "DIRECTORY",
@@ -53,64 +53,64 @@ const ABOUT: &[&str] = &[
     "USAGE",
 ];
 
-/// Words that make a name one of a secret where they end it and are not all of it.
-const AT_THE_END: &[&str] = &["PASS", "PAT"];
+/// Words that make a name secret as its last word, unless they are all of it.
+const SUFFIXES: &[&str] = &["PASS", "PAT"];
 
-/// Words after the name proper: they say which of several it is, or in which form.
-const BESIDE: &[&str] = &["DEV", "PEM", "PROD"];
+/// Qualifiers after the name proper: which of several it is, or its format.
+const QUALIFIERS: &[&str] = &["DEV", "PEM", "PROD"];
 
-fn is_beside(word: &str) -> bool {
-    BESIDE.contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit())
+fn is_qualifier(word: &str) -> bool {
+    QUALIFIERS.contains(&word) || word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The words of a name in capitals: `api_key`, `X-Api-Key` and `apiKey` have the same.
-pub(in crate::cli) fn words(name: &str) -> Vec<String> {
+/// The words of a name in capitals; the same for `api_key`, `X-Api-Key` and `apiKey`.
+pub(super) fn words(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
-    let mut before = ' ';
+    let mut previous = ' ';
     for char in name.chars() {
-        let begins = before.is_ascii_lowercase() && char.is_ascii_uppercase();
-        if !char.is_ascii_alphanumeric() || begins {
+        let is_camel = previous.is_ascii_lowercase() && char.is_ascii_uppercase();
+        if !char.is_ascii_alphanumeric() || is_camel {
             words.push(String::new());
         }
         if let (true, Some(word)) = (char.is_ascii_alphanumeric(), words.last_mut()) {
             word.push(char.to_ascii_uppercase());
         }
-        before = char;
+        previous = char;
     }
     words.retain(|word| !word.is_empty());
     words
 }
 
-/// Whether what has this name is a secret.
-pub(in crate::cli) fn is_secret_name(name: &str) -> bool {
+/// Whether the value of this name is a secret.
+pub(super) fn is_secret_name(name: &str) -> bool {
     let words = words(name);
-    let told = words
+    let end = words
         .iter()
-        .rposition(|word| !is_beside(word))
+        .rposition(|word| !is_qualifier(word))
         .map_or(0, |last| last + 1);
-    let words = &words[..told];
+    let words = &words[..end];
     let Some((last, before)) = words.split_last() else {
         return false;
     };
-    if ABOUT.contains(&last.as_str()) {
+    if METADATA.contains(&last.as_str()) {
         return false;
     }
     if matches!(last.as_str(), "KEY" | "KEYS") {
         return before
             .last()
-            .is_some_and(|word| !OPEN_KEYS.contains(&word.as_str()));
+            .is_some_and(|word| !PUBLIC_KEYS.contains(&word.as_str()));
     }
-    // What a collector of traces wants to see with every request holds its key.
+    // The headers for an OTLP collector contain its key.
     if last == "HEADERS" && words.iter().any(|word| word == "OTLP") {
         return true;
     }
-    if AT_THE_END.contains(&last.as_str()) && !before.is_empty() {
+    if SUFFIXES.contains(&last.as_str()) && !before.is_empty() {
         return true;
     }
-    let run_together = ["TOKEN", "SECRET", "PASSWORD", "APIKEY"]
+    let is_compound = ["TOKEN", "SECRET", "PASSWORD", "APIKEY"]
         .iter()
         .any(|end| last.ends_with(end));
-    run_together || words.iter().any(|word| SECRET.contains(&word.as_str()))
+    is_compound || words.iter().any(|word| SECRET.contains(&word.as_str()))
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_secrets_are_told_from_names_about_them() {
+    fn secret_names_differ_from_names_about_secrets() {
         for name in [
             "GATEWAY_RELAY_SECRET",
             "GATEWAY_RELAY_DELIVERY_KEY",

@@ -1,4 +1,4 @@
-//! The relay half of `dev`: a real relay over a real socket, started again when its gateway is reinstated.
+//! The relay of `dev`: a real relay over a real socket, restarted when its gateway is reinstated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,22 +18,22 @@ use crate::net::proxy::ProxyRules;
 use crate::relay::{Credentials, Ended, Member, Relay, RelayHandle};
 use crate::wire::Grouping;
 
-/// How often the relay is asked how it stands.
-const GLANCE: Duration = Duration::from_millis(200);
-/// How long a reinstatement is waited for before looking around again.
-const PATIENCE: Duration = Duration::from_secs(3600);
+/// Interval of status updates.
+const STATUS_INTERVAL: Duration = Duration::from_millis(200);
+/// Timeout of a wait for a reinstatement, which is then repeated.
+const REINSTATEMENT_TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// What the relay is to be.
-pub(super) struct Plan {
+/// How to build the relay.
+pub(super) struct RelayPlan {
     pub(super) settings: Settings,
-    /// Who answers, by name.
-    pub(super) members: Vec<(String, Member)>,
-    /// The platforms that it says hello for.
+    /// Agents by name.
+    pub(super) agents: Vec<(String, Member)>,
+    /// Platforms of the handshake.
     pub(super) platforms: Vec<String>,
 }
 
-impl Plan {
-    /// How these settings tell conversations apart.
+impl RelayPlan {
+    /// How conversations become sessions.
     pub(super) fn grouping(&self) -> Grouping {
         let sessions = &self.settings.sessions;
         Grouping {
@@ -44,30 +44,30 @@ impl Plan {
 
     fn build(&self, credentials: &watch::Receiver<Option<Credentials>>) -> Result<Relay, String> {
         Relay::builder(self.settings.clone())
-            .members(self.members.clone())
+            .members(self.agents.clone())
             .credentials(credentials.clone())
             .build()
             .map_err(|error| error.to_string())
     }
 }
 
-/// A relay that runs beside the connector.
-pub(super) struct Half {
+/// A relay that runs in a background task.
+pub(super) struct DevRelay {
     pub(super) status: watch::Receiver<Value>,
     handle: watch::Receiver<Option<RelayHandle>>,
     stop: CancellationToken,
     running: JoinHandle<Result<Ended, String>>,
 }
 
-impl Half {
-    /// Enrols with the connector and starts a relay that dials it; how it stands is put into `told`.
+impl DevRelay {
+    /// Enrolls with the connector and starts a relay that dials it; its status goes to `status_sender`.
     pub(super) async fn start(
         connector: &Arc<Connector>,
-        mut plan: Plan,
+        mut plan: RelayPlan,
         token: &str,
-        told: watch::Sender<Value>,
+        status_sender: watch::Sender<Value>,
     ) -> Result<Self, String> {
-        // Nobody could wake what sleeps here.
+        // Nobody could wake it.
         plan.settings.sleep.enabled = false;
         plan.settings.connector.url = Some(connector.url());
         plan.settings.connector.identities = plan
@@ -75,35 +75,35 @@ impl Half {
             .iter()
             .map(|platform| Identity::new(platform.as_str(), "dev-bot"))
             .collect();
-        let credentials = enrol(&plan.settings, connector, token).await?;
+        let credentials = enroll(&plan.settings, connector, token).await?;
         let (keep, watched) = watch::channel(Some(credentials));
         let first = plan.build(&watched)?;
-        let status = told.subscribe();
-        let (hand, handle) = watch::channel(Some(first.handle()));
+        let status = status_sender.subscribe();
+        let (handle_sender, handle) = watch::channel(Some(first.handle()));
         let stop = CancellationToken::new();
-        let (connector, asked) = (Arc::clone(connector), stop.clone());
+        let (connector, stopped) = (Arc::clone(connector), stop.clone());
         let running = tokio::spawn(async move {
             let _keep = keep;
             let mut relay = first;
             loop {
                 let handle = relay.handle();
-                hand.send_replace(Some(handle.clone()));
+                handle_sender.send_replace(Some(handle.clone()));
                 let ended = tokio::select! {
                     biased;
-                    ended = relay.run(asked.clone().cancelled_owned()) => ended,
-                    never = glance(&handle, &told) => match never {},
+                    ended = relay.run(stopped.clone().cancelled_owned()) => ended,
+                    never = update_status(&handle, &status_sender) => match never {},
                 };
                 let Ended::Revoked { reason } = ended else {
                     return Ok(ended);
                 };
-                hand.send_replace(None);
-                told.send_replace(json!({ "ended": "revoked", "reason": reason }));
-                let reinstated = connector.until("a reinstatement", PATIENCE, |connector| {
+                handle_sender.send_replace(None);
+                status_sender.send_replace(json!({ "ended": "revoked", "reason": reason }));
+                let reinstated = connector.until("a reinstatement", REINSTATEMENT_TIMEOUT, |connector| {
                     (!connector.is_revoked()).then_some(())
                 });
                 tokio::select! {
                     biased;
-                    () = asked.cancelled() => return Ok(Ended::Asked),
+                    () = stopped.cancelled() => return Ok(Ended::Asked),
                     _ = reinstated => {}
                 }
                 relay = plan.build(&watched)?;
@@ -117,8 +117,8 @@ impl Half {
         })
     }
 
-    /// Whether the relay has nothing left to do; also when it does not run.
-    pub(super) async fn is_quiet(&self) -> bool {
+    /// Whether the relay has no work left, or does not run.
+    pub(super) async fn is_idle(&self) -> bool {
         let handle = self.handle.borrow().clone();
         match handle {
             None => true,
@@ -139,42 +139,42 @@ impl Half {
         status.is_none_or(|status| status.tally.turns_failed > 0)
     }
 
-    /// Stops the relay and says how it ended.
+    /// Stops the relay; returns `code` unless the relay failed.
     pub(super) async fn stop(self, code: std::process::ExitCode) -> std::process::ExitCode {
         self.stop.cancel();
         match self.running.await {
             Ok(Ok(Ended::Asked)) => code,
-            Ok(Ok(ended)) => fail(exit::OUR_FAULT, format!("the relay ended: {ended:?}"), None),
+            Ok(Ok(ended)) => fail(exit::INTERNAL, format!("the relay ended: {ended:?}"), None),
             Ok(Err(error)) => fail(exit::CONFIGURATION, error, None),
-            Err(error) => fail(exit::OUR_FAULT, format!("the relay failed: {error}"), None),
+            Err(error) => fail(exit::INTERNAL, format!("the relay failed: {error}"), None),
         }
     }
 }
 
-/// Keeps what the relay says about itself up to date, until it is dropped.
-async fn glance(handle: &RelayHandle, told: &watch::Sender<Value>) -> std::convert::Infallible {
-    let mut tick = interval(GLANCE);
+/// Updates the status until dropped.
+async fn update_status(handle: &RelayHandle, sender: &watch::Sender<Value>) -> std::convert::Infallible {
+    let mut tick = interval(STATUS_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         let status = handle.status().await;
         let status = status.and_then(|status| serde_json::to_value(status).ok());
         if let Some(status) = status {
-            told.send_if_modified(|last| {
-                let news = *last != status;
+            sender.send_if_modified(|last| {
+                let is_new = *last != status;
                 *last = status;
-                news
+                is_new
             });
         }
     }
 }
 
-async fn enrol(settings: &Settings, connector: &Connector, token: &str) -> Result<Credentials, String> {
+async fn enroll(settings: &Settings, connector: &Connector, token: &str) -> Result<Credentials, String> {
     let http = http_client(settings, &ProxyRules::none())?;
     let identity = "dev-identity".into();
     let enrolled =
         connector_http::enroll(&http, &connector.http_base(), &identity, &token.into(), "gw-dev").await;
-    let enrolled = enrolled.map_err(|error| format!("cannot enrol with the embedded connector: {error}"))?;
+    let enrolled = enrolled.map_err(|error| format!("cannot enroll with the embedded connector: {error}"))?;
     Ok(Credentials {
         gateway_id: enrolled.gateway_id,
         secret: enrolled.secret,

@@ -1,6 +1,6 @@
-//! How an enrolment ended: its exit code, and if it failed why, in the words that people and scripts know.
+//! The outcome of an enrollment: its exit code, and why it failed. The messages are those of `hermes gateway enroll`.
 //!
-//! It never holds a token or a secret.
+//! It never contains a token or a secret.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,19 +10,19 @@ use crate::net::connector_http::{EnrollError, ProvisionError};
 use crate::net::identity::IdentityError;
 use crate::wire::UrlError;
 
-/// How the verb ended.
+/// The outcome of an enrollment.
 #[derive(Debug)]
 pub enum EnrollOutcome {
     /// The credentials are stored or printed.
     Enrolled,
-    /// They could be; the token was not spent.
+    /// A dry run succeeded; the token was not used.
     Checked,
-    /// They are not, or something after that failed.
+    /// It failed, completely or partly.
     Failed(EnrollFailure),
 }
 
 impl EnrollOutcome {
-    /// 0, or 1 for every failure, or 2 for options that cannot be used.
+    /// 0 for success, 2 for an invalid option, 1 for every other failure.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Enrolled | Self::Checked => 0,
@@ -32,10 +32,10 @@ impl EnrollOutcome {
     }
 }
 
-/// Why nothing, or not everything, was done. `Display` is the line after the cross mark.
+/// Why an enrollment failed. `Display` is the line after the cross mark.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollFailure {
-    /// Someone else owns this installation's credentials.
+    /// The hosting platform owns the credentials.
     #[error("`hermes gateway enroll` is not available in a managed/hosted install.")]
     Managed,
     /// No token was given.
@@ -44,43 +44,43 @@ pub enum EnrollFailure {
     /// The token could not be read.
     #[error("Could not read the enrollment token: {0}")]
     TokenInput(io::Error),
-    /// No connector was named.
+    /// No connector URL was given.
     #[error(
         "No connector URL. Pass --connector-url <url> (or set GATEWAY_RELAY_URL / gateway.relay_url in config.yaml)."
     )]
     NoUrl,
-    /// The connector's address cannot be used.
+    /// The connector URL is invalid.
     #[error("The connector URL cannot be used: {0}")]
     BadUrl(UrlError),
-    /// An option's value cannot be used.
+    /// An option is invalid.
     #[error("{option} cannot be used: {reason}")]
     BadOption {
         /// The option.
         option: &'static str,
-        /// What is wrong with it.
+        /// Why it is invalid.
         reason: &'static str,
     },
-    /// There is no portal login, or it ran out.
+    /// There is no portal login, or it has expired.
     #[error("You're not logged into Nous Portal.")]
     NotLoggedIn,
-    /// No identity token for another reason.
+    /// Another reason for a missing identity token.
     #[error("Could not resolve a caller-identity token: {0}")]
     Identity(IdentityError),
-    /// The credentials could not be stored; found out before the token was spent.
+    /// The file cannot be written; detected before the token was used.
     #[error("Cannot write to {}: {reason}", path.display())]
     Destination {
         /// The file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         reason: io::Error,
     },
-    /// The connector said no, or nothing.
+    /// The connector refused, or could not be reached.
     #[error("Enrollment failed: {}", capitalised(&.0.to_string()))]
     Enroll(EnrollError),
     /// Enrolled, but the credentials could not be stored.
     #[error("Enrolled, but the credentials could not be stored: {0}")]
     Write(dotenv_write::WriteError),
-    /// Enrolled and stored, but the connector does not know the wake URL.
+    /// Enrolled and stored, but the wake URL was not registered.
     #[error("Enrolled, but the wake URL was not registered: {0}")]
     Wake(ProvisionError),
     /// Enrolled and stored, but the dial of `--check` failed.
@@ -89,12 +89,10 @@ pub enum EnrollFailure {
 }
 
 impl EnrollFailure {
-    /// What to do next.
+    /// What to do.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Managed => {
-                "the hosting platform provisions the relay's credentials; there is nothing to enroll here"
-            }
+            Self::Managed => "the hosting platform provisions the relay's credentials; you need not enroll",
             Self::NoToken => "the connector's operator issues the token; it works once",
             Self::TokenInput(_) => "pipe the token in with --token -, or set GATEWAY_RELAY_ENROLL_TOKEN",
             Self::NoUrl | Self::BadUrl(_) => "it looks like https://connector.example",
@@ -121,7 +119,7 @@ impl EnrollFailure {
                 "check the URL, the network and any proxy, then retry"
             }
             Self::Write(_) => {
-                "the token is spent: make the file writable, then enroll again with a new token"
+                "the token is used up: make the file writable, then enroll again with a new token"
             }
             Self::Wake(_) => {
                 "the credentials are stored and work; until the connector knows the URL it cannot wake this gateway"

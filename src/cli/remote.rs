@@ -1,0 +1,117 @@
+//! A relay that runs in another process: how verbs find it, call it and report errors.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::Environment;
+use super::exit::{self, ErrorFormat};
+use crate::config::{self, ConfigError, Flags, Loaded, Sources};
+use crate::serve::ControlRequest;
+use crate::serve::client::{self, ClientError};
+
+/// Which relay to call.
+#[derive(Args, Debug, Clone)]
+pub(super) struct RemoteArgs {
+    /// Settings file, which may name the state directory.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// State directory of the relay [default: as for `run`].
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<PathBuf>,
+    /// Print JSON on one line, errors included.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A relay that can be called while it runs.
+pub(super) struct RemoteRelay {
+    loaded: Loaded,
+    errors: ErrorFormat,
+}
+
+impl RemoteArgs {
+    /// Finds the relay with the same settings as `run`.
+    pub(super) fn load(&self, env: Environment<'_>) -> Result<RemoteRelay, ConfigError> {
+        let flags = Flags {
+            config: self.config.clone(),
+            state_dir: self.state_dir.clone(),
+            ..Flags::default()
+        };
+        let loaded = config::load(&Sources { flags, env })?;
+        let errors = ErrorFormat::new(self.json);
+        Ok(RemoteRelay { loaded, errors })
+    }
+
+    /// Finds the relay; reports an error and returns its exit code.
+    pub(super) fn relay(&self, env: Environment<'_>) -> Result<RemoteRelay, ExitCode> {
+        let errors = ErrorFormat::new(self.json);
+        self.load(env)
+            .map_err(|error| errors.fail(exit::CONFIGURATION, error, None))
+    }
+
+    /// Finds and calls the relay; reports an error and returns its exit code.
+    pub(super) fn call(&self, env: Environment<'_>, request: &ControlRequest) -> Result<Value, ExitCode> {
+        let relay = self.relay(env)?;
+        relay.call(request).map_err(|error| relay.report(&error, None))
+    }
+
+    /// Prints a result as JSON or as text.
+    pub(super) fn print(&self, json: &Value, text: impl Display) -> ExitCode {
+        if self.json {
+            exit::print(json)
+        } else {
+            exit::print(text)
+        }
+    }
+}
+
+impl RemoteRelay {
+    pub(super) fn call(&self, request: &ControlRequest) -> Result<Value, ClientError> {
+        client::call(&self.loaded.settings.state_dir, request)
+    }
+
+    /// Prints the error and the hint; returns the exit code.
+    pub(super) fn fail(&self, code: u8, error: impl Display, hint: Option<&str>) -> ExitCode {
+        self.errors.fail(code, error, hint)
+    }
+
+    /// Reports a failed call; `hint` is for a request that the relay refused.
+    pub(super) fn report(&self, error: &ClientError, hint: Option<&str>) -> ExitCode {
+        match error {
+            ClientError::NotRunning(_) if !self.loaded.settings.serve.control => self.fail(
+                exit::UNAVAILABLE,
+                "the control socket is disabled (`serve.control: false`)",
+                Some("set `serve.control: true` and restart the relay"),
+            ),
+            ClientError::NotRunning(_) => {
+                let dir = self.loaded.settings.state_dir.display();
+                let origin = self.loaded.origins.of("state_dir");
+                let hint = format!(
+                    "start one with `hermes-relay run`; if one runs with another state directory than {dir} ({origin}), \
+                     name it with --state-dir DIR"
+                );
+                self.fail(exit::UNAVAILABLE, error, Some(&hint))
+            }
+            ClientError::Denied { .. } => self.fail(
+                exit::CONFIGURATION,
+                error,
+                Some("run this as the user that runs the relay"),
+            ),
+            ClientError::NoResponse { .. } => self.fail(
+                exit::UNAVAILABLE,
+                error,
+                Some("it may be starting or shutting down; check its log and try again"),
+            ),
+            ClientError::Refused(refused) if refused.code == "silent" => {
+                self.fail(exit::UNAVAILABLE, error, Some("check its log and try again"))
+            }
+            ClientError::InvalidResponse(_) | ClientError::TooLong(_) | ClientError::Refused(_) => {
+                self.fail(exit::FAILED, error, hint)
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The protocol of the control socket: one JSON line in, one JSON line out, then the connection ends.
+//!
+//! ```text
+//! {"v":1,"op":"stop","session":"agent:main:discord:dm:c1"}
+//! {"v":1,"ok":{"stopped":true}}
+//! {"v":1,"error":{"code":"no_turn","message":"no turn runs in that session"}}
+//! ```
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Protocol version. A relay accepts only its own; fields may be added within a version.
+const VERSION: u32 = 1;
+/// Maximum length of a request in bytes, newline included.
+pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
+/// The code of a request that another user sent.
+pub(super) const DENIED: &str = "denied";
+/// The socket's name in the state directory.
+const SOCKET_NAME: &str = "control.sock";
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub enum ControlRequest {
+    /// Report the status of everything.
+    Status,
+    /// List the sessions that run or wait.
+    Sessions,
+    /// Stop the turn of a session.
+    Stop {
+        /// The session key.
+        session: String,
+    },
+    /// Send a message to a known chat.
+    Send {
+        /// The chat's id.
+        chat: String,
+        /// The platform, where several have a chat with that id.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        platform: Option<String>,
+        /// The text.
+        text: String,
+    },
+    /// Reload the settings.
+    Reload,
+    /// Dial now.
+    Wake,
+    /// Report whether messages arrive, or are buffered by the connector.
+    Health,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Envelope {
+    v: u32,
+    #[serde(flatten)]
+    request: ControlRequest,
+}
+
+#[derive(Deserialize)]
+struct Versioned {
+    v: u32,
+}
+
+impl ControlRequest {
+    /// The request as one line, newline included.
+    pub(super) fn encode(&self) -> String {
+        encode_line(&Envelope {
+            v: VERSION,
+            request: self.clone(),
+        })
+    }
+
+    /// Parses a line.
+    pub(super) fn decode(line: &[u8]) -> Result<Self, ControlError> {
+        let invalid = |error: serde_json::Error| {
+            ControlError::new("bad_request", format!("this is not a request: {error}"))
+        };
+        let Versioned { v } = serde_json::from_slice(line).map_err(invalid)?;
+        if v != VERSION {
+            let message = format!("this relay supports version {VERSION} of the control protocol, not {v}");
+            return Err(ControlError::new("version", message));
+        }
+        let envelope: Envelope = serde_json::from_slice(line).map_err(invalid)?;
+        Ok(envelope.request)
+    }
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct ControlError {
+    /// The reason for programs.
+    pub code: String,
+    /// The reason for people.
+    pub message: String,
+}
+
+impl ControlError {
+    pub(super) fn new(code: &str, message: impl Into<String>) -> Self {
+        Self {
+            code: code.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// The response to a request.
+pub(super) type ControlResult = Result<Value, ControlError>;
+
+#[derive(Serialize, Deserialize)]
+struct Response {
+    v: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ok: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ControlError>,
+}
+
+/// The response as one line, newline included.
+pub(super) fn encode_response(result: ControlResult) -> String {
+    let (ok, error) = match result {
+        Ok(value) => (Some(value), None),
+        Err(error) => (None, Some(error)),
+    };
+    encode_line(&Response {
+        v: VERSION,
+        ok,
+        error,
+    })
+}
+
+/// Parses a response; `None` if it is invalid.
+pub(super) fn decode_response(line: &[u8]) -> Option<ControlResult> {
+    let response: Response = serde_json::from_slice(line).ok()?;
+    match (response.ok, response.error) {
+        (Some(value), None) => Some(Ok(value)),
+        (None, Some(error)) => Some(Err(error)),
+        _ => None,
+    }
+}
+
+fn encode_line(message: &impl Serialize) -> String {
+    let mut line = serde_json::to_string(message).expect("messages have text keys and no failing values");
+    line.push('\n');
+    line
+}
+
+/// The control socket's file.
+pub(super) fn socket_file(state_dir: &Path) -> PathBuf {
+    state_dir.join(SOCKET_NAME)
+}
+
+/// A path to the control socket that fits into a socket address.
+#[derive(Debug)]
+pub(super) struct SocketPath {
+    pub(super) path: PathBuf,
+    /// Keeps the path valid where it leads through an open directory.
+    pub(super) directory: Option<File>,
+}
+
+impl SocketPath {
+    /// The path for a state directory. A socket address holds about a hundred bytes; a longer path goes through the open
+    /// directory in `/proc`.
+    pub(super) fn new(state_dir: &Path) -> io::Result<Self> {
+        let path = socket_file(state_dir);
+        if SocketAddr::from_pathname(&path).is_ok() {
+            return Ok(Self {
+                path,
+                directory: None,
+            });
+        }
+        let directory = File::open(state_dir)?;
+        let through = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        if !through.exists() {
+            let what = format!(
+                "the path {} is too long for a socket; use a shorter state directory",
+                path.display()
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        Ok(Self {
+            path: through.join(SOCKET_NAME),
+            directory: Some(directory),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn requests_and_responses_round_trip() {
+        for request in [
+            ControlRequest::Status,
+            ControlRequest::Stop {
+                session: "a\nb".to_owned(),
+            },
+            ControlRequest::Send {
+                chat: "c".to_owned(),
+                platform: None,
+                text: "hi".to_owned(),
+            },
+        ] {
+            let line = request.encode();
+            assert_eq!(line.matches('\n').count(), 1, "{line}");
+            assert_eq!(ControlRequest::decode(line.as_bytes()), Ok(request));
+        }
+        for result in [Ok(json!({"a": 1})), Err(ControlError::new("no", "because"))] {
+            let line = encode_response(result.clone());
+            assert_eq!(decode_response(line.as_bytes()), Some(result));
+        }
+    }
+
+    #[test]
+    fn an_invalid_request_is_refused_with_a_code() {
+        let code = |line: &str| ControlRequest::decode(line.as_bytes()).unwrap_err().code;
+        assert_eq!(code("hello"), "bad_request");
+        assert_eq!(code(r#"{"op":"status"}"#), "bad_request");
+        assert_eq!(code(r#"{"v":1,"op":"stauts"}"#), "bad_request");
+        assert_eq!(code(r#"{"v":2,"op":"status"}"#), "version");
+        assert_eq!(code(r#"{"v":2,"op":"novel"}"#), "version");
+    }
+}

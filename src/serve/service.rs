@@ -1,0 +1,318 @@
+//! The control service: answers requests about the relay with the help of its event loop and its journal.
+//!
+//! Every question to the relay or an agent has the timeout [`RELAY_TIMEOUT`].
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
+
+use super::prometheus;
+use super::protocol::{ControlError, ControlRequest, ControlResult};
+use crate::relay::{AgentStatus, Credentials, RelayHandle, SendError, SessionList, Status};
+use crate::store::Inspector;
+use crate::wire::{ConnectorUrl, SessionKey};
+
+/// Timeout for the relay's event loop and for an agent's health check.
+const RELAY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout for the journal to store a message.
+const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum number of listed sessions.
+const MAX_SESSIONS: usize = 1000;
+
+/// A reload request; answered with the keys that need a restart, or why the settings are invalid.
+pub type Reload = oneshot::Sender<Result<Vec<String>, String>>;
+
+/// Counts of log lines, kept by the log.
+#[derive(Debug, Default)]
+pub struct LogCounts {
+    /// Repeated lines that were suppressed.
+    pub suppressed: AtomicU64,
+    /// Lines in which a secret was redacted.
+    pub redacted: AtomicU64,
+    /// Lines that could not be written.
+    pub lost: AtomicU64,
+}
+
+/// Answers requests about a running relay.
+#[derive(Debug)]
+pub struct ControlService {
+    handle: RelayHandle,
+    state_dir: PathBuf,
+    started: Instant,
+    started_at_ms: i64,
+    reloads: Option<mpsc::Sender<Reload>>,
+    log: Arc<LogCounts>,
+    connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
+}
+
+/// The status of everything.
+#[derive(Debug, Serialize)]
+struct StatusReport {
+    version: &'static str,
+    pid: u32,
+    started_at_ms: i64,
+    now_ms: i64,
+    uptime_secs: u64,
+    rss_bytes: Option<u64>,
+    ready: bool,
+    not_ready: Option<String>,
+    connector: Option<String>,
+    gateway_id: Option<String>,
+    #[serde(flatten)]
+    relay: Status,
+    agents: Vec<AgentStatus>,
+    journal: Option<JournalStatus>,
+}
+
+/// Unfinished work in the journal.
+#[derive(Debug, Serialize)]
+struct JournalStatus {
+    waiting: u64,
+    running: u64,
+    owed: u64,
+    oldest_message_at_ms: Option<i64>,
+    oldest_op_at_ms: Option<i64>,
+}
+
+impl ControlService {
+    /// A service for the relay with this state directory.
+    pub fn new(handle: RelayHandle, state_dir: impl Into<PathBuf>) -> Self {
+        Self {
+            handle,
+            state_dir: state_dir.into(),
+            started: Instant::now(),
+            started_at_ms: now_ms(),
+            reloads: None,
+            log: Arc::default(),
+            connector: None,
+        }
+    }
+
+    /// Also reports these counts.
+    #[must_use]
+    pub fn log_counts(mut self, counts: Arc<LogCounts>) -> Self {
+        self.log = counts;
+        self
+    }
+
+    /// Passes reload requests on.
+    #[must_use]
+    pub fn reloads(mut self, reloads: mpsc::Sender<Reload>) -> Self {
+        self.reloads = Some(reloads);
+        self
+    }
+
+    /// Also reports the connector and the gateway id.
+    #[must_use]
+    pub fn connector(
+        mut self,
+        url: &ConnectorUrl,
+        credentials: watch::Receiver<Option<Credentials>>,
+    ) -> Self {
+        self.connector = Some((url.to_string(), credentials));
+        self
+    }
+
+    pub(super) fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
+    /// The relay's status; `None` on a timeout.
+    pub(super) async fn status(&self) -> Option<Status> {
+        timeout(RELAY_TIMEOUT, self.handle.status()).await.ok().flatten()
+    }
+
+    /// Makes the relay dial now; `false` on a timeout.
+    pub(super) async fn wake(&self) -> bool {
+        timeout(RELAY_TIMEOUT, self.handle.wake()).await.unwrap_or(false)
+    }
+
+    /// All metrics in Prometheus' text format; `None` on a timeout.
+    pub(super) async fn metrics(&self) -> Option<String> {
+        let metrics = timeout(RELAY_TIMEOUT, self.handle.metrics())
+            .await
+            .ok()
+            .flatten()?;
+        let process = prometheus::Process {
+            started_at_ms: self.started_at_ms,
+            resident_bytes: resident_bytes(),
+            log_suppressed: self.log.suppressed.load(Ordering::Relaxed),
+            log_redacted: self.log.redacted.load(Ordering::Relaxed),
+            log_lost: self.log.lost.load(Ordering::Relaxed),
+        };
+        Some(prometheus::page(&metrics, &process))
+    }
+
+    /// Handles a request.
+    pub(super) async fn handle(&self, request: ControlRequest) -> ControlResult {
+        match request {
+            ControlRequest::Status => to_json(&self.report().await.ok_or_else(no_response)?),
+            ControlRequest::Sessions => to_json(&self.sessions().await.ok_or_else(no_response)?),
+            ControlRequest::Stop { session } => {
+                let session = SessionKey::from_text(session);
+                let stopped = timeout(RELAY_TIMEOUT, self.handle.stop_turn(session)).await;
+                if stopped.map_err(|_| no_response())? {
+                    Ok(json!({"stopped": true}))
+                } else {
+                    Err(ControlError::new("no_turn", "no turn runs in that session"))
+                }
+            }
+            ControlRequest::Send { chat, platform, text } => {
+                self.send(&chat, platform.as_deref(), &text).await
+            }
+            ControlRequest::Reload => self.reload().await,
+            ControlRequest::Wake if self.wake().await => Ok(json!({"woken": true})),
+            ControlRequest::Wake => Err(no_response()),
+            ControlRequest::Health => {
+                let status = self.status().await.ok_or_else(no_response)?;
+                let why = status.readiness().err();
+                Ok(json!({"ready": why.is_none(), "link": status.link, "why": why}))
+            }
+        }
+    }
+
+    async fn report(&self) -> Option<StatusReport> {
+        let agents = timeout(RELAY_TIMEOUT * 2, self.handle.agents(RELAY_TIMEOUT));
+        let (relay, agents, journal) = tokio::join!(self.status(), agents, self.journal_status());
+        let relay = relay?;
+        let not_ready = relay.readiness().err();
+        Some(StatusReport {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            started_at_ms: self.started_at_ms,
+            now_ms: now_ms(),
+            uptime_secs: self.started.elapsed().as_secs(),
+            rss_bytes: resident_bytes(),
+            ready: not_ready.is_none(),
+            not_ready,
+            connector: self.connector.as_ref().map(|(url, _)| url.clone()),
+            gateway_id: self.gateway_id(),
+            relay,
+            agents: agents.ok().flatten().unwrap_or_default(),
+            journal,
+        })
+    }
+
+    fn gateway_id(&self) -> Option<String> {
+        let (_, credentials) = self.connector.as_ref()?;
+        let credentials = credentials.borrow();
+        credentials.as_ref().map(|known| known.gateway_id.clone())
+    }
+
+    /// Reads the journal beside its writer.
+    async fn journal_status(&self) -> Option<JournalStatus> {
+        let dir = self.state_dir.clone();
+        let read = tokio::task::spawn_blocking(move || Inspector::open(&dir)?.depth());
+        let depth = timeout(RELAY_TIMEOUT, read).await.ok()?.ok()?.ok()?;
+        Some(JournalStatus {
+            waiting: depth.waiting,
+            running: depth.running,
+            owed: depth.owed,
+            oldest_message_at_ms: depth.oldest_message,
+            oldest_op_at_ms: depth.oldest_op,
+        })
+    }
+
+    async fn sessions(&self) -> Option<SessionList> {
+        let listed = timeout(RELAY_TIMEOUT, self.handle.sessions(MAX_SESSIONS));
+        let list = listed.await.ok().flatten()?;
+        let dir = self.state_dir.clone();
+        let mut dated = list.clone();
+        let dating = tokio::task::spawn_blocking(move || {
+            if let Ok(journal) = Inspector::open(&dir) {
+                for session in &mut dated.sessions {
+                    session.waiting_since_ms = journal.waiting_since(&session.session).ok().flatten();
+                }
+            }
+            dated
+        });
+        // Without the journal the list has no ages.
+        Some(
+            timeout(RELAY_TIMEOUT, dating)
+                .await
+                .ok()
+                .and_then(Result::ok)
+                .unwrap_or(list),
+        )
+    }
+
+    async fn send(&self, chat: &str, platform: Option<&str>, text: &str) -> ControlResult {
+        let sending = async {
+            match platform {
+                Some(platform) => self.handle.send_on(platform, chat, text).await,
+                None => self.handle.send(chat, text).await,
+            }
+        };
+        let Ok(sent) = timeout(SEND_TIMEOUT, sending).await else {
+            let message = "the journal has not stored the message yet; it may still be sent";
+            return Err(ControlError::new("busy", message));
+        };
+        let code = match sent {
+            Ok(()) => return Ok(json!({"accepted": true})),
+            Err(SendError::UnknownChat) => "unknown_chat",
+            Err(SendError::Empty) => "empty",
+            Err(SendError::Busy) => "busy",
+            Err(SendError::Refused) => "refused",
+            Err(SendError::NotRunning) => "silent",
+        };
+        let message = sent.err().map(|error| error.to_string());
+        Err(ControlError::new(code, message.unwrap_or_default()))
+    }
+
+    async fn reload(&self) -> ControlResult {
+        let Some(reloads) = &self.reloads else {
+            let message = "this relay runs inside another program, which owns its settings";
+            return Err(ControlError::new("embedded", message));
+        };
+        let (reply, replied) = oneshot::channel();
+        let reloaded = async {
+            reloads.send(reply).await.ok()?;
+            replied.await.ok()
+        };
+        match timeout(RELAY_TIMEOUT, reloaded).await.ok().flatten() {
+            Some(Ok(needs_restart)) => Ok(json!({"needs_restart": needs_restart})),
+            Some(Err(why)) => Err(ControlError::new("settings", why)),
+            None => Err(no_response()),
+        }
+    }
+}
+
+fn no_response() -> ControlError {
+    ControlError::new(
+        "silent",
+        "the relay did not respond in time; it is starting, shutting down or stuck",
+    )
+}
+
+fn to_json(what: &impl Serialize) -> ControlResult {
+    serde_json::to_value(what).map_err(|error| ControlError::new("fault", error.to_string()))
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Memory in use, in bytes; `None` where the system does not report it.
+fn resident_bytes() -> Option<u64> {
+    let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
+    let page = u64::try_from(rustix::param::page_size()).ok()?;
+    Some(pages * page)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn resident_memory_is_plausible() {
+        let bytes = super::resident_bytes().unwrap();
+        assert!((1 << 16..1 << 40).contains(&bytes), "{bytes}");
+    }
+}
