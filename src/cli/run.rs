@@ -335,7 +335,8 @@ pub(super) async fn build_agents(
     let is_used =
         |name: &str| name == settings.agent || settings.routes.iter().any(|route| route.agent == name);
     for (name, slot) in &agents {
-        let Ok(AgentHealth::Down(why)) = tokio::time::timeout(HEALTH_TIMEOUT, slot.agent.health()).await else {
+        let Ok(AgentHealth::Down(why)) = tokio::time::timeout(HEALTH_TIMEOUT, slot.agent.health()).await
+        else {
             continue;
         };
         let is_program = matches!(

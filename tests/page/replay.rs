@@ -31,7 +31,7 @@ fn what_was_recorded_is_said_again_and_answered_the_same() {
         "hello\nsecond\n/new\n",
     );
     assert!(recorded.status.success(), "{}", text(&recorded.stderr));
-    assert!(text(&recorded.stderr).contains("frames are in"));
+    assert!(text(&recorded.stderr).contains("frames to"));
     let wire = std::fs::read_to_string(file).unwrap();
     assert!(
         wire.contains("\"inbound\"") && wire.contains("outbound_result") && wire.contains("echo: second")
@@ -45,7 +45,7 @@ fn what_was_recorded_is_said_again_and_answered_the_same() {
             said.contains("3 messages") && said.contains("< echo: second"),
             "{said}"
         );
-        assert!(said.contains("the answers are the same as recorded"), "{said}");
+        assert!(said.contains("the replies are the same as recorded"), "{said}");
         outputs.push(
             said.lines()
                 .filter(|line| !line.contains("replayed in"))
@@ -57,7 +57,7 @@ fn what_was_recorded_is_said_again_and_answered_the_same() {
     let other = relay(&["dev", "replay", file, "--agent", "noop"], "");
     assert!(other.status.success());
     assert!(
-        text(&other.stdout).contains("only then: echo: hello"),
+        text(&other.stdout).contains("only recorded: echo: hello"),
         "{}",
         text(&other.stdout)
     );
@@ -80,7 +80,7 @@ fn a_bad_file_or_a_taken_name_says_what_to_do() {
     assert!(text(&missing.stderr).contains("hint:"));
     let recorded = relay(&["dev", "--smoke", "--record", file], "");
     assert_eq!(recorded.status.code(), Some(78));
-    assert!(text(&recorded.stderr).contains("not taken"));
+    assert!(text(&recorded.stderr).contains("not accepted"));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "dear diary\n");
 }
 

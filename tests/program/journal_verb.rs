@@ -114,7 +114,7 @@ async fn everything_can_be_looked_at_while_a_relay_holds_it() {
     let listed = good(dir.path(), &["list"]);
     for expected in [
         "inbox: 1 waiting, 2 running",
-        "outbox: 1 not settled",
+        "outbox: 1 without an outcome",
         "done: 1",
         "quarantine: 1",
         "message:1 ",
@@ -188,7 +188,7 @@ async fn everything_can_be_looked_at_while_a_relay_holds_it() {
 async fn entries_can_be_mended_when_no_relay_runs() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).await.journal.close().await.unwrap();
-    assert!(good(dir.path(), &["retry", "message:1"]).contains("message:1 will be tried again"));
+    assert!(good(dir.path(), &["retry", "message:1"]).contains("message:1 is retried"));
     let told: Value = serde_json::from_str(&good(dir.path(), &["retry", "op:1", "--json"])).unwrap();
     assert_eq!(told, json!({"id": "op:1", "done": "retry"}));
     for (id, said) in [
@@ -204,8 +204,8 @@ async fn entries_can_be_mended_when_no_relay_runs() {
             err(&refused)
         );
     }
-    assert!(good(dir.path(), &["drop", "message:2", "--yes"]).contains("message:2 is given up"));
-    assert!(good(dir.path(), &["drop", "quarantine:1"]).contains("given up"));
+    assert!(good(dir.path(), &["drop", "message:2", "--yes"]).contains("message:2 is dropped"));
+    assert!(good(dir.path(), &["drop", "quarantine:1"]).contains("dropped"));
     let again = run(dir.path(), &["drop", "quarantine:1", "-y"]);
     assert_eq!(code(&again), 1);
     assert!(

@@ -431,7 +431,11 @@ async fn a_wake_url_is_stored_and_registered_for_every_identity() {
 #[tokio::test]
 async fn a_connector_that_does_not_provision_is_a_warning_and_one_that_fails_is_a_failure() {
     for (status, code, text) in [
-        (404, 0, "warning: this connector offers no /relay/provision"),
+        (
+            404,
+            0,
+            "warning: this connector does not support /relay/provision",
+        ),
         (
             500,
             1,

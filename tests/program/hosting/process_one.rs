@@ -130,7 +130,7 @@ async fn it_reaps_what_agents_leave_behind_and_passes_signals_on() {
 
     signal(first, Signal::HUP);
     eventually("the settings read again", async || {
-        namespace.log().contains("settings read again").then_some(())
+        namespace.log().contains("settings reloaded").then_some(())
     })
     .await;
     signal(first, Signal::TERM);

@@ -92,7 +92,7 @@ async fn a_relay_that_starts_nothing_works_locked_in() {
     machine.until(UNIT, "ActiveState", "active");
     answers(&connector, &machine, "m2", "again").await;
     machine.does(&format!("systemctl reload {UNIT}"));
-    machine.comes_true(&format!("journalctl -u {UNIT} | grep -q 'settings read again'"));
+    machine.comes_true(&format!("journalctl -u {UNIT} | grep -q 'settings reloaded'"));
     machine.does(&format!("systemctl kill --kill-who=main --signal=USR1 {UNIT}"));
     machine.until(UNIT, "NRestarts", "2");
     machine.until(UNIT, "ActiveState", "active");

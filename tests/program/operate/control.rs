@@ -101,7 +101,7 @@ async fn a_state_directory_with_a_long_path_works_too() {
     let long = setup.home().join("d".repeat(90)).join("e".repeat(90));
     let setup = setup.env("HERMES_RELAY_STATE_DIR", &long.display().to_string());
     let relay = connected(&setup).await;
-    relay.says("the control socket's path is long").await;
+    relay.says("the path of the control socket is long").await;
     let health = verb(&setup, &["health"]).await;
     assert_eq!((health.code, health.out.as_str()), (0, "live\n"), "{health:?}");
     assert_eq!(mode(&long.join("control.sock")), 0o600);
@@ -146,8 +146,8 @@ async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
     };
     let (code, told) = as_nobody(&["status"]).await;
     assert_eq!(code, Some(78), "{told}");
-    assert!(told.contains("only the relay's own user"), "{told}");
-    relay.says("was turned away").await;
+    assert!(told.contains("only the user that runs the relay"), "{told}");
+    relay.says("refused a request of another user").await;
     let (code, told) = as_nobody(&["journal", "list"]).await;
     assert_eq!(code, Some(78), "{told}");
     assert!(

@@ -1,4 +1,4 @@
-//! The log: what repeats is left out and counted, and `logs redact` makes it fit to be shown to others.
+//! The log: repeated lines are suppressed and counted, and `logs redact` prepares it for sharing.
 
 use std::fs;
 use std::io::Write as _;
@@ -31,10 +31,10 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
         .setting("log.repeat_window_secs", "1");
     let relay = connected(&setup).await;
     assert!(connector.send_raw(&poison(0, 20)));
-    let told = relay.says("more lines like this were left out").await;
+    let told = relay.says("repeated log lines were suppressed").await;
     assert!(told.contains("WARN") && told.contains("count=17"), "{told}");
     assert!(
-        told.contains("like_this=\"a frame cannot be used and is set aside\""),
+        told.contains("example=\"a frame cannot be used and is set aside\""),
         "{told}"
     );
     let set_aside = "WARN a frame cannot be used and is set aside";
@@ -45,7 +45,7 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
     // Other settings hold from the next line on.
     let _all = setup.setting("log.repeat_burst", "0");
     relay.signal(Signal::HUP);
-    relay.says("settings read again").await;
+    relay.says("settings reloaded").await;
     assert!(connector.send_raw(&poison(20, 20)));
     eventually("23 such lines", async || relay.count(set_aside) >= 23).await;
     relay.stops().await;
@@ -62,7 +62,7 @@ async fn what_is_not_told_yet_is_told_at_the_end() {
     crate::operate::answered(&connector, "m1", "after them").await;
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
-    let told = relay.says("more lines like this were left out").await;
+    let told = relay.says("repeated log lines were suppressed").await;
     assert!(told.contains("count=7"), "{told}");
 }
 
@@ -95,7 +95,10 @@ async fn the_redacted_log_of_a_relay_holds_no_secret_and_no_id() {
          <id-1> again\n\
          last, without an end"
     );
-    assert!(spoken.err.contains("read it before you post it"), "{spoken:?}");
+    assert!(
+        spoken.err.contains("read the result before you post it"),
+        "{spoken:?}"
+    );
     let kept = verb_with(&setup, &["logs", "redact", "--keep-ids"], Some(&log)).await;
     assert!(
         kept.out.contains("4917012345") && !kept.out.contains(SECRET),
@@ -163,7 +166,7 @@ async fn without_settings_it_says_so_and_goes_on_by_looks() {
     let spoken = verb_with(&setup, &["logs", "redact"], Some(&log)).await;
     assert_eq!(spoken.code, 0, "{spoken:?}");
     assert!(
-        spoken.err.contains("the settings cannot be read") && spoken.err.contains("levle"),
+        spoken.err.contains("cannot read the settings") && spoken.err.contains("levle"),
         "{spoken:?}"
     );
     assert_eq!(
@@ -174,12 +177,12 @@ async fn without_settings_it_says_so_and_goes_on_by_looks() {
     assert_eq!(check.code, 78, "nobody knows: {check:?}");
     let none = verb_with(&Setup::bare(), &["logs", "redact"], Some("x\n")).await;
     assert!(
-        none.err.contains("hold no secret of a gateway") && none.err.contains("--config"),
+        none.err.contains("contain no gateway secret") && none.err.contains("--config"),
         "{none:?}"
     );
     let check = verb_with(&Setup::bare(), &["logs", "redact", "--check"], Some("x\n")).await;
     assert!(
-        check.code == 78 && check.out.contains("is not known"),
+        check.code == 78 && check.out.contains("unknown whether"),
         "{check:?}"
     );
 }
@@ -291,10 +294,10 @@ async fn a_secret_that_slips_into_a_line_is_hidden_and_so_is_a_new_one() {
         assert!(line.contains("`<hidden>` is not one of"), "{line}");
         setup.write(".env", "GATEWAY_RELAY_DELIVERY_KEY=the-second-delivery-key\n");
         relay.signal(Signal::HUP);
-        relay.says("settings read again").await;
+        relay.says("settings reloaded").await;
         setup.write("relay.yaml", "log:\n  level: the-second-delivery-key\n");
         relay.signal(Signal::HUP);
-        let line = relay.says("cannot be read again").await;
+        let line = relay.says("cannot reload the settings").await;
         assert!(line.contains("<hidden>"), "{line}");
         // Its address is read from a line of text.
         if format == "text" {

@@ -63,10 +63,7 @@ async fn sessions_are_listed_and_one_of_them_is_stopped() {
     let setup = Setup::against(&connector);
     let relay = connected(&setup).await;
     let none = verb(&setup, &["sessions"]).await;
-    assert_eq!(
-        (none.code, none.out.as_str()),
-        (0, "nothing runs, nothing waits\n")
-    );
+    assert_eq!((none.code, none.out.as_str()), (0, "no session runs or waits\n"));
     for (chat, id, text) in [
         ("c1", "m1", "sleep=60000 long"),
         ("c1", "m2", "next"),
@@ -165,7 +162,7 @@ async fn reload_tells_what_needs_a_restart_and_what_is_wrong() {
     let mut setup = Setup::against(&connector);
     let relay = connected(&setup).await;
     let same = verb(&setup, &["reload"]).await;
-    assert_eq!((same.code, same.out.as_str()), (0, "settings read again\n"));
+    assert_eq!((same.code, same.out.as_str()), (0, "settings reloaded\n"));
     setup = setup
         .setting("sessions.max_queue", "5")
         .setting("serve.http", "127.0.0.1:0");
@@ -186,7 +183,7 @@ async fn reload_tells_what_needs_a_restart_and_what_is_wrong() {
         broken.err.contains("backoff_min_ms") && broken.err.contains("old settings"),
         "{broken:?}"
     );
-    relay.says("cannot be read again").await;
+    relay.says("cannot reload the settings").await;
     relay.stops().await;
 }
 

@@ -59,7 +59,7 @@ async fn something_else_in_the_sockets_place_is_left_alone_and_the_relay_runs() 
     let socket = setup.state_dir().join("control.sock");
     std::fs::write(&socket, "precious").unwrap();
     let relay = connected(&setup).await;
-    relay.says("no control socket").await;
+    relay.says("cannot create the control socket").await;
     relay.stops().await;
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
 }
@@ -184,7 +184,7 @@ async fn the_exit_codes_are_one_table_in_the_help_the_manual_and_the_documents()
     let run = verb(&setup, &["run", "--help"]).await.out;
     let run = run.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in [
-        " 1 told to stop a second time,",
+        " 1 stopped twice,",
         " 75 the state directory or the port is in use or a restart",
     ] {
         assert!(run.contains(part), "{part}: {run}");
@@ -199,7 +199,10 @@ async fn a_port_in_use_is_tried_again_and_what_is_secret_is_in_no_complaint() {
     let setup = Setup::against(&connector).setting("serve.http", &address);
     let spoken = verb(&setup, &["run"]).await;
     assert_eq!(spoken.code, 75, "{spoken:?}");
-    assert!(spoken.err.contains("hint: end what listens there"), "{spoken:?}");
+    assert!(
+        spoken.err.contains("hint: stop the program that listens there"),
+        "{spoken:?}"
+    );
 
     let setup = Setup::bare()
         .env("A_SERVICE_TOKEN", "token-in-the-wrong-place")
@@ -289,7 +292,7 @@ async fn a_program_that_sends_no_traces_says_so_when_it_is_told_to() {
     let file = setup.home().join("relay.yaml").display().to_string();
     let checked = verb(&setup, &["config", "check", &file]).await;
     assert!(
-        checked.code == 0 && checked.out.ends_with("is sound\n"),
+        checked.code == 0 && checked.out.ends_with("is valid\n"),
         "{checked:?}"
     );
     let (code, ran) = setup.args(&["run"]).ends().await;

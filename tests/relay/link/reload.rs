@@ -46,7 +46,7 @@ async fn a_changed_mention_rule_is_declared_again_over_the_same_connection() {
             "allowOtherBots": false,
         })
     );
-    relay.says("settings read again").await;
+    relay.says("settings reloaded").await;
     assert_eq!(connector.dials().len(), 1);
     relay.stops().await;
 }
@@ -59,7 +59,7 @@ async fn a_changed_log_level_is_in_force_at_once() {
     assert_eq!(relay.count("dialling the connector"), 0);
     setup = setup.setting("log.level", "debug");
     relay.signal(Signal::HUP);
-    let line = relay.says("settings read again").await;
+    let line = relay.says("settings reloaded").await;
     assert!(line.contains("in force"), "{line}");
     connector.drop_sockets();
     relay.says("dialling the connector").await;
@@ -116,7 +116,7 @@ async fn a_change_inside_an_agent_is_named_and_its_secrets_are_not() {
         .setting("agents.same", "{kind: echo}");
     let relay = connected(&setup).await;
     relay.signal(Signal::HUP);
-    relay.says("are in force").await;
+    relay.says("are applied").await;
     setup = setup.setting("agents.coder", &coder("second-token"));
     write_private(&setup, "key", "second-key");
     relay.signal(Signal::HUP);
@@ -139,7 +139,7 @@ async fn settings_that_cannot_be_read_leave_the_old_ones_in_force() {
     let relay = connected(&setup).await;
     setup.write("relay.yaml", "link:\n  backof_min_ms: 5\n");
     relay.signal(Signal::HUP);
-    let line = relay.says("cannot be read again").await;
+    let line = relay.says("cannot reload the settings").await;
     assert!(
         line.contains("backoff_min_ms") && line.contains("relay.yaml:2"),
         "{line}"
@@ -174,7 +174,7 @@ async fn a_rotated_secret_signs_the_next_dial() {
     let relay = connected(&setup).await;
     setup.write(".env", &dotenv("the-new-secret"));
     relay.signal(Signal::HUP);
-    relay.says("settings read again").await;
+    relay.says("settings reloaded").await;
     assert_eq!(connector.dials().len(), 1, "a live connection is kept");
     connector.drop_sockets();
     dials(&connector, 2).await;

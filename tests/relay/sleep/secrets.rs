@@ -62,7 +62,7 @@ async fn a_new_secret_in_its_file_signs_the_next_dial_and_the_connection_stays()
     put(&path, "the-old-secret");
     let relay = started(&connector, &path).await;
     put(&path, "the-new-secret");
-    relay.says("new credentials were found").await;
+    relay.says("found new credentials").await;
     assert_eq!(connector.dials().len(), 1, "a live connection is kept");
     connector.drop_sockets();
     dialled(&connector, 2).await;
@@ -80,7 +80,7 @@ async fn a_secret_that_the_connector_does_not_know_yet_falls_back_to_the_one_bef
     put(&path, "the-old-secret");
     let relay = started(&connector, &path).await;
     put(&path, "not-known-yet");
-    relay.says("new credentials were found").await;
+    relay.says("found new credentials").await;
     connector.drop_sockets();
     dialled(&connector, 3).await;
     let verdicts: Vec<_> = connector.dials().iter().map(|dial| dial.token).collect();
@@ -112,7 +112,7 @@ async fn a_secret_file_that_cannot_be_used_leaves_the_old_secret_in_force() {
     put(&path, "the-old-secret");
     let relay = started(&connector, &path).await;
     put(&path, "");
-    relay.says("cannot be used; going on with the old ones").await;
+    relay.says("cannot be used; keeping the old credentials").await;
     connector.drop_sockets();
     dialled(&connector, 2).await;
     assert!(signed_by(&connector, 1, "the-old-secret"));
