@@ -1,14 +1,16 @@
 //! What a socket that went means: try again, or never again. Decided in one function, from the close, and
 //! from what this process has lived through.
 
+use super::state::{Generation, LinkSettings};
+use crate::backoff::{Backoff, jitter};
+use crate::text::truncate_bytes;
+use crate::wire::split_mix;
 use std::time::Duration;
-
-use super::state::Generation;
 
 /// Close code with which a connector refuses a token.
 const UNAUTHORIZED: u16 = 4401;
 /// A close frame has no room for more.
-const REASON_BYTES: usize = 123;
+const MAX_REASON_BYTES: usize = 123;
 
 /// Why the link is down for now. Always retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +73,7 @@ pub enum Loss {
     },
     /// We dial again so that the connector stops buffering.
     #[error("the connection is renewed so that the connector delivers again")]
-    StayedAwake,
+    Renewed,
 }
 
 impl Loss {
@@ -106,7 +108,7 @@ impl Loss {
             Self::Silent => "silent",
             Self::SocketError => "socket_error",
             Self::TooLarge { .. } => "too_large",
-            Self::StayedAwake => "renewed",
+            Self::Renewed => "renewed",
         }
     }
 }
@@ -137,13 +139,6 @@ pub enum DialFailure {
         /// When to come back, as the answer says.
         retry_after: Option<Duration>,
     },
-    /// Upgraded, and closed before the driver could say so.
-    Closed {
-        /// Close code.
-        code: u16,
-        /// The connector's words.
-        reason: String,
-    },
 }
 
 /// How a generation went.
@@ -156,7 +151,7 @@ pub(super) enum CloseReason {
     Broken,
     TooLarge { bytes: usize },
     Silent,
-    StayedAwake,
+    Renewed,
 }
 
 /// Whether a connector has refused credentials that used to work.
@@ -205,8 +200,8 @@ pub(super) fn decide(departure: CloseReason, record: &Record) -> Decision {
     };
     let backoff = Pace::Backoff { retry_after: None };
     let (loss, pace) = match departure {
-        CloseReason::Closed { code, reason } | CloseReason::Dial(DialFailure::Closed { code, reason }) => {
-            let reason = bounded(reason);
+        CloseReason::Closed { code, reason } => {
+            let reason = truncate_bytes(&reason, MAX_REASON_BYTES).to_owned();
             if code == UNAUTHORIZED {
                 return decide_unauthorized(reason, record);
             }
@@ -232,7 +227,7 @@ pub(super) fn decide(departure: CloseReason, record: &Record) -> Decision {
         CloseReason::Broken => (Loss::SocketError, backoff),
         CloseReason::TooLarge { bytes } => (Loss::TooLarge { bytes }, backoff),
         CloseReason::Silent => (Loss::Silent, backoff),
-        CloseReason::StayedAwake => (Loss::StayedAwake, Pace::Immediate),
+        CloseReason::Renewed => (Loss::Renewed, Pace::Immediate),
     };
     Decision::Retry { loss, pace, doubt }
 }
@@ -264,11 +259,58 @@ fn decide_unauthorized(reason: String, record: &Record) -> Decision {
     }
 }
 
-fn bounded(mut reason: String) -> String {
-    let mut end = reason.len().min(REASON_BYTES);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
+/// Upper bound on any `Retry-After`.
+pub(super) const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// A first refusal of the credentials may be temporary: the delay starts at an eighth of its full length.
+const FIRST_REFUSAL_DIVISOR: u32 = 8;
+
+/// The delays between dials.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RedialDelay {
+    losses: Backoff,
+    refusals: Backoff,
+    min: Duration,
+}
+
+impl RedialDelay {
+    pub(super) fn new(settings: &LinkSettings) -> Self {
+        let refused = settings.refused_retry;
+        Self {
+            losses: Backoff::new(settings.backoff_min, settings.backoff_max),
+            refusals: Backoff::new(refused / FIRST_REFUSAL_DIVISOR, refused),
+            min: settings.backoff_floor,
+        }
     }
-    reason.truncate(end);
-    reason
+
+    /// A connection has lasted long enough.
+    pub(super) fn reset(&mut self) {
+        self.losses.reset();
+        self.refusals.reset();
+    }
+
+    /// The delay after a loss.
+    pub(super) fn after_loss(&mut self, pace: Pace, rng: &mut u64) -> Duration {
+        let (own, retry_after) = match pace {
+            Pace::Immediate => return Duration::ZERO,
+            Pace::Backoff { retry_after } => (self.next(rng), retry_after),
+            Pace::Slow { retry_after } => {
+                self.next(rng);
+                (self.next_refused(rng), retry_after)
+            }
+        };
+        own.max(retry_after.unwrap_or_default().min(MAX_RETRY_AFTER))
+    }
+
+    fn next(&mut self, rng: &mut u64) -> Duration {
+        self.losses.next_delay_with_jitter(split_mix(rng)).max(self.min)
+    }
+
+    /// With a quarter of jitter to either side.
+    fn next_refused(&mut self, rng: &mut u64) -> Duration {
+        let delay = self.refusals.next_delay();
+        delay
+            .saturating_sub(delay / 4)
+            .saturating_add(jitter(delay / 2, split_mix(rng)))
+    }
 }

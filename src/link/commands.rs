@@ -148,7 +148,7 @@ impl Link {
     pub fn renew(&mut self, now: Moment) {
         let now = self.enter(now);
         if self.is_live() {
-            self.lose(CloseReason::StayedAwake, Some(GOING_AWAY), now);
+            self.lose(CloseReason::Renewed, Some(GOING_AWAY), now);
         }
         self.dial_if_due(now);
     }

@@ -26,7 +26,7 @@ struct Declared {
 
 impl Descriptors {
     /// What one connection declared, in order; the first is the primary.
-    pub fn of(on: Generation, declared: impl IntoIterator<Item = CapabilityDescriptor>) -> Self {
+    pub fn new(on: Generation, declared: impl IntoIterator<Item = CapabilityDescriptor>) -> Self {
         let mut all = Self::default();
         for descriptor in declared {
             if all.primary.is_none() {

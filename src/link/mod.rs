@@ -16,7 +16,6 @@
 //! always retried and [`End`] never.
 
 mod action;
-mod backoff;
 mod clock;
 mod close_reason;
 mod commands;
@@ -24,10 +23,7 @@ mod descriptors;
 mod events;
 mod keyring;
 mod pending;
-mod rng;
-mod settings;
 mod state;
-mod timers;
 mod transitions;
 
 #[cfg(test)]
@@ -38,8 +34,7 @@ pub use clock::{Deadline, Moment};
 pub use close_reason::{DialFailure, End, Loss};
 pub use commands::DormancyRefused;
 pub use descriptors::Descriptors;
+pub use events::{Timer, TimerReason};
 pub use keyring::Keyring;
 pub use pending::Op;
-pub use settings::{HelloIdentity, LinkSettings};
-pub use state::{Generation, Idle, Link, LinkState, Live, WaitReason};
-pub use timers::{Timer, TimerReason};
+pub use state::{Generation, HelloIdentity, Idle, Link, LinkSettings, LinkState, Live, WaitReason};

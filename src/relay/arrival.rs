@@ -406,16 +406,16 @@ fn dedupe_key(event: &MessageEvent, buffer_id: Option<&str>) -> Option<DedupeKey
         let (prompt, option) = (press.prompt_id, press.option_id);
         let platform = event.source.platform.as_str();
         let parts = ["press", platform, chat, message, &by, &prompt, &option];
-        return Some(DedupeKey::of(&parts));
+        return Some(DedupeKey::new(&parts));
     }
     match (chat, message, buffer_id) {
-        (Some(chat), Some(message), _) => Some(DedupeKey::of(&[
+        (Some(chat), Some(message), _) => Some(DedupeKey::new(&[
             "message",
             event.source.platform.as_str(),
             chat,
             message,
         ])),
-        (_, _, Some(buffer_id)) => Some(DedupeKey::of(&["delivery", buffer_id])),
+        (_, _, Some(buffer_id)) => Some(DedupeKey::new(&["delivery", buffer_id])),
         _ => None,
     }
 }

@@ -264,7 +264,7 @@ impl Core {
             }
             Outcome::Refused { result, declined } => {
                 self.tally.ops_refused += 1;
-                match result.too_much() {
+                match result.rate_limited() {
                     _ if declined => OpOutcome::Declined,
                     None => OpOutcome::Refused,
                     Some(retry_after) => {

@@ -195,7 +195,7 @@ pub(super) fn outcome_of(outcome: &SendResult) -> &'static str {
         SendResult::NotSent(_) => "not_sent",
         SendResult::Answered(outcome) => match &**outcome {
             Outcome::Applied(_) => "applied",
-            Outcome::Refused { result, .. } if result.too_much().is_some() => "limited",
+            Outcome::Refused { result, .. } if result.rate_limited().is_some() => "limited",
             Outcome::Refused { .. } => "refused",
             Outcome::Unknown => "unknown",
         },

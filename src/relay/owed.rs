@@ -239,9 +239,9 @@ impl Core {
                 Outcome::Refused {
                     result,
                     declined: false,
-                } if result.too_much().is_some() && op.waits < MOST_WAITS => {
+                } if result.rate_limited().is_some() && op.waits < MOST_WAITS => {
                     self.tally.ops_limited += 1;
-                    self.wait_for_room(seq, result.too_much().flatten());
+                    self.wait_for_room(seq, result.rate_limited().flatten());
                 }
                 Outcome::Refused { result, declined } => {
                     self.tally.ops_refused += 1;

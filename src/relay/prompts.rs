@@ -201,7 +201,7 @@ impl Core {
                     self.tally.ops_refused += 1;
                     tracing::warn!(declined, code = ?result.code, "the connector refused to show a question");
                     // As text it would be too much as well.
-                    if result.too_much().is_some() && !declined {
+                    if result.rate_limited().is_some() && !declined {
                         void(prompts)
                     } else {
                         prompts.op_finished(&prompt, outcome)
@@ -254,7 +254,7 @@ impl Core {
                     Outcome::Refused {
                         result,
                         declined: false,
-                    } => result.too_much(),
+                    } => result.rate_limited(),
                     _ => None,
                 };
                 let Some(retry_after) = too_much.filter(|_| showing.tries < MOST_TRIES) else {

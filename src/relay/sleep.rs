@@ -56,7 +56,7 @@ pub(super) struct Sleeper {
     /// Someone wants us awake who came before the sleep.
     called: bool,
     /// When to look for idleness again.
-    look_at: Duration,
+    check_at: Duration,
     /// Since when it wakes, until the first acknowledgement.
     waking: Option<Moment>,
     /// From the last wake to its first acknowledgement.
@@ -84,7 +84,7 @@ impl Sleeper {
             stage: Stage::Awake,
             unbegun: false,
             called: false,
-            look_at: now.mono,
+            check_at: now.mono,
             // A process that ended to sleep wakes by being started.
             waking: (sleep.action == SleepAction::Exit).then_some(now),
             last_wake: None,
@@ -137,7 +137,7 @@ impl Sleeper {
 
     /// Something arrived.
     pub(super) fn stir(&mut self, now: Moment) {
-        self.watch.stir(now.mono);
+        self.watch.note_activity(now.mono);
     }
 }
 
@@ -155,9 +155,9 @@ impl Core {
         };
         match sleeper.stage {
             Stage::Awake if !live => sleeper.stir(now),
-            Stage::Awake => match sleeper.watch.judge(&work, now.mono) {
-                IdleDecision::Ask => sleeper.enter(Stage::Asking),
-                IdleDecision::Stay { look_at } => sleeper.look_at = look_at,
+            Stage::Awake => match sleeper.watch.decide(&work, now.mono) {
+                IdleDecision::AskToBuffer => sleeper.enter(Stage::Asking),
+                IdleDecision::StayAwake { check_at } => sleeper.check_at = check_at,
             },
             Stage::Suspending { .. } | Stage::Fenced { .. } | Stage::Dormant { .. } => {
                 let dozing = matches!(sleeper.stage, Stage::Dormant { .. });
@@ -289,7 +289,7 @@ impl Core {
     pub(super) fn sleep_deadline(&self) -> Option<Instant> {
         let sleeper = self.sleeper.as_ref()?;
         match sleeper.stage {
-            Stage::Awake if self.is_live() => Some(self.clock.instant(sleeper.look_at)),
+            Stage::Awake if self.is_live() => Some(self.clock.instant(sleeper.check_at)),
             stage => stage.next_glance().map(|wait| Instant::now() + wait),
         }
     }

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 /// How long to leave the connector alone after it did not let us sleep; doubles with each further time.
 const FIRST_REST: Duration = Duration::from_secs(30);
 /// The longest such rest.
@@ -40,12 +42,12 @@ impl OutstandingWork {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleDecision {
     /// Not now.
-    Stay {
+    StayAwake {
         /// When to look again, if nothing happens before.
-        look_at: Duration,
+        check_at: Duration,
     },
     /// Ask the connector to buffer.
-    Ask,
+    AskToBuffer,
 }
 
 /// Watches for idleness.
@@ -55,7 +57,7 @@ pub struct IdleWatch {
     idle: Duration,
     quiet_since: Duration,
     not_before: Duration,
-    rest: Duration,
+    rest: Backoff,
 }
 
 impl IdleWatch {
@@ -65,46 +67,45 @@ impl IdleWatch {
             idle,
             quiet_since: now,
             not_before: now,
-            rest: FIRST_REST.min(idle.max(Duration::from_secs(1))),
+            rest: Backoff::new(FIRST_REST.min(idle.max(Duration::from_secs(1))), LONGEST_REST),
         }
     }
 
     /// Something arrived, or someone wanted something: the silence begins anew.
-    pub fn stir(&mut self, now: Duration) {
+    pub fn note_activity(&mut self, now: Duration) {
         self.quiet_since = self.quiet_since.max(now);
     }
 
     /// The connector did not let us sleep: it is left alone for a while, longer each time.
     pub fn refused(&mut self, now: Duration) {
-        self.not_before = now.saturating_add(self.rest);
-        self.rest = (self.rest * 2).min(LONGEST_REST);
+        self.not_before = now.saturating_add(self.rest.next_delay());
     }
 
     /// The relay has slept: the next refusal counts as the first.
     pub fn slept(&mut self, now: Duration) {
-        self.rest = FIRST_REST.min(self.idle.max(Duration::from_secs(1)));
-        self.stir(now);
+        self.rest.reset();
+        self.note_activity(now);
     }
 
     /// Whether to go to sleep now.
-    pub fn judge(&mut self, work: &OutstandingWork, now: Duration) -> IdleDecision {
+    pub fn decide(&mut self, work: &OutstandingWork, now: Duration) -> IdleDecision {
         if work.any() {
-            self.stir(now);
+            self.note_activity(now);
         }
         // A sleep that ends before it has begun is not worth a new connection.
         let spare = work
             .next_due
             .is_none_or(|due| due.saturating_sub(now) > self.idle);
         if !spare {
-            return IdleDecision::Stay {
-                look_at: now.saturating_add(self.idle),
+            return IdleDecision::StayAwake {
+                check_at: now.saturating_add(self.idle),
             };
         }
-        let look_at = self.quiet_since.saturating_add(self.idle).max(self.not_before);
-        if now < look_at {
-            IdleDecision::Stay { look_at }
+        let check_at = self.quiet_since.saturating_add(self.idle).max(self.not_before);
+        if now < check_at {
+            IdleDecision::StayAwake { check_at }
         } else {
-            IdleDecision::Ask
+            IdleDecision::AskToBuffer
         }
     }
 }
@@ -126,23 +127,23 @@ mod tests {
         let mut watch = watch();
         let none = OutstandingWork::default();
         assert_eq!(
-            watch.judge(&none, secs(0)),
-            IdleDecision::Stay { look_at: secs(300) }
+            watch.decide(&none, secs(0)),
+            IdleDecision::StayAwake { check_at: secs(300) }
         );
         assert_eq!(
-            watch.judge(&none, secs(299)),
-            IdleDecision::Stay { look_at: secs(300) }
+            watch.decide(&none, secs(299)),
+            IdleDecision::StayAwake { check_at: secs(300) }
         );
-        assert_eq!(watch.judge(&none, secs(300)), IdleDecision::Ask);
-        watch.stir(secs(300));
+        assert_eq!(watch.decide(&none, secs(300)), IdleDecision::AskToBuffer);
+        watch.note_activity(secs(300));
         assert_eq!(
-            watch.judge(&none, secs(301)),
-            IdleDecision::Stay { look_at: secs(600) }
+            watch.decide(&none, secs(301)),
+            IdleDecision::StayAwake { check_at: secs(600) }
         );
-        watch.stir(secs(200));
+        watch.note_activity(secs(200));
         assert_eq!(
-            watch.judge(&none, secs(302)),
-            IdleDecision::Stay { look_at: secs(600) },
+            watch.decide(&none, secs(302)),
+            IdleDecision::StayAwake { check_at: secs(600) },
             "time runs one way"
         );
     }
@@ -163,16 +164,16 @@ mod tests {
             kind(&mut work);
             assert!(work.any(), "{index}");
             assert_eq!(
-                watch.judge(&work, secs(1000)),
-                IdleDecision::Stay { look_at: secs(1300) },
+                watch.decide(&work, secs(1000)),
+                IdleDecision::StayAwake { check_at: secs(1300) },
                 "{index}"
             );
             let none = OutstandingWork::default();
             assert_eq!(
-                watch.judge(&none, secs(1299)),
-                IdleDecision::Stay { look_at: secs(1300) }
+                watch.decide(&none, secs(1299)),
+                IdleDecision::StayAwake { check_at: secs(1300) }
             );
-            assert_eq!(watch.judge(&none, secs(1300)), IdleDecision::Ask);
+            assert_eq!(watch.decide(&none, secs(1300)), IdleDecision::AskToBuffer);
         }
     }
 
@@ -184,21 +185,21 @@ mod tests {
             ..OutstandingWork::default()
         };
         assert_eq!(
-            watch.judge(&soon, secs(500)),
-            IdleDecision::Stay { look_at: secs(800) }
+            watch.decide(&soon, secs(500)),
+            IdleDecision::StayAwake { check_at: secs(800) }
         );
         let later = OutstandingWork {
             next_due: Some(secs(7000)),
             ..OutstandingWork::default()
         };
-        assert_eq!(watch.judge(&later, secs(500)), IdleDecision::Ask);
+        assert_eq!(watch.decide(&later, secs(500)), IdleDecision::AskToBuffer);
         let past = OutstandingWork {
             next_due: Some(secs(1)),
             ..OutstandingWork::default()
         };
         assert_eq!(
-            watch.judge(&past, secs(500)),
-            IdleDecision::Stay { look_at: secs(800) }
+            watch.decide(&past, secs(500)),
+            IdleDecision::StayAwake { check_at: secs(800) }
         );
     }
 
@@ -209,23 +210,23 @@ mod tests {
         let mut now = secs(300);
         let mut waits = Vec::new();
         for _ in 0..7 {
-            assert_eq!(watch.judge(&none, now), IdleDecision::Ask);
+            assert_eq!(watch.decide(&none, now), IdleDecision::AskToBuffer);
             watch.refused(now);
-            let IdleDecision::Stay { look_at } = watch.judge(&none, now) else {
+            let IdleDecision::StayAwake { check_at } = watch.decide(&none, now) else {
                 panic!("asked at once");
             };
-            waits.push(look_at.saturating_sub(now).as_secs());
-            now = look_at;
+            waits.push(check_at.saturating_sub(now).as_secs());
+            now = check_at;
         }
         assert_eq!(waits, [30, 60, 120, 240, 480, 600, 600]);
         watch.slept(now);
         watch.refused(now);
         assert_eq!(
-            watch.judge(&none, now),
-            IdleDecision::Stay {
-                look_at: now + secs(300)
+            watch.decide(&none, now),
+            IdleDecision::StayAwake {
+                check_at: now + secs(300)
             }
         );
-        assert_eq!(watch.judge(&none, now + secs(300)), IdleDecision::Ask);
+        assert_eq!(watch.decide(&none, now + secs(300)), IdleDecision::AskToBuffer);
     }
 }

@@ -5,14 +5,14 @@
 
 use super::command::Command;
 use super::completion::{ChatRow, Completion, Failed};
+use super::completion::{Committed, InboxSeq, OpSeq, OpSeqs};
+use super::dedupe::DedupeKey;
+use super::dedupe::RecentKeys;
 use super::fault::Fault;
-use super::ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
 use super::reads;
-use super::recent::Recent;
-use super::recover::Footing;
-use super::retention::Shelf;
-use super::statements::Statements;
-use rusqlite::{Connection, OptionalExtension, Result, params};
+use super::reads::WriterState;
+use super::retention::Quarantine;
+use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 use std::collections::HashSet;
 
 /// Milliseconds of a day.
@@ -21,8 +21,8 @@ pub(super) const DAY_MS: i64 = 86_400_000;
 /// The database and what is counted beside it.
 pub(super) struct Ledger<'c> {
     pub(super) db: &'c Connection,
-    pub(super) recent: Recent,
-    pub(super) shelf: Shelf,
+    pub(super) recent: RecentKeys,
+    pub(super) quarantine: Quarantine,
     pub(super) statements: Statements<'c>,
     pub(super) counters: Counters,
     /// Ops that went out in this transaction and are not settled in it.
@@ -61,18 +61,18 @@ pub(super) enum Outcome {
 }
 
 impl<'c> Ledger<'c> {
-    pub(super) fn new(db: &'c Connection, footing: Footing) -> Result<Self> {
-        let Footing {
+    pub(super) fn new(db: &'c Connection, writer_state: WriterState) -> Result<Self> {
+        let WriterState {
             recent,
-            shelf,
+            quarantine,
             counters,
-        } = footing;
+        } = writer_state;
         let index_in_use = db.query_row("SELECT EXISTS (SELECT 1 FROM dedupe)", [], |row| row.get(0))?;
         let statements = Statements::prepare(db)?;
         Ok(Self {
             db,
             recent,
-            shelf,
+            quarantine,
             statements,
             counters,
             sent: HashSet::new(),
@@ -91,7 +91,7 @@ impl<'c> Ledger<'c> {
         let mut at = None;
         let result = self.run(commands, now_ms, &mut at);
         self.settle(before, result).map_err(|error| Broken {
-            fault: Fault::of(&error),
+            fault: Fault::from_error(&error),
             at,
         })
     }
@@ -111,7 +111,8 @@ impl<'c> Ledger<'c> {
                 self.statements.commit.execute([])?;
                 Ok(value)
             });
-        self.settle(before, result).map_err(|error| Fault::of(&error))
+        self.settle(before, result)
+            .map_err(|error| Fault::from_error(&error))
     }
 
     /// Writes and removes a few pages: whether the disk takes anything at all.
@@ -131,7 +132,7 @@ impl<'c> Ledger<'c> {
         reads::answer(self.db, command).unwrap_or_else(|error| {
             Some(Completion::Failed(Failed {
                 subject: command.subject(),
-                fault: Fault::of(&error),
+                fault: Fault::from_error(&error),
             }))
         })
     }
@@ -163,13 +164,13 @@ impl<'c> Ledger<'c> {
         match result {
             Ok(value) => {
                 self.recent.committed();
-                self.shelf.committed();
+                self.quarantine.committed();
                 Ok(value)
             }
             Err(error) => {
                 self.counters = before;
                 self.recent.rolled_back();
-                self.shelf.rolled_back();
+                self.quarantine.rolled_back();
                 if !self.db.is_autocommit() {
                     // Nothing better can be done about a rollback that fails; the next begin reports it.
                     let _ = self.db.execute_batch("ROLLBACK");
@@ -217,7 +218,7 @@ impl<'c> Ledger<'c> {
                 now_ms,
                 ..
             } => {
-                self.shelf
+                self.quarantine
                     .put(self.db, reason, buffer_id.as_deref(), line, *now_ms)?;
                 Outcome::Quarantined
             }
@@ -358,4 +359,59 @@ pub(super) fn complete(command: Command, outcome: Outcome) -> Option<Completion>
         (_, Outcome::Read(done)) => done,
         (_, _) => return None,
     })
+}
+
+/// Prepared statements of one connection.
+pub(super) struct Statements<'c> {
+    pub(super) begin: Statement<'c>,
+    pub(super) commit: Statement<'c>,
+    pub(super) find_key: Statement<'c>,
+    pub(super) add_key: Statement<'c>,
+    pub(super) accept: Statement<'c>,
+    pub(super) start: Statement<'c>,
+    pub(super) finish: Statement<'c>,
+    pub(super) forget: Statement<'c>,
+    pub(super) count_run: Statement<'c>,
+    pub(super) finish_run: Statement<'c>,
+    pub(super) forget_run: Statement<'c>,
+    pub(super) add_op: Statement<'c>,
+    pub(super) op_sent: Statement<'c>,
+    pub(super) ops_settled: Statement<'c>,
+}
+
+impl<'c> Statements<'c> {
+    pub(super) fn prepare(db: &'c Connection) -> Result<Self> {
+        Ok(Self {
+            begin: db.prepare("BEGIN IMMEDIATE")?,
+            commit: db.prepare("COMMIT")?,
+            find_key: db.prepare("SELECT seq FROM dedupe WHERE key = ?1")?,
+            add_key: db.prepare("INSERT OR IGNORE INTO dedupe (key, seq, day) VALUES (?1, ?2, ?3)")?,
+            accept: db.prepare(
+                "INSERT INTO inbox (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, line)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?6, ?7, ?8, ?9)",
+            )?,
+            start: db.prepare(
+                "UPDATE inbox SET state = 1, attempt = attempt + 1, started_at = ?2 WHERE seq = ?1 RETURNING attempt",
+            )?,
+            finish: db.prepare(
+                "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
+                 SELECT seq, kind, session, dedupe, buffer_id, ?2, attempt, received_at, started_at, ?3
+                 FROM inbox WHERE seq = ?1",
+            )?,
+            forget: db.prepare("DELETE FROM inbox WHERE seq = ?1")?,
+            count_run: db.prepare("SELECT count(*) FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
+            finish_run: db.prepare(
+                "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
+                 SELECT seq, kind, session, dedupe, buffer_id, ?3, attempt, received_at, started_at, ?4
+                 FROM inbox WHERE seq BETWEEN ?1 AND ?2",
+            )?,
+            forget_run: db.prepare("DELETE FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
+            add_op: db.prepare(
+                "INSERT INTO outbox (seq, session, chat, op, inbox_seq, state, created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6)",
+            )?,
+            op_sent: db.prepare("UPDATE outbox SET state = 1 WHERE seq = ?1")?,
+            ops_settled: db.prepare("DELETE FROM outbox WHERE seq BETWEEN ?1 AND ?2")?,
+        })
+    }
 }

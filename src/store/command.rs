@@ -1,7 +1,8 @@
 //! What can be asked of the journal. It never touches the database itself.
 
 use super::completion::{ChatRow, InboxKind, NewOp, Subject, TurnState};
-use super::ids::{DedupeKey, InboxSeq, OpSeq};
+use super::completion::{InboxSeq, OpSeq};
+use super::dedupe::DedupeKey;
 use std::sync::Arc;
 
 /// One command. Commands that nobody waits for are lazy (those without a completion, and the end of a finished turn

@@ -1,9 +1,85 @@
 //! What the journal answers, and its rows as they are read. It never touches the database itself.
 
 use super::fault::Fault;
-use super::ids::{Committed, InboxSeq, OpSeq, OpSeqs};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A message's place in the journal. Never used twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InboxSeq(pub i64);
+
+/// An op's place in the outbox. Grows while the journal is open; a settled number may return after a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpSeq(pub i64);
+
+impl fmt::Display for InboxSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for OpSeq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The consecutive numbers given to the ops of one command, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpSeqs {
+    first: i64,
+    count: u32,
+}
+
+impl OpSeqs {
+    pub(super) fn new(first: i64, count: u32) -> Self {
+        Self { first, count }
+    }
+
+    /// How many ops were written.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there was no op.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The number of each op, in the order they were given.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = OpSeq> + Clone + use<> {
+        let first = self.first;
+        (0..self.count).map(move |offset| OpSeq(first + i64::from(offset)))
+    }
+}
+
+/// Proof that a commit succeeded. Only the store makes one, so only what is safely held can be acknowledged.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Committed {
+    buffer_id: Option<String>,
+}
+
+impl Committed {
+    pub(super) fn new(buffer_id: Option<String>) -> Self {
+        Self { buffer_id }
+    }
+
+    /// The connector's name for the delivery, if it carried one.
+    pub fn buffer_id(&self) -> Option<&str> {
+        self.buffer_id.as_deref()
+    }
+
+    /// The id to acknowledge, taken.
+    pub fn into_ack_id(self) -> Option<String> {
+        self.buffer_id.filter(|id| !id.is_empty())
+    }
+
+    /// The id to acknowledge: the buffer id when there is one to acknowledge, an empty one being none.
+    pub fn ack_id(&self) -> Option<&str> {
+        self.buffer_id.as_deref().filter(|id| !id.is_empty())
+    }
+}
 
 /// Which lane a message came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,7 +329,7 @@ impl InboxKind {
         }
     }
 
-    pub(super) fn of_code(code: i64) -> Self {
+    pub(super) fn from_code(code: i64) -> Self {
         if code == 1 { Self::Forward } else { Self::Inbound }
     }
 }
@@ -271,7 +347,7 @@ impl TurnState {
         }
     }
 
-    pub(super) fn of_code(code: i64) -> Self {
+    pub(super) fn from_code(code: i64) -> Self {
         match code {
             0 => Self::Queued,
             1 => Self::Running,
@@ -285,7 +361,26 @@ impl TurnState {
 }
 
 impl OpState {
-    pub(super) fn of_code(code: i64) -> Self {
+    pub(super) fn from_code(code: i64) -> Self {
         if code == 1 { Self::Sent } else { Self::Pending }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_buffer_id_is_nothing_to_acknowledge() {
+        assert_eq!(Committed::new(Some(String::new())).ack_id(), None);
+        assert_eq!(Committed::new(Some("b".into())).ack_id(), Some("b"));
+        assert_eq!(Committed::new(None).buffer_id(), None);
+    }
+
+    #[test]
+    fn op_numbers_run_in_order() {
+        let ops = OpSeqs::new(7, 3);
+        assert_eq!(ops.iter().collect::<Vec<_>>(), [OpSeq(7), OpSeq(8), OpSeq(9)]);
+        assert!(OpSeqs::new(7, 0).is_empty());
     }
 }

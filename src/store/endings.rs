@@ -5,8 +5,8 @@
 
 use super::apply::{Ledger, Outcome};
 use super::command::Command;
+use super::completion::{InboxSeq, OpSeqs};
 use super::completion::{NewOp, TurnState};
-use super::ids::{InboxSeq, OpSeqs};
 use rusqlite::{Result, params};
 
 impl Ledger<'_> {
@@ -130,8 +130,8 @@ impl<'a> Run<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::JournalSettings;
-    use super::super::{DedupeKey, InboxKind, OpSeq, recover, schema};
+    use super::super::journal::JournalSettings;
+    use super::super::{DedupeKey, InboxKind, OpSeq, reads, schema};
     use super::*;
 
     const NOW: i64 = 1_790_000_000_000;
@@ -141,7 +141,7 @@ mod tests {
             token,
             kind: InboxKind::Inbound,
             session: "s".into(),
-            dedupe: Some(DedupeKey::of(&[&token.to_string()])),
+            dedupe: Some(DedupeKey::new(&[&token.to_string()])),
             buffer_id: None,
             line: b"line".to_vec(),
             start: true,
@@ -171,8 +171,8 @@ mod tests {
         let settings = JournalSettings::default();
         std::fs::write(schema::path_in(dir.path()), "").unwrap();
         let db = schema::open(&schema::path_in(dir.path()), &settings).unwrap();
-        let (_, footing) = recover::recover(&db, &settings).unwrap();
-        let mut ledger = Ledger::new(&db, footing).unwrap();
+        let (_, writer_state) = reads::recover(&db, &settings).unwrap();
+        let mut ledger = Ledger::new(&db, writer_state).unwrap();
         let mut came_to = Vec::new();
         for commands in transactions {
             came_to.extend(ledger.transact(commands, NOW).unwrap());

@@ -45,7 +45,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub(super) fn of(error: &rusqlite::Error) -> Self {
+    pub(super) fn from_error(error: &rusqlite::Error) -> Self {
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DiskFull) => FaultKind::Full,
             Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => FaultKind::ReadOnly,

@@ -4,11 +4,11 @@
 //! Mending ([`Inspector::retry`], [`Inspector::discard`]) takes the state directory's lock first and is refused
 //! while a relay holds it, because the writer keeps numbers and keys in memory. It never shows a dedupe key.
 
+use super::completion::{InboxSeq, OpSeq};
 use super::fault::{Fault, OpenError};
-use super::ids::{InboxSeq, OpSeq};
+use super::journal::JournalSettings;
 use super::lock::StateLock;
 use super::schema;
-use super::settings::JournalSettings;
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Result as SqlResult, Row, params};
 use std::fs::File;
 use std::io;
@@ -126,7 +126,7 @@ pub enum InspectError {
 
 impl From<rusqlite::Error> for InspectError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Fault(Fault::of(&error))
+        Self::Fault(Fault::from_error(&error))
     }
 }
 

@@ -32,25 +32,19 @@
 //! in order and tried again until it succeeds, and keeps its place in the queue's bound while it waits.
 
 mod apply;
-mod checkpoint;
 mod command;
 mod completion;
-mod create;
 
+mod dedupe;
 mod endings;
 mod fault;
-mod ids;
 mod inspect;
 mod journal;
 mod lock;
 mod queue;
 mod reads;
-mod recent;
-mod recover;
 mod retention;
 mod schema;
-mod settings;
-mod statements;
 mod writer;
 
 #[cfg(test)]
@@ -58,13 +52,12 @@ mod tests;
 
 pub use command::Command;
 pub use completion::{
-    Batch, ChatRow, Commit, Completion, Failed, InboxKind, InboxRow, NewOp, OpRow, OpState, Subject,
-    TurnState, WaitingSession,
+    Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, OpRow,
+    OpSeq, OpSeqs, OpState, Subject, TurnState, WaitingSession,
 };
+pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
-pub use ids::{Committed, DedupeKey, InboxSeq, OpSeq, OpSeqs};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
-pub use journal::{CloseError, Journal, Opened, SubmitError};
+pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};
 pub use lock::held_by;
-pub use recover::Recovered;
-pub use settings::{Durability, JournalSettings};
+pub use reads::Recovered;

@@ -1,8 +1,15 @@
 //! The journal's questions: rows of the inbox and the outbox, in order, bounded. It never writes.
 
+use super::apply::Counters;
 use super::command::Command;
-use super::completion::{Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingSession};
-use super::ids::{InboxSeq, OpSeq};
+use super::completion::{
+    ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingSession,
+};
+use super::completion::{InboxSeq, OpSeq};
+use super::dedupe::DedupeKey;
+use super::dedupe::RecentKeys;
+use super::journal::JournalSettings;
+use super::retention::Quarantine;
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 use std::sync::Arc;
 
@@ -121,10 +128,10 @@ fn bounded<T>(
 fn inbox_row(row: &Row<'_>) -> Result<InboxRow> {
     Ok(InboxRow {
         seq: InboxSeq(row.get(0)?),
-        kind: InboxKind::of_code(row.get(1)?),
+        kind: InboxKind::from_code(row.get(1)?),
         session: text(row, 2)?,
         buffer_id: row.get(3)?,
-        state: TurnState::of_code(row.get(4)?),
+        state: TurnState::from_code(row.get(4)?),
         attempt: row.get(5)?,
         received_at: row.get(6)?,
         started_at: row.get(7)?,
@@ -139,7 +146,7 @@ fn op_row(row: &Row<'_>) -> Result<OpRow> {
         chat: text(row, 2)?,
         op: row.get(3)?,
         inbox: row.get::<_, Option<i64>>(4)?.map(InboxSeq),
-        state: OpState::of_code(row.get(5)?),
+        state: OpState::from_code(row.get(5)?),
         created_at: row.get(6)?,
     })
 }
@@ -147,4 +154,90 @@ fn op_row(row: &Row<'_>) -> Result<OpRow> {
 /// A text column without a detour through an owned string.
 pub(super) fn text(row: &Row<'_>, column: usize) -> Result<Arc<str>> {
     row.get(column)
+}
+
+/// What an earlier run left behind.
+#[derive(Debug, Default)]
+pub struct Recovered {
+    /// Sessions with waiting messages, in key order, at most `recover_rows`. When it is that long, ask on with
+    /// [`Command::NextWaiting`](super::Command::NextWaiting) after its last key.
+    pub waiting: Vec<WaitingSession>,
+    /// Messages whose turn was running, oldest first, at most `recover_rows` (ended ones make room for the next
+    /// opening); past 4 MiB without their line, which [`Command::Load`](super::Command::Load) reads.
+    pub running: Vec<InboxRow>,
+    /// Unsettled ops in order, at most `recover_rows` and about 4 MiB. Ask on with
+    /// [`Command::NextOps`](super::Command::NextOps) after the last until none come.
+    pub ops: Vec<OpRow>,
+    /// Remembered chats, the most recently used first, at most `chat_memory`.
+    pub chats: Vec<ChatRow>,
+}
+
+/// Where the writer goes on.
+pub(super) struct WriterState {
+    pub(super) recent: RecentKeys,
+    pub(super) quarantine: Quarantine,
+    pub(super) counters: Counters,
+}
+
+pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Recovered, WriterState)> {
+    let rows = settings.recover_rows;
+    let recovered = Recovered {
+        waiting: waiting(db, "", rows)?,
+        running: running(db, rows)?,
+        ops: ops(db, OpSeq(0), rows)?,
+        chats: chats(db, settings.chat_memory)?,
+    };
+    let writer_state = WriterState {
+        recent: recent(db)?,
+        quarantine: Quarantine::measure(db, settings)?,
+        counters: Counters {
+            // What is still owed names the message that it answers, also when that is no longer remembered.
+            inbox: 1 + db.query_row(
+                "SELECT max((SELECT ifnull(max(seq), 0) FROM inbox), (SELECT ifnull(max(seq), 0) FROM done),
+                    (SELECT ifnull(max(inbox_seq), 0) FROM outbox))",
+                [],
+                |row| row.get::<_, i64>(0),
+            )?,
+            op: 1 + db.query_row("SELECT ifnull(max(seq), 0) FROM outbox", [], |row| {
+                row.get::<_, i64>(0)
+            })?,
+        },
+    };
+    Ok((recovered, writer_state))
+}
+
+/// The number up to which every dedupe key is in the index.
+pub(super) fn indexed_upto(db: &Connection) -> Result<i64> {
+    let found = db
+        .prepare_cached("SELECT value FROM meta WHERE name = 'indexed_upto'")?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(found.unwrap_or(0))
+}
+
+fn chats(db: &Connection, limit: u32) -> Result<Vec<ChatRow>> {
+    let mut find = db
+        .prepare("SELECT platform, chat_id, memory, last_used FROM chats ORDER BY last_used DESC LIMIT ?1")?;
+    let rows = find.query_map([limit], |row| {
+        Ok(ChatRow {
+            platform: text(row, 0)?,
+            chat_id: text(row, 1)?,
+            memory: row.get(2)?,
+            last_used: row.get(3)?,
+        })
+    })?;
+    rows.collect()
+}
+
+fn recent(db: &Connection) -> Result<RecentKeys> {
+    let mut recent = RecentKeys::default();
+    let mut find = db.prepare(
+        "SELECT dedupe, seq FROM inbox WHERE seq > ?1 AND dedupe IS NOT NULL
+         UNION ALL SELECT dedupe, seq FROM done WHERE seq > ?1 AND dedupe IS NOT NULL",
+    )?;
+    let mut rows = find.query([indexed_upto(db)?])?;
+    while let Some(row) = rows.next()? {
+        recent.restore(DedupeKey::from_bytes(row.get(0)?), InboxSeq(row.get(1)?));
+    }
+    Ok(recent)
 }

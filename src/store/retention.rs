@@ -4,8 +4,8 @@
 //! of the file is free, it is given back to the file system in slices (incremental vacuum).
 
 use super::apply::{DAY_MS, Ledger};
-use super::recover::indexed_upto;
-use super::settings::JournalSettings;
+use super::journal::JournalSettings;
+use super::reads::indexed_upto;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 /// Finished messages looked at per slice.
@@ -41,7 +41,7 @@ struct Sweep {
 }
 
 impl Upkeep {
-    /// One slice of work in a transaction; whether there is more to do soon. Recent keys are only hurried into
+    /// One slice of work in a transaction; whether there is more to do soon. RecentKeys keys are only hurried into
     /// the index when nothing else wants the writer: many together share pages, few do not.
     pub(super) fn slice(
         &mut self,
@@ -176,7 +176,7 @@ fn forget_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {
 
 /// The quarantine's size, kept beside it so that its bounds cost nothing to check.
 #[derive(Debug)]
-pub(super) struct Shelf {
+pub(super) struct Quarantine {
     held: Held,
     committed: Held,
     max: Held,
@@ -188,7 +188,7 @@ struct Held {
     bytes: i64,
 }
 
-impl Shelf {
+impl Quarantine {
     pub(super) fn measure(db: &Connection, settings: &JournalSettings) -> Result<Self> {
         let held = db.query_row(
             "SELECT count(*), ifnull(sum(length(line)), 0) FROM quarantine",
@@ -213,7 +213,7 @@ impl Shelf {
         })
     }
 
-    /// Puts a line on the shelf, cut to the bound, and takes the oldest off while there is too much.
+    /// Puts a line on the quarantine, cut to the bound, and takes the oldest off while there is too much.
     pub(super) fn put(
         &mut self,
         db: &Connection,

@@ -4,13 +4,14 @@
 //! must not be lost is kept and tried again when the disk fails.
 
 use super::apply::{Ledger, complete};
-use super::checkpoint::{self, Checkpoint};
 use super::command::{Command, FailurePolicy};
 use super::completion::{Batch, Commit, Completion, Failed};
 use super::fault::{Fault, FaultKind, Health};
+use super::journal::JournalSettings;
 use super::queue::{Queue, Woken};
 use super::retention::{Moment, Upkeep, give_back};
-use super::settings::JournalSettings;
+use crate::backoff::Backoff;
+use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
@@ -19,8 +20,10 @@ use tokio::sync::{mpsc, watch};
 const UPKEEP_EVERY: Duration = Duration::from_secs(20);
 /// The pause between two slices of upkeep.
 const UPKEEP_PAUSE: Duration = Duration::from_millis(20);
-/// The pauses between two tries on a sick disk.
-const RETRY: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(5);
+/// The first delay between retries on a failing disk.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// The longest.
+const RETRY_MAX: Duration = Duration::from_secs(5);
 
 /// Commits that wait to be told; beyond it they are not measured.
 const UNTOLD: usize = 256;
@@ -57,11 +60,11 @@ impl Clock {
 
 /// The disk's state as the thread knows it.
 enum Disk {
-    Well,
-    Sick {
+    Healthy,
+    Failing {
         fault: Fault,
         retry_at: Instant,
-        pause: Duration,
+        backoff: Backoff,
     },
 }
 
@@ -84,7 +87,7 @@ impl Writer {
         let mut work = Work {
             writer: self,
             ledger,
-            disk: Disk::Well,
+            disk: Disk::Healthy,
             kept: Vec::new(),
             commits: Vec::new(),
             checkpoint: Checkpoint::default(),
@@ -94,8 +97,8 @@ impl Writer {
         loop {
             let mut taken = Vec::new();
             let until = match work.disk {
-                Disk::Well => work.upkeep_at,
-                Disk::Sick { retry_at, .. } => retry_at,
+                Disk::Healthy => work.upkeep_at,
+                Disk::Failing { retry_at, .. } => retry_at,
             };
             if work.writer.queue.take(&mut taken, until) == Woken::Closed {
                 break;
@@ -105,7 +108,7 @@ impl Writer {
         if !work.kept.is_empty() {
             work.attempt(Vec::new());
         }
-        checkpoint::finish(work.ledger.db);
+        checkpoint_fully(work.ledger.db);
         work.kept.len()
     }
 }
@@ -116,12 +119,12 @@ impl Work<'_, '_> {
             self.writer.clock = Clock::new(now_ms);
         }
         match &self.disk {
-            Disk::Sick { fault, retry_at, .. } if Instant::now() < *retry_at => {
+            Disk::Failing { fault, retry_at, .. } if Instant::now() < *retry_at => {
                 let fault = fault.clone();
                 self.turn_away(taken, &fault);
             }
-            Disk::Sick { .. } => self.attempt(taken),
-            Disk::Well => {
+            Disk::Failing { .. } => self.attempt(taken),
+            Disk::Healthy => {
                 let idle = taken.is_empty();
                 if !idle {
                     self.attempt(taken);
@@ -218,31 +221,31 @@ impl Work<'_, '_> {
     }
 
     fn recovered(&mut self) {
-        if matches!(self.disk, Disk::Sick { .. }) {
-            self.disk = Disk::Well;
+        if matches!(self.disk, Disk::Failing { .. }) {
+            self.disk = Disk::Healthy;
             self.writer.health.send_replace(Health::Ok);
             tracing::info!("journal writes succeed again");
         }
     }
 
     fn failed(&mut self, fault: &Fault) {
-        let pause = match self.disk {
-            Disk::Well => {
-                tracing::error!(%fault, "journal cannot be written, trying again");
-                RETRY.start
+        let mut backoff = match self.disk {
+            Disk::Healthy => {
+                tracing::error!(%fault, "journal cannot be written, retrying");
+                Backoff::new(RETRY_FIRST, RETRY_MAX)
             }
-            Disk::Sick { pause, .. } => (pause * 2).min(RETRY.end),
+            Disk::Failing { backoff, .. } => backoff,
         };
         if fault.kind == FaultKind::Full {
-            checkpoint::relieve(self.ledger.db);
+            checkpoint_now(self.ledger.db);
         }
         self.writer.health.send_replace(Health::Failing {
             reason: fault.to_string().into(),
         });
-        self.disk = Disk::Sick {
+        self.disk = Disk::Failing {
             fault: fault.clone(),
-            retry_at: Instant::now() + pause,
-            pause,
+            retry_at: Instant::now() + backoff.next_delay(),
+            backoff,
         };
     }
 
@@ -255,7 +258,9 @@ impl Work<'_, '_> {
         let more = self
             .ledger
             .upkeep(|ledger| upkeep.slice(ledger, settings, now))
-            .and_then(|more| Ok(more | give_back(self.ledger.db).map_err(|error| Fault::of(&error))?));
+            .and_then(
+                |more| Ok(more | give_back(self.ledger.db).map_err(|error| Fault::from_error(&error))?),
+            );
         let pause = match more {
             Ok(true) => UPKEEP_PAUSE,
             Ok(false) if !idle => UPKEEP_EVERY,
@@ -290,4 +295,78 @@ impl Work<'_, '_> {
             let _ = self.writer.batches.blocking_send(Batch { completions, commits });
         }
     }
+}
+
+/// Pages in the log (16 MiB) at which it is folded in.
+const FOLD_AT: i64 = 4000;
+/// Free bytes on the disk under which it is folded in at every look: a log that may grow would fill the disk
+/// by itself, and a full disk has no room to fold it into.
+const SCARCE: u64 = 64 << 20;
+/// Bytes written, roughly, between two looks at the log.
+const LOOK_EVERY: usize = 512 << 10;
+/// What a command writes beside its payload, roughly.
+const OVERHEAD: usize = 512;
+
+/// How much was written since the log was looked at.
+#[derive(Debug, Default)]
+pub(super) struct Checkpoint {
+    written: usize,
+}
+
+impl Checkpoint {
+    /// Notes a committed batch and folds the log in when it is long.
+    pub(super) fn after(&mut self, db: &Connection, commands: usize, bytes: usize) {
+        self.written += commands * OVERHEAD + bytes + 4096;
+        if self.written < LOOK_EVERY {
+            return;
+        }
+        self.written = 0;
+        let fold_at = if is_scarce(db) { 0 } else { FOLD_AT };
+        if log(db, "NOOP").is_some_and(|log| log.pages - log.folded > fold_at) {
+            log(db, "PASSIVE");
+        }
+    }
+
+    /// Uses an idle moment, when anything was written since the last one.
+    pub(super) fn idle(&mut self, db: &Connection) {
+        if std::mem::take(&mut self.written) > 0 {
+            log(db, "PASSIVE");
+        }
+    }
+}
+
+/// Folds everything in and empties the log, for a clean close.
+pub(super) fn checkpoint_fully(db: &Connection) {
+    log(db, "TRUNCATE");
+}
+
+/// Folds in what can be on a full disk, so that the log's own space is used again.
+pub(super) fn checkpoint_now(db: &Connection) {
+    log(db, "PASSIVE");
+}
+
+fn is_scarce(db: &Connection) -> bool {
+    let disk = db.path().and_then(|path| rustix::fs::statvfs(path).ok());
+    disk.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < SCARCE)
+}
+
+struct Log {
+    pages: i64,
+    folded: i64,
+}
+
+fn log(db: &Connection, mode: &str) -> Option<Log> {
+    let result = db
+        .prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))
+        .and_then(|mut checkpoint| {
+            checkpoint.query_row([], |row| {
+                Ok(Log {
+                    pages: row.get(1)?,
+                    folded: row.get(2)?,
+                })
+            })
+        });
+    result
+        .inspect_err(|error| tracing::warn!(%error, mode, "journal checkpoint failed"))
+        .ok()
 }

@@ -1,10 +1,9 @@
 //! Reading JSON objects field by field: unknown keys are skipped, the last of equal keys wins, and a value
 //! of the wrong shape is reported by name instead of ending the parse.
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
-
-use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Why a frame cannot be used. Never carries message text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -113,5 +112,187 @@ impl<'de, T: ObjectParts> Visitor<'de> for ObjectVisitor<T> {
 
     fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
         Ok(Object::Not("text"))
+    }
+}
+
+/// Replaces escaped halves of surrogate pairs by U+FFFD; `None` when there are none.
+///
+/// Peers that cut text by UTF-16 units send such halves; their frames are otherwise sound.
+pub(super) fn without_lone_surrogates(line: &[u8]) -> Option<Vec<u8>> {
+    let mut mended = line.to_vec();
+    let mut changed = false;
+    let mut at = 0;
+    while at + 1 < mended.len() {
+        if mended[at] != b'\\' {
+            at += 1;
+            continue;
+        }
+        match (escape_at(&mended, at), escape_at(&mended, at + 6)) {
+            (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => at += 12,
+            (Some(0xd800..0xe000), _) => {
+                mended[at + 2..at + 6].copy_from_slice(b"fffd");
+                changed = true;
+                at += 6;
+            }
+            _ => at += 2,
+        }
+    }
+    changed.then_some(mended)
+}
+
+/// The `\uXXXX` escape that starts at `at`.
+fn escape_at(line: &[u8], at: usize) -> Option<u32> {
+    let digits = line.get(at..at + 6)?.strip_prefix(b"\\u")?;
+    u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+}
+
+/// The `bufferId` of a line that does not parse: the last key of that name in the outermost object. What
+/// stands in strings or deeper objects is not looked at, so nothing that a person writes can forge one.
+pub(super) fn buffer_id(line: &[u8]) -> Option<String> {
+    let mut found = None;
+    let (mut at, mut depth) = (0, 0_usize);
+    while at < line.len() {
+        match line[at] {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b'"' => {
+                let Some(end) = string_end(line, at) else { break };
+                let rest = line[end..].trim_ascii_start();
+                if depth == 1
+                    && &line[at..end] == b"\"bufferId\""
+                    && let Some(value) = rest.strip_prefix(b":")
+                {
+                    found = scalar_text(value.trim_ascii_start());
+                }
+                at = end;
+                continue;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    found
+}
+
+/// The `bufferId` of a line of which only the end is there: when it is the last key of the outermost object,
+/// as connectors write it. An escaped quote cannot pass for the key's own.
+pub(super) fn buffer_id_at_end(end: &[u8]) -> Option<String> {
+    const KEY: &[u8] = b"\"bufferId\"";
+    let at = memchr::memmem::rfind(end, KEY)?;
+    // Whatever was cut off before the first byte may have been the backslash.
+    if at == 0 || end[at - 1] == b'\\' {
+        return None;
+    }
+    let value = end[at + KEY.len()..]
+        .trim_ascii_start()
+        .strip_prefix(b":")?
+        .trim_ascii();
+    let value = value.strip_suffix(b"}")?.trim_ascii_end();
+    let whole = match value.first() {
+        Some(b'"') => string_end(value, 0) == Some(value.len()),
+        _ => value.iter().all(u8::is_ascii_digit),
+    };
+    scalar_text(value).filter(|_| whole)
+}
+
+/// The `bufferId` of a line of which only the start is there, when it stands before the first thing that is cut off. A
+/// number at the very end may have gone on.
+pub(super) fn buffer_id_at_start(start: &[u8]) -> Option<String> {
+    let cut = start.iter().rposition(|byte| !byte.is_ascii_digit())?;
+    buffer_id(&start[..=cut])
+}
+
+/// Where the string that begins at `at` ends, its closing quote included.
+fn string_end(line: &[u8], at: usize) -> Option<usize> {
+    let mut next = at + 1;
+    loop {
+        match line.get(next)? {
+            b'"' => return Some(next + 1),
+            b'\\' => next += 2,
+            _ => next += 1,
+        }
+    }
+}
+
+/// The text or whole number that a value begins with.
+fn scalar_text(value: &[u8]) -> Option<String> {
+    if value.first() == Some(&b'"') {
+        let id: String = serde_json::from_slice(&value[..string_end(value, 0)?]).ok()?;
+        return Some(id).filter(|id| !id.is_empty());
+    }
+    let digits: Vec<u8> = value.iter().copied().take_while(u8::is_ascii_digit).collect();
+    String::from_utf8(digits)
+        .ok()
+        .filter(|id| !id.is_empty() && id != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lone_halves_are_replaced() {
+        let mend =
+            |text: &str| without_lone_surrogates(text.as_bytes()).map(|b| String::from_utf8(b).unwrap());
+        assert_eq!(mend(r#""\ud83d\ude00""#), None);
+        assert_eq!(mend(r#""\\ud83d""#), None);
+        assert_eq!(mend(r#""a\ud83d""#).as_deref(), Some(r#""a\ufffd""#));
+        assert_eq!(
+            mend(r#""\ude00\ud83d\ud83d\ude00""#).as_deref(),
+            Some(r#""\ufffd\ufffd\ud83d\ude00""#)
+        );
+        assert_eq!(mend(r#""\ud8"#), None);
+    }
+
+    #[test]
+    fn the_buffer_id_is_found_by_its_own_key_only() {
+        assert_eq!(buffer_id(br#"{"x":NaN,"bufferId":"b1"}"#).as_deref(), Some("b1"));
+        assert_eq!(buffer_id(br#"{"bufferId": 12, "x": nope"#).as_deref(), Some("12"));
+        assert_eq!(buffer_id(br#"{"text":"\"bufferId\":\"forged\"" x}"#), None);
+        assert_eq!(
+            buffer_id(br#"{"event":{"bufferId":"inner"},"bufferId":"outer","x":NaN}"#).as_deref(),
+            Some("outer")
+        );
+        assert_eq!(
+            buffer_id(br#"{"bufferId":"outer","event":{"bufferId":"inner","x":NaN}}"#).as_deref(),
+            Some("outer")
+        );
+        assert_eq!(
+            buffer_id(br#"{"bufferId":"b1","event":{"text":"bufferId"},"x":NaN}"#).as_deref(),
+            Some("b1")
+        );
+        assert_eq!(buffer_id(br#"{"bufferId":"#), None);
+        assert_eq!(buffer_id(br#"{"bufferId":"open"#), None);
+        let long = format!(r#"{{"bufferId":"{}","x":NaN}}"#, "b".repeat(1000));
+        assert_eq!(buffer_id(long.as_bytes()).map(|id| id.len()), Some(1000));
+    }
+
+    #[test]
+    fn the_start_of_a_line_names_it_before_anything_is_cut_off() {
+        let id = |start: &str| buffer_id_at_start(start.as_bytes());
+        assert_eq!(
+            id(r#"{"bufferId":"b1","event":{"text":"xxx"#).as_deref(),
+            Some("b1")
+        );
+        assert_eq!(
+            id(r#"{"type":"inbound","bufferId":17,"event":{"#).as_deref(),
+            Some("17")
+        );
+        assert_eq!(id(r#"{"type":"inbound","bufferId":17"#), None);
+        assert_eq!(id(r#"{"type":"inbound","bufferId":"cut"#), None);
+        assert_eq!(id(r#"{"event":{"bufferId":"inner","text":"#), None);
+        assert_eq!(id(r#"{"event":{"text":"\"},\"bufferId\":\"forged\",x"#), None);
+        assert_eq!((id(""), id("123")), (None, None));
+    }
+
+    #[test]
+    fn the_end_of_a_line_names_it_only_as_its_last_key() {
+        let id = |end: &str| buffer_id_at_end(end.as_bytes());
+        assert_eq!(id(r#"xxx"},"bufferId":"b1"}"#).as_deref(), Some("b1"));
+        assert_eq!(id(r#"xxx"}, "bufferId": 7 } "#).as_deref(), Some("7"));
+        assert_eq!(id(r#"xxx","bufferId":"inner"}}"#), None);
+        assert_eq!(id(r#"x\"bufferId\":\"forged\"}"}"#), None);
+        assert_eq!(id(r#""bufferId":"cut"}"#), None);
+        assert_eq!(id(r#"x,"bufferId":"b","type":"inbound"}"#), None);
     }
 }

@@ -52,7 +52,7 @@ impl MessageType {
     }
 
     /// What text alone makes a message: a command when it starts with a slash.
-    pub fn of_text(text: &str) -> Self {
+    pub fn from_text(text: &str) -> Self {
         if text.starts_with('/') {
             Self::Command
         } else {

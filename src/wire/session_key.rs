@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::platform::Platform;
 use super::scalar::Scalar;
+use super::source::Platform;
 use super::source::SessionSource;
 
 /// A conversation's name: `agent:<profile>:<platform>:<chat type>[:scope][:chat][:thread][:person]`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::event::{MessageEvent, MessageType};
-use super::platform::Platform;
+use super::source::Platform;
 
 /// Which word after `/hermes` stands for which command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl CommandMap {
         let Some(rewritten) = event.text.as_ref().and_then(|text| self.rewritten(text.as_str())) else {
             return;
         };
-        event.message_type = MessageType::of_text(&rewritten);
+        event.message_type = MessageType::from_text(&rewritten);
         event.text = Some(rewritten.into());
     }
 

@@ -156,7 +156,7 @@ fn a_held_dial_waits_for_its_release() {
     );
     world.link.release_redial(world.now);
     world.dialing();
-    assert_eq!(world.link.held_until(), None);
+    assert_eq!(world.link.hold, None);
 }
 
 #[test]
@@ -238,5 +238,5 @@ fn renewing_dials_again_so_that_the_connector_stops_buffering() {
     );
     assert!(world.dialing() > generation);
     world.go_live();
-    assert!(matches!(world.link.state(), LinkState::Live(live) if live.idle() == Idle::Awake));
+    assert!(matches!(world.link.state(), LinkState::Live(live) if live.idle == Idle::Awake));
 }

@@ -53,8 +53,11 @@ fn the_first_descriptor_completes_the_handshake_and_stays_the_primary() {
     world.frame(generation, descriptor("discord", "D"));
     assert_eq!(world.reports(), [LinkEvent::Described { generation }]);
     assert_eq!(primary(&world.link).unwrap().label, "T");
-    assert_eq!(world.link.descriptor_for("discord").unwrap().label, "D");
-    assert_eq!(world.link.descriptor_for("slack").unwrap().label, "T");
+    assert_eq!(
+        world.link.descriptors().for_platform("discord").unwrap().label,
+        "D"
+    );
+    assert_eq!(world.link.descriptors().for_platform("slack").unwrap().label, "T");
 }
 
 #[test]
@@ -78,7 +81,10 @@ fn old_descriptors_stand_until_the_new_connection_replaces_or_outlives_them() {
 
     world.frame(second, descriptor("telegram", "T2"));
     assert_eq!(primary(&world.link).unwrap().label, "T2");
-    assert_eq!(world.link.descriptor_for("discord").unwrap().label, "D1");
+    assert_eq!(
+        world.link.descriptors().for_platform("discord").unwrap().label,
+        "D1"
+    );
     world.frame(second, descriptor("telegram", "T3"));
     assert_eq!(labels(&world.link), [("telegram".to_owned(), "T3".to_owned())]);
     assert_eq!(primary(&world.link).unwrap().label, "T2");

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::*;
-use crate::link::rng::Rng;
+use crate::wire::split_mix;
 
 const SEEDS: u64 = 20_000;
 const STEPS: usize = 60;
@@ -17,7 +17,7 @@ type Seen = BTreeMap<&'static str, u64>;
 
 /// A link, and what a driver knows about it.
 pub(super) struct Walk {
-    pub(super) rng: Rng,
+    pub(super) rng: u64,
     pub(super) link: Link,
     pub(super) now: Moment,
     /// The generation that is open or opening.
@@ -54,7 +54,7 @@ impl Walk {
         };
         let identities = vec![identity("discord", "b"), identity("telegram", "")];
         Self {
-            rng: Rng::new(seed),
+            rng: seed,
             link: Link::new(settings, identities, seed, now),
             now,
             open: None,
@@ -75,7 +75,7 @@ impl Walk {
     }
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.rng.next_u64() % bound
+        split_mix(&mut self.rng) % bound
     }
 
     fn pick<T: Copy>(&mut self, from: &[T]) -> T {
@@ -179,14 +179,12 @@ impl Walk {
                 self.link.handle_closed(generation, close, now);
             }
         } else {
-            let reason = reason.to_owned();
-            let failure = match self.below(4) {
+            let failure = match self.below(2) {
                 0 => DialFailure::Network,
-                1 => DialFailure::Http {
+                _ => DialFailure::Http {
                     status: self.pick(&[401, 403, 400, 429, 503]),
                     retry_after: self.pick(&[None, Some(secs(90)), Some(Duration::MAX)]),
                 },
-                _ => DialFailure::Closed { code, reason },
             };
             let date = self.pick(&[None, Some(now.unix_ms - 90_000), Some(i64::MIN)]);
             self.link.handle_dial_failed(generation, failure, date, now);
@@ -200,7 +198,7 @@ impl Walk {
         let timeout = self.pick(&[None, Some(secs(2)), Some(Duration::ZERO), Some(Duration::MAX)]);
         let pending = self.requested.keys().next().copied();
         let id = match pending {
-            Some(pending) if self.link.is_live() && self.link.waiting() < 4 && self.below(8) == 0 => {
+            Some(pending) if self.link.is_live() && self.link.pending.waiting() < 4 && self.below(8) == 0 => {
                 self.repeated += 1;
                 pending
             }

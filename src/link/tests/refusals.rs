@@ -26,10 +26,8 @@ fn then(world: &mut World) -> Then {
 }
 
 fn refuse_dial(world: &mut World, reason: &str) {
-    world.fail_dial(DialFailure::Closed {
-        code: 4401,
-        reason: reason.to_owned(),
-    });
+    world.dialing();
+    world.close(4401, reason);
 }
 
 fn greet(world: &mut World) {

@@ -28,7 +28,7 @@ fn an_op_is_written_with_its_envelope_and_settled_by_its_answer() {
     );
     world.answer(&id, Some(done()));
     assert_eq!(world.settled(), [(5, applied())]);
-    assert_eq!(world.link.in_flight(), 0);
+    assert_eq!(world.link.pending.in_flight(), 0);
 }
 
 #[test]
@@ -169,12 +169,18 @@ fn what_is_in_flight_and_what_waits_is_bounded() {
     for token in 3..8 {
         ask(&mut world, token);
     }
-    assert_eq!((world.link.in_flight(), world.link.waiting()), (3, 4));
+    assert_eq!(
+        (world.link.pending.in_flight(), world.link.pending.waiting()),
+        (3, 4)
+    );
     assert_eq!(world.settled(), [(7, SendResult::NotSent(NotSent::Full))]);
     world.answer(&request_id(&lines[1]), Some(done()));
     let next = world.lines();
     assert_eq!(contents(&next), ["3"]);
-    assert_eq!((world.link.in_flight(), world.link.waiting()), (3, 3));
+    assert_eq!(
+        (world.link.pending.in_flight(), world.link.pending.waiting()),
+        (3, 3)
+    );
 }
 
 #[test]
@@ -187,11 +193,17 @@ fn an_op_whose_id_is_pending_is_refused_until_the_first_completes() {
     ask(&mut world, 2);
     let twice = SendResult::NotSent(NotSent::AlreadyInFlight);
     assert_eq!(world.settled(), [(1, twice.clone()), (2, twice)]);
-    assert_eq!((world.link.in_flight(), world.link.waiting()), (1, 1));
+    assert_eq!(
+        (world.link.pending.in_flight(), world.link.pending.waiting()),
+        (1, 1)
+    );
     world.answer(&request_id(&lines[0]), Some(done()));
     assert_eq!(world.settled(), [(1, applied())]);
     ask(&mut world, 1);
-    assert_eq!((world.link.in_flight(), world.link.waiting()), (1, 1));
+    assert_eq!(
+        (world.link.pending.in_flight(), world.link.pending.waiting()),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -250,6 +262,9 @@ fn fifty_thousand_ops_leave_nothing_behind() {
     }
     assert_eq!(names.len(), 50_000);
     assert_eq!(world.link.counters().applied, 50_000);
-    assert_eq!((world.link.in_flight(), world.link.waiting()), (0, 0));
+    assert_eq!(
+        (world.link.pending.in_flight(), world.link.pending.waiting()),
+        (0, 0)
+    );
     assert_eq!(world.link.poll_timeout().unwrap().reason, TimerReason::Ping);
 }

@@ -10,7 +10,7 @@ impl Walk {
                 LinkAction::Dial { generation, .. } => {
                     assert_eq!(self.open, None, "one dialler");
                     assert_eq!(generation, Generation::numbered(self.highest + 1));
-                    assert_eq!(self.link.held_until(), None);
+                    assert_eq!(self.link.hold, None);
                     self.highest += 1;
                     self.open = Some(generation);
                     self.dialed = false;
@@ -112,7 +112,7 @@ impl Walk {
                     }
                     Loss::SocketError => "broken",
                     Loss::TooLarge { .. } => "too large",
-                    Loss::StayedAwake => "stayed awake",
+                    Loss::Renewed => "stayed awake",
                 }
             }
             LinkEvent::SkewWarning { .. } => {
@@ -137,9 +137,9 @@ impl Walk {
         assert_eq!(self.link.poll_timeout().is_none(), ended, "a timer is armed");
         assert_eq!(self.link.generation(), self.open);
         let sent = self.requested.values().filter(|written| **written).count();
-        assert_eq!(self.link.in_flight(), sent);
-        assert_eq!(self.link.waiting(), self.requested.len() - sent);
-        assert!(sent <= 3 && self.link.waiting() <= 4);
+        assert_eq!(self.link.pending.in_flight(), sent);
+        assert_eq!(self.link.pending.waiting(), self.requested.len() - sent);
+        assert!(sent <= 3 && self.link.pending.waiting() <= 4);
         assert!(self.link.descriptors().iter().count() <= 2);
         match self.link.state() {
             LinkState::Live(_) => assert!(self.greeted),

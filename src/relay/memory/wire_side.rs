@@ -343,7 +343,7 @@ impl Wire {
         });
         self.view.send_modify(|view| {
             view.live = Some(generation);
-            view.descriptors = Descriptors::of(generation, self.descriptors.iter().cloned());
+            view.descriptors = Descriptors::new(generation, self.descriptors.iter().cloned());
             "live".clone_into(&mut view.state);
             view.counters.dials += 1;
             view.counters.handshakes += 1;

@@ -36,7 +36,7 @@ fn chats_are_bounded_by_use() {
             .unwrap()
         {}
         assert_eq!(count(ledger.db, "chats"), 10);
-        let (recovered, _) = recover::recover(ledger.db, &settings).unwrap();
+        let (recovered, _) = reads::recover(ledger.db, &settings).unwrap();
         let ids: Vec<&str> = recovered.chats.iter().map(|chat| &*chat.chat_id).collect();
         assert_eq!(ids, ["0", "49", "48", "47", "46", "45", "44", "43", "42", "41"]);
     });

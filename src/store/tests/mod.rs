@@ -17,7 +17,7 @@ fn accept(token: u64, session: &str, key: Option<&str>) -> Command {
         token,
         kind: InboxKind::Inbound,
         session: session.into(),
-        dedupe: key.map(|key| DedupeKey::of(&[key])),
+        dedupe: key.map(|key| DedupeKey::new(&[key])),
         buffer_id: Some(format!("buffer-{token}")),
         line: vec![b'x'; 400],
         start: true,
@@ -36,8 +36,8 @@ fn end(seq: i64, now_ms: i64) -> Command {
 
 fn with_ledger(dir: &Path, settings: &JournalSettings, work: impl FnOnce(&mut Ledger<'_>)) {
     let db = schema::open(&schema::path_in(dir), settings).unwrap();
-    let (_, footing) = recover::recover(&db, settings).unwrap();
-    work(&mut Ledger::new(&db, footing).unwrap());
+    let (_, writer_state) = reads::recover(&db, settings).unwrap();
+    work(&mut Ledger::new(&db, writer_state).unwrap());
 }
 
 fn count(db: &Connection, from: &str) -> i64 {

@@ -18,7 +18,7 @@ pub(crate) fn accept(token: u64, session: &str, key: Option<&str>, start: bool) 
         token,
         kind: InboxKind::Inbound,
         session: session.into(),
-        dedupe: key.map(|key| DedupeKey::of(&["discord", "chat", key])),
+        dedupe: key.map(|key| DedupeKey::new(&["discord", "chat", key])),
         buffer_id: Some(format!("buffer-{token}")),
         line: format!("line {token}").into_bytes(),
         start,

@@ -4,8 +4,47 @@
 //! and moved into the index slice by slice, so that neighbours share pages. It never forgets a key that is not
 //! in the index yet.
 
-use super::ids::{DedupeKey, InboxSeq};
+use super::completion::InboxSeq;
+use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::fmt;
+
+/// What makes two deliveries the same message: 16 bytes of SHA-256 over length-prefixed parts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DedupeKey([u8; 16]);
+
+impl DedupeKey {
+    /// The key of these parts. `["ab", "c"]` and `["a", "bc"]` differ.
+    pub fn new(parts: &[&str]) -> Self {
+        let mut hash = Sha256::new();
+        for part in parts {
+            hash.update((part.len() as u64).to_le_bytes());
+            hash.update(part.as_bytes());
+        }
+        let mut key = [0; 16];
+        key.copy_from_slice(&hash.finalize()[..16]);
+        Self(key)
+    }
+
+    /// The bytes as they are stored.
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    pub(super) fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl fmt::Debug for DedupeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DedupeKey(")?;
+        for byte in self.0 {
+            write!(f, "{byte:02x}")?;
+        }
+        f.write_str(")")
+    }
+}
 
 /// How many keys gather before they are moved: the most a table of 32,768 slots takes before it doubles.
 const GATHER: usize = 28_672;
@@ -14,7 +53,7 @@ const GATHER_IDLE: usize = 1024;
 
 /// Keys that the index does not have yet.
 #[derive(Debug, Default)]
-pub(super) struct Recent {
+pub(super) struct RecentKeys {
     gathering: HashMap<DedupeKey, InboxSeq>,
     moving: HashMap<DedupeKey, InboxSeq>,
     sorted: Vec<(DedupeKey, InboxSeq)>,
@@ -23,7 +62,7 @@ pub(super) struct Recent {
     moved_uncommitted: usize,
 }
 
-impl Recent {
+impl RecentKeys {
     pub(super) fn contains(&self, key: &DedupeKey) -> bool {
         self.gathering.contains_key(key) || self.moving.contains_key(key)
     }
@@ -102,7 +141,7 @@ mod tests {
     use super::*;
 
     fn key(n: usize) -> DedupeKey {
-        DedupeKey::of(&[&n.to_string()])
+        DedupeKey::new(&[&n.to_string()])
     }
 
     fn seq(n: usize) -> InboxSeq {
@@ -111,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_key_is_found_until_it_is_in_the_index_and_a_rollback_forgets_it() {
-        let mut recent = Recent::default();
+        let mut recent = RecentKeys::default();
         recent.add(key(0), seq(1));
         recent.rolled_back();
         assert!(!recent.contains(&key(0)));
@@ -138,5 +177,15 @@ mod tests {
         assert!(moved.is_sorted());
         assert!(!recent.contains(&key(3)));
         assert!(recent.contains(&key(GATHER)));
+    }
+
+    #[test]
+    fn a_key_knows_where_its_parts_end() {
+        assert_ne!(DedupeKey::new(&["ab", "c"]), DedupeKey::new(&["a", "bc"]));
+        assert_ne!(DedupeKey::new(&["a"]), DedupeKey::new(&["a", ""]));
+        assert_eq!(
+            DedupeKey::new(&["discord", "1", "2"]),
+            DedupeKey::new(&["discord", "1", "2"])
+        );
     }
 }

@@ -1,13 +1,71 @@
-//! What the connector says became of an op, and what that means.
-
-use std::time::Duration;
-
-use serde::de::{IgnoredAny, MapAccess};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
+//! Ops: their ids, which are the contract's `requestId`, and their results.
 
 use super::decode::ObjectParts;
 use super::scalar::{Loose, Scalar};
+use crate::text::truncate;
+use serde::de::{IgnoredAny, MapAccess};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt;
+use std::time::Duration;
+
+/// Names one op from plan to result. On the wire it is the `requestId`: 32 lower-case hex digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpId(pub u128);
+
+impl OpId {
+    /// Reads exactly what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        let is_lower_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        if text.len() != 32 || !text.bytes().all(is_lower_hex) {
+            return None;
+        }
+        u128::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// Generates op ids from a seed. Good for telling ops apart, never for secrets.
+#[derive(Clone, Debug)]
+pub struct OpIds(u64);
+
+impl OpIds {
+    /// A generator; the same seed gives the same ids.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next id.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "it never ends, so it is no iterator"
+    )]
+    pub fn next(&mut self) -> OpId {
+        let high = split_mix(&mut self.0);
+        let low = split_mix(&mut self.0);
+        OpId((u128::from(high) << 64) | u128::from(low))
+    }
+
+    /// An independent generator, for another task.
+    #[must_use]
+    pub fn split(&mut self) -> Self {
+        Self(split_mix(&mut self.0).rotate_left(32) ^ split_mix(&mut self.0))
+    }
+}
+
+/// One step of splitmix64.
+pub(crate) fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
 
 /// What the connector says became of an op.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -129,8 +187,10 @@ impl From<OpResult> for Outcome {
     }
 }
 
-/// Words by which a platform's refusal tells that it was too much at a time.
-const TOO_MUCH: &[&str] = &[
+/// Characters of an error that are searched for these words.
+const MAX_ERROR_CHARS: usize = 500;
+/// Words that name a rate limit in a platform's error.
+const RATE_LIMIT_WORDS: &[&str] = &[
     "rate limit",
     "rate_limit",
     "ratelimit",
@@ -141,17 +201,17 @@ const TOO_MUCH: &[&str] = &[
 ];
 
 impl OpResult {
-    /// When it was refused because it was too much at a time: how long the platform asks to wait, if it says.
-    pub fn too_much(&self) -> Option<Option<Duration>> {
+    /// For an op that was refused because of a rate limit: how long to wait, if the platform says so.
+    pub fn rate_limited(&self) -> Option<Option<Duration>> {
         if self.success {
             return None;
         }
         let text = |field: &Option<Scalar>| {
-            let short = |text: &Scalar| text.as_str().chars().take(500).collect::<String>();
-            field.as_ref().map(short).unwrap_or_default().to_ascii_lowercase()
+            let text = field.as_ref().map_or("", Scalar::as_str);
+            truncate(text, MAX_ERROR_CHARS).to_ascii_lowercase()
         };
         let (code, error) = (text(&self.code), text(&self.error));
-        let named = |words: &str| TOO_MUCH.iter().any(|word| words.contains(word));
+        let named = |words: &str| RATE_LIMIT_WORDS.iter().any(|word| words.contains(word));
         let asked = self.retry_after.as_ref().and_then(|wait| seconds(wait.as_str()));
         if asked.is_none() && !named(&code) && code != "429" && !named(&error) {
             return None;
@@ -178,6 +238,42 @@ fn seconds(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn an_id_is_written_as_32_lower_case_hex_digits_and_read_back() {
+        assert_eq!(OpId(255).to_string(), "000000000000000000000000000000ff");
+        let mut ids = OpIds::new(7);
+        for _ in 0..1000 {
+            let id = ids.next();
+            assert_eq!(OpId::parse(&id.to_string()), Some(id));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_ids() {
+        for text in [
+            "",
+            "ff",
+            "000000000000000000000000000000FF",
+            "+00000000000000000000000000000ff",
+            "0000000000000000000000000000000ff",
+            "00000000-0000-0000-0000-0000000000",
+        ] {
+            assert_eq!(OpId::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn generators_split_from_one_seed_never_share_an_id() {
+        let mut ids = OpIds::new(1);
+        let (mut left, mut right) = (ids.split(), ids.split());
+        let mut seen = HashSet::new();
+        for _ in 0..10_000 {
+            assert!(seen.insert(ids.next()) && seen.insert(left.next()) && seen.insert(right.next()));
+        }
+        assert_eq!(OpIds::new(5).next(), OpIds::new(5).next());
+    }
 
     fn refused(fields: &[(&str, &str)]) -> OpResult {
         let field = |name: &str| {
@@ -195,7 +291,7 @@ mod tests {
     #[test]
     fn too_much_is_told_from_other_refusals_and_by_how_long() {
         let secs = Duration::from_secs;
-        let told = |fields: &[(&str, &str)]| refused(fields).too_much();
+        let told = |fields: &[(&str, &str)]| refused(fields).rate_limited();
         assert_eq!(told(&[("error", "message not found")]), None);
         assert_eq!(told(&[("error", "You are being rate limited")]), Some(None));
         assert_eq!(told(&[("code", "rate_limited")]), Some(None));
@@ -215,6 +311,6 @@ mod tests {
             success: true,
             ..refused(&[("retry_after", "3")])
         };
-        assert_eq!(done.too_much(), None);
+        assert_eq!(done.rate_limited(), None);
     }
 }
