@@ -9,7 +9,7 @@ use std::fmt;
 use serde_json::Value;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-/// A buffered message's name; shown as it stands on the wire.
+/// A buffered message's name; displayed as it is on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BufferId(u64);
 
@@ -38,14 +38,14 @@ pub enum NotBuffered {
 
 /// What is buffered.
 #[derive(Clone, Copy)]
-pub(super) enum Parcel<'a> {
+pub(super) enum Delivery<'a> {
     /// An event, delivered as `inbound`.
     Event(&'a Value),
     /// A provider request, delivered as `passthrough_forward`.
     Forward(&'a Value),
 }
 
-impl Parcel<'_> {
+impl Delivery<'_> {
     /// The frame without its closing brace.
     fn open(self) -> String {
         let (kind, key, value) = match self {
@@ -94,12 +94,12 @@ impl Mailbox {
         }
     }
 
-    pub(super) fn push(&mut self, parcel: Parcel<'_>) -> Result<BufferId, NotBuffered> {
+    pub(super) fn push(&mut self, delivery: Delivery<'_>) -> Result<BufferId, NotBuffered> {
         if self.entries.len() >= self.limit {
             return Err(NotBuffered::Full(self.limit));
         }
         let id = BufferId(self.first + self.entries.len() as u64);
-        let frame = parcel.open();
+        let frame = delivery.open();
         let line = if self.numeric {
             format!("{frame},\"bufferId\":{}}}\n", id.0)
         } else {
@@ -131,7 +131,7 @@ impl Mailbox {
         None
     }
 
-    /// Takes an acknowledgement; tells whether it was for something on its way.
+    /// Takes an acknowledgement; returns whether it was for a delivery in flight.
     pub(super) fn ack(&mut self, text: &str) -> bool {
         let index = BufferId::from_wire(text)
             .and_then(|id| id.0.checked_sub(self.first))
@@ -179,7 +179,7 @@ mod tests {
     fn filled(window: usize, count: u64) -> Mailbox {
         let mut mailbox = Mailbox::new(window, 1000, false);
         for n in 0..count {
-            mailbox.push(Parcel::Event(&json!({ "n": n }))).unwrap();
+            mailbox.push(Delivery::Event(&json!({ "n": n }))).unwrap();
         }
         mailbox
     }
@@ -214,16 +214,16 @@ mod tests {
             assert!(mailbox.ack(id));
         }
         assert!(mailbox.is_empty());
-        mailbox.push(Parcel::Event(&json!({}))).unwrap();
+        mailbox.push(Delivery::Event(&json!({}))).unwrap();
         assert!(mailbox.next().unwrap().contains("b5"), "names are never reused");
     }
 
     #[test]
     fn a_full_buffer_says_so() {
         let mut mailbox = Mailbox::new(1, 1, true);
-        mailbox.push(Parcel::Forward(&json!({}))).unwrap();
+        mailbox.push(Delivery::Forward(&json!({}))).unwrap();
         assert_eq!(
-            mailbox.push(Parcel::Forward(&json!({}))),
+            mailbox.push(Delivery::Forward(&json!({}))),
             Err(NotBuffered::Full(1))
         );
         assert!(mailbox.next().unwrap().contains("\"bufferId\":1}"));

@@ -1,5 +1,6 @@
-//! The embedded connector's handle: starting, stopping, and everything that a connector does of its own.
+//! The embedded connector's settings and its handle.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
@@ -18,11 +20,10 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 use url::Url;
 
-use super::buffer::{BufferId, NotBuffered, Parcel};
-use super::hear::{answer, text};
+use super::buffer::{BufferId, Delivery, NotBuffered};
+use super::faults::ResultRule;
+use super::gateway_frames::{answer, text};
 use super::http::router;
-use super::script::ResultRule;
-use super::settings::{ConnectorSettings, Credentials};
 use super::state::Hub;
 
 const MAX_HTTP_CONNECTIONS: usize = 256;
@@ -109,7 +110,7 @@ impl Connector {
     }
 
     /// A gateway that may dial: the first of the settings.
-    pub fn credentials(&self) -> Option<Credentials> {
+    pub fn credentials(&self) -> Option<GatewayCredentials> {
         self.hub.settings.gateways.first().cloned()
     }
 
@@ -138,29 +139,29 @@ impl Connector {
     /// Buffers an event for the gateway, whether it listens or not: delivered in order, again on every new
     /// connection, until it is acknowledged. The gateway is the one last enrolled or greeted, else the first.
     pub fn deliver(&self, event: &Value) -> Result<BufferId, NotBuffered> {
-        self.hub.buffer(None, Parcel::Event(event))
+        self.hub.buffer(None, Delivery::Event(event))
     }
 
     /// The same for a gateway by name.
     pub fn deliver_to(&self, gateway_id: &str, event: &Value) -> Result<BufferId, NotBuffered> {
-        self.hub.buffer(Some(gateway_id), Parcel::Event(event))
+        self.hub.buffer(Some(gateway_id), Delivery::Event(event))
     }
 
     /// Sends an event once, without a buffer id, ahead of what is buffered. Tells whether a gateway listens
     /// that has not gone idle; one that has is given live events again when its buffer is empty.
     pub fn deliver_live(&self, event: &Value) -> bool {
         self.hub.change(|state| state.chats.learn(event));
-        self.hub.send_live(Parcel::Event(event))
+        self.hub.send_live(Delivery::Event(event))
     }
 
     /// Buffers a provider request.
     pub fn forward(&self, forward: &Value) -> Result<BufferId, NotBuffered> {
-        self.hub.buffer(None, Parcel::Forward(forward))
+        self.hub.buffer(None, Delivery::Forward(forward))
     }
 
     /// Sends a provider request once. Tells whether a gateway listens that has not gone idle.
     pub fn forward_live(&self, forward: &Value) -> bool {
-        self.hub.send_live(Parcel::Forward(forward))
+        self.hub.send_live(Delivery::Forward(forward))
     }
 
     /// Asks for a session's turn to stop. Tells whether a gateway listens.
@@ -194,23 +195,23 @@ impl Connector {
         self.hub.change(|state| state.ledger.grant(session_key, kind));
     }
 
-    /// Keeps a file for the gateway to fetch, and tells its URL.
+    /// Keeps a file for the gateway to fetch, and returns its URL.
     pub fn put_media(&self, mime: &str, filename: Option<&str>, bytes: Vec<u8>) -> String {
         let id = self.hub.change(|state| {
             let owner = state.primary.clone();
-            state.shelf.put(&owner, mime, filename, bytes.into())
+            state.media.put(&owner, mime, filename, bytes.into())
         });
         format!("{}/relay/media/{id}", self.http_base())
     }
 
     /// Adds a rule for the answers to ops.
     pub fn script(&self, rule: ResultRule) {
-        self.hub.change(|state| state.script.add(rule));
+        self.hub.change(|state| state.result_rules.add(rule));
     }
 
     /// Takes every rule away.
     pub fn clear_script(&self) {
-        self.hub.change(|state| state.script.clear());
+        self.hub.change(|state| state.result_rules.clear());
     }
 }
 
@@ -274,4 +275,98 @@ async fn serve(socket: TcpStream, router: Router) {
         .serve_connection(TokioIo::new(socket), service)
         .with_upgrades();
     let _ = served.await;
+}
+
+/// A gateway that may dial, and the secret it signs with.
+#[derive(Clone, Debug)]
+pub struct GatewayCredentials {
+    /// Its name.
+    pub gateway_id: String,
+    /// Its secret.
+    pub secret: SecretString,
+}
+
+/// What becomes of a second connection of the same gateway. Both happen in the wild.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondConnection {
+    /// The old one is closed with 4000.
+    NewestWins,
+    /// The new one is closed with 1008.
+    RefuseNew,
+}
+
+/// How an embedded connector behaves from its start; faults and result rules change it later.
+#[derive(Clone, Debug)]
+pub struct ConnectorSettings {
+    /// Port on 127.0.0.1; 0 takes a free one.
+    pub port: u16,
+    /// Gateways that may dial. Several entries with one id are one gateway whose secret is being rotated.
+    /// The first is the one that [`Connector::credentials`](super::Connector::credentials) returns.
+    pub gateways: Vec<GatewayCredentials>,
+    /// Descriptors by platform, as they go on the wire; platforms that are not here get their preset.
+    pub descriptors: BTreeMap<String, Value>,
+    /// Enrolment tokens, each good once.
+    pub enrol_tokens: Vec<String>,
+    /// Identity tokens that enrolment and provisioning accept; `None` accepts any that is not empty.
+    pub identity_tokens: Option<Vec<String>>,
+    /// The tenant that enrolled gateways get.
+    pub tenant: String,
+    /// Whether ops are answered. When not, every one is carried out and waits for
+    /// [`Connector::answer`](super::Connector::answer).
+    pub auto_answer: bool,
+    /// How often the connector pings; a gateway silent for two of these is dropped. `None` never pings.
+    pub ping_interval: Option<Duration>,
+    /// Buffered frames that may be on their way unacknowledged. The contract's connectors use one.
+    pub drain_window: usize,
+    /// Buffer ids go out as JSON numbers instead of text.
+    pub numeric_buffer_ids: bool,
+    /// Who stays when a gateway dials twice.
+    pub second_connection: SecondConnection,
+    /// Least time between two wake pokes of one gateway.
+    pub wake_cooldown: Duration,
+    /// Whether frames are recorded from the start.
+    pub recording: bool,
+    /// Frames that are kept on record; the oldest go first.
+    pub record_limit: usize,
+    /// Messages that are buffered for one gateway; further ones are refused.
+    pub buffer_limit: usize,
+    /// Longest WebSocket message that is accepted from a gateway.
+    pub max_message_bytes: usize,
+}
+
+impl Default for ConnectorSettings {
+    fn default() -> Self {
+        Self {
+            port: 0,
+            gateways: vec![GatewayCredentials {
+                gateway_id: "gw-dev".to_owned(),
+                secret: random_token().into(),
+            }],
+            descriptors: BTreeMap::new(),
+            enrol_tokens: Vec::new(),
+            identity_tokens: None,
+            tenant: "dev".to_owned(),
+            auto_answer: true,
+            ping_interval: Some(Duration::from_secs(30)),
+            drain_window: 1,
+            numeric_buffer_ids: false,
+            second_connection: SecondConnection::NewestWins,
+            wake_cooldown: Duration::from_secs(60),
+            recording: true,
+            record_limit: 50_000,
+            buffer_limit: 100_000,
+            max_message_bytes: 1024 * 1024,
+        }
+    }
+}
+
+/// 32 random bytes in hex.
+pub fn random_token() -> String {
+    use std::fmt::Write as _;
+    let mut bytes = [0_u8; 32];
+    getrandom::fill(&mut bytes).expect("the system has randomness");
+    bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }

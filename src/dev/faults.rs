@@ -1,12 +1,13 @@
-//! Everything that can go wrong, on request.
+//! Everything that can go wrong, on request: dials, tokens, sockets, HTTP routes and the results of ops.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use http::StatusCode;
+use serde_json::Value;
 
 use super::connector::Connector;
-use super::state::{Ending, unauthorized};
+use super::state::{SocketEnd, unauthorized};
 
 /// How a dial is answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub enum When {
 
 /// An HTTP route of the connector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Route {
+pub enum HttpRoute {
     /// `POST /relay/enroll`
     Enroll,
     /// `POST /relay/provision`
@@ -58,7 +59,7 @@ pub enum Route {
 
 /// How a route fails.
 #[derive(Clone, Debug)]
-pub struct RouteFault {
+pub struct HttpRouteFault {
     /// Status of the answer.
     pub status: StatusCode,
     /// Body of the answer.
@@ -73,7 +74,7 @@ pub struct RouteFault {
     pub times: Option<usize>,
 }
 
-impl RouteFault {
+impl HttpRouteFault {
     /// A fault that answers `status` and `body` to every request.
     pub fn answering(status: StatusCode, body: impl Into<String>) -> Self {
         Self {
@@ -114,7 +115,7 @@ pub(super) struct Faults {
     pub(super) mute_idle: bool,
     pub(super) corrupt: usize,
     pub(super) clock_offset: i64,
-    routes: Vec<(Route, RouteFault)>,
+    routes: Vec<(HttpRoute, HttpRouteFault)>,
 }
 
 impl Faults {
@@ -126,7 +127,7 @@ impl Faults {
     }
 
     /// How the request that just came to this route fails, if it does.
-    pub(super) fn route(&mut self, route: Route) -> Option<RouteFault> {
+    pub(super) fn route(&mut self, route: HttpRoute) -> Option<HttpRouteFault> {
         let index = self.routes.iter().position(|(faulty, _)| *faulty == route)?;
         let fault = &mut self.routes[index].1;
         let answer = fault.clone();
@@ -144,12 +145,12 @@ impl Faults {
 impl Connector {
     /// Resets every open socket, as a dying machine or middlebox does.
     pub fn drop_sockets(&self) {
-        self.hub.end_all(&Ending::Abort);
+        self.hub.end_all(&SocketEnd::Abort);
     }
 
     /// Closes every open socket with a close frame.
     pub fn close_with(&self, code: u16, reason: &str) {
-        self.hub.end_all(&Ending::Close {
+        self.hub.end_all(&SocketEnd::Close {
             code,
             reason: reason.to_owned(),
         });
@@ -252,7 +253,7 @@ impl Connector {
     }
 
     /// Makes a route fail. Faults of one route are used up in the order they were given.
-    pub fn fail_route(&self, route: Route, fault: RouteFault) {
+    pub fn fail_route(&self, route: HttpRoute, fault: HttpRouteFault) {
         self.hub.change(|state| {
             if state.faults.routes.len() < Faults::LIMIT {
                 state.faults.routes.push((route, fault));
@@ -261,7 +262,7 @@ impl Connector {
     }
 
     /// Makes a route work again.
-    pub fn mend_route(&self, route: Route) {
+    pub fn mend_route(&self, route: HttpRoute) {
         self.hub
             .change(|state| state.faults.routes.retain(|(faulty, _)| *faulty != route));
     }
@@ -270,5 +271,129 @@ impl Connector {
         for live in self.hub.lock().connections.values() {
             live.stalled.send_replace(stalled);
         }
+    }
+}
+
+/// What becomes of an op that a rule matches.
+#[derive(Clone, Debug)]
+pub enum OpAnswer {
+    /// Performed and answered, as without a rule.
+    Usual,
+    /// Performed, answered after this long.
+    Delay(Duration),
+    /// Not performed.
+    Refuse {
+        /// Why, for people.
+        error: String,
+        /// Why, for programs.
+        code: Option<String>,
+    },
+    /// Performed, never answered.
+    Never,
+    /// Performed, answered twice.
+    Twice,
+    /// Performed, and the socket is reset instead of an answer.
+    DropSocket,
+    /// Performed, answered with something that is not JSON.
+    Malformed,
+    /// Performed, answered with this result, whatever it is.
+    Result(Value),
+}
+
+/// One rule: which ops, how often, what becomes of them. The first rule that matches counts.
+#[derive(Clone, Debug)]
+pub struct ResultRule {
+    op: Option<String>,
+    times: Option<usize>,
+    answer: OpAnswer,
+}
+
+impl ResultRule {
+    /// A rule for one op.
+    pub fn on(op: &str, answer: OpAnswer) -> Self {
+        Self {
+            op: Some(op.to_owned()),
+            times: None,
+            answer,
+        }
+    }
+
+    /// A rule for every op.
+    pub fn on_all(answer: OpAnswer) -> Self {
+        Self {
+            op: None,
+            times: None,
+            answer,
+        }
+    }
+
+    /// The rule is spent after `times` ops.
+    #[must_use]
+    pub fn times(self, times: usize) -> Self {
+        Self {
+            times: Some(times),
+            ..self
+        }
+    }
+
+    /// The rule is spent after one op.
+    #[must_use]
+    pub fn once(self) -> Self {
+        self.times(1)
+    }
+}
+
+/// The rules in force.
+#[derive(Default)]
+pub(super) struct ResultRules(Vec<ResultRule>);
+
+impl ResultRules {
+    const LIMIT: usize = 1_000;
+
+    /// Adds a rule; one over the limit is ignored.
+    pub(super) fn add(&mut self, rule: ResultRule) {
+        if self.0.len() < Self::LIMIT && rule.times != Some(0) {
+            self.0.push(rule);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// The answer that the rules give this op, if any.
+    pub(super) fn answer(&mut self, op: &str) -> Option<OpAnswer> {
+        let index = self
+            .0
+            .iter()
+            .position(|rule| rule.op.as_deref().is_none_or(|wanted| wanted == op))?;
+        let rule = &mut self.0[index];
+        let answer = rule.answer.clone();
+        if let Some(times) = &mut rule.times {
+            *times -= 1;
+            if *times == 0 {
+                self.0.remove(index);
+            }
+        }
+        Some(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_counts_until_it_is_spent() {
+        let mut rules = ResultRules::default();
+        rules.add(ResultRule::on("send", OpAnswer::Never).times(2));
+        rules.add(ResultRule::on_all(OpAnswer::Twice));
+        rules.add(ResultRule::on("send", OpAnswer::Malformed).times(0));
+        assert!(matches!(rules.answer("send"), Some(OpAnswer::Never)));
+        assert!(matches!(rules.answer("edit"), Some(OpAnswer::Twice)));
+        assert!(matches!(rules.answer("send"), Some(OpAnswer::Never)));
+        assert!(matches!(rules.answer("send"), Some(OpAnswer::Twice)));
+        rules.clear();
+        assert!(rules.answer("send").is_none());
     }
 }

@@ -1,4 +1,4 @@
-//! What the page is told: everything that happened in the chats and to the link, in order.
+//! What the page is sent: everything that happened in the chats and to the link, in order.
 //!
 //! Closed until a page is opened, and then costs nothing but a bounded list: the oldest entries go first. It
 //! never holds a bearer or a secret.
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::buffer::{BufferId, Parcel};
-use super::ops::Asked;
-use super::record::{Closed, ClosedBy, ConnectionId, Ring, TokenVerdict};
+use super::buffer::{BufferId, Delivery};
+use super::ops::RequestedOp;
+use super::record::{Closed, ClosedBy, ConnectionId, Ring, TokenCheck};
 use crate::wire::{Grouping, MessageEvent, NoAliases, PassthroughForward, SessionKey};
 
 /// Entries that are kept, and bytes of all of them together.
-const KEPT: usize = 4_000;
-const KEPT_BYTES: usize = 32 * 1024 * 1024;
+const MAX_EVENTS: usize = 4_000;
+const MAX_BYTES: usize = 32 * 1024 * 1024;
 /// Sessions that are remembered by key, for a Stop in their chat.
 const SESSIONS: usize = 1_000;
 
@@ -42,7 +42,7 @@ struct Open {
 impl Open {
     fn keep(&mut self, json: Arc<str>) {
         self.bytes += json.len();
-        while self.ring.len() >= KEPT || self.bytes > KEPT_BYTES {
+        while self.ring.len() >= MAX_EVENTS || self.bytes > MAX_BYTES {
             let Some(oldest) = self.ring.forget_oldest() else {
                 break;
             };
@@ -63,7 +63,7 @@ impl Feed {
     /// Begins to keep what happens.
     pub(super) fn open(&mut self, grouping: Grouping) {
         self.open.get_or_insert_with(|| Open {
-            ring: Ring::new(KEPT),
+            ring: Ring::new(MAX_EVENTS),
             bytes: 0,
             grouping,
             sessions: Ring::new(SESSIONS),
@@ -99,7 +99,7 @@ impl Feed {
     }
 
     /// Tells something that has no method of its own.
-    pub(super) fn tell(&mut self, kind: &str, mut what: Value) {
+    pub(super) fn publish(&mut self, kind: &str, mut what: Value) {
         let at = micros(self.began.elapsed());
         if let Some(open) = &mut self.open
             && let Some(fields) = what.as_object_mut()
@@ -110,15 +110,15 @@ impl Feed {
         }
     }
 
-    /// Someone said something; under which name it is buffered, if it is.
-    pub(super) fn parcel(&mut self, parcel: Parcel<'_>, buffer: Option<BufferId>) {
+    /// A delivery; with its buffer id, if it is buffered.
+    pub(super) fn delivery(&mut self, delivery: Delivery<'_>, buffer: Option<BufferId>) {
         let Some(open) = &mut self.open else {
             return;
         };
         let buffer = buffer.map(|buffer| buffer.to_string());
-        let read = match parcel {
-            Parcel::Event(event) => MessageEvent::from_value(event).ok(),
-            Parcel::Forward(forward) => PassthroughForward::from_value(forward)
+        let read = match delivery {
+            Delivery::Event(event) => MessageEvent::from_value(event).ok(),
+            Delivery::Forward(forward) => PassthroughForward::from_value(forward)
                 .ok()
                 .and_then(|forward| crate::adapter::interaction_event(&forward)),
         };
@@ -137,12 +137,12 @@ impl Feed {
             }
             key.as_str().to_owned()
         });
-        let (kind, what) = match parcel {
-            Parcel::Event(event) => (
+        let (kind, what) = match delivery {
+            Delivery::Event(event) => (
                 "in",
                 json!({ "event": event, "buffer": buffer, "session": session }),
             ),
-            Parcel::Forward(forward) => {
+            Delivery::Forward(forward) => {
                 let body = PassthroughForward::from_value(forward).unwrap_or_default().body;
                 let body: Value = serde_json::from_slice(&body).unwrap_or_default();
                 (
@@ -151,24 +151,24 @@ impl Feed {
                 )
             }
         };
-        self.tell(kind, what);
+        self.publish(kind, what);
     }
 
     /// The gateway acknowledged something.
     pub(super) fn acked(&mut self, buffer: &str) {
         if self.open.is_some() {
-            self.tell("ack", json!({ "buffer": buffer }));
+            self.publish("ack", json!({ "buffer": buffer }));
         }
     }
 
     /// The gateway asked for an op; what became of it.
-    pub(super) fn op(&mut self, asked: &Asked, platform: Option<&str>, result: &Value) {
+    pub(super) fn op(&mut self, requested: &RequestedOp, platform: Option<&str>, result: &Value) {
         if self.open.is_some() {
-            let action = match asked {
-                Asked::Op(action) => serde_json::to_value(action).unwrap_or_default(),
-                Asked::Not { op, .. } => json!({ "op": op }),
+            let action = match requested {
+                RequestedOp::Known(action) => serde_json::to_value(action).unwrap_or_default(),
+                RequestedOp::Invalid { op, .. } => json!({ "op": op }),
             };
-            self.tell(
+            self.publish(
                 "op",
                 json!({ "action": action, "result": result, "platform": platform }),
             );
@@ -176,26 +176,26 @@ impl Feed {
     }
 
     /// A dial came and was answered.
-    pub(super) fn dial(&mut self, token: TokenVerdict, answered: Option<StatusCode>) {
+    pub(super) fn dial(&mut self, token: TokenCheck, answered: Option<StatusCode>) {
         if self.open.is_some() {
             let token = match token {
-                TokenVerdict::Valid => "valid",
-                TokenVerdict::Expired => "expired",
-                TokenVerdict::Unauthorized => "unauthorized",
-                TokenVerdict::Missing => "missing",
+                TokenCheck::Valid => "valid",
+                TokenCheck::Expired => "expired",
+                TokenCheck::Unauthorized => "unauthorized",
+                TokenCheck::Missing => "missing",
             };
             let answered = answered.map(|status| status.as_u16());
-            self.tell(
+            self.publish(
                 "link",
                 json!({ "what": "dial", "token": token, "status": answered }),
             );
         }
     }
 
-    /// A connection said hello.
+    /// A connection sent a hello.
     pub(super) fn hello(&mut self, connection: ConnectionId, platform: &str) {
         if self.open.is_some() {
-            self.tell(
+            self.publish(
                 "link",
                 json!({ "what": "hello", "connection": connection.0, "platform": platform }),
             );
@@ -210,7 +210,7 @@ impl Feed {
                 ClosedBy::Connector => "connector",
                 ClosedBy::Nobody => "nobody",
             };
-            self.tell(
+            self.publish(
                 "link",
                 json!({
                     "what": "close",
@@ -238,20 +238,20 @@ mod tests {
     fn a_closed_feed_keeps_nothing_and_an_open_one_no_more_than_it_may() {
         let mut feed = Feed::new();
         let event = text_event("discord", "c", "m", "hi");
-        feed.parcel(Parcel::Event(&event), None);
+        feed.delivery(Delivery::Event(&event), None);
         assert!(feed.since(0, 10).is_empty());
         feed.open(Grouping::default());
-        for _ in 0..KEPT + 5 {
-            feed.parcel(Parcel::Event(&event), None);
+        for _ in 0..MAX_EVENTS + 5 {
+            feed.delivery(Delivery::Event(&event), None);
         }
-        assert_eq!(feed.since(0, usize::MAX).len(), KEPT);
+        assert_eq!(feed.since(0, usize::MAX).len(), MAX_EVENTS);
         assert_eq!(feed.begin(0), 5);
-        assert_eq!(feed.since(KEPT as u64 + 3, 10).len(), 2);
-        for _ in 0..KEPT_BYTES / 1_000_000 + 5 {
-            feed.tell("big", json!({ "text": "x".repeat(1_000_000) }));
+        assert_eq!(feed.since(MAX_EVENTS as u64 + 3, 10).len(), 2);
+        for _ in 0..MAX_BYTES / 1_000_000 + 5 {
+            feed.publish("big", json!({ "text": "x".repeat(1_000_000) }));
         }
         let kept: usize = feed.since(0, usize::MAX).iter().map(|json| json.len()).sum();
-        assert!((KEPT_BYTES - 2_000_000..=KEPT_BYTES).contains(&kept), "{kept}");
+        assert!((MAX_BYTES - 2_000_000..=MAX_BYTES).contains(&kept), "{kept}");
         assert_eq!(feed.sessions_in("c", ""), ["agent:main:discord:dm:c"]);
         assert!(feed.sessions_in("other", "").is_empty());
     }

@@ -1,5 +1,6 @@
-//! The HTTP routes: enrolment, provisioning, policy, media.
+//! The HTTP routes: enrolment, provisioning, policy, and the media that the connector stores for its gateways.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,28 +15,26 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::faults::Route;
-use super::media::MAX_MEDIA_BYTES;
-use super::page;
-use super::record;
-use super::settings::random_token;
+use super::connector::random_token;
+use super::faults::HttpRoute;
+use super::record::{self, RecordedRequest};
 use super::state::{Hub, MAX_GATEWAYS};
-use super::upgrade;
+use super::{page, socket};
 
 const MAX_JSON_BYTES: usize = 1024 * 1024;
 
 /// Every route, with the connector's date on every answer.
 pub(super) fn router(hub: &Arc<Hub>) -> Router {
-    let on = |route: Route| {
+    let on = |route: HttpRoute| {
         move |extract::State(hub): extract::State<Arc<Hub>>, request: Request| handle(hub, route, request)
     };
     Router::new()
-        .route("/relay", any(upgrade::dial))
-        .route("/relay/enroll", post(on(Route::Enroll)))
-        .route("/relay/provision", post(on(Route::Provision)))
-        .route("/relay/policy", post(on(Route::Policy)))
-        .route("/relay/media", post(on(Route::MediaUpload)))
-        .route("/relay/media/{id}", get(on(Route::MediaDownload)))
+        .route("/relay", any(socket::dial))
+        .route("/relay/enroll", post(on(HttpRoute::Enroll)))
+        .route("/relay/provision", post(on(HttpRoute::Provision)))
+        .route("/relay/policy", post(on(HttpRoute::Policy)))
+        .route("/relay/media", post(on(HttpRoute::MediaUpload)))
+        .route("/relay/media/{id}", get(on(HttpRoute::MediaDownload)))
         .merge(page::routes())
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no such route") })
         .layer(map_response_with_state(Arc::clone(hub), dated))
@@ -50,8 +49,8 @@ async fn dated(extract::State(hub): extract::State<Arc<Hub>>, mut response: Resp
 }
 
 /// What a request carries.
-struct Asked {
-    route: Route,
+struct HttpCall {
+    route: HttpRoute,
     path: String,
     headers: HeaderMap,
     bearer: Option<String>,
@@ -61,20 +60,22 @@ struct Asked {
     json: Value,
 }
 
-async fn handle(hub: Arc<Hub>, route: Route, request: Request) -> Response {
+async fn handle(hub: Arc<Hub>, route: HttpRoute, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let (method, path) = (parts.method, parts.uri.path().to_owned());
     let bearer = bearer(&parts.headers);
     let (verdict, owner) = hub.verify(bearer.as_deref());
-    let gateway_id = owner.filter(|_| verdict == record::TokenVerdict::Valid);
+    let gateway_id = owner.filter(|_| verdict == record::TokenCheck::Valid);
     let limit = match route {
-        Route::MediaUpload => MAX_MEDIA_BYTES,
-        Route::Enroll | Route::Provision | Route::Policy | Route::MediaDownload => MAX_JSON_BYTES,
+        HttpRoute::MediaUpload => MAX_MEDIA_BYTES,
+        HttpRoute::Enroll | HttpRoute::Provision | HttpRoute::Policy | HttpRoute::MediaDownload => {
+            MAX_JSON_BYTES
+        }
     };
     let body = to_bytes(body, limit).await;
     let too_large = body.is_err();
     let body = body.unwrap_or_default();
-    let asked = Asked {
+    let call = HttpCall {
         route,
         path,
         bearer,
@@ -101,45 +102,45 @@ async fn handle(hub: Arc<Hub>, route: Route, request: Request) -> Response {
                 .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the fault is no answer"))
         }
         None if too_large => plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
-        None => answer(&hub, &asked),
+        None => answer(&hub, &call),
     };
-    remember(&hub, method, asked, response.status());
+    record_request(&hub, method, call, response.status());
     response
 }
 
-fn remember(hub: &Hub, method: Method, asked: Asked, answered: StatusCode) {
-    let mut headers = asked.headers;
+fn record_request(hub: &Hub, method: Method, call: HttpCall, answered: StatusCode) {
+    let mut headers = call.headers;
     headers.remove(header::AUTHORIZATION);
     hub.change(|state| {
-        state.log.requests.push(record::Request {
+        state.log.requests.push(RecordedRequest {
             at: Instant::now(),
             method,
-            path: asked.path,
+            path: call.path,
             headers,
-            bearer: asked.bearer.map(SecretString::from),
-            gateway_id: asked.gateway_id,
-            json: asked.json,
-            body_bytes: asked.body.len(),
+            bearer: call.bearer.map(SecretString::from),
+            gateway_id: call.gateway_id,
+            json: call.json,
+            body_bytes: call.body.len(),
             answered,
         });
     });
 }
 
-fn answer(hub: &Hub, asked: &Asked) -> Response {
-    match asked.route {
-        Route::Enroll => enroll(hub, asked),
-        Route::Provision => provision(hub, asked),
-        Route::Policy => policy(asked),
-        Route::MediaUpload => upload(hub, asked),
-        Route::MediaDownload => download(hub, asked),
+fn answer(hub: &Hub, call: &HttpCall) -> Response {
+    match call.route {
+        HttpRoute::Enroll => enroll(hub, call),
+        HttpRoute::Provision => provision(hub, call),
+        HttpRoute::Policy => policy(call),
+        HttpRoute::MediaUpload => upload(hub, call),
+        HttpRoute::MediaDownload => download(hub, call),
     }
 }
 
-fn enroll(hub: &Hub, asked: &Asked) -> Response {
-    if let Some(refusal) = stranger(hub, asked) {
+fn enroll(hub: &Hub, call: &HttpCall) -> Response {
+    if let Some(refusal) = refuse_unknown_caller(hub, call) {
         return refusal;
     }
-    let token = asked.json["enrollmentToken"].as_str().unwrap_or_default();
+    let token = call.json["enrollmentToken"].as_str().unwrap_or_default();
     let mut state = hub.lock();
     if !state.enrol_tokens.contains(token) {
         return plain(
@@ -147,7 +148,7 @@ fn enroll(hub: &Hub, asked: &Asked) -> Response {
             "the enrollment token is unknown or was used already",
         );
     }
-    let gateway_id = match asked.json["gatewayId"].as_str() {
+    let gateway_id = match call.json["gatewayId"].as_str() {
         Some(id) if !id.is_empty() => id.to_owned(),
         _ => format!("gw-{}", state.gateways.len() + 1),
     };
@@ -156,7 +157,7 @@ fn enroll(hub: &Hub, asked: &Asked) -> Response {
     }
     state.enrol_tokens.remove(token);
     let secret = random_token();
-    state.know(&gateway_id, secret.clone().into());
+    state.add_secret(&gateway_id, secret.clone().into());
     state.primary.clone_from(&gateway_id);
     reply(&json!({
         "secret": secret,
@@ -166,11 +167,11 @@ fn enroll(hub: &Hub, asked: &Asked) -> Response {
     }))
 }
 
-fn provision(hub: &Hub, asked: &Asked) -> Response {
-    if let Some(refusal) = stranger(hub, asked) {
+fn provision(hub: &Hub, call: &HttpCall) -> Response {
+    if let Some(refusal) = refuse_unknown_caller(hub, call) {
         return refusal;
     }
-    let Some(gateway_id) = asked.json["gatewayId"].as_str().filter(|id| !id.is_empty()) else {
+    let Some(gateway_id) = call.json["gatewayId"].as_str().filter(|id| !id.is_empty()) else {
         return plain(StatusCode::BAD_REQUEST, "there is no gatewayId");
     };
     let mut state = hub.lock();
@@ -181,21 +182,19 @@ fn provision(hub: &Hub, asked: &Asked) -> Response {
     let mut answer = json!({
         "tenant": hub.settings.tenant,
         "gatewayId": gateway_id,
-        "routeKeys": asked.json["routeKeys"].as_array().cloned().unwrap_or_default(),
+        "routeKeys": call.json["routeKeys"].as_array().cloned().unwrap_or_default(),
     });
     if known {
         answer["secretIssued"] = json!(false);
     } else {
         let secret = random_token();
-        state.know(gateway_id, secret.clone().into());
+        state.add_secret(gateway_id, secret.clone().into());
         gateway_id.clone_into(&mut state.primary);
         answer["secretIssued"] = json!(true);
         answer["secret"] = json!(secret);
         answer["deliveryKey"] = json!(random_token());
     }
-    let wake_url = asked.json["wakeUrl"]
-        .as_str()
-        .and_then(|url| Url::parse(url).ok());
+    let wake_url = call.json["wakeUrl"].as_str().and_then(|url| Url::parse(url).ok());
     if let Some(gateway) = state.gateways.get_mut(gateway_id)
         && wake_url.is_some()
     {
@@ -205,8 +204,8 @@ fn provision(hub: &Hub, asked: &Asked) -> Response {
 }
 
 /// The refusal of a caller whose identity is not accepted.
-fn stranger(hub: &Hub, asked: &Asked) -> Option<Response> {
-    let known = match (&asked.bearer, &hub.settings.identity_tokens) {
+fn refuse_unknown_caller(hub: &Hub, call: &HttpCall) -> Option<Response> {
+    let known = match (&call.bearer, &hub.settings.identity_tokens) {
         (Some(bearer), None) => !bearer.is_empty(),
         (Some(bearer), Some(accepted)) => accepted.contains(bearer),
         (None, _) => false,
@@ -214,36 +213,36 @@ fn stranger(hub: &Hub, asked: &Asked) -> Option<Response> {
     (!known).then(|| plain(StatusCode::UNAUTHORIZED, "the caller's identity is not accepted"))
 }
 
-fn policy(asked: &Asked) -> Response {
-    match (&asked.gateway_id, asked.json["platform"].as_str()) {
-        (None, _) => not_yours(),
+fn policy(call: &HttpCall) -> Response {
+    match (&call.gateway_id, call.json["platform"].as_str()) {
+        (None, _) => not_authorized(),
         (Some(_), None) => plain(StatusCode::BAD_REQUEST, "there is no platform"),
         (Some(_), Some(_)) => reply(&json!({ "ok": true })),
     }
 }
 
-fn upload(hub: &Hub, asked: &Asked) -> Response {
-    let Some(owner) = &asked.gateway_id else {
-        return not_yours();
+fn upload(hub: &Hub, call: &HttpCall) -> Response {
+    let Some(owner) = &call.gateway_id else {
+        return not_authorized();
     };
-    if asked.body.is_empty() {
+    if call.body.is_empty() {
         return plain(StatusCode::BAD_REQUEST, "the file is empty");
     }
-    let text = |name: &str| asked.headers.get(name).and_then(|value| value.to_str().ok());
+    let text = |name: &str| call.headers.get(name).and_then(|value| value.to_str().ok());
     let mime = text("content-type").unwrap_or("application/octet-stream");
     let filename = text("x-media-filename");
-    let id = hub.lock().shelf.put(owner, mime, filename, asked.body.clone());
+    let id = hub.lock().media.put(owner, mime, filename, call.body.clone());
     reply(&json!({ "id": id }))
 }
 
-fn download(hub: &Hub, asked: &Asked) -> Response {
-    let Some(caller) = &asked.gateway_id else {
-        return not_yours();
+fn download(hub: &Hub, call: &HttpCall) -> Response {
+    let Some(caller) = &call.gateway_id else {
+        return not_authorized();
     };
-    let id = asked.path.rsplit('/').next().unwrap_or_default();
+    let id = call.path.rsplit('/').next().unwrap_or_default();
     let state = hub.lock();
-    // Someone else's file is not told from one that is not there.
-    let Some(medium) = state.shelf.find(id).filter(|medium| medium.owner == *caller) else {
+    // The answer does not reveal that a file of another gateway exists.
+    let Some(medium) = state.media.find(id).filter(|medium| medium.owner == *caller) else {
         return plain(StatusCode::NOT_FOUND, "there is no such file");
     };
     let mut response = Response::builder().header(header::CONTENT_TYPE, &medium.mime);
@@ -259,7 +258,7 @@ fn download(hub: &Hub, asked: &Asked) -> Response {
         .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the file has a bad name"))
 }
 
-fn not_yours() -> Response {
+fn not_authorized() -> Response {
     plain(
         StatusCode::UNAUTHORIZED,
         "the bearer is no upgrade token of a known gateway",
@@ -274,7 +273,7 @@ pub(super) fn reply(value: &Value) -> Response {
     response
 }
 
-/// An answer that says what is wrong.
+/// An error answer.
 pub(super) fn plain(status: StatusCode, error: &str) -> Response {
     let mut response = reply(&json!({ "error": error }));
     *response.status_mut() = status;
@@ -288,4 +287,54 @@ pub(super) fn bearer(headers: &HeaderMap) -> Option<String> {
     scheme
         .eq_ignore_ascii_case("bearer")
         .then(|| token.trim().to_owned())
+}
+
+/// Bytes of the largest file.
+pub(super) const MAX_MEDIA_BYTES: usize = 25 * 1024 * 1024;
+const MAX_STORED_BYTES: usize = 8 * MAX_MEDIA_BYTES;
+
+/// One file.
+#[derive(Clone)]
+pub(super) struct StoredMedia {
+    pub(super) id: String,
+    /// The only gateway that may fetch it.
+    pub(super) owner: String,
+    pub(super) mime: String,
+    pub(super) filename: Option<String>,
+    pub(super) bytes: Bytes,
+}
+
+/// Every file that is kept.
+#[derive(Default)]
+pub(super) struct MediaStore {
+    media: VecDeque<StoredMedia>,
+    held: usize,
+    named: u64,
+}
+
+impl MediaStore {
+    /// Keeps a file and names it.
+    pub(super) fn put(&mut self, owner: &str, mime: &str, filename: Option<&str>, bytes: Bytes) -> String {
+        self.named += 1;
+        let id = format!("{:032x}", self.named);
+        self.held += bytes.len();
+        self.media.push_back(StoredMedia {
+            id: id.clone(),
+            owner: owner.to_owned(),
+            mime: mime.to_owned(),
+            filename: filename.map(str::to_owned),
+            bytes,
+        });
+        while self.held > MAX_STORED_BYTES
+            && let Some(oldest) = self.media.pop_front()
+        {
+            self.held -= oldest.bytes.len();
+        }
+        id
+    }
+
+    /// The file of this name.
+    pub(super) fn find(&self, id: &str) -> Option<&StoredMedia> {
+        self.media.iter().find(|medium| medium.id == id)
+    }
 }

@@ -1,25 +1,24 @@
-//! What the gateway has said in the chats: messages with their edits, drafts, reactions and threads.
-//!
-//! Bounded: the oldest message goes first, and an op on a message that is gone is refused like one on a
-//! message that never was.
+//! The content of the chats: messages, drafts, reactions and threads, and where messages came from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
+
+use serde_json::{Value, json};
 
 use super::record::{ConnectionId, Ring};
 use crate::wire::{Action, Metadata};
 
 const MESSAGES: usize = 20_000;
-const EXTRAS: usize = 10_000;
+const MAX_EXTRAS: usize = 10_000;
 
 /// A message that the gateway put in a chat.
 #[derive(Clone, Debug)]
-pub struct Sent {
+pub struct SentMessage {
     /// The id that the connector gave it.
     pub message_id: String,
     /// The op that made it.
     pub op: &'static str,
-    /// Its platform: as the frame said, else as the chat is known, else the first identity's.
+    /// Its platform: from the frame, else from the chat, else the first identity's.
     pub platform: String,
     /// The bot that the frame named.
     pub bot_id: Option<String>,
@@ -45,7 +44,7 @@ pub struct Sent {
 
 /// A thread that the gateway asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Thread {
+pub struct OpenedThread {
     /// Its id.
     pub thread_id: String,
     /// The chat it was opened in.
@@ -54,13 +53,13 @@ pub struct Thread {
     pub name: String,
 }
 
-/// Everything that was said.
+/// Everything in the chats.
 pub(super) struct Ledger {
-    pub(super) messages: Ring<Sent>,
+    pub(super) messages: Ring<SentMessage>,
     pub(super) drafts: BTreeMap<(String, u64), String>,
     sealed: Ring<(String, u64)>,
     reactions: BTreeMap<(String, String), BTreeSet<String>>,
-    pub(super) threads: Ring<Thread>,
+    pub(super) threads: Ring<OpenedThread>,
     capabilities: BTreeSet<(String, String)>,
 }
 
@@ -76,9 +75,9 @@ impl Ledger {
         Self {
             messages: Ring::new(MESSAGES),
             drafts: BTreeMap::new(),
-            sealed: Ring::new(EXTRAS),
+            sealed: Ring::new(MAX_EXTRAS),
             reactions: BTreeMap::new(),
-            threads: Ring::new(EXTRAS),
+            threads: Ring::new(MAX_EXTRAS),
             capabilities: BTreeSet::new(),
         }
     }
@@ -93,7 +92,7 @@ impl Ledger {
         origin: &Origin<'_>,
     ) -> String {
         let message_id = format!("m{}", self.messages.pushed() + 1);
-        self.messages.push(Sent {
+        self.messages.push(SentMessage {
             message_id: message_id.clone(),
             op: action.op(),
             platform: origin.platform.to_owned(),
@@ -115,17 +114,17 @@ impl Ledger {
     }
 
     /// A message of ours that is still there.
-    pub(super) fn standing(&mut self, chat_id: &str, message_id: &str) -> Option<&mut Sent> {
+    pub(super) fn standing(&mut self, chat_id: &str, message_id: &str) -> Option<&mut SentMessage> {
         let number: u64 = message_id.strip_prefix('m')?.parse().ok()?;
         self.messages
             .get_mut(number.checked_sub(1)?)
             .filter(|sent| sent.chat_id == chat_id && !sent.deleted)
     }
 
-    /// Shows a draft; tells whether there was room for it.
+    /// Shows a draft; returns whether there was room for it.
     pub(super) fn draft(&mut self, chat_id: &str, draft_id: u64, text: &str) -> bool {
         let key = (chat_id.to_owned(), draft_id);
-        let room = self.drafts.len() < EXTRAS || self.drafts.contains_key(&key);
+        let room = self.drafts.len() < MAX_EXTRAS || self.drafts.contains_key(&key);
         if room {
             self.drafts.insert(key, text.to_owned());
         }
@@ -161,7 +160,7 @@ impl Ledger {
                     self.reactions.remove(&key);
                 }
             }
-        } else if self.reactions.len() < EXTRAS || self.reactions.contains_key(&key) {
+        } else if self.reactions.len() < MAX_EXTRAS || self.reactions.contains_key(&key) {
             self.reactions.entry(key).or_default().insert(emoji.to_owned());
         }
     }
@@ -178,7 +177,7 @@ impl Ledger {
     /// Opens a thread and names it.
     pub(super) fn open_thread(&mut self, chat_id: &str, name: &str) -> String {
         let thread_id = format!("t{}", self.threads.pushed() + 1);
-        self.threads.push(Thread {
+        self.threads.push(OpenedThread {
             thread_id: thread_id.clone(),
             chat_id: chat_id.to_owned(),
             name: name.to_owned(),
@@ -188,7 +187,7 @@ impl Ledger {
 
     /// Binds a capability to a session.
     pub(super) fn grant(&mut self, session_key: &str, kind: &str) {
-        if self.capabilities.len() < EXTRAS {
+        if self.capabilities.len() < MAX_EXTRAS {
             self.capabilities
                 .insert((session_key.to_owned(), kind.to_owned()));
         }
@@ -198,5 +197,49 @@ impl Ledger {
     pub(super) fn is_granted(&self, session_key: &str, kind: &str) -> bool {
         self.capabilities
             .contains(&(session_key.to_owned(), kind.to_owned()))
+    }
+}
+
+const LIMIT: usize = 10_000;
+
+/// Chats by id; further ones than the limit are not learnt.
+#[derive(Default)]
+pub(super) struct Chats {
+    sources: BTreeMap<String, Value>,
+}
+
+impl Chats {
+    /// Learns the chat that an event comes from.
+    pub(super) fn learn(&mut self, event: &Value) {
+        let source = &event["source"];
+        let Some(chat_id) = source["chat_id"].as_str() else {
+            return;
+        };
+        if let Some(known) = self.sources.get_mut(chat_id) {
+            if known != source {
+                *known = source.clone();
+            }
+        } else if self.sources.len() < LIMIT {
+            self.sources.insert(chat_id.to_owned(), source.clone());
+        }
+    }
+
+    /// The last source seen in a chat.
+    pub(super) fn source(&self, chat_id: &str) -> Option<&Value> {
+        self.sources.get(chat_id)
+    }
+
+    /// The chat's platform.
+    pub(super) fn platform(&self, chat_id: &str) -> Option<&str> {
+        self.source(chat_id)?["platform"].as_str()
+    }
+
+    /// The answer to `get_chat_info`.
+    pub(super) fn info(&self, chat_id: &str) -> Value {
+        let field = |key: &str| self.source(chat_id).and_then(|source| source[key].as_str());
+        json!({
+            "name": field("chat_name").unwrap_or(chat_id),
+            "type": field("chat_type").unwrap_or("dm"),
+        })
     }
 }

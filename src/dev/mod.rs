@@ -1,8 +1,7 @@
 //! The embedded connector: the connector's side of the contract on loopback, over real sockets.
 //!
-//! It authenticates dials, answers hellos, buffers and drains messages, carries out ops and keeps what was
-//! said where anyone can look at it; and it can be told to misbehave in every way that real connectors and
-//! networks do. It never listens on anything but loopback, never reaches out to anything but loopback, and
+//! It authenticates dials, answers hellos, buffers and delivers messages, performs ops and records everything; and it
+//! can be made to fail in every way that real connectors and networks do. It never listens on anything but loopback, never reaches out to anything but loopback, and
 //! keeps everything in memory, bounded.
 //!
 //! ```no_run
@@ -20,37 +19,32 @@
 //! # }
 //! ```
 
+mod actions;
 mod buffer;
-mod chats;
 mod connector;
-mod deeds;
 mod faults;
 mod feed;
-mod hear;
+mod gateway_frames;
 mod http;
 mod ledger;
-mod media;
-mod observe;
 mod ops;
 mod page;
 mod presets;
 mod record;
-mod script;
-mod session;
-mod settings;
+mod socket;
 mod state;
 mod trace;
-mod upgrade;
-mod wake;
 
 pub use buffer::{BufferId, NotBuffered};
-pub use connector::{Connector, text_event};
-pub use faults::{DialRule, Route, RouteFault, When};
-pub use ledger::{Sent, Thread};
-pub use observe::{Mark, NotSeen};
+pub use connector::{
+    Connector, ConnectorSettings, GatewayCredentials, SecondConnection, random_token, text_event,
+};
+pub use faults::{DialRule, HttpRoute, HttpRouteFault, OpAnswer, ResultRule, When};
+pub use ledger::{OpenedThread, SentMessage};
 pub use page::{HINTS, Hint, PageSettings};
 pub use presets::Preset;
-pub use record::{Ack, Closed, ClosedBy, ConnectionId, Dial, Direction, Record, Request, TokenVerdict};
-pub use script::{Answer, ResultRule};
-pub use settings::{ConnectorSettings, Credentials, SecondConnection, random_token};
+pub use record::{
+    Ack, Closed, ClosedBy, ConnectionId, Dial, Direction, Mark, NotSeen, RecordedFrame, RecordedRequest,
+    TokenCheck,
+};
 pub use trace::{BadTrace, Recording, Trace, TraceLine, Traced};

@@ -6,29 +6,29 @@
 
 use serde_json::{Value, json};
 
-use super::chats::Chats;
+use super::ledger::Chats;
 use super::ledger::{Ledger, Origin};
 use super::presets::Preset;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit};
 
 /// What an outbound frame asks for, as far as it can be read.
-pub(super) enum Asked {
+pub(super) enum RequestedOp {
     /// An op of the contract.
-    Op(Box<Action>),
-    /// Something that is none.
-    Not {
-        /// What it calls itself.
+    Known(Box<Action>),
+    /// Anything else.
+    Invalid {
+        /// Its name.
         op: String,
         /// Why it is refused.
         error: String,
     },
 }
 
-impl Asked {
+impl RequestedOp {
     /// Reads an action.
     pub(super) fn read(action: &str) -> Self {
         match serde_json::from_str::<Action>(action) {
-            Ok(action) => Self::Op(Box::new(action)),
+            Ok(action) => Self::Known(Box::new(action)),
             Err(error) => {
                 let action: Value = serde_json::from_str(action).unwrap_or_default();
                 let op = action["op"].as_str().unwrap_or_default().to_owned();
@@ -37,7 +37,7 @@ impl Asked {
                 } else {
                     unsupported(&op)
                 };
-                Self::Not { op, error }
+                Self::Invalid { op, error }
             }
         }
     }
@@ -45,38 +45,38 @@ impl Asked {
     /// The op's name.
     pub(super) fn op(&self) -> &str {
         match self {
-            Self::Op(action) => action.op(),
-            Self::Not { op, .. } => op,
+            Self::Known(action) => action.op(),
+            Self::Invalid { op, .. } => op,
         }
     }
 
     /// The chat it is about.
     pub(super) fn chat_id(&self) -> Option<&str> {
         match self {
-            Self::Op(action) => action.chat_id(),
-            Self::Not { .. } => None,
+            Self::Known(action) => action.chat_id(),
+            Self::Invalid { .. } => None,
         }
     }
 }
 
-/// Does what is asked, or says why not.
-pub(super) fn carry_out(
-    asked: &Asked,
+/// Performs an op, or returns why it is refused.
+pub(super) fn perform_op(
+    asked: &RequestedOp,
     ledger: &mut Ledger,
     chats: &Chats,
     descriptor: Option<&CapabilityDescriptor>,
     origin: &Origin<'_>,
 ) -> Result<Value, String> {
     let action = match asked {
-        Asked::Op(action) => &**action,
-        Asked::Not { error, .. } => return Err(error.clone()),
+        RequestedOp::Known(action) => &**action,
+        RequestedOp::Invalid { error, .. } => return Err(error.clone()),
     };
     if let Some(descriptor) = descriptor {
         if !descriptor.supports_op(action.op()) {
             return Err(unsupported(action.op()));
         }
-        fits(action, descriptor)?;
-        suits(action, origin.platform)?;
+        check_length(action, descriptor)?;
+        check_platform(action, origin.platform)?;
     }
     match action {
         Action::Send { .. } | Action::SendMedia { .. } | Action::Prompt { .. } | Action::FollowUp { .. } => {
@@ -194,7 +194,7 @@ fn thread(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
         Action::ThreadCreate {
             chat_id, thread_name, ..
         } => {
-            named(thread_name)?;
+            check_thread_name(thread_name)?;
             let thread_id = ledger.open_thread(chat_id, thread_name);
             Ok(json!({ "success": true, "thread_id": thread_id }))
         }
@@ -204,7 +204,7 @@ fn thread(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
             only_if_current_name,
             ..
         } => {
-            named(thread_name)?;
+            check_thread_name(thread_name)?;
             let thread = ledger
                 .threads
                 .iter_mut()
@@ -223,7 +223,7 @@ fn thread(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
     }
 }
 
-fn named(name: &str) -> Result<(), String> {
+fn check_thread_name(name: &str) -> Result<(), String> {
     match name.chars().count() {
         1..=100 => Ok(()),
         length => Err(format!(
@@ -232,7 +232,7 @@ fn named(name: &str) -> Result<(), String> {
     }
 }
 
-fn fits(action: &Action, descriptor: &CapabilityDescriptor) -> Result<(), String> {
+fn check_length(action: &Action, descriptor: &CapabilityDescriptor) -> Result<(), String> {
     let (text, may_be_empty) = match action {
         Action::Send { content, .. }
         | Action::Edit { content, .. }
@@ -254,8 +254,8 @@ fn fits(action: &Action, descriptor: &CapabilityDescriptor) -> Result<(), String
     Ok(())
 }
 
-/// What a descriptor does not tell, and the platform minds all the same.
-fn suits(action: &Action, platform: &str) -> Result<(), String> {
+/// Limits of the platform that its descriptor does not state.
+fn check_platform(action: &Action, platform: &str) -> Result<(), String> {
     let preset = Preset::named(platform);
     match action {
         Action::Prompt { options, .. }
@@ -301,4 +301,177 @@ fn made(message_id: &str) -> Value {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::super::presets::Preset;
+    use super::super::record::ConnectionId;
+    use super::*;
+
+    struct Platform {
+        ledger: Ledger,
+        preset: Preset,
+    }
+
+    impl Platform {
+        fn new(preset: Preset) -> Self {
+            Self {
+                ledger: Ledger::new(),
+                preset,
+            }
+        }
+
+        fn ask(&mut self, action: &Value) -> Result<Value, String> {
+            let descriptor = self.preset.descriptor(self.preset.name());
+            let origin = Origin {
+                platform: self.preset.name(),
+                bot_id: None,
+                connection: ConnectionId(1),
+            };
+            let asked = RequestedOp::read(&action.to_string());
+            perform_op(
+                &asked,
+                &mut self.ledger,
+                &Chats::default(),
+                Some(&descriptor),
+                &origin,
+            )
+        }
+    }
+
+    fn send(text: &str) -> Value {
+        json!({ "op": "send", "chat_id": "c", "content": text })
+    }
+
+    #[test]
+    fn messages_are_made_edited_and_deleted() {
+        let mut platform = Platform::new(Preset::Discord);
+        assert_eq!(platform.ask(&send("one")).unwrap()["message_id"], "m1");
+        assert_eq!(platform.ask(&send("two")).unwrap()["message_id"], "m2");
+        platform
+            .ask(&json!({ "op": "edit", "chat_id": "c", "message_id": "m1", "content": "uno" }))
+            .unwrap();
+        platform
+            .ask(&json!({ "op": "edit", "chat_id": "other", "message_id": "m1", "content": "x" }))
+            .unwrap_err();
+        let delete = json!({ "op": "delete", "chat_id": "c", "message_id": "m2" });
+        platform.ask(&delete).unwrap();
+        platform.ask(&delete).unwrap_err();
+        let texts: Vec<_> = platform.ledger.messages.iter().map(|sent| &*sent.text).collect();
+        assert_eq!(texts, ["uno", "two"]);
+    }
+
+    #[test]
+    fn what_is_not_listed_or_not_known_is_unsupported() {
+        let mut platform = Platform::new(Preset::Plain);
+        let edit = json!({ "op": "edit", "chat_id": "c", "message_id": "m1", "content": "x" });
+        assert_eq!(platform.ask(&edit).unwrap_err(), "unsupported op: edit");
+        assert_eq!(
+            platform.ask(&json!({ "op": "dance" })).unwrap_err(),
+            "unsupported op: dance"
+        );
+        assert_eq!(platform.ask(&json!({})).unwrap_err(), "unsupported op: ");
+        let half = platform.ask(&json!({ "op": "send" })).unwrap_err();
+        assert!(half.starts_with("malformed action: "), "{half}");
+        let mut legacy = Platform::new(Preset::Legacy);
+        legacy.ask(&send("x")).unwrap();
+        legacy.ask(&edit).unwrap();
+        legacy
+            .ask(&json!({ "op": "get_chat_info", "chat_id": "c" }))
+            .unwrap_err();
+    }
+
+    #[test]
+    fn length_is_measured_in_the_platforms_unit() {
+        let mut telegram = Platform::new(Preset::Telegram);
+        telegram.ask(&send(&"\u{1f600}".repeat(2048))).unwrap();
+        let over = telegram.ask(&send(&"\u{1f600}".repeat(2049))).unwrap_err();
+        assert_eq!(over, "message too long: 4098 of 4096");
+        Platform::new(Preset::Discord)
+            .ask(&send(&"\u{1f600}".repeat(2000)))
+            .unwrap();
+        telegram.ask(&send("")).unwrap_err();
+    }
+
+    #[test]
+    fn a_draft_grows_and_is_sealed_once() {
+        let mut platform = Platform::new(Preset::Slack);
+        let draft = |text: &str, last: bool| json!({ "op": "draft", "chat_id": "c", "draft_id": 7, "content": text, "final": last });
+        assert!(
+            platform
+                .ask(&draft("a", false))
+                .unwrap()
+                .get("message_id")
+                .is_none()
+        );
+        platform.ask(&draft("ab", false)).unwrap();
+        assert_eq!(platform.ledger.drafts.values().next().unwrap(), "ab");
+        assert_eq!(platform.ask(&draft("abc", true)).unwrap()["message_id"], "m1");
+        assert!(platform.ledger.drafts.is_empty());
+        platform.ask(&draft("abcd", true)).unwrap_err();
+    }
+
+    #[test]
+    fn a_follow_up_needs_its_capability() {
+        let mut platform = Platform::new(Preset::Discord);
+        let follow_up =
+            json!({ "op": "follow_up", "session_key": "k", "kind": "discord.token", "content": "x" });
+        platform.ask(&follow_up).unwrap_err();
+        platform.ledger.grant("k", "discord.token");
+        assert_eq!(platform.ask(&follow_up).unwrap()["message_id"], "m1");
+    }
+
+    #[test]
+    fn threads_are_opened_and_renamed_under_their_guard() {
+        let mut platform = Platform::new(Preset::Discord);
+        let opened = platform
+            .ask(&json!({ "op": "thread_create", "chat_id": "c", "thread_name": "a" }))
+            .unwrap();
+        let rename = |guard: &str| {
+            json!({ "op": "thread_rename", "chat_id": "c", "message_id": opened["thread_id"], "thread_name": "b",
+            "only_if_current_name": guard })
+        };
+        platform.ask(&rename("z")).unwrap_err();
+        platform.ask(&rename("a")).unwrap();
+        assert_eq!(platform.ledger.threads.iter().next().unwrap().name, "b");
+    }
+
+    #[test]
+    fn what_a_platform_cannot_show_is_refused() {
+        let prompt = |options: usize| {
+            let options: Vec<_> = (0..options)
+                .map(|option| json!({ "id": format!("o{option}"), "label": "x" }))
+                .collect();
+            json!({ "op": "prompt", "chat_id": "c", "content": "May I?", "prompt_kind": "approval", "prompt_id": "p",
+            "options": options })
+        };
+        let media = |caption: &str| {
+            json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": "https://x/y",
+            "content": caption })
+        };
+        for (preset, most) in [
+            (Preset::WhatsApp, 10),
+            (Preset::Discord, 25),
+            (Preset::Slack, 25),
+            (Preset::Telegram, 100),
+        ] {
+            let mut platform = Platform::new(preset);
+            platform.ask(&prompt(most)).unwrap();
+            platform.ask(&prompt(most + 1)).unwrap_err();
+            let long = platform.ask(&media(&"x".repeat(1025)));
+            let short = matches!(preset, Preset::WhatsApp | Preset::Telegram);
+            assert_eq!(long.is_err(), short, "{preset:?}");
+            platform.ask(&media(&"x".repeat(1024))).unwrap();
+            let react = json!({ "op": "react", "chat_id": "c", "message_id": "m", "emoji": "\u{2705}", "remove": false });
+            assert_eq!(platform.ask(&react).is_err(), preset == Preset::Telegram);
+            let typing = json!({ "op": "typing", "chat_id": "c" });
+            assert_eq!(platform.ask(&typing).is_err(), preset == Preset::WhatsApp);
+        }
+        let mut telegram = Platform::new(Preset::Telegram);
+        let opened = telegram
+            .ask(&json!({ "op": "thread_create", "chat_id": "c", "thread_name": "a" }))
+            .unwrap();
+        let mut rename = json!({ "op": "thread_rename", "chat_id": "c", "message_id": opened["thread_id"], "thread_name": "b" });
+        telegram.ask(&rename).unwrap();
+        rename["only_if_current_name"] = json!("b");
+        telegram.ask(&rename).unwrap_err();
+    }
+}

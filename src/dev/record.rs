@@ -1,16 +1,20 @@
-//! What happened, in bounded rings: the oldest goes when a new one comes.
+//! What happened, in bounded rings that drop their oldest entry, and how the handle waits for it.
 //!
 //! Bearers are kept as secrets, so that printing a record never shows one.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use http::{HeaderMap, Method, StatusCode};
 use secrecy::SecretString;
 use serde_json::Value;
+use tokio::time::timeout_at;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
+
+use super::connector::Connector;
+use super::ledger::{OpenedThread, SentMessage};
 
 /// One socket, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +37,7 @@ pub enum Direction {
 
 /// One frame: a line from the gateway, or a WebSocket message to it.
 #[derive(Clone, Debug)]
-pub struct Record {
+pub struct RecordedFrame {
     /// Its place among all frames since the start.
     pub sequence: u64,
     /// When it was read, or handed over to be written.
@@ -46,7 +50,7 @@ pub struct Record {
     json: OnceLock<Value>,
 }
 
-impl Record {
+impl RecordedFrame {
     /// As it stood on the wire.
     pub fn text(&self) -> &str {
         &self.text
@@ -81,7 +85,7 @@ impl Record {
 
 /// What a bearer was found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TokenVerdict {
+pub enum TokenCheck {
     /// Signed by a known gateway, and in time.
     Valid,
     /// Signed by a known gateway, too late.
@@ -100,7 +104,7 @@ pub struct Dial {
     /// Whose token it showed, when that is genuine.
     pub gateway_id: Option<String>,
     /// What the token was found to be.
-    pub token: TokenVerdict,
+    pub token: TokenCheck,
     /// The bearer itself.
     pub bearer: Option<SecretString>,
     /// When the token stops being valid.
@@ -118,7 +122,7 @@ pub enum ClosedBy {
     Gateway,
     /// The connector, with a close frame.
     Connector,
-    /// Nobody said: the socket went.
+    /// Neither: the socket was lost.
     Nobody,
 }
 
@@ -131,9 +135,9 @@ pub struct Closed {
     pub connection: ConnectionId,
     /// Who ended it.
     pub by: ClosedBy,
-    /// Close code, when one was said.
+    /// Close code, if any.
     pub code: Option<u16>,
-    /// What was said with it.
+    /// The reason sent with it.
     pub reason: String,
 }
 
@@ -152,7 +156,7 @@ pub struct Ack {
 
 /// A request to one of the HTTP routes.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct RecordedRequest {
     /// When.
     pub at: Instant,
     /// Method.
@@ -189,7 +193,7 @@ impl<T> Ring<T> {
         }
     }
 
-    /// Adds an item that is told its sequence number.
+    /// Adds an item made from its sequence number.
     pub(super) fn push_with(&mut self, item: impl FnOnce(u64) -> T) {
         if self.items.len() == self.capacity {
             self.items.pop_front();
@@ -252,11 +256,11 @@ impl<T> Ring<T> {
 /// Everything on record.
 pub(super) struct Log {
     pub(super) recording: bool,
-    pub(super) frames: Ring<Record>,
+    pub(super) frames: Ring<RecordedFrame>,
     pub(super) dials: Ring<Dial>,
     pub(super) closed: Ring<Closed>,
     pub(super) acks: Ring<Ack>,
-    pub(super) requests: Ring<Request>,
+    pub(super) requests: Ring<RecordedRequest>,
     pub(super) accepted: u64,
 }
 
@@ -278,7 +282,7 @@ impl Log {
     pub(super) fn frame(&mut self, connection: ConnectionId, direction: Direction, text: Utf8Bytes) {
         if self.recording {
             let at = Instant::now();
-            self.frames.push_with(|sequence| Record {
+            self.frames.push_with(|sequence| RecordedFrame {
                 sequence,
                 at,
                 connection,
@@ -286,6 +290,238 @@ impl Log {
                 text,
                 json: OnceLock::new(),
             });
+        }
+    }
+}
+
+/// A moment on the record; what was recorded before it can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(u64);
+
+/// Something that was waited for did not happen.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: not seen within {waited:?}; {connections} connections are open, last frames: {last}")]
+pub struct NotSeen {
+    /// What was waited for.
+    pub what: String,
+    /// How long.
+    pub waited: Duration,
+    connections: usize,
+    last: String,
+}
+
+/// Observations. Lists are bounded: the oldest entries go first.
+impl Connector {
+    /// Every recorded frame.
+    pub fn frames(&self) -> Vec<RecordedFrame> {
+        self.hub.lock().log.frames.iter().cloned().collect()
+    }
+
+    /// The recorded frames since a mark.
+    pub fn frames_since(&self, mark: Mark) -> Vec<RecordedFrame> {
+        self.hub.lock().log.frames.since(mark.0).cloned().collect()
+    }
+
+    /// Now.
+    pub fn mark(&self) -> Mark {
+        Mark(self.hub.lock().log.frames.pushed())
+    }
+
+    /// Switches the recording of frames and acknowledgements on or off.
+    pub fn set_recording(&self, recording: bool) {
+        self.hub.lock().log.recording = recording;
+    }
+
+    /// Waits until something is so, and gives what `look` found. It looks again after every change, so
+    /// `look` should change nothing itself.
+    pub async fn until<T>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        mut look: impl FnMut(&Self) -> Option<T>,
+    ) -> Result<T, NotSeen> {
+        let end = tokio::time::Instant::now() + deadline;
+        loop {
+            let mut changed = std::pin::pin!(self.hub.changed.notified());
+            changed.as_mut().enable();
+            if let Some(found) = look(self) {
+                return Ok(found);
+            }
+            // Others first: a look that changes something would otherwise keep the thread to itself.
+            tokio::task::yield_now().await;
+            if tokio::time::Instant::now() >= end || timeout_at(end, changed).await.is_err() {
+                return Err(self.not_seen(what, deadline));
+            }
+        }
+    }
+
+    /// The first recorded frame that is as wanted, waiting for it if it has not come yet.
+    pub async fn wait_for(
+        &self,
+        what: &str,
+        deadline: Duration,
+        wanted: impl FnMut(&RecordedFrame) -> bool,
+    ) -> Result<RecordedFrame, NotSeen> {
+        self.wait_after(Mark(0), what, deadline, wanted).await
+    }
+
+    /// The same for frames since a mark.
+    pub async fn wait_after(
+        &self,
+        mark: Mark,
+        what: &str,
+        deadline: Duration,
+        mut wanted: impl FnMut(&RecordedFrame) -> bool,
+    ) -> Result<RecordedFrame, NotSeen> {
+        let mut looked = mark.0;
+        self.until(what, deadline, |connector| {
+            let state = connector.hub.lock();
+            let found = state.log.frames.since(looked).find(|record| wanted(record));
+            looked = state.log.frames.pushed();
+            found.cloned()
+        })
+        .await
+    }
+
+    /// Waits for a message in a chat that is as wanted, and returns it.
+    pub async fn wait_for_sent(
+        &self,
+        what: &str,
+        deadline: Duration,
+        mut wanted: impl FnMut(&SentMessage) -> bool,
+    ) -> Result<SentMessage, NotSeen> {
+        self.until(what, deadline, |connector| {
+            let state = connector.hub.lock();
+            state.ledger.messages.iter().find(|sent| wanted(sent)).cloned()
+        })
+        .await
+    }
+
+    /// The first message that answers `message_id`.
+    pub async fn reply_to(&self, deadline: Duration, message_id: &str) -> Result<SentMessage, NotSeen> {
+        let what = format!("a reply to {message_id}");
+        self.wait_for_sent(&what, deadline, |sent| {
+            sent.reply_to.as_deref() == Some(message_id)
+        })
+        .await
+    }
+
+    /// Waits until a gateway is connected and sent its hello.
+    pub async fn wait_connected(&self, deadline: Duration) -> Result<(), NotSeen> {
+        self.until("a gateway that said hello", deadline, |connector| {
+            connector.is_connected().then_some(())
+        })
+        .await
+    }
+
+    /// Every message in the chats, in order, as they are now.
+    pub fn sent_messages(&self) -> Vec<SentMessage> {
+        self.hub.lock().ledger.messages.iter().cloned().collect()
+    }
+
+    /// The reactions on a message now.
+    pub fn reactions(&self, chat_id: &str, message_id: &str) -> Vec<String> {
+        self.hub.lock().ledger.reactions(chat_id, message_id)
+    }
+
+    /// The open drafts in a chat: their ids and texts.
+    pub fn drafts(&self, chat_id: &str) -> Vec<(u64, String)> {
+        let state = self.hub.lock();
+        let here = state
+            .ledger
+            .drafts
+            .iter()
+            .filter(|((chat, _), _)| chat == chat_id);
+        here.map(|((_, draft_id), text)| (*draft_id, text.clone()))
+            .collect()
+    }
+
+    /// The threads that the gateway opened.
+    pub fn threads(&self) -> Vec<OpenedThread> {
+        self.hub.lock().ledger.threads.iter().cloned().collect()
+    }
+
+    /// Every dial, accepted or not.
+    pub fn dials(&self) -> Vec<Dial> {
+        self.hub.lock().log.dials.iter().cloned().collect()
+    }
+
+    /// Connections that are open now.
+    pub fn open_connections(&self) -> Vec<ConnectionId> {
+        self.hub.lock().connections.keys().copied().collect()
+    }
+
+    /// Sockets that were opened since the start.
+    pub fn accepted(&self) -> u64 {
+        self.hub.lock().log.accepted
+    }
+
+    /// Whether the gateway that deliveries go to is connected and sent its hello.
+    pub fn is_connected(&self) -> bool {
+        let mut state = self.hub.lock();
+        let primary = state.primary.clone();
+        state.live_connection(&primary).is_some()
+    }
+
+    /// Connections that ended, and how.
+    pub fn closed(&self) -> Vec<Closed> {
+        self.hub.lock().log.closed.iter().cloned().collect()
+    }
+
+    /// Acknowledgements, while recording is on.
+    pub fn acks(&self) -> Vec<Ack> {
+        self.hub.lock().log.acks.iter().cloned().collect()
+    }
+
+    /// Buffered messages that were acknowledged, of every gateway.
+    pub fn acked(&self) -> u64 {
+        let state = self.hub.lock();
+        state
+            .gateways
+            .values()
+            .map(|gateway| gateway.mailbox.acked())
+            .sum()
+    }
+
+    /// Buffered messages that wait to be acknowledged, of every gateway.
+    pub fn waiting(&self) -> usize {
+        let state = self.hub.lock();
+        state
+            .gateways
+            .values()
+            .map(|gateway| gateway.mailbox.waiting())
+            .sum()
+    }
+
+    /// Requests to the HTTP routes.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.hub.lock().log.requests.iter().cloned().collect()
+    }
+
+    /// Lines from gateways that were no frame.
+    pub fn undecodable(&self) -> u64 {
+        self.hub.lock().undecodable
+    }
+
+    fn not_seen(&self, what: &str, waited: Duration) -> NotSeen {
+        let state = self.hub.lock();
+        let mut last: Vec<String> = state
+            .log
+            .frames
+            .iter()
+            .rev()
+            .take(8)
+            .map(|record| match record.direction {
+                Direction::ToGateway => format!("-> {}", record.kind()),
+                Direction::FromGateway => format!("<- {}", record.kind()),
+            })
+            .collect();
+        last.reverse();
+        NotSeen {
+            what: what.to_owned(),
+            waited,
+            connections: state.connections.len(),
+            last: last.join(", "),
         }
     }
 }

@@ -13,16 +13,16 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::buffer::{BufferId, Mailbox, NotBuffered, Parcel};
-use super::chats::Chats;
+use super::buffer::{BufferId, Delivery, Mailbox, NotBuffered};
+use super::connector::{ConnectorSettings, SecondConnection};
+use super::faults::ResultRules;
 use super::faults::{Denial, Faults, When};
 use super::feed::Feed;
+use super::http::MediaStore;
+use super::ledger::Chats;
 use super::ledger::Ledger;
-use super::media::Shelf;
 use super::page::Page;
-use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenVerdict};
-use super::script::Script;
-use super::settings::{ConnectorSettings, SecondConnection};
+use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenCheck};
 use crate::wire::{CapabilityDescriptor, UpgradeToken};
 
 /// Gateways that are known at most; enrolment and provisioning refuse further ones.
@@ -38,7 +38,7 @@ pub(super) struct Hub {
     pub(super) addr: SocketAddr,
     /// The chat page, once it was opened.
     pub(super) page: OnceLock<Page>,
-    /// Told after every change that someone may wait for.
+    /// Notified after every change that someone may wait for.
     pub(super) changed: Notify,
     pub(super) stop: CancellationToken,
     pub(super) runtime: Handle,
@@ -64,19 +64,19 @@ impl Hub {
         format!("http://{}", self.addr)
     }
 
-    /// Looks at the state.
+    /// Locks the state.
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state and tells those who wait.
+    /// Changes the state and notifies those who wait.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         let out = change(&mut self.lock());
         self.changed.notify_waiters();
         out
     }
 
-    /// The connector's clock, which may be told to be wrong.
+    /// The connector's clock, which a fault can shift.
     pub(super) fn clock(&self) -> SystemTime {
         let offset = self.lock().faults.clock_offset;
         let shift = Duration::from_secs(offset.unsigned_abs());
@@ -89,8 +89,8 @@ impl Hub {
         shifted.unwrap_or(now)
     }
 
-    /// Whose bearer this is.
-    pub(super) fn verify(&self, bearer: Option<&str>) -> (TokenVerdict, Option<String>) {
+    /// Checks a bearer, and returns the gateway that signed it.
+    pub(super) fn verify(&self, bearer: Option<&str>) -> (TokenCheck, Option<String>) {
         let now = self.clock().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
         self.lock().verify(bearer, now)
@@ -102,44 +102,44 @@ pub(super) struct Gateway {
     pub(super) secrets: Vec<SecretString>,
     pub(super) mailbox: Mailbox,
     pub(super) current: Option<ConnectionId>,
-    /// The connection on which it said that it goes idle: nothing is delivered there any more.
+    /// The connection on which it went idle: nothing more is delivered there.
     pub(super) idle_since: Option<ConnectionId>,
     pub(super) wake_url: Option<Url>,
-    pub(super) poked: Option<Instant>,
+    pub(super) woken_at: Option<Instant>,
 }
 
 /// How a socket is to end.
 #[derive(Clone, Debug)]
-pub(super) enum Ending {
+pub(super) enum SocketEnd {
     /// With a close frame.
     Close { code: u16, reason: String },
-    /// Without a word.
+    /// Without a close frame.
     Abort,
 }
 
 /// An identity that a connection announced.
-pub(super) struct Identity {
+pub(super) struct AnnouncedIdentity {
     pub(super) platform: String,
     pub(super) descriptor: Option<CapabilityDescriptor>,
 }
 
 /// An open socket.
-pub(super) struct Live {
+pub(super) struct Connection {
     pub(super) gateway_id: Option<String>,
-    pub(super) identities: Vec<Identity>,
+    pub(super) identities: Vec<AnnouncedIdentity>,
     pub(super) outgoing: VecDeque<Message>,
     /// Answers that are due later, in order.
     pub(super) later: BTreeMap<(Instant, u64), Message>,
     pub(super) deferred: u64,
     pub(super) denial: Option<Denial>,
-    pub(super) heard: Instant,
+    pub(super) last_read: Instant,
     pub(super) wake: Arc<Notify>,
-    pub(super) ending: watch::Sender<Option<Ending>>,
+    pub(super) ending: watch::Sender<Option<SocketEnd>>,
     pub(super) stalled: watch::Sender<bool>,
 }
 
-impl Live {
-    /// Queues a message; tells whether there was room.
+impl Connection {
+    /// Queues a message; returns whether there was room.
     pub(super) fn push(&mut self, message: Message) -> bool {
         let room = self.outgoing.len() < MAX_OUTGOING;
         if room {
@@ -149,7 +149,7 @@ impl Live {
         room
     }
 
-    pub(super) fn end(&self, ending: Ending) {
+    pub(super) fn end(&self, ending: SocketEnd) {
         self.ending.send_if_modified(|slot| {
             let first = slot.is_none();
             slot.get_or_insert(ending);
@@ -158,27 +158,27 @@ impl Live {
     }
 }
 
-/// The session task's end of an open socket.
-pub(super) struct Seat {
+/// What the task of an open socket holds.
+pub(super) struct SocketHandle {
     pub(super) id: ConnectionId,
     pub(super) wake: Arc<Notify>,
-    pub(super) ending: watch::Receiver<Option<Ending>>,
+    pub(super) ending: watch::Receiver<Option<SocketEnd>>,
     pub(super) stalled: watch::Receiver<bool>,
 }
 
-/// Everything that the connector remembers.
+/// The connector's state.
 pub(super) struct State {
     pub(super) gateways: BTreeMap<String, Gateway>,
     /// The gateway that deliveries without an address go to: the one last enrolled or greeted.
     pub(super) primary: String,
-    pub(super) connections: BTreeMap<ConnectionId, Live>,
+    pub(super) connections: BTreeMap<ConnectionId, Connection>,
     pub(super) descriptors: BTreeMap<String, Value>,
     pub(super) enrol_tokens: BTreeSet<String>,
     pub(super) chats: Chats,
     pub(super) ledger: Ledger,
-    pub(super) script: Script,
+    pub(super) result_rules: ResultRules,
     pub(super) faults: Faults,
-    pub(super) shelf: Shelf,
+    pub(super) media: MediaStore,
     pub(super) log: Log,
     pub(super) feed: Feed,
     pub(super) undecodable: u64,
@@ -196,9 +196,9 @@ impl State {
             enrol_tokens: settings.enrol_tokens.iter().cloned().collect(),
             chats: Chats::default(),
             ledger: Ledger::new(),
-            script: Script::default(),
+            result_rules: ResultRules::default(),
             faults: Faults::default(),
-            shelf: Shelf::default(),
+            media: MediaStore::default(),
             log: Log::new(settings.recording, settings.record_limit),
             feed: Feed::new(),
             undecodable: 0,
@@ -210,7 +210,7 @@ impl State {
             ),
         };
         for credentials in &settings.gateways {
-            state.know(&credentials.gateway_id, credentials.secret.clone());
+            state.add_secret(&credentials.gateway_id, credentials.secret.clone());
         }
         if let Some(first) = settings.gateways.first() {
             state.primary.clone_from(&first.gateway_id);
@@ -219,7 +219,7 @@ impl State {
     }
 
     /// Gives a gateway one more secret; its previous one stays good.
-    pub(super) fn know(&mut self, gateway_id: &str, secret: SecretString) {
+    pub(super) fn add_secret(&mut self, gateway_id: &str, secret: SecretString) {
         const ROTATION: usize = 4;
         let (window, limit, numeric) = self.mailbox;
         let gateway = self
@@ -231,7 +231,7 @@ impl State {
                 current: None,
                 idle_since: None,
                 wake_url: None,
-                poked: None,
+                woken_at: None,
             });
         gateway.secrets.push(secret);
         if gateway.secrets.len() > ROTATION {
@@ -239,9 +239,9 @@ impl State {
         }
     }
 
-    fn verify(&self, bearer: Option<&str>, now: i64) -> (TokenVerdict, Option<String>) {
+    fn verify(&self, bearer: Option<&str>, now: i64) -> (TokenCheck, Option<String>) {
         let Some(bearer) = bearer.filter(|bearer| !bearer.is_empty()) else {
-            return (TokenVerdict::Missing, None);
+            return (TokenCheck::Missing, None);
         };
         let expiry = UpgradeToken::expiry(bearer);
         let in_time = expiry.map_or(now, |expiry| expiry.min(now));
@@ -250,45 +250,49 @@ impl State {
             UpgradeToken::verify(bearer, secrets, in_time).filter(|signed| signed == gateway_id)
         });
         let verdict = match (&owner, expiry) {
-            (None, _) => TokenVerdict::Unauthorized,
-            (Some(_), _) if self.faults.revoked => TokenVerdict::Unauthorized,
-            (Some(_), Some(expiry)) if now > expiry => TokenVerdict::Expired,
-            (Some(_), _) => TokenVerdict::Valid,
+            (None, _) => TokenCheck::Unauthorized,
+            (Some(_), _) if self.faults.revoked => TokenCheck::Unauthorized,
+            (Some(_), Some(expiry)) if now > expiry => TokenCheck::Expired,
+            (Some(_), _) => TokenCheck::Valid,
         };
         (verdict, owner)
     }
 
-    /// Opens a place for a socket whose upgrade was accepted.
-    pub(super) fn seat(&mut self, gateway_id: Option<String>, denial: Option<Denial>) -> Seat {
+    /// Registers a socket whose upgrade was accepted.
+    pub(super) fn open_connection(
+        &mut self,
+        gateway_id: Option<String>,
+        denial: Option<Denial>,
+    ) -> SocketHandle {
         self.log.accepted += 1;
         let id = ConnectionId(self.log.accepted);
         let (ending, ending_seen) = watch::channel(None);
         let (stalled, stalled_seen) = watch::channel(false);
         let wake = Arc::new(Notify::new());
-        let live = Live {
+        let live = Connection {
             gateway_id,
             identities: Vec::new(),
             outgoing: VecDeque::new(),
             later: BTreeMap::new(),
             deferred: 0,
             denial,
-            heard: Instant::now(),
+            last_read: Instant::now(),
             wake: Arc::clone(&wake),
             ending,
             stalled,
         };
-        let duplicate = self.arrive(id, &live);
+        let duplicate = self.make_current(id, &live);
         if let Some(Denial { reason, .. }) = live.denial.as_ref().filter(|denial| denial.when == When::AtOnce)
         {
             live.end(unauthorized(reason));
         } else if duplicate {
-            live.end(Ending::Close {
+            live.end(SocketEnd::Close {
                 code: 1008,
                 reason: "duplicate session".to_owned(),
             });
         }
         self.connections.insert(id, live);
-        Seat {
+        SocketHandle {
             id,
             wake,
             ending: ending_seen,
@@ -296,8 +300,8 @@ impl State {
         }
     }
 
-    /// Makes the connection its gateway's current one; tells whether it is one too many instead.
-    fn arrive(&mut self, id: ConnectionId, live: &Live) -> bool {
+    /// Makes the connection its gateway's current one; returns true when it is a refused duplicate.
+    fn make_current(&mut self, id: ConnectionId, live: &Connection) -> bool {
         let denied = live
             .denial
             .as_ref()
@@ -314,7 +318,7 @@ impl State {
         if let Some(old) = old {
             match self.second {
                 SecondConnection::RefuseNew => return true,
-                SecondConnection::NewestWins => old.end(Ending::Close {
+                SecondConnection::NewestWins => old.end(SocketEnd::Close {
                     code: 4000,
                     reason: "replaced by a new dial".to_owned(),
                 }),
@@ -324,8 +328,8 @@ impl State {
         false
     }
 
-    /// Takes a socket's place away; gives back what was queued for it.
-    pub(super) fn unseat(
+    /// Removes a closed socket; returns what was queued for it.
+    pub(super) fn close_connection(
         &mut self,
         id: ConnectionId,
         by: ClosedBy,
@@ -350,45 +354,47 @@ impl State {
         live.map(|live| live.outgoing).unwrap_or_default()
     }
 
-    /// The connection that a gateway listens on.
-    pub(super) fn listening(&mut self, gateway_id: &str) -> Option<&mut Live> {
+    /// The current connection of a gateway, once it sent a hello.
+    pub(super) fn live_connection(&mut self, gateway_id: &str) -> Option<&mut Connection> {
         let id = self.gateways.get(gateway_id)?.current?;
         let live = self.connections.get_mut(&id)?;
         (!live.identities.is_empty()).then_some(live)
     }
 
-    /// Buffers something for a gateway. Also tells whom to wake, if that is due.
+    /// Buffers a delivery for a gateway. Also returns its wake URL when it should be woken.
     pub(super) fn buffer(
         &mut self,
         gateway_id: &str,
-        parcel: Parcel<'_>,
+        delivery: Delivery<'_>,
         cooldown: Duration,
     ) -> Result<(BufferId, Option<Url>), NotBuffered> {
-        if let Parcel::Event(event) = parcel {
+        if let Delivery::Event(event) = delivery {
             self.chats.learn(event);
         }
         let gateway = self
             .gateways
             .get_mut(gateway_id)
             .ok_or_else(|| NotBuffered::UnknownGateway(gateway_id.to_owned()))?;
-        let id = gateway.mailbox.push(parcel)?;
-        self.feed.parcel(parcel, Some(id));
+        let id = gateway.mailbox.push(delivery)?;
+        self.feed.delivery(delivery, Some(id));
         if let Some(live) = gateway.current.and_then(|id| self.connections.get(&id)) {
             live.wake.notify_one();
             return Ok((id, None));
         }
-        let rested = gateway.poked.is_none_or(|poked| poked.elapsed() >= cooldown);
-        let poke = gateway.wake_url.clone().filter(|_| rested);
-        if poke.is_some() {
-            gateway.poked = Some(Instant::now());
+        let cooled_down = gateway
+            .woken_at
+            .is_none_or(|woken_at| woken_at.elapsed() >= cooldown);
+        let wake_url_due = gateway.wake_url.clone().filter(|_| cooled_down);
+        if wake_url_due.is_some() {
+            gateway.woken_at = Some(Instant::now());
         }
-        Ok((id, poke))
+        Ok((id, wake_url_due))
     }
 }
 
 /// The close that refuses a token.
-pub(super) fn unauthorized(reason: &str) -> Ending {
-    Ending::Close {
+pub(super) fn unauthorized(reason: &str) -> SocketEnd {
+    SocketEnd::Close {
         code: 4401,
         reason: reason.to_owned(),
     }

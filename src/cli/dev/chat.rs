@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 
 use super::relay::DevRelay;
 use crate::cli::exit::{errln, outln};
-use crate::dev::{Connector, Sent, text_event};
+use crate::dev::{Connector, SentMessage, text_event};
 use crate::wire::{Action, Grouping, MessageEvent, NoAliases, SessionKey};
 
 /// The id of the terminal's chat.
@@ -76,14 +76,14 @@ pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&D
 }
 
 /// Whether a message will not change any more: one with edits waits for the end of its turn.
-fn is_final(sent: &Sent, relay: Option<&DevRelay>) -> bool {
+fn is_final(sent: &SentMessage, relay: Option<&DevRelay>) -> bool {
     let Some(relay) = relay.filter(|_| sent.metadata.get("expect_edits") == Some(&true.into())) else {
         return true;
     };
     sent.at.elapsed() >= SETTLE_TIME && relay.status.borrow()["turns_running"] == 0
 }
 
-fn show(platform: &str, sent: &Sent) {
+fn show(platform: &str, sent: &SentMessage) {
     outln!("\r{platform}: {}", sent.text);
     if let Action::Prompt { options, .. } = &sent.action {
         let options = options
@@ -109,7 +109,7 @@ fn press(connector: &Connector, line: &str) -> bool {
 }
 
 /// Replies in the terminal's chat; the page has others.
-fn replies(connector: &Connector) -> Vec<Sent> {
+fn replies(connector: &Connector) -> Vec<SentMessage> {
     let mut sent = connector.sent_messages();
     sent.retain(|sent| sent.chat_id == CHAT);
     sent

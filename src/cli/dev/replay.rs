@@ -128,7 +128,7 @@ struct SentCounts {
 }
 
 async fn send(trace: &Trace, connector: &Connector) -> SentCounts {
-    let recorded_prompts = prompts_in(trace.lines.iter().filter_map(|line| match &line.said {
+    let recorded_prompts = prompts_in(trace.lines.iter().filter_map(|line| match &line.content {
         Traced::Frame(frame) if line.direction == Direction::FromGateway => Some(frame),
         _ => None,
     }));
@@ -189,7 +189,7 @@ async fn translate(message: Value, recorded_prompts: &[String], connector: &Conn
         let sent = frames
             .iter()
             .filter(|record| record.direction == Direction::FromGateway);
-        prompts_in(sent.map(crate::dev::Record::json))
+        prompts_in(sent.map(crate::dev::RecordedFrame::json))
             .into_iter()
             .nth(index)
     });
@@ -215,12 +215,12 @@ async fn wait_until_idle(connector: &Connector, relay: &DevRelay) -> bool {
 }
 
 fn report(trace: &Trace, connector: &Connector, counts: &SentCounts, took: Duration, done: bool) {
-    let then = Replies::from_frames(trace.lines.iter().filter_map(|line| match &line.said {
+    let then = Replies::from_frames(trace.lines.iter().filter_map(|line| match &line.content {
         Traced::Frame(frame) => Some(frame),
         Traced::Raw(_) => None,
     }));
     let frames = connector.frames();
-    let now = Replies::from_frames(frames.iter().map(crate::dev::Record::json));
+    let now = Replies::from_frames(frames.iter().map(crate::dev::RecordedFrame::json));
     for text in now.texts() {
         outln!("< {}", script::short(text));
     }

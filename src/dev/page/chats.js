@@ -2,7 +2,7 @@
 
 import { $, el, announce } from "./dom.js";
 import { ask } from "./feed.js";
-import { choose, happen, story, watch } from "./story.js";
+import { choose, happen, conversation, watch } from "./conversation.js";
 
 const SIGNS = { dm: "@", group: "#", thread: "↳", topic: "◇" };
 const WORDS = { dm: "direct message", group: "group", thread: "thread", topic: "forum topic" };
@@ -21,8 +21,8 @@ export function start() {
 function draw() {
   const list = $("chats");
   const focused = list.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-  list.replaceChildren(...story.chats.map((chat) => {
-    const current = chat === story.current;
+  list.replaceChildren(...conversation.chats.map((chat) => {
+    const current = chat === conversation.current;
     return el("li", {}, el("button", {
       type: "button", class: "chat", data: { key: chat.key }, "aria-current": current ? "true" : null,
       onclick: () => {
@@ -43,16 +43,16 @@ function draw() {
 }
 
 function place() {
-  const chat = story.current;
+  const chat = conversation.current;
   if (!chat) return;
   $("place").textContent = chat.name;
-  const people = chat.kind === "dm" ? "" : ` with ${story.people.map((person) => person.name).join(", ")}`;
-  $("place-about").textContent = `${WORDS[chat.kind] ?? chat.kind}${people} · ${story.agent} answers`;
+  const people = chat.kind === "dm" ? "" : ` with ${conversation.people.map((person) => person.name).join(", ")}`;
+  $("place-about").textContent = `${WORDS[chat.kind] ?? chat.kind}${people} · ${conversation.agent} answers`;
 }
 
 function about() {
-  const descriptor = story.descriptor;
-  $("platform").textContent = descriptor.label ?? story.platform;
+  const descriptor = conversation.descriptor;
+  $("platform").textContent = descriptor.label ?? conversation.platform;
   const unit = descriptor.len_unit === "utf16" ? "UTF-16 units" : "characters";
   $("limits").textContent = `${descriptor.max_message_length} ${unit} per message, ${descriptor.markdown_dialect ?? "plain"} markup`;
   const able = descriptor.supported_ops ?? [];
@@ -62,8 +62,8 @@ function about() {
   const kinds = $("add-kind");
   if (kinds.childElementCount === 0) {
     const chats = ["dm", "group"];
-    if (["discord", "slack"].includes(story.platform)) chats.push("thread");
-    if (["discord", "telegram"].includes(story.platform)) chats.push("topic");
+    if (["discord", "slack"].includes(conversation.platform)) chats.push("thread");
+    if (["discord", "telegram"].includes(conversation.platform)) chats.push("topic");
     kinds.append(...chats.map((kind) => el("option", { value: kind }, WORDS[kind])), el("option", { value: "person" }, "person"));
   }
 }
@@ -78,7 +78,7 @@ async function add(event) {
     } else {
       const chat = await ask("chat", { kind, name });
       happen({ k: "chat", chat });
-      const added = story.chats.find((known) => known.chat === chat.chat && known.thread === (chat.thread ?? null));
+      const added = conversation.chats.find((known) => known.chat === chat.chat && known.thread === (chat.thread ?? null));
       choose(added);
       announce(`${name} was added`);
     }

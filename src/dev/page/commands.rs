@@ -1,6 +1,7 @@
-//! What a person does on the page, done by the connector.
+//! What a person does on the page: messages, buttons, chats and faults.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -10,21 +11,24 @@ use base64::engine::general_purpose::STANDARD;
 use http::{StatusCode, header};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
 
-use super::cast::{Cast, Chat, Kind};
-use super::{Page, mischief};
+use super::Page;
+use super::personas::{Chat, ChatKind, Personas};
 use crate::adapter::prompt_token;
-use crate::dev::buffer::{NotBuffered, Parcel};
+use crate::dev::buffer::{Delivery, NotBuffered};
+use crate::dev::faults::DialRule;
+use crate::dev::faults::{OpAnswer, ResultRule};
+use crate::dev::http::{MAX_MEDIA_BYTES, StoredMedia};
 use crate::dev::http::{plain, reply};
-use crate::dev::media::{MAX_MEDIA_BYTES, Medium};
 use crate::dev::presets::Preset;
-use crate::dev::state::Hub;
+use crate::dev::state::{Hub, SocketEnd, unauthorized};
 use crate::wire::{Grouping, MessageEvent, NoAliases, SessionKey};
 
 /// Longest body of a command.
-const LONGEST_COMMAND: usize = 256 * 1024;
+const MAX_COMMAND_BYTES: usize = 256 * 1024;
 /// Attachments of one message.
-const MOST_ATTACHMENTS: usize = 10;
+const MAX_ATTACHMENTS: usize = 10;
 /// Types that are shown in the page; everything else is offered as a download.
 const SHOWN: [&str; 4] = ["image/png", "image/jpeg", "image/gif", "image/webp"];
 /// The capability that answers an interaction.
@@ -42,9 +46,9 @@ pub(super) enum Refused {
     /// It names something that is not there.
     #[error("there is no such {0}")]
     Missing(&'static str),
-    /// The cast does not take it.
+    /// The personas do not take it.
     #[error("{0}")]
-    Cast(&'static str),
+    Personas(&'static str),
     /// The mailbox does not take it.
     #[error(transparent)]
     NotBuffered(#[from] NotBuffered),
@@ -55,7 +59,7 @@ pub(super) enum Refused {
 
 /// Who speaks, and where.
 #[derive(Debug, Deserialize)]
-struct Spot {
+struct Speaker {
     chat: String,
     thread: Option<String>,
     who: String,
@@ -64,7 +68,7 @@ struct Spot {
 /// The way a message takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Lane {
+enum DeliveryKind {
     /// As an event.
     #[default]
     Message,
@@ -75,14 +79,14 @@ enum Lane {
 #[derive(Debug, Deserialize)]
 struct Say {
     #[serde(flatten)]
-    spot: Spot,
+    speaker: Speaker,
     text: String,
     #[serde(default)]
     reply_to: Option<Value>,
     #[serde(default)]
     media: Vec<String>,
     #[serde(default)]
-    lane: Lane,
+    lane: DeliveryKind,
     /// How often the same message is delivered.
     #[serde(default)]
     twice: bool,
@@ -91,13 +95,13 @@ struct Say {
 #[derive(Debug, Deserialize)]
 struct Press {
     #[serde(flatten)]
-    spot: Spot,
+    speaker: Speaker,
     prompt: String,
     option: String,
     #[serde(default)]
     message: Option<String>,
     #[serde(default)]
-    lane: Lane,
+    lane: DeliveryKind,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,8 +118,8 @@ struct Stop {
 }
 
 /// Carries a command out and answers it.
-pub(super) async fn carry_out(hub: &Arc<Hub>, page: &Page, command: &str, request: Request) -> Response {
-    let Ok(body) = to_bytes(request.into_body(), LONGEST_COMMAND).await else {
+pub(super) async fn run_command(hub: &Arc<Hub>, page: &Page, command: &str, request: Request) -> Response {
+    let Ok(body) = to_bytes(request.into_body(), MAX_COMMAND_BYTES).await else {
         return plain(StatusCode::PAYLOAD_TOO_LARGE, "the command is too long");
     };
     match perform(hub, page, command, &body) {
@@ -132,20 +136,20 @@ fn perform(hub: &Arc<Hub>, page: &Page, command: &str, body: &[u8]) -> Result<Va
         "stop" => stop(hub, &serde_json::from_slice(body)?),
         "chat" => {
             let Named { name, kind } = serde_json::from_slice(body)?;
-            let kind = Kind::named(&kind).ok_or(Refused::Missing("kind of chat"))?;
-            let chat = page.cast().open(kind, &name).map_err(Refused::Cast)?;
-            hub.change(|state| state.feed.tell("chat", json!({ "chat": chat })));
+            let kind = ChatKind::named(&kind).ok_or(Refused::Missing("kind of chat"))?;
+            let chat = page.personas().open(kind, &name).map_err(Refused::Personas)?;
+            hub.change(|state| state.feed.publish("chat", json!({ "chat": chat })));
             Ok(chat)
         }
         "person" => {
             let Named { name, .. } = serde_json::from_slice(body)?;
-            let person = page.cast().join(&name).map_err(Refused::Cast)?;
-            hub.change(|state| state.feed.tell("person", json!({ "person": person })));
+            let person = page.personas().join(&name).map_err(Refused::Personas)?;
+            hub.change(|state| state.feed.publish("person", json!({ "person": person })));
             Ok(person)
         }
         "fault" => {
             let Named { name, .. } = serde_json::from_slice(body)?;
-            mischief::fault(hub, &name)
+            fault(hub, &name)
         }
         _ => Err(Refused::Unknown(command.to_owned())),
     }
@@ -153,10 +157,12 @@ fn perform(hub: &Arc<Hub>, page: &Page, command: &str, body: &[u8]) -> Result<Va
 
 fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, Refused> {
     let message_id = page.message_id();
-    let cast = page.cast();
-    let chat = &chat(hub, &cast, &say.spot)?;
-    let person = cast.person(&say.spot.who).ok_or(Refused::Missing("person"))?;
-    if say.lane == Lane::Interaction
+    let personas = page.personas();
+    let chat = &chat(hub, &personas, &say.speaker)?;
+    let person = personas
+        .person(&say.speaker.who)
+        .ok_or(Refused::Missing("person"))?;
+    if say.lane == DeliveryKind::Interaction
         && page.preset() == Preset::Discord
         && let Some(typed) = say.text.strip_prefix('/')
     {
@@ -166,34 +172,34 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, Refused> {
             data["options"] = json!([{ "name": "text", "type": 3, "value": rest.trim() }]);
         }
         let body = chat.interaction(person, &message_id, 2, &data, None);
-        let source = cast.source(chat, person, None);
-        drop(cast);
+        let source = personas.source(chat, person, None);
+        drop(personas);
         return forward(hub, page, &body, &source, &message_id);
     }
     let mut event = json!({
         "text": say.text,
         "message_type": if say.text.starts_with('/') { "command" } else { "text" },
         "message_id": message_id,
-        "source": cast.source(chat, person, Some(&message_id)),
+        "source": personas.source(chat, person, Some(&message_id)),
     });
-    drop(cast);
+    drop(personas);
     if let Some(quoted) = &say.reply_to {
         event["reply_to_message_id"] = quoted["id"].clone();
         event["reply_to"] =
             json!({ "text": quoted["text"], "author": quoted["author"], "is_own": quoted["is_own"] });
     }
     attach(hub, &mut event, &say.media)?;
-    let mut buffer = hub.buffer(None, Parcel::Event(&event))?;
+    let mut buffer = hub.buffer(None, Delivery::Event(&event))?;
     if say.twice {
-        buffer = hub.buffer(None, Parcel::Event(&event))?;
+        buffer = hub.buffer(None, Delivery::Event(&event))?;
     }
     Ok(json!({ "message_id": message_id, "buffer": buffer.to_string() }))
 }
 
 /// The chat that is meant: one of the page's own, a thread that the gateway opened, or one that others speak in.
-fn chat(hub: &Hub, cast: &Cast, spot: &Spot) -> Result<Chat, Refused> {
-    let thread = spot.thread.as_deref();
-    if let Some(chat) = cast.chat(&spot.chat, thread) {
+fn chat(hub: &Hub, personas: &Personas, speaker: &Speaker) -> Result<Chat, Refused> {
+    let thread = speaker.thread.as_deref();
+    if let Some(chat) = personas.chat(&speaker.chat, thread) {
         return Ok(chat.clone());
     }
     let state = hub.lock();
@@ -203,32 +209,35 @@ fn chat(hub: &Hub, cast: &Cast, spot: &Spot) -> Result<Chat, Refused> {
         .iter()
         .find(|opened| Some(opened.thread_id.as_str()) == thread);
     if let Some(opened) = opened {
-        let parent = (opened.chat_id != spot.chat).then_some(opened.chat_id.as_str());
+        let parent = (opened.chat_id != speaker.chat).then_some(opened.chat_id.as_str());
         return Ok(Chat::elsewhere(
-            Kind::Thread,
+            ChatKind::Thread,
             &opened.name,
-            &spot.chat,
+            &speaker.chat,
             thread,
             parent,
         ));
     }
-    let source = state.chats.source(&spot.chat).ok_or(Refused::Missing("chat"))?;
+    let source = state
+        .chats
+        .source(&speaker.chat)
+        .ok_or(Refused::Missing("chat"))?;
     let kind = match source["chat_type"].as_str() {
-        Some("dm") => Kind::Dm,
-        Some("thread") => Kind::Thread,
-        Some("forum") => Kind::Topic,
-        _ => Kind::Group,
+        Some("dm") => ChatKind::Dm,
+        Some("thread") => ChatKind::Thread,
+        Some("forum") => ChatKind::Topic,
+        _ => ChatKind::Group,
     };
-    let name = source["chat_name"].as_str().unwrap_or(&spot.chat);
+    let name = source["chat_name"].as_str().unwrap_or(&speaker.chat);
     let parent = source["parent_chat_id"].as_str();
-    Ok(Chat::elsewhere(kind, name, &spot.chat, thread, parent))
+    Ok(Chat::elsewhere(kind, name, &speaker.chat, thread, parent))
 }
 
 fn attach(hub: &Hub, event: &mut Value, media: &[String]) -> Result<(), Refused> {
     let state = hub.lock();
     let (mut urls, mut listed) = (Vec::new(), Vec::new());
-    for id in media.iter().take(MOST_ATTACHMENTS) {
-        let medium = state.shelf.find(id).ok_or(Refused::Missing("file"))?;
+    for id in media.iter().take(MAX_ATTACHMENTS) {
+        let medium = state.media.find(id).ok_or(Refused::Missing("file"))?;
         let url = format!("{}/relay/media/{id}", hub.http_base());
         let kind = kind_of(medium);
         if urls.is_empty() && event["message_type"] == "text" {
@@ -254,7 +263,7 @@ fn attach(hub: &Hub, event: &mut Value, media: &[String]) -> Result<(), Refused>
     Ok(())
 }
 
-fn kind_of(medium: &Medium) -> &'static str {
+fn kind_of(medium: &StoredMedia) -> &'static str {
     match medium.mime.split('/').next() {
         Some("image") => "image",
         Some("video") => "video",
@@ -265,22 +274,24 @@ fn kind_of(medium: &Medium) -> &'static str {
 
 fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, Refused> {
     let message_id = page.message_id();
-    let cast = page.cast();
-    let chat = &chat(hub, &cast, &press.spot)?;
-    let person = cast.person(&press.spot.who).ok_or(Refused::Missing("person"))?;
-    let source = cast.source(chat, person, press.message.as_deref());
+    let personas = page.personas();
+    let chat = &chat(hub, &personas, &press.speaker)?;
+    let person = personas
+        .person(&press.speaker.who)
+        .ok_or(Refused::Missing("person"))?;
+    let source = personas.source(chat, person, press.message.as_deref());
     let event = hub
         .press(&press.prompt, &press.option, Some(&source))
         .ok_or(Refused::Missing("button"))?;
-    if press.lane == Lane::Interaction && page.preset() == Preset::Discord {
+    if press.lane == DeliveryKind::Interaction && page.preset() == Preset::Discord {
         let token = format!("hp1:{}:{}", press.prompt, press.option);
         prompt_token(&token).ok_or(Refused::Missing("button"))?;
         let data = json!({ "custom_id": token, "component_type": 2 });
         let body = chat.interaction(person, &message_id, 3, &data, press.message.as_deref());
-        drop(cast);
+        drop(personas);
         return forward(hub, page, &body, &source, &message_id);
     }
-    let buffer = hub.buffer(None, Parcel::Event(&event))?;
+    let buffer = hub.buffer(None, Delivery::Event(&event))?;
     Ok(json!({ "buffer": buffer.to_string() }))
 }
 
@@ -289,7 +300,7 @@ fn forward(hub: &Arc<Hub>, page: &Page, body: &Value, source: &Value, id: &str) 
     hub.change(|state| state.ledger.grant(&session, INTERACTION));
     let buffer = hub.buffer(
         None,
-        Parcel::Forward(&json!({
+        Delivery::Forward(&json!({
             "platform": page.settings.platform,
             "botId": "dev-bot",
             "method": "POST",
@@ -348,14 +359,14 @@ pub(super) async fn upload(hub: &Hub, request: Request) -> Response {
     }
     let id = hub.change(|state| {
         let owner = state.primary.clone();
-        state.shelf.put(&owner, &mime, filename.as_deref(), bytes)
+        state.media.put(&owner, &mime, filename.as_deref(), bytes)
     });
     reply(&json!({ "id": id, "mime": mime, "filename": filename }))
 }
 
 /// Answers `GET media/{id}`: pictures to be shown, everything else to be saved.
 pub(super) fn medium(hub: &Hub, id: &str) -> Response {
-    let found = hub.lock().shelf.find(id).cloned();
+    let found = hub.lock().media.find(id).cloned();
     let Some(medium) = found else {
         return plain(StatusCode::NOT_FOUND, "the file is no longer kept");
     };
@@ -370,4 +381,72 @@ pub(super) fn medium(hub: &Hub, id: &str) -> Response {
         .header(header::CONTENT_DISPOSITION, disposition)
         .body(Body::from(medium.bytes))
         .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be told"))
+}
+
+/// Dials that are refused in a row.
+const REFUSED_DIALS: usize = 2;
+/// How late a delayed result is.
+const LATE: Duration = Duration::from_secs(2);
+/// Frames that no relay can use: no JSON, no object, no type, an unknown one, a delivery without an event.
+const POISON: [&str; 6] = [
+    "{\"type\":\"inbound\",\"event\":{\"text\":\n",
+    "[1,2,3]\n",
+    "{\"event\":{}}\n",
+    "{\"type\":\"no_such_frame\",\"x\":1}\n",
+    "{\"type\":\"inbound\",\"event\":7,\"bufferId\":\"poison-1\"}\n",
+    "\u{feff}\n",
+];
+
+/// Causes the fault of this name.
+pub(super) fn fault(hub: &Arc<Hub>, name: &str) -> Result<Value, Refused> {
+    match name {
+        "drop" => hub.end_all(&SocketEnd::Abort),
+        "refuse_dials" => {
+            let rule = DialRule::Refuse {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                retry_after: None,
+            };
+            hub.change(|state| {
+                let next = &mut state.faults.next_dials;
+                next.clear();
+                next.extend(std::iter::repeat_n(rule, REFUSED_DIALS));
+            });
+            hub.end_all(&SocketEnd::Abort);
+        }
+        "expire" => hub.end_all(&unauthorized("expired")),
+        "revoke" => {
+            hub.change(|state| state.faults.revoked = true);
+            hub.end_all(&unauthorized("unauthorized"));
+        }
+        "reinstate" => hub.change(|state| state.faults.revoked = false),
+        "delay_result" => script(hub, ResultRule::on("send", OpAnswer::Delay(LATE)).once()),
+        "refuse_result" => {
+            let answer = OpAnswer::Refuse {
+                error: "the platform said no".to_owned(),
+                code: None,
+            };
+            script(hub, ResultRule::on("send", answer).once());
+        }
+        "hold" => {
+            if !hub.hold() {
+                return Err(Refused::NobodyListens);
+            }
+        }
+        "poison" => {
+            for line in POISON {
+                if !hub.send(Message::text(line)) {
+                    return Err(Refused::NobodyListens);
+                }
+            }
+        }
+        _ => return Err(Refused::Missing("fault")),
+    }
+    Ok(json!({ "ok": true, "poison": POISON.len() }))
+}
+
+fn script(hub: &Hub, rule: ResultRule) {
+    hub.change(|state| {
+        state.result_rules.clear();
+        state.result_rules.add(rule);
+    });
 }

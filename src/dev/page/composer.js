@@ -2,7 +2,7 @@
 
 import { $, el, announce } from "./dom.js";
 import { ask, upload } from "./feed.js";
-import { story, watch } from "./story.js";
+import { conversation, watch } from "./conversation.js";
 
 const MOST_FILES = 10;
 const LARGEST = 25 * 1024 * 1024;
@@ -46,11 +46,11 @@ export function start() {
 }
 
 function people() {
-  $("lane-box").hidden = story.platform !== "discord";
+  $("lane-box").hidden = conversation.platform !== "discord";
   const select = $("who");
-  if (select.childElementCount === story.people.length) return;
+  if (select.childElementCount === conversation.people.length) return;
   const chosen = select.value;
-  select.replaceChildren(...story.people.map((person) => el("option", { value: person.id }, person.name)));
+  select.replaceChildren(...conversation.people.map((person) => el("option", { value: person.id }, person.name)));
   if (chosen) select.value = chosen;
 }
 
@@ -68,7 +68,7 @@ export function sayHint(text) {
 
 async function submit() {
   const text = $("input").value.trim();
-  if ((!text && files.length === 0) || !story.current) return;
+  if ((!text && files.length === 0) || !conversation.current) return;
   const pending = files;
   const quoted = quoting;
   $("input").value = "";
@@ -80,7 +80,7 @@ async function submit() {
     const media = [];
     for (const file of pending) media.push((await upload(file)).id);
     await ask("say", {
-      chat: story.current.chat, thread: story.current.thread, who: who(), text, media, lane: lane(),
+      chat: conversation.current.chat, thread: conversation.current.thread, who: who(), text, media, lane: lane(),
       reply_to: quoted && { id: quoted.id, text: quoted.text, author: quoted.author, is_own: quoted.own },
     });
     problem("");
@@ -134,9 +134,9 @@ function showFiles() {
 }
 
 async function stop() {
-  if (!story.current) return;
+  if (!conversation.current) return;
   try {
-    const { sessions } = await ask("stop", { chat: story.current.chat, thread: story.current.thread });
+    const { sessions } = await ask("stop", { chat: conversation.current.chat, thread: conversation.current.thread });
     announce(sessions > 0 ? "Stop was sent" : "Nobody has spoken here yet, so nothing can be stopped");
   } catch (error) {
     problem(`Not stopped: ${error.message}`);

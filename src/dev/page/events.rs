@@ -1,6 +1,6 @@
-//! What the page is sent: frames, happenings and how things stand, gathered into few events.
+//! What the page is sent: frames, happenings and the state, gathered into few events.
 //!
-//! A page that lost its connection says where it was and gets what it missed, as far as that is kept.
+//! A page that lost its connection sends its cursor and gets what it missed, as far as that is kept.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -18,13 +18,13 @@ use super::{HINTS, Page};
 use crate::dev::faults::DialRule;
 use crate::dev::feed::micros;
 use crate::dev::http::plain;
-use crate::dev::record::{Direction, Record};
+use crate::dev::record::{Direction, RecordedFrame};
 use crate::dev::state::{Hub, State};
 
 /// Frames that a new page is shown.
 const SHOWN_FRAMES: u64 = 2_000;
 /// Frames or happenings in one event.
-const AT_ONCE: usize = 400;
+const BATCH: usize = 400;
 /// Longest text of a frame in an event; the whole one is asked for.
 const SHOWN_TEXT: usize = 600;
 /// Least time between two events.
@@ -32,13 +32,13 @@ const PACE: Duration = Duration::from_millis(40);
 
 /// Where a page is: the frames and happenings that it has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Cursor {
     frames: u64,
     happenings: u64,
 }
 
-impl Place {
-    fn read(text: &str) -> Option<Self> {
+impl Cursor {
+    fn parse(text: &str) -> Option<Self> {
         let (frames, happenings) = text.split_once('.')?;
         Some(Self {
             frames: frames.parse().ok()?,
@@ -49,16 +49,16 @@ impl Place {
 
 struct Listener {
     hub: Arc<Hub>,
-    place: Place,
+    cursor: Cursor,
     setup: Option<Value>,
     relay: Option<watch::Receiver<Value>>,
-    told: (Value, Value),
-    _seat: OwnedSemaphorePermit,
+    sent: (Value, Value),
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Answers `GET events`.
 pub(super) fn stream(hub: &Arc<Hub>, page: &Page, headers: &HeaderMap) -> Response {
-    let Ok(seat) = Arc::clone(&page.listeners).try_acquire_owned() else {
+    let Ok(permit) = Arc::clone(&page.listeners).try_acquire_owned() else {
         return plain(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many pages are open; close another one",
@@ -67,18 +67,18 @@ pub(super) fn stream(hub: &Arc<Hub>, page: &Page, headers: &HeaderMap) -> Respon
     let seen = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok())
-        .and_then(Place::read);
-    let place = seen.unwrap_or_else(|| Place {
+        .and_then(Cursor::parse);
+    let cursor = seen.unwrap_or_else(|| Cursor {
         frames: hub.lock().log.frames.pushed().saturating_sub(SHOWN_FRAMES),
         happenings: 0,
     });
     let listener = Listener {
         hub: Arc::clone(hub),
-        place,
+        cursor,
         setup: Some(setup(page)),
         relay: page.settings.relay.clone(),
-        told: (Value::Null, Value::Null),
-        _seat: seat,
+        sent: (Value::Null, Value::Null),
+        _permit: permit,
     };
     let events = stream::unfold(listener, |mut listener| async move {
         let event = listener.next().await?;
@@ -94,7 +94,7 @@ impl Listener {
             let hub = Arc::clone(&self.hub);
             let mut changed = std::pin::pin!(hub.changed.notified());
             changed.as_mut().enable();
-            if let Some(event) = self.look() {
+            if let Some(event) = self.batch() {
                 // A moment's rest gathers what happens in it; a page that goes away meanwhile misses nothing.
                 tokio::time::sleep(PACE).await;
                 return Some(event);
@@ -103,12 +103,12 @@ impl Listener {
                 biased;
                 () = hub.stop.cancelled() => return None,
                 () = changed => {}
-                () = news(&mut self.relay) => {}
+                () = relay_changed(&mut self.relay) => {}
             }
         }
     }
 
-    fn look(&mut self) -> Option<Event> {
+    fn batch(&mut self) -> Option<Event> {
         let mut batch = json!({});
         if let Some(setup) = self.setup.take() {
             batch["setup"] = setup;
@@ -118,14 +118,14 @@ impl Listener {
             let frames: Vec<Value> = state
                 .log
                 .frames
-                .since(self.place.frames)
-                .take(AT_ONCE)
+                .since(self.cursor.frames)
+                .take(BATCH)
                 .map(|record| shown(&state, record, SHOWN_TEXT))
                 .collect();
-            let happenings = state.feed.since(self.place.happenings, AT_ONCE);
-            self.place = Place {
-                frames: state.log.frames.begin(self.place.frames) + frames.len() as u64,
-                happenings: state.feed.begin(self.place.happenings) + happenings.len() as u64,
+            let happenings = state.feed.since(self.cursor.happenings, BATCH);
+            self.cursor = Cursor {
+                frames: state.log.frames.begin(self.cursor.frames) + frames.len() as u64,
+                happenings: state.feed.begin(self.cursor.happenings) + happenings.len() as u64,
             };
             (frames, happenings, link(&state))
         };
@@ -134,13 +134,13 @@ impl Listener {
             .as_mut()
             .map(|relay| relay.borrow_and_update().clone())
             .unwrap_or_default();
-        if relay != self.told.0 {
+        if relay != self.sent.0 {
             batch["relay"] = relay.clone();
-            self.told.0 = relay;
+            self.sent.0 = relay;
         }
-        if link != self.told.1 {
+        if link != self.sent.1 {
             batch["link"] = link.clone();
-            self.told.1 = link;
+            self.sent.1 = link;
         }
         let quiet = frames.is_empty() && happenings.is_empty();
         if quiet && batch.as_object().is_some_and(serde_json::Map::is_empty) {
@@ -151,12 +151,12 @@ impl Listener {
         // Happenings are JSON already: put in as they are, not read again.
         data.pop();
         let _ = write!(data, ",\"happenings\":[{}]}}", happenings.join(","));
-        let id = format!("{}.{}", self.place.frames, self.place.happenings);
+        let id = format!("{}.{}", self.cursor.frames, self.cursor.happenings);
         Some(Event::default().id(id).data(data))
     }
 }
 
-async fn news(relay: &mut Option<watch::Receiver<Value>>) {
+async fn relay_changed(relay: &mut Option<watch::Receiver<Value>>) {
     let Some(seen) = relay else {
         return std::future::pending().await;
     };
@@ -174,13 +174,13 @@ fn setup(page: &Page) -> Value {
         "agent": page.settings.agent,
         "inProcess": page.settings.relay.is_some(),
         "descriptor": preset.wire(&page.settings.platform),
-        "chats": page.cast().chats(),
-        "people": page.cast().people(),
+        "chats": page.personas().chats(),
+        "people": page.personas().people(),
         "hints": hints,
     })
 }
 
-/// How the link stands, as the connector sees it.
+/// The link's state, as the connector sees it.
 fn link(state: &State) -> Value {
     let gateway = state.gateways.get(&state.primary);
     let connected = gateway
@@ -198,7 +198,7 @@ fn link(state: &State) -> Value {
     })
 }
 
-fn shown(state: &State, record: &Record, most: usize) -> Value {
+fn shown(state: &State, record: &RecordedFrame, most: usize) -> Value {
     let text = record.text().trim_end_matches('\n');
     let json = record.json();
     let cut: String = text.chars().take(most).collect();
@@ -250,14 +250,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_back_as_it_was_written() {
-        let place = Place {
+    fn a_cursor_is_parsed_as_it_was_written() {
+        let cursor = Cursor {
             frames: 12,
             happenings: 7,
         };
-        assert_eq!(Place::read("12.7"), Some(place));
+        assert_eq!(Cursor::parse("12.7"), Some(cursor));
         for bad in ["", "12", "a.b", "1.-2", "99999999999999999999.1"] {
-            assert_eq!(Place::read(bad), None, "{bad}");
+            assert_eq!(Cursor::parse(bad), None, "{bad}");
         }
     }
 }

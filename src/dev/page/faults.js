@@ -2,7 +2,7 @@
 
 import { $, el, announce } from "./dom.js";
 import { ask, on } from "./feed.js";
-import { story } from "./story.js";
+import { conversation } from "./conversation.js";
 import { trials } from "./trials.js";
 import { who } from "./composer.js";
 
@@ -51,7 +51,7 @@ function collect(kind, list) {
 const act = {
   fault: (name) => ask("fault", { name }),
   say: async (text, more = {}) => {
-    const { chat, thread } = story.current;
+    const { chat, thread } = conversation.current;
     return (await ask("say", { chat, thread, who: who(), text, ...more })).message_id;
   },
 };

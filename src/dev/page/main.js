@@ -2,7 +2,7 @@
 
 import { $, announce } from "./dom.js";
 import { on, open } from "./feed.js";
-import { happen, setUp, story } from "./story.js";
+import { happen, setUp, conversation } from "./conversation.js";
 import { start as startChats } from "./chats.js";
 import { start as startTalk } from "./talk.js";
 import { start as startComposer } from "./composer.js";
@@ -92,7 +92,7 @@ function theme() {
 
 on("setup", (setup) => {
   setUp(setup);
-  document.title = `${story.descriptor.label ?? story.platform} · hermes-relay dev`;
+  document.title = `${conversation.descriptor.label ?? conversation.platform} · hermes-relay dev`;
 });
 on("happening", happen);
 on("relay", (status) => { relay = status; bar(); });

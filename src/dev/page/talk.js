@@ -3,7 +3,7 @@
 import { $, el, announce, seconds } from "./dom.js";
 import { ask } from "./feed.js";
 import { render } from "./markdown.js";
-import { find, name, story, watch } from "./story.js";
+import { find, name, conversation, watch } from "./conversation.js";
 import { lane, quote, sayHint, who } from "./composer.js";
 
 // How long platforms show "is typing" after the last sign of it.
@@ -18,8 +18,8 @@ let atEnd = true;
 
 export function start() {
   watch((chat, message) => {
-    if (chat && chat !== story.current) return;
-    if (shown !== story.current) redraw();
+    if (chat && chat !== conversation.current) return;
+    if (shown !== conversation.current) redraw();
     else if (message?.forgotten) nodes.get(message.id)?.remove();
     else if (message) put(message);
     passing();
@@ -36,7 +36,7 @@ function follow() {
 }
 
 function redraw() {
-  shown = story.current;
+  shown = conversation.current;
   nodes.clear();
   $("log").replaceChildren();
   if (!shown) return;
@@ -70,7 +70,7 @@ function draw(message) {
     return el("p", { class: "note" }, el("span", {}, message.text));
   }
   const own = message.from === "person";
-  const author = own ? message.who : story.agent;
+  const author = own ? message.who : conversation.agent;
   const inside = el("div", { class: "inside", "aria-live": "off" });
   const [sign, word] = STATES[message.state] ?? [];
   inside.append(el("div", { class: "head" },
@@ -91,7 +91,7 @@ function draw(message) {
   }
   if (message.replyTo) inside.append(quoted(message.replyTo));
   if (message.text) {
-    inside.append(el("div", { class: "text" }, render(message.text, own ? "plain" : story.descriptor.markdown_dialect)));
+    inside.append(el("div", { class: "text" }, render(message.text, own ? "plain" : conversation.descriptor.markdown_dialect)));
   }
   for (const one of message.media ?? []) inside.append(medium(one));
   if (message.prompt) inside.append(buttons(message));
@@ -107,9 +107,9 @@ function frame(message, own, author, inside) {
 }
 
 function quoted(id) {
-  const original = find(story.current, id);
+  const original = find(conversation.current, id);
   const text = original ? original.text.slice(0, 120) : "an earlier message";
-  const author = original ? (original.from === "person" ? original.who : story.agent) : "";
+  const author = original ? (original.from === "person" ? original.who : conversation.agent) : "";
   return el("div", { class: "quoted" }, author && el("b", {}, author, " "), text);
 }
 
@@ -138,7 +138,7 @@ function buttons(message) {
       onclick: async () => {
         try {
           await ask("press", {
-            chat: story.current.chat, thread: story.current.thread, who: who(), lane: lane(),
+            chat: conversation.current.chat, thread: conversation.current.thread, who: who(), lane: lane(),
             prompt: prompt.id, option: option.id, message: message.id,
           });
         } catch (error) {
@@ -153,14 +153,14 @@ function buttons(message) {
 
 /** What is there for a moment: drafts, cards, typing. */
 function passing() {
-  const chat = story.current;
+  const chat = conversation.current;
   if (!chat) return;
   const log = $("log");
   for (const old of log.querySelectorAll(".passing")) old.remove();
   for (const [id, text] of chat.drafts) {
     log.append(el("article", { class: "message bot passing draft", "aria-live": "off", data: { draft: String(id) } },
-      el("div", { class: "head" }, el("b", {}, story.agent), el("span", { class: "tag" }, story.platform === "telegram" ? "draft preview" : "writing")),
-      el("div", { class: "text" }, render(text, story.descriptor.markdown_dialect))));
+      el("div", { class: "head" }, el("b", {}, conversation.agent), el("span", { class: "tag" }, conversation.platform === "telegram" ? "draft preview" : "writing")),
+      el("div", { class: "text" }, render(text, conversation.descriptor.markdown_dialect))));
   }
   for (const card of chat.cards.values()) {
     if (card.done) continue;
@@ -171,7 +171,7 @@ function passing() {
   const { typing } = chat;
   const left = typing ? TYPING_MS - (performance.now() - typing.at) : 0;
   const fresh = typing && (left > 0 || typing.status);
-  const line = fresh ? `${story.agent} ${typing.status ?? "is typing"}` : "";
+  const line = fresh ? `${conversation.agent} ${typing.status ?? "is typing"}` : "";
   if ($("typing").textContent !== line) $("typing").textContent = line;
   $("typing").classList.toggle("on", Boolean(fresh));
   if (fresh && !typing.status) timer = setTimeout(passing, left + 10);
@@ -185,7 +185,7 @@ function welcome() {
   return el("div", { class: "welcome" },
     el("h3", {}, `${name("u1")}, say something`),
     el("p", {}, "A connector, a relay and an agent run on this machine, over a real socket. Nothing leaves it. Three things to try:"),
-    el("ul", {}, ...story.hints.map((hint) => button(hint.say, hint.shows.replace("Ctrl-C here, Stop on the page", "press Stop or Esc")))),
+    el("ul", {}, ...conversation.hints.map((hint) => button(hint.say, hint.shows.replace("Ctrl-C here, Stop on the page", "press Stop or Esc")))),
     el("p", {}, "The echo agent also understands:"),
     el("ul", { class: "more" }, ...more.map((say) => button(say))));
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Preset, Sent, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, Preset, SentMessage, text_event};
 use hermes_relay::wire::Action;
 use tokio::time::{Instant, timeout};
 
@@ -77,7 +77,7 @@ impl Talk<'_> {
     }
 
     /// Waits for a message of the relay.
-    async fn sees(&self, what: &str, wanted: impl FnMut(&Sent) -> bool) -> Sent {
+    async fn sees(&self, what: &str, wanted: impl FnMut(&SentMessage) -> bool) -> SentMessage {
         match self.connector.wait_for_sent(what, PATIENCE, wanted).await {
             Ok(sent) => sent,
             Err(error) => panic!("{error}; the chat shows {:#?}", self.shown()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::wait::eventually;
 use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{Identity, Settings};
-use hermes_relay::dev::{Connector, ConnectorSettings, Sent, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, SentMessage, text_event};
 use hermes_relay::relay::{Credentials, Ended, Relay, RelayHandle};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
@@ -143,7 +143,7 @@ impl Rig {
     }
 
     /// What a person sees in a chat: its messages now.
-    pub(crate) fn shown(&self, chat: &str) -> Vec<Sent> {
+    pub(crate) fn shown(&self, chat: &str) -> Vec<SentMessage> {
         let sent = self.connector.sent_messages();
         sent.into_iter()
             .filter(|message| message.chat_id == chat && !message.deleted)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Answer, ResultRule};
+use hermes_relay::dev::{OpAnswer, ResultRule};
 use serde_json::json;
 
 use super::rig::{Player, Rig, start};
@@ -36,8 +36,8 @@ fn read(rig: &Rig) -> String {
     bare.collect::<Vec<_>>().join(" ")
 }
 
-fn refuse(error: &str) -> Answer {
-    Answer::Refuse {
+fn refuse(error: &str) -> OpAnswer {
+    OpAnswer::Refuse {
         error: error.to_owned(),
         code: None,
     }
@@ -56,7 +56,7 @@ async fn a_refused_edit_is_followed_by_the_rest_and_nothing_is_said_twice() {
 
 #[tokio::test]
 async fn a_send_without_a_message_id_is_followed_by_the_rest() {
-    let nameless = Answer::Result(json!({"success": true}));
+    let nameless = OpAnswer::Result(json!({"success": true}));
     let rig = spoken("discord", vec![ResultRule::on("send", nameless).once()]).await;
     assert!(rig.ops("edit").is_empty());
     assert_eq!(read(&rig), whole());
@@ -66,7 +66,7 @@ async fn a_send_without_a_message_id_is_followed_by_the_rest() {
 #[tokio::test]
 async fn a_declined_delivery_ends_and_becomes_no_other_op() {
     for platform in ["discord", "slack", "plain"] {
-        let declined = Answer::Refuse {
+        let declined = OpAnswer::Refuse {
             error: "egress declined: not routed".to_owned(),
             code: Some("egress_declined".to_owned()),
         };

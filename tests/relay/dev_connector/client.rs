@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use hermes_relay::dev::{Connector, ConnectorSettings, Credentials};
+use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials};
 use hermes_relay::wire::UpgradeToken;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -32,7 +32,7 @@ pub(crate) fn now() -> i64 {
     since.as_secs().try_into().unwrap()
 }
 
-pub(crate) fn token(credentials: &Credentials) -> String {
+pub(crate) fn token(credentials: &GatewayCredentials) -> String {
     let token = UpgradeToken::mint(&credentials.gateway_id, &credentials.secret, 300, now());
     token.expose().to_owned()
 }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use hermes_relay::dev::{Answer, ClosedBy, Connector, ConnectorSettings, DialRule, ResultRule, text_event};
+use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, DialRule, OpAnswer, ResultRule, text_event};
 use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -198,7 +198,7 @@ async fn a_gateway_that_does_not_pong_is_dropped() {
 async fn a_gateway_that_does_not_read_is_still_heard() {
     let connector = connector().await;
     let mut client = greeted(&connector, "slack").await;
-    connector.script(ResultRule::on_all(Answer::Result(json!({ "x": "y".repeat(100_000) }))).times(200));
+    connector.script(ResultRule::on_all(OpAnswer::Result(json!({ "x": "y".repeat(100_000) }))).times(200));
     for n in 0..200 {
         client
             .ask(&n.to_string(), json!({ "op": "typing", "chat_id": "c" }))

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use hermes_relay::dev::{
-    Connector, ConnectorSettings, Credentials, Preset, SecondConnection, TokenVerdict, When,
+    Connector, ConnectorSettings, GatewayCredentials, Preset, SecondConnection, TokenCheck, When,
 };
 use hermes_relay::wire::UpgradeToken;
 use secrecy::ExposeSecret as _;
@@ -29,7 +29,7 @@ async fn one_descriptor_answers_each_hello_in_order() {
     assert!(connector.addr().ip().is_loopback() && connector.is_connected());
     let dials = connector.dials();
     assert_eq!(dials.len(), 1);
-    assert_eq!(dials[0].token, TokenVerdict::Valid);
+    assert_eq!(dials[0].token, TokenCheck::Valid);
     assert_eq!(dials[0].gateway_id.as_deref(), Some("gw-dev"));
     assert!(!dials[0].headers.contains_key("authorization"));
     assert!(!format!("{:?}", dials[0]).contains(dials[0].bearer.as_ref().unwrap().expose_secret()));
@@ -74,15 +74,11 @@ async fn a_bad_token_is_upgraded_and_closed_with_4401() {
     let stranger = UpgradeToken::mint("gw-other", &good.secret, 300, now());
     let forged = UpgradeToken::mint(&good.gateway_id, &"wrong".into(), 300, now() - 301);
     let cases = [
-        (None, "unauthorized", TokenVerdict::Missing),
-        (Some("nonsense"), "unauthorized", TokenVerdict::Unauthorized),
-        (Some(old.expose()), "expired", TokenVerdict::Expired),
-        (
-            Some(stranger.expose()),
-            "unauthorized",
-            TokenVerdict::Unauthorized,
-        ),
-        (Some(forged.expose()), "unauthorized", TokenVerdict::Unauthorized),
+        (None, "unauthorized", TokenCheck::Missing),
+        (Some("nonsense"), "unauthorized", TokenCheck::Unauthorized),
+        (Some(old.expose()), "expired", TokenCheck::Expired),
+        (Some(stranger.expose()), "unauthorized", TokenCheck::Unauthorized),
+        (Some(forged.expose()), "unauthorized", TokenCheck::Unauthorized),
     ];
     for (bearer, reason, verdict) in cases {
         let mut client = dial_as(&connector, bearer).await.unwrap();
@@ -95,7 +91,7 @@ async fn a_bad_token_is_upgraded_and_closed_with_4401() {
 
 #[tokio::test]
 async fn every_secret_of_a_rotation_is_good() {
-    let gateway = |secret: &str| Credentials {
+    let gateway = |secret: &str| GatewayCredentials {
         gateway_id: "gw:a".to_owned(),
         secret: secret.into(),
     };

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use hermes_relay::dev::{Answer, Connector, ConnectorSettings, ResultRule, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, OpAnswer, ResultRule, text_event};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -86,15 +86,15 @@ async fn answers_follow_the_script() {
     let connector = connector().await;
     let mut client = greeted(&connector, "discord").await;
     let rule = |answer| connector.script(ResultRule::on("send", answer).once());
-    rule(Answer::Refuse {
+    rule(OpAnswer::Refuse {
         error: "egress declined: no".into(),
         code: Some("egress_declined".into()),
     });
-    rule(Answer::Twice);
-    rule(Answer::Malformed);
-    rule(Answer::Result(Value::Null));
-    rule(Answer::Never);
-    rule(Answer::Delay(Duration::from_millis(200)));
+    rule(OpAnswer::Twice);
+    rule(OpAnswer::Malformed);
+    rule(OpAnswer::Result(Value::Null));
+    rule(OpAnswer::Never);
+    rule(OpAnswer::Delay(Duration::from_millis(200)));
     assert_eq!(
         client.asked("r1", send("refused")).await,
         json!({ "success": false, "error": "egress declined: no", "code": "egress_declined" })
@@ -127,12 +127,12 @@ async fn answers_follow_the_script() {
 async fn a_rule_for_all_ops_lasts_until_it_is_cleared_and_can_take_the_socket() {
     let connector = connector().await;
     let mut client = greeted(&connector, "discord").await;
-    connector.script(ResultRule::on_all(Answer::Never));
+    connector.script(ResultRule::on_all(OpAnswer::Never));
     client.ask("r1", send("a")).await;
     client.ask("r2", json!({ "op": "typing", "chat_id": "c1" })).await;
     client.quiet().await;
     connector.clear_script();
-    connector.script(ResultRule::on("send", Answer::DropSocket));
+    connector.script(ResultRule::on("send", OpAnswer::DropSocket));
     client.ask("r3", send("b")).await;
     assert!(!matches!(client.message().await, Some(Ok(Message::Text(_)))));
     assert_eq!(connector.sent_messages().len(), 2);

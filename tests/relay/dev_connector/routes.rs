@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
-use hermes_relay::dev::{Connector, ConnectorSettings, Credentials, Route, RouteFault, text_event};
+use hermes_relay::dev::{
+    Connector, ConnectorSettings, GatewayCredentials, HttpRoute, HttpRouteFault, text_event,
+};
 use http::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use secrecy::ExposeSecret as _;
@@ -86,7 +88,7 @@ async fn an_enrolment_token_is_good_once_and_its_secret_dials() {
     );
     assert!(answer["deliveryKey"].is_string());
     assert_eq!(post(&connector, path, Some("me"), &body).await.status, 403);
-    let bearer = token(&Credentials {
+    let bearer = token(&GatewayCredentials {
         gateway_id: "gw-mine".into(),
         secret: answer["secret"].as_str().unwrap().into(),
     });
@@ -160,7 +162,7 @@ async fn a_policy_needs_an_upgrade_token() {
 
 #[tokio::test]
 async fn media_is_kept_for_its_owner_up_to_25_mib() {
-    let gateway = |id: &str| Credentials {
+    let gateway = |id: &str| GatewayCredentials {
         gateway_id: id.into(),
         secret: format!("secret of {id}").into(),
     };
@@ -209,14 +211,14 @@ async fn a_route_fails_as_told_and_is_mended() {
     let body = json!({ "gatewayId": "gw-vm" });
     let ask = async || post(&connector, "/relay/provision", Some("me"), &body).await;
     connector.fail_route(
-        Route::Provision,
-        RouteFault::answering(StatusCode::BAD_GATEWAY, "<html>").once(),
+        HttpRoute::Provision,
+        HttpRouteFault::answering(StatusCode::BAD_GATEWAY, "<html>").once(),
     );
-    let redirect = RouteFault {
+    let redirect = HttpRouteFault {
         location: Some("http://127.0.0.1:1/".into()),
-        ..RouteFault::answering(StatusCode::TEMPORARY_REDIRECT, "")
+        ..HttpRouteFault::answering(StatusCode::TEMPORARY_REDIRECT, "")
     };
-    connector.fail_route(Route::Provision, redirect);
+    connector.fail_route(HttpRoute::Provision, redirect);
     let broken = ask().await;
     assert_eq!((broken.status, &*broken.body), (502, &b"<html>"[..]));
     for _ in 0..2 {
@@ -226,7 +228,7 @@ async fn a_route_fails_as_told_and_is_mended() {
             (307, &"http://127.0.0.1:1/".parse().unwrap())
         );
     }
-    connector.mend_route(Route::Provision);
+    connector.mend_route(HttpRoute::Provision);
     assert_eq!(ask().await.status, 200);
 }
 

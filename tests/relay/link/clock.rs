@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, TokenVerdict, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, TokenCheck, text_event};
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
 
@@ -61,7 +61,7 @@ async fn gets_along_with_a_clock_that_is_off_by(seconds: i64) {
     assert!(
         dials[at_first - 1..]
             .iter()
-            .all(|dial| dial.token == TokenVerdict::Valid),
+            .all(|dial| dial.token == TokenCheck::Valid),
         "{dials:?}"
     );
     connector

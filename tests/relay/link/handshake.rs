@@ -1,6 +1,6 @@
 //! The dial, the hellos, and a message there and back.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Preset, TokenVerdict, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, Preset, TokenCheck, text_event};
 use serde_json::json;
 
 use crate::support::relay_process::{SOON, Setup};
@@ -17,7 +17,7 @@ async fn the_dial_shows_a_valid_token_our_name_and_no_extension() {
     let dials = connector.dials();
     assert_eq!(dials.len(), 1, "{dials:?}");
     let dial = &dials[0];
-    assert_eq!(dial.token, TokenVerdict::Valid);
+    assert_eq!(dial.token, TokenCheck::Valid);
     assert_eq!(dial.gateway_id.as_deref(), Some("gw-dev"));
     let header = |name: &str| dial.headers.get(name).map(|value| value.to_str().unwrap());
     let name = concat!("hermes-relay/", env!("CARGO_PKG_VERSION"));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Route, RouteFault, TokenVerdict, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, HttpRoute, HttpRouteFault, TokenCheck, text_event};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -88,7 +88,7 @@ async fn a_relay_without_a_secret_asks_for_one_as_every_identity_and_keeps_it_to
     assert_eq!(dials.len(), 1);
     assert_eq!(
         (dials[0].token, dials[0].gateway_id.as_deref()),
-        (TokenVerdict::Valid, Some("gw-new"))
+        (TokenCheck::Valid, Some("gw-new"))
     );
     connector
         .deliver(&text_event("telegram", "c1", "m1", "hello"))
@@ -108,15 +108,15 @@ async fn a_connector_that_withholds_the_secret_is_reported_and_dialled_without_o
         "{line}"
     );
     relay.says("does not accept our credentials").await;
-    assert_eq!(connector.dials()[0].token, TokenVerdict::Missing);
+    assert_eq!(connector.dials()[0].token, TokenCheck::Missing);
     assert!(!relay.has_ended());
 }
 
 #[tokio::test]
 async fn an_identity_that_fails_does_not_keep_the_others_from_being_provisioned() {
     let (connector, _provider, setup) = strangers().await;
-    let broken = RouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"out of order"}"#);
-    connector.fail_route(Route::Provision, broken.once());
+    let broken = HttpRouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, r#"{"error":"out of order"}"#);
+    connector.fail_route(HttpRoute::Provision, broken.once());
     let relay = setup.env("GATEWAY_RELAY_ID", "gw-new").start();
     connector.wait_connected(SOON).await.unwrap();
     let line = relay.says("did not provision this identity").await;
@@ -124,7 +124,7 @@ async fn an_identity_that_fails_does_not_keep_the_others_from_being_provisioned(
         line.contains("discord") && line.contains("out of order"),
         "{line}"
     );
-    assert_eq!(connector.dials()[0].token, TokenVerdict::Valid);
+    assert_eq!(connector.dials()[0].token, TokenCheck::Valid);
     relay.stops().await;
 }
 
@@ -194,8 +194,8 @@ async fn the_policy_is_declared_for_each_platform_that_has_one() {
 #[tokio::test]
 async fn a_policy_that_is_not_taken_is_declared_again() {
     let connector = connector().await;
-    let broken = RouteFault::answering(StatusCode::NO_CONTENT, "");
-    connector.fail_route(Route::Policy, broken.once());
+    let broken = HttpRouteFault::answering(StatusCode::NO_CONTENT, "");
+    connector.fail_route(HttpRoute::Policy, broken.once());
     let setup = Setup::against(&connector);
     setup.write("config.yaml", "require_mention: true\n");
     let relay = setup.start();
@@ -212,11 +212,11 @@ async fn a_policy_that_is_not_taken_is_declared_again() {
 #[tokio::test]
 async fn a_slow_policy_route_keeps_nobody_waiting() {
     let connector = connector().await;
-    let slow = RouteFault {
+    let slow = HttpRouteFault {
         delay: Duration::from_secs(60),
-        ..RouteFault::answering(StatusCode::OK, "{}")
+        ..HttpRouteFault::answering(StatusCode::OK, "{}")
     };
-    connector.fail_route(Route::Policy, slow);
+    connector.fail_route(HttpRoute::Policy, slow);
     let setup = Setup::against(&connector);
     setup.write("config.yaml", "require_mention: true\n");
     let relay = setup.start();

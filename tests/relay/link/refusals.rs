@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hermes_relay::dev::{Connector, DialRule, TokenVerdict, When, text_event};
+use hermes_relay::dev::{Connector, DialRule, TokenCheck, When, text_event};
 use http::StatusCode;
 use secrecy::ExposeSecret as _;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -106,7 +106,7 @@ async fn a_first_refusal_of_working_credentials_is_answered_by_one_immediate_dia
     let dials = connector.dials();
     let bearer = |index: usize| dials[index].bearer.as_ref().unwrap().expose_secret();
     assert_ne!(bearer(0), bearer(1));
-    assert_eq!(dials[1].token, TokenVerdict::Valid);
+    assert_eq!(dials[1].token, TokenCheck::Valid);
     let after = dials[1].at.duration_since(connector.closed()[0].at);
     assert!(after < Duration::from_secs(5), "at once, not after {after:?}");
     assert_eq!(dials.len(), 2);

@@ -1,6 +1,6 @@
 //! SIGHUP: what is read again, what takes effect at once, and what needs a restart.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Credentials, TokenVerdict, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials, TokenCheck, text_event};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -152,7 +152,7 @@ async fn settings_that_cannot_be_read_leave_the_old_ones_in_force() {
 }
 
 fn two_secrets() -> ConnectorSettings {
-    let secret = |secret: &str| Credentials {
+    let secret = |secret: &str| GatewayCredentials {
         gateway_id: "gw-dev".to_owned(),
         secret: secret.into(),
     };
@@ -202,7 +202,7 @@ async fn a_relay_that_was_refused_dials_at_once_when_it_gets_a_good_secret() {
     relay.signal(Signal::HUP);
     connector.wait_connected(SOON).await.unwrap();
     let verdicts: Vec<_> = connector.dials().iter().map(|dial| dial.token).collect();
-    assert_eq!(verdicts, [TokenVerdict::Unauthorized, TokenVerdict::Valid]);
+    assert_eq!(verdicts, [TokenCheck::Unauthorized, TokenCheck::Valid]);
     relay.stops().await;
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hermes_relay::dev::{
-    Answer, ClosedBy, Connector, ConnectorSettings, ResultRule, SecondConnection, Sent, text_event,
+    ClosedBy, Connector, ConnectorSettings, OpAnswer, ResultRule, SecondConnection, SentMessage, text_event,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -32,7 +32,7 @@ fn say(connector: &Connector, chat: &str, message_id: &str) {
         .unwrap();
 }
 
-fn replies(sent: &[Sent]) -> Vec<&str> {
+fn replies(sent: &[SentMessage]) -> Vec<&str> {
     sent.iter().filter_map(|sent| sent.reply_to.as_deref()).collect()
 }
 
@@ -100,7 +100,7 @@ async fn an_op_that_is_never_answered_holds_up_its_own_chat_and_no_other() {
         .setting("link.request_timeout_secs", "3")
         .start();
     connector.wait_connected(SOON).await.unwrap();
-    connector.script(ResultRule::on("send", Answer::Never).once());
+    connector.script(ResultRule::on("send", OpAnswer::Never).once());
     say(&connector, "slow", "slow-1");
     connector.reply_to(SOON, "slow-1").await.unwrap();
     say(&connector, "slow", "slow-2");

@@ -4,14 +4,14 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Credentials, TokenVerdict, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials, TokenCheck, text_event};
 use hermes_relay::wire::UpgradeToken;
 use secrecy::ExposeSecret as _;
 
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
 
 async fn knowing(secrets: &[&str]) -> Connector {
-    let gateways = secrets.iter().map(|secret| Credentials {
+    let gateways = secrets.iter().map(|secret| GatewayCredentials {
         gateway_id: "gw-dev".to_owned(),
         secret: (*secret).into(),
     });
@@ -86,11 +86,7 @@ async fn a_secret_that_the_connector_does_not_know_yet_falls_back_to_the_one_bef
     let verdicts: Vec<_> = connector.dials().iter().map(|dial| dial.token).collect();
     assert_eq!(
         verdicts,
-        [
-            TokenVerdict::Valid,
-            TokenVerdict::Unauthorized,
-            TokenVerdict::Valid
-        ]
+        [TokenCheck::Valid, TokenCheck::Unauthorized, TokenCheck::Valid]
     );
     assert!(signed_by(&connector, 1, "not-known-yet") && signed_by(&connector, 2, "the-old-secret"));
     connector

@@ -33,7 +33,7 @@ pub(super) fn steps(trace: &Trace) -> Vec<(Duration, Step)> {
         if line.direction != Direction::ToGateway {
             continue;
         }
-        let step = match &line.said {
+        let step = match &line.content {
             Traced::Raw(raw) => Some(Step::Raw(raw.clone())),
             Traced::Frame(frame) => {
                 let buffer = frame.get("bufferId").map(Value::to_string);
@@ -65,7 +65,7 @@ pub(super) fn steps(trace: &Trace) -> Vec<(Duration, Step)> {
 pub(super) fn platforms(trace: &Trace) -> Vec<String> {
     let mut platforms: Vec<String> = Vec::new();
     for line in &trace.lines {
-        if let Traced::Frame(frame) = &line.said
+        if let Traced::Frame(frame) = &line.content
             && line.direction == Direction::FromGateway
             && frame["type"] == "hello"
             && let Some(platform) = frame["platform"].as_str()
@@ -82,7 +82,7 @@ pub(super) fn platforms(trace: &Trace) -> Vec<String> {
 
 /// The recorded descriptors, by platform.
 pub(super) fn descriptors(trace: &Trace) -> BTreeMap<String, Value> {
-    let recorded = trace.lines.iter().filter_map(|line| match &line.said {
+    let recorded = trace.lines.iter().filter_map(|line| match &line.content {
         Traced::Frame(frame) if frame["type"] == "descriptor" => Some(&frame["descriptor"]),
         _ => None,
     });

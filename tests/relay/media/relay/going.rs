@@ -6,7 +6,7 @@ use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{Agent, AgentEvent, MediaLocation, Turn, TurnEnd};
 use hermes_relay::config::Settings;
-use hermes_relay::dev::{Answer, ResultRule, Route, RouteFault, Sent};
+use hermes_relay::dev::{HttpRoute, HttpRouteFault, OpAnswer, ResultRule, SentMessage};
 use hermes_relay::net::media::MediaSettings;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
@@ -40,7 +40,7 @@ fn uploads(relay: &Running) -> usize {
     uploads.count()
 }
 
-async fn sent(relay: &Running) -> Sent {
+async fn sent(relay: &Running) -> SentMessage {
     relay
         .connector
         .wait_for_sent("a file", super::SOON, |sent| sent.op == "send_media")
@@ -238,7 +238,7 @@ async fn what_came_with_the_message_may_be_sent_back() {
 async fn a_refusal_is_told_and_a_matter_of_permission_is_not() {
     let relay = Running::start("discord", sender(""), |_| {}).await;
     relay.put("chart.png", b"x");
-    let refuse = |code: Option<&str>| Answer::Refuse {
+    let refuse = |code: Option<&str>| OpAnswer::Refuse {
         error: "no".into(),
         code: code.map(str::to_owned),
     };
@@ -268,8 +268,8 @@ async fn a_failed_upload_is_told_in_its_place() {
     let relay = Running::start("discord", sender("First:"), |_| {}).await;
     relay.put("one.png", b"x");
     relay.put("two.png", b"y");
-    let fault = RouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, "");
-    relay.connector.fail_route(Route::MediaUpload, fault.once());
+    let fault = HttpRouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, "");
+    relay.connector.fail_route(HttpRoute::MediaUpload, fault.once());
     relay.hears("a", "1", "one.png two.png", &[]);
     assert_eq!(
         relay.told("a", 3).await,
@@ -337,11 +337,11 @@ async fn a_file_goes_out_while_the_turn_goes_on_and_not_after_a_stop() {
     assert_eq!(relay.told("a", 1).await, [("send_media", String::new())]);
     relay.runs(1).await;
 
-    let fault = RouteFault {
+    let fault = HttpRouteFault {
         delay: super::SOON,
-        ..RouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, "")
+        ..HttpRouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, "")
     };
-    relay.connector.fail_route(Route::MediaUpload, fault);
+    relay.connector.fail_route(HttpRoute::MediaUpload, fault);
     relay.hears("b", "2", "a.png", &[]);
     relay.runs(2).await;
     relay.connector.interrupt("agent:main:discord:dm:b", "b");

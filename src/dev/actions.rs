@@ -1,57 +1,65 @@
-//! What the connector does of its own, for its handle and its page alike.
+//! What the connector does on request of its handle or its page: deliver, interrupt, close, wake a sleeping gateway.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::body::Body;
+use http::{Method, Request, header};
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
+use url::Url;
 
-use super::buffer::{BufferId, NotBuffered, Parcel};
-use super::hear::text;
-use super::state::{Ending, Hub};
-use super::wake;
-use crate::wire::Action;
+use super::buffer::{BufferId, Delivery, NotBuffered};
+use super::gateway_frames::text;
+use super::state::{Hub, SocketEnd};
+use crate::wire::{Action, is_loopback_host};
 
 impl Hub {
-    /// Buffers something for a gateway, else for the primary one, and wakes it when that is due.
+    /// Buffers a delivery for a gateway, else for the primary one, and wakes it when that is due.
     pub(super) fn buffer(
         self: &Arc<Self>,
         gateway_id: Option<&str>,
-        parcel: Parcel<'_>,
+        delivery: Delivery<'_>,
     ) -> Result<BufferId, NotBuffered> {
         let cooldown = self.settings.wake_cooldown;
-        let (id, poke) = self.change(|state| {
+        let (id, wake_url) = self.change(|state| {
             let gateway_id = gateway_id.map_or_else(|| state.primary.clone(), str::to_owned);
-            state.buffer(&gateway_id, parcel, cooldown)
+            state.buffer(&gateway_id, delivery, cooldown)
         })?;
-        if let Some(url) = poke {
-            wake::poke(self, url);
+        if let Some(url) = wake_url {
+            wake(self, url);
         }
         Ok(id)
     }
 
-    /// Sends something once; tells whether a gateway listens that has not gone idle.
-    pub(super) fn send_live(&self, parcel: Parcel<'_>) -> bool {
+    /// Sends a delivery once; returns whether a gateway is connected and not idle.
+    pub(super) fn send_live(&self, delivery: Delivery<'_>) -> bool {
         let idle = {
             let state = self.lock();
             let gateway = state.gateways.get(&state.primary);
             gateway.is_some_and(|gateway| gateway.idle_since.is_some())
         };
-        let sent = !idle && self.send(Message::text(parcel.live()));
+        let sent = !idle && self.send(Message::text(delivery.live()));
         if sent {
-            self.change(|state| state.feed.parcel(parcel, None));
+            self.change(|state| state.feed.delivery(delivery, None));
         }
         sent
     }
 
-    /// Sends a message; tells whether a gateway listens.
+    /// Sends a message; returns whether a gateway is connected.
     pub(super) fn send(&self, message: Message) -> bool {
         self.change(|state| {
             let primary = state.primary.clone();
-            state.listening(&primary).is_some_and(|live| live.push(message))
+            state
+                .live_connection(&primary)
+                .is_some_and(|live| live.push(message))
         })
     }
 
-    /// Asks for a session's turn to stop; tells whether a gateway listens.
+    /// Interrupts a session's turn; returns whether a gateway is connected.
     pub(super) fn interrupt(&self, session_key: &str, chat_id: &str) -> bool {
         self.send(text(
             &json!({ "type": "interrupt_inbound", "session_key": session_key, "chat_id": chat_id }),
@@ -59,7 +67,7 @@ impl Hub {
     }
 
     /// Ends every open socket.
-    pub(super) fn end_all(&self, ending: &Ending) {
+    pub(super) fn end_all(&self, ending: &SocketEnd) {
         for live in self.lock().connections.values() {
             live.end(ending.clone());
         }
@@ -109,4 +117,53 @@ impl Hub {
             },
         }))
     }
+}
+
+const WAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends one GET to a sleeping gateway's wake URL, in the background, on loopback only; failures are ignored, as real
+/// connectors do.
+fn wake(hub: &Arc<Hub>, url: Url) {
+    let stop = hub.stop.clone();
+    hub.runtime.spawn(async move {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => {}
+            _ = timeout(WAKE_TIMEOUT, fetch(&url)) => {}
+        }
+    });
+}
+
+async fn fetch(url: &Url) -> Option<()> {
+    let host = url.host_str().filter(|host| is_loopback_host(host))?;
+    if url.scheme() != "http" {
+        return None;
+    }
+    let port = url.port_or_known_default()?;
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let socket = TcpStream::connect((bare, port)).await.ok()?;
+    if !socket.peer_addr().ok()?.ip().is_loopback() {
+        return None;
+    }
+    let (mut sender, connection) = hyper::client::conn::http1::handshake::<_, Body>(TokioIo::new(socket))
+        .await
+        .ok()?;
+    let target = match url.query() {
+        Some(query) => format!("{}?{query}", url.path()),
+        None => url.path().to_owned(),
+    };
+    let request = Request::builder()
+        .method(Method::GET)
+        .uri(target)
+        .header(header::HOST, format!("{host}:{port}"))
+        .header(header::CONNECTION, "close")
+        .body(Body::empty())
+        .ok()?;
+    let exchange = async {
+        sender.send_request(request).await.ok()?;
+        drop(sender);
+        Some(())
+    };
+    let (_, answered) = tokio::join!(connection, exchange);
+    answered
 }

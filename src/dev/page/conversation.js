@@ -3,7 +3,7 @@
 const MOST_MESSAGES = 1000;
 const MOST_CHATS = 200;
 
-export const story = {
+export const conversation = {
   platform: "",
   agent: "",
   descriptor: {},
@@ -28,47 +28,47 @@ function changed(chat, message) {
 }
 
 export function setUp(setup) {
-  Object.assign(story, {
+  Object.assign(conversation, {
     platform: setup.platform,
     agent: setup.agent,
     descriptor: setup.descriptor,
     hints: setup.hints,
     inProcess: setup.inProcess,
   });
-  story.people = setup.people;
+  conversation.people = setup.people;
   for (const chat of setup.chats) addChat(chat);
-  story.current ??= story.chats[0] ?? null;
+  conversation.current ??= conversation.chats[0] ?? null;
   changed(null);
 }
 
 export function name(userId) {
-  return story.people.find((person) => person.id === userId)?.name ?? userId ?? "someone";
+  return conversation.people.find((person) => person.id === userId)?.name ?? userId ?? "someone";
 }
 
 const keyOf = (chat, thread) => `${chat}\n${thread ?? ""}`;
 
 function addChat({ kind, name: title, chat, thread }) {
   const key = keyOf(chat, thread);
-  const known = story.chats.find((other) => other.key === key);
+  const known = conversation.chats.find((other) => other.key === key);
   if (known) {
     known.name = title;
     return known;
   }
-  if (story.chats.length >= MOST_CHATS) return story.chats[0];
+  if (conversation.chats.length >= MOST_CHATS) return conversation.chats[0];
   const added = {
     key, kind, name: title, chat, thread: thread ?? null,
     messages: [], drafts: new Map(), cards: new Map(), typing: null, unread: 0,
   };
-  story.chats.push(added);
+  conversation.chats.push(added);
   return added;
 }
 
 /** The chat that something belongs to; one that nobody opened here appears by itself. */
 function place(chat, thread, title, kind) {
-  const exact = story.chats.find((known) => known.key === keyOf(chat, thread));
+  const exact = conversation.chats.find((known) => known.key === keyOf(chat, thread));
   if (exact) return exact;
   // An answer without its thread still belongs to the chat, and so does one in the thread of a message there.
-  const same = story.chats.filter((known) => known.chat === chat);
+  const same = conversation.chats.filter((known) => known.chat === chat);
   if (same.length > 0 && !thread) return same[0];
   const under = same.find((known) => find(known, thread));
   if (under) return under;
@@ -83,7 +83,7 @@ function add(chat, message) {
     messages.delete(`${chat.key}\n${oldest.id}`);
     changed(chat, { ...oldest, forgotten: true });
   }
-  if (chat !== story.current && message.from !== "note") chat.unread += 1;
+  if (chat !== conversation.current && message.from !== "note") chat.unread += 1;
   changed(chat, message);
   if (chat.unread > 0) changed(chat);
 }
@@ -185,7 +185,7 @@ function post(chat, action, result, t) {
 const ops = {
   send(chat, action, result, t) {
     // A preview is gone when its message comes.
-    if (story.platform === "telegram") {
+    if (conversation.platform === "telegram") {
       chat.drafts.clear();
       changed(chat, null);
     }
@@ -239,12 +239,12 @@ const ops = {
   },
   thread_create(chat, action, result, t) {
     const thread = result.thread_id;
-    addChat({ kind: "thread", name: action.thread_name, chat: story.platform === "discord" ? thread : chat.chat, thread });
+    addChat({ kind: "thread", name: action.thread_name, chat: conversation.platform === "discord" ? thread : chat.chat, thread });
     note(chat, `A thread was opened: ${action.thread_name}`, t);
     changed(null);
   },
   thread_rename(chat, action) {
-    const thread = story.chats.find((known) => known.thread === action.message_id);
+    const thread = conversation.chats.find((known) => known.thread === action.message_id);
     if (thread) thread.name = action.thread_name;
     changed(null);
   },
@@ -270,7 +270,7 @@ export function happen(what) {
   else if (what.k === "op") op(what);
   else if (what.k === "chat") { addChat(what.chat); changed(null); }
   else if (what.k === "person") {
-    if (!story.people.some((person) => person.id === what.person.id)) story.people.push(what.person);
+    if (!conversation.people.some((person) => person.id === what.person.id)) conversation.people.push(what.person);
     changed(null);
   } else if (what.k === "ack") {
     const waiting = buffers.get(what.buffer);
@@ -284,7 +284,7 @@ export function happen(what) {
 
 /** Makes a chat the one that is looked at. */
 export function choose(chat) {
-  story.current = chat;
+  conversation.current = chat;
   chat.unread = 0;
   changed(null);
 }

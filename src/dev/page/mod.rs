@@ -4,12 +4,10 @@
 //! back as requests. It never answers a request whose `Host` is not this loopback address, whose origin is another
 //! page, or whose token is wrong, and the page it serves may load nothing from anywhere else.
 
-mod cast;
+mod assets;
 mod commands;
 mod events;
-mod files;
-mod guard;
-mod mischief;
+mod personas;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,15 +21,15 @@ use serde_json::Value;
 use tokio::sync::{Semaphore, watch};
 
 use super::connector::Connector;
+use super::connector::random_token;
 use super::http::plain;
 use super::presets::Preset;
-use super::settings::random_token;
 use super::state::Hub;
 use crate::wire::Grouping;
-use cast::Cast;
+use personas::Personas;
 
-/// Pages that listen at once; further ones are told to close another.
-const MOST_LISTENERS: usize = 8;
+/// Maximum pages open at the same time.
+const MAX_LISTENERS: usize = 8;
 /// Letters of the token in the address.
 const TOKEN_LENGTH: usize = 32;
 
@@ -60,16 +58,16 @@ pub const HINTS: [Hint; 3] = [
     },
 ];
 
-/// What the page is told about its surroundings.
+/// What the page shows about its surroundings.
 #[derive(Debug)]
 pub struct PageSettings {
     /// The platform that the chats are on.
     pub platform: String,
     /// Who answers.
     pub agent: String,
-    /// How the relay tells conversations apart, so that Stop names the right one.
+    /// How the relay groups messages into sessions, so that Stop names the right one.
     pub grouping: Grouping,
-    /// What the relay says about itself, when it runs in this process; `null` while it does not.
+    /// The relay's status, when it runs in this process; `null` while it does not.
     pub relay: Option<watch::Receiver<Value>>,
 }
 
@@ -77,7 +75,7 @@ pub struct PageSettings {
 pub(super) struct Page {
     token: String,
     settings: PageSettings,
-    cast: Mutex<Cast>,
+    personas: Mutex<Personas>,
     listeners: Arc<Semaphore>,
     named: AtomicU64,
 }
@@ -88,8 +86,8 @@ impl Page {
         format!("p{}", self.named.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    fn cast(&self) -> std::sync::MutexGuard<'_, Cast> {
-        self.cast.lock().unwrap_or_else(PoisonError::into_inner)
+    fn personas(&self) -> std::sync::MutexGuard<'_, Personas> {
+        self.personas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn preset(&self) -> Preset {
@@ -98,14 +96,17 @@ impl Page {
 }
 
 impl Connector {
-    /// Opens the chat page and tells its address, token included. A second call tells the same address.
+    /// Opens the chat page and returns its address, token included. A second call returns the same address.
     pub fn open_page(&self, settings: PageSettings) -> String {
         let grouping = settings.grouping;
         let page = self.hub.page.get_or_init(|| Page {
             token: random_token()[..TOKEN_LENGTH].to_owned(),
-            cast: Mutex::new(Cast::of(Preset::named(&settings.platform), &settings.platform)),
+            personas: Mutex::new(Personas::new(
+                Preset::named(&settings.platform),
+                &settings.platform,
+            )),
             settings,
-            listeners: Arc::new(Semaphore::new(MOST_LISTENERS)),
+            listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             named: AtomicU64::new(0),
         });
         self.hub.change(|state| state.feed.open(grouping));
@@ -128,14 +129,18 @@ pub(super) fn routes() -> Router<Arc<Hub>> {
 }
 
 async fn serve(hub: Arc<Hub>, token: String, rest: String, request: Request) -> Response {
-    let response = match hub.page.get().filter(|page| guard::is_token(&page.token, &token)) {
+    let response = match hub
+        .page
+        .get()
+        .filter(|page| assets::is_token(&page.token, &token))
+    {
         None => plain(StatusCode::NOT_FOUND, "there is no such page"),
-        Some(page) => match guard::check(hub.addr.port(), request.method(), &rest, request.headers()) {
+        Some(page) => match assets::check(hub.addr.port(), request.method(), &rest, request.headers()) {
             Err(refusal) => plain(StatusCode::FORBIDDEN, &refusal.to_string()),
             Ok(()) => route(&hub, page, &rest, request).await,
         },
     };
-    guard::harden(response)
+    assets::harden(response)
 }
 
 async fn route(hub: &Arc<Hub>, page: &Page, rest: &str, request: Request) -> Response {
@@ -151,8 +156,8 @@ async fn route(hub: &Arc<Hub>, page: &Page, rest: &str, request: Request) -> Res
         ("frame", number) if get => events::frame(hub, number),
         ("media", id) if get => commands::medium(hub, id),
         ("upload", "") if post => commands::upload(hub, request).await,
-        (command, "") if post => commands::carry_out(hub, page, command, request).await,
-        _ if get => files::file(rest),
+        (command, "") if post => commands::run_command(hub, page, command, request).await,
+        _ if get => assets::file(rest),
         _ => plain(StatusCode::METHOD_NOT_ALLOWED, "this page answers GET and POST"),
     }
 }

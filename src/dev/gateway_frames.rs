@@ -1,96 +1,96 @@
-//! What the gateway says, and what the connector answers to it.
+//! Frames from the gateway, and the connector's answers to them.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
+use super::faults::OpAnswer;
 use super::faults::When;
 use super::ledger::Origin;
-use super::ops::{Asked, carry_out};
+use super::ops::{RequestedOp, perform_op};
 use super::presets::Preset;
 use super::record::{Ack, ConnectionId, Direction};
-use super::script::Answer;
-use super::state::{Ending, Identity, State, unauthorized};
+use super::state::{AnnouncedIdentity, SocketEnd, State, unauthorized};
 use crate::wire::{CapabilityDescriptor, GatewayFrame};
 
 const MAX_IDENTITIES: usize = 100;
 const MAX_LATER: usize = 10_000;
 
 /// One line from the gateway, read before the state is touched.
-pub(super) struct Heard {
+pub(super) struct ReceivedFrame {
     line: Utf8Bytes,
-    said: Said,
+    kind: FrameKind,
 }
 
-/// What a line says.
-enum Said {
+/// What a frame is.
+enum FrameKind {
     Hello { platform: String },
     Outbound(Box<Outbound>),
-    Acked { buffer_id: String },
+    Ack { buffer_id: String },
     GoingIdle,
     Interrupt,
-    Nonsense,
+    Undecodable,
 }
 
 /// An outbound frame.
 struct Outbound {
     request_id: String,
-    asked: Asked,
+    op: RequestedOp,
     platform: Option<String>,
     bot_id: Option<String>,
 }
 
-impl Heard {
+impl ReceivedFrame {
     pub(super) fn read(line: &[u8]) -> Self {
-        let said = match GatewayFrame::decode(line) {
-            Ok(GatewayFrame::Hello { platform, .. }) => Said::Hello { platform },
+        let kind = match GatewayFrame::decode(line) {
+            Ok(GatewayFrame::Hello { platform, .. }) => FrameKind::Hello { platform },
             Ok(GatewayFrame::Outbound {
                 request_id,
                 action,
                 platform,
                 bot_id,
-            }) => Said::Outbound(Box::new(Outbound {
+            }) => FrameKind::Outbound(Box::new(Outbound {
                 request_id,
-                asked: Asked::read(action.get()),
+                op: RequestedOp::read(action.get()),
                 platform,
                 bot_id,
             })),
-            Ok(GatewayFrame::InboundAck { buffer_id }) => Said::Acked { buffer_id },
-            Ok(GatewayFrame::GoingIdle) => Said::GoingIdle,
-            Ok(GatewayFrame::Interrupt { .. }) => Said::Interrupt,
-            Err(_) => Said::Nonsense,
+            Ok(GatewayFrame::InboundAck { buffer_id }) => FrameKind::Ack { buffer_id },
+            Ok(GatewayFrame::GoingIdle) => FrameKind::GoingIdle,
+            Ok(GatewayFrame::Interrupt { .. }) => FrameKind::Interrupt,
+            Err(_) => FrameKind::Undecodable,
         };
         Self {
             line: String::from_utf8_lossy(line).into_owned().into(),
-            said,
+            kind,
         }
     }
 
-    /// Stands for a line that was too long to keep.
+    /// A placeholder for a line that was too long to keep.
     pub(super) fn too_long() -> Self {
         Self {
             line: Utf8Bytes::from_static("(a line over the limit)"),
-            said: Said::Nonsense,
+            kind: FrameKind::Undecodable,
         }
     }
 }
 
 impl State {
-    /// Takes what one connection said, in order.
-    pub(super) fn hear(&mut self, id: ConnectionId, heard: Vec<Heard>, auto_answer: bool) {
+    /// Handles the frames of one connection, in order.
+    pub(super) fn handle_frames(&mut self, id: ConnectionId, frames: Vec<ReceivedFrame>, auto_answer: bool) {
         if let Some(live) = self.connections.get_mut(&id) {
-            live.heard = Instant::now();
+            live.last_read = Instant::now();
         }
-        for Heard { line, said } in heard {
+        for ReceivedFrame { line, kind } in frames {
             self.log.frame(id, Direction::FromGateway, line);
-            match said {
-                Said::Hello { platform } => self.hello(id, &platform),
-                Said::Outbound(outbound) => self.outbound(id, &outbound, auto_answer),
-                Said::Acked { buffer_id } => self.acked(id, buffer_id),
-                Said::GoingIdle => self.going_idle(id),
-                Said::Interrupt => {}
-                Said::Nonsense => self.undecodable += 1,
+            match kind {
+                FrameKind::Hello { platform } => self.hello(id, &platform),
+                FrameKind::Outbound(outbound) => self.outbound(id, &outbound, auto_answer),
+                FrameKind::Ack { buffer_id } => self.acked(id, buffer_id),
+                FrameKind::GoingIdle => self.going_idle(id),
+                FrameKind::Interrupt => {}
+                FrameKind::Undecodable => self.undecodable += 1,
             }
         }
     }
@@ -112,7 +112,7 @@ impl State {
             .get(platform)
             .cloned()
             .unwrap_or_else(|| Preset::named(platform).wire(platform));
-        live.identities.push(Identity {
+        live.identities.push(AnnouncedIdentity {
             platform: platform.to_owned(),
             descriptor: CapabilityDescriptor::from_value(&wire).ok(),
         });
@@ -181,42 +181,40 @@ impl State {
     }
 
     fn outbound(&mut self, id: ConnectionId, outbound: &Outbound, auto_answer: bool) {
-        let scripted = self.script.answer(outbound.asked.op());
-        if let Some(Answer::Refuse { error, code }) = &scripted {
+        let scripted = self.result_rules.answer(outbound.op.op());
+        if let Some(OpAnswer::Refuse { error, code }) = &scripted {
             let mut result = json!({ "success": false, "error": error });
             if let Some(code) = code {
                 result["code"] = json!(code);
             }
-            self.feed
-                .op(&outbound.asked, outbound.platform.as_deref(), &result);
+            self.feed.op(&outbound.op, outbound.platform.as_deref(), &result);
             self.answer(id, &outbound.request_id, &result);
             return;
         }
         let result = self
             .perform(id, outbound)
             .unwrap_or_else(|error| json!({ "success": false, "error": error }));
-        self.feed
-            .op(&outbound.asked, outbound.platform.as_deref(), &result);
+        self.feed.op(&outbound.op, outbound.platform.as_deref(), &result);
         let request_id = &outbound.request_id;
         match scripted {
             None if !auto_answer => {}
-            None | Some(Answer::Usual | Answer::Refuse { .. }) => self.answer(id, request_id, &result),
-            Some(Answer::Never) => {}
-            Some(Answer::Twice) => {
+            None | Some(OpAnswer::Usual | OpAnswer::Refuse { .. }) => self.answer(id, request_id, &result),
+            Some(OpAnswer::Never) => {}
+            Some(OpAnswer::Twice) => {
                 self.answer(id, request_id, &result);
                 self.answer(id, request_id, &result);
             }
-            Some(Answer::Result(result)) => self.answer(id, request_id, &result),
-            Some(Answer::Delay(delay)) => self.answer_later(id, &answer(request_id, &result), delay),
-            Some(Answer::Malformed) => {
+            Some(OpAnswer::Result(result)) => self.answer(id, request_id, &result),
+            Some(OpAnswer::Delay(delay)) => self.answer_later(id, &answer(request_id, &result), delay),
+            Some(OpAnswer::Malformed) => {
                 let whole = answer(request_id, &result).to_string();
                 if let Some(live) = self.connections.get_mut(&id) {
-                    live.outgoing.push_back(Message::text(torn(&whole)));
+                    live.outgoing.push_back(Message::text(truncated(&whole)));
                 }
             }
-            Some(Answer::DropSocket) => {
+            Some(OpAnswer::DropSocket) => {
                 if let Some(live) = self.connections.get(&id) {
-                    live.end(Ending::Abort);
+                    live.end(SocketEnd::Abort);
                 }
             }
         }
@@ -232,11 +230,11 @@ impl State {
         let identity = if let Some(platform) = outbound.platform.as_deref() {
             fronted(platform).ok_or("platform not fronted")?
         } else {
-            let chat = outbound.asked.chat_id();
+            let chat = outbound.op.chat_id();
             chat.and_then(|chat_id| self.chats.platform(chat_id))
                 .and_then(fronted)
                 .or(live.identities.first())
-                .ok_or("no hello was said on this connection")?
+                .ok_or("this connection sent no hello")?
         };
         let origin = Origin {
             platform: &identity.platform,
@@ -244,13 +242,7 @@ impl State {
             connection: id,
         };
         let descriptor = identity.descriptor.as_ref();
-        carry_out(
-            &outbound.asked,
-            &mut self.ledger,
-            &self.chats,
-            descriptor,
-            &origin,
-        )
+        perform_op(&outbound.op, &mut self.ledger, &self.chats, descriptor, &origin)
     }
 
     fn answer(&mut self, id: ConnectionId, request_id: &str, result: &Value) {
@@ -272,8 +264,8 @@ impl State {
         live.later.insert((due, live.deferred), text(frame));
     }
 
-    /// Takes what is to be written now, and tells when there will be more at the earliest.
-    pub(super) fn outgoing(&mut self, id: ConnectionId, most: usize) -> (Vec<Message>, Option<Instant>) {
+    /// Takes what is due to be written, and returns when more is due.
+    pub(super) fn outgoing(&mut self, id: ConnectionId, max: usize) -> (Vec<Message>, Option<Instant>) {
         let Some(live) = self.connections.get_mut(&id) else {
             return (Vec::new(), None);
         };
@@ -282,7 +274,7 @@ impl State {
             live.outgoing.push_back(first.remove());
         }
         let next_due = live.later.first_key_value().map(|((due, _), _)| *due);
-        let mut batch: Vec<Message> = live.outgoing.drain(..live.outgoing.len().min(most)).collect();
+        let mut batch: Vec<Message> = live.outgoing.drain(..live.outgoing.len().min(max)).collect();
         let drains = live
             .gateway_id
             .as_ref()
@@ -290,7 +282,7 @@ impl State {
             .and_then(|gateway_id| self.gateways.get_mut(gateway_id))
             .filter(|gateway| gateway.current == Some(id) && gateway.idle_since != Some(id));
         if let Some(gateway) = drains {
-            while batch.len() < most
+            while batch.len() < max
                 && let Some(line) = gateway.mailbox.next()
             {
                 batch.push(Message::Text(line));
@@ -301,7 +293,7 @@ impl State {
                 && let Message::Text(whole) = message
             {
                 self.faults.corrupt -= 1;
-                *message = Message::text(torn(whole));
+                *message = Message::text(truncated(whole));
             }
             let text = match message {
                 Message::Text(text) => text.clone(),
@@ -325,7 +317,7 @@ pub(super) fn answer(request_id: &str, result: &Value) -> Value {
 }
 
 /// The first half of a line, ended as if it were whole.
-fn torn(whole: &str) -> String {
+fn truncated(whole: &str) -> String {
     let half: String = whole.chars().take(whole.chars().count() / 2).collect();
     half + "\n"
 }

@@ -5,15 +5,15 @@ use serde_json::{Value, json};
 use crate::dev::presets::Preset;
 
 /// Chats and people that may be added.
-const MOST: usize = 64;
+const MAX_ADDED: usize = 64;
 /// Longest name of either.
-const LONGEST_NAME: usize = 60;
+const MAX_NAME_CHARS: usize = 60;
 /// The workspace or guild that shared chats belong to.
 const SCOPE: &str = "dev-space";
 
 /// What sort of chat it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ChatKind {
     /// One person and the agent.
     Dm,
     /// Several people.
@@ -24,7 +24,7 @@ pub(super) enum Kind {
     Topic,
 }
 
-impl Kind {
+impl ChatKind {
     const ALL: [Self; 4] = [Self::Dm, Self::Group, Self::Thread, Self::Topic];
 
     fn name(self) -> &'static str {
@@ -54,7 +54,7 @@ impl Kind {
 /// One chat.
 #[derive(Clone, Debug)]
 pub(super) struct Chat {
-    kind: Kind,
+    kind: ChatKind,
     name: String,
     id: String,
     thread: Option<String>,
@@ -69,18 +69,18 @@ pub(super) struct Person {
 }
 
 /// Everyone and everywhere.
-pub(super) struct Cast {
+pub(super) struct Personas {
     preset: Preset,
     platform: String,
     people: Vec<Person>,
     chats: Vec<Chat>,
 }
 
-impl Cast {
+impl Personas {
     /// Three people, and one chat of each kind that the platform has.
-    pub(super) fn of(preset: Preset, platform: &str) -> Self {
+    pub(super) fn new(preset: Preset, platform: &str) -> Self {
         let people = [("u1", "Ada"), ("u2", "Ben"), ("u3", "Chen")];
-        let mut cast = Self {
+        let mut personas = Self {
             preset,
             platform: platform.to_owned(),
             people: people
@@ -92,42 +92,42 @@ impl Cast {
             chats: Vec::new(),
         };
         for (kind, name) in [
-            (Kind::Dm, "Ada"),
-            (Kind::Group, "kitchen"),
-            (Kind::Thread, "release plan"),
-            (Kind::Topic, "ideas"),
+            (ChatKind::Dm, "Ada"),
+            (ChatKind::Group, "kitchen"),
+            (ChatKind::Thread, "release plan"),
+            (ChatKind::Topic, "ideas"),
         ] {
             if kind.exists_on(preset) {
-                let _ = cast.open(kind, name);
+                let _ = personas.open(kind, name);
             }
         }
-        cast
+        personas
     }
 
-    /// Opens a chat, and tells it as the page knows it.
-    pub(super) fn open(&mut self, kind: Kind, name: &str) -> Result<Value, &'static str> {
+    /// Opens a chat, and returns it as the page shows it.
+    pub(super) fn open(&mut self, kind: ChatKind, name: &str) -> Result<Value, &'static str> {
         if !kind.exists_on(self.preset) {
             return Err("this platform has no such chats");
         }
         let name = tidy(name)?;
-        if self.chats.len() >= MOST {
+        if self.chats.len() >= MAX_ADDED {
             return Err("there are enough chats already");
         }
         let number = self.chats.len() + 1;
         let chat = match kind {
-            Kind::Dm => Chat::new(kind, name, format!("dm-{number}")),
-            Kind::Group => Chat::new(kind, name, format!("group-{number}")),
+            ChatKind::Dm => Chat::new(kind, name, format!("dm-{number}")),
+            ChatKind::Group => Chat::new(kind, name, format!("group-{number}")),
             // Discord's threads are chats of their own; elsewhere they are a part of their chat.
-            Kind::Thread | Kind::Topic if self.preset == Preset::Discord => Chat {
+            ChatKind::Thread | ChatKind::Topic if self.preset == Preset::Discord => Chat {
                 thread: Some(format!("thread-{number}")),
                 parent: Some("group-2".to_owned()),
                 ..Chat::new(kind, name, format!("thread-{number}"))
             },
-            Kind::Thread => Chat {
+            ChatKind::Thread => Chat {
                 thread: Some(format!("1700000000.{number:06}")),
                 ..Chat::new(kind, name, "group-2".to_owned())
             },
-            Kind::Topic => Chat {
+            ChatKind::Topic => Chat {
                 thread: Some(number.to_string()),
                 ..Chat::new(kind, name, "forum-1".to_owned())
             },
@@ -137,10 +137,10 @@ impl Cast {
         Ok(shown)
     }
 
-    /// Brings someone in, and tells them as the page knows them.
+    /// Adds a person, and returns them as the page shows them.
     pub(super) fn join(&mut self, name: &str) -> Result<Value, &'static str> {
         let name = tidy(name)?;
-        if self.people.len() >= MOST {
+        if self.people.len() >= MAX_ADDED {
             return Err("there are enough people already");
         }
         let person = Person {
@@ -172,15 +172,15 @@ impl Cast {
         self.people.iter().find(|person| person.id == id)
     }
 
-    /// Where a message comes from and whose it is, as an event says it.
+    /// Where a message comes from and whose it is, as in an event.
     pub(super) fn source(&self, chat: &Chat, person: &Person, message_id: Option<&str>) -> Value {
         let chat_type = match chat.kind {
-            Kind::Dm => "dm",
-            Kind::Group => "group",
-            Kind::Thread => "thread",
+            ChatKind::Dm => "dm",
+            ChatKind::Group => "group",
+            ChatKind::Thread => "thread",
             // A Discord forum's posts are threads.
-            Kind::Topic if self.preset == Preset::Discord => "thread",
-            Kind::Topic => "forum",
+            ChatKind::Topic if self.preset == Preset::Discord => "thread",
+            ChatKind::Topic => "forum",
         };
         let mut source = json!({
             "platform": self.platform,
@@ -197,7 +197,7 @@ impl Cast {
             ("message_id", message_id),
             (
                 "scope_id",
-                Some(SCOPE).filter(|_| scoped && chat.kind != Kind::Dm),
+                Some(SCOPE).filter(|_| scoped && chat.kind != ChatKind::Dm),
             ),
         ] {
             if let Some(value) = value {
@@ -221,8 +221,8 @@ impl Chat {
         let user = json!({ "id": person.id, "username": person.name, "global_name": person.name });
         let mut body = json!({ "id": id, "type": kind, "data": data, "channel_id": self.id });
         match self.kind {
-            Kind::Dm => body["user"] = user,
-            Kind::Group | Kind::Thread | Kind::Topic => {
+            ChatKind::Dm => body["user"] = user,
+            ChatKind::Group | ChatKind::Thread | ChatKind::Topic => {
                 body["guild_id"] = SCOPE.into();
                 body["member"] = json!({ "user": user });
             }
@@ -238,7 +238,7 @@ impl Chat {
 
     /// A chat that was opened elsewhere: by the gateway, or by whoever else delivers messages.
     pub(super) fn elsewhere(
-        kind: Kind,
+        kind: ChatKind,
         name: &str,
         id: &str,
         thread: Option<&str>,
@@ -251,7 +251,7 @@ impl Chat {
         }
     }
 
-    fn new(kind: Kind, name: String, id: String) -> Self {
+    fn new(kind: ChatKind, name: String, id: String) -> Self {
         Self {
             kind,
             name,
@@ -281,7 +281,7 @@ fn tidy(name: &str) -> Result<String, &'static str> {
     let name: String = name.split_whitespace().collect::<Vec<_>>().join(" ");
     match name.chars().count() {
         0 => Err("the name is empty"),
-        1..=LONGEST_NAME => Ok(name),
+        1..=MAX_NAME_CHARS => Ok(name),
         _ => Err("the name is too long"),
     }
 }
@@ -301,11 +301,11 @@ mod tests {
 
     #[test]
     fn an_interaction_lands_in_the_session_of_the_same_persons_messages() {
-        let cast = Cast::of(Preset::Discord, "discord");
-        assert_eq!(cast.chats.len(), 4);
-        for chat in &cast.chats {
-            let ben = cast.person("u2").unwrap();
-            let typed = json!({ "text": "x", "source": cast.source(chat, ben, Some("m")) });
+        let personas = Personas::new(Preset::Discord, "discord");
+        assert_eq!(personas.chats.len(), 4);
+        for chat in &personas.chats {
+            let ben = personas.person("u2").unwrap();
+            let typed = json!({ "text": "x", "source": personas.source(chat, ben, Some("m")) });
             let typed = MessageEvent::from_value(&typed).unwrap();
             let body = chat.interaction(ben, "i1", 2, &json!({ "name": "new" }), None);
             let encoded = base64::engine::general_purpose::STANDARD.encode(body.to_string());
@@ -322,13 +322,16 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_bounded() {
-        let mut cast = Cast::of(Preset::WhatsApp, "whatsapp");
-        assert_eq!(cast.chats.len(), 2);
-        assert!(cast.open(Kind::Topic, "x").is_err(), "no topics there");
-        assert!(cast.open(Kind::Group, " \n ").is_err());
-        assert!(cast.join(&"n".repeat(LONGEST_NAME + 1)).is_err());
-        while cast.open(Kind::Group, "one more").is_ok() {}
-        while cast.join("one more").is_ok() {}
-        assert_eq!((cast.chats.len(), cast.people.len()), (MOST, MOST));
+        let mut personas = Personas::new(Preset::WhatsApp, "whatsapp");
+        assert_eq!(personas.chats.len(), 2);
+        assert!(personas.open(ChatKind::Topic, "x").is_err(), "no topics there");
+        assert!(personas.open(ChatKind::Group, " \n ").is_err());
+        assert!(personas.join(&"n".repeat(MAX_NAME_CHARS + 1)).is_err());
+        while personas.open(ChatKind::Group, "one more").is_ok() {}
+        while personas.join("one more").is_ok() {}
+        assert_eq!(
+            (personas.chats.len(), personas.people.len()),
+            (MAX_ADDED, MAX_ADDED)
+        );
     }
 }
