@@ -69,13 +69,28 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
 
     /// The value of `key`, which counts as used now.
     pub fn get(&mut self, key: &K) -> Option<&V> {
+        self.get_mut(key).map(|value| &*value)
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         let entry = self.entries.get_mut(key)?;
         self.uses += 1;
         if let Some(key) = self.by_use.remove(&entry.used) {
             self.by_use.insert(self.uses, key);
         }
         entry.used = self.uses;
-        Some(&entry.value)
+        Some(&mut entry.value)
+    }
+
+    /// The value of `key`, without counting as a use.
+    pub fn peek(&self, key: &K) -> Option<&V> {
+        self.entries.get(key).map(|entry| &entry.value)
+    }
+
+    /// All keys, the most recently used first.
+    pub fn recent_keys(&self) -> impl Iterator<Item = &K> {
+        self.by_use.values().rev()
     }
 
     /// Stores a value and returns the one it replaces. Evicts the least recently used entry when the cache is full.
@@ -146,8 +161,8 @@ mod tests {
         assert_eq!(cache.insert("b", 2), None);
         assert_eq!(cache.get(&"a"), Some(&1));
         cache.insert("c", 3);
-        assert_eq!(cache.get(&"b"), None);
-        assert_eq!(cache.len(), 2);
+        assert_eq!((cache.peek(&"a"), cache.peek(&"b")), (Some(&1), None));
+        assert_eq!(cache.recent_keys().collect::<Vec<_>>(), [&"c", &"a"]);
         assert_eq!(cache.insert("a", 4), Some(1), "a replaced value is returned");
         assert_eq!(cache.remove(&"c"), Some(3));
         assert_eq!((cache.remove(&"c"), cache.len()), (None, 1));

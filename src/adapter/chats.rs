@@ -1,12 +1,9 @@
-//! What is remembered of each chat, so that a reply — and a message nobody asked for — reaches the right
-//! tenant, also right after a restart.
-//!
-//! Bounded: the chat that was longest quiet is forgotten first.
-
-use std::collections::{BTreeMap, HashMap};
+//! Chats: their ids, the tags of ops to them, and the bounded memory of both, so that replies and unsolicited messages
+//! reach the right tenant, also after a restart.
 
 use serde::{Deserialize, Serialize};
 
+use crate::collections::BoundedCache;
 use crate::wire::{Metadata, Scalar, SessionSource};
 
 /// A chat: platform and id.
@@ -14,12 +11,12 @@ use crate::wire::{Metadata, Scalar, SessionSource};
 pub struct ChatId {
     /// The platform's name.
     pub platform: String,
-    /// The id on it.
+    /// The chat's id on that platform.
     pub chat: String,
 }
 
 impl ChatId {
-    /// The chat that a message came from.
+    /// The chat of a message.
     pub fn from_source(source: &SessionSource) -> Self {
         Self {
             platform: source.platform.as_str().to_owned(),
@@ -31,20 +28,20 @@ impl ChatId {
         }
     }
 
-    /// One text for both parts; the platform's name has no `:`.
+    /// Platform and id as one text, for use as a key. A platform's name has no `:`.
     pub fn key(&self) -> String {
         [&self.platform, ":", &self.chat].concat()
     }
 }
 
-/// What replies to a chat are tagged with.
+/// What is known about a chat; ops to it are tagged with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ChatFacts {
     /// Guild, workspace or server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope_id: Option<String>,
-    /// Who spoke last.
+    /// Author of the last message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_id: Option<String>,
     /// `dm`, `group` and so on.
@@ -56,13 +53,13 @@ pub struct ChatFacts {
     /// Thread of the last message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
-    /// The last message.
+    /// Id of the last message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
 }
 
 impl ChatFacts {
-    /// What a message tells about its chat.
+    /// The facts of a message's chat.
     pub fn from_source(source: &SessionSource) -> Self {
         let text = |field: &Option<Scalar>| {
             field
@@ -93,122 +90,81 @@ impl ChatFacts {
             .collect()
     }
 
-    /// Whether the lasting part is the same: everything but the last message.
-    fn lasts_as(&self, other: &Self) -> bool {
-        let Self {
-            scope_id,
-            user_id,
-            chat_type,
-            profile,
-            thread_id,
-            message_id: _,
-        } = self;
-        *scope_id == other.scope_id
-            && *user_id == other.user_id
-            && *chat_type == other.chat_type
-            && *profile == other.profile
-            && *thread_id == other.thread_id
+    /// Everything but the last message.
+    fn lasting(&self) -> [&Option<String>; 5] {
+        [
+            &self.scope_id,
+            &self.user_id,
+            &self.chat_type,
+            &self.profile,
+            &self.thread_id,
+        ]
     }
 }
 
 #[derive(Debug)]
-struct Remembered {
+struct KnownChat {
     facts: ChatFacts,
-    used: u64,
     written_at_ms: i64,
 }
 
-/// The chats that are remembered.
+/// The chats that were seen last, up to a bound.
 #[derive(Debug)]
-pub struct ChatMemory {
-    bound: usize,
-    chats: HashMap<ChatId, Remembered>,
-    by_use: BTreeMap<u64, ChatId>,
-    uses: u64,
-}
+pub struct ChatMemory(BoundedCache<ChatId, KnownChat>);
 
-/// The last message alone is written down again at most this often.
-const LAST_MESSAGE_EVERY_MS: i64 = 60_000;
+/// A change of the last message alone is written to the journal at most this often.
+const MESSAGE_WRITE_INTERVAL_MS: i64 = 60_000;
 
 impl ChatMemory {
-    /// Remembers up to `bound` chats.
-    pub fn new(bound: usize) -> Self {
-        Self {
-            bound: bound.max(1),
-            chats: HashMap::new(),
-            by_use: BTreeMap::new(),
-            uses: 0,
-        }
+    /// Remembers up to `capacity` chats; the least recently used one is dropped first.
+    pub fn new(capacity: usize) -> Self {
+        Self(BoundedCache::new(capacity))
     }
 
-    /// Learns from a message; tells whether what is written down about the chat should be renewed.
+    /// Updates a chat from a message; returns whether the journal's copy should be written again.
     pub fn learn(&mut self, chat: &ChatId, facts: &ChatFacts, now_ms: i64) -> bool {
-        let Some(known) = self.chats.get_mut(chat) else {
-            self.put(chat.clone(), facts.clone(), now_ms);
+        let Some(known) = self.0.get_mut(chat) else {
+            self.restore(chat.clone(), facts.clone(), now_ms);
             return true;
         };
-        let same = known.facts.lasts_as(facts);
-        let stale = !same
+        let changed = known.facts.lasting() != facts.lasting();
+        let stale = changed
             || (known.facts.message_id != facts.message_id
-                && now_ms.saturating_sub(known.written_at_ms) >= LAST_MESSAGE_EVERY_MS);
-        if same {
-            known.facts.message_id.clone_from(&facts.message_id);
-        } else {
+                && now_ms.saturating_sub(known.written_at_ms) >= MESSAGE_WRITE_INTERVAL_MS);
+        if changed {
             known.facts.clone_from(facts);
+        } else {
+            known.facts.message_id.clone_from(&facts.message_id);
         }
         if stale {
             known.written_at_ms = now_ms;
         }
-        self.uses += 1;
-        let before = std::mem::replace(&mut known.used, self.uses);
-        if let Some(chat) = self.by_use.remove(&before) {
-            self.by_use.insert(self.uses, chat);
-        }
         stale
     }
 
-    /// Takes in what was written down before a restart; least recently used first.
+    /// Takes a chat from the journal; call it for the least recently used chat first.
     pub fn restore(&mut self, chat: ChatId, facts: ChatFacts, written_at_ms: i64) {
-        self.put(chat, facts, written_at_ms);
+        self.0.insert(chat, KnownChat { facts, written_at_ms });
     }
 
     /// What is known about a chat.
     pub fn facts(&self, chat: &ChatId) -> Option<&ChatFacts> {
-        self.chats.get(chat).map(|remembered| &remembered.facts)
+        self.0.peek(chat).map(|known| &known.facts)
     }
 
-    /// The chat of that id, on whichever platform it is known; the most recently used one wins.
+    /// The chat with that id on any platform; the most recently used one if there are several.
     pub fn find(&self, chat: &str) -> Option<&ChatId> {
-        self.by_use.values().rev().find(|known| known.chat == chat)
+        self.0.recent_keys().find(|known| known.chat == chat)
     }
 
-    /// Chats that are remembered.
+    /// Number of known chats.
     pub fn len(&self) -> usize {
-        self.chats.len()
+        self.0.len()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether no chat is known.
     pub fn is_empty(&self) -> bool {
-        self.chats.is_empty()
-    }
-
-    fn put(&mut self, chat: ChatId, facts: ChatFacts, written_at_ms: i64) {
-        self.uses += 1;
-        let remembered = Remembered {
-            facts,
-            used: self.uses,
-            written_at_ms,
-        };
-        if let Some(before) = self.chats.insert(chat.clone(), remembered) {
-            self.by_use.remove(&before.used);
-        }
-        self.by_use.insert(self.uses, chat);
-        while self.chats.len() > self.bound {
-            let Some((_, oldest)) = self.by_use.pop_first() else {
-                return;
-            };
-            self.chats.remove(&oldest);
-        }
+        self.0.is_empty()
     }
 }
 
@@ -232,18 +188,19 @@ mod tests {
     }
 
     #[test]
-    fn the_quietest_chat_is_forgotten_first() {
+    fn the_least_recently_used_chat_is_dropped_first() {
         let mut memory = ChatMemory::new(2);
         memory.learn(&chat("a"), &facts("u", "1"), 0);
         memory.learn(&chat("b"), &facts("u", "1"), 0);
         memory.learn(&chat("a"), &facts("u", "2"), 0);
         memory.learn(&chat("c"), &facts("u", "1"), 0);
         assert!(memory.facts(&chat("b")).is_none() && memory.facts(&chat("a")).is_some());
-        assert_eq!((memory.len(), memory.by_use.len()), (2, 2));
+        assert_eq!(memory.len(), 2);
+        assert_eq!(memory.find("a"), Some(&chat("a")));
     }
 
     #[test]
-    fn what_lasts_is_written_at_once_and_the_last_message_now_and_then() {
+    fn facts_are_written_immediately_and_the_last_message_now_and_then() {
         let mut memory = ChatMemory::new(8);
         assert!(memory.learn(&chat("a"), &facts("u", "1"), 0));
         assert!(!memory.learn(&chat("a"), &facts("u", "2"), 1_000));
@@ -252,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_name_tenant_author_and_thread_and_nothing_unknown() {
+    fn tags_contain_only_what_is_known() {
         let facts = ChatFacts {
             scope_id: Some("g".into()),
             user_id: Some("u".into()),

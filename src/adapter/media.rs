@@ -1,20 +1,17 @@
-//! Attachments as the contract sees them: names, kinds, whose address is whose, and the op that sends one.
-//!
-//! It never opens a file or an address, and never puts a path of this machine into a text.
+//! Attachments: kinds, names, URLs, and the ops that send one. Nothing here opens a file or a URL, or puts a local path
+//! into a text.
 
-mod address;
 mod mime;
 mod names;
-mod place;
+mod url;
 
-pub use address::is_public;
-pub use mime::{MediaKind, UNKNOWN_MIME, clean_mime, extension_of, media_kind, mime_of};
+pub use mime::{MediaKind, UNKNOWN_MIME, clean_mime, media_kind, mime_for};
 pub use names::{
-    MAX_NAME, disposition_name, header_name, numbered_name, percent_decoded, received_name, safe_file_name,
+    disposition_name, download_name, header_name, numbered_name, percent_decode, safe_file_name,
 };
-pub use place::{
-    AddressError, AllowedHosts, Shelf, Whose, is_media_id, is_plainly_private, parse_address, public_address,
-    vetted,
+pub use url::{
+    AllowedHosts, MediaUrlError, MediaUrls, UrlOwner, check_url, is_media_id, is_private_url, is_public_ip,
+    parse_url, public_url,
 };
 
 use super::chats::{ChatFacts, ChatId};
@@ -23,7 +20,7 @@ use super::split::split;
 use super::stream::DurableAction;
 use crate::wire::{Action, CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
 
-/// Longest caption on platforms that take less with a file than alone, in UTF-16 units.
+/// Longest caption, in UTF-16 units, on platforms whose captions are shorter than their messages.
 const SHORT_CAPTION: u64 = 1024;
 const SHORT_CAPTION_PLATFORMS: &[&str] = &["telegram", "whatsapp"];
 
@@ -116,7 +113,7 @@ pub fn fallback_text(media: Undelivered<'_>, caption: &str) -> String {
     let notice =
         |name: Option<String>| format!("(could not deliver {})", name.as_deref().unwrap_or("a file"));
     let line = match media {
-        Undelivered::At(url) => public_address(url).map_or_else(|| notice(None), String::from),
+        Undelivered::At(url) => public_url(url).map_or_else(|| notice(None), String::from),
         Undelivered::Named(name) => notice(safe_file_name(name)),
     };
     match caption.trim() {
@@ -125,7 +122,7 @@ pub fn fallback_text(media: Undelivered<'_>, caption: &str) -> String {
     }
 }
 
-/// What an agent is told about attachments that it does not get; nothing when there are none.
+/// The agent's note about attachments that could not be downloaded; `None` when there are none.
 pub fn missing_note(missing: usize) -> Option<String> {
     match missing {
         0 => None,
@@ -151,4 +148,109 @@ fn caption_limit(descriptor: &CapabilityDescriptor) -> (usize, LenUnit) {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn chat() -> ChatId {
+        ChatId {
+            platform: "discord".into(),
+            chat: "c".into(),
+        }
+    }
+
+    fn facts() -> ChatFacts {
+        ChatFacts {
+            message_id: Some("m".into()),
+            ..ChatFacts::default()
+        }
+    }
+
+    fn descriptor(platform: &str, limit: u64) -> CapabilityDescriptor {
+        let mut descriptor = CapabilityDescriptor::placeholder(platform);
+        descriptor.max_message_length = limit;
+        descriptor.supported_ops = vec!["send".into(), "send_media".into()];
+        descriptor
+    }
+
+    fn send_media(caption: &str, descriptor: &CapabilityDescriptor) -> Vec<Action> {
+        let file = OutgoingAttachment::File {
+            kind: MediaKind::Image,
+            source_url: "https://c.example/relay/media/1".to_owned(),
+            caption: caption.to_owned(),
+            name: Some("../x y.png".to_owned()),
+            is_public: false,
+        };
+        let ops = attachment_ops(&file, &chat(), &facts(), Some(descriptor));
+        ops.into_iter().map(|op| op.action).collect()
+    }
+
+    #[test]
+    fn an_attachment_is_one_op_with_every_field() {
+        let ops = send_media(" look ", &descriptor("discord", 2000));
+        assert_eq!(
+            serde_json::to_value(&ops).unwrap(),
+            json!([{
+                "op": "send_media", "chat_id": "c", "media_kind": "image", "content": "look", "reply_to": "m",
+                "source_url": "https://c.example/relay/media/1", "metadata": {"notify": true}, "filename": "x y.png",
+            }])
+        );
+    }
+
+    #[test]
+    fn a_long_caption_continues_in_messages_that_fit() {
+        for (platform, limit, fits) in [
+            ("discord", 60, 60),
+            ("telegram", 4096, 1024),
+            ("WhatsApp", 100, 100),
+        ] {
+            let caption = "word ".repeat(2000);
+            let ops = send_media(&caption, &descriptor(platform, limit));
+            let Action::SendMedia { content, .. } = &ops[0] else {
+                panic!("{ops:?}")
+            };
+            assert!(
+                !content.is_empty() && content.encode_utf16().count() <= fits,
+                "{platform}"
+            );
+            assert!(ops.len() > 2);
+            let mut words = content.matches("word").count();
+            for op in &ops[1..] {
+                let Action::Send {
+                    content, reply_to, ..
+                } = op
+                else {
+                    panic!("{op:?}")
+                };
+                assert!(content.chars().count() as u64 <= limit && reply_to.as_deref() == Some("m"));
+                words += content.matches("word").count();
+            }
+            assert_eq!(words, 2000, "{platform}");
+        }
+    }
+
+    #[test]
+    fn the_fallback_text_never_contains_a_path() {
+        let at = |url| fallback_text(Undelivered::At(url), "see");
+        assert_eq!(at("https://h.example/x.png"), "see\nhttps://h.example/x.png");
+        for hidden in [
+            "file:///home/me/x",
+            "http://10.0.0.1/x",
+            "https://u:p@h.example/",
+            "/home/me/x",
+        ] {
+            assert_eq!(at(hidden), "see\n(could not deliver a file)");
+        }
+        assert_eq!(
+            fallback_text(Undelivered::Named("/home/me/report.pdf"), ""),
+            "(could not deliver report.pdf)"
+        );
+        assert_eq!(
+            fallback_text(Undelivered::Named(".."), ""),
+            "(could not deliver a file)"
+        );
+        assert_eq!(missing_note(0), None);
+        assert!(missing_note(1).unwrap().contains("one") && missing_note(3).unwrap().contains('3'));
+    }
+}

@@ -1,9 +1,8 @@
-//! What may be said where, and how: the pure half of speaking to a chat. No I/O, no clock, no runtime.
+//! How the relay speaks to platforms: [`RelayAdapter`] and what stands behind it. Pure: no I/O, no clock, no runtime.
 
+mod action_builder;
 mod chats;
-mod envelope;
-mod interaction;
-mod manifest;
+mod discord;
 pub mod media;
 pub mod prompt;
 mod rate_limit;
@@ -13,9 +12,8 @@ pub mod stream;
 mod threads;
 
 pub use chats::{ChatFacts, ChatId, ChatMemory};
-pub use interaction::{interaction_event, prompt_token};
-pub use manifest::{MANIFEST_PLATFORM, OfferedCommand, manifest};
+pub use discord::{MANIFEST_PLATFORM, OfferedCommand, interaction_event, manifest, prompt_token};
 pub use rate_limit::{Permit, PlatformRateLimit, RateLimitSettings, RateLimiter, TextWaits};
 pub use relay_adapter::{Adapters, RelayAdapter};
 pub use stream::ReplyStream;
-pub use threads::{MAX_THREAD_NAME, ThreadRegistry, open_thread};
+pub use threads::{ThreadRegistry, open_thread};

@@ -1,9 +1,8 @@
-//! How fast may be spoken to each chat: one budget for everything that goes there.
+//! The rate limit of each chat, shared by everything that is sent to it.
 //!
-//! Sends, edits, typing and reactions all draw on it. What is only for show is dropped when it is used up; text is
-//! never dropped, it waits. Text waits for the budget itself only where that is set, or in a chat whose platform has
-//! said that it was too much; otherwise it is charged and goes. Each chat has its own, so that none delays another.
-//! Holds no texts and never decides what is said.
+//! Sends, edits, typing and reactions all count. Indicators are dropped when the limit is reached; text is never dropped.
+//! Text waits for the limit only where that is configured, or in a chat whose platform has limited it lately; otherwise
+//! it is counted and sent. Each chat has its own limit, so that none delays another.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,51 +12,51 @@ use serde::{Deserialize, Serialize};
 
 use super::stream::Priority;
 
-/// Chats whose budget is in use at most; beyond it, the ones longest quiet are taken as fresh.
-const MOST_CHATS: usize = 16 * 1024;
-/// How long a chat is spoken to strictly by the budget after its platform said that it was too much.
-const STRICT: Duration = Duration::from_secs(600);
-/// What is waited when the platform says that it was too much, and not for how long.
-const UNSAID_WAIT: Duration = Duration::from_secs(2);
+/// Maximum chats tracked; beyond it, idle ones start afresh.
+const MAX_CHATS: usize = 16 * 1024;
+/// How long text waits for the limit after the platform limited the chat.
+const STRICT_PERIOD: Duration = Duration::from_secs(600);
+/// The wait when the platform limits the rate without a retry time.
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// When text waits for the budget.
+/// When text waits for the rate limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TextWaits {
-    /// Only in a chat whose platform has lately said that it was too much.
+    /// Only in a chat that its platform has limited lately.
     #[default]
     WhenLimited,
     /// Always.
     Always,
 }
 
-/// How fast may be spoken to a chat.
+/// The rate limit of each chat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RateLimitSettings {
-    /// Ops to one chat, in a minute, over time.
+    /// Ops per minute to one chat, on average.
     pub per_minute: u32,
-    /// Ops that may come at once after a quiet time.
+    /// Ops that may be sent together after an idle time.
     pub burst: u32,
-    /// When text waits for it: `when_limited` or `always`.
+    /// When text waits for the limit: `when_limited` or `always`.
     pub text_waits: TextWaits,
-    /// The longest wait that a platform may impose at a time.
+    /// Longest retry time accepted from a platform, in seconds.
     pub max_retry_after_secs: u64,
-    /// What differs on a platform.
+    /// Overrides by platform.
     pub platforms: BTreeMap<String, PlatformRateLimit>,
 }
 
-/// What differs on one platform; what is not set is as everywhere.
+/// Overrides for one platform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlatformRateLimit {
-    /// Ops to one chat, in a minute, over time.
+    /// Ops per minute to one chat, on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_minute: Option<u32>,
-    /// Ops that may come at once after a quiet time.
+    /// Ops that may be sent together after an idle time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u32>,
-    /// When text waits for it.
+    /// When text waits for the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text_waits: Option<TextWaits>,
 }
@@ -74,18 +73,18 @@ impl Default for RateLimitSettings {
     }
 }
 
-/// Whether an op may go.
+/// Whether an op may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Permit {
-    /// Now; it is paid for.
+    /// Now; it is counted.
     Now,
-    /// Not before then.
+    /// Not before this time.
     At(Duration),
-    /// Not at all.
+    /// Not at all: it is an indicator, and there is no room.
     Drop,
 }
 
-/// A rate: one op each `every`, and `slack` ahead of that.
+/// One op per `every`, and up to `slack` ahead of that.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
     every: Duration,
@@ -94,26 +93,26 @@ struct Rate {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Chat {
-    /// When everything that went would have been due at the even pace.
-    paid: Duration,
-    /// Nothing goes before then: the platform said so.
-    held: Duration,
-    /// Until then text waits for the budget too.
-    strict: Duration,
+struct ChatRate {
+    /// When everything that was sent would have been due at the average rate.
+    due: Duration,
+    /// Nothing is sent before this time: the platform limited the chat.
+    blocked_until: Duration,
+    /// Text waits for the limit until this time.
+    strict_until: Duration,
 }
 
-/// The limiter of all chats.
+/// The rate limits of all chats.
 #[derive(Debug)]
 pub struct RateLimiter {
-    usual: Rate,
+    default: Rate,
     by_platform: HashMap<String, Rate>,
-    longest_hold: Duration,
-    chats: HashMap<Arc<str>, Chat>,
+    max_retry_after: Duration,
+    chats: HashMap<Arc<str>, ChatRate>,
 }
 
 impl RateLimiter {
-    /// Nothing has been spent yet.
+    /// A limiter that has counted nothing yet.
     pub fn new(settings: &RateLimitSettings) -> Self {
         let rate = |per_minute: u32, burst: u32, text_waits| {
             let every = Duration::from_secs(60) / per_minute.max(1);
@@ -132,75 +131,77 @@ impl RateLimiter {
             (platform.clone(), own)
         });
         Self {
-            usual: rate(settings.per_minute, settings.burst, settings.text_waits),
+            default: rate(settings.per_minute, settings.burst, settings.text_waits),
             by_platform: by_platform.collect(),
-            longest_hold: Duration::from_secs(settings.max_retry_after_secs),
+            max_retry_after: Duration::from_secs(settings.max_retry_after_secs),
             chats: HashMap::new(),
         }
     }
 
-    /// Whether an op to a chat may go now; if so, it is charged.
-    pub fn acquire(&mut self, lane: &Arc<str>, priority: Priority, now: Duration) -> Permit {
-        let rate = self.rate(lane);
-        let chat = self.chat(lane, now);
-        if now < chat.held {
+    /// Whether an op to a chat may be sent now; if so, it is counted.
+    pub fn acquire(&mut self, chat: &Arc<str>, priority: Priority, now: Duration) -> Permit {
+        let rate = self.rate(chat);
+        let chat = self.chat(chat, now);
+        if now < chat.blocked_until {
             return match priority {
-                Priority::Text => Permit::At(chat.held),
+                Priority::Text => Permit::At(chat.blocked_until),
                 Priority::Indicator => Permit::Drop,
             };
         }
-        let ahead = chat.paid.saturating_sub(now);
-        let by_the_budget = rate.text_waits == TextWaits::Always || now < chat.strict;
+        let ahead = chat.due.saturating_sub(now);
+        let strict = rate.text_waits == TextWaits::Always || now < chat.strict_until;
         match priority {
-            // What is for show leaves half of the slack to what is not.
+            // Indicators leave half of the slack to text.
             Priority::Indicator if ahead + rate.every > rate.slack / 2 + rate.every / 2 => {
                 return Permit::Drop;
             }
-            Priority::Text if by_the_budget && ahead + rate.every > rate.slack => {
+            Priority::Text if strict && ahead + rate.every > rate.slack => {
                 return Permit::At(now + (ahead + rate.every).saturating_sub(rate.slack));
             }
             Priority::Text | Priority::Indicator => {}
         }
-        // Text that went although nothing was left is not paid off for ever.
-        chat.paid = (chat.paid.max(now) + rate.every).min(now + rate.slack);
+        // Text that was sent beyond the limit is not counted for ever.
+        chat.due = (chat.due.max(now) + rate.every).min(now + rate.slack);
         Permit::Now
     }
 
-    /// The platform said that it was too much; nothing goes there before the time that is returned. How long it asks
-    /// for is not trusted beyond a bound.
+    /// The platform limited a chat. Nothing is sent to it before the returned time; the platform's own retry time counts
+    /// up to a bound.
     pub fn on_rate_limited(
         &mut self,
-        lane: &Arc<str>,
+        chat: &Arc<str>,
         retry_after: Option<Duration>,
         now: Duration,
     ) -> Duration {
-        let wait = retry_after.unwrap_or(UNSAID_WAIT).min(self.longest_hold);
-        let chat = self.chat(lane, now);
-        chat.held = chat.held.max(now + wait);
-        chat.strict = now + wait + STRICT;
-        chat.held
+        let wait = retry_after
+            .unwrap_or(DEFAULT_RETRY_AFTER)
+            .min(self.max_retry_after);
+        let chat = self.chat(chat, now);
+        chat.blocked_until = chat.blocked_until.max(now + wait);
+        chat.strict_until = now + wait + STRICT_PERIOD;
+        chat.blocked_until
     }
 
-    fn rate(&self, lane: &str) -> Rate {
+    fn rate(&self, chat: &str) -> Rate {
         if self.by_platform.is_empty() {
-            return self.usual;
+            return self.default;
         }
-        let platform = lane.split(':').next().unwrap_or_default();
-        self.by_platform.get(platform).copied().unwrap_or(self.usual)
+        let platform = chat.split(':').next().unwrap_or_default();
+        self.by_platform.get(platform).copied().unwrap_or(self.default)
     }
 
-    fn chat(&mut self, lane: &Arc<str>, now: Duration) -> &mut Chat {
-        if self.chats.len() >= MOST_CHATS && !self.chats.contains_key(lane) {
+    fn chat(&mut self, key: &Arc<str>, now: Duration) -> &mut ChatRate {
+        if self.chats.len() >= MAX_CHATS && !self.chats.contains_key(key) {
             self.chats
-                .retain(|_, chat| chat.paid > now || chat.held > now || chat.strict > now);
-            if self.chats.len() >= MOST_CHATS {
-                self.chats.retain(|_, chat| chat.held > now);
+                .retain(|_, chat| chat.due > now || chat.blocked_until > now || chat.strict_until > now);
+            if self.chats.len() >= MAX_CHATS {
+                self.chats.retain(|_, chat| chat.blocked_until > now);
             }
-            if self.chats.len() >= MOST_CHATS {
+            if self.chats.len() >= MAX_CHATS {
                 self.chats.clear();
             }
         }
-        self.chats.entry(Arc::clone(lane)).or_default()
+        self.chats.entry(Arc::clone(key)).or_default()
     }
 }
 
@@ -210,42 +211,42 @@ mod tests {
 
     const NOW: Duration = Duration::from_secs(1000);
 
-    fn lane(name: &str) -> Arc<str> {
+    fn key(name: &str) -> Arc<str> {
         name.into()
     }
 
     fn count(
         limiter: &mut RateLimiter,
-        lane: &Arc<str>,
+        chat: &Arc<str>,
         priority: Priority,
         from: Duration,
         seconds: u64,
     ) -> usize {
         let tick = Duration::from_millis(10);
         let ticks = u32::try_from(seconds * 100).unwrap();
-        let goes = |tick_no| limiter.acquire(lane, priority, from + tick * tick_no) == Permit::Now;
+        let goes = |tick_no| limiter.acquire(chat, priority, from + tick * tick_no) == Permit::Now;
         (0..ticks).map(goes).filter(|went| *went).count()
     }
 
     #[test]
-    fn what_is_for_show_keeps_the_pace_and_leaves_room_for_text() {
+    fn indicators_keep_the_rate_and_leave_room_for_text() {
         let mut limiter = RateLimiter::new(&RateLimitSettings::default());
-        let chat = lane("discord:c");
+        let chat = key("discord:c");
         let shown = count(&mut limiter, &chat, Priority::Indicator, NOW, 60);
         assert!((60..=66).contains(&shown), "{shown}");
         let now = NOW + Duration::from_secs(60);
         assert_eq!(limiter.acquire(&chat, Priority::Indicator, now), Permit::Drop);
         assert_eq!(limiter.acquire(&chat, Priority::Text, now), Permit::Now);
         assert_eq!(
-            limiter.acquire(&lane("discord:d"), Priority::Indicator, now),
+            limiter.acquire(&key("discord:d"), Priority::Indicator, now),
             Permit::Now
         );
     }
 
     #[test]
-    fn text_goes_until_the_platform_says_it_was_too_much_and_then_waits() {
+    fn text_is_sent_until_the_platform_limits_it_and_then_waits() {
         let mut limiter = RateLimiter::new(&RateLimitSettings::default());
-        let chat = lane("telegram:c");
+        let chat = key("telegram:c");
         assert_eq!(count(&mut limiter, &chat, Priority::Text, NOW, 5), 500);
         let later = NOW + Duration::from_secs(5);
         let until = limiter.on_rate_limited(&chat, Some(Duration::from_secs(4)), later);
@@ -255,19 +256,19 @@ mod tests {
         let went = count(&mut limiter, &chat, Priority::Text, until, 60);
         assert!((60..=71).contains(&went), "{went}");
         assert_eq!(
-            limiter.acquire(&lane("telegram:d"), Priority::Text, later),
+            limiter.acquire(&key("telegram:d"), Priority::Text, later),
             Permit::Now
         );
     }
 
     #[test]
-    fn an_endless_hold_is_cut_and_a_wait_is_never_longer_than_the_pace() {
+    fn a_long_retry_time_is_bounded() {
         let settings = RateLimitSettings {
             text_waits: TextWaits::Always,
             ..RateLimitSettings::default()
         };
         let mut limiter = RateLimiter::new(&settings);
-        let chat = lane("slack:c");
+        let chat = key("slack:c");
         assert_eq!(count(&mut limiter, &chat, Priority::Text, NOW, 1), 10);
         let now = NOW + Duration::from_secs(1);
         assert!(matches!(
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_platform_has_its_own_pace_and_the_memory_is_bounded() {
+    fn a_platform_has_its_own_rate_and_memory_is_bounded() {
         let own = PlatformRateLimit {
             per_minute: Some(20),
             burst: Some(3),
@@ -290,11 +291,11 @@ mod tests {
             ..RateLimitSettings::default()
         };
         let mut limiter = RateLimiter::new(&settings);
-        let went = count(&mut limiter, &lane("telegram:c"), Priority::Text, NOW, 60);
+        let went = count(&mut limiter, &key("telegram:c"), Priority::Text, NOW, 60);
         assert!((20..=23).contains(&went), "{went}");
-        for chat in 0..MOST_CHATS * 2 {
-            limiter.on_rate_limited(&lane(&format!("x:{chat}")), None, NOW);
+        for chat in 0..MAX_CHATS * 2 {
+            limiter.on_rate_limited(&key(&format!("x:{chat}")), None, NOW);
         }
-        assert!(limiter.chats.len() <= MOST_CHATS);
+        assert!(limiter.chats.len() <= MAX_CHATS);
     }
 }

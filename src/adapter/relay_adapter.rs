@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::action_builder::{ActionBuilder, TextKind};
 use super::chats::{ChatFacts, ChatId};
-use super::envelope::{Envelope, Note};
 use super::media::{OutgoingAttachment, attachment_ops};
 use super::stream::{DurableAction, ReplyStream, StreamSettings, StreamTarget};
 use super::threads::ThreadRegistry;
@@ -233,9 +233,9 @@ pub(super) fn reply(
     facts: &ChatFacts,
     descriptor: Option<&CapabilityDescriptor>,
 ) -> Vec<Action> {
-    let envelope = Envelope::new(Arc::new(chat.clone()), Arc::new(facts.clone()), descriptor);
-    let parts = envelope.parts(text).into_iter();
-    parts.map(|part| envelope.send(part, Note::Final)).collect()
+    let builder = ActionBuilder::new(Arc::new(chat.clone()), Arc::new(facts.clone()), descriptor);
+    let parts = builder.parts(text).into_iter();
+    parts.map(|part| builder.reply(part, TextKind::Final)).collect()
 }
 
 #[cfg(test)]

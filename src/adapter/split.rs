@@ -1,20 +1,16 @@
-//! Cuts one long text into chat messages that each fit the platform's limit.
+//! Splits a long text into messages that fit the platform's limit, without dropping a word or cutting a character.
 //!
-//! It never drops a word, never cuts a character in two, and never sends anything.
+//! [`split`] keeps code fences whole on both sides of a cut and numbers the parts; [`split_continuation`] cuts plainly, for
+//! text that follows a message that is already shown.
 //!
-//! Two forms exist. [`split`] keeps code fences whole on both sides of a cut and numbers the parts;
-//! [`split_continuation`] cuts plainly, for text that follows a message already on the screen.
-//!
-//! [`split`] tries a list of layouts and takes the first whose parts all fit. The first one is the layout the
-//! contract's golden vectors describe; it fits in every ordinary case. The others give up, in this order, the
-//! vectors' spacing, the numbering, and the fences, because a part over the limit is refused by the platform
-//! and then nothing is read at all.
+//! [`split`] tries a list of layouts and takes the first whose parts all fit. The first one is the layout of the
+//! contract's golden vectors; it fits in every ordinary case. The others give up, in this order, the vectors' spacing,
+//! the numbering, and the fences, because the platform refuses a part over the limit and then shows nothing at all.
 
 mod cut;
-mod fence;
 
-use cut::{clear_of_clusters, following_cut, natural_cut, plain_cut, trim_leading_space, window};
-use fence::{CLOSE, Fence};
+pub(super) use cut::trim_leading_space;
+use cut::{clear_of_clusters, following_cut, is_space, natural_cut, plain_cut, window};
 
 use crate::wire::LenUnit;
 
@@ -65,22 +61,28 @@ pub fn split_continuation(content: &str, limit: usize, unit: LenUnit) -> Vec<Str
     }
 }
 
-/// The first message of a text that is laid out as it comes, without numbers.
+/// The first message of a growing text, without numbering.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rolled {
+pub(super) struct FirstMessage {
     /// The message.
     pub part: String,
-    /// How many bytes of the text are behind it, white space after the cut included.
+    /// Bytes of the text that it takes, including the white space after the cut.
     pub taken: usize,
-    /// What the next message opens with: the fence that was open at the cut, or nothing.
+    /// The start of the next message: the fence that was open at the cut, or nothing.
     pub opening: String,
 }
 
-/// Lays out the first message of `rest`, which opens with `opening`: nothing, or what the message before it gave.
+/// The first message of `rest`, which starts with `opening`: that of the message before, or nothing.
 ///
 /// The limit holds, and fences are kept, as they are by [`split`]; what fits is taken whole. The first `kept` bytes of
-/// `rest`, which are on the screen already, stay in this message where they fit with what closes a fence.
-pub fn roll(opening: &str, rest: &str, kept: usize, limit: usize, unit: LenUnit) -> Rolled {
+/// `rest`, which are already shown, stay in this message if they fit with the end of a fence.
+pub(super) fn first_message(
+    opening: &str,
+    rest: &str,
+    kept: usize,
+    limit: usize,
+    unit: LenUnit,
+) -> FirstMessage {
     let text = Text {
         content: rest,
         limit,
@@ -95,7 +97,7 @@ pub fn roll(opening: &str, rest: &str, kept: usize, limit: usize, unit: LenUnit)
             (rest, kept),
         )
     {
-        return Rolled {
+        return FirstMessage {
             part,
             taken: rest.len() - left.len(),
             opening: layout.reopening(fence, limit, unit),
@@ -103,23 +105,23 @@ pub fn roll(opening: &str, rest: &str, kept: usize, limit: usize, unit: LenUnit)
     }
     let bare = text.part(&Layout::BARE, Fence::Closed, String::new(), (rest, kept));
     let (part, _, left) = bare.unwrap_or_else(|_| (rest.to_owned(), Fence::Closed, ""));
-    Rolled {
+    FirstMessage {
         part,
         taken: rest.len() - left.len(),
         opening: String::new(),
     }
 }
 
-/// What a message opens with that goes on where `shown` was left.
-pub fn reopening_after(shown: &str, limit: usize, unit: LenUnit) -> String {
+/// The start of a message that continues `shown`.
+pub(super) fn reopening_after(shown: &str, limit: usize, unit: LenUnit) -> String {
     if !Layout::UNNUMBERED.suits(limit) {
         return String::new();
     }
     Layout::UNNUMBERED.reopening(Fence::Closed.after(shown), limit, unit)
 }
 
-/// The length that [`roll`] needs to close a fence, at the limits where it keeps fences.
-pub fn closing_room(limit: usize) -> usize {
+/// The length that [`first_message`] needs to close a fence, at the limits where it keeps fences.
+pub(super) fn closing_room(limit: usize) -> usize {
     if Layout::UNNUMBERED.suits(limit) {
         CLOSE.len()
     } else {
@@ -127,19 +129,67 @@ pub fn closing_room(limit: usize) -> usize {
     }
 }
 
-/// The text without the white space it starts with.
-pub fn without_leading_space(text: &str) -> &str {
-    trim_leading_space(text)
+/// What opens and closes a code fence.
+const MARK: &str = "```";
+
+/// What closes a fence at the end of a part.
+const CLOSE: &str = "\n```";
+
+/// What opens a fence at the start of a part.
+fn fence_opening(language: &str) -> String {
+    format!("{MARK}{language}\n")
 }
 
-/// What a part keeps room for besides its text, and what happens where there is none.
+/// Whether a text is inside a code fence between two parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fence<'a> {
+    /// It is not.
+    Closed,
+    /// It is.
+    Open {
+        /// The first word after the opening marks; empty when there is none.
+        language: &'a str,
+    },
+}
+
+impl<'a> Fence<'a> {
+    /// The state after a part that starts with `opening`: the result of [`fence_opening`], or nothing.
+    fn opened_by(opening: &'a str) -> Self {
+        match opening.strip_prefix(MARK) {
+            Some(language) => Self::Open {
+                language: language.trim_end_matches('\n'),
+            },
+            None => Self::Closed,
+        }
+    }
+
+    /// The state after `body`. Every line that starts with the marks opens or closes a fence.
+    fn after(self, body: &'a str) -> Self {
+        let mut fence = self;
+        for line in body.split('\n') {
+            let Some(info) = line.trim_start_matches(is_space).strip_prefix(MARK) else {
+                continue;
+            };
+            fence = match fence {
+                Self::Open { .. } => Self::Closed,
+                Self::Closed => {
+                    let language = info.split(is_space).find(|word| !word.is_empty()).unwrap_or("");
+                    Self::Open { language }
+                }
+            };
+        }
+        fence
+    }
+}
+
+/// What a part contains besides its text, and what happens when there is no room for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Layout {
     /// Room kept for the numbering; none means the parts are not numbered.
     numbering: usize,
     /// Whether a fence open at a cut is closed and opened again.
     fences: bool,
-    /// Whether every part must prove to be within the limit.
+    /// What happens to a part over the limit.
     strict: Strictness,
 }
 
@@ -153,7 +203,7 @@ enum Strictness {
     Accepting,
 }
 
-/// The numbering's room in the contract's layout: enough for ` (999/999)`.
+/// Room for the numbering in the contract's layout: enough for ` (999/999)`.
 const NUMBERING_ROOM: usize = 10;
 /// A longer word than this after a fence is no language name.
 const LANGUAGE_POINTS: usize = 32;
@@ -175,7 +225,7 @@ impl Layout {
         strict: Strictness::Accepting,
     };
 
-    /// The contract's layout with other room for the numbering, and never past the limit.
+    /// The contract's layout with this room for the numbering, and never over the limit.
     fn fitting(numbering: usize) -> Self {
         Self {
             numbering,
@@ -188,7 +238,7 @@ impl Layout {
         if self.fences { CLOSE.len() } else { 0 }
     }
 
-    /// Whether the part has as much room for text as for what is put around it.
+    /// Whether a part has as much room for text as for what surrounds it.
     fn suits(&self, limit: usize) -> bool {
         self.strict != Strictness::Fitting || (self.numbering + 2 * CLOSE.len()) * 2 <= limit
     }
@@ -198,18 +248,18 @@ impl Layout {
         let Fence::Open { language } = fence else {
             return String::new();
         };
-        let opening = fence::opening(language);
+        let opening = fence_opening(language);
         let length = unit.measure(&opening);
         let excessive = if self.strict == Strictness::Contract {
             let room = limit.saturating_sub(self.numbering + self.closing());
-            length > fence::opening("").len() + LANGUAGE_POINTS && length > room - room / 4
+            length > fence_opening("").len() + LANGUAGE_POINTS && length > room - room / 4
         } else {
             length > limit / 4
         };
-        if excessive { fence::opening("") } else { opening }
+        if excessive { fence_opening("") } else { opening }
     }
 
-    /// How much text a part can take besides `around`, or nothing when the layout cannot hold any.
+    /// The length of text that fits besides `around`; `None` when the layout has no room for any.
     fn budget(&self, limit: usize, around: usize) -> Option<usize> {
         match limit.saturating_sub(around) {
             0 if self.strict == Strictness::Fitting => None,
@@ -235,7 +285,7 @@ fn number(index: usize, total: usize) -> String {
     format!(" ({index}/{total})")
 }
 
-/// A text to be laid out.
+/// A text to be split.
 struct Text<'a> {
     content: &'a str,
     limit: usize,

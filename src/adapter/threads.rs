@@ -1,48 +1,38 @@
-//! Which threads may be renamed: only those that the connector opened by itself, and only once.
-//!
-//! A thread that a person opened or named keeps its name. Bounded: the thread learnt first is forgotten first.
-
-use std::collections::{HashMap, VecDeque};
+//! Threads that the connector opened by itself. Only those are renamed, and only once: a thread that a person opened or
+//! named keeps its name.
 
 use super::chats::{ChatFacts, ChatId};
-use crate::wire::{Action, SessionSource};
+use crate::collections::BoundedCache;
+use crate::text::truncate;
+use crate::wire::{Action, Scalar, SessionSource};
 
 /// Longest name of a thread, in characters.
-pub const MAX_THREAD_NAME: usize = 100;
-/// What a thread without a name is called.
-const UNNAMED: &str = "handoff";
+const MAX_THREAD_NAME: usize = 100;
+/// Name of a thread that is opened without one.
+const DEFAULT_THREAD_NAME: &str = "handoff";
 
-/// A thread that the connector opened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct OwnThread {
+#[derive(Clone, Debug)]
+struct OpenedThread {
     /// The chat that it was opened in.
     parent: String,
-    /// The name that the connector gave it, when it says.
+    /// The name that the connector gave it, if known.
     name: Option<String>,
     renamed: bool,
 }
 
-/// Threads that the connector opened, by platform and thread.
+/// Threads that the connector opened, by platform and thread id. Bounded: the least recently used one is dropped first.
 #[derive(Debug)]
-pub struct ThreadRegistry {
-    bound: usize,
-    threads: HashMap<ChatId, OwnThread>,
-    order: VecDeque<ChatId>,
-}
+pub struct ThreadRegistry(BoundedCache<ChatId, OpenedThread>);
 
 impl ThreadRegistry {
-    /// Remembers up to `bound` threads.
-    pub fn new(bound: usize) -> Self {
-        Self {
-            bound: bound.max(1),
-            threads: HashMap::new(),
-            order: VecDeque::new(),
-        }
+    /// Remembers up to `capacity` threads.
+    pub fn new(capacity: usize) -> Self {
+        Self(BoundedCache::new(capacity))
     }
 
-    /// Learns from a message whether the connector opened its thread.
+    /// Registers a message's thread if the connector opened it.
     pub fn learn(&mut self, source: &SessionSource) {
-        let text = |field: &Option<crate::wire::Scalar>| field.as_ref().map(|text| text.as_str().to_owned());
+        let text = |field: &Option<Scalar>| field.as_ref().map(|text| text.as_str().to_owned());
         let Some(thread) = text(&source.thread_id).filter(|_| source.auto_thread_created) else {
             return;
         };
@@ -53,37 +43,33 @@ impl ThreadRegistry {
         self.opened(source.platform.as_str(), thread, parent, name);
     }
 
-    /// The connector says that it opened a thread for something we sent.
+    /// Registers a thread that the connector opened for an op.
     pub fn opened(&mut self, platform: &str, thread: String, parent: String, name: Option<String>) {
         let id = ChatId {
             platform: platform.to_owned(),
             chat: thread,
         };
-        if self.threads.contains_key(&id) {
-            return;
+        if self.0.get(&id).is_none() {
+            let renamed = false;
+            self.0.insert(
+                id,
+                OpenedThread {
+                    parent,
+                    name,
+                    renamed,
+                },
+            );
         }
-        while self.order.len() >= self.bound {
-            if let Some(oldest) = self.order.pop_front() {
-                self.threads.remove(&oldest);
-            }
-        }
-        self.order.push_back(id.clone());
-        let thread = OwnThread {
-            parent,
-            name,
-            renamed: false,
-        };
-        self.threads.insert(id, thread);
     }
 
-    /// The op that gives a thread its name, when it may have one: the first time, where the platform can.
+    /// The op that renames a thread: the first time, if the connector opened it.
     pub(super) fn rename(&mut self, chat: &ChatId, facts: &ChatFacts, title: &str) -> Option<Action> {
         let thread_id = facts.thread_id.clone()?;
         let id = ChatId {
             platform: chat.platform.clone(),
             chat: thread_id.clone(),
         };
-        let thread = self.threads.get_mut(&id).filter(|thread| !thread.renamed)?;
+        let thread = self.0.get_mut(&id).filter(|thread| !thread.renamed)?;
         let thread_name = thread_name(title).filter(|name| thread.name.as_deref() != Some(name))?;
         thread.renamed = true;
         let chat_id = if thread.parent.is_empty() {
@@ -106,19 +92,20 @@ impl ThreadRegistry {
 pub fn open_thread(chat: &ChatId, facts: &ChatFacts, name: &str) -> Action {
     Action::ThreadCreate {
         chat_id: chat.chat.clone(),
-        thread_name: thread_name(name).unwrap_or_else(|| UNNAMED.to_owned()),
+        thread_name: thread_name(name).unwrap_or_else(|| DEFAULT_THREAD_NAME.to_owned()),
         metadata: facts.tags(),
     }
 }
 
-/// A text as the name of a thread: one line, not too long; none when nothing is left.
+/// A text as a thread's name: one line, truncated; `None` when it is blank.
 fn thread_name(text: &str) -> Option<String> {
     let words: Vec<&str> = text
         .split(|letter: char| letter.is_whitespace() || letter.is_control())
         .filter(|word| !word.is_empty())
         .collect();
-    let name: String = words.join(" ").chars().take(MAX_THREAD_NAME).collect();
-    Some(name.trim_end().to_owned()).filter(|name| !name.is_empty())
+    let name = words.join(" ");
+    let name = truncate(&name, MAX_THREAD_NAME).trim_end();
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 #[cfg(test)]
@@ -141,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_connectors_own_threads_are_renamed_and_only_once() {
+    fn only_threads_of_the_connector_are_renamed_and_only_once() {
         let mut threads = ThreadRegistry::new(8);
         assert_eq!(threads.rename(&chat(), &facts("t1"), "Plans"), None);
         threads.opened(
@@ -167,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_learnt_first_is_forgotten_first() {
+    fn the_least_recently_used_thread_is_dropped_first() {
         let mut threads = ThreadRegistry::new(2);
         for thread in ["a", "b", "c"] {
             threads.opened("discord", thread.to_owned(), "c1".to_owned(), None);
@@ -177,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_without_a_name_gets_one() {
+    fn a_thread_without_a_name_gets_the_default() {
         let opened = serde_json::to_value(open_thread(&chat(), &facts("t"), " \n ")).unwrap();
         assert_eq!(opened["thread_name"], "handoff");
     }

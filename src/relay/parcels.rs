@@ -20,9 +20,7 @@ use super::core::Core;
 use super::desk::Desk;
 use super::handle::SendError;
 pub(super) use crate::adapter::media::OutgoingAttachment as Parcel;
-use crate::adapter::media::{
-    MediaKind, Undelivered, fallback_text, media_kind, percent_decoded, public_address,
-};
+use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, percent_decode, public_url};
 use crate::adapter::stream::{DurableAction, Position};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Media, MediaLocation};
@@ -239,11 +237,11 @@ fn by_reference(
     name: Option<String>,
     is_hosted: bool,
 ) -> Option<Parcel> {
-    let address = public_address(url).filter(|_| !is_hosted);
+    let address = public_url(url).filter(|_| !is_hosted);
     let last = address
         .as_ref()
         .and_then(|address| address.path_segments()?.next_back());
-    let kind = asked.unwrap_or_else(|| media_kind("", &last.map(percent_decoded).unwrap_or_default()));
+    let kind = asked.unwrap_or_else(|| media_kind("", &last.map(percent_decode).unwrap_or_default()));
     let source_url = match address {
         _ if is_hosted => url.to_owned(),
         Some(address) if kind == MediaKind::Image => address.into(),

@@ -1,9 +1,9 @@
-//! What sort of thing a file is, told from its mime type and its name. It never looks into a file.
+//! Kinds of files, by MIME type and name. No file is read.
 
-/// Longest mime type that is believed, in bytes.
+/// Longest MIME type that is accepted, in bytes.
 const MAX_MIME: usize = 100;
 
-/// Extensions and their mime types; the first extension of a type is the one that it is given.
+/// Extensions and their MIME types; the first extension of a type is its default.
 const TYPES: &[(&str, &str)] = &[
     ("jpg", "image/jpeg"),
     ("jpeg", "image/jpeg"),
@@ -69,7 +69,7 @@ const TYPES: &[(&str, &str)] = &[
     ("bin", UNKNOWN_MIME),
 ];
 
-/// The mime type of bytes of which nothing is known.
+/// The MIME type of unknown bytes.
 pub const UNKNOWN_MIME: &str = "application/octet-stream";
 
 /// How a platform shows an attachment.
@@ -79,7 +79,7 @@ pub enum MediaKind {
     Image,
     /// A voice note.
     Voice,
-    /// A film.
+    /// A video.
     Video,
     /// Music and other sound.
     Audio,
@@ -88,7 +88,7 @@ pub enum MediaKind {
 }
 
 impl MediaKind {
-    /// The contract's name for it.
+    /// Its name in the contract.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Image => "image",
@@ -99,7 +99,7 @@ impl MediaKind {
         }
     }
 
-    /// The kind of that name, in any letter case.
+    /// Reads a name, in any letter case.
     pub fn from_name(name: &str) -> Option<Self> {
         [Self::Image, Self::Voice, Self::Video, Self::Audio, Self::Document]
             .into_iter()
@@ -107,12 +107,12 @@ impl MediaKind {
     }
 }
 
-/// The kind that a mime type means; the name's extension where the type says nothing. Speech formats are voice
-/// notes; a drawing made of text is a document, because no platform shows it.
+/// The kind for a MIME type, else for the name's extension. Speech formats are voice notes; SVG is a document, because no
+/// platform shows it.
 pub fn media_kind(mime: &str, name: &str) -> MediaKind {
     let mime = match clean_mime(mime).filter(|mime| mime != UNKNOWN_MIME) {
         Some(mime) => mime,
-        None => mime_of(name).to_owned(),
+        None => mime_for(name).to_owned(),
     };
     match mime.split_once('/') {
         Some(("image", "svg+xml")) => MediaKind::Document,
@@ -124,8 +124,8 @@ pub fn media_kind(mime: &str, name: &str) -> MediaKind {
     }
 }
 
-/// The mime type that a file's name suggests; [`UNKNOWN_MIME`] when it suggests none.
-pub fn mime_of(name: &str) -> &'static str {
+/// The MIME type for a file's extension; [`UNKNOWN_MIME`] if unknown.
+pub fn mime_for(name: &str) -> &'static str {
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
     TYPES
         .iter()
@@ -133,8 +133,8 @@ pub fn mime_of(name: &str) -> &'static str {
         .map_or(UNKNOWN_MIME, |(_, mime)| mime)
 }
 
-/// The extension for a mime type, without its dot.
-pub fn extension_of(mime: &str) -> Option<&'static str> {
+/// The extension for a MIME type, without its dot.
+pub(super) fn extension_for(mime: &str) -> Option<&'static str> {
     let mime = clean_mime(mime)?;
     TYPES
         .iter()
@@ -142,7 +142,7 @@ pub fn extension_of(mime: &str) -> Option<&'static str> {
         .map(|(extension, _)| *extension)
 }
 
-/// `type/subtype` in lower case, without parameters; nothing when it is no mime type.
+/// `type/subtype` in lower case, without parameters; `None` when it is not a MIME type.
 pub fn clean_mime(mime: &str) -> Option<String> {
     let essence = mime.split(';').next()?.trim();
     let (kind, subtype) = essence.split_once('/')?;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_is_believed_only_when_it_is_one() {
+    fn only_valid_types_are_accepted() {
         assert_eq!(clean_mime(" Text/HTML ; charset=x").as_deref(), Some("text/html"));
         for wrong in ["", "text", "/", "a/", "a/b c", "a/b\r\nX: y", "a/b/c", "é/x"] {
             assert_eq!(clean_mime(wrong), None, "{wrong:?}");
@@ -194,15 +194,15 @@ mod tests {
         for (extension, mime) in TYPES {
             let name = format!("x.{extension}");
             assert_eq!(
-                extension_of(mime_of(&name)).map(mime_of_extension),
-                Some(mime_of(&name))
+                extension_for(mime_for(&name)).map(mime_of_extension),
+                Some(mime_for(&name))
             );
             assert!(clean_mime(mime).is_some_and(|clean| clean == *mime));
         }
-        assert_eq!(extension_of("application/x-unheard-of"), None);
+        assert_eq!(extension_for("application/x-unheard-of"), None);
     }
 
     fn mime_of_extension(extension: &str) -> &'static str {
-        mime_of(&format!(".{extension}"))
+        mime_for(&format!(".{extension}"))
     }
 }

@@ -1,20 +1,20 @@
-//! File names from strangers, made safe: no path, no hidden file, no trick of a shell or a terminal, never too
-//! long. It opens nothing.
+//! File names from outside, made safe: no path, no hidden file, nothing special to a shell or a terminal, bounded.
 
-use super::mime::extension_of;
+use super::mime::extension_for;
+use crate::text::truncate_bytes;
 
-/// Longest safe name, in bytes; leaves room for a number below what file systems take.
-pub const MAX_NAME: usize = 150;
-/// Longest header field that is looked at.
+/// Longest safe name, in bytes; leaves room for a number within the limit of file systems.
+const MAX_NAME: usize = 150;
+/// Longest header field that is read.
 const MAX_FIELD: usize = 4096;
-/// Longest extension that survives a cut, in bytes.
+/// Longest extension that is kept, in bytes.
 const MAX_EXTENSION: usize = 12;
 
-/// What remains of a name when it may only name a file in the folder it is put into; nothing when nothing is left.
+/// A name that is safe to create in a folder; `None` when nothing of it is left.
 ///
-/// Only what follows the last slash or backslash counts. Control characters and the invisible ones that reorder
-/// text go; of ASCII's signs only those stay that mean nothing to a shell; dots, spaces and dashes in front go, and
-/// dots and spaces behind; names that some systems keep for devices get a sign in front.
+/// Only the part after the last slash or backslash counts. Control and invisible characters are removed; ASCII
+/// punctuation that means something to a shell becomes `_`; leading dots, spaces and dashes and trailing dots and spaces
+/// are trimmed; a reserved device name gets a `_` in front.
 pub fn safe_file_name(name: &str) -> Option<String> {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let clean: String = last
@@ -44,18 +44,17 @@ pub fn safe_file_name(name: &str) -> Option<String> {
     })
 }
 
-/// A safe name for a file that came over the network: the first usable one of `names`, else `file`; with an
-/// extension for `mime` where it has none.
-pub fn received_name<'a>(names: impl IntoIterator<Item = &'a str>, mime: &str) -> String {
+/// A safe name for a download: the first usable one of `names`, else `file`; with an extension for `mime` if it has none.
+pub fn download_name<'a>(names: impl IntoIterator<Item = &'a str>, mime: &str) -> String {
     let name = names.into_iter().find_map(safe_file_name);
-    let (mut name, otherwise) = match name {
+    let (mut name, default) = match name {
         Some(name) => (name, None),
         None => ("file".to_owned(), Some("bin")),
     };
     let bare = name
         .rsplit_once('.')
         .is_none_or(|(_, extension)| extension.len() > MAX_EXTENSION);
-    if let Some(extension) = extension_of(mime).or(otherwise).filter(|_| bare) {
+    if let Some(extension) = extension_for(mime).or(default).filter(|_| bare) {
         name.push('.');
         name.push_str(extension);
     }
@@ -70,13 +69,13 @@ pub fn numbered_name(name: &str, number: usize) -> String {
     }
 }
 
-/// A safe name as a header field can carry it: ASCII only.
+/// A safe name for a header field: ASCII only.
 pub fn header_name(name: &str) -> String {
     let ascii: String = name.chars().map(|c| if c.is_ascii() { c } else { '_' }).collect();
     safe_file_name(&ascii).unwrap_or_else(|| "file".to_owned())
 }
 
-/// The file name in a `Content-Disposition` field, as it was sent; the extended form wins.
+/// The file name in a `Content-Disposition` field, as sent; the extended form wins.
 pub fn disposition_name(field: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(&field[..field.len().min(MAX_FIELD)]);
     let mut plain = None;
@@ -89,7 +88,7 @@ pub fn disposition_name(field: &[u8]) -> Option<String> {
             let extended = value
                 .splitn(3, '\'')
                 .nth(2)
-                .map(percent_decoded)
+                .map(percent_decode)
                 .filter(|name| !name.is_empty());
             if extended.is_some() {
                 return extended;
@@ -104,8 +103,8 @@ pub fn disposition_name(field: &[u8]) -> Option<String> {
     }
 }
 
-/// `%41` becomes `A`; what is no such sign stays, and what is no UTF-8 is replaced.
-pub fn percent_decoded(text: &str) -> String {
+/// Decodes `%41` to `A`; other text stays, and invalid UTF-8 is replaced.
+pub fn percent_decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
     let mut out = Vec::with_capacity(bytes.len());
@@ -119,7 +118,7 @@ pub fn percent_decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// A parameter's value, and what follows it. A backslash escapes only quotes and itself: the rest are paths.
+/// A parameter's value, and the rest. A backslash escapes only quotes and itself: other backslashes are in paths.
 fn field_value(text: &str) -> (String, &str) {
     let text = text.trim_start();
     let Some(quoted) = text.strip_prefix('"') else {
@@ -142,7 +141,7 @@ fn field_value(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// Cuts a name to [`MAX_NAME`] bytes and keeps its extension.
+/// Truncates a name to [`MAX_NAME`] bytes and keeps its extension.
 fn shortened(name: &str) -> String {
     if name.len() <= MAX_NAME {
         return name.to_owned();
@@ -152,15 +151,11 @@ fn shortened(name: &str) -> String {
         _ => (name, None),
     };
     let room = MAX_NAME - extension.map_or(0, |extension| extension.len() + 1);
-    let end = (0..=room.min(stem.len()))
-        .rev()
-        .find(|at| stem.is_char_boundary(*at))
-        .unwrap_or(0);
-    let cut = stem[..end].trim_end_matches(['.', ' ']);
+    let cut = truncate_bytes(stem, room).trim_end_matches(['.', ' ']);
     extension.map_or_else(|| cut.to_owned(), |extension| format!("{cut}.{extension}"))
 }
 
-/// Control characters, and those that hide or reorder what surrounds them.
+/// Control characters, and those that hide or reorder text.
 fn is_invisible(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -252,11 +247,11 @@ mod tests {
 
     #[test]
     fn a_received_name_has_an_extension() {
-        assert_eq!(received_name(["..", "b.png", "c"], "image/gif"), "b.png");
-        assert_eq!(received_name(["photo"], "image/jpeg"), "photo.jpg");
-        assert_eq!(received_name(["photo"], ""), "photo");
-        assert_eq!(received_name([""], "audio/ogg"), "file.ogg");
-        assert_eq!(received_name([], ""), "file.bin");
+        assert_eq!(download_name(["..", "b.png", "c"], "image/gif"), "b.png");
+        assert_eq!(download_name(["photo"], "image/jpeg"), "photo.jpg");
+        assert_eq!(download_name(["photo"], ""), "photo");
+        assert_eq!(download_name([""], "audio/ogg"), "file.ogg");
+        assert_eq!(download_name([], ""), "file.bin");
         assert_eq!(numbered_name("a.b.c", 2), "a.b-2.c");
         assert_eq!(header_name("Ärger\r\n: x.pdf"), "_rger_ x.pdf");
     }
@@ -271,7 +266,7 @@ mod tests {
                 prop_assert!(header_name(&safe).bytes().all(|byte| (b' '..=b'~').contains(&byte)));
             }
             let _ = disposition_name(name.as_bytes());
-            let _ = percent_decoded(&name);
+            let _ = percent_decode(&name);
         }
     }
 }

@@ -1,32 +1,28 @@
-//! Questions that wait for people: how they are shown, who may answer, and what became of them.
+//! Questions to people: how they are shown, who may answer, and how they end.
 //!
-//! [`Prompts`] keeps the open ones. It sends nothing and reads no clock: whoever drives it performs the ops that it
-//! hands out, tells it what became of them, and passes on presses, typed answers and the time.
+//! [`Prompts`] keeps the open ones. It sends nothing and reads no clock: the caller sends the ops it returns, reports their
+//! outcomes, and passes on presses, typed answers and the time.
 //!
 //! | | |
 //! |---|---|
 //! | shown | with buttons where the platform has the `prompt` op, else as a numbered list |
-//! | refused | an op that is declined ends the question; one that is refused otherwise is tried once more as text |
-//! | answered | by a press, a number, `/approve` or `/deny`, from whom the turn is for |
-//! | unanswered | timed out, which agents take as no |
+//! | refused | a declined op ends the question; after any other refusal it is tried once more as text |
+//! | answered | by a press, a number, `/approve` or `/deny`, from the author of the answered message |
+//! | unanswered | timed out, which agents treat as a denial |
 //!
-//! Every question that was opened ends in exactly one [`Resolution`]. A press on a question of another process, or
-//! on one that has ended, never resolves anything.
+//! Every opened question ends in exactly one [`Resolution`]. A press on a question of another process, or on one that
+//! has ended, resolves nothing.
 
-mod answer;
-mod ask;
-mod clean;
-mod open;
+mod question;
 mod registry;
 mod render;
-mod settings;
 #[cfg(test)]
 mod tests;
+mod types;
 
-pub use answer::TypedAnswer;
-pub use ask::{
-    ButtonPress, Decision, Meaning, NotOpened, Opened, Person, PressResult, PromptId, PromptOp, PromptOption,
-    PromptRequest, PromptStep, QuestionId, QuestionKind, Resolution,
-};
+pub use question::TypedAnswer;
 pub use registry::Prompts;
-pub use settings::PromptSettings;
+pub use types::{
+    ButtonPress, Decision, Meaning, NotOpened, Opened, Person, PressResult, PromptId, PromptOp, PromptOption,
+    PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
+};

@@ -1,45 +1,45 @@
-//! The open questions, and the ends of those that were.
-//!
-//! A question leaves the list in one place only, and that place makes its [`Resolution`]: nothing is resolved twice.
+//! The open questions and the recently ended ones. A question ends in one function only, which makes its
+//! [`Resolution`]: none is resolved twice.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::answer::{TypedAnswer, Words};
-use super::ask::{
-    ButtonPress, Decision, Meaning, NotOpened, Opened, Person, PressResult, PromptId, PromptRequest,
-    PromptStep, QuestionId, QuestionKind, Resolution,
+use super::question::{
+    EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, Responders, TypedAnswer,
+    TypedText, Visibility,
 };
-use super::open::{Ended, Offer, Open, PromptTarget, Shape, Showing, Who};
-use super::render::{self, Paper, Wording};
-use super::settings::PromptSettings;
+use super::render::{self, MessageFormat, QuestionText};
+use super::types::{
+    ButtonPress, Decision, Meaning, NotOpened, Opened, Person, PressResult, PromptId, PromptOption,
+    PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
+};
 use crate::adapter::RelayAdapter;
 use crate::wire::{Outcome, Scalar, SessionKey};
 
-/// The most answers that are offered.
-const MOST_OPTIONS: usize = 32;
-/// Longest message id that is kept.
-const LONGEST_MESSAGE_ID: usize = 256;
-/// From one question's number to the next: odd, so that none comes twice in 2³².
+/// Maximum options of a question.
+const MAX_OPTIONS: usize = 32;
+/// Longest message id that is accepted.
+const MAX_MESSAGE_ID: usize = 256;
+/// Step between serial numbers: odd, so that none repeats within 2³².
 const STRIDE: u32 = 0x9e37_79b9;
-/// What a late press is told.
+/// Notice for a late press.
 const TOO_LATE: &str = "That question is no longer open.";
-/// What a stranger's press is told.
+/// Notice for somebody who may not answer.
 const NOT_YOURS: &str = "Only the person whose message is being answered can decide this.";
 
-/// The questions that wait for people, oldest first.
+/// The questions that are open, oldest first.
 #[derive(Debug)]
 pub struct Prompts {
     settings: PromptSettings,
     nonce: String,
     serial: u32,
-    open: Vec<Open>,
-    ended: VecDeque<Ended>,
+    open: Vec<OpenQuestion>,
+    ended: VecDeque<EndedQuestion>,
 }
 
 impl Prompts {
-    /// No questions yet. The nonce tells this process's questions from those of its siblings and predecessors; the
-    /// seed is where numbering begins.
+    /// No questions yet. The nonce tells this process's questions from those of others and of earlier runs; serial
+    /// numbers start at the seed.
     pub fn new(settings: PromptSettings, nonce: [u8; 3], seed: u32) -> Self {
         let [a, b, c] = nonce;
         Self {
@@ -51,7 +51,7 @@ impl Prompts {
         }
     }
 
-    /// Takes a question in, and says how it is shown. One that is not opened is void.
+    /// Opens a question and returns the op that shows it. One that is not opened counts as withdrawn.
     pub fn open(
         &mut self,
         request: PromptRequest,
@@ -66,51 +66,52 @@ impl Prompts {
         }
         let direct = request.facts.chat_type.as_deref() == Some("dm");
         let author = request.author.filter(|id| !id.is_empty());
-        let who = Who::of(author, direct, self.settings.anyone_in_group).ok_or(NotOpened::NobodyMayAnswer)?;
+        let who = Responders::new(author, direct, self.settings.anyone_in_group)
+            .ok_or(NotOpened::NobodyMayAnswer)?;
         let offers = offers(
             &request.options,
             request.kind,
             direct || self.settings.allow_always_in_groups,
         )?;
-        let paper = Paper::of(adapter.descriptor());
-        let wording = Wording::new(request.kind, &request.text, request.detail.as_deref());
+        let format = MessageFormat::new(adapter.descriptor());
+        let wording = QuestionText::new(request.kind, &request.text, request.detail.as_deref());
         let labels: Vec<&str> = offers.iter().map(|offer| offer.label.as_str()).collect();
-        let numbered = paper.numbered(&wording, request.kind, &labels);
+        let numbered = format.numbered(&wording, request.kind, &labels);
         let native = adapter.supports("prompt");
-        let head = paper.head(&wording).ok_or(NotOpened::NoRoom)?;
+        let head = format.head(&wording).ok_or(NotOpened::NoRoom)?;
         let wait = self.settings.wait(request.timeout);
-        let place = PromptTarget {
+        let target = PromptTarget {
             session: request.session,
             chat: request.chat,
             facts: request.facts,
         };
         let id = self.next_id();
         let (op, shape) = if native {
-            let op = place.prompt(&id, request.kind, &head, &offers, wait);
-            let fallback = numbered.map(|text| Box::new(place.question(text)));
-            (op, Shape::Buttons { fallback })
+            let op = target.prompt(&id, request.kind, &head, &offers, wait);
+            let fallback = numbered.map(|text| Box::new(target.question(text)));
+            (op, Presentation::Buttons { fallback })
         } else {
             (
-                place.question(numbered.ok_or(NotOpened::NoRoom)?),
-                Shape::Numbered,
+                target.question(numbered.ok_or(NotOpened::NoRoom)?),
+                Presentation::Numbered,
             )
         };
-        self.open.push(Open {
+        self.open.push(OpenQuestion {
             id: id.clone(),
             question: request.id,
             kind: request.kind,
-            place,
+            target,
             who,
             offers,
             shape,
-            showing: Showing::Sending,
-            paper,
+            showing: Visibility::Sending,
+            format,
             head: adapter
                 .descriptor()
                 .is_some_and(|descriptor| descriptor.supports_edit)
                 .then_some(head),
             deadline: now.saturating_add(wait),
-            strangers_told: false,
+            strangers_notified: false,
         });
         Ok(Opened {
             prompt: id,
@@ -119,58 +120,58 @@ impl Prompts {
         })
     }
 
-    /// Tells what became of the op that shows a question.
+    /// The outcome of the op that shows a question.
     pub fn op_finished(&mut self, prompt: &PromptId, outcome: &Outcome) -> PromptStep {
         let Some(at) = self.find(prompt.as_str()) else {
-            return self.finished_late(prompt, outcome);
+            return self.finished_after_end(prompt, outcome);
         };
         let open = &mut self.open[at];
         match outcome {
             Outcome::Applied(result) => {
                 let id = result.message_id.as_ref().map(Scalar::as_str);
-                open.showing.appear(id.filter(|id| is_message_id(id)));
+                open.showing.set_shown(id.filter(|id| is_message_id(id)));
                 PromptStep::Nothing
             }
             Outcome::Unknown => {
-                open.showing.doubt();
+                open.showing.set_uncertain();
                 PromptStep::Nothing
             }
             Outcome::Refused { declined, .. } => {
                 let fallback = open.shape.take_fallback().filter(|_| !declined);
-                open.showing = Showing::Sending;
-                fallback.map_or_else(|| PromptStep::Resolved(self.unshown(at)), PromptStep::Show)
+                open.showing = Visibility::Sending;
+                fallback.map_or_else(|| PromptStep::Resolved(self.end_unshown(at)), PromptStep::Show)
             }
         }
     }
 
-    /// The op that shows a question never went out, and will not.
+    /// The op that shows a question was not sent, and will not be.
     pub fn op_not_sent(&mut self, prompt: &PromptId) -> Option<Resolution> {
-        self.find(prompt.as_str()).map(|at| self.unshown(at))
+        self.find(prompt.as_str()).map(|at| self.end_unshown(at))
     }
 
-    /// Somebody pressed a button.
+    /// A button was pressed.
     pub fn press(&mut self, press: &ButtonPress, now: Duration) -> PressResult {
         if !press.prompt_id.starts_with(&self.nonce) {
             return PressResult::NotOurs;
         }
         let Some(at) = self.find(&press.prompt_id) else {
-            return self.press_again(press);
+            return self.press_after_end(press);
         };
         let open = &mut self.open[at];
-        if open.place.chat != press.chat {
+        if open.target.chat != press.chat {
             return PressResult::NotAllowed(None);
         }
         if !open.who.includes(&press.by) {
-            let first = !std::mem::replace(&mut open.strangers_told, true);
+            let first = !std::mem::replace(&mut open.strangers_notified, true);
             return PressResult::NotAllowed(first.then(|| Box::new(open.notice(NOT_YOURS))));
         }
         open.showing
-            .appear(press.message_id.as_deref().filter(|id| is_message_id(id)));
+            .set_shown(press.message_id.as_deref().filter(|id| is_message_id(id)));
         if open.deadline <= now {
             let notice = Box::new(open.notice(TOO_LATE));
-            let resolution = Some(self.close(at, Decision::TimedOut, None));
+            let resolution = Some(self.end(at, Decision::TimedOut, None));
             if let Some(ended) = self.ended.back_mut() {
-                ended.late_told = true;
+                ended.late_press_notified = true;
             }
             return PressResult::Expired {
                 resolution,
@@ -183,13 +184,13 @@ impl Prompts {
             (None, QuestionKind::Approval) => open.denial(),
             (None, QuestionKind::Choice) => return PressResult::NoSuchOption,
         };
-        PressResult::Resolved(self.close(at, decision, Some(&press.by)))
+        PressResult::Resolved(self.end(at, decision, Some(&press.by)))
     }
 
-    /// What a message of a session would answer, if it is an answer; otherwise it is an ordinary message.
+    /// Matches a message of a session to a question; `None` when it is an ordinary message.
     ///
-    /// A question that is not known to have been sent takes none: what people write then is about something else.
-    /// The newest question that the words fit is the one that is meant.
+    /// A question that may not have been sent takes no answer: the message is about something else. Among several the
+    /// newest question that fits is meant.
     pub fn match_text(
         &self,
         session: &SessionKey,
@@ -197,28 +198,28 @@ impl Prompts {
         text: &str,
         now: Duration,
     ) -> Option<TypedAnswer> {
-        let words = Words::read(text)?;
+        let typed = TypedText::parse(text)?;
         let open = self
             .open
             .iter()
             .rev()
-            .find(|open| open.place.session == *session && open.takes(words, by, now))?;
+            .find(|open| open.target.session == *session && open.accepts(typed, by, now))?;
         Some(TypedAnswer {
             prompt: open.id.clone(),
-            decision: open.decision(words)?,
+            decision: open.decision(typed)?,
         })
     }
 
-    /// Takes an answer that was found before; `None` when its question has ended since.
+    /// Takes an answer that [`Self::match_text`] found; `None` when its question has ended since.
     pub fn answer(&mut self, typed: &TypedAnswer, by: &Person, now: Duration) -> Option<Resolution> {
         let at = self.find(typed.prompt.as_str())?;
         let open = &self.open[at];
-        (open.deadline > now && open.who.includes(by)).then(|| self.close(at, typed.decision, Some(by)))
+        (open.deadline > now && open.who.includes(by)).then(|| self.end(at, typed.decision, Some(by)))
     }
 
-    /// Ends the questions whose time is over.
+    /// Ends the questions whose time is up.
     pub fn expire(&mut self, now: Duration) -> Vec<Resolution> {
-        self.close_where(Decision::TimedOut, |open| open.deadline <= now)
+        self.end_where(Decision::TimedOut, |open| open.deadline <= now)
     }
 
     /// When [`Self::expire`] has something to do.
@@ -226,18 +227,18 @@ impl Prompts {
         self.open.iter().map(|open| open.deadline).min()
     }
 
-    /// The asker does not ask any more.
+    /// Withdraws a question.
     pub fn withdraw(&mut self, id: QuestionId) -> Option<Resolution> {
         let at = self.open.iter().position(|open| open.question == id)?;
-        Some(self.close(at, Decision::Cancelled, None))
+        Some(self.end(at, Decision::Cancelled, None))
     }
 
-    /// Questions that are open.
+    /// Number of open questions.
     pub fn len(&self) -> usize {
         self.open.len()
     }
 
-    /// Whether nothing is asked.
+    /// Whether no question is open.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -251,11 +252,11 @@ impl Prompts {
         PromptId(format!("{}{:08x}", self.nonce, self.serial))
     }
 
-    fn finished_late(&mut self, prompt: &PromptId, outcome: &Outcome) -> PromptStep {
+    fn finished_after_end(&mut self, prompt: &PromptId, outcome: &Outcome) -> PromptStep {
         let Some(ended) = self.ended.iter_mut().find(|ended| ended.id == *prompt) else {
             return PromptStep::Nothing;
         };
-        let Some(content) = ended.unsaid.take() else {
+        let Some(content) = ended.pending_edit.take() else {
             return PromptStep::Nothing;
         };
         match outcome {
@@ -265,24 +266,24 @@ impl Prompts {
                 .map(Scalar::as_str)
                 .filter(|id| is_message_id(id))
                 .map_or(PromptStep::Nothing, |id| {
-                    PromptStep::Edit(ended.place.edit(id, content))
+                    PromptStep::Edit(ended.target.edit(id, content))
                 }),
             Outcome::Refused { .. } | Outcome::Unknown => PromptStep::Nothing,
         }
     }
 
-    fn press_again(&mut self, press: &ButtonPress) -> PressResult {
+    fn press_after_end(&mut self, press: &ButtonPress) -> PressResult {
         let late = self.ended.iter_mut().find(|ended| {
             ended.id.as_str() == press.prompt_id
                 && ended.decision == Decision::TimedOut
-                && ended.place.chat == press.chat
+                && ended.target.chat == press.chat
                 && ended.who.includes(&press.by)
         });
         match late {
-            Some(ended) if !ended.late_told => {
-                ended.late_told = true;
+            Some(ended) if !ended.late_press_notified => {
+                ended.late_press_notified = true;
                 let notice = ended
-                    .place
+                    .target
                     .notice(TOO_LATE, press.message_id.clone().filter(|id| is_message_id(id)));
                 PressResult::Expired {
                     resolution: None,
@@ -293,41 +294,45 @@ impl Prompts {
         }
     }
 
-    fn close_where(&mut self, decision: Decision, mut which: impl FnMut(&Open) -> bool) -> Vec<Resolution> {
+    fn end_where(
+        &mut self,
+        decision: Decision,
+        mut which: impl FnMut(&OpenQuestion) -> bool,
+    ) -> Vec<Resolution> {
         let mut closed = Vec::new();
         while let Some(at) = self.open.iter().position(&mut which) {
-            closed.push(self.close(at, decision, None));
+            closed.push(self.end(at, decision, None));
         }
         closed
     }
 
     /// Ends a question that nobody can have seen.
-    fn unshown(&mut self, at: usize) -> Resolution {
+    fn end_unshown(&mut self, at: usize) -> Resolution {
         self.open[at].head = None;
-        self.close(at, Decision::Cancelled, None)
+        self.end(at, Decision::Cancelled, None)
     }
 
-    /// The one place where a question ends.
-    fn close(&mut self, at: usize, decision: Decision, by: Option<&Person>) -> Resolution {
+    /// Ends a question; the one place where that happens.
+    fn end(&mut self, at: usize, decision: Decision, by: Option<&Person>) -> Resolution {
         let open = self.open.remove(at);
         let content = open.head.as_ref().map(|head| {
-            let ending = render::ending(open.kind, decision, open.chosen(decision), by);
-            open.paper.ended(head, &ending)
+            let line = render::decision_line(open.kind, decision, open.chosen(decision), by);
+            open.format.decided(head, &line)
         });
-        let (edit, unsaid) = match (open.showing, content) {
-            (Showing::Shown(Some(id)), Some(content)) => {
-                (Some(Box::new(open.place.edit(&id, content))), None)
+        let (edit, pending_edit) = match (open.showing, content) {
+            (Visibility::Shown(Some(id)), Some(content)) => {
+                (Some(Box::new(open.target.edit(&id, content))), None)
             }
-            (Showing::Sending | Showing::Shown(None), content) => (None, content),
-            (Showing::Shown(Some(_)) | Showing::Uncertain, _) => (None, None),
+            (Visibility::Sending | Visibility::Shown(None), content) => (None, content),
+            (Visibility::Shown(Some(_)) | Visibility::Uncertain, _) => (None, None),
         };
-        self.ended.push_back(Ended {
+        self.ended.push_back(EndedQuestion {
             id: open.id,
-            place: open.place,
+            target: open.target,
             who: open.who,
             decision,
-            late_told: false,
-            unsaid,
+            late_press_notified: false,
+            pending_edit,
         });
         while self.ended.len() > self.settings.remembered {
             self.ended.pop_front();
@@ -341,31 +346,31 @@ impl Prompts {
 }
 
 fn is_message_id(id: &str) -> bool {
-    (1..=LONGEST_MESSAGE_ID).contains(&id.len())
+    (1..=MAX_MESSAGE_ID).contains(&id.len())
 }
 
-/// The options that are offered here; an approval needs one that allows.
+/// The options to offer; an approval needs one that allows.
 fn offers(
-    options: &[super::PromptOption],
+    options: &[PromptOption],
     kind: QuestionKind,
     always: bool,
-) -> Result<Vec<Offer>, NotOpened> {
-    if options.len() > MOST_OPTIONS {
+) -> Result<Vec<OfferedOption>, NotOpened> {
+    if options.len() > MAX_OPTIONS {
         return Err(NotOpened::TooManyOptions);
     }
-    let offers: Vec<Offer> = options
+    let offers: Vec<OfferedOption> = options
         .iter()
         .enumerate()
         .filter(|(_, option)| always || option.meaning != Meaning::AllowAlways)
-        .map(|(index, option)| Offer {
+        .map(|(index, option)| OfferedOption {
             index,
             label: render::label(option, index),
             meaning: option.meaning,
         })
         .collect();
-    let sensible = match kind {
+    let is_answerable = match kind {
         QuestionKind::Approval => offers.iter().any(|offer| offer.meaning.allows()),
         QuestionKind::Choice => !offers.is_empty(),
     };
-    sensible.then_some(offers).ok_or(NotOpened::NothingToChoose)
+    is_answerable.then_some(offers).ok_or(NotOpened::NothingToChoose)
 }

@@ -1,56 +1,57 @@
-//! A question as text: the head, the numbered list, and the line that tells how it ended.
+//! A question as text: the head, the numbered list, and the line with the decision.
 //!
-//! Everything fits the platform's limit or is not asked at all. What is shown verbatim is never cut at its end
-//! alone: the middle goes, and says so, because a command's tail matters as much as its head.
+//! Everything fits the platform's limit, or the question is not opened. A verbatim text that is too long loses its middle,
+//! visibly, because a command's tail matters as much as its head. Text from outside is cleaned: nothing invisible,
+//! nothing that breaks out of its frame.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use super::ask::{Decision, Meaning, Person, PromptOption, QuestionKind};
-use super::clean;
+use super::types::{Decision, Meaning, Person, PromptOption, QuestionKind};
+use crate::text::truncate_bytes;
 use crate::wire::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
 
 /// Longest label, in code points.
 pub(super) const LABEL_POINTS: usize = 75;
 /// Longest question text.
 const TEXT_POINTS: usize = 1000;
-/// The most of a platform's limit that a question uses.
-const MOST_CONTENT: u64 = 4096;
-/// What is looked at of a text that is shown verbatim, at each end; more than [`MOST_CONTENT`].
-const MOST_VERBATIM: usize = 16_384;
-/// The least of a text, and of what it is about, that must be seen.
-const LEAST_SEEN: (usize, usize) = (20, 72);
-/// Room that is kept for the line that tells the end.
-const ENDING_ROOM: usize = 128;
-/// Between the parts of a question.
+/// The longest question, whatever the platform allows.
+const MAX_CONTENT: u64 = 4096;
+/// Bytes read at each end of a verbatim text; more than [`MAX_CONTENT`].
+const MAX_VERBATIM: usize = 16_384;
+/// Minimum length of the question's text and of its detail that must be visible.
+const MIN_VISIBLE: (usize, usize) = (20, 72);
+/// Room for the line with the decision.
+const DECISION_ROOM: usize = 128;
+/// Separates the parts of a question.
 const GAP: &str = "\n\n";
 
-/// What a question is written on.
+/// The format of a platform's messages.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Paper {
+pub(super) struct MessageFormat {
     limit: usize,
     unit: LenUnit,
     code_blocks: bool,
 }
 
-/// What is asked, made fit to be shown.
+/// A question's text, cleaned.
 #[derive(Clone, Debug)]
-pub(super) struct Wording {
+pub(super) struct QuestionText {
     text: String,
     detail: Option<Detail>,
 }
 
 #[derive(Clone, Debug)]
 struct Detail {
-    /// What can be shown of it.
+    /// The text, without its middle if it is very long.
     text: String,
-    /// What is missing in its middle already.
+    /// Bytes left out in the middle.
     left_out: usize,
 }
 
-impl Wording {
+impl QuestionText {
     pub(super) fn new(kind: QuestionKind, text: &str, detail: Option<&str>) -> Self {
-        let mut text = clean::paragraph(text, TEXT_POINTS);
+        let mut text = paragraph(text, TEXT_POINTS);
         if text.is_empty() {
             text.push_str(match kind {
                 QuestionKind::Approval => "May this be done?",
@@ -61,7 +62,7 @@ impl Wording {
         let detail = detail.map(|detail| {
             let (ends, left_out) = ends_of(detail);
             Detail {
-                text: clean::verbatim(&ends),
+                text: verbatim(&ends),
                 left_out,
             }
         });
@@ -69,25 +70,30 @@ impl Wording {
     }
 }
 
-impl Paper {
-    pub(super) fn of(descriptor: Option<&CapabilityDescriptor>) -> Self {
+impl MessageFormat {
+    pub(super) fn new(descriptor: Option<&CapabilityDescriptor>) -> Self {
         let limit = descriptor.map_or(FALLBACK_MESSAGE_LENGTH, |descriptor| {
             descriptor.max_message_length
         });
         Self {
-            limit: usize::try_from(limit.min(MOST_CONTENT)).unwrap_or(usize::MAX),
+            limit: usize::try_from(limit.min(MAX_CONTENT)).unwrap_or(usize::MAX),
             unit: descriptor.map_or(LenUnit::Chars, CapabilityDescriptor::length_unit),
             code_blocks: descriptor.is_some_and(CapabilityDescriptor::supports_code_blocks),
         }
     }
 
-    /// The question alone, with room for the line that will tell its end.
-    pub(super) fn head(self, wording: &Wording) -> Option<String> {
-        self.head_beside(wording, ENDING_ROOM.min(self.limit / 4))
+    /// The question alone, with room for the decision.
+    pub(super) fn head(self, wording: &QuestionText) -> Option<String> {
+        self.head_beside(wording, DECISION_ROOM.min(self.limit / 4))
     }
 
-    /// The question with a list to choose from by number.
-    pub(super) fn numbered(self, wording: &Wording, kind: QuestionKind, labels: &[&str]) -> Option<String> {
+    /// The question with a numbered list of options.
+    pub(super) fn numbered(
+        self,
+        wording: &QuestionText,
+        kind: QuestionKind,
+        labels: &[&str],
+    ) -> Option<String> {
         let how = match kind {
             QuestionKind::Approval => "Reply with a number, /approve or /deny.",
             QuestionKind::Choice => "Reply with a number.",
@@ -95,7 +101,7 @@ impl Paper {
         let list = |points: usize| {
             let mut list = String::new();
             for (at, label) in labels.iter().enumerate() {
-                let label = clean::paired_ticks(&clean::line(label, points));
+                let label = paired_ticks(&clean_line(label, points));
                 let _ = writeln!(list, "{}. {label}", at + 1);
             }
             format!("{GAP}{list}\n{how}")
@@ -109,28 +115,28 @@ impl Paper {
         Some(head + list)
     }
 
-    /// The question once it has ended.
-    pub(super) fn ended(self, head: &str, ending: &str) -> String {
-        let whole = format!("{head}{GAP}{ending}");
+    /// The question with its decision.
+    pub(super) fn decided(self, head: &str, decision: &str) -> String {
+        let whole = format!("{head}{GAP}{decision}");
         if self.unit.measure(&whole) <= self.limit {
             return whole;
         }
-        self.cut(ending, self.limit)
+        self.cut(decision, self.limit)
     }
 
-    fn head_beside(self, Wording { text, detail }: &Wording, taken: usize) -> Option<String> {
+    fn head_beside(self, QuestionText { text, detail }: &QuestionText, taken: usize) -> Option<String> {
         let room = self.limit.checked_sub(taken)?;
         let text_need = self.unit.measure(text);
         let Some(detail) = detail else {
             let seen = text_need.min(room);
-            return (seen >= text_need.min(LEAST_SEEN.0)).then(|| self.text(text, seen));
+            return (seen >= text_need.min(MIN_VISIBLE.0)).then(|| self.text(text, seen));
         };
         let framed = self.framed(detail, usize::MAX);
         let detail_need = self.unit.measure(&framed);
-        let text_room = text_need.min((room / 3).max(LEAST_SEEN.0));
+        let text_room = text_need.min((room / 3).max(MIN_VISIBLE.0));
         let detail_room = detail_need.min(room.checked_sub(text_room)?);
         let text_room = text_need.min(room - detail_room);
-        if detail_room < detail_need.min(LEAST_SEEN.1) {
+        if detail_room < detail_need.min(MIN_VISIBLE.1) {
             return None;
         }
         let framed = if detail_room < detail_need {
@@ -144,7 +150,7 @@ impl Paper {
     fn text(self, text: &str, room: usize) -> String {
         let text = self.cut(text, room);
         if self.code_blocks {
-            clean::paired_ticks(&text)
+            paired_ticks(&text)
         } else {
             text
         }
@@ -179,7 +185,7 @@ impl Paper {
         format!("{head}{}{tail}", marked(left_out))
     }
 
-    /// How many of the points fit.
+    /// Number of points that fit.
     fn fitting(self, points: impl Iterator<Item = char>, room: usize) -> usize {
         let mut left = room;
         points
@@ -201,9 +207,9 @@ impl Paper {
     }
 }
 
-/// What an option is called.
+/// An option's label.
 pub(super) fn label(option: &PromptOption, at: usize) -> String {
-    let label = clean::line(&option.label, LABEL_POINTS);
+    let label = clean_line(&option.label, LABEL_POINTS);
     if !label.is_empty() {
         return label;
     }
@@ -216,7 +222,7 @@ pub(super) fn label(option: &PromptOption, at: usize) -> String {
     }
 }
 
-/// How a button of that meaning looks.
+/// A button's style.
 pub(super) fn style(meaning: Meaning) -> Option<&'static str> {
     match meaning {
         Meaning::AllowOnce => Some("success"),
@@ -226,14 +232,14 @@ pub(super) fn style(meaning: Meaning) -> Option<&'static str> {
     }
 }
 
-/// The line that tells how a question ended. What an approval means is told in our words, whatever its button said.
-pub(super) fn ending(
+/// The line with the decision. An approval's meaning is written in our own words, whatever the button's label.
+pub(super) fn decision_line(
     kind: QuestionKind,
     decision: Decision,
     chosen: Option<(&str, Meaning)>,
     by: Option<&Person>,
 ) -> String {
-    let told = match (decision, chosen, kind) {
+    let line = match (decision, chosen, kind) {
         (Decision::TimedOut, _, QuestionKind::Approval) => return "⌛ No answer: denied".to_owned(),
         (Decision::TimedOut, _, QuestionKind::Choice) => return "⌛ No answer in time".to_owned(),
         (Decision::Chosen(_), Some((label, meaning)), _) => match meaning {
@@ -241,24 +247,187 @@ pub(super) fn ending(
             Meaning::AllowSession => "✅ Allowed for this conversation".to_owned(),
             Meaning::AllowAlways => "✅ Allowed from now on".to_owned(),
             Meaning::Deny => "❌ Denied".to_owned(),
-            Meaning::Plain => format!("✅ {}", clean::paired_ticks(label)),
+            Meaning::Plain => format!("✅ {}", paired_ticks(label)),
         },
         (Decision::Cancelled | Decision::Chosen(_), _, _) if by.is_some() => "❌ Denied".to_owned(),
         (Decision::Cancelled | Decision::Chosen(_), _, _) => return "⏹ No longer asked".to_owned(),
     };
     match by.and_then(|person| person.name.as_deref()) {
-        Some(name) => format!("{told} — by {}", clean::name(name)),
-        None => told,
+        Some(name) => format!("{line} — by {}", person_name(name)),
+        None => line,
     }
 }
 
-/// Both ends of a text that is too long to be looked at, and how many bytes are between them. Each end is longer
-/// than a question may be, so the place where they meet is never shown.
+/// Both ends of a very long text, and the number of bytes between them. Each end is longer than a question may be, so
+/// the place where they meet is never shown.
 fn ends_of(text: &str) -> (Cow<'_, str>, usize) {
-    if text.len() <= 2 * MOST_VERBATIM {
+    if text.len() <= 2 * MAX_VERBATIM {
         return (text.into(), 0);
     }
-    let boundary = |at: usize| (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
-    let (head, tail) = (boundary(MOST_VERBATIM), boundary(text.len() - MOST_VERBATIM));
+    let head = truncate_bytes(text, MAX_VERBATIM).len();
+    let tail = truncate_bytes(text, text.len() - MAX_VERBATIM).len();
     ([&text[..head], &text[tail..]].concat().into(), tail - head)
+}
+
+/// Replaces invisible characters that must not go unnoticed.
+const INVISIBLE_MARK: char = '\u{fffd}';
+/// A zero-width space; keeps two backticks from being read as one mark.
+const ZERO_WIDTH: char = '\u{200b}';
+/// Longest name of a person.
+const NAME_POINTS: usize = 32;
+/// Characters with a meaning of their own in some dialect.
+const MARKUP: &str = "@<>`*_~|[](){}#:/\\";
+
+/// One line of at most `max` code points: white space is folded, a cut is marked.
+fn clean_line(text: &str, max: usize) -> String {
+    let visible = text
+        .chars()
+        .map(|point| if point.is_whitespace() { ' ' } else { point });
+    let mut folded = String::new();
+    let mut points = 0;
+    for point in visible.filter(|point| !is_invisible(*point)) {
+        if point == ' ' && (folded.is_empty() || folded.ends_with(' ')) {
+            continue;
+        }
+        folded.push(point);
+        points += 1;
+        if points > max {
+            break;
+        }
+    }
+    let folded = folded.trim_end();
+    if folded.chars().count() <= max {
+        return folded.to_owned();
+    }
+    let kept: String = folded.chars().take(max.saturating_sub(1)).collect();
+    format!("{}…", kept.trim_end())
+}
+
+/// A person's name: short, one line, and without mentions.
+fn person_name(text: &str) -> String {
+    let plain: String = text
+        .chars()
+        .take(NAME_POINTS * 8)
+        .map(|point| if MARKUP.contains(point) { ' ' } else { point })
+        .collect();
+    let name = clean_line(&plain, NAME_POINTS);
+    if name.is_empty() {
+        "someone".to_owned()
+    } else {
+        name
+    }
+}
+
+/// The first `max` code points as lines: nothing invisible, at most one empty line in a row.
+fn paragraph(text: &str, max: usize) -> String {
+    let mut kept = String::new();
+    for point in text.chars().take(max) {
+        match point {
+            '\n' if kept.ends_with("\n\n") => {}
+            '\n' => kept.push('\n'),
+            _ if point.is_whitespace() => kept.push(' '),
+            _ if is_invisible(point) => {}
+            _ => kept.push(point),
+        }
+    }
+    kept.trim().to_owned()
+}
+
+/// The text with its backticks only if they are single and paired; others could swallow what follows.
+fn paired_ticks(text: &str) -> String {
+    let paired = text.matches('`').count().is_multiple_of(2) && !text.contains("``") && !text.contains("\\`");
+    if paired {
+        text.to_owned()
+    } else {
+        text.replace('`', "'")
+    }
+}
+
+/// A verbatim text: invisible characters are replaced by a mark, and no line closes a code block.
+fn verbatim(text: &str) -> String {
+    let mut kept = String::new();
+    let mut points = text.trim_end_matches(['\n', '\r']).chars().peekable();
+    let mut before = '\0';
+    while let Some(point) = points.next() {
+        match point {
+            '\r' if points.peek() == Some(&'\n') => continue,
+            '\n' | '\t' => kept.push(point),
+            '`' if before == '`' => kept.extend([ZERO_WIDTH, '`']),
+            _ if is_invisible(point) => kept.push(INVISIBLE_MARK),
+            _ => kept.push(point),
+        }
+        before = point;
+    }
+    kept
+}
+
+/// Characters that are invisible or change the direction of text.
+fn is_invisible(point: char) -> bool {
+    point.is_control()
+        || matches!(point,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_short_and_mentions_nobody() {
+        for (given, shown) in [
+            ("Ann", "Ann"),
+            ("  Ann\n\tLee ", "Ann Lee"),
+            ("@everyone", "everyone"),
+            ("<@123> <!here>", "123 !here"),
+            ("[x](https://evil.example)", "x https evil.example"),
+            ("\u{202e}nnA\u{200b}\u{7}", "nnA"),
+            ("\u{3164}\n", "someone"),
+            ("", "someone"),
+        ] {
+            assert_eq!(person_name(given), shown, "{given:?}");
+        }
+        let long = person_name(&"å".repeat(5_000));
+        assert!(long.chars().count() == NAME_POINTS && long.ends_with('…'));
+    }
+
+    #[test]
+    fn a_verbatim_text_marks_invisible_characters_and_closes_no_block() {
+        for (given, shown) in [
+            ("ls -la\n", "ls -la"),
+            ("a\r\nb\rc", "a\nb\u{fffd}c"),
+            ("safe\u{202e}live", "safe\u{fffd}live"),
+            ("a``b", "a`\u{200b}`b"),
+        ] {
+            assert_eq!(verbatim(given), shown, "{given:?}");
+        }
+        for ticks in 2..9 {
+            let hostile = format!("x\n{}\n@everyone", "`".repeat(ticks));
+            assert!(!verbatim(&hostile).contains("``"));
+        }
+        assert_eq!(verbatim("`\r\n`"), "`\n`");
+    }
+
+    #[test]
+    fn backticks_stay_only_where_they_are_paired() {
+        for (given, shown) in [
+            ("run `ls`?", "run `ls`?"),
+            ("run `ls?", "run 'ls?"),
+            ("```\nrun", "'''\nrun"),
+            ("a \\` b `", "a \\' b '"),
+        ] {
+            assert_eq!(paired_ticks(given), shown);
+        }
+    }
+
+    #[test]
+    fn a_line_folds_white_space_and_marks_a_cut() {
+        assert_eq!(clean_line(" a \n\u{2003} b\u{0} ", 75), "a b");
+        assert_eq!(clean_line("abcdef", 6), "abcdef");
+        assert_eq!(clean_line("abcdefg", 6), "abcde…");
+        assert_eq!(clean_line("abcde   ", 5), "abcde");
+        assert_eq!(paragraph("a\n\n\n\n\u{200b}b\u{2028}c", 99), "a\n\nb c");
+    }
 }

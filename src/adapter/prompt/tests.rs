@@ -1,4 +1,4 @@
-//! Questions from end to end, on a made-up clock.
+//! Questions from end to end, on a simulated clock.
 
 mod shown;
 mod walk;
@@ -135,7 +135,7 @@ fn edited(edit: Option<&PromptOp>) -> (&str, &str) {
 }
 
 #[test]
-fn a_press_decides_once_and_the_message_says_so() {
+fn a_press_decides_once_and_the_message_shows_it() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
     let opened = prompts
@@ -187,7 +187,7 @@ fn presses_that_decide_nothing() {
     assert_eq!(
         prompts.press(&stranger, secs(1)),
         PressResult::NotAllowed(None),
-        "told once"
+        "notified once"
     );
     let mut nameless = stranger;
     nameless.by.id = None;
@@ -197,7 +197,7 @@ fn presses_that_decide_nothing() {
 }
 
 #[test]
-fn a_late_press_is_told_once_and_decides_nothing() {
+fn a_late_press_is_notified_once_and_decides_nothing() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
     let noticed = prompts
@@ -212,12 +212,12 @@ fn a_late_press_is_told_once_and_decides_nothing() {
         prompts.press(&press(&noticed.prompt, "o0", "bob"), secs(301)),
         PressResult::Repeated
     );
-    for told in [true, false] {
+    for notified in [true, false] {
         match prompts.press(&press(&noticed.prompt, "o0", "ann"), secs(301)) {
             PressResult::Expired { resolution, notice } => {
-                assert!(told && resolution.is_none() && notice.is_some());
+                assert!(notified && resolution.is_none() && notice.is_some());
             }
-            other => assert!(!told && other == PressResult::Repeated, "{other:?}"),
+            other => assert!(!notified && other == PressResult::Repeated, "{other:?}"),
         }
     }
 
@@ -315,7 +315,7 @@ fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
 }
 
 #[test]
-fn what_is_typed_answers_only_what_was_seen_and_only_from_whom_it_is_asked() {
+fn a_typed_answer_counts_only_for_visible_questions_and_allowed_people() {
     let (native, plain) = (descriptor(&["send", "prompt"]), descriptor(&["send"]));
     let ann = person("ann");
     #[rustfmt::skip]
@@ -364,7 +364,7 @@ fn what_is_typed_answers_only_what_was_seen_and_only_from_whom_it_is_asked() {
 }
 
 #[test]
-fn the_newest_question_is_meant_and_one_that_ended_meanwhile_takes_no_answer() {
+fn the_newest_question_is_answered_and_an_ended_one_takes_no_answer() {
     let plain = descriptor(&["send"]);
     let mut prompts = prompts();
     for key in [1, 2] {
@@ -391,7 +391,7 @@ fn the_newest_question_is_meant_and_one_that_ended_meanwhile_takes_no_answer() {
 }
 
 #[test]
-fn approving_never_takes_more_than_was_said() {
+fn approving_never_allows_more_than_was_typed() {
     use Meaning::{AllowAlways, AllowOnce, AllowSession, Deny};
     let plain = descriptor(&["send"]);
     for (offered, words, decision) in [
@@ -413,7 +413,7 @@ fn approving_never_takes_more_than_was_said() {
 }
 
 #[test]
-fn a_stopped_turn_takes_its_questions_with_it_even_before_they_are_shown() {
+fn a_question_can_be_withdrawn_before_it_is_shown() {
     let native = descriptor(&["send", "prompt"]);
     let mut prompts = prompts();
     let opened = prompts

@@ -1,6 +1,5 @@
-//! Where a text may be cut: at a line break, at a space, and never inside a grapheme cluster that fits.
-//!
-//! It never looks further into the text than one part is long.
+//! Where a text may be cut: at a line break, at a space, and never inside a grapheme cluster that fits. The cost is
+//! bounded by the length of one part.
 
 use crate::wire::LenUnit;
 use unicode_segmentation::GraphemeCursor;
@@ -128,7 +127,7 @@ pub(super) fn clear_of_clusters(text: &str, cut: usize, limit: usize, unit: LenU
 }
 
 /// The text without the white space it starts with, save what carries a combining mark.
-pub(super) fn trim_leading_space(text: &str) -> &str {
+pub(in crate::adapter) fn trim_leading_space(text: &str) -> &str {
     let trimmed = text.trim_start_matches(is_space);
     let at = text.len() - trimmed.len();
     if is_boundary(text, at) {

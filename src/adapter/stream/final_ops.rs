@@ -4,24 +4,27 @@ use super::pending_text::{Segment, Shown, Trail, after_words};
 use super::strategy::{Drafts, Strategy};
 use super::text_stream::TextStream;
 use super::types::DurableAction;
-use crate::adapter::envelope::{Envelope, Note};
-use crate::adapter::split::{reopening_after, roll, without_leading_space};
+use crate::adapter::action_builder::{ActionBuilder, TextKind};
+use crate::adapter::split::{first_message, reopening_after, trim_leading_space};
 use crate::wire::Action;
 
 impl TextStream {
     /// The pending notices, and the rest of the answer, each op with the number of breaks before it.
-    pub(super) fn into_durable(self, envelope: &Envelope) -> (Vec<DurableAction>, Vec<(u64, DurableAction)>) {
+    pub(super) fn into_durable(
+        self,
+        builder: &ActionBuilder,
+    ) -> (Vec<DurableAction>, Vec<(u64, DurableAction)>) {
         if self.strategy == Strategy::Silent {
             return (Vec::new(), Vec::new());
         }
         let notices = self.notices.into_iter();
-        let notices = notices.map(|notice| envelope.aside(notice, Note::Final).into());
+        let notices = notices.map(|notice| builder.message(notice, TextKind::Final).into());
         // The draft id is that of the first segment, the only one that may be a stream.
         let rest = self.pending.into_rest(self.strategies.whole).into_iter();
         let rest = rest.flat_map(|segment| {
             let breaks = segment.breaks;
             let edits = self.strategies.edits;
-            let actions = complete(segment, self.strategy, edits, self.draft_id, envelope);
+            let actions = complete(segment, self.strategy, edits, self.draft_id, builder);
             actions.into_iter().map(move |action| (breaks, action))
         });
         (notices.collect(), rest.collect())
@@ -34,7 +37,7 @@ fn complete(
     strategy: Strategy,
     edits: bool,
     draft_id: u64,
-    envelope: &Envelope,
+    builder: &ActionBuilder,
 ) -> Vec<DurableAction> {
     let edits = edits && matches!(strategy, Strategy::Edits | Strategy::Drafts(_));
     match segment.shown.clone() {
@@ -43,56 +46,56 @@ fn complete(
             text,
             trail,
         } if edits => {
-            let part = segment.head(envelope.limit, envelope.limit).part.clone();
+            let part = segment.head(builder.limit, builder.limit).part.clone();
             segment.advance();
             let mut durable = Vec::new();
             if !(trail == Trail::Clean && text == part) {
                 let fallback = match trail {
                     Trail::Unknown => vec![part.clone()],
-                    Trail::Clean | Trail::Cursor => continuation(&text, &part, envelope),
+                    Trail::Clean | Trail::Cursor => continuation(&text, &part, builder),
                 };
                 durable.push(DurableAction {
-                    action: envelope.edit(&id, part, Note::Final),
-                    fallback: sends(fallback, envelope).collect(),
+                    action: builder.edit(&id, part, TextKind::Final),
+                    fallback: sends(fallback, builder).collect(),
                 });
             }
-            durable.extend(durable_sends(remainder(&segment, envelope), envelope));
+            durable.extend(durable_sends(remainder(&segment, builder), builder));
             durable
         }
         Shown::Message { text, .. } => {
-            durable_sends(continuation(&text, &segment.body(), envelope), envelope).collect()
+            durable_sends(continuation(&text, &segment.body(), builder), builder).collect()
         }
         Shown::Stream { .. } if strategy == Strategy::Drafts(Drafts::Sealed) => {
-            let part = segment.head(envelope.limit, envelope.limit).part.clone();
+            let part = segment.head(builder.limit, builder.limit).part.clone();
             segment.advance();
             let seal = DurableAction {
-                action: envelope.draft(draft_id, part.clone(), true, Note::Final),
-                fallback: vec![envelope.send(part, Note::Final)],
+                action: builder.draft(draft_id, part.clone(), true, TextKind::Final),
+                fallback: vec![builder.reply(part, TextKind::Final)],
             };
-            let rest = durable_sends(remainder(&segment, envelope), envelope);
+            let rest = durable_sends(remainder(&segment, builder), builder);
             std::iter::once(seal).chain(rest).collect()
         }
         Shown::Nothing | Shown::Stream { .. } | Shown::Unsure => {
             let parts = if segment.is_whole() {
-                envelope.parts(segment.rest())
+                builder.parts(segment.rest())
             } else {
-                remainder(&segment, envelope)
+                remainder(&segment, builder)
             };
-            durable_sends(parts, envelope).collect()
+            durable_sends(parts, builder).collect()
         }
     }
 }
 
 /// The messages of the rest of a segment.
-fn remainder(segment: &Segment, envelope: &Envelope) -> Vec<String> {
-    rolled(segment.opening(), segment.rest(), envelope)
+fn remainder(segment: &Segment, builder: &ActionBuilder) -> Vec<String> {
+    messages(segment.opening(), segment.rest(), builder)
 }
 
-fn rolled(opening: &str, rest: &str, envelope: &Envelope) -> Vec<String> {
+fn messages(opening: &str, rest: &str, builder: &ActionBuilder) -> Vec<String> {
     let mut parts = Vec::new();
     let (mut opening, mut rest) = (opening.to_owned(), rest);
     while !rest.trim().is_empty() {
-        let next = roll(&opening, rest, 0, envelope.limit, envelope.unit);
+        let next = first_message(&opening, rest, 0, builder.limit, builder.unit);
         rest = &rest[next.taken..];
         opening = next.opening;
         parts.push(next.part);
@@ -102,23 +105,23 @@ fn rolled(opening: &str, rest: &str, envelope: &Envelope) -> Vec<String> {
 
 /// The messages that complete `shown` to `whole`; all of `whole` when it does not begin with `shown`, ignoring white
 /// space.
-fn continuation(shown: &str, whole: &str, envelope: &Envelope) -> Vec<String> {
+fn continuation(shown: &str, whole: &str, builder: &ActionBuilder) -> Vec<String> {
     let Some(rest) = after_words(whole, shown.chars()) else {
-        return rolled("", whole, envelope);
+        return messages("", whole, builder);
     };
-    let opening = reopening_after(shown, envelope.limit, envelope.unit);
-    let rest = without_leading_space(rest);
+    let opening = reopening_after(shown, builder.limit, builder.unit);
+    let rest = trim_leading_space(rest);
     // Only the end of the code block that is shown is left.
     if !opening.is_empty() && rest.trim_end() == "```" {
         return Vec::new();
     }
-    rolled(&opening, rest, envelope)
+    messages(&opening, rest, builder)
 }
 
-fn sends(parts: Vec<String>, envelope: &Envelope) -> impl Iterator<Item = Action> {
-    parts.into_iter().map(|part| envelope.send(part, Note::Final))
+fn sends(parts: Vec<String>, builder: &ActionBuilder) -> impl Iterator<Item = Action> {
+    parts.into_iter().map(|part| builder.reply(part, TextKind::Final))
 }
 
-fn durable_sends(parts: Vec<String>, envelope: &Envelope) -> impl Iterator<Item = DurableAction> {
-    sends(parts, envelope).map(DurableAction::from)
+fn durable_sends(parts: Vec<String>, builder: &ActionBuilder) -> impl Iterator<Item = DurableAction> {
+    sends(parts, builder).map(DurableAction::from)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::settings::StreamSettings;
 use super::text_stream::Pace;
 use super::types::{OpOutcome, PlanLine, StepState, StreamTarget, ToolLine, TurnResult};
-use crate::adapter::envelope::{Envelope, Note, is_slack};
+use crate::adapter::action_builder::{ActionBuilder, TextKind, is_slack};
 use crate::wire::{Action, LenUnit, OpId, Platform};
 
 /// The reaction on the answered message.
@@ -151,7 +151,7 @@ impl Indicators {
     pub(super) fn poll(
         &mut self,
         id: OpId,
-        envelope: &Envelope,
+        builder: &ActionBuilder,
         now: Duration,
     ) -> Option<(Action, Option<Duration>)> {
         self.due().filter(|due| *due <= now)?;
@@ -160,25 +160,25 @@ impl Indicators {
         if self.reaction == Reaction::Wanted {
             self.reaction = Reaction::Added;
             self.in_flight = Some((id, Purpose::Reaction));
-            let action = react(envelope, RUNNING, false)?;
+            let action = react(builder, RUNNING, false)?;
             return Some((action, Some(deadline)));
         }
         if past(self.typing_due()) {
             self.typing = Typing::Shown;
             self.next_typing = now + Duration::from_millis(self.settings.typing_every_ms.max(1));
             self.in_flight = Some((id, Purpose::Typing));
-            let action = typing(envelope, self.status.clone());
+            let action = typing(builder, self.status.clone());
             return Some((action, Some(deadline)));
         }
         if !past(self.progress_due()) {
             return None;
         }
         self.stale = false;
-        let text = self.progress.render(None, envelope.limit, envelope.unit);
+        let text = self.progress.render(None, builder.limit, builder.unit);
         let action = match &self.message {
             ProgressMessage::Shown { text: shown, .. } if *shown == text => return None,
-            ProgressMessage::Shown { id, .. } => envelope.edit(id, text.clone(), Note::Plain),
-            ProgressMessage::Absent if !text.is_empty() => envelope.aside(text.clone(), Note::Growing),
+            ProgressMessage::Shown { id, .. } => builder.edit(id, text.clone(), TextKind::Plain),
+            ProgressMessage::Absent if !text.is_empty() => builder.message(text.clone(), TextKind::Growing),
             ProgressMessage::Absent | ProgressMessage::Unwanted => return None,
         };
         self.pace.sent(now);
@@ -235,21 +235,21 @@ impl Indicators {
     }
 
     /// The indicators of the end.
-    pub(super) fn finish(self, result: TurnResult, envelope: &Envelope) -> Vec<Action> {
+    pub(super) fn finish(self, result: TurnResult, builder: &ActionBuilder) -> Vec<Action> {
         let mut last = Vec::new();
         if self.reaction == Reaction::Added {
-            last.extend(react(envelope, RUNNING, true));
-            let emoji = result_emoji(result, envelope);
-            last.extend(emoji.and_then(|emoji| react(envelope, emoji, false)));
+            last.extend(react(builder, RUNNING, true));
+            let emoji = result_emoji(result, builder);
+            last.extend(emoji.and_then(|emoji| react(builder, emoji, false)));
         }
         if self.typing == Typing::Shown && self.status.is_some() {
-            last.push(typing(envelope, Some(String::new())));
+            last.push(typing(builder, Some(String::new())));
         }
         if let ProgressMessage::Shown { id, text } = &self.message {
-            let rendered = self.progress.render(Some(result), envelope.limit, envelope.unit);
+            let rendered = self.progress.render(Some(result), builder.limit, builder.unit);
             let in_flight = matches!(self.in_flight, Some((_, Purpose::Progress { .. })));
             if rendered != *text || in_flight {
-                last.push(envelope.edit(id, rendered, Note::Plain));
+                last.push(builder.edit(id, rendered, TextKind::Plain));
             }
         }
         last
@@ -260,9 +260,9 @@ impl Indicators {
 const RUNNING: &str = "\u{1f440}";
 
 /// The reaction at the end of a turn.
-fn result_emoji(result: TurnResult, envelope: &Envelope) -> Option<&'static str> {
+fn result_emoji(result: TurnResult, builder: &ActionBuilder) -> Option<&'static str> {
     // Telegram allows only reactions of its own list.
-    let telegram = envelope.chat.platform == Platform::TELEGRAM.as_str();
+    let telegram = builder.chat.platform == Platform::TELEGRAM.as_str();
     match result {
         TurnResult::Done if telegram => Some("\u{1f44d}"),
         TurnResult::Failed if telegram => Some("\u{1f44e}"),
@@ -272,20 +272,20 @@ fn result_emoji(result: TurnResult, envelope: &Envelope) -> Option<&'static str>
     }
 }
 
-fn react(envelope: &Envelope, emoji: &str, remove: bool) -> Option<Action> {
+fn react(builder: &ActionBuilder, emoji: &str, remove: bool) -> Option<Action> {
     Some(Action::React {
-        chat_id: envelope.chat.chat.clone(),
-        message_id: envelope.anchor()?,
+        chat_id: builder.chat.chat.clone(),
+        message_id: builder.anchor()?,
         emoji: emoji.to_owned(),
         remove,
-        metadata: envelope.tags(),
+        metadata: builder.tags(),
     })
 }
 
-fn typing(envelope: &Envelope, content: Option<String>) -> Action {
+fn typing(builder: &ActionBuilder, content: Option<String>) -> Action {
     Action::Typing {
-        chat_id: envelope.chat.chat.clone(),
-        metadata: envelope.tags(),
+        chat_id: builder.chat.chat.clone(),
+        metadata: builder.tags(),
         content,
     }
 }

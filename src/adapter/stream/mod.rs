@@ -34,7 +34,7 @@ use self::indicators::Indicators;
 use self::pending_text::Boundary;
 use self::strategy::{Strategies, Strategy};
 use self::text_stream::TextStream;
-use crate::adapter::envelope::Envelope;
+use crate::adapter::action_builder::ActionBuilder;
 use crate::wire::{Action, OpId, OpIds};
 
 /// One turn's reply to its chat.
@@ -45,7 +45,7 @@ use crate::wire::{Action, OpId, OpIds};
 #[derive(Debug)]
 pub struct ReplyStream {
     target: StreamTarget,
-    envelope: Envelope,
+    builder: ActionBuilder,
     text: TextStream,
     indicators: Indicators,
     ids: OpIds,
@@ -66,13 +66,13 @@ impl ReplyStream {
     ) -> Self {
         let descriptor = target.descriptor.as_deref();
         let (chat, facts) = (Arc::clone(&target.chat), Arc::clone(&target.facts));
-        let envelope = Envelope::new(chat, facts, descriptor).hinted(&settings, descriptor);
+        let builder = ActionBuilder::new(chat, facts, descriptor).with_hints(&settings, descriptor);
         let strategies = Strategies::new(&settings, &target);
         Self {
-            text: TextStream::new(&settings, &envelope, strategies, draft_id, now),
+            text: TextStream::new(&settings, &builder, strategies, draft_id, now),
             indicators: Indicators::new(&settings, &target, strategies.edits, now),
             target,
-            envelope,
+            builder,
             ids,
         }
     }
@@ -125,16 +125,16 @@ impl ReplyStream {
     /// A notice beside the answer: a message of its own that is not a reply.
     pub fn notice(&mut self, text: &str, now: Duration) {
         self.text.touch(now);
-        self.text.notice(text, &self.envelope);
+        self.text.notice(text, &self.builder);
     }
 
     /// The next op to send, if one is due.
     pub fn poll(&mut self, now: Duration) -> Option<PlannedOp> {
         let id = self.ids.next();
-        let (action, priority, deadline) = if let Some(action) = self.text.poll(id, &self.envelope, now) {
+        let (action, priority, deadline) = if let Some(action) = self.text.poll(id, &self.builder, now) {
             (action, Priority::Text, None)
         } else {
-            let (action, deadline) = self.indicators.poll(id, &self.envelope, now)?;
+            let (action, deadline) = self.indicators.poll(id, &self.builder, now)?;
             (action, Priority::Indicator, deadline)
         };
         Some(PlannedOp {
@@ -180,7 +180,7 @@ impl ReplyStream {
     /// Ends the turn. The outcome of an op that is still in flight counts as unknown.
     pub fn finish(mut self, result: TurnResult, now: Duration) -> FinalOps {
         self.text.abandon(now);
-        let (mut durable, mut answer) = self.text.into_durable(&self.envelope);
+        let (mut durable, mut answer) = self.text.into_durable(&self.builder);
         if let Some((_, first)) = answer.first_mut().filter(|_| self.target.uses_follow_up()) {
             follow_up(first, &self.target);
         }
@@ -192,7 +192,7 @@ impl ReplyStream {
         FinalOps {
             durable,
             breaks,
-            indicators: self.indicators.finish(result, &self.envelope),
+            indicators: self.indicators.finish(result, &self.builder),
         }
     }
 }

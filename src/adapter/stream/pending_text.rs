@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::adapter::split::{Rolled, roll, without_leading_space};
+use crate::adapter::split::{FirstMessage, first_message, trim_leading_space};
 use crate::wire::LenUnit;
 
 /// Maximum pending segments; beyond it, the newest ones are merged.
@@ -253,10 +253,10 @@ pub(super) struct Segment {
     /// Number of breaks before it.
     pub(super) breaks: u64,
     /// The current message once it is full or the segment is closed.
-    head: Option<Rolled>,
+    head: Option<FirstMessage>,
     pub(super) shown: Shown,
     /// Whether a message of it was delivered.
-    rolled: bool,
+    advanced: bool,
     /// Whether an op showed any of it.
     pub(super) touched: bool,
     /// Whether blank lines before the current message's first word are dropped.
@@ -278,7 +278,7 @@ impl Segment {
             breaks,
             head: None,
             shown: Shown::Nothing,
-            rolled: false,
+            advanced: false,
             touched: false,
             trims,
             unit,
@@ -362,14 +362,20 @@ impl Segment {
     }
 
     /// The current message, which is complete. It stays the same whatever is added later.
-    pub(super) fn head(&mut self, room: usize, limit: usize) -> &Rolled {
+    pub(super) fn head(&mut self, room: usize, limit: usize) -> &FirstMessage {
         let limit = if self.state == SegmentState::Closed {
             limit
         } else {
             room
         };
         if self.head.is_none() {
-            self.head = Some(roll(&self.opening, self.rest(), self.kept(), limit, self.unit));
+            self.head = Some(first_message(
+                &self.opening,
+                self.rest(),
+                self.kept(),
+                limit,
+                self.unit,
+            ));
         }
         self.head.as_ref().expect("it was made")
     }
@@ -400,7 +406,7 @@ impl Segment {
         self.start += head.taken;
         self.opening = head.opening;
         // More may have been added since the cut.
-        let space = self.rest().len() - without_leading_space(self.rest()).len();
+        let space = self.rest().len() - trim_leading_space(self.rest()).len();
         self.length -= self.unit.measure(&self.rest()[..space]);
         self.start += space;
         if self.start > FREE_BYTES && self.start > self.text.len() / 2 {
@@ -412,18 +418,18 @@ impl Segment {
         self.shown = Shown::Nothing;
         self.fresh = self.length;
         self.trims = true;
-        self.rolled = true;
+        self.advanced = true;
         behind
     }
 
     /// Whether no message of it was delivered yet.
     pub(super) fn is_whole(&self) -> bool {
-        !self.rolled
+        !self.advanced
     }
 
     /// Whether nothing of it was sent or cut.
     pub(super) fn is_untouched(&self) -> bool {
-        !self.touched && !self.rolled
+        !self.touched && !self.advanced
     }
 }
 

@@ -1,4 +1,4 @@
-//! How much of a turn is shown while it runs, and how often.
+//! Settings of reply streams: how much of a turn is shown while it runs, and how often.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,60 +6,60 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StreamMode {
-    /// The best that the platform offers: drafts, else edits, else one message per finished segment.
+    /// The best that the platform supports: drafts, else edits, else one message per finished segment.
     #[default]
     Auto,
-    /// As a native draft where there are drafts, else one message per finished segment.
+    /// Native drafts where supported, else one message per finished segment.
     Draft,
-    /// By editing one message where that is possible, else one message per finished segment.
+    /// Edits of one message where supported, else one message per finished segment.
     Edit,
     /// One message per finished segment.
     Segments,
-    /// Not at all: the whole answer at the end.
+    /// The whole answer at the end.
     Off,
 }
 
-/// How a turn speaks in its chat. Times are in milliseconds, texts in characters.
+/// How a reply is streamed to its chat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StreamSettings {
     /// How an answer is shown while it grows.
     pub mode: StreamMode,
-    /// Visible characters before a message is begun.
+    /// Visible characters before the first message is sent.
     pub first_chars: usize,
-    /// Least time between two ops of text.
+    /// Minimum time between two ops of text.
     pub interval_ms: u64,
-    /// New characters before a message that is shown already grows; fewer are shown when the agent pauses.
+    /// New characters before a message is edited; fewer when the agent pauses.
     pub buffer_chars: usize,
-    /// Shown after a text that still grows; empty for none.
+    /// Shown after a text that is still growing; empty for none.
     pub cursor: String,
-    /// The interval doubles when the platform asks for patience, up to this.
+    /// Maximum interval; the interval doubles whenever the platform limits the rate.
     pub max_interval_ms: u64,
-    /// Show that an answer is being written.
+    /// Show a typing indicator.
     pub typing: bool,
-    /// A turn that ends sooner shows no typing.
+    /// Delay before typing is shown; a turn that ends sooner shows none.
     pub typing_after_ms: u64,
-    /// Time between two signs of typing.
+    /// Time between two typing ops.
     pub typing_every_ms: u64,
-    /// A sign of typing that is not acknowledged by then is given up.
+    /// Timeout of typing ops and reactions.
     pub typing_deadline_ms: u64,
-    /// What Slack shows beside the name while the turn runs.
+    /// Status that Slack shows beside the bot's name while the turn runs.
     pub status_text: Option<String>,
-    /// Position the message that is answered while the turn runs and when it ended.
+    /// React to the answered message while the turn runs and when it ends.
     pub reactions: bool,
-    /// Show tools and plan in one message that grows, where messages can be edited.
+    /// Show tool calls and plan in one progress message, where messages can be edited.
     pub tool_progress: bool,
-    /// Most lines of tools, and most lines of plan, in that message; the oldest go first.
+    /// Maximum lines of tool calls, and of the plan, in the progress message; the oldest are dropped first.
     pub progress_lines: usize,
-    /// Most characters of one such line.
+    /// Maximum characters of a progress line.
     pub progress_line_chars: usize,
-    /// Ask for rich blocks where the platform has them.
+    /// Request rich blocks where supported.
     pub rich_blocks: bool,
-    /// Ask for Markdown blocks where the platform has them.
+    /// Request Markdown blocks where supported.
     pub markdown_blocks: bool,
-    /// Whether Slack shows previews of links; its own choice when unset.
+    /// Whether Slack previews links; Slack decides when unset.
     pub unfurl_links: Option<bool>,
-    /// Whether Slack shows previews of media; its own choice when unset.
+    /// Whether Slack previews media; Slack decides when unset.
     pub unfurl_media: Option<bool>,
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_has_its_default_and_what_is_unknown_is_an_error() {
+    fn missing_keys_have_defaults_and_unknown_keys_are_errors() {
         let read = |text: &str| serde_json::from_str::<StreamSettings>(text);
         assert_eq!(read("{}").unwrap(), StreamSettings::default());
         let quiet = read(r#"{"mode": "off", "status_text": null, "unfurl_links": false}"#).unwrap();

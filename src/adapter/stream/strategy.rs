@@ -2,7 +2,7 @@
 
 use super::settings::{StreamMode, StreamSettings};
 use super::types::StreamTarget;
-use crate::adapter::envelope::is_slack;
+use crate::adapter::action_builder::is_slack;
 
 /// How text goes out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use super::pending_text::{Boundary, PendingText, Shown, Trail};
 use super::settings::StreamSettings;
 use super::strategy::{Drafts, Strategies, Strategy};
 use super::types::OpOutcome;
-use crate::adapter::envelope::{Envelope, Note};
+use crate::adapter::action_builder::{ActionBuilder, TextKind};
 use crate::adapter::split::{closing_room, split_continuation};
 use crate::wire::{Action, OpId};
 
@@ -90,19 +90,19 @@ pub(super) struct TextStream {
 impl TextStream {
     pub(super) fn new(
         settings: &StreamSettings,
-        envelope: &Envelope,
+        builder: &ActionBuilder,
         strategies: Strategies,
         draft_id: u64,
         now: Duration,
     ) -> Self {
         // A cursor that takes half of a message is worse than none.
-        let width = envelope.unit.measure(&settings.cursor);
-        let (cursor, width) = match envelope.limit / 2 {
+        let width = builder.unit.measure(&settings.cursor);
+        let (cursor, width) = match builder.limit / 2 {
             max if width > max => ("", 0),
             _ => (settings.cursor.as_str(), width),
         };
         Self {
-            pending: PendingText::new(envelope.unit),
+            pending: PendingText::new(builder.unit),
             strategy: strategies.initial,
             strategies,
             notices: VecDeque::new(),
@@ -113,7 +113,7 @@ impl TextStream {
             cursor: cursor.to_owned(),
             active_at: now,
             pause: Duration::from_millis(settings.interval_ms.saturating_mul(2)),
-            room: envelope.limit - width.max(closing_room(envelope.limit)),
+            room: builder.limit - width.max(closing_room(builder.limit)),
             first_chars: settings.first_chars.max(1),
             buffer_chars: settings.buffer_chars.max(1),
         }
@@ -135,14 +135,14 @@ impl TextStream {
         self.pending.close(boundary);
     }
 
-    pub(super) fn notice(&mut self, text: &str, envelope: &Envelope) {
+    pub(super) fn notice(&mut self, text: &str, builder: &ActionBuilder) {
         if self.strategy == Strategy::Silent || text.trim().is_empty() {
             return;
         }
         let full = self.notices.len() >= MAX_NOTICES;
-        for piece in split_continuation(text, envelope.limit, envelope.unit) {
+        for piece in split_continuation(text, builder.limit, builder.unit) {
             match self.notices.back_mut() {
-                Some(last) if full && fits(last, &piece, envelope) => {
+                Some(last) if full && fits(last, &piece, builder) => {
                     last.push('\n');
                     last.push_str(&piece);
                 }
@@ -170,19 +170,19 @@ impl TextStream {
     }
 
     /// The next op, when it is due.
-    pub(super) fn poll(&mut self, id: OpId, envelope: &Envelope, now: Duration) -> Option<Action> {
+    pub(super) fn poll(&mut self, id: OpId, builder: &ActionBuilder, now: Duration) -> Option<Action> {
         self.due().filter(|due| *due <= now)?;
         let paused = self.active_at.saturating_add(self.pause) <= now;
         let flow = if paused { Flow::Paused } else { Flow::Writing };
-        let (purpose, text, action) = self.take_next(flow, envelope)?;
+        let (purpose, text, action) = self.take_next(flow, builder)?;
         self.pace.sent(now);
         self.in_flight = Some(InFlight { id, purpose, text });
         Some(action)
     }
 
-    fn take_next(&mut self, flow: Flow, envelope: &Envelope) -> Option<(Purpose, String, Action)> {
+    fn take_next(&mut self, flow: Flow, builder: &ActionBuilder) -> Option<(Purpose, String, Action)> {
         if let Some(notice) = self.notices.pop_front() {
-            let action = envelope.aside(notice.clone(), Note::Plain);
+            let action = builder.message(notice.clone(), TextKind::Plain);
             return Some((Purpose::Notice, notice, action));
         }
         loop {
@@ -190,7 +190,7 @@ impl TextStream {
             let (TextOp::Send(extent) | TextOp::Edit(extent) | TextOp::Draft(extent)) = op;
             let front = self.pending.front_mut()?;
             let text = match extent {
-                Extent::Complete => front.head(self.room, envelope.limit).part.clone(),
+                Extent::Complete => front.head(self.room, builder.limit).part.clone(),
                 Extent::Growing => front.body(),
             };
             if is_shown(&front.shown, &text, extent, &self.cursor)
@@ -202,7 +202,7 @@ impl TextStream {
                 }
                 continue;
             }
-            let action = self.action(op, &text, envelope)?;
+            let action = self.action(op, &text, builder)?;
             let front = self.pending.front_mut()?;
             let fresh = std::mem::take(&mut front.fresh);
             front.touched = true;
@@ -248,11 +248,11 @@ impl TextStream {
         }
     }
 
-    fn action(&self, op: TextOp, text: &str, envelope: &Envelope) -> Option<Action> {
+    fn action(&self, op: TextOp, text: &str, builder: &ActionBuilder) -> Option<Action> {
         let with_cursor = || [text, &self.cursor].concat();
         Some(match op {
-            TextOp::Send(Extent::Growing) => envelope.send(with_cursor(), Note::Growing),
-            TextOp::Send(Extent::Complete) => envelope.send(text.to_owned(), Note::Plain),
+            TextOp::Send(Extent::Growing) => builder.reply(with_cursor(), TextKind::Growing),
+            TextOp::Send(Extent::Complete) => builder.reply(text.to_owned(), TextKind::Plain),
             TextOp::Edit(extent) => {
                 let Shown::Message { id: Some(id), .. } = &self.pending.front()?.shown else {
                     return None;
@@ -261,11 +261,11 @@ impl TextStream {
                     Extent::Growing => with_cursor(),
                     Extent::Complete => text.to_owned(),
                 };
-                envelope.edit(id, content, Note::Plain)
+                builder.edit(id, content, TextKind::Plain)
             }
             TextOp::Draft(extent) => {
                 let sealed = extent == Extent::Complete;
-                envelope.draft(self.draft_id, text.to_owned(), sealed, Note::Plain)
+                builder.draft(self.draft_id, text.to_owned(), sealed, TextKind::Plain)
             }
         })
     }
@@ -401,8 +401,8 @@ impl TextStream {
 }
 
 /// Whether a line can be added to a message.
-fn fits(message: &str, line: &str, envelope: &Envelope) -> bool {
-    envelope.unit.measure(message) + envelope.unit.measure(line) < envelope.limit
+fn fits(message: &str, line: &str, builder: &ActionBuilder) -> bool {
+    builder.unit.measure(message) + builder.unit.measure(line) < builder.limit
 }
 
 /// What an op shows after its text.

@@ -14,7 +14,7 @@ use super::error::MediaError;
 use super::reach::{Reach, Task};
 use super::{DownloadLocation, Downloaded};
 use crate::adapter::media::{
-    clean_mime, disposition_name, numbered_name, percent_decoded, received_name, vetted,
+    check_url, clean_mime, disposition_name, download_name, numbered_name, percent_decode,
 };
 use crate::net::http::{innermost, sensitive};
 use crate::wire::UpgradeToken;
@@ -66,7 +66,7 @@ fn is_redirect(status: StatusCode) -> bool {
 fn next_stop(from: &Url, headers: &HeaderMap) -> Result<Url, MediaError> {
     let location = headers.get(LOCATION).and_then(|location| location.to_str().ok());
     let next = location.and_then(|location| from.join(location).ok());
-    let next = vetted(next.ok_or(MediaError::BadRedirect("its target cannot be read"))?)?;
+    let next = check_url(next.ok_or(MediaError::BadRedirect("its target cannot be read"))?)?;
     if from.scheme() == "https" && next.scheme() != "https" {
         return Err(MediaError::BadRedirect("it leads from https to http"));
     }
@@ -138,7 +138,7 @@ pub(super) async fn keep(
         .and_then(|field| disposition_name(field.as_bytes()))
         .unwrap_or_default();
     let last = last_segment(url);
-    let (path, name) = drawer.place(&received_name([disposition.as_str(), last.as_str()], &mime));
+    let (path, name) = drawer.place(&download_name([disposition.as_str(), last.as_str()], &mime));
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -161,7 +161,7 @@ pub(super) async fn keep(
 /// The part of an address that is most like a file's name.
 pub(super) fn last_segment(url: &Url) -> String {
     let last = url.path_segments().and_then(|mut segments| segments.next_back());
-    last.map(percent_decoded).unwrap_or_default()
+    last.map(percent_decode).unwrap_or_default()
 }
 
 async fn pour(mut response: Response, mut file: File, max: u64) -> Result<(), MediaError> {

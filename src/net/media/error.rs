@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::adapter::media::AddressError;
+use crate::adapter::media::MediaUrlError;
 
 /// Why an attachment did not come in or go out. Says neither the address nor a path of what was meant, except for
 /// the folder of the relay's own and the host that is refused.
@@ -22,10 +22,10 @@ pub enum MediaError {
     AllowHosts(String),
     /// The connector's own address cannot hold files.
     #[error("the connector's address cannot be used for attachments: {0}")]
-    Connector(AddressError),
+    Connector(MediaUrlError),
     /// The address cannot be used.
     #[error("{0}")]
-    Address(#[from] AddressError),
+    Address(#[from] MediaUrlError),
     /// The host is not on the public internet.
     #[error(
         "{host} is not on the public internet; list it in media.allow_hosts if attachments may come from there"

@@ -29,7 +29,7 @@ use reach::Reach;
 use super::proxy::{ProxyRules, is_loopback};
 use super::tls::Tls;
 use crate::adapter::media::{
-    AllowedHosts, MediaKind, Shelf, Whose, clean_mime, media_kind, mime_of, missing_note, parse_address,
+    AllowedHosts, MediaKind, MediaUrls, UrlOwner, clean_mime, media_kind, mime_for, missing_note, parse_url,
     safe_file_name,
 };
 use crate::wire::{ConnectorUrl, UpgradeToken};
@@ -123,7 +123,7 @@ pub struct Uploaded {
 /// Where attachments come in and go out; one for each relay, shared by its turns.
 pub struct MediaClient {
     settings: MediaSettings,
-    shelf: Shelf,
+    shelf: MediaUrls,
     mint: TokenMinter,
     allow_plaintext: bool,
     reach: Reach,
@@ -147,7 +147,7 @@ impl MediaClient {
         let mut reach = Reach::new(access.tls, access.proxies, access.user_agent, settings.timeout());
         reach.allowed = AllowedHosts::parse(&settings.allow_hosts).map_err(MediaError::AllowHosts)?;
         Ok(Self {
-            shelf: Shelf::of(&access.connector).map_err(MediaError::Connector)?,
+            shelf: MediaUrls::new(&access.connector).map_err(MediaError::Connector)?,
             mint: access.mint,
             allow_plaintext: access.allow_plaintext,
             reach,
@@ -164,7 +164,7 @@ impl MediaClient {
         self
     }
 
-    /// Judges addresses by another rule than [`crate::adapter::media::is_public`].
+    /// Judges addresses by another rule than [`crate::adapter::media::is_public_ip`].
     #[must_use]
     pub fn with_address_rule(mut self, rule: AddressRule) -> Self {
         self.reach.rule = rule;
@@ -231,7 +231,7 @@ impl MediaClient {
             .unwrap_or_else(|| "file".to_owned());
         let mime = mime
             .and_then(clean_mime)
-            .unwrap_or_else(|| mime_of(&name).to_owned());
+            .unwrap_or_else(|| mime_for(&name).to_owned());
         let (path, max) = (path.to_owned(), self.settings.max_bytes);
         let (roots, also) = (roots.to_owned(), self.settings.send_from.clone());
         // Dropping the wait leaves a few system calls to finish, and what they opened closed.
@@ -259,7 +259,7 @@ impl MediaClient {
 
     /// Whether an address is a file on the connector's shelf.
     pub fn is_hosted(&self, url: &str) -> bool {
-        parse_address(url).is_ok_and(|url| self.shelf.whose(&url) == Whose::Connector)
+        parse_url(url).is_ok_and(|url| self.shelf.owner(&url) == UrlOwner::Connector)
     }
 
     async fn obtain(
@@ -269,7 +269,7 @@ impl MediaClient {
         cancel: &CancellationToken,
     ) -> Result<Downloaded, MediaError> {
         let patience = self.settings.timeout();
-        let url = parse_address(&wanted.url)?;
+        let url = parse_url(&wanted.url)?;
         let work = async {
             let _place = timeout(patience, self.places.acquire())
                 .await
@@ -287,13 +287,13 @@ impl MediaClient {
     }
 
     async fn get(&self, url: &Url, mime: &str, drawer: &Drawer<'_>) -> Result<Downloaded, MediaError> {
-        let (response, from) = match self.shelf.whose(url) {
-            Whose::Connector => {
+        let (response, from) = match self.shelf.owner(url) {
+            UrlOwner::Connector => {
                 let token = self.token(url)?;
                 let response = download::ask_connector(&self.reach, url, &token).await?;
                 (response, url.clone())
             }
-            Whose::Anyone => download::ask_anyone(&self.reach, url).await?,
+            UrlOwner::Other => download::ask_anyone(&self.reach, url).await?,
         };
         download::keep(response, &from, mime, drawer, self.settings.max_bytes).await
     }
@@ -310,7 +310,7 @@ impl MediaClient {
 
 /// A file that stays where it is.
 fn left_there(wanted: DownloadRequest) -> Downloaded {
-    let name = parse_address(&wanted.url)
+    let name = parse_url(&wanted.url)
         .ok()
         .and_then(|url| safe_file_name(&download::last_segment(&url)));
     Downloaded {

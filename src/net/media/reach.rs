@@ -17,7 +17,7 @@ use reqwest::{Client, ClientBuilder, Proxy};
 use url::{Host, Url};
 
 use super::error::MediaError;
-use crate::adapter::media::{AllowedHosts, is_plainly_private, is_public};
+use crate::adapter::media::{AllowedHosts, is_private_url, is_public_ip};
 use crate::net::connect;
 use crate::net::http::{excerpt, innermost};
 use crate::net::proxy::{ProxyRules, ProxyScheme, ProxyTarget};
@@ -79,7 +79,7 @@ impl Reach {
             timeout,
             allowed: AllowedHosts::default(),
             lookup: Arc::new(SystemLookup),
-            rule: is_public,
+            rule: is_public_ip,
         }
     }
 
@@ -104,7 +104,7 @@ impl Reach {
             let pinned = Pinned::only(self.addresses(url, exempt).await?);
             return built(builder.dns_resolver(Arc::new(pinned)));
         };
-        if !exempt && is_plainly_private(url) {
+        if !exempt && is_private_url(url) {
             return Err(not_public(url));
         }
         let builder = builder.proxy(through(&proxy)?);

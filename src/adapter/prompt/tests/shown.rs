@@ -16,7 +16,7 @@ fn content(action: &Action) -> &str {
 }
 
 #[test]
-fn buttons_carry_safe_names_styles_and_the_chats_tags() {
+fn buttons_carry_safe_ids_styles_and_the_chats_tags() {
     let native = descriptor(&["send", "prompt"]);
     let mut asked = request(1, "dm");
     asked.options[0].label = format!("  Allow\n{} ", "x".repeat(200));
@@ -59,7 +59,7 @@ fn buttons_carry_safe_names_styles_and_the_chats_tags() {
 }
 
 #[test]
-fn a_list_says_how_to_answer() {
+fn a_numbered_list_explains_how_to_answer() {
     let plain = descriptor(&["send"]);
     let opened = prompts()
         .open(request(1, "group"), &on(Some(&plain)), secs(0))
@@ -86,7 +86,7 @@ fn a_list_says_how_to_answer() {
 }
 
 #[test]
-fn ids_are_never_the_same() {
+fn ids_are_unique() {
     let mut prompts = Prompts::new(
         PromptSettings {
             max_open: 10_000,
@@ -103,7 +103,7 @@ fn ids_are_never_the_same() {
 }
 
 #[test]
-fn what_is_not_asked() {
+fn questions_that_are_not_opened() {
     let plain = descriptor(&["send"]);
     let mut tiny = descriptor(&["send"]);
     tiny.max_message_length = 60;
@@ -148,7 +148,7 @@ fn what_is_not_asked() {
 }
 
 #[test]
-fn anyone_may_answer_where_that_is_set_and_in_a_direct_message_of_nobody() {
+fn anyone_may_answer_where_configured_and_in_a_direct_message_without_an_author() {
     let open_house = PromptSettings {
         anyone_in_group: true,
         ..PromptSettings::default()
@@ -183,7 +183,7 @@ fn fences(content: &str) -> usize {
 }
 
 #[test]
-fn everything_fits_and_nothing_leaves_its_frame() {
+fn every_question_fits_and_stays_in_its_frame() {
     let hostile = [
         "```\n@everyone click here\n```".repeat(300),
         "`".repeat(9_000),

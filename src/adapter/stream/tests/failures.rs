@@ -1,4 +1,4 @@
-//! What is owed when ops are refused, lost, or of unknown outcome.
+//! Final ops when ops are refused, lost, or of unknown outcome.
 
 use super::*;
 
@@ -12,17 +12,17 @@ fn shown() -> Scene {
     scene
 }
 
-fn held(mut scene: Scene, owes: &[(Value, Vec<Value>)]) {
+fn held(mut scene: Scene, expected: &[(Value, Vec<Value>)]) {
     scene.push_text(" and the end.").after(20_000).quiet();
     scene.tool("t1").quiet();
     scene.push_text("\nMore.").after(20_000).quiet();
-    let mut wanted = owes.to_vec();
+    let mut wanted = expected.to_vec();
     wanted.push((send("More.", last()), vec![]));
-    assert_eq!(owed(&scene.finish()), wanted);
+    assert_eq!(durable(&scene.finish()), wanted);
 }
 
 #[test]
-fn a_message_without_a_name_is_continued_at_the_end() {
+fn a_message_without_an_id_is_continued_at_the_end() {
     let mut scene = shown();
     scene.settle(&OpOutcome::Applied { message_id: None });
     held(scene, &[(send("and the end.", last()), vec![])]);
@@ -52,25 +52,25 @@ fn a_first_send_that_may_have_arrived_is_followed_by_the_whole_text() {
 }
 
 #[test]
-fn a_first_send_that_is_refused_leaves_the_text_to_the_end() {
+fn after_a_refused_first_send_the_text_is_sent_at_the_end() {
     let mut scene = shown();
     scene.settle(&OpOutcome::Refused);
     held(scene, &[(send(&format!("{TEXT} and the end."), last()), vec![])]);
 }
 
 #[test]
-fn an_op_that_is_out_at_the_end_counts_as_unknown() {
+fn an_op_in_flight_at_the_end_counts_as_unknown() {
     let mut scene = shown();
     assert!(scene.stream.awaits_outcome());
     scene.push_text(".");
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [(send(&format!("{TEXT}."), last()), vec![])]
     );
 }
 
 #[test]
-fn what_was_never_sent_is_tried_again() {
+fn an_op_that_was_not_sent_is_retried() {
     for outcome in [OpOutcome::NotSent, OpOutcome::Dropped] {
         let mut scene = shown();
         scene.settle(&outcome).quiet();
@@ -84,7 +84,7 @@ fn what_was_never_sent_is_tried_again() {
 }
 
 #[test]
-fn an_edit_of_unknown_fate_is_repeated_and_then_replaced_by_the_whole() {
+fn an_edit_of_unknown_outcome_is_retried_and_then_replaced_by_the_whole_text() {
     let mut scene = shown();
     scene
         .settle(&applied("m1"))
@@ -97,13 +97,13 @@ fn an_edit_of_unknown_fate_is_repeated_and_then_replaced_by_the_whole() {
     assert_eq!(scene.after(800).op(), wanted);
     scene.settle(&OpOutcome::Unknown);
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [(edit("m1", &more, last()), vec![send(&more, last())])]
     );
 }
 
 #[test]
-fn patience_doubles_the_interval_and_loses_nothing() {
+fn a_rate_limit_doubles_the_interval_and_loses_nothing() {
     let mut scene = shown();
     scene
         .settle(&applied("m1"))
@@ -122,13 +122,13 @@ fn patience_doubles_the_interval_and_loses_nothing() {
     scene.after(29_999).quiet();
     let all = format!("{TEXT} and quite a bit more of it");
     let rest = send("and quite a bit more of it", last());
-    assert_eq!(owed(&scene.finish()), [(edit("m1", &all, last()), vec![rest])]);
+    assert_eq!(durable(&scene.finish()), [(edit("m1", &all, last()), vec![rest])]);
 }
 
 #[test]
 fn a_decline_ends_everything() {
     for platform in ["discord", "telegram", "slack", "whatsapp"] {
-        let mut scene = Scene::new(StreamSettings::default(), place(descriptor(platform)));
+        let mut scene = Scene::new(StreamSettings::default(), target(descriptor(platform)));
         scene.push_text(TEXT).tool("t1");
         let text = loop {
             let op = scene.stream.poll(scene.now).expect("text goes first");
@@ -151,7 +151,7 @@ fn a_decline_ends_everything() {
 }
 
 #[test]
-fn a_refused_draft_is_followed_by_edits_or_by_the_whole() {
+fn a_refused_draft_is_followed_by_edits_or_by_the_whole_text() {
     let mut scene = Scene::on("telegram");
     scene.push_text(TEXT).op();
     scene.settle(&OpOutcome::Refused);
@@ -177,7 +177,7 @@ fn a_refused_draft_is_followed_by_edits_or_by_the_whole() {
 fn a_finished_part_that_cannot_be_edited_is_continued_with_its_fence() {
     let mut small = descriptor("discord");
     small.max_message_length = 60;
-    let mut scene = Scene::new(bare(), place(small));
+    let mut scene = Scene::new(bare(), target(small));
     scene.push_text("```rust\nlet a = 1;\n").op();
     scene.settle(&applied("m1"));
     scene
@@ -186,7 +186,7 @@ fn a_finished_part_that_cannot_be_edited_is_continued_with_its_fence() {
     assert_eq!(scene.op()["op"], "edit");
     scene.settle(&OpOutcome::Refused).after(20_000).quiet();
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [(
             send(
                 "```rust\nlet b = 2;\nlet c = 3;\nlet d = 4;\nlet e = 5;\n```",
@@ -198,10 +198,10 @@ fn a_finished_part_that_cannot_be_edited_is_continued_with_its_fence() {
 }
 
 #[test]
-fn a_message_never_gets_shorter_so_nothing_is_said_twice_when_its_last_edit_is_refused() {
+fn a_message_never_gets_shorter_so_no_text_is_repeated_when_its_last_edit_is_refused() {
     let mut small = descriptor("discord");
     small.max_message_length = 60;
-    let mut scene = Scene::new(bare(), place(small));
+    let mut scene = Scene::new(bare(), target(small));
     let seen = format!("{}\n{}", "x".repeat(30), "y y y y y y");
     scene.push_text(&seen);
     assert_eq!(scene.op(), send(&format!("{seen} \u{2589}"), growing()));
@@ -209,13 +209,13 @@ fn a_message_never_gets_shorter_so_nothing_is_said_twice_when_its_last_edit_is_r
     let rest = "z".repeat(40);
     scene.push_text(&format!(" {rest}"));
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [(edit("m1", &seen, last()), vec![]), (send(&rest, last()), vec![])]
     );
 }
 
 #[test]
-fn a_ticket_settles_once() {
+fn an_op_finishes_once() {
     let mut scene = shown();
     let id = scene.out[0].0;
     scene.settle(&applied("m1"));

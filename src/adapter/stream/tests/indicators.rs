@@ -23,7 +23,7 @@ fn progress() -> StreamSettings {
 }
 
 #[test]
-fn the_message_is_marked_while_the_turn_runs_and_when_it_ended() {
+fn the_answered_message_gets_a_reaction_while_the_turn_runs_and_at_its_end() {
     for (platform, end, emoji) in [
         ("discord", TurnResult::Done, Some("\u{2705}")),
         ("discord", TurnResult::Failed, Some("\u{274c}")),
@@ -31,7 +31,7 @@ fn the_message_is_marked_while_the_turn_runs_and_when_it_ended() {
         ("telegram", TurnResult::Done, Some("\u{1f44d}")),
         ("telegram", TurnResult::Failed, Some("\u{1f44e}")),
     ] {
-        let mut scene = Scene::new(reactions(), place(descriptor(platform)));
+        let mut scene = Scene::new(reactions(), target(descriptor(platform)));
         assert_eq!(scene.op(), react("\u{1f440}", false, none()));
         scene
             .settle(&OpOutcome::Applied { message_id: None })
@@ -45,14 +45,14 @@ fn the_message_is_marked_while_the_turn_runs_and_when_it_ended() {
 }
 
 #[test]
-fn a_mark_that_was_not_made_is_not_taken_away() {
+fn a_reaction_that_was_not_added_is_not_removed() {
     for outcome in [
         OpOutcome::Refused,
         OpOutcome::Dropped,
         OpOutcome::NotSent,
         OpOutcome::Declined,
     ] {
-        let mut scene = Scene::new(reactions(), place(descriptor("discord")));
+        let mut scene = Scene::new(reactions(), target(descriptor("discord")));
         scene.op();
         scene.settle(&outcome).after(5000).quiet();
         scene.push_text("Hi.");
@@ -62,17 +62,17 @@ fn a_mark_that_was_not_made_is_not_taken_away() {
             "{outcome:?}"
         );
     }
-    let mut nameless = place(descriptor("discord"));
+    let mut nameless = target(descriptor("discord"));
     Arc::make_mut(&mut nameless.facts).message_id = None;
     Scene::new(reactions(), nameless).quiet();
-    Scene::new(reactions(), place(descriptor("legacy"))).quiet();
+    Scene::new(reactions(), target(descriptor("legacy"))).quiet();
 }
 
 #[test]
-fn typing_beats_while_the_turn_runs_and_not_in_a_quick_one() {
+fn typing_repeats_while_the_turn_runs_but_not_in_a_quick_turn() {
     let mut scene = Scene::new(
         only(|settings| settings.typing = true),
-        place(descriptor("discord")),
+        target(descriptor("discord")),
     );
     scene.after(399).quiet();
     scene.after(1);
@@ -98,18 +98,18 @@ fn slacks_status_is_cleared_when_it_was_shown() {
             "content": content})
     };
     let settings = only(|settings| settings.typing = true);
-    let mut scene = Scene::new(settings.clone(), place(descriptor("slack")));
+    let mut scene = Scene::new(settings.clone(), target(descriptor("slack")));
     assert_eq!(scene.after(400).op(), status("is thinking\u{2026}"));
     scene.settle(&OpOutcome::Applied { message_id: None });
     assert_eq!(values(&scene.finish().indicators), [status("")]);
-    let mut scene = Scene::new(settings, place(descriptor("slack")));
+    let mut scene = Scene::new(settings, target(descriptor("slack")));
     scene.quiet();
     assert_eq!(scene.finish(), FinalOps::default());
 }
 
 #[test]
-fn progress_is_one_message_that_grows_and_answers_nothing() {
-    let mut scene = Scene::new(progress(), place(descriptor("discord")));
+fn progress_is_one_growing_message_that_replies_to_nothing() {
+    let mut scene = Scene::new(progress(), target(descriptor("discord")));
     scene.tool("read\n  it").quiet();
     assert_eq!(
         scene.after(400).op(),
@@ -137,7 +137,7 @@ fn progress_is_one_message_that_grows_and_answers_nothing() {
 fn progress_keeps_the_newest_lines_and_stays_within_the_limit() {
     let mut small = descriptor("discord");
     small.max_message_length = 40;
-    let mut scene = Scene::new(progress(), place(small));
+    let mut scene = Scene::new(progress(), target(small));
     let step = |text: &str, state| PlanLine {
         text: text.into(),
         state,
@@ -160,10 +160,10 @@ fn progress_keeps_the_newest_lines_and_stays_within_the_limit() {
 
 #[test]
 fn progress_needs_edits_and_ends_with_a_refusal() {
-    let mut scene = Scene::new(progress(), place(descriptor("whatsapp")));
+    let mut scene = Scene::new(progress(), target(descriptor("whatsapp")));
     scene.tool("t1").after(60_000).quiet();
     for outcome in [OpOutcome::Refused, OpOutcome::Unknown, OpOutcome::Declined] {
-        let mut scene = Scene::new(progress(), place(descriptor("discord")));
+        let mut scene = Scene::new(progress(), target(descriptor("discord")));
         scene.tool("t1").after(400).op();
         scene.settle(&outcome).tool("t2").after(60_000).quiet();
         assert_eq!(scene.finish(), FinalOps::default());
@@ -171,10 +171,10 @@ fn progress_needs_edits_and_ends_with_a_refusal() {
 }
 
 #[test]
-fn patience_with_text_is_patience_with_decoration() {
+fn a_rate_limit_of_text_holds_indicators_too() {
     let mut settings = progress();
     settings.typing = true;
-    let mut scene = Scene::new(settings, place(descriptor("discord")));
+    let mut scene = Scene::new(settings, target(descriptor("discord")));
     scene.push_text("Some text.").op();
     scene.settle(&OpOutcome::RateLimited {
         retry_after: Some(Duration::from_secs(9)),

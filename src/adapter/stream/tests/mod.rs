@@ -1,4 +1,4 @@
-//! ReplyStream on a made-up clock, against exact ops and against a made-up chat.
+//! Reply streams on a simulated clock, against exact ops and against a simulated chat.
 
 mod failures;
 mod indicators;
@@ -46,7 +46,7 @@ fn descriptor(platform: &str) -> CapabilityDescriptor {
     descriptor
 }
 
-/// Settings that leave decoration out.
+/// Settings without indicators.
 fn bare() -> StreamSettings {
     StreamSettings {
         typing: false,
@@ -56,7 +56,7 @@ fn bare() -> StreamSettings {
     }
 }
 
-fn place(descriptor: CapabilityDescriptor) -> StreamTarget {
+fn target(descriptor: CapabilityDescriptor) -> StreamTarget {
     StreamTarget {
         chat: Arc::new(ChatId {
             platform: descriptor.platform.clone(),
@@ -88,7 +88,7 @@ fn applied(id: &str) -> OpOutcome {
     }
 }
 
-/// A turn on a clock that moves only when told.
+/// A turn on a clock that moves only when it is set.
 struct Scene {
     stream: ReplyStream,
     now: Duration,
@@ -96,16 +96,16 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(settings: StreamSettings, place: StreamTarget) -> Self {
+    fn new(settings: StreamSettings, target: StreamTarget) -> Self {
         Self {
-            stream: ReplyStream::new(Arc::new(settings), place, 7, OpIds::new(1), Duration::ZERO),
+            stream: ReplyStream::new(Arc::new(settings), target, 7, OpIds::new(1), Duration::ZERO),
             now: Duration::ZERO,
             out: Vec::new(),
         }
     }
 
     fn on(platform: &str) -> Self {
-        Self::new(bare(), place(descriptor(platform)))
+        Self::new(bare(), target(descriptor(platform)))
     }
 
     fn after(&mut self, ms: u64) -> &mut Self {
@@ -199,14 +199,15 @@ fn values(actions: &[Action]) -> Vec<Value> {
         .collect()
 }
 
-/// What is owed, each with what is sent otherwise.
-fn owed(final_ops: &FinalOps) -> Vec<(Value, Vec<Value>)> {
-    let owed = final_ops.durable.iter();
-    owed.map(|owed| {
-        (
-            values(std::slice::from_ref(&owed.action)).remove(0),
-            values(&owed.fallback),
-        )
-    })
-    .collect()
+/// The durable ops, each with its fallback.
+fn durable(final_ops: &FinalOps) -> Vec<(Value, Vec<Value>)> {
+    let durable = final_ops.durable.iter();
+    durable
+        .map(|durable| {
+            (
+                values(std::slice::from_ref(&durable.action)).remove(0),
+                values(&durable.fallback),
+            )
+        })
+        .collect()
 }

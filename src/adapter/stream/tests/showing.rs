@@ -7,7 +7,7 @@ use crate::adapter::relay_adapter::reply;
 const PLATFORMS: [&str; 6] = ["discord", "telegram", "slack", "whatsapp", "legacy", "relay"];
 
 #[test]
-fn an_answer_that_comes_at_once_is_the_plain_reply() {
+fn an_answer_in_one_piece_is_the_plain_reply() {
     for platform in PLATFORMS {
         for text in [
             "Hi.",
@@ -16,21 +16,30 @@ fn an_answer_that_comes_at_once_is_the_plain_reply() {
             &"word ".repeat(4000),
             "```rust\nlet a;\n```",
         ] {
-            let place = place(descriptor(platform));
-            let plain = reply(text, &place.chat, &place.facts, place.descriptor.as_deref());
-            let mut scene = Scene::new(StreamSettings::default(), place);
+            let target = target(descriptor(platform));
+            let plain = reply(text, &target.chat, &target.facts, target.descriptor.as_deref());
+            let mut scene = Scene::new(StreamSettings::default(), target);
             scene.push_text(text);
             let final_ops = scene.finish();
-            let said: Vec<_> = final_ops.durable.iter().map(|owed| owed.action.clone()).collect();
-            assert_eq!(said, plain, "{platform}");
-            assert!(final_ops.durable.iter().all(|owed| owed.fallback.is_empty()));
+            let texts: Vec<_> = final_ops
+                .durable
+                .iter()
+                .map(|durable| durable.action.clone())
+                .collect();
+            assert_eq!(texts, plain, "{platform}");
+            assert!(
+                final_ops
+                    .durable
+                    .iter()
+                    .all(|durable| durable.fallback.is_empty())
+            );
             assert!(final_ops.indicators.is_empty());
         }
     }
 }
 
 #[test]
-fn where_messages_can_be_edited_one_grows() {
+fn where_messages_can_be_edited_one_message_grows() {
     for platform in ["discord", "legacy"] {
         let mut scene = Scene::on(platform);
         scene.push_text("Hel").quiet();
@@ -57,7 +66,7 @@ fn where_messages_can_be_edited_one_grows() {
         scene.settle(&applied("m1")).push_text(".");
         let rest = send(".", last());
         assert_eq!(
-            owed(&scene.finish()),
+            durable(&scene.finish()),
             [(edit("m1", &format!("{more}."), last()), vec![rest])]
         );
     }
@@ -79,13 +88,13 @@ fn a_few_characters_wait_for_more_or_for_a_pause() {
 }
 
 #[test]
-fn what_is_shown_as_it_ends_owes_nothing() {
+fn a_complete_shown_answer_needs_no_final_op() {
     let mut scene = Scene::new(
         StreamSettings {
             cursor: String::new(),
             ..bare()
         },
-        place(descriptor("discord")),
+        target(descriptor("discord")),
     );
     scene.push_text("Hello");
     assert_eq!(scene.op(), send("Hello", growing()));
@@ -106,7 +115,7 @@ fn a_tool_ends_a_message_and_the_next_text_begins_another() {
     scene.stream.tool(&tool("t1", "t1", StepState::Done), scene.now);
     scene.push_text("ty.");
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [(edit("m2", "It is fivety.", last()), vec![send("ty.", last())])]
     );
 }
@@ -137,7 +146,7 @@ fn where_nothing_can_be_edited_finished_segments_are_sent() {
     assert_eq!(scene.op(), send("Let me look at that for you.", none()));
     scene.settle(&OpOutcome::Applied { message_id: None });
     scene.push_text("Five.").after(5000).quiet();
-    assert_eq!(owed(&scene.finish()), [(send("Five.", last()), vec![])]);
+    assert_eq!(durable(&scene.finish()), [(send("Five.", last()), vec![])]);
 }
 
 #[test]
@@ -159,7 +168,7 @@ fn telegram_previews_by_draft_and_sends_the_answer() {
     scene.settle(&applied("m1")).after(800).push_text("It is five.");
     assert_eq!(scene.op(), draft(8, "It is five.", false, none()));
     scene.settle(&OpOutcome::Applied { message_id: None });
-    assert_eq!(owed(&scene.finish()), [(send("It is five.", last()), vec![])]);
+    assert_eq!(durable(&scene.finish()), [(send("It is five.", last()), vec![])]);
 }
 
 #[test]
@@ -180,7 +189,7 @@ fn slack_seals_its_stream() {
     assert_eq!(scene.op(), draft(8, "Five.", false, thread(none())));
     scene.settle(&applied("m2"));
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [(
             draft(8, "Five.", true, thread(last())),
             vec![send("Five.", thread(last()))]
@@ -189,7 +198,7 @@ fn slack_seals_its_stream() {
 }
 
 #[test]
-fn slacks_wishes_travel_with_texts_and_previews_forbid_its_stream() {
+fn slack_hints_go_with_texts_and_preview_settings_disable_its_stream() {
     let settings = StreamSettings {
         unfurl_links: Some(false),
         rich_blocks: true,
@@ -197,16 +206,16 @@ fn slacks_wishes_travel_with_texts_and_previews_forbid_its_stream() {
     };
     let wishes = json!({"thread_id": "m0", "unfurl_links": false, "format_hints": {"rich_blocks": true},
         "expect_edits": true});
-    let mut scene = Scene::new(settings.clone(), place(descriptor("slack")));
+    let mut scene = Scene::new(settings.clone(), target(descriptor("slack")));
     scene.push_text("Five.");
     assert_eq!(scene.op(), send("Five. \u{2589}", wishes));
-    let mut scene = Scene::new(settings, place(descriptor("discord")));
+    let mut scene = Scene::new(settings, target(descriptor("discord")));
     scene.push_text("Five.");
     assert_eq!(scene.op(), send("Five. \u{2589}", growing()));
 }
 
 #[test]
-fn the_mode_decides_among_what_is_possible() {
+fn the_mode_selects_among_the_supported_strategies() {
     for (mode, platform, op) in [
         (StreamMode::Auto, "telegram", Some("draft")),
         (StreamMode::Draft, "telegram", Some("draft")),
@@ -216,7 +225,7 @@ fn the_mode_decides_among_what_is_possible() {
         (StreamMode::Segments, "discord", None),
         (StreamMode::Off, "discord", None),
     ] {
-        let mut scene = Scene::new(StreamSettings { mode, ..bare() }, place(descriptor(platform)));
+        let mut scene = Scene::new(StreamSettings { mode, ..bare() }, target(descriptor(platform)));
         scene.push_text("Some text that is long enough.").after(5000);
         let first = scene.stream.poll(scene.now);
         assert_eq!(first.map(|first| first.action.op()), op, "{mode:?} on {platform}");
@@ -224,12 +233,12 @@ fn the_mode_decides_among_what_is_possible() {
 }
 
 #[test]
-fn off_tells_the_whole_answer_at_the_end() {
+fn off_sends_the_whole_answer_at_the_end() {
     let settings = StreamSettings {
         mode: StreamMode::Off,
         ..bare()
     };
-    let mut scene = Scene::new(settings, place(descriptor("discord")));
+    let mut scene = Scene::new(settings, target(descriptor("discord")));
     scene
         .push_text("Let me look.")
         .tool("t1")
@@ -238,7 +247,7 @@ fn off_tells_the_whole_answer_at_the_end() {
         .quiet();
     scene.break_message().push_text("Bye.").quiet();
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [
             (send("Let me look.\n\nFive.", last()), vec![]),
             (send("Bye.", last()), vec![])
@@ -247,30 +256,30 @@ fn off_tells_the_whole_answer_at_the_end() {
 }
 
 #[test]
-fn an_interaction_is_answered_through_its_own_slot() {
-    let mut place = place(descriptor("discord"));
-    place.follow_up = Some("discord.interaction_token".into());
-    let mut scene = Scene::new(bare(), place);
+fn an_interaction_is_answered_by_a_follow_up() {
+    let mut target = target(descriptor("discord"));
+    target.follow_up = Some("discord.interaction_token".into());
+    let mut scene = Scene::new(bare(), target);
     let text = "word ".repeat(500);
     scene.push_text(&text).after(5000).quiet();
-    let owed = owed(&scene.finish());
-    assert_eq!(owed.len(), 2);
-    let (first, otherwise) = &owed[0];
+    let durable = durable(&scene.finish());
+    assert_eq!(durable.len(), 2);
+    let (first, fallback) = &durable[0];
     let content = &first["content"];
     assert_eq!(
         *first,
         json!({"op": "follow_up", "session_key": "agent:main:x", "kind": "discord.interaction_token",
             "content": content, "metadata": tags(last())})
     );
-    assert_eq!(*otherwise, [send(content.as_str().unwrap(), last())]);
-    assert_eq!(owed[1].0["op"], "send");
+    assert_eq!(*fallback, [send(content.as_str().unwrap(), last())]);
+    assert_eq!(durable[1].0["op"], "send");
 }
 
 #[test]
-fn a_full_message_is_finished_and_the_fence_goes_on_in_the_next() {
+fn a_full_message_is_completed_and_its_fence_continues_in_the_next() {
     let mut small = descriptor("discord");
     small.max_message_length = 60;
-    let mut scene = Scene::new(bare(), place(small));
+    let mut scene = Scene::new(bare(), target(small));
     scene.push_text("```rust\nlet a = 1;\n");
     assert_eq!(scene.op(), send("```rust\nlet a = 1;\n \u{2589}", growing()));
     scene
@@ -285,7 +294,7 @@ fn a_full_message_is_finished_and_the_fence_goes_on_in_the_next() {
     );
     scene.settle(&applied("m2")).push_text("\n```");
     assert_eq!(
-        owed(&scene.finish()),
+        durable(&scene.finish()),
         [(edit("m2", "```rust\nlet e = 5;\n```", last()), vec![])]
     );
 }
@@ -305,14 +314,17 @@ fn a_corrected_text_is_shown_corrected_and_never_twice() {
     scene.settle(&applied("m2"));
     scene.stream.replace_text("It is six.\n\nEight.", scene.now);
     let corrected = edit("m2", "Eight.", last());
-    assert_eq!(owed(&scene.finish()), [(corrected, vec![send("Eight.", last())])]);
+    assert_eq!(
+        durable(&scene.finish()),
+        [(corrected, vec![send("Eight.", last())])]
+    );
 }
 
 /// A message of at most sixty characters is full, and out.
 fn full(text: &str) -> Scene {
     let mut small = descriptor("discord");
     small.max_message_length = 60;
-    let mut scene = Scene::new(bare(), place(small));
+    let mut scene = Scene::new(bare(), target(small));
     scene.push_text(text);
     assert_eq!(scene.op(), send(&"x".repeat(52), none()));
     scene
@@ -339,25 +351,25 @@ fn a_correction_that_crosses_a_full_message_corrects_it() {
 }
 
 #[test]
-fn a_notice_is_a_message_that_answers_nothing() {
-    let aside = |more| {
+fn a_notice_is_a_message_that_replies_to_nothing() {
+    let notice = |more| {
         json!({"op": "send", "chat_id": "c", "content": "Cheaper model.", "reply_to": null,
             "metadata": tags(more)})
     };
     let mut scene = Scene::on("discord");
     scene.stream.notice("Cheaper model.", scene.now);
-    assert_eq!(scene.op(), aside(none()));
+    assert_eq!(scene.op(), notice(none()));
     scene.settle(&OpOutcome::Dropped).after(800);
-    assert_eq!(scene.op(), aside(none()));
+    assert_eq!(scene.op(), notice(none()));
     scene.settle(&OpOutcome::NotSent).push_text("Hi.");
     assert_eq!(
-        owed(&scene.finish()),
-        [(aside(last()), vec![]), (send("Hi.", last()), vec![])]
+        durable(&scene.finish()),
+        [(notice(last()), vec![]), (send("Hi.", last()), vec![])]
     );
 }
 
 #[test]
-fn a_torrent_costs_no_more_ops_than_a_trickle() {
+fn a_fast_agent_causes_no_more_ops_than_a_slow_one() {
     let ops = |tokens: u64| {
         let (mut scene, mut sent) = (Scene::on("discord"), 0);
         for _ in 0..tokens {
@@ -374,35 +386,35 @@ fn a_torrent_costs_no_more_ops_than_a_trickle() {
 }
 
 #[test]
-fn many_segments_that_wait_become_one() {
+fn many_pending_segments_are_merged() {
     let mut scene = Scene::on("discord");
-    let mut said = Vec::new();
+    let mut segments = Vec::new();
     for number in 0..1000 {
-        said.push(format!("Segment {number}."));
-        scene.push_text(&said[number]).break_message();
+        segments.push(format!("Segment {number}."));
+        scene.push_text(&segments[number]).break_message();
     }
     let final_ops = scene.finish();
     assert!(final_ops.durable.len() < 40, "{}", final_ops.durable.len());
-    let texts: String = owed(&final_ops)
+    let texts: String = durable(&final_ops)
         .iter()
         .map(|(op, _)| op["content"].as_str().unwrap().to_owned() + "\n")
         .collect();
     let mut rest = texts.as_str();
-    for segment in said {
+    for segment in segments {
         let at = rest.find(&segment).expect("every segment is there, in order");
         rest = &rest[at + segment.len()..];
     }
 }
 
 #[test]
-fn a_platform_that_is_not_known_gets_finished_segments() {
-    let mut unknown = place(descriptor("relay"));
+fn an_undeclared_platform_gets_finished_segments() {
+    let mut unknown = target(descriptor("relay"));
     unknown.descriptor = None;
     let mut scene = Scene::new(StreamSettings::default(), unknown);
     scene.push_text("Looking.").after(5000).quiet();
     assert_eq!(scene.tool("t1").op(), send("Looking.", none()));
     scene.settle(&applied("m1")).push_text("Five.");
     let final_ops = scene.finish();
-    assert_eq!(owed(&final_ops), [(send("Five.", last()), vec![])]);
+    assert_eq!(durable(&final_ops), [(send("Five.", last()), vec![])]);
     assert!(final_ops.indicators.is_empty());
 }

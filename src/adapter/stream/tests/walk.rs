@@ -110,7 +110,7 @@ impl Chat {
         }
     }
 
-    /// Everything that answers, as one text of what the agent can have said.
+    /// Everything that answers, as one text of what the agent can have written.
     fn visible(&self) -> String {
         self.replies
             .iter()
@@ -167,8 +167,8 @@ struct Walk {
     limit: usize,
     unit: LenUnit,
     interval: Duration,
-    said: String,
-    stretch: String,
+    written: String,
+    since_break: String,
     out: Vec<(PlannedOp, Duration)>,
     text_ops: u32,
     declined: bool,
@@ -190,19 +190,19 @@ impl Walk {
         };
         let (limit, unit) = (descriptor.max_message_length, descriptor.length_unit());
         let interval = Duration::from_millis(settings.interval_ms);
-        let mut place = place(descriptor);
-        place.follow_up = chance.one_in(10).then(|| "discord.interaction_token".to_owned());
+        let mut target = target(descriptor);
+        target.follow_up = chance.one_in(10).then(|| "discord.interaction_token".to_owned());
         Self {
             chance,
             seed,
             weather,
-            scene: Scene::new(settings, place),
+            scene: Scene::new(settings, target),
             chat: Chat::default(),
             limit: usize::try_from(limit).unwrap(),
             unit,
             interval,
-            said: String::new(),
-            stretch: String::new(),
+            written: String::new(),
+            since_break: String::new(),
             out: Vec::new(),
             text_ops: 0,
             declined: false,
@@ -309,7 +309,7 @@ impl Walk {
             match self.chance.below(16) {
                 0 => {
                     self.scene.stream.break_message(now);
-                    self.stretch.clear();
+                    self.since_break.clear();
                 }
                 1 => self
                     .scene
@@ -318,9 +318,9 @@ impl Walk {
                 2 => self.scene.stream.notice("Something else.", now),
                 3 => {
                     let more = words(&mut self.chance, &mut number);
-                    self.said.push_str(&more);
-                    self.stretch.push_str(&more);
-                    self.scene.stream.replace_text(&self.stretch, now);
+                    self.written.push_str(&more);
+                    self.since_break.push_str(&more);
+                    self.scene.stream.replace_text(&self.since_break, now);
                 }
                 4..8 => {
                     let time = self.chance.below(4000);
@@ -328,8 +328,8 @@ impl Walk {
                 }
                 _ => {
                     let more = words(&mut self.chance, &mut number);
-                    self.said.push_str(&more);
-                    self.stretch.push_str(&more);
+                    self.written.push_str(&more);
+                    self.since_break.push_str(&more);
                     self.scene.stream.push_text(&more, now);
                 }
             }
@@ -341,7 +341,7 @@ impl Walk {
         }
     }
 
-    /// Ends the turn, delivers what is owed, and looks at the chat.
+    /// Ends the turn, delivers the final ops, and looks at the chat.
     fn end(mut self) -> Chat {
         let elapsed = self.scene.now.as_millis() / self.interval.as_millis();
         assert!(
@@ -352,26 +352,26 @@ impl Walk {
         let now = self.scene.now;
         let stream = std::mem::replace(&mut self.scene, Scene::on("discord")).stream;
         let final_ops = stream.finish(TurnResult::Done, now);
-        for owed in &final_ops.durable {
-            self.check(&owed.action);
-            owed.fallback.iter().for_each(|action| self.check(action));
+        for durable in &final_ops.durable {
+            self.check(&durable.action);
+            durable.fallback.iter().for_each(|action| self.check(action));
             // A lost answer still counts as out: it may have arrived or not.
             if self.weather != Weather::Fair
                 && self.chance.one_in(5)
-                && !matches!(owed.action, Action::Send { .. })
+                && !matches!(durable.action, Action::Send { .. })
             {
-                for action in &owed.fallback {
+                for action in &durable.fallback {
                     self.chat.apply(action);
                 }
             } else {
-                self.chat.apply(&owed.action);
+                self.chat.apply(&durable.action);
             }
         }
         for action in &final_ops.indicators {
             self.check(action);
             self.chat.apply(action);
         }
-        let (visible, said, seed) = (self.chat.visible(), essence(&self.said), self.seed);
+        let (visible, said, seed) = (self.chat.visible(), essence(&self.written), self.seed);
         match self.weather {
             Weather::Fair | Weather::Rough => assert_eq!(visible, said, "seed {seed}: {:#?}", self.chat),
             Weather::Foggy => {
@@ -394,7 +394,7 @@ impl Walk {
 }
 
 #[test]
-fn whatever_happens_the_answer_is_read_once() {
+fn whatever_happens_the_answer_is_delivered_once() {
     let (mut replies, mut edits, mut sealed, mut declined, mut asides) = (0, 0, 0, 0, 0);
     for seed in 0..WALKS {
         let mut walk = Walk::new(seed);

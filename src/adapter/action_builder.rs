@@ -1,37 +1,36 @@
-//! What is written around a text on its way to a chat: where it goes, what it answers, and its tags.
-//!
-//! It never decides what is said or when.
+//! Builds the ops of one chat that carry text: target, reply anchor, tags.
 
 use std::sync::Arc;
 
-use crate::adapter::chats::{ChatFacts, ChatId};
-use crate::adapter::split::split;
-use crate::adapter::stream::StreamSettings;
+use super::chats::{ChatFacts, ChatId};
+use super::split::split;
+use super::stream::StreamSettings;
 use crate::wire::{Action, CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit, Metadata, Platform};
 
-/// What a text is to the people who read it.
+/// What a text is to its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Note {
-    /// It stands as it is.
+pub(super) enum TextKind {
+    /// Complete, without a notification.
     Plain,
     /// It will be edited.
     Growing,
-    /// It is the answer: people are told of it.
+    /// The answer: people are notified.
     Final,
 }
 
-/// The outside of every op of one chat.
+/// Builds the ops of one chat.
 #[derive(Debug)]
-pub(super) struct Envelope {
+pub(super) struct ActionBuilder {
     pub(super) chat: Arc<ChatId>,
     facts: Arc<ChatFacts>,
-    /// The further tags of ops that carry text.
+    /// Further tags of ops that carry text.
     hints: Metadata,
+    /// Longest message, in `unit`.
     pub(super) limit: usize,
     pub(super) unit: LenUnit,
 }
 
-impl Envelope {
+impl ActionBuilder {
     pub(super) fn new(
         chat: Arc<ChatId>,
         facts: Arc<ChatFacts>,
@@ -49,45 +48,44 @@ impl Envelope {
         }
     }
 
-    /// The same with the operator's wishes for texts, where the platform understands them.
-    pub(super) fn hinted(
+    /// Adds the configured formatting hints, where the platform supports them.
+    pub(super) fn with_hints(
         mut self,
         settings: &StreamSettings,
         descriptor: Option<&CapabilityDescriptor>,
     ) -> Self {
-        let mut formats = Metadata::new();
         if descriptor.is_some_and(|descriptor| descriptor.supports_block_formatting) {
-            for (key, wanted) in [
+            let formats: Metadata = [
                 ("rich_blocks", settings.rich_blocks),
                 ("markdown_blocks", settings.markdown_blocks),
-            ] {
-                if wanted {
-                    formats.insert(key.to_owned(), true.into());
-                }
+            ]
+            .into_iter()
+            .filter(|(_, enabled)| *enabled)
+            .map(|(key, _)| (key.to_owned(), true.into()))
+            .collect();
+            if !formats.is_empty() {
+                self.hints.insert("format_hints".to_owned(), formats.into());
             }
         }
-        if !formats.is_empty() {
-            self.hints.insert("format_hints".to_owned(), formats.into());
-        }
         if is_slack(&self.chat) {
-            for (key, wanted) in [
+            for (key, unfurl) in [
                 ("unfurl_links", settings.unfurl_links),
                 ("unfurl_media", settings.unfurl_media),
             ] {
-                if let Some(wanted) = wanted {
-                    self.hints.insert(key.to_owned(), wanted.into());
+                if let Some(unfurl) = unfurl {
+                    self.hints.insert(key.to_owned(), unfurl.into());
                 }
             }
         }
         self
     }
 
-    /// The message that is answered.
+    /// Id of the message that is answered.
     pub(super) fn anchor(&self) -> Option<String> {
         self.facts.message_id.clone()
     }
 
-    /// The tags of an op without text.
+    /// Tags of an op without text.
     pub(super) fn tags(&self) -> Metadata {
         let mut tags = self.facts.tags();
         // On Slack a reply is a message in the thread of the message that it answers.
@@ -100,64 +98,60 @@ impl Envelope {
         tags
     }
 
-    /// The tags of an op with text.
-    pub(super) fn text_tags(&self, note: Note) -> Metadata {
+    fn text_tags(&self, kind: TextKind) -> Metadata {
         let mut tags = self.tags();
         tags.extend(self.hints.clone());
-        match note {
-            Note::Plain => {}
-            Note::Growing => {
-                tags.insert("expect_edits".to_owned(), true.into());
-            }
-            Note::Final => {
-                tags.insert("notify".to_owned(), true.into());
-            }
-        }
+        let flag = match kind {
+            TextKind::Plain => return tags,
+            TextKind::Growing => "expect_edits",
+            TextKind::Final => "notify",
+        };
+        tags.insert(flag.to_owned(), true.into());
         tags
     }
 
-    /// A message that answers.
-    pub(super) fn send(&self, content: String, note: Note) -> Action {
+    /// A message that replies to the answered message.
+    pub(super) fn reply(&self, content: String, kind: TextKind) -> Action {
         Action::Send {
             chat_id: self.chat.chat.clone(),
             content,
             reply_to: self.anchor(),
-            metadata: self.text_tags(note),
+            metadata: self.text_tags(kind),
         }
     }
 
-    /// A message that answers nothing: progress, or a notice.
-    pub(super) fn aside(&self, content: String, note: Note) -> Action {
+    /// A message that replies to nothing: progress, or a notice.
+    pub(super) fn message(&self, content: String, kind: TextKind) -> Action {
         Action::Send {
             chat_id: self.chat.chat.clone(),
             content,
             reply_to: None,
-            metadata: self.text_tags(note),
+            metadata: self.text_tags(kind),
         }
     }
 
     /// A message's new text.
-    pub(super) fn edit(&self, message_id: &str, content: String, note: Note) -> Action {
+    pub(super) fn edit(&self, message_id: &str, content: String, kind: TextKind) -> Action {
         Action::Edit {
             chat_id: self.chat.chat.clone(),
             message_id: message_id.to_owned(),
             content,
-            metadata: self.text_tags(note),
+            metadata: self.text_tags(kind),
         }
     }
 
-    /// A state of a native stream.
-    pub(super) fn draft(&self, draft_id: u64, content: String, sealed: bool, note: Note) -> Action {
+    /// A native draft's new text.
+    pub(super) fn draft(&self, draft_id: u64, content: String, sealed: bool, kind: TextKind) -> Action {
         Action::Draft {
             chat_id: self.chat.chat.clone(),
             draft_id,
             content,
             r#final: sealed,
-            metadata: self.text_tags(note),
+            metadata: self.text_tags(kind),
         }
     }
 
-    /// The numbered parts of a text that is said at once; none for a text without content.
+    /// The numbered parts of a whole text; none for a blank one.
     pub(super) fn parts(&self, text: &str) -> Vec<String> {
         if text.trim().is_empty() {
             return Vec::new();

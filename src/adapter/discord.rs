@@ -1,21 +1,31 @@
-//! Discord interactions as messages: a slash command, a button or a form lands in the same session as
-//! what the same person types in the same place.
+//! Discord: interactions as messages, and the slash commands that a bot registers there.
 //!
-//! Interactions arrive as forwarded requests, already verified by the connector. Nothing here answers
-//! Discord; the connector did that.
+//! A slash command, a button or a form reaches the same session as what the same person types in the same chat.
+//! Interactions arrive as forwarded requests that the connector verified and answered.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+
+use crate::text::printable;
 
 use crate::wire::{
     MessageEvent, MessageType, PassthroughForward, Platform, Scalar, SessionSource, is_truthy, text_of,
 };
 
 /// Longest prompt id or option id in a button's token.
-const LONGEST_TOKEN_PART: usize = 32;
-/// Longest token that every platform carries.
-const LONGEST_TOKEN: usize = 64;
+const MAX_TOKEN_PART: usize = 32;
+/// Longest token that every platform accepts.
+const MAX_TOKEN: usize = 64;
+/// The platform whose slash commands are registered at the handshake.
+pub const MANIFEST_PLATFORM: &str = "discord";
+/// Maximum slash commands of one bot.
+const MAX_COMMANDS: usize = 100;
+/// Longest name of a slash command.
+const MAX_COMMAND_NAME: usize = 32;
+/// Longest description of a slash command.
+const MAX_DESCRIPTION: usize = 100;
 
-/// Reads a forwarded Discord interaction; `None` when it is not one or its body is unusable.
+/// Reads a forwarded Discord interaction; `None` when it is not one or its body cannot be read.
 pub fn interaction_event(forward: &PassthroughForward) -> Option<MessageEvent> {
     if forward.platform != Platform::DISCORD.as_str() {
         return None;
@@ -23,19 +33,19 @@ pub fn interaction_event(forward: &PassthroughForward) -> Option<MessageEvent> {
     let Ok(Value::Object(body)) = serde_json::from_slice(&forward.body) else {
         return None;
     };
-    let said = Said::of(&body);
+    let content = InteractionContent::parse(&body);
     let id = text(&body, "id");
     let mut metadata = Map::new();
     if let Some(id) = &id {
         metadata.insert("discord_interaction_id".to_owned(), json!(id.as_str()));
     }
-    if let Some(fields) = said.fields {
+    if let Some(fields) = content.fields {
         metadata.insert("discord_modal_fields".to_owned(), fields);
     }
     Some(MessageEvent {
-        message_type: said.message_type,
-        text: Some(said.text.into()),
-        prompt_response: said.prompt_response,
+        message_type: content.message_type,
+        text: Some(content.text.into()),
+        prompt_response: content.prompt_response,
         source: source(&body, forward.profile.as_deref()),
         message_id: id,
         metadata,
@@ -90,17 +100,17 @@ fn source(body: &Map<String, Value>, profile: Option<&str>) -> SessionSource {
     }
 }
 
-/// What an interaction says, by its type.
+/// The content of an interaction, by its type.
 #[derive(Default)]
-struct Said {
+struct InteractionContent {
     text: String,
     message_type: MessageType,
     prompt_response: Option<Map<String, Value>>,
     fields: Option<Value>,
 }
 
-impl Said {
-    fn of(body: &Map<String, Value>) -> Self {
+impl InteractionContent {
+    fn parse(body: &Map<String, Value>) -> Self {
         let data = body.get("data").and_then(Value::as_object);
         match (body.get("type").and_then(Value::as_u64), data) {
             (Some(2), Some(data)) => Self::slash_command(data),
@@ -161,16 +171,16 @@ impl Said {
     }
 }
 
-/// The prompt and option that a button of ours names: `hp1:<prompt id>:<option id>`.
+/// The prompt id and option id in the token of one of our buttons: `hp1:<prompt id>:<option id>`.
 pub fn prompt_token(custom_id: &str) -> Option<(&str, &str)> {
     let (prompt_id, option_id) = custom_id.strip_prefix("hp1:")?.split_once(':')?;
-    let sound = |part: &str| {
-        (1..=LONGEST_TOKEN_PART).contains(&part.len())
+    let is_valid = |part: &str| {
+        (1..=MAX_TOKEN_PART).contains(&part.len())
             && part
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
     };
-    (custom_id.len() <= LONGEST_TOKEN && sound(prompt_id) && sound(option_id))
+    (custom_id.len() <= MAX_TOKEN && is_valid(prompt_id) && is_valid(option_id))
         .then_some((prompt_id, option_id))
 }
 
@@ -218,4 +228,82 @@ fn text(object: &Map<String, Value>, key: &str) -> Option<Scalar> {
         .get(key)
         .filter(|value| is_truthy(value))
         .map(|value| text_of(value).into())
+}
+
+/// A slash command to offer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OfferedCommand {
+    /// Its name without the slash: up to 32 lower-case letters, digits, `-` and `_`.
+    pub name: String,
+    /// What it does, in up to 100 characters.
+    pub description: String,
+    /// Its options, as Discord defines them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub options: Option<Value>,
+}
+
+/// The slash commands as Discord registers them: without duplicates and invalid names, descriptions truncated, at most
+/// 100.
+pub fn manifest(commands: impl IntoIterator<Item = OfferedCommand>) -> Vec<Value> {
+    let mut offered: Vec<Value> = Vec::new();
+    for command in commands {
+        let name = command.name.trim_start_matches('/').to_lowercase();
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
+        let usable = (1..=MAX_COMMAND_NAME).contains(&name.len()) && name.chars().all(plain);
+        if !usable || offered.len() >= MAX_COMMANDS || offered.iter().any(|known| known["name"] == name) {
+            continue;
+        }
+        let words: Vec<&str> = command.description.split_whitespace().collect();
+        let description = printable(&words.join(" "), MAX_DESCRIPTION);
+        let description = if description.is_empty() {
+            name.clone()
+        } else {
+            description
+        };
+        let mut entry = json!({ "name": name, "description": description });
+        if let Some(options) = command.options.filter(Value::is_array) {
+            entry["options"] = options;
+        }
+        offered.push(entry);
+    }
+    offered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(name: &str, description: &str) -> OfferedCommand {
+        OfferedCommand {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            options: None,
+        }
+    }
+
+    #[test]
+    fn the_manifest_holds_what_discord_accepts() {
+        let offered = manifest([
+            command("/Stop", "stop it"),
+            command("stop", "another"),
+            command("bad name", "x"),
+            command("", "x"),
+            command(&"x".repeat(33), "x"),
+            command("long", &"word ".repeat(50)),
+            command("plain", "  "),
+        ]);
+        let names: Vec<_> = offered
+            .iter()
+            .map(|entry| entry["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, ["stop", "long", "plain"]);
+        assert_eq!(offered[0]["description"], "stop it");
+        assert!(offered[1]["description"].as_str().unwrap().chars().count() <= 100);
+        assert_eq!(offered[2]["description"], "plain");
+        assert_eq!(
+            manifest((0..300).map(|number| command(&format!("c{number}"), "x"))).len(),
+            100
+        );
+    }
 }

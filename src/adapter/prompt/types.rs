@@ -1,23 +1,24 @@
-//! What is asked, what is pressed, and what comes of it: the words of [`super::Prompts`].
+//! What [`Prompts`](super::Prompts) takes and returns: plain data, and its settings.
 
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::adapter::chats::{ChatFacts, ChatId};
 use crate::wire::{Action, MessageEvent, Scalar, SessionKey, SessionSource, text_of};
 
-/// The asker's name for a question.
+/// The caller's id of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QuestionId(pub u64);
 
-/// A question's name on the wire: this process's nonce, a dot, and a number of its own.
+/// A question's id on the wire: this process's nonce, a dot, and a serial number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PromptId(pub(super) String);
 
 impl PromptId {
-    /// As it stands on the wire.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -36,25 +37,25 @@ pub struct PromptRequest {
     pub id: QuestionId,
     /// The conversation whose turn asks.
     pub session: SessionKey,
-    /// Where it is asked.
+    /// The chat to ask in.
     pub chat: ChatId,
-    /// What ops to that chat are tagged with; its type tells whether it is a direct message.
+    /// Tags of ops to that chat; its type tells whether it is a direct message.
     pub facts: ChatFacts,
-    /// Who may answer: the id of the one whose message is being answered.
+    /// Responders may answer: the author of the message that the turn answers.
     pub author: Option<String>,
-    /// Sort of question.
+    /// Kind of question.
     pub kind: QuestionKind,
-    /// What is asked.
+    /// The question.
     pub text: String,
-    /// What it is about, verbatim.
+    /// What it is about, such as a command; shown verbatim.
     pub detail: Option<String>,
-    /// What may be answered.
+    /// The possible answers.
     pub options: Vec<PromptOption>,
-    /// How long the agent itself waits, when it says.
+    /// How long the agent itself waits, if known.
     pub timeout: Option<Duration>,
 }
 
-/// Sorts of questions.
+/// Kinds of questions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuestionKind {
     /// May this be done?
@@ -66,7 +67,7 @@ pub enum QuestionKind {
 /// One possible answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PromptOption {
-    /// What people read.
+    /// Its text.
     pub label: String,
     /// What it means.
     pub meaning: Meaning,
@@ -88,28 +89,28 @@ pub enum Meaning {
 }
 
 impl Meaning {
-    /// Whether it says yes.
+    /// Whether it allows.
     pub(super) fn allows(self) -> bool {
         matches!(self, Self::AllowOnce | Self::AllowSession | Self::AllowAlways)
     }
 }
 
-/// Why a question was not asked.
+/// Why a question was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotOpened {
-    /// The bound is reached.
+    /// The maximum of open questions is reached.
     #[error("too many questions are open")]
     Full,
-    /// The asker's name is in use.
+    /// A question with this id is open.
     #[error("this question is open already")]
     AlreadyOpen,
-    /// It is a group, its members may not answer, and the author is not known.
+    /// It is a group, its members may not answer, and the author is unknown.
     #[error("nobody is known who may answer")]
     NobodyMayAnswer,
-    /// No answer but a refusal is left.
+    /// There is no answer but a denial.
     #[error("there is nothing to choose here")]
     NothingToChoose,
-    /// More answers than are offered.
+    /// There are more answers than can be offered.
     #[error("there are too many answers to choose from")]
     TooManyOptions,
     /// The platform's messages are too short for it.
@@ -117,18 +118,18 @@ pub enum NotOpened {
     NoRoom,
 }
 
-/// A question that is to be shown.
+/// A question that was opened and is to be shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opened {
-    /// Its name on the wire.
+    /// Its id on the wire.
     pub prompt: PromptId,
-    /// What shows it; what becomes of this op is to be told to [`super::Prompts::op_finished`].
+    /// The op that shows it; report its outcome to [`Prompts::op_finished`](super::Prompts::op_finished).
     pub op: PromptOp,
     /// Whether it has buttons.
     pub native: bool,
 }
 
-/// An op about a question, and where it belongs.
+/// An op about a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptOp {
     /// The conversation.
@@ -142,11 +143,11 @@ pub struct PromptOp {
 /// What was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// This option, by its place in [`PromptRequest::options`].
+    /// This option, by its index in [`PromptRequest::options`].
     Chosen(usize),
     /// Nobody answered in time.
     TimedOut,
-    /// The question is void.
+    /// The question was withdrawn, or could not be shown.
     Cancelled,
 }
 
@@ -157,34 +158,34 @@ pub struct Resolution {
     pub id: QuestionId,
     /// What was decided.
     pub decision: Decision,
-    /// Makes the shown question say what was decided, where that can be done.
+    /// Writes the decision under the shown question, where messages can be edited.
     pub edit: Option<Box<PromptOp>>,
 }
 
-/// What follows from the outcome of the op that shows a question.
+/// What to do after the op that shows a question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PromptStep {
     /// Nothing.
     Nothing,
-    /// Show it this way instead; what becomes of this op is to be told again.
+    /// Show it with this op instead, and report its outcome too.
     Show(PromptOp),
-    /// It had ended before it was shown: make it say so.
+    /// It ended before it was shown: write the decision under it.
     Edit(PromptOp),
     /// It cannot be shown.
     Resolved(Resolution),
 }
 
-/// Someone in a chat.
+/// A person in a chat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Person {
     /// Their id on the platform.
     pub id: Option<String>,
-    /// What they call themselves.
+    /// Their display name.
     pub name: Option<String>,
 }
 
 impl Person {
-    /// Who a message is from.
+    /// The author of a message.
     pub fn from_source(source: &SessionSource) -> Self {
         Self {
             id: text(source.user_id.as_ref()),
@@ -193,23 +194,23 @@ impl Person {
     }
 }
 
-/// A button that somebody pressed.
+/// A button press.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ButtonPress {
-    /// The question, if it is ours.
+    /// The question's id, if it is ours.
     pub prompt_id: String,
-    /// The button.
+    /// The button's id.
     pub option_id: String,
     /// The message that has the buttons.
     pub message_id: Option<String>,
-    /// Where.
+    /// The chat.
     pub chat: ChatId,
-    /// Who.
+    /// Responders pressed it.
     pub by: Person,
 }
 
 impl ButtonPress {
-    /// The press that an event carries; `None` when it carries none, or none that names a button.
+    /// The press that an event carries, if it names a button.
     pub fn from_event(event: &MessageEvent) -> Option<Self> {
         let response = event.prompt_response.as_ref()?;
         let field = |key: &str| {
@@ -229,25 +230,25 @@ impl ButtonPress {
     }
 }
 
-/// What a press came to. Nothing of it is ever a message for the agent.
+/// The result of a press. A press is never a message for the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PressResult {
-    /// It decided the question.
+    /// It answered the question.
     Resolved(Resolution),
-    /// The question is another process's.
+    /// The question belongs to another process.
     NotOurs,
-    /// The question had been decided, or is so old that it is forgotten.
+    /// The question was answered before, or is too old to be remembered.
     Repeated,
-    /// It was not theirs to answer, or not from there; told once per question.
+    /// This person may not answer, or not from this chat. The notice comes once per question.
     NotAllowed(Option<Box<PromptOp>>),
-    /// Too late; told once per question. The resolution is there when nobody had noticed yet.
+    /// Too late. The notice comes once per question.
     Expired {
-        /// The question's end.
+        /// The question's end, if it was not resolved yet.
         resolution: Option<Resolution>,
-        /// What the chat is told.
+        /// The notice for the chat.
         notice: Option<Box<PromptOp>>,
     },
-    /// There is no such button, and nothing that it could safely mean: the question stays open.
+    /// There is no such button; the question stays open.
     NoSuchOption,
 }
 
@@ -255,6 +256,46 @@ fn text(field: Option<&Scalar>) -> Option<String> {
     field
         .map(|text| text.as_str().to_owned())
         .filter(|text| !text.is_empty())
+}
+
+/// An agent with a timeout of its own is answered this much earlier.
+const TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
+
+/// Settings of questions: how long they stay open, and who may answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PromptSettings {
+    /// How long a question stays open; an unanswered approval counts as denied.
+    pub timeout_secs: u64,
+    /// In a group, anyone may answer, not only the author of the answered message.
+    pub anyone_in_group: bool,
+    /// OfferedOption "always allow" in groups too.
+    pub allow_always_in_groups: bool,
+    /// Maximum open questions; one more counts as withdrawn.
+    pub max_open: usize,
+    /// EndedQuestion questions remembered, to recognize late presses.
+    pub remembered: usize,
+}
+
+impl Default for PromptSettings {
+    fn default() -> Self {
+        Self {
+            timeout_secs: 300,
+            anyone_in_group: false,
+            allow_always_in_groups: false,
+            max_open: 256,
+            remembered: 256,
+        }
+    }
+}
+
+impl PromptSettings {
+    /// How long a question stays open if the agent has this timeout.
+    pub(super) fn wait(&self, timeout: Option<Duration>) -> Duration {
+        let max = Duration::from_secs(self.timeout_secs.max(1));
+        let timeout = timeout.map(|timeout| timeout.saturating_sub(TIMEOUT_MARGIN).max(timeout / 2));
+        max.min(timeout.unwrap_or(max))
+    }
 }
 
 #[cfg(test)]
@@ -285,5 +326,23 @@ mod tests {
         assert_eq!(ButtonPress::from_event(&event), None);
         event.prompt_response = None;
         assert_eq!(ButtonPress::from_event(&event), None);
+    }
+
+    #[test]
+    fn an_agent_with_a_timeout_is_answered_before_it() {
+        let wait = |timeout: Option<u64>| {
+            let timeout = timeout.map(Duration::from_secs);
+            PromptSettings::default().wait(timeout).as_millis()
+        };
+        let seen = [None, Some(60), Some(4), Some(0), Some(9_999)].map(wait);
+        assert_eq!(seen, [300_000, 55_000, 2_000, 0, 300_000]);
+    }
+
+    #[test]
+    fn missing_keys_have_defaults_and_unknown_keys_are_errors() {
+        let read = |text| serde_json::from_str::<PromptSettings>(text);
+        assert_eq!(read("{}").unwrap(), PromptSettings::default());
+        assert!(read(r#"{"anyone_in_group": true}"#).unwrap().anyone_in_group);
+        assert!(read(r#"{"timeout": 3}"#).is_err());
     }
 }
