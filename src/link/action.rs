@@ -1,4 +1,4 @@
-//! What a link asks of its driver, and what it tells.
+//! Actions and events of a link: what its driver must do, and what it reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,12 +7,12 @@ use super::close_reason::{End, Loss};
 use super::state::Generation;
 use crate::wire::{CapabilityDescriptor, ConnectorFrame, OpId, OpResult, Outcome};
 
-/// Something for the driver to do.
+/// An action for the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkAction {
     /// Open a socket, with a token minted for this dial alone.
     Dial {
-        /// What the dial and all its events are called.
+        /// Names the dial and all its events.
         generation: Generation,
         /// Unix seconds to mint the token at: now, on the connector's clock.
         mint_at_unix: i64,
@@ -33,12 +33,11 @@ pub enum LinkAction {
         /// On this socket.
         generation: Generation,
     },
-    /// End a socket, or give up a dial. Comes once for every generation that was opened or given up, also
-    /// when the other end closed first.
+    /// Close a socket or cancel a dial. Comes once per generation, also when the other end closed first.
     CloseSocket {
         /// Which one.
         generation: Generation,
-        /// Close code, should it still be possible to send one.
+        /// Close code, if one can still be sent.
         code: u16,
         /// Close reason.
         reason: &'static str,
@@ -50,7 +49,7 @@ pub enum LinkAction {
         /// Its result.
         result: SendResult,
     },
-    /// Report a change to people and to the rest of the relay.
+    /// Report a change.
     Event(LinkEvent),
 }
 
@@ -69,14 +68,14 @@ pub enum NotSent {
     /// There is no connection.
     #[error("the relay is not connected")]
     NotLive,
-    /// The connection was lost while the op waited its turn.
-    #[error("the connection was lost before it was its turn")]
+    /// The connection was lost while the op waited.
+    #[error("the connection was lost before the op was sent")]
     Lost,
     /// Too many ops wait.
     #[error("too many ops are waiting")]
     Full,
-    /// It was not its turn in time.
-    #[error("it was not its turn in time")]
+    /// It timed out while it waited.
+    #[error("the op timed out before it was sent")]
     Expired,
     /// An op with this id is pending already.
     #[error("an op with this id is already in flight")]
@@ -86,7 +85,7 @@ pub enum NotSent {
     Closing,
 }
 
-/// A change that a person or the rest of the relay would ask about.
+/// A change of the link's state.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkEvent {
     /// A dial begins.
@@ -101,39 +100,39 @@ pub enum LinkEvent {
         /// The first descriptor of the connection.
         primary: Arc<CapabilityDescriptor>,
     },
-    /// A further descriptor has come or an old one has gone: what is made from them is to be made again.
+    /// The set of descriptors changed.
     Described {
         /// On this socket.
         generation: Generation,
     },
-    /// The connection is gone, or did not come about.
+    /// The connection was lost or could not be made.
     Lost {
         /// Why.
         loss: Loss,
         /// When the next dial is due, from now.
         retry_in: Duration,
     },
-    /// This machine's clock and the connector's differ; told once.
+    /// This machine's clock and the connector's differ. Reported once.
     SkewWarning {
-        /// How far the connector's is ahead, in milliseconds.
+        /// How far the connector's clock is ahead, in milliseconds.
         ms: i64,
     },
-    /// The machine slept, or its clock was set ahead.
+    /// The machine was suspended, or its clock was set ahead.
     Thawed,
-    /// The connector buffers from now on.
+    /// The connector buffers deliveries from now on.
     IdleAcked {
-        /// The answer came after [`LinkEvent::IdleUnanswered`] was told.
+        /// It came after [`LinkEvent::IdleUnanswered`].
         late: bool,
     },
-    /// The connector did not say in time that it buffers.
+    /// The connector did not acknowledge `going_idle` in time.
     IdleUnanswered,
-    /// The socket was closed to sleep.
+    /// The socket was closed for sleep.
     Dormant,
-    /// It is over.
+    /// The link has ended.
     Ended(End),
 }
 
-/// A frame that is the link's own business; all others are routed past it.
+/// A frame for the link itself. All others bypass it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ControlFrame {
     /// Answers a hello.
@@ -145,11 +144,11 @@ pub enum ControlFrame {
         /// The answer; `None` when it cannot be used.
         result: Option<Box<OpResult>>,
     },
-    /// The connector buffers from now on.
+    /// The connector buffers deliveries from now on.
     GoingIdleAck,
 }
 
-/// Gives every other frame back.
+/// Returns every other frame.
 impl TryFrom<ConnectorFrame> for ControlFrame {
     type Error = ConnectorFrame;
 
@@ -168,7 +167,7 @@ impl TryFrom<ConnectorFrame> for ControlFrame {
     }
 }
 
-/// What has happened since the process began.
+/// Counts since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Dials begun.
@@ -179,23 +178,23 @@ pub struct Counters {
     pub losses: u64,
     /// Pings sent.
     pub pings: u64,
-    /// Sleeps noticed.
+    /// Suspends detected.
     pub thaws: u64,
-    /// Ops asked for.
+    /// Ops requested.
     pub requests: u64,
-    /// Ops that the connector did.
+    /// Ops that the connector applied.
     pub applied: u64,
     /// Ops that the connector refused.
     pub refused: u64,
-    /// Ops that were written and of which nothing is known.
+    /// Ops that were written and whose outcome is unknown.
     pub unknown: u64,
     /// Ops that were never written.
     pub not_sent: u64,
-    /// Answers that nobody waited for, or waited for any longer.
+    /// Results of ops that were not in flight.
     pub late_results: u64,
-    /// Descriptors and acknowledgements that were not asked for or not kept.
+    /// Descriptors and acknowledgements that were not expected.
     pub unexpected_frames: u64,
-    /// Events of a generation that is gone.
+    /// Events of an old generation.
     pub stale_events: u64,
     /// Acknowledgements written.
     pub acks_sent: u64,

@@ -1,28 +1,28 @@
-//! Two clocks, told apart, and the connector's.
+//! The monotonic clock, the wall clock, and the connector's clock.
 //!
-//! The monotonic clock stops while the machine sleeps; the wall clock goes on but may be wrong or be set.
-//! Nothing here reads either: a [`Moment`] is handed in.
+//! The monotonic clock stops while the machine is suspended; the wall clock continues but may be wrong or be set.
+//! Neither is read here: a [`Moment`] is passed in.
 
 use std::time::Duration;
 
-/// What both clocks said when something happened.
+/// A reading of both clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Time since some start; stands still while the machine sleeps, never runs backwards.
+    /// Monotonic time; stops while the machine is suspended.
     pub mono: Duration,
     /// Wall clock, milliseconds since 1970.
     pub unix_ms: i64,
 }
 
 impl Moment {
-    /// This moment as whole milliseconds of the wall clock, moved by `ms`.
+    /// The wall clock, shifted by `ms`.
     fn unix_ms_plus(self, ms: i64) -> i64 {
         self.unix_ms.saturating_add(ms)
     }
 }
 
-/// A time that has come once either clock says so: a machine that slept through it does not wait again,
-/// and a wall clock that was set back does not put it off.
+/// A deadline that passes as soon as either clock reaches it, so that neither a suspend nor a wall clock that is set
+/// back delays it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     /// On the monotonic clock.
@@ -40,12 +40,12 @@ impl Deadline {
         }
     }
 
-    /// Whether it has come.
+    /// Whether it has passed.
     pub fn passed(self, now: Moment) -> bool {
         now.mono >= self.mono || now.unix_ms >= self.unix_ms
     }
 
-    /// When it comes on the monotonic clock, as far as `now` can tell.
+    /// The deadline on the monotonic clock, estimated from `now`.
     pub fn on_mono(self, now: Moment) -> Duration {
         let left = self.unix_ms.saturating_sub(now.unix_ms).max(0);
         let by_wall = Duration::from_millis(left.unsigned_abs());
@@ -71,18 +71,18 @@ impl Deadline {
     }
 }
 
-/// How the wall clock moved against the monotonic one since the last look.
+/// How the wall clock moved relative to the monotonic one since the last reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Drift {
-    /// Together, near enough.
+pub(super) enum ClockDrift {
+    /// In step.
     Steady,
-    /// The wall clock ran ahead: the machine slept, or the clock was set.
+    /// The wall clock jumped ahead: the machine was suspended, or the clock was set.
     Ahead,
     /// The wall clock was set back.
     Back,
 }
 
-/// The last moment seen, and what is known about the connector's clock.
+/// The last reading, and the offset of the connector's clock.
 #[derive(Debug)]
 pub(super) struct Clock {
     seen: Moment,
@@ -93,10 +93,10 @@ pub(super) struct Clock {
     warned: bool,
 }
 
-/// A difference up to this is the granularity of a `Date` header and the way it travelled.
-const TOLERATED_MS: i64 = 5_000;
-/// A difference from here on is worth a word to people.
-const WORTH_A_WARNING_MS: i64 = 30_000;
+/// Differences up to this come from the granularity of `Date` headers and from latency.
+const TOLERATED_SKEW_MS: i64 = 5_000;
+/// Differences from this on are reported.
+const WARN_SKEW_MS: i64 = 30_000;
 
 impl Clock {
     pub(super) fn new(now: Moment, freeze_jump: Duration, max_correction: Duration) -> Self {
@@ -110,13 +110,13 @@ impl Clock {
         }
     }
 
-    /// The last moment seen.
+    /// The last reading.
     pub(super) fn seen(&self) -> Moment {
         self.seen
     }
 
-    /// Takes in the present; the monotonic part never goes back.
-    pub(super) fn observe(&mut self, now: Moment) -> (Moment, Drift) {
+    /// Takes a reading; the monotonic part never goes back.
+    pub(super) fn observe(&mut self, now: Moment) -> (Moment, ClockDrift) {
         let now = Moment {
             mono: now.mono.max(self.seen.mono),
             ..now
@@ -125,53 +125,53 @@ impl Clock {
         let ahead = wall.saturating_sub(millis(now.mono.saturating_sub(self.seen.mono)));
         self.seen = now;
         let drift = if ahead > self.jump_ms {
-            Drift::Ahead
+            ClockDrift::Ahead
         } else if ahead < -self.jump_ms {
-            Drift::Back
+            ClockDrift::Back
         } else {
-            Drift::Steady
+            ClockDrift::Steady
         };
-        if drift != Drift::Steady {
-            // The correction was measured against a clock that is gone.
+        if drift != ClockDrift::Steady {
+            // The correction was measured before the clock jumped.
             self.correction_ms = 0;
             self.measured_ms = None;
         }
         (now, drift)
     }
 
-    /// Learns from the connector's `Date`. Tells the difference once, when it is worth a warning.
+    /// Learns the offset from the connector's `Date`. Returns it once when it is large enough for a warning.
     pub(super) fn learn(&mut self, server_date_unix_ms: i64, now: Moment) -> Option<i64> {
         let skew = server_date_unix_ms.saturating_sub(now.unix_ms);
         self.measured_ms = Some(skew);
         let size = skew.saturating_abs();
-        self.correction_ms = if size > TOLERATED_MS && size <= self.max_correction_ms {
+        self.correction_ms = if size > TOLERATED_SKEW_MS && size <= self.max_correction_ms {
             skew
         } else {
             0
         };
-        let warn = size > WORTH_A_WARNING_MS && !self.warned;
+        let warn = size > WARN_SKEW_MS && !self.warned;
         self.warned |= warn;
         warn.then_some(skew)
     }
 
-    /// How far the connector's clock was ahead when it was last heard, in milliseconds.
+    /// How far the connector's clock was ahead when last measured, in milliseconds.
     pub(super) fn skew_ms(&self) -> Option<i64> {
         self.measured_ms
     }
 
-    /// What is added to the wall clock for a token.
+    /// Correction of the wall clock for tokens.
     pub(super) fn correction_ms(&self) -> i64 {
         self.correction_ms
     }
 
-    /// Unix seconds on the connector's clock, as far as it is known.
+    /// Unix seconds on the connector's clock.
     pub(super) fn connector_unix(&self, now: Moment) -> i64 {
         now.unix_ms_plus(self.correction_ms).div_euclid(1000)
     }
 
-    /// Whether a token minted under `correction_ms` carried a date that we would not give it now.
-    pub(super) fn disowns(&self, correction_ms: i64) -> bool {
-        self.correction_ms.saturating_sub(correction_ms).saturating_abs() > TOLERATED_MS
+    /// Whether a token minted with this correction would now get a different date.
+    pub(super) fn contradicts(&self, correction_ms: i64) -> bool {
+        self.correction_ms.saturating_sub(correction_ms).saturating_abs() > TOLERATED_SKEW_MS
     }
 }
 

@@ -1,5 +1,5 @@
-//! What a socket that went means: try again, or never again. Decided in one function, from the close, and
-//! from what this process has lived through.
+//! Why a connection closed and what follows: retry, and when, or end. Decided in one function, [`decide`], from the
+//! close reason and the history of this process.
 
 use super::state::{Generation, LinkSettings};
 use crate::backoff::{Backoff, jitter};
@@ -7,19 +7,19 @@ use crate::text::truncate_bytes;
 use crate::wire::split_mix;
 use std::time::Duration;
 
-/// Close code with which a connector refuses a token.
+/// Close code of a refused token.
 const UNAUTHORIZED: u16 = 4401;
-/// A close frame has no room for more.
+/// Maximum bytes of a close reason.
 const MAX_REASON_BYTES: usize = 123;
 
-/// Why the link is down for now. Always retried.
+/// Why the connection was lost. Always retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The connector could not be reached.
     #[error("the connector could not be reached")]
     DialFailed,
     /// The dial took too long.
-    #[error("the dial was not answered in time")]
+    #[error("the dial timed out")]
     DialTimeout,
     /// The upgrade was answered with another status than 101, 401 or 403.
     #[error("the connector refused the upgrade with HTTP status {status}")]
@@ -36,42 +36,42 @@ pub enum Loss {
     /// The credentials were refused by close code 4401 before they ever worked in this process.
     #[error("the connector refused our credentials: {reason}")]
     Unauthorized {
-        /// The connector's words.
+        /// The connector's reason.
         reason: String,
     },
-    /// The token was too old when the connector looked at it.
-    #[error("the connector found our token expired")]
+    /// The token had expired.
+    #[error("the connector reports that our token has expired")]
     Expired,
-    /// Credentials that used to work were refused; one fresh token decides whether for good.
+    /// Credentials that used to work were refused. One dial with a fresh token decides whether they are revoked.
     #[error("the connector refused credentials that used to work: {reason}")]
     Doubted {
-        /// The connector's words.
+        /// The connector's reason.
         reason: String,
     },
     /// No descriptor came in time.
-    #[error("the connector did not answer our hello in time")]
+    #[error("the handshake timed out")]
     HandshakeTimeout,
     /// The connector closed the socket.
     #[error("the connector closed the connection with code {code}: {reason}")]
     Closed {
         /// Its close code.
         code: u16,
-        /// The connector's words.
+        /// The connector's reason.
         reason: String,
     },
-    /// Nothing at all came for too long.
-    #[error("the connector fell silent")]
+    /// Nothing was received for too long.
+    #[error("the connector stopped responding")]
     Silent,
     /// The socket broke without a close frame.
     #[error("the connection broke")]
     SocketError,
-    /// A message came that is larger than any may be.
+    /// A message exceeded the size limit.
     #[error("the connector sent a message of {bytes} bytes, more than link.max_message_bytes allows")]
     TooLarge {
-        /// How large it is, as far as it was announced.
+        /// Its announced size.
         bytes: usize,
     },
-    /// We dial again so that the connector stops buffering.
+    /// The relay dials again so that the connector stops buffering.
     #[error("the connection is renewed so that the connector delivers again")]
     Renewed,
 }
@@ -94,7 +94,7 @@ impl Loss {
         "revoked",
     ];
 
-    /// The reason in one word, for counting.
+    /// The reason as a metric label.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::DialFailed => "dial_failed",
@@ -113,16 +113,16 @@ impl Loss {
     }
 }
 
-/// Why the link is down for good. Never retried.
+/// Why the link ended. Never retried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum End {
     /// The connector refused a fresh token after it had refused one before.
     #[error("the connector has revoked this relay: {reason}")]
     Revoked {
-        /// The connector's words.
+        /// The connector's reason.
         reason: String,
     },
-    /// We were asked to close.
+    /// The relay closed it.
     #[error("the link was closed")]
     Closed,
 }
@@ -136,12 +136,12 @@ pub enum DialFailure {
     Http {
         /// Its status.
         status: u16,
-        /// When to come back, as the answer says.
+        /// The answer's `Retry-After`.
         retry_after: Option<Duration>,
     },
 }
 
-/// How a generation went.
+/// Why a connection closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CloseReason {
     Dial(DialFailure),
@@ -158,21 +158,21 @@ pub(super) enum CloseReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Doubt {
     None,
-    /// It has, on this generation; a later one with a fresh token decides.
+    /// It has, on this generation; the next one, with a fresh token, decides.
     Raised(Generation),
 }
 
-/// What is known about the generation that went, and about the process.
+/// The history that a decision needs.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record {
+pub(super) struct ConnectionRecord {
     pub(super) generation: Generation,
-    /// A descriptor was received at any time in this process.
+    /// Any handshake has completed in this process.
     pub(super) handshaken: bool,
     pub(super) doubt: Doubt,
-    /// How long the generation was live; `None` when it never was.
+    /// How long the connection was live; `None` if it never was.
     pub(super) lived: Option<Duration>,
     pub(super) stable: Duration,
-    /// Its token was minted by a clock that we have since learned to be wrong, or before a sleep.
+    /// Its token was minted with a clock that turned out to be wrong, or before a suspend.
     pub(super) stale_token: bool,
 }
 
@@ -191,9 +191,9 @@ pub(super) enum Decision {
     End(End),
 }
 
-/// Decides what a departure means.
-pub(super) fn decide(departure: CloseReason, record: &Record) -> Decision {
-    // A connection that was live has shown that the credentials are good, whatever ended it.
+/// Retry or end?
+pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> Decision {
+    // A connection that was live proves that the credentials were good.
     let doubt = match (record.doubt, record.lived) {
         (Doubt::Raised(on), None) => Doubt::Raised(on),
         (Doubt::Raised(_), Some(_)) | (Doubt::None, _) => Doubt::None,
@@ -232,7 +232,7 @@ pub(super) fn decide(departure: CloseReason, record: &Record) -> Decision {
     Decision::Retry { loss, pace, doubt }
 }
 
-fn decide_unauthorized(reason: String, record: &Record) -> Decision {
+fn decide_unauthorized(reason: String, record: &ConnectionRecord) -> Decision {
     let expired = reason.trim().eq_ignore_ascii_case("expired");
     if expired || record.stale_token {
         return Decision::Retry {

@@ -1,4 +1,4 @@
-//! What we want of the link.
+//! Commands: what the relay asks of the link.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use super::action::{LinkEvent, NotSent, SendResult};
 use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, Doubt, End};
 use super::pending::{Completed, Op};
-use super::state::{Generation, Idle, Link, LinkState, WaitReason};
+use super::state::{Generation, IdleRequest, Link, LinkState, WaitReason};
 use super::transitions::GOING_AWAY;
 use crate::wire::GatewayFrame;
 
-/// Why the link stays connected instead of going dormant.
+/// Why the link does not go dormant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DormancyRefused {
-    /// There is no connection that could be closed for a sleep.
+    /// There is no connection.
     #[error("the relay is not connected")]
     NotLive,
-    /// The connector has not said that it buffers: what it sends during a sleep would be lost.
-    #[error("the connector has not said that it buffers")]
+    /// The connector has not confirmed that it buffers: deliveries would be lost.
+    #[error("the connector has not confirmed that it buffers")]
     NotBuffering,
-    /// Ops are unsettled.
-    #[error("ops are still unsettled")]
+    /// Ops are pending.
+    #[error("ops are still pending")]
     Busy,
 }
 
@@ -36,7 +36,7 @@ impl Link {
         }
     }
 
-    /// Asks for an op. It is settled exactly once, at once when it cannot be accepted.
+    /// Sends an op. It completes exactly once, immediately if it cannot be accepted.
     pub fn request(&mut self, op: Op, now: Moment) {
         let now = self.enter(now);
         self.counters.requests += 1;
@@ -61,7 +61,7 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// Tells the connector to stop a session's turn, wherever it runs; `false` when there is no connection.
+    /// Asks the connector to interrupt a session's turn, wherever it runs; `false` without a connection.
     pub fn interrupt(&mut self, session_key: String, reason: Option<String>) -> bool {
         let LinkState::Live(live) = &self.state else {
             return false;
@@ -71,8 +71,8 @@ impl Link {
         true
     }
 
-    /// Says that a delivery is safe here, on the connection that brought it; `false` when that is gone, for
-    /// then the connector delivers again.
+    /// Acknowledges a delivery on the connection that brought it; `false` if that connection is gone, in which case the
+    /// connector delivers again.
     pub fn acknowledge(&mut self, generation: Generation, buffer_id: String) -> bool {
         let open = match &self.state {
             LinkState::Greeting { generation, .. } | LinkState::Closing { generation, .. } => {
@@ -94,17 +94,17 @@ impl Link {
         }
     }
 
-    /// Asks the connector to buffer, and goes on serving. Answered by one report, [`LinkEvent::IdleAcked`] or
-    /// [`LinkEvent::IdleUnanswered`], also for several askers, the least patient of whom decides how long is waited.
+    /// Sends `going_idle` and keeps serving. One event answers all pending calls: [`LinkEvent::IdleAcked`], or
+    /// [`LinkEvent::IdleUnanswered`] after the shortest of their timeouts.
     pub fn go_idle(&mut self, within: Duration, now: Moment) {
         let now = self.enter(now);
         let deadline = Deadline::after(now, within);
         if let LinkState::Live(live) = &mut self.state {
             match &mut live.idle {
-                Idle::Asked { until } => *until = until.or_earlier(deadline),
-                Idle::Acked => self.emit(LinkEvent::IdleAcked { late: false }),
-                idle @ (Idle::Awake | Idle::Unanswered) => {
-                    *idle = Idle::Asked { until: deadline };
+                IdleRequest::Asked { until } => *until = until.or_earlier(deadline),
+                IdleRequest::Acked => self.emit(LinkEvent::IdleAcked { late: false }),
+                idle @ (IdleRequest::Awake | IdleRequest::Unanswered) => {
+                    *idle = IdleRequest::Asked { until: deadline };
                     let generation = live.generation;
                     self.write(generation, &GatewayFrame::GoingIdle);
                 }
@@ -115,12 +115,12 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// Closes the socket to sleep. Only a connector that has said that it buffers is left like this. The next
-    /// dial comes by itself, unless it is held.
+    /// Closes the socket for sleep, if the connector has confirmed that it buffers. The next dial follows automatically
+    /// unless it is held.
     pub fn go_dormant(&mut self, now: Moment) -> Result<(), DormancyRefused> {
         let now = self.enter(now);
         let refusal = match &self.state {
-            LinkState::Live(live) if live.idle != Idle::Acked => Some(DormancyRefused::NotBuffering),
+            LinkState::Live(live) if live.idle != IdleRequest::Acked => Some(DormancyRefused::NotBuffering),
             LinkState::Live(_) if !self.pending.is_empty() => Some(DormancyRefused::Busy),
             LinkState::Live(_) => None,
             LinkState::Waiting { .. }
@@ -134,7 +134,7 @@ impl Link {
             self.dial_if_due(now);
             return Err(refusal);
         }
-        self.leave_socket(NotSent::Lost, Some(GOING_AWAY));
+        self.abandon_generation(NotSent::Lost, Some(GOING_AWAY));
         self.doubt = Doubt::None;
         self.state = LinkState::Dormant {
             until: Deadline::after(now, self.settings.dormant_redial),
@@ -143,8 +143,8 @@ impl Link {
         Ok(())
     }
 
-    /// Dials anew, so that the connector delivers again what was not acknowledged. Ops in flight become
-    /// unknown. Does nothing without a connection: the next one is as good.
+    /// Reconnects, so that the connector delivers again what was not acknowledged. The outcome of ops in flight becomes
+    /// unknown. Does nothing without a connection.
     pub fn renew(&mut self, now: Moment) {
         let now = self.enter(now);
         if self.is_live() {
@@ -153,22 +153,22 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// Holds back every dial until released, woken, or the ceiling is reached on either clock, so that a
-    /// dial does not undo what [`Self::go_dormant`] did before the machine has come to sleep.
+    /// Holds back dials until [`Self::release_redial`], [`Self::wake`] or the maximum hold time, so that no dial undoes
+    /// [`Self::go_dormant`] before the machine is suspended.
     pub fn hold_redial(&mut self, now: Moment) {
         let now = self.enter(now);
         self.hold = Some(Deadline::after(now, self.settings.hold_ceiling));
     }
 
-    /// Lets go of what [`Self::hold_redial`] holds.
+    /// Ends [`Self::hold_redial`].
     pub fn release_redial(&mut self, now: Moment) {
         let now = self.enter(now);
         self.hold = None;
         self.dial_if_due(now);
     }
 
-    /// Dials at once if there is no connection, held or not. Whoever calls this for every stranger's knock is
-    /// safe: dials keep their shortest distance.
+    /// Dials now if there is no connection, even if dials are held. Dials keep their minimum distance, so this may be
+    /// called for every wake-up request.
     pub fn wake(&mut self, now: Moment) {
         let now = self.enter(now);
         if let LinkState::Waiting { until, .. } | LinkState::Dormant { until } = &mut self.state {
@@ -178,7 +178,7 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// There is a new secret: whatever was said about the old one no longer counts.
+    /// The secret was replaced: refusals of the old one no longer count.
     pub fn note_secret_rotated(&mut self, now: Moment) {
         let now = self.enter(now);
         self.doubt = Doubt::None;
@@ -198,8 +198,8 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// Closes for good. A live link settles what it has accepted first, for so long at most; asked again, the
-    /// shorter wait counts.
+    /// Closes the link for good. A live link first completes pending ops, for `within` at most; a further call can only
+    /// shorten that.
     pub fn close(&mut self, within: Duration, now: Moment) {
         let now = self.enter(now);
         let deadline = Deadline::after(now, within);
@@ -217,7 +217,7 @@ impl Link {
         let Some(generation) = self.generation().filter(|_| !until.passed(now)) else {
             return self.end(End::Closed, Some(GOING_AWAY));
         };
-        self.stop_asking_idle();
+        self.end_idle_request();
         self.state = LinkState::Closing { generation, until };
     }
 }

@@ -1,8 +1,7 @@
-//! What the connector declared, per platform, connection after connection.
+//! Capability descriptors, per platform, across reconnects.
 //!
-//! While a new connection is being made the old declarations stand. Its first one makes its platform the
-//! primary; an old one of another platform stands until it is replaced, or until the connection has had its
-//! chance to: all hellos answered, or their time over.
+//! While a new connection is being made, the old descriptors stay in force. The first new one becomes the primary; an
+//! old one of another platform stays until it is replaced, or until all hellos are answered or have timed out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ struct Declared {
 }
 
 impl Descriptors {
-    /// What one connection declared, in order; the first is the primary.
+    /// The descriptors of one connection, in order; the first is the primary.
     pub fn new(on: Generation, declared: impl IntoIterator<Item = CapabilityDescriptor>) -> Self {
         let mut all = Self::default();
         for descriptor in declared {
@@ -43,7 +42,7 @@ impl Descriptors {
         self.primary.as_ref()
     }
 
-    /// The descriptor of this platform, if it was declared.
+    /// The descriptor of this platform, if there is one.
     pub fn declared(&self, platform: &str) -> Option<&Arc<CapabilityDescriptor>> {
         self.by_platform
             .get(platform)
@@ -62,15 +61,15 @@ impl Descriptors {
             .map(|(platform, declared)| (platform.as_str(), &declared.descriptor))
     }
 
-    /// Takes in the first descriptor of a connection; too many old ones make room for it.
+    /// Adds the first descriptor of a connection; drops old ones if there are too many.
     pub(super) fn begin(
         &mut self,
         on: Generation,
         descriptor: CapabilityDescriptor,
-        most: usize,
+        max: usize,
     ) -> Arc<CapabilityDescriptor> {
         self.answered = 1;
-        if self.by_platform.len() >= most && !self.by_platform.contains_key(&descriptor.platform) {
+        if self.by_platform.len() >= max && !self.by_platform.contains_key(&descriptor.platform) {
             self.by_platform.clear();
         }
         let descriptor = Arc::new(descriptor);
@@ -79,10 +78,10 @@ impl Descriptors {
         descriptor
     }
 
-    /// Takes in a further one; `false` when there are too many.
-    pub(super) fn add(&mut self, on: Generation, descriptor: CapabilityDescriptor, most: usize) -> bool {
+    /// Adds a further one; `false` if there are too many.
+    pub(super) fn add(&mut self, on: Generation, descriptor: CapabilityDescriptor, max: usize) -> bool {
         self.answered = self.answered.saturating_add(1);
-        if self.by_platform.len() >= most && !self.by_platform.contains_key(&descriptor.platform) {
+        if self.by_platform.len() >= max && !self.by_platform.contains_key(&descriptor.platform) {
             return false;
         }
         self.declare(on, Arc::new(descriptor));
@@ -94,7 +93,7 @@ impl Descriptors {
         self.answered
     }
 
-    /// Drops what this connection did not declare; tells whether anything went.
+    /// Drops descriptors of earlier connections; returns whether there were any.
     pub(super) fn drop_older(&mut self, than: Generation) -> bool {
         let before = self.by_platform.len();
         self.by_platform.retain(|_, declared| declared.on >= than);

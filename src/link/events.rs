@@ -1,20 +1,20 @@
-//! What happened: the driver's reports.
+//! Events: what the driver reports, and the link's one next deadline.
 
 use super::action::{ControlFrame, LinkEvent};
 use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, DialFailure, End};
-use super::state::{Generation, Idle, Link, LinkState, Live, Reader};
+use super::state::{Generation, IdleRequest, Link, LinkState, Live, Reader};
 use super::transitions::{CloseFrame, GOING_AWAY};
 use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
 use std::time::Duration;
 
-/// For a socket that the other end has closed: there is nobody to say more to.
+/// For a socket that the other end has closed.
 const CLOSED_ALREADY: CloseFrame = (1000, "");
-/// For a socket on which a message came that is larger than any may be.
+/// For a message over the size limit.
 const TOO_LARGE: CloseFrame = (1009, "message too large");
 
 impl Link {
-    /// The socket is open. Every identity is announced at once, in order.
+    /// The socket is open: sends the hellos of all identities, in order.
     pub fn handle_dialed(&mut self, generation: Generation, server_date_unix_ms: Option<i64>, now: Moment) {
         let now = self.enter(now);
         if matches!(self.state, LinkState::Dialing { .. }) && self.is_current(generation) {
@@ -38,7 +38,7 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// The dial did not lead to a socket.
+    /// The dial failed.
     pub fn handle_dial_failed(
         &mut self,
         generation: Generation,
@@ -56,14 +56,14 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// Anything at all came from the connector, pings and pongs included.
+    /// Anything was received, pings and pongs included.
     pub fn handle_traffic(&mut self, generation: Generation, now: Moment) {
         let now = self.enter(now);
         self.note_traffic(generation, now);
         self.dial_if_due(now);
     }
 
-    /// A frame for the link came. Counts as traffic.
+    /// A frame for the link was received. Counts as traffic.
     pub fn handle_frame(&mut self, generation: Generation, frame: ControlFrame, now: Moment) {
         let now = self.enter(now);
         if self.note_traffic(generation, now) {
@@ -78,7 +78,7 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// The socket is gone: with the close frame that the connector sent, or broken without one.
+    /// The socket closed, with the connector's close frame or without one.
     pub fn handle_closed(&mut self, generation: Generation, close: Option<(u16, &str)>, now: Moment) {
         let now = self.enter(now);
         if self.is_current(generation) {
@@ -96,7 +96,7 @@ impl Link {
         self.dial_if_due(now);
     }
 
-    /// A message came that is larger than any may be; nothing after it can be read.
+    /// A message exceeded the size limit; nothing after it can be read.
     pub fn handle_too_large(&mut self, generation: Generation, bytes: usize, now: Moment) {
         let now = self.enter(now);
         if self.is_current(generation) {
@@ -140,7 +140,7 @@ impl Link {
         }
     }
 
-    /// Whether the generation is a socket that we still listen to.
+    /// Notes traffic; `false` for an old generation.
     fn note_traffic(&mut self, generation: Generation, now: Moment) -> bool {
         match &mut self.state {
             LinkState::Live(live) if live.generation == generation => {
@@ -180,7 +180,7 @@ impl Link {
                     since: now,
                     ping_at: now.mono.saturating_add(self.settings.ping_interval),
                     silent_at: Deadline::after(now, self.settings.dead_after),
-                    idle: Idle::Awake,
+                    idle: IdleRequest::Awake,
                     older_until: Some(until),
                 });
                 self.drop_older_if_all_answered();
@@ -224,10 +224,10 @@ impl Link {
 
     fn take_idle_ack(&mut self) {
         if let LinkState::Live(live) = &mut self.state
-            && let Idle::Asked { .. } | Idle::Unanswered = live.idle
+            && let IdleRequest::Asked { .. } | IdleRequest::Unanswered = live.idle
         {
-            let late = live.idle == Idle::Unanswered;
-            live.idle = Idle::Acked;
+            let late = live.idle == IdleRequest::Unanswered;
+            live.idle = IdleRequest::Acked;
             self.emit(LinkEvent::IdleAcked { late });
         } else {
             self.counters.unexpected_frames += 1;
@@ -238,15 +238,15 @@ impl Link {
 const TOO_SLOW: CloseFrame = (1011, "handshake timeout");
 const SILENT: CloseFrame = (1011, "keepalive timeout");
 
-/// What the link waits for next.
+/// The link's next deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timer {
-    /// When [`Link::handle_timeout`] is to be called, on the monotonic clock. Never later than [`Self::due`];
-    /// sooner when that is far, since a clock that stops during a sleep cannot tell how long it lasted.
+    /// When to call [`Link::handle_timeout`], on the monotonic clock. At most [`Self::due`], and sooner if that is far
+    /// away, to detect a suspend.
     pub wake_at: Duration,
-    /// When the thing itself is due, on the monotonic clock.
+    /// The deadline, on the monotonic clock.
     pub due: Duration,
-    /// The thing.
+    /// What is due.
     pub reason: TimerReason,
 }
 
@@ -255,30 +255,30 @@ pub struct Timer {
 pub enum TimerReason {
     /// The next dial.
     Redial,
-    /// The next dial, no longer held back.
+    /// The end of a hold, and the next dial.
     HoldCeiling,
-    /// The dial takes too long.
+    /// The dial times out.
     DialTimeout,
-    /// The first descriptor takes too long.
+    /// The handshake times out.
     HandshakeTimeout,
     /// The next ping.
     Ping,
-    /// Too long a silence.
+    /// The connector counts as dead.
     Silence,
-    /// The next look at a blocked reader.
+    /// The next check of a blocked reader.
     ReaderBlocked,
-    /// An op runs out of time.
+    /// An op times out.
     Request,
-    /// The connector takes too long to say that it buffers.
+    /// `going_idle` times out.
     IdleAnswer,
-    /// Descriptors of the connection before are dropped.
+    /// Descriptors of the previous connection are dropped.
     OlderDescriptors,
-    /// The last moment of a closing link.
+    /// A closing link ends.
     CloseBy,
 }
 
 impl Link {
-    /// The next deadline; none only when the link has ended.
+    /// The next deadline; `None` only if the link has ended.
     pub fn poll_timeout(&self) -> Option<Timer> {
         let seen = self.clock.seen();
         let at = |deadline: Deadline| deadline.on_mono(seen);
@@ -321,7 +321,7 @@ impl Link {
             LinkState::Live(live) if live.silent_at.passed(now) && !self.is_blocked() => {
                 self.lose(CloseReason::Silent, Some(SILENT), now);
             }
-            LinkState::Live(_) => self.tend_live(now),
+            LinkState::Live(_) => self.maintain_live(now),
             LinkState::Closing { until, .. } if until.passed(now) => {
                 self.end(End::Closed, Some(GOING_AWAY));
             }
@@ -356,7 +356,7 @@ impl Link {
         if self.reader == Reader::Reading {
             consider(live.silent_at, TimerReason::Silence);
         }
-        if let Idle::Asked { until } = live.idle {
+        if let IdleRequest::Asked { until } = live.idle {
             consider(until, TimerReason::IdleAnswer);
         }
         if let Some(until) = live.older_until {
@@ -372,7 +372,7 @@ impl Link {
         }
     }
 
-    fn tend_live(&mut self, now: Moment) {
+    fn maintain_live(&mut self, now: Moment) {
         self.ping_if_due(now);
         let LinkState::Live(live) = &mut self.state else {
             return;
@@ -385,10 +385,10 @@ impl Link {
             }
         }
         if let LinkState::Live(live) = &self.state
-            && let Idle::Asked { until } = live.idle
+            && let IdleRequest::Asked { until } = live.idle
             && until.passed(now)
         {
-            self.stop_asking_idle();
+            self.end_idle_request();
         }
     }
 }

@@ -1,89 +1,88 @@
-//! Which secret the next dial is signed with, while one takes the place of another.
+//! Which secret signs the next dial during a rotation.
 //!
-//! The new one goes first. As long as it has never led to a handshake, a refusal of it is followed by one dial with the
-//! one before, if that has ever worked; the one before goes when the new one has worked, or when it is refused itself.
-//! It never looks at a secret.
+//! The new one is tried first. Until it has led to a handshake, a refusal of it is followed by one dial with the previous
+//! one, if that ever worked. The previous one is dropped when the new one works, or when it is refused itself.
 
 /// The secret that a dial was signed with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Signed {
-    /// By none that is kept.
+enum SignedWith {
+    /// One that is no longer kept.
     Other,
     Current,
     Previous,
 }
 
-/// A secret, and the one before it as long as that may still be needed.
+/// The current secret, and the previous one while it may still be needed.
 #[derive(Clone, Debug)]
 pub struct Keyring<K> {
     current: Option<K>,
     /// The current one has led to a handshake.
     proven: bool,
     previous: Option<K>,
-    /// The last dial's.
-    signed: Signed,
-    /// The next dial's.
-    next: Signed,
+    /// Secret of the last dial.
+    signed: SignedWith,
+    /// Secret of the next dial.
+    next: SignedWith,
 }
 
 impl<K> Keyring<K> {
-    /// A ring with one secret, or none.
+    /// A keyring with one secret, or none.
     pub fn new(current: Option<K>) -> Self {
         Self {
             current,
             proven: false,
             previous: None,
-            signed: Signed::Other,
-            next: Signed::Current,
+            signed: SignedWith::Other,
+            next: SignedWith::Current,
         }
     }
 
-    /// There is a new secret. The one before is kept if it ever worked.
+    /// Replaces the secret. The previous one is kept if it ever worked.
     pub fn rotate(&mut self, new: Option<K>) {
         let before = std::mem::replace(&mut self.current, new);
         self.signed = match self.signed {
-            Signed::Current if self.proven => Signed::Previous,
-            Signed::Previous if !self.proven => Signed::Previous,
-            Signed::Other | Signed::Current | Signed::Previous => Signed::Other,
+            SignedWith::Current if self.proven => SignedWith::Previous,
+            SignedWith::Previous if !self.proven => SignedWith::Previous,
+            SignedWith::Other | SignedWith::Current | SignedWith::Previous => SignedWith::Other,
         };
         if self.proven {
             self.previous = before;
         }
         self.proven = false;
-        self.next = Signed::Current;
+        self.next = SignedWith::Current;
     }
 
-    /// A dial begins: the secret to sign it with.
+    /// The secret for a new dial.
     pub fn sign(&mut self) -> Option<&K> {
-        self.signed = std::mem::replace(&mut self.next, Signed::Current);
+        self.signed = std::mem::replace(&mut self.next, SignedWith::Current);
         match self.signed {
-            Signed::Previous => self.previous.as_ref(),
-            Signed::Current | Signed::Other => self.current.as_ref(),
+            SignedWith::Previous => self.previous.as_ref(),
+            SignedWith::Current | SignedWith::Other => self.current.as_ref(),
         }
     }
 
-    /// The last dial led to a handshake. `true` when that was the first with a secret that took another's place.
+    /// The last dial led to a handshake. `true` if this ends a rotation.
     pub fn accepted(&mut self) -> bool {
-        if self.signed != Signed::Current {
+        if self.signed != SignedWith::Current {
             return false;
         }
         self.proven = true;
         self.previous.take().is_some()
     }
 
-    /// The last dial's secret was refused. `true` when another one is to be tried now.
+    /// The last dial's secret was refused. `true` if the previous one should be tried now.
     pub fn refused(&mut self) -> bool {
         match self.signed {
-            Signed::Current if !self.proven && self.previous.is_some() => {
-                self.next = Signed::Previous;
+            SignedWith::Current if !self.proven && self.previous.is_some() => {
+                self.next = SignedWith::Previous;
                 true
             }
-            Signed::Previous => {
+            SignedWith::Previous => {
                 self.previous = None;
-                self.signed = Signed::Other;
+                self.signed = SignedWith::Other;
                 false
             }
-            Signed::Current | Signed::Other => false,
+            SignedWith::Current | SignedWith::Other => false,
         }
     }
 }

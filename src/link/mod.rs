@@ -1,19 +1,17 @@
 //! The connection to the connector, as a state machine.
 //!
-//! A [`Link`] decides when to dial, what a lost socket means, who waits for which answer, and when the
-//! connector counts as gone. It opens no socket, reads no clock and throws no dice: a driver performs what
-//! [`Link::poll_action`] says, reports what happened through `handle_*`, and calls [`Link::handle_timeout`]
-//! when [`Link::poll_timeout`] says so.
+//! A [`Link`] decides when to dial, what a lost connection means, which op a result belongs to, and when the connector
+//! counts as dead. Pure: no I/O, no clock, no random numbers but from its seed. A driver performs the actions of
+//! [`Link::poll_action`], reports events through `handle_*`, and calls [`Link::handle_timeout`] at
+//! [`Link::poll_timeout`].
 //!
-//! What the driver promises:
-//! - every event carries the [`Generation`] of the dial it belongs to; events of an older one are ignored here;
-//! - [`LinkAction::CloseSocket`] ends that generation, be it open, opening or gone already: it is dropped as a whole;
-//! - actions are performed in the order in which they are polled, and polled until there are none; only then
-//!   is the timeout polled.
+//! The driver guarantees:
+//! - every event carries the [`Generation`] of its dial; events of older generations are ignored;
+//! - [`LinkAction::CloseSocket`] ends that generation, whether it is open, opening or closed already;
+//! - actions are performed in order and polled until there are none, before the timeout is polled.
 //!
-//! What the link promises: outside [`LinkState::Ended`] a timer is armed; at most one generation is open or
-//! opening; every request is settled exactly once; retry or not is decided in one function, [`Loss`] being
-//! always retried and [`End`] never.
+//! The link guarantees: outside [`LinkState::Ended`] a timer is armed; at most one generation is open or opening; every
+//! op completes exactly once; one function decides whether to retry: a [`Loss`] always is, an [`End`] never.
 
 mod action;
 mod clock;
@@ -37,4 +35,4 @@ pub use descriptors::Descriptors;
 pub use events::{Timer, TimerReason};
 pub use keyring::Keyring;
 pub use pending::Op;
-pub use state::{Generation, HelloIdentity, Idle, Link, LinkSettings, LinkState, Live, WaitReason};
+pub use state::{Generation, HelloIdentity, IdleRequest, Link, LinkSettings, LinkState, Live, WaitReason};

@@ -1,4 +1,4 @@
-//! The states of a link, and the link itself.
+//! The link: its settings, its states, and its actions in order.
 
 use super::action::{Counters, LinkAction};
 use super::clock::{Clock, Deadline, Moment};
@@ -10,17 +10,17 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-/// The name of one dial and of the socket that comes of it. Later dials have greater ones.
+/// Numbers a dial and its socket. Later dials have greater numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// The name of a process's first dial.
+    /// The first dial of a process.
     pub const fn first() -> Self {
         Self(1)
     }
 
-    /// The name of the dial after this one.
+    /// The dial after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -33,7 +33,7 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Where a link stands.
+/// The state of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkState {
     /// Between dials.
@@ -47,38 +47,38 @@ pub enum LinkState {
     Dialing {
         /// The dial.
         generation: Generation,
-        /// When it is given up.
+        /// When it times out.
         until: Deadline,
     },
-    /// Hellos are written, no descriptor has come.
+    /// Hellos are sent, no descriptor has been received.
     Greeting {
         /// The socket.
         generation: Generation,
-        /// When it is given up.
+        /// When it times out.
         until: Deadline,
     },
     /// The handshake is complete.
     Live(Live),
-    /// The socket was closed to sleep, and the connector buffers.
+    /// The socket is closed for sleep, and the connector buffers.
     Dormant {
         /// When the next dial is due, unless it is held.
         until: Deadline,
     },
-    /// No new ops; the last ones are being settled.
+    /// No new ops; waits for the pending ones.
     Closing {
         /// The socket.
         generation: Generation,
-        /// When it is closed, whatever is left.
+        /// When it closes at the latest.
         until: Deadline,
     },
-    /// Over, for this reason.
+    /// Ended.
     Ended(End),
 }
 
-/// What came before a wait.
+/// Why the link waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitReason {
-    /// Nothing: the first dial.
+    /// The first dial.
     Starting,
     /// A loss.
     Lost(Loss),
@@ -86,31 +86,31 @@ pub enum WaitReason {
     SecretRotated,
 }
 
-/// What exists only while the handshake is complete and the socket open.
+/// What exists only while connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Live {
     pub(super) generation: Generation,
     pub(super) since: Moment,
     pub(super) ping_at: Duration,
     pub(super) silent_at: Deadline,
-    pub(super) idle: Idle,
-    /// When descriptors of the connection before are dropped, as long as there may be any.
+    pub(super) idle: IdleRequest,
+    /// When descriptors of the previous connection are dropped, if there may be any.
     pub(super) older_until: Option<Deadline>,
 }
 
 /// Whether the connector was asked to buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Idle {
-    /// It was not: it delivers.
+pub enum IdleRequest {
+    /// No.
     Awake,
-    /// It was, and the answer is awaited.
+    /// Yes, and it has not answered yet.
     Asked {
-        /// Until then.
+        /// When the request times out.
         until: Deadline,
     },
-    /// It was, and did not answer in time.
+    /// Yes, and it did not answer in time.
     Unanswered,
-    /// It was, and it buffers.
+    /// Yes, and it buffers.
     Acked,
 }
 
@@ -118,15 +118,15 @@ pub enum Idle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
     Reading,
-    /// It waits for the relay, so a silent socket says nothing about the connector.
+    /// It waits for the relay, so silence does not mean that the connector is dead.
     Blocked,
 }
 
-/// Under which clock the token of the present dial was minted.
+/// How the token of the current dial was minted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mint {
     pub(super) correction_ms: i64,
-    /// The machine slept since, or the secret was replaced.
+    /// The machine was suspended since, or the secret was replaced.
     pub(super) spoiled: bool,
 }
 
@@ -153,7 +153,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// A link that dials at once. Without identities it announces the default one.
+    /// A link that dials immediately. Without identities it announces the default one.
     pub fn new(settings: LinkSettings, mut identities: Vec<HelloIdentity>, seed: u64, now: Moment) -> Self {
         if identities.is_empty() {
             identities.push(HelloIdentity::default());
@@ -188,7 +188,7 @@ impl Link {
         link
     }
 
-    /// The next thing to do. To be called until there is none, after everything that was reported.
+    /// The next action. Call it until there is none after every event and command.
     pub fn poll_action(&mut self) -> Option<LinkAction> {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
@@ -215,7 +215,7 @@ impl Link {
         })
     }
 
-    /// Where the link stands.
+    /// The current state.
     pub fn state(&self) -> &LinkState {
         &self.state
     }
@@ -236,17 +236,17 @@ impl Link {
         matches!(self.state, LinkState::Live(_))
     }
 
-    /// What the connector declared at the last handshake.
+    /// The descriptors in force.
     pub fn descriptors(&self) -> &Descriptors {
         &self.descriptors
     }
 
-    /// How far the connector's clock was ahead of ours when last heard, in milliseconds.
+    /// How far the connector's clock was ahead when last measured, in milliseconds.
     pub fn clock_skew_ms(&self) -> Option<i64> {
         self.clock.skew_ms()
     }
 
-    /// What has happened so far.
+    /// Counts since the process started.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -265,44 +265,44 @@ impl Generation {
     }
 }
 
-/// Every length of time and every bound that a link keeps to.
+/// Timeouts and bounds of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkSettings {
-    /// Longest wait after a first loss; doubles with each further one.
+    /// First backoff delay; doubles with each loss. Full jitter applies.
     pub backoff_min: Duration,
-    /// Longest wait after any loss.
+    /// Maximum backoff delay.
     pub backoff_max: Duration,
-    /// Shortest wait after a loss, whatever chance says.
+    /// Minimum backoff delay after jitter.
     pub backoff_floor: Duration,
-    /// How long a connection must hold before the waits become short again.
+    /// How long a connection must last before the backoff resets.
     pub stable: Duration,
-    /// About how long to wait after the credentials were refused again and again; an eighth of it at first.
+    /// Delay after repeated refusals of the credentials; an eighth of it at first.
     pub refused_retry: Duration,
-    /// For the dial, and again for the first descriptor after it.
+    /// Timeout of the dial, and again of the handshake.
     pub handshake_timeout: Duration,
-    /// For an op to be written, and again for its answer, unless the op says otherwise.
+    /// Timeout for an op to be written, and again for its result, unless the op has its own.
     pub request_timeout: Duration,
-    /// From one ping to the next.
+    /// Interval between pings.
     pub ping_interval: Duration,
-    /// Silence that means the connector is gone.
+    /// Silence after which the connector counts as dead.
     pub dead_after: Duration,
-    /// How long an answer to the ping after a sleep may take.
+    /// Timeout of the first ping after a suspend.
     pub thaw_grace: Duration,
-    /// Ops that may be written and unanswered.
+    /// Maximum ops in flight.
     pub max_in_flight: usize,
-    /// Ops that may wait to be written; the next is refused.
+    /// Maximum ops waiting to be written; more are refused.
     pub max_waiting: usize,
-    /// From going dormant to the next dial.
+    /// Delay from going dormant to the next dial.
     pub dormant_redial: Duration,
-    /// How long that dial can be held back.
+    /// Maximum time for which that dial can be held.
     pub hold_ceiling: Duration,
-    /// A wall clock that runs ahead by more than this means that the machine slept.
+    /// A wall clock that jumps ahead by more than this means that the machine was suspended.
     pub freeze_jump: Duration,
-    /// How often both clocks are looked at when nothing else happens.
+    /// How often both clocks are read when nothing else happens.
     pub glance: Duration,
-    /// A clock that is wrong by more than this is not corrected for.
+    /// Maximum clock difference that is corrected.
     pub max_correction: Duration,
-    /// Platforms whose descriptors are kept; the next is ignored.
+    /// Maximum platforms whose descriptors are kept; more are ignored.
     pub max_platforms: usize,
 }
 
@@ -342,7 +342,7 @@ pub struct HelloIdentity {
     pub command_manifest: Option<Vec<Value>>,
 }
 
-/// Who we are when nothing is configured.
+/// The identity without configuration.
 impl Default for HelloIdentity {
     fn default() -> Self {
         Self {

@@ -1,32 +1,32 @@
-//! The steps from state to state that events, verbs and timers share.
+//! State transitions that events, commands and timers share.
 
 use std::time::Duration;
 
 use super::action::{LinkAction, LinkEvent, NotSent, SendResult};
-use super::clock::{Deadline, Drift, Moment};
-use super::close_reason::{CloseReason, Decision, End, Record, decide};
+use super::clock::{ClockDrift, Deadline, Moment};
+use super::close_reason::{CloseReason, ConnectionRecord, Decision, End, decide};
 use super::pending::Completed;
-use super::state::{Generation, Idle, Link, LinkState, Mint, Reader, WaitReason};
+use super::state::{Generation, IdleRequest, Link, LinkState, Mint, Reader, WaitReason};
 use crate::wire::{GatewayFrame, Outcome};
 
-/// A close code and its words.
+/// A close code and its reason.
 pub(super) type CloseFrame = (u16, &'static str);
 
 pub(super) const GOING_AWAY: CloseFrame = (1001, "going away");
 
 impl Link {
-    /// Takes in the present. Every event, verb and timeout begins here and ends in [`Self::dial_if_due`].
+    /// Reads the clocks. Every event, command and timeout starts here and ends in [`Self::dial_if_due`].
     pub(super) fn enter(&mut self, now: Moment) -> Moment {
         let (now, drift) = self.clock.observe(now);
         match drift {
-            Drift::Ahead => self.thaw(now),
-            Drift::Steady | Drift::Back => {}
+            ClockDrift::Ahead => self.handle_suspend(now),
+            ClockDrift::Steady | ClockDrift::Back => {}
         }
         now
     }
 
-    /// The machine slept: nothing that was waited for is waited for again.
-    fn thaw(&mut self, now: Moment) {
+    /// The machine was suspended: waits end, and a ping checks the connection.
+    fn handle_suspend(&mut self, now: Moment) {
         match &mut self.state {
             LinkState::Waiting { until, .. } | LinkState::Dormant { until } => {
                 *until = Deadline::after(now, Duration::ZERO);
@@ -45,7 +45,7 @@ impl Link {
         self.emit(LinkEvent::Thawed);
     }
 
-    /// Begins a dial when one is due and none is held back.
+    /// Dials if a dial is due and not held.
     pub(super) fn dial_if_due(&mut self, now: Moment) {
         let (LinkState::Waiting { until, .. } | LinkState::Dormant { until }) = &self.state else {
             return;
@@ -73,7 +73,7 @@ impl Link {
         });
     }
 
-    /// The present generation is gone, or is given up with a close_frame.
+    /// The current generation closed, or is closed with this frame.
     pub(super) fn lose(&mut self, departure: CloseReason, close_frame: Option<CloseFrame>, now: Moment) {
         let Some(generation) = self.generation() else {
             return;
@@ -86,14 +86,14 @@ impl Link {
             LinkState::Live(live) => Some(now.mono.saturating_sub(live.since.mono)),
             _ => None,
         };
-        let record = Record {
+        let record = ConnectionRecord {
             generation,
             handshaken: self.handshaken,
             doubt: self.doubt,
             lived,
             stable: self.settings.stable,
             stale_token: lived.is_none()
-                && (self.mint.spoiled || self.clock.disowns(self.mint.correction_ms)),
+                && (self.mint.spoiled || self.clock.contradicts(self.mint.correction_ms)),
         };
         if lived.is_some_and(|lived| lived >= self.settings.stable) {
             self.redial_delay.reset();
@@ -104,7 +104,7 @@ impl Link {
             Decision::Retry { loss, pace, doubt } => {
                 self.doubt = doubt;
                 let retry_in = self.redial_delay.after_loss(pace, &mut self.rng);
-                self.leave_socket(NotSent::Lost, close_frame);
+                self.abandon_generation(NotSent::Lost, close_frame);
                 self.state = LinkState::Waiting {
                     until: Deadline::after(now, retry_in),
                     why: WaitReason::Lost(loss.clone()),
@@ -114,19 +114,19 @@ impl Link {
         }
     }
 
-    /// It is over.
+    /// The link has ended.
     pub(super) fn end(&mut self, end: End, close_frame: Option<CloseFrame>) {
         let why = match end {
             End::Revoked { .. } => NotSent::Lost,
             End::Closed => NotSent::Closing,
         };
-        self.leave_socket(why, close_frame);
+        self.abandon_generation(why, close_frame);
         self.state = LinkState::Ended(end.clone());
         self.emit(LinkEvent::Ended(end));
     }
 
-    /// Settles all that hangs on the present generation. The caller sets the next state.
-    pub(super) fn leave_socket(&mut self, why: NotSent, close_frame: Option<CloseFrame>) {
+    /// Completes everything that depends on the current generation. The caller sets the next state.
+    pub(super) fn abandon_generation(&mut self, why: NotSent, close_frame: Option<CloseFrame>) {
         let Some(gone) = self.generation() else {
             return;
         };
@@ -140,7 +140,7 @@ impl Link {
         for completed in self.pending.fail_all(why) {
             self.complete(completed);
         }
-        self.stop_asking_idle();
+        self.end_idle_request();
         if let Some((code, reason)) = close_frame {
             self.actions.push_back(LinkAction::CloseSocket {
                 generation: gone,
@@ -150,17 +150,17 @@ impl Link {
         }
     }
 
-    /// Nobody will hear the answer to a `going_idle` that is still open.
-    pub(super) fn stop_asking_idle(&mut self) {
+    /// Ends a pending `going_idle` without an answer.
+    pub(super) fn end_idle_request(&mut self) {
         if let LinkState::Live(live) = &mut self.state
-            && let Idle::Asked { .. } = live.idle
+            && let IdleRequest::Asked { .. } = live.idle
         {
-            live.idle = Idle::Unanswered;
+            live.idle = IdleRequest::Unanswered;
             self.emit(LinkEvent::IdleUnanswered);
         }
     }
 
-    /// The last op has left a closing link.
+    /// Ends a closing link once no op is pending.
     pub(super) fn close_if_drained(&mut self) {
         if let LinkState::Closing { .. } = self.state
             && self.pending.is_empty()

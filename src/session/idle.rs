@@ -1,38 +1,37 @@
-//! When the relay may go to sleep: nothing runs, nothing waits, nothing is owed, and nobody has spoken for a while.
+//! When the relay may go to sleep: no outstanding work, and no activity for a while.
 //!
-//! It is told what there is to do and when something stirred, and answers whether to ask the connector to buffer. It
-//! never closes anything, and what it cannot see counts as work.
+//! It only decides whether to ask the connector to buffer; it never closes anything.
 
 use std::time::Duration;
 
 use crate::backoff::Backoff;
 
-/// How long to leave the connector alone after it did not let us sleep; doubles with each further time.
-const FIRST_REST: Duration = Duration::from_secs(30);
-/// The longest such rest.
-const LONGEST_REST: Duration = Duration::from_secs(600);
+/// Delay before the connector is asked again after a refusal; doubles with each refusal.
+const FIRST_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Maximum delay after a refusal.
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(600);
 
-/// What there is to do, at one moment.
+/// Outstanding work at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutstandingWork {
-    /// Turns that run, or are about to.
+    /// Turns running or starting.
     pub turns: usize,
-    /// Messages that wait, in memory or in the journal.
+    /// Messages waiting, in memory or in the journal.
     pub queued: usize,
-    /// Ops that are owed or on their way.
+    /// Ops waiting or in flight.
     pub ops: usize,
-    /// What is on its way into the journal or out of it.
+    /// Journal commands without a completion.
     pub uncommitted: usize,
-    /// Questions that wait for people.
+    /// Prompts without an answer.
     pub prompts: usize,
-    /// Something cannot be seen, so that it counts as work: a journal that fails, for one.
+    /// There may be work that cannot be counted, for example because the journal fails.
     pub unseen: bool,
-    /// When the next planned thing is due, on the same clock as `now`.
+    /// When the next scheduled job is due, on the clock of `now`.
     pub next_due: Option<Duration>,
 }
 
 impl OutstandingWork {
-    /// Whether there is anything to do now.
+    /// Whether there is any work now.
     pub fn any(&self) -> bool {
         self.turns + self.queued + self.ops + self.uncommitted + self.prompts > 0 || self.unseen
     }
@@ -43,47 +42,50 @@ impl OutstandingWork {
 pub enum IdleDecision {
     /// Not now.
     StayAwake {
-        /// When to look again, if nothing happens before.
+        /// When to decide again if nothing happens before.
         check_at: Duration,
     },
     /// Ask the connector to buffer.
     AskToBuffer,
 }
 
-/// Watches for idleness.
+/// Detects that the relay is idle.
 #[derive(Clone, Debug)]
 pub struct IdleWatch {
-    /// The silence that counts as idle.
+    /// Time without activity that counts as idle.
     idle: Duration,
-    quiet_since: Duration,
+    idle_since: Duration,
     not_before: Duration,
-    rest: Backoff,
+    retry_delay: Backoff,
 }
 
 impl IdleWatch {
-    /// A watch that begins now, with a silence to wait for.
+    /// A watch that starts now; the relay is idle after `idle` without activity.
     pub fn new(idle: Duration, now: Duration) -> Self {
         Self {
             idle,
-            quiet_since: now,
+            idle_since: now,
             not_before: now,
-            rest: Backoff::new(FIRST_REST.min(idle.max(Duration::from_secs(1))), LONGEST_REST),
+            retry_delay: Backoff::new(
+                FIRST_RETRY_DELAY.min(idle.max(Duration::from_secs(1))),
+                MAX_RETRY_DELAY,
+            ),
         }
     }
 
-    /// Something arrived, or someone wanted something: the silence begins anew.
+    /// Something happened: the idle time starts over.
     pub fn note_activity(&mut self, now: Duration) {
-        self.quiet_since = self.quiet_since.max(now);
+        self.idle_since = self.idle_since.max(now);
     }
 
-    /// The connector did not let us sleep: it is left alone for a while, longer each time.
+    /// The connector refused: it is asked again later, after longer delays each time.
     pub fn refused(&mut self, now: Duration) {
-        self.not_before = now.saturating_add(self.rest.next_delay());
+        self.not_before = now.saturating_add(self.retry_delay.next_delay());
     }
 
-    /// The relay has slept: the next refusal counts as the first.
+    /// The relay has slept: the backoff starts over.
     pub fn slept(&mut self, now: Duration) {
-        self.rest.reset();
+        self.retry_delay.reset();
         self.note_activity(now);
     }
 
@@ -92,7 +94,7 @@ impl IdleWatch {
         if work.any() {
             self.note_activity(now);
         }
-        // A sleep that ends before it has begun is not worth a new connection.
+        // A sleep that would end right away is not worth a new connection.
         let spare = work
             .next_due
             .is_none_or(|due| due.saturating_sub(now) > self.idle);
@@ -101,7 +103,7 @@ impl IdleWatch {
                 check_at: now.saturating_add(self.idle),
             };
         }
-        let check_at = self.quiet_since.saturating_add(self.idle).max(self.not_before);
+        let check_at = self.idle_since.saturating_add(self.idle).max(self.not_before);
         if now < check_at {
             IdleDecision::StayAwake { check_at }
         } else {

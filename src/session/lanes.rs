@@ -1,8 +1,7 @@
-//! What must go out to one chat, in order, one at a time.
+//! Ops of one chat, sent in order, one at a time.
 //!
-//! Each lane is a chat; only its first op is handed to the link, the next one when that is settled. While the
-//! link is down nothing is handed out, and what was not sent keeps its place in front of what is newer.
-//! Lanes hold row numbers, not texts. Invariant: at most one op of a lane is out at any time.
+//! Each chat is a lane; only its first op is sent, the next one when that has completed. An op that was not sent returns to
+//! the front of its lane. Lanes hold op ids only. Invariant: at most one op of a lane is in flight.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +9,7 @@ use std::sync::Arc;
 use crate::collections::IdMap;
 use crate::wire::OpId;
 
-/// A chat as the outbox tells them apart: platform and chat id.
+/// Names a lane: platform and chat id.
 pub type LaneId = Arc<str>;
 
 #[derive(Debug, Default)]
@@ -19,7 +18,7 @@ struct Lane {
     out: Option<OpId>,
 }
 
-/// Every lane with something in it.
+/// All lanes that are not empty.
 #[derive(Debug, Default)]
 pub struct Lanes {
     by_chat: HashMap<LaneId, Lane>,
@@ -33,7 +32,7 @@ impl Lanes {
         Self::default()
     }
 
-    /// Adds an op at its lane's end.
+    /// Adds an op to the end of its lane.
     pub fn push(&mut self, lane: impl Into<LaneId>, op: OpId) {
         let lane = lane.into();
         let entry = self.by_chat.entry(Arc::clone(&lane)).or_default();
@@ -44,7 +43,7 @@ impl Lanes {
         self.lane_of.insert(op, lane);
     }
 
-    /// The next op that may go out now. Call until it says none.
+    /// The next op that may be sent now. Call it until there is none.
     pub fn next_ready(&mut self) -> Option<OpId> {
         loop {
             let id = self.ready.pop_front()?;
@@ -91,7 +90,7 @@ impl Lanes {
         }
     }
 
-    /// Takes an op that is not out from its lane; tells whether it was there.
+    /// Removes an op that is not in flight; returns whether it was there.
     pub fn remove(&mut self, op: OpId) -> bool {
         let Some(id) = self.lane_of.get(&op).cloned() else {
             return false;
@@ -107,21 +106,21 @@ impl Lanes {
         true
     }
 
-    /// A lane whose first op was put back may hand it out again.
+    /// Makes a lane whose first op was put back ready again.
     pub fn retry(&mut self, lane: &LaneId) {
         if self.by_chat.get(lane).is_some_and(|lane| lane.out.is_none()) {
             self.ready.push_back(Arc::clone(lane));
         }
     }
 
-    /// Whether ops wait in a lane behind the one that is out, or for it to be retried.
+    /// Whether ops wait in a lane.
     pub fn is_waiting(&self, lane: &LaneId) -> bool {
         self.by_chat
             .get(lane)
             .is_some_and(|lane| !lane.waiting.is_empty())
     }
 
-    /// The link is up again: every lane may hand out its first op.
+    /// Makes every lane ready again, after a reconnect.
     pub fn retry_all(&mut self) {
         self.ready = self
             .by_chat
@@ -131,12 +130,12 @@ impl Lanes {
             .collect();
     }
 
-    /// Ops that are not settled yet.
+    /// Ops that have not completed.
     pub fn len(&self) -> usize {
         self.lane_of.len()
     }
 
-    /// Whether everything is settled.
+    /// Whether all ops have completed.
     pub fn is_empty(&self) -> bool {
         self.lane_of.is_empty()
     }

@@ -1,8 +1,7 @@
-//! Conversations: whose turn it is, and what waits. Pure: no I/O, no clock, no runtime.
+//! Sessions, lanes and idleness as state machines. Pure: no I/O, no clock, no runtime.
 //!
-//! [`Sessions`] decides which message starts a turn and which waits; [`Lanes`] keeps what must go out to one
-//! chat in order; [`IdleWatch`] tells when nothing at all is left to do. All are told what happened and answer what to
-//! do; none holds a message's text.
+//! [`Sessions`] decides which message starts a turn and which waits; [`Lanes`] keeps the ops of a chat in order;
+//! [`IdleWatch`] decides when the relay may sleep. None holds message text.
 
 mod idle;
 mod lanes;

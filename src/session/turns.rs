@@ -1,37 +1,36 @@
-//! One turn at a time per session, any number of sessions side by side, up to a limit.
+//! One turn at a time per session, and a limit on running turns over all sessions.
 //!
-//! A session exists here only while it runs or has something waiting; a quiet one costs nothing. A message
-//! that finds its session free is admitted at once and holds the place while the journal commits it; every
-//! other message is queued by its journal row once it is committed (`admit`, then `enqueue`, `cancel_admission` or
-//! `cancel_waiting`). Rows beyond the queue's bound stay in the journal and are asked for again with `refill`.
-//! Invariants: a session's messages start in the order in which they arrived; a turn is ended exactly once;
-//! the number of running turns never passes the limit.
+//! A session exists here only while it runs or has messages waiting. A message whose session is free is admitted
+//! immediately and reserves the turn while the journal commits it; every other message is queued by its journal row once it
+//! is committed (`admit`, then `enqueue`, `cancel_admission` or `cancel_waiting`). Rows in_journal the queue's capacity stay in
+//! the journal and are read again with `refill`. Invariants: a session's messages start in order of arrival; a turn ends
+//! exactly once; the number of running turns never exceeds the limit.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::wire::SessionKey;
 
-/// Names one turn for as long as the process lives.
+/// Names a turn within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TurnId(pub u64);
 
-/// How much may run and wait.
+/// Limits of [`Sessions`].
 #[derive(Clone, Copy, Debug)]
 pub struct SessionLimits {
-    /// Turns at the same time, over all sessions.
+    /// Maximum running turns over all sessions.
     pub running: usize,
-    /// Rows that one session keeps in memory; more stay in the journal.
+    /// Maximum rows of one session in memory; more stay in the journal.
     pub queued: usize,
 }
 
-/// What becomes of a message that has just arrived.
+/// Whether a message may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It starts this turn as soon as the journal has it.
+    /// It starts this turn once it is committed.
     Start(TurnId),
-    /// It waits for `running` to end, or for a free place.
+    /// It waits for its session's turn to end, or for a free slot.
     Wait {
-        /// The session's own turn, when there is one.
+        /// The session's turn, if there is one.
         behind: Option<TurnId>,
     },
 }
@@ -41,16 +40,16 @@ pub enum Admission {
 pub enum StopReason {
     /// A person or the connector asked for it.
     Asked,
-    /// A newer message takes its place.
+    /// A newer message replaces it.
     Superseded,
     /// The relay is shutting down.
     Shutdown,
 }
 
-/// What an interrupt met.
+/// The effect of an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interrupt {
-    /// This turn is to be cancelled now.
+    /// Cancel this turn now.
     Cancel(TurnId),
     /// The session has no turn, or it is being stopped already.
     Nothing,
@@ -58,11 +57,11 @@ pub enum Interrupt {
 
 #[derive(Debug)]
 enum State {
-    /// Nothing runs; something waits for a free place.
+    /// Nothing runs; messages wait for a free slot.
     Idle,
-    /// A turn runs, or holds the place until its message is committed.
+    /// A turn runs, or is reserved until its message is committed.
     Running(TurnId),
-    /// A turn was told to stop and has not ended yet.
+    /// A turn is being stopped and has not ended yet.
     Stopping(TurnId),
 }
 
@@ -75,16 +74,16 @@ impl State {
     }
 }
 
-/// Whether the journal holds rows of a session that its queue does not.
+/// Whether the journal has rows of a session that are not in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Beyond {
-    /// The queue is all there is.
+enum JournalRows {
+    /// No.
     Nothing,
-    /// There are more.
+    /// Yes.
     More,
-    /// There are more, and the journal was asked for them.
+    /// Yes, and they were requested.
     Asked,
-    /// The same, and yet more have come since it was asked.
+    /// Yes, they were requested, and more have been added since.
     AskedAndMore,
 }
 
@@ -92,12 +91,12 @@ enum Beyond {
 struct Session {
     state: State,
     queue: VecDeque<i64>,
-    beyond: Beyond,
+    in_journal: JournalRows,
     /// The last row that was queued.
     last: i64,
-    /// Messages that arrived to wait and are not committed yet: nothing that arrives later may start first.
-    coming: usize,
-    /// Whether it did not fit in memory since it was last quiet.
+    /// Messages that will wait and are not committed yet: no later message may start before them.
+    uncommitted_waiting: usize,
+    /// Whether the queue has overflowed since the session was last inactive.
     overflowed: bool,
 }
 
@@ -106,32 +105,32 @@ impl Session {
         Self {
             state,
             queue: VecDeque::new(),
-            beyond: Beyond::Nothing,
+            in_journal: JournalRows::Nothing,
             last: 0,
-            coming: 0,
+            uncommitted_waiting: 0,
             overflowed: false,
         }
     }
 
-    /// Whether nothing runs and nothing waits or is on its way.
-    fn is_quiet(&self) -> bool {
+    /// Whether nothing runs, waits or is being committed.
+    fn is_inactive(&self) -> bool {
         matches!(self.state, State::Idle)
             && self.queue.is_empty()
-            && self.beyond == Beyond::Nothing
-            && self.coming == 0
+            && self.in_journal == JournalRows::Nothing
+            && self.uncommitted_waiting == 0
     }
 }
 
-/// All sessions that have something going on.
+/// All active sessions.
 #[derive(Debug)]
 pub struct Sessions {
     limits: SessionLimits,
     active: HashMap<SessionKey, Session>,
-    /// Idle sessions with something waiting, first come first served.
+    /// Idle sessions with waiting messages, first come first served.
     line: VecDeque<SessionKey>,
     in_line: HashSet<SessionKey>,
     /// Sessions that may have to be refilled.
-    dry: VecDeque<SessionKey>,
+    to_refill: VecDeque<SessionKey>,
     running: usize,
     next_turn: u64,
     paused: bool,
@@ -145,19 +144,18 @@ impl Sessions {
             active: HashMap::new(),
             line: VecDeque::new(),
             in_line: HashSet::new(),
-            dry: VecDeque::new(),
+            to_refill: VecDeque::new(),
             running: 0,
             next_turn: 1,
             paused: false,
         }
     }
 
-    /// A message arrived and is about to be written to the journal. [`Admission::Start`] holds the place for
-    /// it until the turn ends or [`Self::cancel_admission`]; [`Admission::Wait`] is followed by [`Self::enqueue`] or
-    /// [`Self::cancel_waiting`].
+    /// Admits a message that is about to be written to the journal. [`Admission::Start`] reserves the turn until it ends or
+    /// [`Self::cancel_admission`]; [`Admission::Wait`] is followed by [`Self::enqueue`] or [`Self::cancel_waiting`].
     pub fn admit(&mut self, key: &SessionKey) -> Admission {
         if let Some(session) = self.active.get_mut(key) {
-            session.coming += 1;
+            session.uncommitted_waiting += 1;
             return Admission::Wait {
                 behind: session.state.turn(),
             };
@@ -167,7 +165,7 @@ impl Sessions {
                 .active
                 .entry(key.clone())
                 .or_insert_with(|| Session::new(State::Idle));
-            session.coming = 1;
+            session.uncommitted_waiting = 1;
             return Admission::Wait { behind: None };
         }
         let turn = self.begin();
@@ -176,93 +174,92 @@ impl Sessions {
         Admission::Start(turn)
     }
 
-    /// The message of an admitted turn turned out to be none (a duplicate, or the journal failed): the turn
-    /// never was.
+    /// The message of an admitted turn was a duplicate or could not be stored: releases the turn.
     pub fn cancel_admission(&mut self, key: &SessionKey, turn: TurnId) {
         self.ended(key, turn);
     }
 
-    /// The message that was to wait turned out to be none: nobody waits for it any more.
+    /// A message that was to wait was a duplicate or could not be stored.
     pub fn cancel_waiting(&mut self, key: &SessionKey) {
         if let Some(session) = self.active.get_mut(key) {
-            session.coming = session.coming.saturating_sub(1);
-            self.forget_if_quiet(key);
+            session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
+            self.drop_if_inactive(key);
         }
     }
 
-    /// A committed row waits for its session. Tells whether it was the first that did not fit in memory since
-    /// the session was last quiet.
+    /// Queues a committed row. Returns whether it was the first that overflowed the queue since the session was last
+    /// inactive.
     pub fn enqueue(&mut self, key: &SessionKey, row: i64) -> bool {
         let bound = self.limits.queued.max(1);
         let session = self
             .active
             .entry(key.clone())
             .or_insert_with(|| Session::new(State::Idle));
-        session.coming = session.coming.saturating_sub(1);
-        let first_over = match session.beyond {
-            Beyond::Nothing if session.queue.len() < bound => {
+        session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
+        let first_over = match session.in_journal {
+            JournalRows::Nothing if session.queue.len() < bound => {
                 session.queue.push_back(row);
                 session.last = row;
                 false
             }
-            Beyond::Nothing => {
-                session.beyond = Beyond::More;
+            JournalRows::Nothing => {
+                session.in_journal = JournalRows::More;
                 !std::mem::replace(&mut session.overflowed, true)
             }
-            Beyond::Asked => {
-                session.beyond = Beyond::AskedAndMore;
+            JournalRows::Asked => {
+                session.in_journal = JournalRows::AskedAndMore;
                 false
             }
-            Beyond::More | Beyond::AskedAndMore => false,
+            JournalRows::More | JournalRows::AskedAndMore => false,
         };
-        self.stand_in_line(key);
+        self.join_line(key);
         first_over
     }
 
-    /// The journal holds rows of this session from before; they come first.
+    /// The journal has rows of this session from an earlier run; they start first.
     pub fn recover(&mut self, key: &SessionKey) {
         let session = self
             .active
             .entry(key.clone())
             .or_insert_with(|| Session::new(State::Idle));
-        session.beyond = Beyond::More;
-        self.dry.push_back(key.clone());
+        session.in_journal = JournalRows::More;
+        self.to_refill.push_back(key.clone());
     }
 
-    /// The next session whose queue ran dry while the journal holds more, and the row after which to read.
-    /// Answer with [`Self::refill`].
+    /// The next session whose queue is empty while the journal has more rows, and the row after which to read. Answer with
+    /// [`Self::refill`].
     pub fn next_refill(&mut self) -> Option<(SessionKey, i64)> {
         loop {
-            let key = self.dry.pop_front()?;
+            let key = self.to_refill.pop_front()?;
             let Some(session) = self.active.get_mut(&key) else {
                 continue;
             };
-            if session.queue.is_empty() && session.beyond == Beyond::More {
-                session.beyond = Beyond::Asked;
+            if session.queue.is_empty() && session.in_journal == JournalRows::More {
+                session.in_journal = JournalRows::Asked;
                 return Some((key, session.last));
             }
         }
     }
 
-    /// Rows that [`Self::next_refill`] asked for; `complete` when the journal had no more.
+    /// Adds the rows that [`Self::next_refill`] requested; `complete` if the journal has no more.
     pub fn refill(&mut self, key: &SessionKey, rows: impl IntoIterator<Item = i64>, complete: bool) {
         let Some(session) = self.active.get_mut(key) else {
             return;
         };
         session.queue.extend(rows);
         session.last = session.queue.back().copied().unwrap_or(session.last);
-        let came_since = session.beyond == Beyond::AskedAndMore;
-        session.beyond = if complete && !came_since {
-            Beyond::Nothing
+        let came_since = session.in_journal == JournalRows::AskedAndMore;
+        session.in_journal = if complete && !came_since {
+            JournalRows::Nothing
         } else {
-            Beyond::More
+            JournalRows::More
         };
-        self.forget_if_quiet(key);
-        self.stand_in_line(key);
+        self.drop_if_inactive(key);
+        self.join_line(key);
     }
 
-    /// The turn ended; its session goes to the end of the line when something waits. Ending a turn twice, or
-    /// one that is not the session's, does nothing.
+    /// Ends a turn; if messages wait, the session goes to the end of the line. Does nothing for a turn that is not the
+    /// session's current one.
     pub fn ended(&mut self, key: &SessionKey, turn: TurnId) -> bool {
         let Some(session) = self.active.get_mut(key) else {
             return false;
@@ -272,15 +269,15 @@ impl Sessions {
         }
         session.state = State::Idle;
         self.running -= 1;
-        if session.is_quiet() {
+        if session.is_inactive() {
             self.active.remove(key);
         } else {
-            self.stand_in_line(key);
+            self.join_line(key);
         }
         true
     }
 
-    /// The next waiting row that may start now, with the turn it starts. Call until it says none.
+    /// The next waiting row that may start now, with its turn. Call it until there is none.
     pub fn next_start(&mut self) -> Option<(SessionKey, i64, TurnId)> {
         while !self.paused && self.running < self.limits.running {
             let key = self.line.pop_front()?;
@@ -293,8 +290,8 @@ impl Sessions {
                 continue;
             };
             session.state = State::Running(turn);
-            if session.queue.is_empty() && session.beyond == Beyond::More {
-                self.dry.push_back(key.clone());
+            if session.queue.is_empty() && session.in_journal == JournalRows::More {
+                self.to_refill.push_back(key.clone());
             }
             self.begin();
             return Some((key, row, turn));
@@ -302,8 +299,7 @@ impl Sessions {
         None
     }
 
-    /// Stops the session's turn, if it has one that is not being stopped already. Bound to the turn it
-    /// meets: what starts later is not touched.
+    /// Stops the session's current turn, unless it is being stopped already. Later turns are not affected.
     pub fn interrupt(&mut self, key: &SessionKey) -> Interrupt {
         match self.active.get_mut(key) {
             Some(session) => match session.state {
@@ -317,7 +313,7 @@ impl Sessions {
         }
     }
 
-    /// Starts nothing new until [`Self::resume`]: shutdown, or too much waiting to go out.
+    /// Starts no turns until [`Self::resume`]: for shutdown, or when too many ops wait.
     pub fn pause(&mut self) {
         self.paused = true;
     }
@@ -332,7 +328,7 @@ impl Sessions {
         self.running
     }
 
-    /// The session's turn, unless it was told to stop.
+    /// The session's turn, unless it is being stopped.
     pub fn running_turn(&self, key: &SessionKey) -> Option<TurnId> {
         match self.active.get(key)?.state {
             State::Running(turn) => Some(turn),
@@ -340,12 +336,12 @@ impl Sessions {
         }
     }
 
-    /// Rows that wait in memory.
+    /// Rows waiting in memory.
     pub fn queued(&self) -> usize {
         self.active.values().map(|session| session.queue.len()).sum()
     }
 
-    /// Sessions in which nothing runs and something waits, in no order: each with how many of its rows are in memory.
+    /// Sessions that wait without a running turn, in no order, each with its number of rows in memory.
     pub fn idle(&self) -> impl Iterator<Item = (&SessionKey, usize)> {
         let idle = |session: &Session| matches!(session.state, State::Idle);
         self.active
@@ -354,19 +350,20 @@ impl Sessions {
             .map(|(key, session)| (key, session.queue.len()))
     }
 
-    /// Sessions that run or have something waiting.
+    /// Number of active sessions.
     pub fn active(&self) -> usize {
         self.active.len()
     }
 
-    /// Rows of the session that wait in memory.
+    /// Rows of the session waiting in memory.
     pub fn waiting(&self, key: &SessionKey) -> usize {
         self.active.get(key).map_or(0, |session| session.queue.len())
     }
 
     /// Whether rows of the session wait, in memory or in the journal.
     pub fn has_waiting(&self, key: &SessionKey) -> bool {
-        let waits = |session: &Session| !session.queue.is_empty() || session.beyond != Beyond::Nothing;
+        let waits =
+            |session: &Session| !session.queue.is_empty() || session.in_journal != JournalRows::Nothing;
         self.active.get(key).is_some_and(waits)
     }
 
@@ -382,21 +379,21 @@ impl Sessions {
         turn
     }
 
-    fn stand_in_line(&mut self, key: &SessionKey) {
+    fn join_line(&mut self, key: &SessionKey) {
         let Some(session) = self.active.get(key) else {
             return;
         };
         if session.queue.is_empty() {
-            if session.beyond == Beyond::More {
-                self.dry.push_back(key.clone());
+            if session.in_journal == JournalRows::More {
+                self.to_refill.push_back(key.clone());
             }
         } else if matches!(session.state, State::Idle) && self.in_line.insert(key.clone()) {
             self.line.push_back(key.clone());
         }
     }
 
-    fn forget_if_quiet(&mut self, key: &SessionKey) {
-        if self.active.get(key).is_some_and(Session::is_quiet) {
+    fn drop_if_inactive(&mut self, key: &SessionKey) {
+        if self.active.get(key).is_some_and(Session::is_inactive) {
             self.active.remove(key);
         }
     }

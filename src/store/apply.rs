@@ -1,7 +1,7 @@
 //! One transaction: commands in, outcomes out, completions only after the commit.
 //!
-//! The ledger keeps the few numbers that a rollback must restore beside the database. It never commits half of
-//! a command, and never makes a completion of a transaction that did not commit.
+//! [`JournalDb`] keeps the few values that a rollback must restore. It never commits half of a command, and never makes a
+//! completion for a transaction that did not commit.
 
 use super::command::Command;
 use super::completion::{ChatRow, Completion, Failed};
@@ -18,37 +18,37 @@ use std::collections::HashSet;
 /// Milliseconds of a day.
 pub(super) const DAY_MS: i64 = 86_400_000;
 
-/// The database and what is counted beside it.
-pub(super) struct Ledger<'c> {
+/// The database, its prepared statements, and state that follows its transactions.
+pub(super) struct JournalDb<'c> {
     pub(super) db: &'c Connection,
     pub(super) recent: RecentKeys,
     pub(super) quarantine: Quarantine,
     pub(super) statements: Statements<'c>,
-    pub(super) counters: Counters,
-    /// Ops that went out in this transaction and are not settled in it.
+    pub(super) counters: NextIds,
+    /// Ops marked as sent in this transaction and not settled in it.
     sent: HashSet<OpSeq>,
     /// Ops that were settled in this transaction.
     pub(super) settled: Vec<i64>,
     index_in_use: bool,
 }
 
-/// The numbers given next.
+/// The next row ids.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Counters {
+pub(super) struct NextIds {
     pub(super) inbox: i64,
     pub(super) op: i64,
 }
 
-/// Why a transaction did not commit, and which command broke it, if one did.
+/// Why a transaction did not commit, and which command caused it, if one did.
 #[derive(Debug)]
-pub(super) struct Broken {
+pub(super) struct TransactionError {
     pub(super) fault: Fault,
     pub(super) at: Option<usize>,
 }
 
-/// What a command came to, before the commit.
+/// The outcome of a command before the commit.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum CommandOutcome {
     Accepted(InboxSeq),
     Duplicate,
     Quarantined,
@@ -60,7 +60,7 @@ pub(super) enum Outcome {
     Silent,
 }
 
-impl<'c> Ledger<'c> {
+impl<'c> JournalDb<'c> {
     pub(super) fn new(db: &'c Connection, writer_state: WriterState) -> Result<Self> {
         let WriterState {
             recent,
@@ -81,16 +81,16 @@ impl<'c> Ledger<'c> {
         })
     }
 
-    /// Runs all commands in one transaction and commits, or leaves everything as it was.
+    /// Runs all commands in one transaction and commits, or rolls everything back.
     pub(super) fn transact(
         &mut self,
         commands: &[Command],
         now_ms: i64,
-    ) -> std::result::Result<Vec<Outcome>, Broken> {
+    ) -> std::result::Result<Vec<CommandOutcome>, TransactionError> {
         let before = self.counters;
         let mut at = None;
         let result = self.run(commands, now_ms, &mut at);
-        self.settle(before, result).map_err(|error| Broken {
+        self.settle(before, result).map_err(|error| TransactionError {
             fault: Fault::from_error(&error),
             at,
         })
@@ -115,19 +115,19 @@ impl<'c> Ledger<'c> {
             .map_err(|error| Fault::from_error(&error))
     }
 
-    /// Writes and removes a few pages: whether the disk takes anything at all.
+    /// Writes and removes a few pages to see whether the disk accepts writes.
     pub(super) fn probe(&mut self) -> std::result::Result<(), Fault> {
-        self.upkeep(|ledger| {
-            ledger.db.execute(
+        self.upkeep(|journal_db| {
+            journal_db.db.execute(
                 "INSERT OR REPLACE INTO meta (name, value) VALUES ('probe', zeroblob(16384))",
                 [],
             )
         })?;
-        self.upkeep(|ledger| ledger.db.execute("DELETE FROM meta WHERE name = 'probe'", []))?;
+        self.upkeep(|journal_db| journal_db.db.execute("DELETE FROM meta WHERE name = 'probe'", []))?;
         Ok(())
     }
 
-    /// A command that only reads, outside any transaction.
+    /// Runs a command that only reads, outside any transaction.
     pub(super) fn read(&self, command: &Command) -> Option<Completion> {
         reads::answer(self.db, command).unwrap_or_else(|error| {
             Some(Completion::Failed(Failed {
@@ -158,7 +158,7 @@ impl<'c> Ledger<'c> {
         Ok(())
     }
 
-    fn settle<T>(&mut self, before: Counters, result: Result<T>) -> Result<T> {
+    fn settle<T>(&mut self, before: NextIds, result: Result<T>) -> Result<T> {
         self.sent.clear();
         self.settled.clear();
         match result {
@@ -172,7 +172,7 @@ impl<'c> Ledger<'c> {
                 self.recent.rolled_back();
                 self.quarantine.rolled_back();
                 if !self.db.is_autocommit() {
-                    // Nothing better can be done about a rollback that fails; the next begin reports it.
+                    // If the rollback fails, the next BEGIN reports it.
                     let _ = self.db.execute_batch("ROLLBACK");
                 }
                 Err(error)
@@ -180,7 +180,12 @@ impl<'c> Ledger<'c> {
         }
     }
 
-    fn run(&mut self, commands: &[Command], now_ms: i64, at: &mut Option<usize>) -> Result<Vec<Outcome>> {
+    fn run(
+        &mut self,
+        commands: &[Command],
+        now_ms: i64,
+        at: &mut Option<usize>,
+    ) -> Result<Vec<CommandOutcome>> {
         self.statements.begin.execute([])?;
         let mut outcomes = Vec::with_capacity(commands.len());
         while let Some(command) = commands.get(outcomes.len()) {
@@ -194,7 +199,7 @@ impl<'c> Ledger<'c> {
         for op in self.sent.drain() {
             self.statements.op_sent.execute([op.0])?;
         }
-        self.forget_settled()?;
+        self.delete_settled()?;
         if self.recent.is_moving() {
             self.move_keys(commands.len() * 2 + 64, now_ms)?;
         }
@@ -202,11 +207,11 @@ impl<'c> Ledger<'c> {
         Ok(outcomes)
     }
 
-    fn apply(&mut self, command: &Command) -> Result<Outcome> {
+    fn apply(&mut self, command: &Command) -> Result<CommandOutcome> {
         Ok(match command {
             Command::Accept { dedupe, .. } => {
                 if self.is_known(dedupe.as_ref())? {
-                    Outcome::Duplicate
+                    CommandOutcome::Duplicate
                 } else {
                     self.accept(command)?
                 }
@@ -220,7 +225,7 @@ impl<'c> Ledger<'c> {
             } => {
                 self.quarantine
                     .put(self.db, reason, buffer_id.as_deref(), line, *now_ms)?;
-                Outcome::Quarantined
+                CommandOutcome::Quarantined
             }
             Command::Start { seq, now_ms } => {
                 let attempt = self
@@ -228,27 +233,27 @@ impl<'c> Ledger<'c> {
                     .start
                     .query_row(params![seq.0, now_ms], |row| row.get(0))
                     .optional()?;
-                attempt.map_or(Outcome::Missing(*seq), Outcome::Started)
+                attempt.map_or(CommandOutcome::Missing(*seq), CommandOutcome::Started)
             }
             Command::End { .. } => self.end(command)?,
             Command::AddOps {
                 inbox, ops, now_ms, ..
-            } => Outcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms)?),
+            } => CommandOutcome::OpsAdded(self.add_ops(*inbox, ops, *now_ms)?),
             Command::OpSent { op } => {
                 self.sent.insert(*op);
-                Outcome::Silent
+                CommandOutcome::Silent
             }
             Command::OpChanged { op, body } => {
                 self.sent.remove(op);
                 self.db
                     .prepare_cached("UPDATE outbox SET op = ?2, state = 0 WHERE seq = ?1")?
                     .execute(params![op.0, body])?;
-                Outcome::Silent
+                CommandOutcome::Silent
             }
             Command::OpSettled { op } => {
                 self.sent.remove(op);
                 self.settled.push(op.0);
-                Outcome::Silent
+                CommandOutcome::Silent
             }
             Command::RememberChat(chat) => self.remember(chat)?,
             Command::SetResume {
@@ -261,20 +266,20 @@ impl<'c> Ledger<'c> {
                         "INSERT OR REPLACE INTO resume (session, blob, updated_at) VALUES (?1, ?2, ?3)",
                     )?
                     .execute(params![session, blob, now_ms])?;
-                Outcome::Silent
+                CommandOutcome::Silent
             }
             Command::DropResume { session } => {
                 self.db
                     .prepare_cached("DELETE FROM resume WHERE session = ?1")?
                     .execute([session])?;
-                Outcome::Silent
+                CommandOutcome::Silent
             }
             Command::Load { .. }
             | Command::NextQueued { .. }
             | Command::NextWaiting { .. }
             | Command::NextOps { .. }
             | Command::LoadResume { .. } => {
-                reads::answer(self.db, command)?.map_or(Outcome::Silent, Outcome::Read)
+                reads::answer(self.db, command)?.map_or(CommandOutcome::Silent, CommandOutcome::Read)
             }
         })
     }
@@ -290,7 +295,7 @@ impl<'c> Ledger<'c> {
         self.statements.find_key.exists([key.as_bytes().as_slice()])
     }
 
-    fn accept(&mut self, command: &Command) -> Result<Outcome> {
+    fn accept(&mut self, command: &Command) -> Result<CommandOutcome> {
         let Command::Accept {
             kind,
             session,
@@ -302,7 +307,7 @@ impl<'c> Ledger<'c> {
             ..
         } = command
         else {
-            return Ok(Outcome::Silent);
+            return Ok(CommandOutcome::Silent);
         };
         let seq = InboxSeq(self.counters.inbox);
         let running = i64::from(*start);
@@ -322,41 +327,45 @@ impl<'c> Ledger<'c> {
         if let Some(key) = dedupe {
             self.recent.add(*key, seq);
         }
-        Ok(Outcome::Accepted(seq))
+        Ok(CommandOutcome::Accepted(seq))
     }
 
-    fn remember(&mut self, chat: &ChatRow) -> Result<Outcome> {
+    fn remember(&mut self, chat: &ChatRow) -> Result<CommandOutcome> {
         let mut upsert = self.db.prepare_cached(
             "INSERT INTO chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
              ON CONFLICT (platform, chat_id)
              DO UPDATE SET memory = excluded.memory, last_used = max(last_used, excluded.last_used)",
         )?;
         upsert.execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
-        Ok(Outcome::Silent)
+        Ok(CommandOutcome::Silent)
     }
 }
 
 /// The completion of a command whose transaction committed.
-pub(super) fn complete(command: Command, outcome: Outcome) -> Option<Completion> {
+pub(super) fn complete(command: Command, outcome: CommandOutcome) -> Option<Completion> {
     Some(match (command, outcome) {
-        (Command::Accept { token, buffer_id, .. }, Outcome::Accepted(seq)) => Completion::Accepted {
+        (Command::Accept { token, buffer_id, .. }, CommandOutcome::Accepted(seq)) => Completion::Accepted {
             token,
             seq,
             receipt: Committed::new(buffer_id),
         },
-        (Command::Accept { token, buffer_id, .. }, Outcome::Duplicate) => Completion::Duplicate {
+        (Command::Accept { token, buffer_id, .. }, CommandOutcome::Duplicate) => Completion::Duplicate {
             token,
             receipt: Committed::new(buffer_id),
         },
-        (Command::Quarantine { token, buffer_id, .. }, Outcome::Quarantined) => Completion::Quarantined {
-            token,
-            receipt: Committed::new(buffer_id),
-        },
-        (Command::Start { seq, .. }, Outcome::Started(attempt)) => Completion::Started { seq, attempt },
-        (Command::End { seq, .. }, Outcome::Ended(ops)) => Completion::Ended { seq, ops },
-        (Command::AddOps { token, .. }, Outcome::OpsAdded(ops)) => Completion::OpsAdded { token, ops },
-        (_, Outcome::Missing(seq)) => Completion::Missing { seq },
-        (_, Outcome::Read(done)) => done,
+        (Command::Quarantine { token, buffer_id, .. }, CommandOutcome::Quarantined) => {
+            Completion::Quarantined {
+                token,
+                receipt: Committed::new(buffer_id),
+            }
+        }
+        (Command::Start { seq, .. }, CommandOutcome::Started(attempt)) => {
+            Completion::Started { seq, attempt }
+        }
+        (Command::End { seq, .. }, CommandOutcome::Ended(ops)) => Completion::Ended { seq, ops },
+        (Command::AddOps { token, .. }, CommandOutcome::OpsAdded(ops)) => Completion::OpsAdded { token, ops },
+        (_, CommandOutcome::Missing(seq)) => Completion::Missing { seq },
+        (_, CommandOutcome::Read(done)) => done,
         (_, _) => return None,
     })
 }
@@ -370,10 +379,10 @@ pub(super) struct Statements<'c> {
     pub(super) accept: Statement<'c>,
     pub(super) start: Statement<'c>,
     pub(super) finish: Statement<'c>,
-    pub(super) forget: Statement<'c>,
+    pub(super) delete: Statement<'c>,
     pub(super) count_run: Statement<'c>,
     pub(super) finish_run: Statement<'c>,
-    pub(super) forget_run: Statement<'c>,
+    pub(super) delete_run: Statement<'c>,
     pub(super) add_op: Statement<'c>,
     pub(super) op_sent: Statement<'c>,
     pub(super) ops_settled: Statement<'c>,
@@ -398,14 +407,14 @@ impl<'c> Statements<'c> {
                  SELECT seq, kind, session, dedupe, buffer_id, ?2, attempt, received_at, started_at, ?3
                  FROM inbox WHERE seq = ?1",
             )?,
-            forget: db.prepare("DELETE FROM inbox WHERE seq = ?1")?,
+            delete: db.prepare("DELETE FROM inbox WHERE seq = ?1")?,
             count_run: db.prepare("SELECT count(*) FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
             finish_run: db.prepare(
                 "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
                  SELECT seq, kind, session, dedupe, buffer_id, ?3, attempt, received_at, started_at, ?4
                  FROM inbox WHERE seq BETWEEN ?1 AND ?2",
             )?,
-            forget_run: db.prepare("DELETE FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
+            delete_run: db.prepare("DELETE FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
             add_op: db.prepare(
                 "INSERT INTO outbox (seq, session, chat, op, inbox_seq, state, created_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, ?6)",

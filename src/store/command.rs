@@ -1,4 +1,4 @@
-//! What can be asked of the journal. It never touches the database itself.
+//! The journal's commands.
 
 use super::completion::{ChatRow, InboxKind, NewOp, Subject, TurnState};
 use super::completion::{InboxSeq, OpSeq};
@@ -9,39 +9,39 @@ use std::sync::Arc;
 /// without ops): they join the next commit, after 50 ms at the latest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Hold a message: [`Completion::Accepted`](super::Completion::Accepted) or [`Completion::Duplicate`](super::Completion::Duplicate).
+    /// Store a message: [`Completion::Accepted`](super::Completion::Accepted) or [`Completion::Duplicate`](super::Completion::Duplicate).
     Accept {
-        /// Given back in the completion.
+        /// Returned in the completion.
         token: u64,
-        /// Its lane.
+        /// Its kind.
         kind: InboxKind,
-        /// Its conversation.
+        /// Its session.
         session: Arc<str>,
-        /// What makes it the same message when it comes again; none is never a duplicate.
+        /// Identifies the message when it is delivered again; without one it is never a duplicate.
         dedupe: Option<DedupeKey>,
-        /// The connector's name for the delivery.
+        /// The delivery's buffer id.
         buffer_id: Option<String>,
-        /// The frame exactly as it came.
+        /// The frame as received.
         line: Vec<u8>,
-        /// Begin as running: its turn starts as soon as it is held.
+        /// Store it as running: its turn starts once it is committed.
         start: bool,
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// Hold a line nobody can read, so that it can be acknowledged: [`Completion::Quarantined`](super::Completion::Quarantined).
+    /// Quarantine a line that cannot be decoded, so that it can be acknowledged: [`Completion::Quarantined`](super::Completion::Quarantined).
     Quarantine {
-        /// Given back in the completion.
+        /// Returned in the completion.
         token: u64,
-        /// Why it cannot be read.
+        /// Why it cannot be decoded.
         reason: String,
-        /// The connector's name for the delivery.
+        /// The delivery's buffer id.
         buffer_id: Option<String>,
-        /// The line as it came.
+        /// The line as received.
         line: Vec<u8>,
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// A waiting (or interrupted and repeatable) turn runs now: [`Completion::Started`](super::Completion::Started) or [`Completion::Missing`](super::Completion::Missing).
+    /// Mark a message's turn as running: [`Completion::Started`](super::Completion::Started) or [`Completion::Missing`](super::Completion::Missing).
     Start {
         /// The message.
         seq: InboxSeq,
@@ -55,48 +55,48 @@ pub enum Command {
     },
     /// Read a session's waiting messages in order: [`Completion::Queued`](super::Completion::Queued).
     NextQueued {
-        /// Given back in the completion.
+        /// Returned in the completion.
         token: u64,
-        /// The conversation.
+        /// The session.
         session: Arc<str>,
-        /// Only what came after this one.
+        /// Only rows after this one.
         after: InboxSeq,
-        /// How many at most.
+        /// Maximum rows.
         limit: u32,
     },
     /// Read which sessions have waiting messages, in key order: [`Completion::Waiting`](super::Completion::Waiting).
     NextWaiting {
-        /// Given back in the completion.
+        /// Returned in the completion.
         token: u64,
         /// Only keys after this one.
         after: Arc<str>,
-        /// How many at most.
+        /// Maximum rows.
         limit: u32,
     },
     /// Read unsettled ops in order: [`Completion::Ops`](super::Completion::Ops).
     NextOps {
-        /// Given back in the completion.
+        /// Returned in the completion.
         token: u64,
-        /// Only what came after this one.
+        /// Only rows after this one.
         after: OpSeq,
-        /// How many at most.
+        /// Maximum rows.
         limit: u32,
     },
-    /// A turn ended; its line goes and its ops are stored, all or nothing: [`Completion::Ended`](super::Completion::Ended), or
-    /// [`Completion::Missing`](super::Completion::Missing) when it had ended before (then nothing is written).
+    /// End a turn: delete its line and store its ops, atomically: [`Completion::Ended`](super::Completion::Ended), or
+    /// [`Completion::Missing`](super::Completion::Missing) if it had ended before (then nothing is written).
     End {
         /// The message.
         seq: InboxSeq,
         /// How it ended.
         state: TurnState,
-        /// What is owed to the chat.
+        /// The ops to send.
         ops: Vec<NewOp>,
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// Owe ops outside a turn's end: [`Completion::OpsAdded`](super::Completion::OpsAdded).
+    /// Store ops outside a turn's end: [`Completion::OpsAdded`](super::Completion::OpsAdded).
     AddOps {
-        /// Given back in the completion.
+        /// Returned in the completion.
         token: u64,
         /// The turn they belong to, if any.
         inbox: Option<InboxSeq>,
@@ -105,44 +105,44 @@ pub enum Command {
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// An op went out. No completion.
+    /// Mark an op as sent. No completion.
     OpSent {
         /// The op.
         op: OpSeq,
     },
-    /// Something else is owed in an op's place, and has not gone out. No completion.
+    /// Replace an op's body; it counts as not sent. No completion.
     OpChanged {
         /// The op.
         op: OpSeq,
-        /// What is owed now.
+        /// The new body.
         body: Vec<u8>,
     },
-    /// An op was applied, refused or given up: forget it. No completion.
+    /// Delete an op that was applied, refused or dropped. No completion.
     OpSettled {
         /// The op.
         op: OpSeq,
     },
-    /// Remember a chat. No completion.
+    /// Store what is known about a chat. No completion.
     RememberChat(ChatRow),
-    /// Remember how to resume a session. No completion.
+    /// Store how to resume a session. No completion.
     SetResume {
-        /// The conversation.
+        /// The session.
         session: Arc<str>,
         /// What the backend needs.
         blob: Vec<u8>,
         /// Unix milliseconds.
         now_ms: i64,
     },
-    /// Forget how to resume a session. No completion.
+    /// Delete how to resume a session. No completion.
     DropResume {
-        /// The conversation.
+        /// The session.
         session: Arc<str>,
     },
     /// Read how to resume a session: [`Completion::Resume`](super::Completion::Resume).
     LoadResume {
-        /// Given back in the completion.
+        /// Returned in the completion.
         token: u64,
-        /// The conversation.
+        /// The session.
         session: Arc<str>,
     },
 }
@@ -217,7 +217,7 @@ impl Command {
         }
     }
 
-    /// Bytes it brings along.
+    /// Size of its payload in bytes.
     pub(super) fn payload(&self) -> usize {
         match self {
             Self::Accept { line, .. } | Self::Quarantine { line, .. } => line.len(),
@@ -237,7 +237,7 @@ impl Command {
         }
     }
 
-    /// The time it names, if it names one.
+    /// Its time, if it has one.
     pub(super) fn now_ms(&self) -> Option<i64> {
         match self {
             Self::Accept { now_ms, .. }

@@ -1,15 +1,15 @@
-//! What the journal answers, and its rows as they are read. It never touches the database itself.
+//! The journal's completions, its rows and their ids.
 
 use super::fault::Fault;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A message's place in the journal. Never used twice.
+/// Row id of a message. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InboxSeq(pub i64);
 
-/// An op's place in the outbox. Grows while the journal is open; a settled number may return after a restart.
+/// Row id of an op. Grows while the journal is open; the id of a settled op may be reused after a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpSeq(pub i64);
 
@@ -25,7 +25,7 @@ impl fmt::Display for OpSeq {
     }
 }
 
-/// The consecutive numbers given to the ops of one command, in their order.
+/// The consecutive row ids of one command's ops, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpSeqs {
     first: i64,
@@ -47,14 +47,14 @@ impl OpSeqs {
         self.count == 0
     }
 
-    /// The number of each op, in the order they were given.
+    /// The row id of each op, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = OpSeq> + Clone + use<> {
         let first = self.first;
         (0..self.count).map(move |offset| OpSeq(first + i64::from(offset)))
     }
 }
 
-/// Proof that a commit succeeded. Only the store makes one, so only what is safely held can be acknowledged.
+/// Proof of a commit. Only the store makes one, so only committed deliveries can be acknowledged.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Committed {
     buffer_id: Option<String>,
@@ -70,18 +70,18 @@ impl Committed {
         self.buffer_id.as_deref()
     }
 
-    /// The id to acknowledge, taken.
+    /// The id to acknowledge; an empty buffer id is none.
     pub fn into_ack_id(self) -> Option<String> {
         self.buffer_id.filter(|id| !id.is_empty())
     }
 
-    /// The id to acknowledge: the buffer id when there is one to acknowledge, an empty one being none.
+    /// The id to acknowledge; an empty buffer id is none.
     pub fn ack_id(&self) -> Option<&str> {
         self.buffer_id.as_deref().filter(|id| !id.is_empty())
     }
 }
 
-/// Which lane a message came in on.
+/// The kind of frame that brought a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboxKind {
     /// An inbound event.
@@ -90,7 +90,7 @@ pub enum InboxKind {
     Forward,
 }
 
-/// Where a message's turn is.
+/// State of a message's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnState {
     /// Waiting for its turn.
@@ -105,52 +105,52 @@ pub enum TurnState {
     Failed,
     /// Running when the process died.
     Interrupted,
-    /// Accepted and deliberately not answered.
+    /// Accepted and not answered on purpose.
     Ignored,
 }
 
-/// Where an op is.
+/// State of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpState {
     /// Not sent yet.
     Pending,
-    /// Sent, no answer seen.
+    /// Sent, no result yet.
     Sent,
 }
 
 /// An op to be written to the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewOp {
-    /// The session it speaks for.
+    /// Its session.
     pub session: Arc<str>,
-    /// The chat it goes to.
+    /// Its chat.
     pub chat: Arc<str>,
-    /// The action with its tagging, encoded.
+    /// The encoded action and its tags.
     pub op: Vec<u8>,
 }
 
 /// The completion of one command.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Completion {
-    /// Held for the first time.
+    /// Stored for the first time.
     Accepted {
-        /// The caller's.
+        /// The command's token.
         token: u64,
-        /// Its place.
+        /// Its row id.
         seq: InboxSeq,
         /// Proof for the acknowledgement.
         receipt: Committed,
     },
-    /// Held already.
+    /// Stored before.
     Duplicate {
-        /// The caller's.
+        /// The command's token.
         token: u64,
         /// Proof for the acknowledgement.
         receipt: Committed,
     },
-    /// The line is held aside.
+    /// The line is quarantined.
     Quarantined {
-        /// The caller's.
+        /// The command's token.
         token: u64,
         /// Proof for the acknowledgement.
         receipt: Committed,
@@ -159,63 +159,63 @@ pub enum Completion {
     Started {
         /// The message.
         seq: InboxSeq,
-        /// Which attempt this is, from 1.
+        /// Number of this attempt, from 1.
         attempt: u32,
     },
     /// An unfinished message.
     Loaded(Box<InboxRow>),
     /// No such unfinished message.
     Missing {
-        /// The number asked for.
+        /// The row id that was asked for.
         seq: InboxSeq,
     },
     /// A session's waiting messages in order.
     Queued {
-        /// The caller's.
+        /// The command's token.
         token: u64,
         /// The messages.
         rows: Vec<InboxRow>,
     },
     /// Sessions with waiting messages, in key order.
     Waiting {
-        /// The caller's.
+        /// The command's token.
         token: u64,
         /// The sessions.
         sessions: Vec<WaitingSession>,
     },
     /// Unsettled ops in order.
     Ops {
-        /// The caller's.
+        /// The command's token.
         token: u64,
         /// The ops.
         ops: Vec<OpRow>,
     },
-    /// The turn's end is held.
+    /// The turn's end is stored.
     Ended {
         /// The message.
         seq: InboxSeq,
-        /// Its ops' numbers.
+        /// Row ids of its ops.
         ops: OpSeqs,
     },
-    /// The ops are held.
+    /// The ops are stored.
     OpsAdded {
-        /// The caller's.
+        /// The command's token.
         token: u64,
-        /// Their numbers.
+        /// Their row ids.
         ops: OpSeqs,
     },
     /// How to resume a session.
     Resume {
-        /// The caller's.
+        /// The command's token.
         token: u64,
-        /// What was remembered.
+        /// The stored blob.
         blob: Option<Vec<u8>>,
     },
-    /// Nothing was done. For an accept: do not acknowledge.
+    /// The command failed. For an accept: do not acknowledge.
     Failed(Failed),
 }
 
-/// A command that was not carried out.
+/// A command that failed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failed {
     /// Which command.
@@ -224,7 +224,7 @@ pub struct Failed {
     pub fault: Fault,
 }
 
-/// How a failed command is named.
+/// Identifies a failed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// By its token.
@@ -233,26 +233,26 @@ pub enum Subject {
     Message(InboxSeq),
     /// By its op.
     Op(OpSeq),
-    /// It has no name.
+    /// Not at all.
     None,
 }
 
 /// An unfinished message as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InboxRow {
-    /// Its place.
+    /// Its row id.
     pub seq: InboxSeq,
-    /// Its lane.
+    /// Its kind.
     pub kind: InboxKind,
-    /// Its conversation.
+    /// Its session.
     pub session: Arc<str>,
-    /// The connector's name for the delivery.
+    /// The delivery's buffer id.
     pub buffer_id: Option<String>,
-    /// The frame as it came; `None` in a recovery that reached its byte bound (load it).
+    /// The frame as received; `None` in a recovery that reached its byte limit (load it).
     pub line: Option<Vec<u8>>,
     /// Queued or running.
     pub state: TurnState,
-    /// How often it was started.
+    /// Number of starts.
     pub attempt: u32,
     /// Unix milliseconds.
     pub received_at: i64,
@@ -263,24 +263,24 @@ pub struct InboxRow {
 /// A session with waiting messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingSession {
-    /// The conversation.
+    /// The session.
     pub session: Arc<str>,
     /// Its oldest waiting message.
     pub first: InboxSeq,
-    /// How many wait.
+    /// Number of waiting messages.
     pub count: u64,
 }
 
 /// An unsettled op.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpRow {
-    /// Its place.
+    /// Its row id.
     pub seq: OpSeq,
-    /// The session it speaks for.
+    /// Its session.
     pub session: Arc<str>,
-    /// The chat it goes to.
+    /// Its chat.
     pub chat: Arc<str>,
-    /// The action with its tagging, encoded.
+    /// The encoded action and its tags.
     pub op: Vec<u8>,
     /// The turn it belongs to.
     pub inbox: Option<InboxSeq>,
@@ -290,7 +290,7 @@ pub struct OpRow {
     pub created_at: i64,
 }
 
-/// What is remembered about a chat.
+/// What is stored about a chat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatRow {
     /// The platform.
@@ -303,19 +303,19 @@ pub struct ChatRow {
     pub last_used: i64,
 }
 
-/// Everything one commit completed, in the order it was asked for.
+/// Everything that one commit completed, in order.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The completions.
     pub completions: Vec<Completion>,
-    /// The commits since the last batch, this one included; one that completed nothing is told with the next.
+    /// The commits since the last batch, this one included.
     pub commits: Vec<Commit>,
 }
 
 /// One commit, measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Commands that it held.
+    /// Commands in it.
     pub commands: usize,
     /// How long it took, fsync included.
     pub took: Duration,

@@ -1,15 +1,14 @@
-//! Dedupe keys on their way into the database's index.
+//! Dedupe keys, and those of recent messages that are not in the index yet.
 //!
-//! New keys are found here, in memory; their rows carry them durably. When enough have gathered they are sorted
-//! and moved into the index slice by slice, so that neighbours share pages. It never forgets a key that is not
-//! in the index yet.
+//! New keys are looked up in memory; their rows hold them durably. Once there are enough, they are sorted and moved into
+//! the index in slices, so that neighbours share pages. A key is never dropped before it is in the index.
 
 use super::completion::InboxSeq;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
 
-/// What makes two deliveries the same message: 16 bytes of SHA-256 over length-prefixed parts.
+/// Identifies a message across deliveries: 16 bytes of SHA-256 over length-prefixed parts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DedupeKey([u8; 16]);
 
@@ -46,15 +45,15 @@ impl fmt::Debug for DedupeKey {
     }
 }
 
-/// How many keys gather before they are moved: the most a table of 32,768 slots takes before it doubles.
-const GATHER: usize = 28_672;
-/// How many may gather before an idle moment is used to move them.
-const GATHER_IDLE: usize = 1024;
+/// Keys in memory at which they are moved: the capacity of a table of 32,768 slots.
+const MOVE_AT_KEYS: usize = 28_672;
+/// Keys in memory at which they are moved when the writer is idle.
+const MOVE_AT_KEYS_IDLE: usize = 1024;
 
-/// Keys that the index does not have yet.
+/// Keys that are not in the index yet.
 #[derive(Debug, Default)]
 pub(super) struct RecentKeys {
-    gathering: HashMap<DedupeKey, InboxSeq>,
+    recent: HashMap<DedupeKey, InboxSeq>,
     moving: HashMap<DedupeKey, InboxSeq>,
     sorted: Vec<(DedupeKey, InboxSeq)>,
     moved: usize,
@@ -64,18 +63,18 @@ pub(super) struct RecentKeys {
 
 impl RecentKeys {
     pub(super) fn contains(&self, key: &DedupeKey) -> bool {
-        self.gathering.contains_key(key) || self.moving.contains_key(key)
+        self.recent.contains_key(key) || self.moving.contains_key(key)
     }
 
-    /// Adds a key of the transaction under way.
+    /// Adds a key of the current transaction.
     pub(super) fn add(&mut self, key: DedupeKey, seq: InboxSeq) {
-        self.gathering.insert(key, seq);
+        self.recent.insert(key, seq);
         self.uncommitted.push(key);
     }
 
     /// Adds a key that a row already holds.
     pub(super) fn restore(&mut self, key: DedupeKey, seq: InboxSeq) {
-        self.gathering.insert(key, seq);
+        self.recent.insert(key, seq);
     }
 
     /// The next keys to move, in key order, at most `limit`. Counted as moved if the transaction commits.
@@ -86,7 +85,7 @@ impl RecentKeys {
         &self.sorted[start..end]
     }
 
-    /// The number up to which every key will be in the index, when this transaction moves the last of a round.
+    /// The row id up to which every key will be in the index, if this transaction moves the last of a round.
     pub(super) fn completes(&self) -> Option<InboxSeq> {
         let complete = self.moved_uncommitted > 0 && self.moved + self.moved_uncommitted == self.sorted.len();
         complete.then(|| self.sorted.iter().map(|(_, seq)| *seq).max())?
@@ -100,27 +99,27 @@ impl RecentKeys {
             self.moving.clear();
             self.moved = 0;
         }
-        if self.gathering.len() >= GATHER {
+        if self.recent.len() >= MOVE_AT_KEYS {
             self.begin_round();
         }
     }
 
     pub(super) fn rolled_back(&mut self) {
         for key in self.uncommitted.drain(..) {
-            self.gathering.remove(&key);
+            self.recent.remove(&key);
         }
         self.moved_uncommitted = 0;
     }
 
-    /// Uses an idle moment: whether there is something worth moving now.
+    /// Starts a round while idle if it is worth it; whether there is something to move.
     pub(super) fn idle_round(&mut self) -> bool {
-        if self.gathering.len() >= GATHER_IDLE {
+        if self.recent.len() >= MOVE_AT_KEYS_IDLE {
             self.begin_round();
         }
         self.is_moving()
     }
 
-    /// Whether a round is under way.
+    /// Whether keys are being moved.
     pub(super) fn is_moving(&self) -> bool {
         !self.sorted.is_empty()
     }
@@ -129,7 +128,7 @@ impl RecentKeys {
         if self.is_moving() {
             return;
         }
-        std::mem::swap(&mut self.gathering, &mut self.moving);
+        std::mem::swap(&mut self.recent, &mut self.moving);
         self.sorted
             .extend(self.moving.iter().map(|(key, seq)| (*key, *seq)));
         self.sorted.sort_unstable();
@@ -154,12 +153,12 @@ mod tests {
         recent.add(key(0), seq(1));
         recent.rolled_back();
         assert!(!recent.contains(&key(0)));
-        for n in 0..GATHER {
+        for n in 0..MOVE_AT_KEYS {
             recent.add(key(n), seq(n + 1));
         }
         recent.committed();
         assert!(recent.is_moving());
-        recent.add(key(GATHER), seq(GATHER + 1));
+        recent.add(key(MOVE_AT_KEYS), seq(MOVE_AT_KEYS + 1));
         recent.committed();
 
         assert_eq!(recent.slice(1000).len(), 1000);
@@ -169,14 +168,14 @@ mod tests {
             moved.extend_from_slice(recent.slice(1000));
             assert!(recent.contains(&moved[0].0));
             if recent.completes().is_some() {
-                assert_eq!(recent.completes(), Some(seq(GATHER)));
+                assert_eq!(recent.completes(), Some(seq(MOVE_AT_KEYS)));
             }
             recent.committed();
         }
-        assert_eq!(moved.len(), GATHER);
+        assert_eq!(moved.len(), MOVE_AT_KEYS);
         assert!(moved.is_sorted());
         assert!(!recent.contains(&key(3)));
-        assert!(recent.contains(&key(GATHER)));
+        assert!(recent.contains(&key(MOVE_AT_KEYS)));
     }
 
     #[test]

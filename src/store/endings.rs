@@ -1,24 +1,28 @@
-//! Ends of turns and of ops: one by one, or whole runs of neighbours with one statement.
+//! Ends of turns and ops: one by one, or runs of consecutive rows with one statement.
 //!
-//! Messages end and ops are settled about as they were numbered, so most of a transaction's endings are runs. A run is
-//! only taken when all of it is there; it never changes what a command comes to.
+//! Messages end and ops settle roughly in row order, so most endings of a transaction form runs. A run is only used if
+//! all its rows exist; the outcome of each command stays the same.
 
-use super::apply::{Ledger, Outcome};
+use super::apply::{CommandOutcome, JournalDb};
 use super::command::Command;
 use super::completion::{InboxSeq, OpSeqs};
 use super::completion::{NewOp, TurnState};
 use rusqlite::{Result, params};
 
-impl Ledger<'_> {
-    /// Ends the run of neighbours that `commands` begins with. Gives how many that were; none when there is no run.
-    pub(super) fn end_run(&mut self, commands: &[Command], outcomes: &mut Vec<Outcome>) -> Result<usize> {
-        let Some(Run {
+impl JournalDb<'_> {
+    /// Ends the run of consecutive rows at the start of `commands`. Returns its length, 0 if there is none.
+    pub(super) fn end_run(
+        &mut self,
+        commands: &[Command],
+        outcomes: &mut Vec<CommandOutcome>,
+    ) -> Result<usize> {
+        let Some(EndingRun {
             first,
             last,
             state,
             now_ms,
             endings,
-        }) = Run::at_head_of(commands)
+        }) = EndingRun::at_head_of(commands)
         else {
             return Ok(0);
         };
@@ -29,21 +33,21 @@ impl Ledger<'_> {
         }
         let finish = params![first.0, last.0, state.code(), now_ms];
         if self.statements.finish_run.execute(finish).is_err() {
-            // Nothing of it was done. One by one, the command that cannot be carried out is found.
+            // Nothing was written. EndingRun one by one, the failing command is found.
             return Ok(0);
         }
-        self.statements.forget_run.execute(span)?;
+        self.statements.delete_run.execute(span)?;
         for command in endings {
             if let Command::End { seq, ops, .. } = command {
                 let ops = self.add_ops(Some(*seq), ops, now_ms)?;
-                outcomes.push(Outcome::Ended(ops));
+                outcomes.push(CommandOutcome::Ended(ops));
             }
         }
         Ok(endings.len())
     }
 
     /// Ends one turn.
-    pub(super) fn end(&mut self, command: &Command) -> Result<Outcome> {
+    pub(super) fn end(&mut self, command: &Command) -> Result<CommandOutcome> {
         let Command::End {
             seq,
             state,
@@ -51,18 +55,18 @@ impl Ledger<'_> {
             now_ms,
         } = command
         else {
-            return Ok(Outcome::Silent);
+            return Ok(CommandOutcome::Silent);
         };
         let finish = params![seq.0, state.code(), now_ms];
         if self.statements.finish.execute(finish)? == 0 {
-            return Ok(Outcome::Missing(*seq));
+            return Ok(CommandOutcome::Missing(*seq));
         }
-        self.statements.forget.execute([seq.0])?;
+        self.statements.delete.execute([seq.0])?;
         let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
-        Ok(Outcome::Ended(ops))
+        Ok(CommandOutcome::Ended(ops))
     }
 
-    /// Owes ops.
+    /// Inserts ops.
     pub(super) fn add_ops(&mut self, inbox: Option<InboxSeq>, ops: &[NewOp], now_ms: i64) -> Result<OpSeqs> {
         let first = self.counters.op;
         let mut count = 0;
@@ -82,8 +86,8 @@ impl Ledger<'_> {
         Ok(OpSeqs::new(first, count))
     }
 
-    /// Forgets the ops that were settled in this transaction.
-    pub(super) fn forget_settled(&mut self) -> Result<()> {
+    /// Deletes the ops that were settled in this transaction.
+    pub(super) fn delete_settled(&mut self) -> Result<()> {
         self.settled.sort_unstable();
         for run in self.settled.chunk_by(|op, next| next - op <= 1) {
             if let (Some(first), Some(last)) = (run.first(), run.last()) {
@@ -94,8 +98,8 @@ impl Ledger<'_> {
     }
 }
 
-/// Neighbours that end alike.
-struct Run<'a> {
+/// Consecutive rows that end alike.
+struct EndingRun<'a> {
     first: InboxSeq,
     last: InboxSeq,
     state: TurnState,
@@ -103,8 +107,8 @@ struct Run<'a> {
     endings: &'a [Command],
 }
 
-impl<'a> Run<'a> {
-    /// The longest run that `commands` begins with, when that is at least two.
+impl<'a> EndingRun<'a> {
+    /// The longest run at the start of `commands`, if it has at least two.
     fn at_head_of(commands: &'a [Command]) -> Option<Self> {
         let ending = |command: &Command| match command {
             Command::End {
@@ -172,10 +176,10 @@ mod tests {
         std::fs::write(schema::path_in(dir.path()), "").unwrap();
         let db = schema::open(&schema::path_in(dir.path()), &settings).unwrap();
         let (_, writer_state) = reads::recover(&db, &settings).unwrap();
-        let mut ledger = Ledger::new(&db, writer_state).unwrap();
+        let mut journal_db = JournalDb::new(&db, writer_state).unwrap();
         let mut came_to = Vec::new();
         for commands in transactions {
-            came_to.extend(ledger.transact(commands, NOW).unwrap());
+            came_to.extend(journal_db.transact(commands, NOW).unwrap());
         }
         let mut done = db
             .prepare("SELECT seq, state, ended_at FROM done ORDER BY seq")

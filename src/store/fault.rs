@@ -1,23 +1,23 @@
-//! Why the journal could not do something. It never carries message text.
+//! The journal's errors. They never contain message text.
 
 use rusqlite::ErrorCode;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fmt, io};
 
-/// The journal's state as others see it.
+/// The journal's health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
     /// Commits succeed.
     Ok,
-    /// Commits fail; it tries again by itself.
+    /// Commits fail; the journal retries.
     Failing {
-        /// What a person can act on.
+        /// The reason, for people.
         reason: Arc<str>,
     },
 }
 
-/// Which kind of failure it was.
+/// Kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// No space left.
@@ -30,7 +30,7 @@ pub enum FaultKind {
     Corrupt,
     /// Another process held it for too long.
     Busy,
-    /// This command alone was impossible; others were not affected.
+    /// This command is impossible; others are not affected.
     Refused,
 }
 
@@ -40,7 +40,7 @@ pub enum FaultKind {
 pub struct Fault {
     /// Which kind.
     pub kind: FaultKind,
-    /// The database's own words.
+    /// The database's message.
     pub detail: Arc<str>,
 }
 
@@ -60,7 +60,7 @@ impl Fault {
                 | ErrorCode::ParameterOutOfRange,
             )
             | None => FaultKind::Refused,
-            // Everything unexpected is treated like a sick disk: nothing is receipted, nothing is lost.
+            // Anything unexpected is treated like a disk error: nothing is acknowledged, nothing is lost.
             Some(_) => FaultKind::Io,
         };
         Self {
@@ -69,8 +69,8 @@ impl Fault {
         }
     }
 
-    /// Whether the whole commit failed, rather than one impossible command.
-    pub(super) fn is_of_the_disk(&self) -> bool {
+    /// Whether the whole commit failed rather than one impossible command.
+    pub(super) fn fails_commit(&self) -> bool {
         self.kind != FaultKind::Refused
     }
 
@@ -89,18 +89,18 @@ impl Fault {
 /// Why the journal could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another relay has it.
+    /// Another relay uses it.
     #[error("state directory {} is in use by process {pid}", dir.display())]
     InUse {
         /// The directory.
         dir: PathBuf,
-        /// Who has it.
+        /// That process.
         pid: Holder,
     },
-    /// The directory or a file in it cannot be made or written.
+    /// The directory or a file in it cannot be created or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Directory {
-        /// What was tried.
+        /// The action that failed.
         action: &'static str,
         /// On what.
         path: PathBuf,
@@ -121,7 +121,7 @@ pub enum OpenError {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// The database's own words.
+        /// The database's message.
         detail: String,
     },
     /// A newer program wrote it.
@@ -134,12 +134,12 @@ pub enum OpenError {
         /// The newest known here.
         known: i64,
     },
-    /// Anything else the database said.
+    /// Any other database error.
     #[error("cannot open journal {}: {fault}", path.display())]
     Database {
         /// The file.
         path: PathBuf,
-        /// What it said.
+        /// The error.
         fault: Fault,
     },
     /// The writer thread could not be started.
@@ -147,12 +147,12 @@ pub enum OpenError {
     Thread(io::Error),
 }
 
-/// The process that holds a state directory, as far as its lock file tells.
+/// The process that holds a state directory, if its lock file says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holder(pub(super) Option<u32>);
 
 impl Holder {
-    /// Its process id, if the lock file tells.
+    /// Its process id, if known.
     pub fn pid(self) -> Option<u32> {
         self.0
     }

@@ -1,8 +1,8 @@
-//! The journal as people see it: counted, listed, shown, exported, and mended by hand.
+//! The journal for people: counts, lists, entries, exports, and repairs by hand.
 //!
-//! Reading works while a relay runs: it opens the database read-only, beside the writer, and takes no lock.
-//! Mending ([`Inspector::retry`], [`Inspector::discard`]) takes the state directory's lock first and is refused
-//! while a relay holds it, because the writer keeps numbers and keys in memory. It never shows a dedupe key.
+//! Reading works while a relay runs: it opens the database read-only and takes no lock. Repairs ([`Inspector::retry`],
+//! [`Inspector::discard`]) take the state directory's lock and fail while a relay holds it, because its writer keeps row
+//! ids and keys in memory.
 
 use super::completion::{InboxSeq, OpSeq};
 use super::fault::{Fault, OpenError};
@@ -18,14 +18,14 @@ use std::time::Duration;
 /// Rows read at a time by an export.
 const PAGE: u32 = 256;
 
-/// A read-only look at a journal.
+/// A read-only view of a journal.
 #[derive(Debug)]
 pub struct Inspector {
     db: Connection,
     path: PathBuf,
 }
 
-/// One thing in the journal.
+/// An entry of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     /// A message.
@@ -45,34 +45,34 @@ pub enum Section {
     Finished,
     /// Ops that are not settled.
     Ops,
-    /// Lines nobody could read.
+    /// Lines that could not be decoded.
     Quarantine,
 }
 
 /// One line of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Which thing.
+    /// Which entry.
     pub item: Item,
     /// Its state in one word.
     pub state: &'static str,
     /// Its session; a quarantined line has none.
     pub session: Option<String>,
-    /// The connector's name for the delivery, or an op's chat.
+    /// The delivery's buffer id, or an op's chat.
     pub name: Option<String>,
     /// Why it is quarantined.
     pub reason: Option<String>,
-    /// How often its turn was started.
+    /// Number of starts.
     pub attempt: u32,
     /// When it came, Unix milliseconds.
     pub at: i64,
     /// When its turn ended, Unix milliseconds.
     pub ended_at: Option<i64>,
-    /// Size of what is kept of it.
+    /// Stored size in bytes.
     pub bytes: u64,
 }
 
-/// How much there is of everything.
+/// Counts of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Messages that wait.
@@ -89,7 +89,7 @@ pub struct Counts {
     pub chats: u64,
 }
 
-/// How much of the journal is not through, and since when.
+/// Unfinished work, and since when.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
     /// Messages that wait.
@@ -104,10 +104,10 @@ pub struct Depth {
     pub oldest_op: Option<i64>,
 }
 
-/// Why a look or a mending failed.
+/// Why reading or repairing failed.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// Nothing there.
+    /// There is no journal.
     #[error("no journal at {}; a relay with this state directory has not run yet", .0.display())]
     NoJournal(PathBuf),
     /// It could not be opened.
@@ -116,11 +116,11 @@ pub enum InspectError {
     /// The database failed.
     #[error("cannot read journal: {0}")]
     Fault(Fault),
-    /// It is not there (any more).
+    /// There is no such entry.
     #[error("there is no such entry in the journal")]
     NoSuchItem,
-    /// It is not in a state that can be tried again.
-    #[error("this entry cannot be tried again: only a running message or a sent op can")]
+    /// The entry is not in a state that can be retried.
+    #[error("this entry cannot be retried: only a running message or a sent op can")]
     NotRetryable,
 }
 
@@ -135,7 +135,7 @@ impl Inspector {
     pub fn open(dir: &Path) -> Result<Self, InspectError> {
         let path = existing(dir)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let refused = |error| InspectError::Open(schema::refused(&path, &error));
+        let refused = |error| InspectError::Open(schema::to_open_error(&path, &error));
         let db = Connection::open_with_flags(&path, flags).map_err(refused)?;
         db.busy_timeout(Duration::from_secs(5)).map_err(refused)?;
         schema::check_known(&db, &path)?;
@@ -147,7 +147,7 @@ impl Inspector {
         &self.path
     }
 
-    /// How much there is of everything.
+    /// Counts of everything.
     pub fn counts(&self) -> Result<Counts, InspectError> {
         let count = |what: &str| -> SqlResult<u64> {
             let count: i64 = self
@@ -165,7 +165,7 @@ impl Inspector {
         })
     }
 
-    /// How much is not through, without a look at what is.
+    /// Counts of unfinished work only.
     pub fn depth(&self) -> Result<Depth, InspectError> {
         let one = |sql: &str| -> SqlResult<Option<i64>> {
             let found = self.db.query_row(sql, [], |row| row.get(0)).optional()?;
@@ -204,7 +204,7 @@ impl Inspector {
         Ok(rows.collect::<SqlResult<_>>()?)
     }
 
-    /// One entry and what is kept of it: a message's or quarantined line, an op's encoding.
+    /// One entry and its content: a message's or quarantined line, an op's encoding.
     pub fn show(&self, item: Item) -> Result<(Listed, Option<Vec<u8>>), InspectError> {
         for section in item.sections() {
             let sql = format!("{} WHERE seq = ?1", section.select());
@@ -219,7 +219,7 @@ impl Inspector {
         Err(InspectError::NoSuchItem)
     }
 
-    /// Hands every entry of a section to `each`, oldest first, a page in memory at a time, until it says stop.
+    /// Passes every entry of a section to `each`, oldest first, page by page, until it breaks.
     pub fn export<E: From<InspectError>>(
         &self,
         section: Section,
@@ -239,7 +239,7 @@ impl Inspector {
         }
     }
 
-    /// Puts a running message back to waiting, or a sent op back to pending. Refused while a relay runs.
+    /// Resets a running message to waiting, or a sent op to pending. Fails while a relay runs.
     pub fn retry(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
         Self::open(dir)?.show(item)?;
         let changed = mend(dir, now_ms, |db| match item {
@@ -257,7 +257,7 @@ impl Inspector {
         }
     }
 
-    /// Gives an entry up: a message ends as ignored, an op or a quarantined line goes. Refused while a relay runs.
+    /// Drops an entry: a message ends as ignored, an op or a quarantined line is deleted. Fails while a relay runs.
     pub fn discard(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
         Self::open(dir)?.show(item)?;
         let changed = mend(dir, now_ms, |db| match item {
@@ -298,7 +298,7 @@ impl Inspector {
 }
 
 impl Item {
-    /// Its number.
+    /// Its row id.
     pub fn number(self) -> i64 {
         match self {
             Self::Message(InboxSeq(number)) | Self::Op(OpSeq(number)) | Self::Quarantined(number) => number,
@@ -375,14 +375,14 @@ fn existing(dir: &Path) -> Result<PathBuf, InspectError> {
         }
         Err(_) => return Err(InspectError::NoJournal(path)),
     }
-    // The database would call it a sick disk.
+    // The database would report a disk error.
     match File::open(&path) {
         Err(source) if source.kind() == io::ErrorKind::PermissionDenied => Err(denied("read", &path, source)),
         _ => Ok(path),
     }
 }
 
-/// One change in a transaction of its own, with the state directory held.
+/// One change in its own transaction, with the state directory locked.
 fn mend(
     dir: &Path,
     now_ms: i64,

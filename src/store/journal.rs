@@ -1,9 +1,8 @@
-//! The handle to the journal, and how it is opened and closed.
+//! The handle to the journal, its settings, and how it is opened and closed.
 //!
-//! The thread it starts ends when the journal is closed or the last handle is dropped. It never blocks the
-//! runtime: submitting waits for room without holding a thread.
+//! Its thread ends when the journal is closed or the last handle is dropped. Submitting never blocks a thread.
 
-use super::apply::Ledger;
+use super::apply::JournalDb;
 use super::command::Command;
 use super::completion::Batch;
 use super::fault::{Health, OpenError};
@@ -35,16 +34,16 @@ struct Shared {
 pub struct Opened {
     /// The handle.
     pub journal: Journal,
-    /// Completions, one item per commit. Its reader must not wait in [`Journal::submit`]: the writer waits for the
-    /// reader when this is full. Ends when the journal is closed.
+    /// Completions, one batch per commit. Its reader must not wait in [`Journal::submit`]: when this is full, the writer
+    /// waits for the reader. Ends when the journal is closed.
     pub batches: mpsc::Receiver<Batch>,
     /// Whether commits succeed.
     pub health: watch::Receiver<Health>,
-    /// What an earlier run left behind.
+    /// Unfinished work of earlier runs.
     pub recovered: Recovered,
 }
 
-/// Why commands were not queued. Nothing of them was done, unless [`Journal::submit`] says otherwise.
+/// Why commands were not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The queue is full.
@@ -58,7 +57,7 @@ pub enum SubmitError {
 /// Why a close was not clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseError {
-    /// The disk did not take the last commands.
+    /// The last commands could not be written.
     #[error(
         "{0} journal records could not be written before closing; free some space on the state directory's disk"
     )]
@@ -69,7 +68,7 @@ pub enum CloseError {
 }
 
 impl Journal {
-    /// Takes the state directory, opens or creates its journal, and starts the writer. Blocks for the duration.
+    /// Locks the state directory, opens or creates its journal, and starts the writer. Blocking.
     pub fn open(dir: &Path, settings: JournalSettings, now_ms: i64) -> Result<Opened, OpenError> {
         let lock = StateLock::take(dir, now_ms)?;
         let queue = Arc::new(Queue::new(settings.queue));
@@ -97,7 +96,7 @@ impl Journal {
         let recovered = match ready.recv().unwrap_or_else(|_| Err(died())) {
             Ok(recovered) => recovered,
             Err(error) => {
-                // The thread holds the state directory until its end.
+                // The thread holds the lock until it ends.
                 let _ = thread.join();
                 return Err(error);
             }
@@ -117,13 +116,13 @@ impl Journal {
         })
     }
 
-    /// Queues the commands in order, waiting for room. Dropped while it waits, a tail of them is not queued.
+    /// Queues the commands in order, waiting for room. If dropped while waiting, the rest is not queued.
     pub async fn submit(&self, commands: Vec<Command>) -> Result<(), SubmitError> {
         self.shared.queue.push(commands).await.map_err(SubmitError::from)
     }
 
-    /// Queues all commands, or gives all of them back when there is no room for them now. Commands that together
-    /// exceed the queue's whole bound never fit: split them.
+    /// Queues all commands, or returns all of them if there is no room. More than the queue's capacity never fits: split
+    /// them.
     pub fn try_submit(&self, commands: Vec<Command>) -> Result<(), (SubmitError, Vec<Command>)> {
         self.shared
             .queue
@@ -131,8 +130,8 @@ impl Journal {
             .map_err(|(why, commands)| (why.into(), commands))
     }
 
-    /// Takes no more commands, works off the queue, folds the log in and ends the thread. The batches must still
-    /// be read, or their receiver dropped, for the writer to come to its end.
+    /// Accepts no more commands, drains the queue, checkpoints and ends the thread. The batches must still be read, or their
+    /// receiver dropped.
     pub async fn close(&self) -> Result<(), CloseError> {
         self.shared.queue.close();
         let mut ended = self.shared.ended.clone();
@@ -171,10 +170,10 @@ impl From<Refused> for SubmitError {
 
 type Ready = std::sync::mpsc::SyncSender<Result<Recovered, OpenError>>;
 
-/// The thread's whole life. Returns how many commands could not be held.
+/// Runs the thread. Returns how many commands could not be written.
 fn live(path: &Path, writer: Writer, now_ms: i64, ready: &Ready) -> usize {
     let answer = |result| {
-        // The opener waits for exactly this.
+        // `open` waits for this.
         let _ = ready.send(result);
     };
     let opened = match open_database(path, &writer.settings) {
@@ -194,15 +193,15 @@ fn live(path: &Path, writer: Writer, now_ms: i64, ready: &Ready) -> usize {
             return 0;
         }
     };
-    let mut ledger = match Ledger::new(&db, writer_state) {
-        Ok(ledger) => ledger,
+    let mut journal_db = match JournalDb::new(&db, writer_state) {
+        Ok(journal_db) => journal_db,
         Err(error) => {
-            answer(Err(schema::refused(path, &error)));
+            answer(Err(schema::to_open_error(path, &error)));
             return 0;
         }
     };
     answer(Ok(recovered));
-    writer.run(&mut ledger)
+    writer.run(&mut journal_db)
 }
 
 type Database = (rusqlite::Connection, Recovered, reads::WriterState);
@@ -210,48 +209,48 @@ type Database = (rusqlite::Connection, Recovered, reads::WriterState);
 fn open_database(path: &Path, settings: &JournalSettings) -> Result<Database, OpenError> {
     let db = schema::open(path, settings)?;
     let (recovered, writer_state) =
-        reads::recover(&db, settings).map_err(|error| schema::refused(path, &error))?;
+        reads::recover(&db, settings).map_err(|error| schema::to_open_error(path, &error))?;
     Ok((db, recovered, writer_state))
 }
 
 /// What a commit survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// The machine losing power: every commit waits for the disk.
+    /// A power failure: every commit waits for the disk.
     #[default]
     Full,
-    /// The process dying. The last commits may be lost with the machine; the file stays sound.
+    /// A crash of the process. A power failure may lose the last commits; the file stays consistent.
     Process,
 }
 
-/// How the journal is kept, and its bounds.
+/// Settings and bounds of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalSettings {
     /// What a commit survives.
     pub durability: Durability,
-    /// Days for which a delivery is recognised as a duplicate. At least 1.
+    /// Days for which duplicates are recognised. At least 1.
     pub dedupe_days: u32,
     /// Days for which finished messages stay listed (without their text).
     pub keep_days: u32,
-    /// Size of the database in use at which the oldest finished records go early. Unfinished ones never do.
+    /// Size of the used database at which the oldest finished records are deleted early. Unfinished ones never are.
     pub max_bytes: u64,
-    /// Chats remembered; the least recently used go first.
+    /// Maximum chats; the least recently used are deleted first.
     pub chat_memory: u32,
-    /// Quarantined lines kept; the oldest go first.
+    /// Maximum quarantined lines; the oldest are deleted first.
     pub quarantine_rows: u32,
-    /// Bytes of quarantined lines kept; a longer line is cut.
+    /// Maximum bytes of quarantined lines; a longer line is truncated.
     pub quarantine_bytes: u64,
-    /// Commands waiting or being retried; each KiB of payload counts as one more. Submitters wait at it.
+    /// Capacity of the queue: commands waiting or being retried, plus one per KiB of payload. Submitters wait when it is full.
     pub queue: u32,
-    /// Finished batches waiting for their reader; the writer waits at it.
+    /// Maximum batches waiting for their reader; the writer waits when it is reached.
     pub batches: u32,
-    /// How long a commit waits for another program that locks the database, in milliseconds.
+    /// Milliseconds that a commit waits for another program's lock on the database.
     pub lock_wait_ms: u32,
     /// Page cache of the database in KiB.
     pub cache_kib: u32,
-    /// Rows of each kind read at opening; the rest is paged with commands.
+    /// Maximum rows of each kind read at opening; the rest is read with commands.
     pub recover_rows: u32,
-    /// A corrupt database is moved aside and a fresh one begun, instead of an error.
+    /// Move a corrupt database aside and start a new one, instead of failing.
     pub fresh_on_corruption: bool,
 }
 

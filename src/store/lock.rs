@@ -1,7 +1,7 @@
-//! The state directory: made owner-only, and held by one process at a time.
+//! The state directory: owner-only, locked by one process at a time.
 //!
-//! The lock is the kernel's (`flock`), so it cannot outlive its process; the file's text (process id and start
-//! time) only serves the error message. It never waits for the lock.
+//! The lock is the kernel's (`flock`), so it cannot outlive its process; the file's text (process id and start time) is for
+//! the error message only. Taking it never waits.
 
 use super::fault::{Holder, OpenError};
 use rustix::fs::{FlockOperation, flock};
@@ -10,14 +10,14 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// A state directory that this process holds until it is dropped.
+/// The lock on a state directory, held until dropped.
 #[derive(Debug)]
 pub(super) struct StateLock {
     file: File,
 }
 
 impl StateLock {
-    /// Makes the directory if needed and takes it.
+    /// Creates the directory if needed and locks it.
     pub(super) fn take(dir: &Path, now_ms: i64) -> Result<Self, OpenError> {
         make_private(dir)?;
         let path = dir.join("lock");
@@ -55,12 +55,12 @@ impl StateLock {
 
 impl Drop for StateLock {
     fn drop(&mut self) {
-        // Closing alone would leave it to a child that is between its fork and its exec.
+        // Closing alone would leave it to a child between fork and exec.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
-/// Who holds a state directory now; nobody where there is no lock, or no directory. Nothing is made or kept.
+/// The process that holds a state directory now, if any. Creates nothing and keeps no lock.
 pub fn held_by(dir: &Path) -> io::Result<Option<Holder>> {
     let mut file = match File::open(dir.join("lock")) {
         Ok(file) => file,
@@ -74,7 +74,7 @@ pub fn held_by(dir: &Path) -> io::Result<Option<Holder>> {
         }
         Err(error) => return Err(error),
     };
-    // Shared, so that two who only ask do not see each other; given back at once.
+    // Shared, so that two readers do not see each other.
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {
             flock(&file, FlockOperation::Unlock)?;
@@ -85,7 +85,7 @@ pub fn held_by(dir: &Path) -> io::Result<Option<Holder>> {
     }
 }
 
-/// Makes sure that a database file exists and is readable by its owner only, whatever the umask is.
+/// Creates a database file if needed and makes it owner-only, whatever the umask.
 pub(super) fn private_file(path: &Path) -> Result<(), OpenError> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::ReadOnlyFilesystem => OpenError::ReadOnly {
@@ -111,7 +111,7 @@ pub(super) fn private_file(path: &Path) -> Result<(), OpenError> {
     keep_private(&file).map_err(failed)
 }
 
-/// The database and the files kept beside it.
+/// The database file and its companions.
 pub(super) fn database_files(path: &Path) -> [PathBuf; 3] {
     let beside = |suffix: &str| {
         let mut name = path.as_os_str().to_owned();

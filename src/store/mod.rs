@@ -1,35 +1,34 @@
-//! The journal: what arrived, what is owed, and what must be remembered, durable in one database file.
+//! The journal: the durable inbox and outbox, and what must survive a restart, in one SQLite database.
 //!
-//! One thread owns the database. It takes everything that waits, runs it in one transaction, commits once,
-//! and hands all completions back together. This is the only module that names the database crate; it never
-//! reads a clock for what it records (times come in as arguments), never logs message text, and never makes
-//! a [`Committed`] before its commit succeeded.
+//! One thread owns the database. It takes all waiting commands, runs them in one transaction, commits once, and returns
+//! all completions together. This is the only module that names the database crate. It never reads a clock for what it
+//! records (times are arguments), never logs message text, and never makes a [`Committed`] before its commit succeeded.
 //!
 //! # Tables
 //!
-//! | table | holds | leaves when |
+//! | table | content | deleted |
 //! |---|---|---|
-//! | `inbox` | unfinished messages only, with their line | the turn ends: the line is gone, a short record moves to `done` |
-//! | `done` | finished messages without their text | `keep_days`, or `max_bytes` |
-//! | `dedupe` | 16-byte keys of accepted messages | `dedupe_days` |
-//! | `outbox` | ops that are not settled | settled |
-//! | `chats`, `resume`, `quarantine`, `meta` | memories, poison lines, numbers | their bounds |
+//! | `inbox` | unfinished messages, with their line | when the turn ends; a short record moves to `done` |
+//! | `done` | finished messages, without their text | after `keep_days`, or at `max_bytes` |
+//! | `dedupe` | 16-byte keys of accepted messages | after `dedupe_days` |
+//! | `outbox` | unsettled ops | when settled |
+//! | `chats`, `resume`, `quarantine`, `meta` | chat facts, resume blobs, undecodable lines, counters | at their bounds |
 //!
-//! Keys of recent messages live in memory and in their own rows, and move into `dedupe` sorted and in slices:
-//! random inserts into a large index would otherwise write a page per message. A crash loses nothing, opening
-//! reads the rows above the last moved one.
+//! Keys of recent messages are in memory and in their rows, and move into `dedupe` sorted and in slices, because random
+//! inserts into a large index write a page per message. A crash loses none: opening reads the rows after the last moved
+//! one.
 //!
 //! # Durability
 //!
 //! [`Durability::Full`] is WAL with `synchronous=FULL`: one fsync per commit. [`Durability::Process`] is
-//! `synchronous=NORMAL`: no fsync per commit, so a commit survives the death of the process but the last ones
-//! may not survive the machine's; the file itself stays sound because checkpoints still sync.
+//! `synchronous=NORMAL`: no fsync per commit, so commits survive a crash of the process, but a power failure may lose the
+//! last ones; the file stays consistent because checkpoints sync.
 //!
 //! # Faults
 //!
-//! When a commit fails (disk full, I/O error, read-only, corrupt) nothing in it is receipted. What a caller can
-//! repeat (an accept, a read) fails at once; what must not be lost (endings, starts, op states, memories) is kept
-//! in order and tried again until it succeeds, and keeps its place in the queue's bound while it waits.
+//! When a commit fails (disk full, I/O error, read-only, corrupt), nothing in it is acknowledged. What a caller can repeat
+//! (an accept, a read) fails immediately; what must not be lost (ends, starts, op states, chat facts) is kept in order and
+//! retried until it succeeds, and counts against the queue's capacity meanwhile.
 
 mod apply;
 mod command;

@@ -1,7 +1,7 @@
 //! The bounded queue between the handles and the writer thread.
 //!
-//! Room is counted in units, one per command and one more per KiB it carries, and is given back only when the
-//! command is through, so commands kept for another try count against the same bound. It never drops a command.
+//! Capacity is counted in units, one per command plus one per KiB of payload, and released only when the command has
+//! completed, so commands kept for a retry count too. It never drops a command.
 
 use super::command::Command;
 use std::collections::VecDeque;
@@ -9,24 +9,24 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, TryAcquireError};
 
-/// How long a command without completion may wait for company.
+/// How long a lazy command may wait for a commit to join.
 const LAZY: Duration = Duration::from_millis(50);
-/// One transaction's share: commands.
+/// Maximum commands of one transaction.
 const TAKE_COMMANDS: usize = 1024;
-/// One transaction's share: bytes carried.
+/// Maximum payload bytes of one transaction.
 const TAKE_BYTES: usize = 4 << 20;
 
-/// Commands on their way to the writer.
+/// Commands for the writer.
 #[derive(Debug)]
 pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
-    rung: Condvar,
+    waiting: Mutex<QueueState>,
+    notified: Condvar,
     room: Semaphore,
     units: u32,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueueState {
     commands: VecDeque<Command>,
     urgent: usize,
     oldest_lazy: Option<Instant>,
@@ -38,9 +38,9 @@ struct Waiting {
 pub(super) enum Woken {
     /// Commands were taken.
     Work,
-    /// The asked-for time came.
+    /// The deadline passed.
     Time,
-    /// Nothing is left and nothing will come.
+    /// The queue is closed and empty.
     Closed,
 }
 
@@ -58,13 +58,13 @@ impl Queue {
         let units = units.max(1);
         Self {
             waiting: Mutex::default(),
-            rung: Condvar::new(),
+            notified: Condvar::new(),
             room: Semaphore::new(units as usize),
             units,
         }
     }
 
-    /// Waits for room and queues the commands in order. Dropped midway, a tail of them is not queued.
+    /// Waits for room and queues the commands in order. If dropped while waiting, the rest is not queued.
     pub(super) async fn push(&self, mut commands: Vec<Command>) -> Result<(), Refused> {
         while !commands.is_empty() {
             let (count, units) = self.share(&commands);
@@ -81,7 +81,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Queues all of the commands or, when there is no room, none. More than the whole bound never fits.
+    /// Queues all commands, or none if there is no room. More than the capacity never fits.
     pub(super) fn try_push(&self, commands: Vec<Command>) -> Result<(), (Refused, Vec<Command>)> {
         let units = commands
             .iter()
@@ -98,14 +98,14 @@ impl Queue {
         }
     }
 
-    /// No more commands; what is queued is still worked off.
+    /// Accepts no more commands; queued ones still run.
     pub(super) fn close(&self) {
         self.lock().closed = true;
         self.room.close();
-        self.rung.notify_all();
+        self.notified.notify_all();
     }
 
-    /// Waits for commands or until `until`, then moves one transaction's share into `into`.
+    /// Waits for commands or until `until`, then moves one transaction's commands into `into`.
     pub(super) fn take(&self, into: &mut Vec<Command>, until: Instant) -> Woken {
         let mut waiting = self.lock();
         loop {
@@ -123,19 +123,19 @@ impl Queue {
             }
             let wait = lazy_due.map_or(until, |due| due.min(until)) - now;
             waiting = self
-                .rung
+                .notified
                 .wait_timeout(waiting, wait)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
     }
 
-    /// Gives back the room of commands that are through.
+    /// Releases the units of completed commands.
     pub(super) fn release(&self, units: usize) {
         self.room.add_permits(units);
     }
 
-    /// The room one command takes.
+    /// The units of a command.
     pub(super) fn units_of(&self, command: &Command) -> u32 {
         u32::try_from(command.payload() >> 10)
             .unwrap_or(u32::MAX)
@@ -167,16 +167,16 @@ impl Queue {
         waiting.urgent += urgent;
         waiting.commands.extend(commands);
         drop(waiting);
-        self.rung.notify_one();
+        self.notified.notify_one();
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Waiting {
+impl QueueState {
     fn drain_share(&mut self, into: &mut Vec<Command>) {
         let mut bytes = 0;
         let mut lazy_left = self.commands.len() - self.urgent;

@@ -1,6 +1,6 @@
-//! The journal's questions: rows of the inbox and the outbox, in order, bounded. It never writes.
+//! Reads: rows of the inbox and the outbox, in order and bounded, and what is recovered when the journal opens.
 
-use super::apply::Counters;
+use super::apply::NextIds;
 use super::command::Command;
 use super::completion::{
     ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingSession,
@@ -13,12 +13,12 @@ use super::retention::Quarantine;
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 use std::sync::Arc;
 
-/// Bytes of lines or ops in one answer; at least one row is always given.
+/// Maximum bytes of lines or ops in one completion; at least one row is always returned.
 const ANSWER_BYTES: usize = 4 << 20;
 
 const INBOX: &str = "seq, kind, session, buffer_id, state, attempt, received_at, started_at, line";
 
-/// The answer of a command that only reads; `None` for any other.
+/// The completion of a command that only reads; `None` for any other.
 pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Completion>> {
     Ok(Some(match command {
         Command::Load { seq } => {
@@ -72,7 +72,7 @@ pub(super) fn waiting(db: &Connection, after: &str, limit: u32) -> Result<Vec<Wa
     rows.collect()
 }
 
-/// Messages that were running, oldest first; past the byte bound they come without their line.
+/// Messages that were running, oldest first; beyond the byte limit without their line.
 pub(super) fn running(db: &Connection, limit: u32) -> Result<Vec<InboxRow>> {
     let sql =
         format!("SELECT {INBOX} FROM inbox INDEXED BY inbox_running WHERE state = 1 ORDER BY seq LIMIT ?1");
@@ -151,32 +151,32 @@ fn op_row(row: &Row<'_>) -> Result<OpRow> {
     })
 }
 
-/// A text column without a detour through an owned string.
+/// A text column as a shared string.
 pub(super) fn text(row: &Row<'_>, column: usize) -> Result<Arc<str>> {
     row.get(column)
 }
 
-/// What an earlier run left behind.
+/// Unfinished work of earlier runs.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// Sessions with waiting messages, in key order, at most `recover_rows`. When it is that long, ask on with
+    /// Sessions with waiting messages, in key order, at most `recover_rows`. If it has that many, read on with
     /// [`Command::NextWaiting`](super::Command::NextWaiting) after its last key.
     pub waiting: Vec<WaitingSession>,
-    /// Messages whose turn was running, oldest first, at most `recover_rows` (ended ones make room for the next
-    /// opening); past 4 MiB without their line, which [`Command::Load`](super::Command::Load) reads.
+    /// Messages whose turn was running, oldest first, at most `recover_rows`; beyond 4 MiB without their line, which
+    /// [`Command::Load`](super::Command::Load) reads.
     pub running: Vec<InboxRow>,
-    /// Unsettled ops in order, at most `recover_rows` and about 4 MiB. Ask on with
-    /// [`Command::NextOps`](super::Command::NextOps) after the last until none come.
+    /// Unsettled ops in order, at most `recover_rows` and about 4 MiB. Read on with
+    /// [`Command::NextOps`](super::Command::NextOps) after the last until there are none.
     pub ops: Vec<OpRow>,
-    /// Remembered chats, the most recently used first, at most `chat_memory`.
+    /// Known chats, the most recently used first, at most `chat_memory`.
     pub chats: Vec<ChatRow>,
 }
 
-/// Where the writer goes on.
+/// The state that the writer continues from.
 pub(super) struct WriterState {
     pub(super) recent: RecentKeys,
     pub(super) quarantine: Quarantine,
-    pub(super) counters: Counters,
+    pub(super) counters: NextIds,
 }
 
 pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Recovered, WriterState)> {
@@ -190,8 +190,8 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
     let writer_state = WriterState {
         recent: recent(db)?,
         quarantine: Quarantine::measure(db, settings)?,
-        counters: Counters {
-            // What is still owed names the message that it answers, also when that is no longer remembered.
+        counters: NextIds {
+            // An unsettled op names the message that it answers, even if that message is no longer stored.
             inbox: 1 + db.query_row(
                 "SELECT max((SELECT ifnull(max(seq), 0) FROM inbox), (SELECT ifnull(max(seq), 0) FROM done),
                     (SELECT ifnull(max(inbox_seq), 0) FROM outbox))",
@@ -206,7 +206,7 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
     Ok((recovered, writer_state))
 }
 
-/// The number up to which every dedupe key is in the index.
+/// The row id up to which every dedupe key is in the index.
 pub(super) fn indexed_upto(db: &Connection) -> Result<i64> {
     let found = db
         .prepare_cached("SELECT value FROM meta WHERE name = 'indexed_upto'")?

@@ -1,33 +1,33 @@
-//! Forgetting: what is too old, too much or too many goes, oldest first, a bounded slice at a time.
+//! Retention: deletes what is too old or too much, oldest first, in bounded slices.
 //!
-//! It never touches an unfinished message or an unsettled op. Space that is freed is used again; when a quarter
-//! of the file is free, it is given back to the file system in slices (incremental vacuum).
+//! It never touches an unfinished message or an unsettled op. Free space is reused; when a quarter of the file is free, it
+//! is returned to the file system in slices (incremental vacuum).
 
-use super::apply::{DAY_MS, Ledger};
+use super::apply::{DAY_MS, JournalDb};
 use super::journal::JournalSettings;
 use super::reads::indexed_upto;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-/// Finished messages looked at per slice.
+/// Finished messages per slice.
 const DONE_SLICE: i64 = 2048;
-/// Dedupe keys looked at per slice.
+/// Dedupe keys per slice.
 const KEY_SLICE: i64 = 4096;
-/// Pages given back per slice.
+/// Pages vacuumed per slice.
 const VACUUM_SLICE: i64 = 256;
-/// Free pages that are not worth giving back.
+/// Free pages that are not worth a vacuum.
 const VACUUM_FLOOR: i64 = 1024;
 
-/// The sweep through the dedupe index and how far it came.
+/// State of the upkeep: the sweep through the dedupe index.
 #[derive(Debug, Default)]
 pub(super) struct Upkeep {
     sweep: Option<Sweep>,
     swept_before: Option<i64>,
-    hurried_days: i64,
+    days_cut: i64,
 }
 
-/// When a slice is done.
+/// The circumstances of a slice.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct SliceContext {
     /// Unix milliseconds.
     pub(super) now_ms: i64,
     /// Whether no command waits.
@@ -41,35 +41,35 @@ struct Sweep {
 }
 
 impl Upkeep {
-    /// One slice of work in a transaction; whether there is more to do soon. RecentKeys keys are only hurried into
-    /// the index when nothing else wants the writer: many together share pages, few do not.
+    /// One slice of work in a transaction; returns whether there is more. A small number of recent keys is moved only while
+    /// idle, because many keys together share pages.
     pub(super) fn slice(
         &mut self,
-        ledger: &mut Ledger<'_>,
+        journal_db: &mut JournalDb<'_>,
         settings: &JournalSettings,
-        now: Moment,
+        now: SliceContext,
     ) -> Result<bool> {
-        let Moment { now_ms, idle } = now;
-        let mut more = idle && ledger.recent.idle_round();
+        let SliceContext { now_ms, idle } = now;
+        let mut more = idle && journal_db.recent.idle_round();
         if more {
-            ledger.move_keys(1024, now_ms)?;
+            journal_db.move_keys(1024, now_ms)?;
         }
-        let db = ledger.db;
-        let pressed = used_bytes(db)? > settings.max_bytes;
-        let removed = forget_finished(db, settings, now_ms, pressed)?;
+        let db = journal_db.db;
+        let over_limit = used_bytes(db)? > settings.max_bytes;
+        let removed = delete_finished(db, settings, now_ms, over_limit)?;
         more |= removed > 0;
-        if pressed && removed == 0 {
-            self.hurried_days += i64::from(self.sweep.is_none());
-        } else if !pressed {
-            self.hurried_days = 0;
+        if over_limit && removed == 0 {
+            self.days_cut += i64::from(self.sweep.is_none());
+        } else if !over_limit {
+            self.days_cut = 0;
         }
         more |= self.sweep_keys(db, settings, now_ms)?;
-        more |= forget_chats(db, settings)? > 0;
+        more |= delete_chats(db, settings)? > 0;
         Ok(more)
     }
 
     fn sweep_keys(&mut self, db: &Connection, settings: &JournalSettings, now_ms: i64) -> Result<bool> {
-        let days = (i64::from(settings.dedupe_days) - self.hurried_days).max(1);
+        let days = (i64::from(settings.dedupe_days) - self.days_cut).max(1);
         let before_day = now_ms.div_euclid(DAY_MS) - days;
         if self.sweep.is_none() {
             let swept_before = match self.swept_before {
@@ -96,7 +96,7 @@ impl Upkeep {
         if let Some(key) = end {
             sweep.after = key;
         } else {
-            note_swept(db, sweep.before_day)?;
+            set_swept_before(db, sweep.before_day)?;
             self.swept_before = Some(sweep.before_day);
             self.sweep = None;
         }
@@ -104,7 +104,7 @@ impl Upkeep {
     }
 }
 
-/// The day before which the index was swept last. A journal that never was has nothing older than today's limit.
+/// The day before which the index was swept last. A journal that never was swept has nothing older than today's limit.
 fn swept_before(db: &Connection, limit: i64) -> Result<i64> {
     let noted = db
         .prepare_cached("SELECT value FROM meta WHERE name = 'swept_before'")?
@@ -113,18 +113,18 @@ fn swept_before(db: &Connection, limit: i64) -> Result<i64> {
     if let Some(day) = noted {
         return Ok(day);
     }
-    note_swept(db, limit)?;
+    set_swept_before(db, limit)?;
     Ok(limit)
 }
 
-fn note_swept(db: &Connection, day: i64) -> Result<()> {
+fn set_swept_before(db: &Connection, day: i64) -> Result<()> {
     db.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES ('swept_before', ?1)")?
         .execute([day])?;
     Ok(())
 }
 
-/// Gives a slice of free pages back; whether there are more. Outside any transaction.
-pub(super) fn give_back(db: &Connection) -> Result<bool> {
+/// Vacuums a slice of free pages; returns whether there are more. Outside any transaction.
+pub(super) fn vacuum_slice(db: &Connection) -> Result<bool> {
     let pages = pragma(db, "page_count")?;
     let free = pragma(db, "freelist_count")?;
     if free < VACUUM_FLOOR || free * 4 < pages {
@@ -145,21 +145,26 @@ fn pragma(db: &Connection, name: &str) -> Result<i64> {
         .query_row([], |row| row.get(0))
 }
 
-/// The newest record stays whatever its age: the next number is read from it.
-fn forget_finished(db: &Connection, settings: &JournalSettings, now_ms: i64, pressed: bool) -> Result<usize> {
-    let older_than = if pressed {
+/// Keeps the newest record whatever its age: the next row id is derived from it.
+fn delete_finished(
+    db: &Connection,
+    settings: &JournalSettings,
+    now_ms: i64,
+    over_limit: bool,
+) -> Result<usize> {
+    let older_than = if over_limit {
         i64::MAX
     } else {
         now_ms.saturating_sub(i64::from(settings.keep_days) * DAY_MS)
     };
-    let mut forget = db.prepare_cached(
+    let mut delete = db.prepare_cached(
         "DELETE FROM done WHERE seq IN (SELECT seq FROM done ORDER BY seq LIMIT ?1)
          AND ended_at < ?2 AND seq <= ?3 AND seq < (SELECT max(seq) FROM done)",
     )?;
-    forget.execute(params![DONE_SLICE, older_than, indexed_upto(db)?])
+    delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?])
 }
 
-fn forget_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {
+fn delete_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {
     let count: i64 = db
         .prepare_cached("SELECT count(*) FROM chats")?
         .query_row([], |row| row.get(0))?;
@@ -174,16 +179,16 @@ fn forget_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {
     .execute([over])
 }
 
-/// The quarantine's size, kept beside it so that its bounds cost nothing to check.
+/// The quarantine and its size.
 #[derive(Debug)]
 pub(super) struct Quarantine {
-    held: Held,
-    committed: Held,
-    max: Held,
+    held: QuarantineSize,
+    committed: QuarantineSize,
+    max: QuarantineSize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Held {
+struct QuarantineSize {
     rows: i64,
     bytes: i64,
 }
@@ -194,13 +199,13 @@ impl Quarantine {
             "SELECT count(*), ifnull(sum(length(line)), 0) FROM quarantine",
             [],
             |row| {
-                Ok(Held {
+                Ok(QuarantineSize {
                     rows: row.get(0)?,
                     bytes: row.get(1)?,
                 })
             },
         )?;
-        let max = Held {
+        let max = QuarantineSize {
             rows: i64::from(settings.quarantine_rows).max(1),
             bytes: i64::try_from(settings.quarantine_bytes)
                 .unwrap_or(i64::MAX)
@@ -213,7 +218,7 @@ impl Quarantine {
         })
     }
 
-    /// Puts a line on the quarantine, cut to the bound, and takes the oldest off while there is too much.
+    /// Adds a line, truncated to the limit, and deletes the oldest while there are too many.
     pub(super) fn put(
         &mut self,
         db: &Connection,

@@ -1,4 +1,7 @@
-//! The database file: how it is opened, its settings, and its numbered formats. It never reads rows.
+//! The database file: creating, opening and migrating it.
+//!
+//! A new journal is written beside its path and then renamed, so that it exists completely or not at all. Creating never
+//! touches a directory that contains any file of a journal.
 
 use super::fault::{Fault, FaultKind, OpenError};
 use super::journal::{Durability, JournalSettings};
@@ -9,8 +12,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Each format's step from the one before it; the file's `user_version` is how many it has taken.
-const STEPS: &[&str] = &["
+/// Migrations; the file's `user_version` is the number of applied ones.
+const MIGRATIONS: &[&str] = &["
     CREATE TABLE inbox (
         seq INTEGER PRIMARY KEY,
         kind INTEGER NOT NULL,
@@ -67,25 +70,25 @@ const STEPS: &[&str] = &["
     CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 "];
 
-/// How the database names the way in which it gives space back.
+/// SQLite's code for incremental vacuum.
 const INCREMENTAL: i64 = 2;
 
-/// Where the database lies in a state directory.
+/// Path of the database in a state directory.
 pub(super) fn path_in(dir: &Path) -> PathBuf {
     dir.join("journal.db")
 }
 
-/// Opens the journal for its one writer, creating or stepping it up as needed.
+/// Opens the journal for its writer; creates or migrates it as needed.
 pub(super) fn open(path: &Path, settings: &JournalSettings) -> Result<Connection, OpenError> {
-    if let Err(error) = create_where_none_is(path) {
-        // What stands in its way stands in the usual way too, and is told there, of the journal itself.
-        tracing::debug!(%error, "the journal cannot be made aside");
+    if let Err(error) = create_if_absent(path) {
+        // Opening reports the same problem, with the journal's own path.
+        tracing::debug!(%error, "cannot create the journal beside its path");
     }
     private_file(path)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags).map_err(|error| refused(path, &error))?;
-    prepare(&db, settings).map_err(|error| refused(path, &error))?;
-    step_up(&db, path)?;
+    let db = Connection::open_with_flags(path, flags).map_err(|error| to_open_error(path, &error))?;
+    prepare(&db, settings).map_err(|error| to_open_error(path, &error))?;
+    migrate(&db, path)?;
     Ok(db)
 }
 
@@ -107,8 +110,8 @@ pub(super) fn move_aside(path: &Path, now_ms: i64) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// What an error means when it happens while opening.
-pub(super) fn refused(path: &Path, error: &rusqlite::Error) -> OpenError {
+/// The open error for a database error.
+pub(super) fn to_open_error(path: &Path, error: &rusqlite::Error) -> OpenError {
     let path = path.to_owned();
     let fault = Fault::from_error(error);
     match fault.kind {
@@ -129,12 +132,12 @@ fn prepare(db: &Connection, settings: &JournalSettings) -> rusqlite::Result<()> 
         Durability::Full => "FULL",
         Durability::Process => "NORMAL",
     };
-    // Setting it writes, even what it is already.
+    // Setting it writes to the file even if nothing changes.
     let vacuum: i64 = db.pragma_query_value(None, "auto_vacuum", |row| row.get(0))?;
     if vacuum != INCREMENTAL {
         db.pragma_update(None, "auto_vacuum", INCREMENTAL)?;
     }
-    // Checkpoints are this program's to place, never inside somebody's commit.
+    // The writer places checkpoints between commits.
     db.execute_batch(&format!(
         "PRAGMA journal_mode = WAL;
          PRAGMA synchronous = {sync};
@@ -151,15 +154,15 @@ fn prepare(db: &Connection, settings: &JournalSettings) -> rusqlite::Result<()> 
     Ok(())
 }
 
-/// Makes sure that this program knows the file's format; gives how many steps it has taken.
+/// Checks that this program knows the file's format; returns the number of applied migrations.
 pub(super) fn check_known(db: &Connection, path: &Path) -> Result<usize, OpenError> {
     let found: i64 = db
         .pragma_query_value(None, "user_version", |row| row.get(0))
-        .map_err(|error| refused(path, &error))?;
-    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+        .map_err(|error| to_open_error(path, &error))?;
+    let known = i64::try_from(MIGRATIONS.len()).unwrap_or(i64::MAX);
     usize::try_from(found)
         .ok()
-        .filter(|taken| *taken <= STEPS.len())
+        .filter(|taken| *taken <= MIGRATIONS.len())
         .ok_or_else(|| OpenError::Newer {
             path: path.to_owned(),
             found,
@@ -167,71 +170,71 @@ pub(super) fn check_known(db: &Connection, path: &Path) -> Result<usize, OpenErr
         })
 }
 
-pub(super) fn step_up(db: &Connection, path: &Path) -> Result<(), OpenError> {
+pub(super) fn migrate(db: &Connection, path: &Path) -> Result<(), OpenError> {
     let taken = check_known(db, path)?;
-    for (step, number) in STEPS.iter().zip(1..).skip(taken) {
+    for (step, number) in MIGRATIONS.iter().zip(1..).skip(taken) {
         db.execute_batch(&format!(
             "BEGIN IMMEDIATE; {step}; PRAGMA user_version = {number}; COMMIT;"
         ))
-        .map_err(|error| refused(path, &error))?;
+        .map_err(|error| to_open_error(path, &error))?;
     }
     Ok(())
 }
 
-/// The name under which it is made; what an earlier run left there is of no use to anybody.
-const UNFINISHED: &str = "journal.new";
+/// Temporary name of a new journal; leftovers of earlier runs are deleted.
+const TEMPORARY_NAME: &str = "journal.new";
 
-/// Makes the journal when there is nothing of one.
-pub(super) fn create_where_none_is(path: &Path) -> Result<(), OpenError> {
+/// Creates the journal if no file of one exists.
+pub(super) fn create_if_absent(path: &Path) -> Result<(), OpenError> {
     if parts(path).iter().any(|part| fs::symlink_metadata(part).is_ok()) {
         return Ok(());
     }
-    let unfinished = path.with_file_name(UNFINISHED);
-    let made = make(&unfinished, path);
+    let temporary = path.with_file_name(TEMPORARY_NAME);
+    let made = make(&temporary, path);
     if made.is_err() {
-        // A disk that is full gets its room back. What stays is taken away by the next start.
-        for left in parts(&unfinished) {
+        // Frees space on a full disk. The next start deletes what remains.
+        for left in parts(&temporary) {
             let _ = fs::remove_file(left);
         }
     }
     made
 }
 
-fn make(unfinished: &Path, path: &Path) -> Result<(), OpenError> {
+fn make(temporary: &Path, path: &Path) -> Result<(), OpenError> {
     let failed = |action| {
-        let path = unfinished.to_owned();
+        let path = temporary.to_owned();
         move |source| OpenError::Directory { action, path, source }
     };
-    for left in parts(unfinished) {
+    for left in parts(temporary) {
         match fs::remove_file(left) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove")(error)),
             _ => {}
         }
     }
-    private_file(unfinished)?;
-    fill(unfinished)?;
-    File::open(unfinished)
+    private_file(temporary)?;
+    fill(temporary)?;
+    File::open(temporary)
         .and_then(|file| file.sync_all())
         .map_err(failed("write"))?;
-    fs::rename(unfinished, path).map_err(failed("move"))?;
+    fs::rename(temporary, path).map_err(failed("move"))?;
     let dir = path.parent().unwrap_or(Path::new("."));
     File::open(dir)
         .and_then(|dir| dir.sync_all())
         .map_err(failed("move"))
 }
 
-/// Writes the newest format into an empty file. All of it is in the file itself: the log begins with the first commit
-/// after this.
+/// Writes the current schema into an empty file, without a write-ahead log.
 fn fill(path: &Path) -> Result<(), OpenError> {
-    let told = |error: rusqlite::Error| refused(path, &error);
+    let open_error = |error: rusqlite::Error| to_open_error(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let db = Connection::open_with_flags(path, flags).map_err(told)?;
-    let unwaiting =
+    let db = Connection::open_with_flags(path, flags).map_err(open_error)?;
+    let without_sync =
         "PRAGMA synchronous = OFF; PRAGMA journal_mode = MEMORY; PRAGMA auto_vacuum = INCREMENTAL;";
-    db.execute_batch(unwaiting).map_err(told)?;
-    step_up(&db, path)?;
-    db.execute_batch("PRAGMA journal_mode = WAL").map_err(told)?;
-    db.close().map_err(|(_, error)| told(error))
+    db.execute_batch(without_sync).map_err(open_error)?;
+    migrate(&db, path)?;
+    db.execute_batch("PRAGMA journal_mode = WAL")
+        .map_err(open_error)?;
+    db.close().map_err(|(_, error)| open_error(error))
 }
 
 /// Every file that may belong to a database.
@@ -265,7 +268,7 @@ mod tests {
     fn a_new_journal_is_whole_and_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = path_in(dir.path());
-        create_where_none_is(&path).unwrap();
+        create_if_absent(&path).unwrap();
         assert_eq!(names(dir.path()), ["journal.db"]);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let bytes = fs::read(&path).unwrap();
@@ -282,15 +285,17 @@ mod tests {
     #[test]
     fn what_a_crash_left_unfinished_is_made_anew() {
         let whole = tempfile::tempdir().unwrap();
-        create_where_none_is(&path_in(whole.path())).unwrap();
+        create_if_absent(&path_in(whole.path())).unwrap();
         let whole = fs::read(path_in(whole.path())).unwrap();
         for written in [0, 1, 4096, whole.len() / 2, whole.len()] {
             let dir = tempfile::tempdir().unwrap();
-            fs::write(dir.path().join(UNFINISHED), &whole[..written]).unwrap();
+            fs::write(dir.path().join(TEMPORARY_NAME), &whole[..written]).unwrap();
             fs::write(dir.path().join("journal.new-wal"), "torn").unwrap();
             open(&path_in(dir.path()), &JournalSettings::default()).unwrap();
             assert!(
-                !names(dir.path()).iter().any(|name| name.starts_with(UNFINISHED)),
+                !names(dir.path())
+                    .iter()
+                    .any(|name| name.starts_with(TEMPORARY_NAME)),
                 "{written}"
             );
         }
@@ -302,7 +307,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let part = dir.path().join(part);
             fs::write(&part, "kept").unwrap();
-            create_where_none_is(&path_in(dir.path())).unwrap();
+            create_if_absent(&path_in(dir.path())).unwrap();
             assert_eq!(names(dir.path()).len(), 1);
             assert_eq!(fs::read(&part).unwrap(), b"kept");
         }

@@ -1,32 +1,32 @@
-//! The writer thread: takes what waits, commits it once, hands the completions back; upkeep when time allows.
+//! The writer thread: group commits, completions, checkpoints and upkeep.
 //!
-//! It owns the only writing connection. It never receipts what was not committed, and never drops an ending: what
-//! must not be lost is kept and tried again when the disk fails.
+//! It owns the only writing connection. It never reports an uncommitted command as done, and never drops one that must
+//! not be lost: those are kept and retried when the disk fails. Checkpoints run between commits and never fail a command.
 
-use super::apply::{Ledger, complete};
+use super::apply::{JournalDb, complete};
 use super::command::{Command, FailurePolicy};
 use super::completion::{Batch, Commit, Completion, Failed};
 use super::fault::{Fault, FaultKind, Health};
 use super::journal::JournalSettings;
 use super::queue::{Queue, Woken};
-use super::retention::{Moment, Upkeep, give_back};
+use super::retention::{SliceContext, Upkeep, vacuum_slice};
 use crate::backoff::Backoff;
 use rusqlite::Connection;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, watch};
 
-/// First upkeep after opening, and the pause when there is nothing to do.
+/// Delay of the first upkeep, and interval when there is nothing to do.
 const UPKEEP_EVERY: Duration = Duration::from_secs(20);
-/// The pause between two slices of upkeep.
+/// Delay between slices of upkeep.
 const UPKEEP_PAUSE: Duration = Duration::from_millis(20);
-/// The first delay between retries on a failing disk.
+/// First delay between retries on a failing disk.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
-/// The longest.
+/// Maximum delay between retries.
 const RETRY_MAX: Duration = Duration::from_secs(5);
 
-/// Commits that wait to be told; beyond it they are not measured.
-const UNTOLD: usize = 256;
+/// Maximum commits waiting to be reported; more are not measured.
+const MAX_UNREPORTED: usize = 256;
 
 /// What the thread needs besides its database.
 pub(super) struct Writer {
@@ -37,28 +37,28 @@ pub(super) struct Writer {
     pub(super) clock: Clock,
 }
 
-/// The caller's time, carried on between commands.
+/// The caller's wall clock, continued between commands.
 #[derive(Debug)]
 pub(super) struct Clock {
-    told_ms: i64,
+    caller_ms: i64,
     at: Instant,
 }
 
 impl Clock {
     pub(super) fn new(now_ms: i64) -> Self {
         Self {
-            told_ms: now_ms,
+            caller_ms: now_ms,
             at: Instant::now(),
         }
     }
 
     fn now_ms(&self) -> i64 {
-        self.told_ms
+        self.caller_ms
             .saturating_add(i64::try_from(self.at.elapsed().as_millis()).unwrap_or(i64::MAX))
     }
 }
 
-/// The disk's state as the thread knows it.
+/// The state of the disk.
 enum Disk {
     Healthy,
     Failing {
@@ -70,11 +70,11 @@ enum Disk {
 
 struct Work<'a, 'c> {
     writer: Writer,
-    ledger: &'a mut Ledger<'c>,
+    journal_db: &'a mut JournalDb<'c>,
     disk: Disk,
-    /// Commands that a failed commit must not lose, in order.
+    /// Commands to retry, in order.
     kept: Vec<Command>,
-    /// Commits that were not told yet.
+    /// Commits not reported yet.
     commits: Vec<Commit>,
     checkpoint: Checkpoint,
     upkeep: Upkeep,
@@ -82,11 +82,11 @@ struct Work<'a, 'c> {
 }
 
 impl Writer {
-    /// Runs until the queue is closed and worked off. Returns how many commands could not be held.
-    pub(super) fn run(self, ledger: &mut Ledger<'_>) -> usize {
+    /// Runs until the queue is closed and empty. Returns how many commands could not be written.
+    pub(super) fn run(self, journal_db: &mut JournalDb<'_>) -> usize {
         let mut work = Work {
             writer: self,
-            ledger,
+            journal_db,
             disk: Disk::Healthy,
             kept: Vec::new(),
             commits: Vec::new(),
@@ -108,7 +108,7 @@ impl Writer {
         if !work.kept.is_empty() {
             work.attempt(Vec::new());
         }
-        checkpoint_fully(work.ledger.db);
+        checkpoint_fully(work.journal_db.db);
         work.kept.len()
     }
 }
@@ -121,7 +121,7 @@ impl Work<'_, '_> {
         match &self.disk {
             Disk::Failing { fault, retry_at, .. } if Instant::now() < *retry_at => {
                 let fault = fault.clone();
-                self.turn_away(taken, &fault);
+                self.defer(taken, &fault);
             }
             Disk::Failing { .. } => self.attempt(taken),
             Disk::Healthy => {
@@ -136,7 +136,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Commits what was kept and what was taken; on a sick disk with nothing at hand, a probe.
+    /// Commits kept and new commands; without any, probes the failing disk.
     fn attempt(&mut self, taken: Vec<Command>) {
         let mut commands = std::mem::take(&mut self.kept);
         commands.extend(taken);
@@ -145,18 +145,18 @@ impl Work<'_, '_> {
         let began = Instant::now();
         match self.commit(commands, &mut completions) {
             Ok(commands) => {
-                if self.commits.len() < UNTOLD {
+                if self.commits.len() < MAX_UNREPORTED {
                     let took = began.elapsed();
                     self.commits.push(Commit { commands, took });
                 }
                 self.recovered();
                 self.deliver(completions);
-                self.checkpoint.after(self.ledger.db, commands, bytes);
+                self.checkpoint.after(self.journal_db.db, commands, bytes);
             }
             Err((fault, commands)) => {
                 self.deliver(completions);
                 self.failed(&fault);
-                self.turn_away(commands, &fault);
+                self.defer(commands, &fault);
             }
         }
     }
@@ -168,10 +168,14 @@ impl Work<'_, '_> {
     ) -> Result<usize, (Fault, Vec<Command>)> {
         let now_ms = self.writer.clock.now_ms();
         if commands.is_empty() {
-            return self.ledger.probe().map(|()| 0).map_err(|fault| (fault, commands));
+            return self
+                .journal_db
+                .probe()
+                .map(|()| 0)
+                .map_err(|fault| (fault, commands));
         }
         loop {
-            match self.ledger.transact(&commands, now_ms) {
+            match self.journal_db.transact(&commands, now_ms) {
                 Ok(outcomes) => {
                     let count = commands.len();
                     self.release(&commands);
@@ -183,23 +187,23 @@ impl Work<'_, '_> {
                     );
                     return Ok(count);
                 }
-                Err(broken) => match broken.at {
-                    Some(at) if !broken.fault.is_of_the_disk() => {
+                Err(error) => match error.at {
+                    Some(at) if !error.fault.fails_commit() => {
                         let command = commands.remove(at);
                         self.release(std::slice::from_ref(&command));
                         completions.push(Completion::Failed(Failed {
                             subject: command.subject(),
-                            fault: broken.fault,
+                            fault: error.fault,
                         }));
                     }
-                    _ => return Err((broken.fault, commands)),
+                    _ => return Err((error.fault, commands)),
                 },
             }
         }
     }
 
-    /// Sorts commands that cannot be committed now: failed, answered, or kept.
-    fn turn_away(&mut self, commands: Vec<Command>, fault: &Fault) {
+    /// Handles commands that cannot be committed now by their failure policy.
+    fn defer(&mut self, commands: Vec<Command>, fault: &Fault) {
         let mut completions = Vec::new();
         for command in commands {
             match command.failure_policy() {
@@ -207,7 +211,7 @@ impl Work<'_, '_> {
                     self.kept.push(command);
                     continue;
                 }
-                FailurePolicy::Read => completions.extend(self.ledger.read(&command)),
+                FailurePolicy::Read => completions.extend(self.journal_db.read(&command)),
                 FailurePolicy::Fail => {
                     completions.push(Completion::Failed(Failed {
                         subject: command.subject(),
@@ -237,7 +241,7 @@ impl Work<'_, '_> {
             Disk::Failing { backoff, .. } => backoff,
         };
         if fault.kind == FaultKind::Full {
-            checkpoint_now(self.ledger.db);
+            checkpoint_now(self.journal_db.db);
         }
         self.writer.health.send_replace(Health::Failing {
             reason: fault.to_string().into(),
@@ -250,24 +254,24 @@ impl Work<'_, '_> {
     }
 
     fn tidy(&mut self, idle: bool) {
-        let now = Moment {
+        let now = SliceContext {
             now_ms: self.writer.clock.now_ms(),
             idle,
         };
         let (upkeep, settings) = (&mut self.upkeep, &self.writer.settings);
         let more = self
-            .ledger
-            .upkeep(|ledger| upkeep.slice(ledger, settings, now))
-            .and_then(
-                |more| Ok(more | give_back(self.ledger.db).map_err(|error| Fault::from_error(&error))?),
-            );
+            .journal_db
+            .upkeep(|journal_db| upkeep.slice(journal_db, settings, now))
+            .and_then(|more| {
+                Ok(more | vacuum_slice(self.journal_db.db).map_err(|error| Fault::from_error(&error))?)
+            });
         let pause = match more {
             Ok(true) => UPKEEP_PAUSE,
             Ok(false) if !idle => UPKEEP_EVERY,
             Ok(false) => {
-                self.checkpoint.idle(self.ledger.db);
-                // Only a hint: memory that cannot be given back now is given back later.
-                let _ = self.ledger.db.release_memory();
+                self.checkpoint.idle(self.journal_db.db);
+                // Only a hint.
+                let _ = self.journal_db.db.release_memory();
                 UPKEEP_EVERY
             }
             Err(fault) => {
@@ -291,43 +295,42 @@ impl Work<'_, '_> {
     fn deliver(&mut self, completions: Vec<Completion>) {
         if !completions.is_empty() {
             let commits = std::mem::take(&mut self.commits);
-            // A reader that went away wants no completions; what was asked for is completions all the same.
+            // Without a reader the commands are done all the same.
             let _ = self.writer.batches.blocking_send(Batch { completions, commits });
         }
     }
 }
 
-/// Pages in the log (16 MiB) at which it is folded in.
-const FOLD_AT: i64 = 4000;
-/// Free bytes on the disk under which it is folded in at every look: a log that may grow would fill the disk
-/// by itself, and a full disk has no room to fold it into.
-const SCARCE: u64 = 64 << 20;
-/// Bytes written, roughly, between two looks at the log.
-const LOOK_EVERY: usize = 512 << 10;
-/// What a command writes beside its payload, roughly.
-const OVERHEAD: usize = 512;
+/// Pages of the write-ahead log (16 MiB) at which it is checkpointed.
+const CHECKPOINT_PAGES: i64 = 4000;
+/// Free bytes on the disk below which it is checkpointed at every check, before the log itself fills the disk.
+const LOW_DISK_BYTES: u64 = 64 << 20;
+/// Approximate bytes written between checks of the log.
+const CHECK_EVERY_BYTES: usize = 512 << 10;
+/// Approximate bytes that a command writes besides its payload.
+const COMMAND_OVERHEAD_BYTES: usize = 512;
 
-/// How much was written since the log was looked at.
+/// Bytes written since the log was checked.
 #[derive(Debug, Default)]
 pub(super) struct Checkpoint {
     written: usize,
 }
 
 impl Checkpoint {
-    /// Notes a committed batch and folds the log in when it is long.
+    /// Notes a committed batch and checkpoints a long log.
     pub(super) fn after(&mut self, db: &Connection, commands: usize, bytes: usize) {
-        self.written += commands * OVERHEAD + bytes + 4096;
-        if self.written < LOOK_EVERY {
+        self.written += commands * COMMAND_OVERHEAD_BYTES + bytes + 4096;
+        if self.written < CHECK_EVERY_BYTES {
             return;
         }
         self.written = 0;
-        let fold_at = if is_scarce(db) { 0 } else { FOLD_AT };
-        if log(db, "NOOP").is_some_and(|log| log.pages - log.folded > fold_at) {
+        let max_pages = if is_disk_low(db) { 0 } else { CHECKPOINT_PAGES };
+        if log(db, "NOOP").is_some_and(|log| log.pages - log.checkpointed > max_pages) {
             log(db, "PASSIVE");
         }
     }
 
-    /// Uses an idle moment, when anything was written since the last one.
+    /// Checkpoints while idle, if anything was written since.
     pub(super) fn idle(&mut self, db: &Connection) {
         if std::mem::take(&mut self.written) > 0 {
             log(db, "PASSIVE");
@@ -335,34 +338,34 @@ impl Checkpoint {
     }
 }
 
-/// Folds everything in and empties the log, for a clean close.
+/// Checkpoints everything and empties the log, for a clean close.
 pub(super) fn checkpoint_fully(db: &Connection) {
     log(db, "TRUNCATE");
 }
 
-/// Folds in what can be on a full disk, so that the log's own space is used again.
+/// Checkpoints what is possible, so that the log's space is reused.
 pub(super) fn checkpoint_now(db: &Connection) {
     log(db, "PASSIVE");
 }
 
-fn is_scarce(db: &Connection) -> bool {
+fn is_disk_low(db: &Connection) -> bool {
     let disk = db.path().and_then(|path| rustix::fs::statvfs(path).ok());
-    disk.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < SCARCE)
+    disk.is_some_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < LOW_DISK_BYTES)
 }
 
-struct Log {
+struct WalSize {
     pages: i64,
-    folded: i64,
+    checkpointed: i64,
 }
 
-fn log(db: &Connection, mode: &str) -> Option<Log> {
+fn log(db: &Connection, mode: &str) -> Option<WalSize> {
     let result = db
         .prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))
         .and_then(|mut checkpoint| {
             checkpoint.query_row([], |row| {
-                Ok(Log {
+                Ok(WalSize {
                     pages: row.get(1)?,
-                    folded: row.get(2)?,
+                    checkpointed: row.get(2)?,
                 })
             })
         });

@@ -1,9 +1,9 @@
-//! What the relay asks of the connector, and what comes back.
+//! Actions: the ops that the relay sends to the connector.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// Extras that travel with an op: tenant discriminators, thread, hints.
+/// Metadata of an op: tenant, thread, hints.
 pub type Metadata = Map<String, Value>;
 
 /// An op on a chat. Field names are the contract's; optional fields are left out when unset, except
@@ -36,7 +36,7 @@ pub enum Action {
         #[serde(default)]
         metadata: Metadata,
     },
-    /// Shows that an answer is being written.
+    /// Shows a typing indicator.
     Typing {
         /// Where.
         chat_id: String,
@@ -47,7 +47,7 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         content: Option<String>,
     },
-    /// Takes a message away.
+    /// Deletes a message.
     Delete {
         /// Where.
         chat_id: String,
@@ -68,7 +68,7 @@ pub enum Action {
         session_key: String,
         /// Which capability.
         kind: String,
-        /// What to say through it.
+        /// Text to send through it.
         content: String,
         /// Extras.
         #[serde(default)]
@@ -138,7 +138,7 @@ pub enum Action {
         content: String,
         /// `approval` or `clarify`.
         prompt_kind: String,
-        /// Ours, with this process's nonce.
+        /// The relay's id, with this process's nonce.
         prompt_id: String,
         /// The buttons.
         options: Vec<PromptOption>,
@@ -148,11 +148,11 @@ pub enum Action {
         /// Extras.
         #[serde(default)]
         metadata: Metadata,
-        /// How long an answer is waited for; advisory.
+        /// Timeout in seconds; advisory.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         timeout_s: Option<u64>,
     },
-    /// Adds or takes away a reaction.
+    /// Adds or removes a reaction.
     React {
         /// Where.
         chat_id: String,
@@ -160,7 +160,7 @@ pub enum Action {
         message_id: String,
         /// Which reaction.
         emoji: String,
-        /// Whether it is taken away.
+        /// Whether to remove it.
         remove: bool,
         /// Extras.
         #[serde(default)]
@@ -201,7 +201,7 @@ pub enum Action {
 pub struct PromptOption {
     /// Letters, digits, `_ . -`, at most 32.
     pub id: String,
-    /// What is written on it.
+    /// Its label.
     pub label: String,
     /// `success`, `primary` or `danger`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! An action in JSON: made once, kept in the journal, and written as often as it is sent.
+//! An action in JSON: encoded once, stored in the journal, written at every send.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ impl ActionText {
         &self.0
     }
 
-    /// A JSON object with these texts, where there are any, and this action under `action`.
+    /// A JSON object with these string fields, where set, and this action under `action`.
     pub fn beside(&self, texts: &[(&str, Option<&str>)]) -> String {
         const ROOM: usize = 96;
         let mut out = String::with_capacity(self.0.len() + ROOM);
@@ -53,7 +53,7 @@ impl From<&Action> for ActionText {
     }
 }
 
-/// A frame is one line: JSON may hold line breaks between its tokens, and only there.
+/// A frame is one line, so line breaks between JSON tokens become spaces.
 impl From<Box<RawValue>> for ActionText {
     fn from(action: Box<RawValue>) -> Self {
         let text = action.get();
@@ -64,7 +64,7 @@ impl From<Box<RawValue>> for ActionText {
     }
 }
 
-/// The op of nearly every answer, put together in one allocation.
+/// The most frequent op, encoded in one allocation.
 fn send(chat_id: &str, content: &str, reply_to: Option<&str>, metadata: &Metadata) -> String {
     const ROOM: usize = 256;
     let mut out = String::with_capacity(content.len() + content.len() / 16 + ROOM);
@@ -97,7 +97,7 @@ fn push_value(out: &mut String, value: &Value) {
     }
 }
 
-/// Appends a text as JSON, quotes included.
+/// Appends a JSON string, quotes included.
 pub(super) fn push_text(out: &mut String, text: &str) {
     out.push('"');
     let mut rest = text;
@@ -121,7 +121,7 @@ pub(super) fn push_text(out: &mut String, text: &str) {
     out.push('"');
 }
 
-/// Where the first byte is that JSON text cannot hold as it is; eight are looked at together.
+/// Position of the first byte that must be escaped in JSON; checks eight at a time.
 fn first_special(bytes: &[u8]) -> Option<usize> {
     const ONES: u64 = 0x0101_0101_0101_0101;
     const HIGHS: u64 = 0x8080_8080_8080_8080;

@@ -1,11 +1,13 @@
-//! Reading JSON objects field by field: unknown keys are skipped, the last of equal keys wins, and a value
-//! of the wrong shape is reported by name instead of ending the parse.
+//! Decoding of JSON objects field by field, and recovery of what strict JSON rejects.
+//!
+//! Unknown keys are skipped, the last of equal keys wins, and a value of the wrong type is reported by field name instead
+//! of ending the parse.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Why a frame cannot be used. Never carries message text.
+/// Why a frame cannot be decoded. Never contains message text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
     /// Not JSON, not UTF-8, or nested too deeply.
@@ -14,12 +16,12 @@ pub enum DecodeError {
     /// A JSON value, but not an object.
     #[error("the frame is {0}, not an object")]
     NotAnObject(&'static str),
-    /// A known field of a known frame has a shape that cannot be read.
+    /// A known field has the wrong type.
     #[error("{field} is not {wanted}")]
     WrongType {
         /// The field, with its path.
         field: &'static str,
-        /// What it should have been.
+        /// The expected type.
         wanted: &'static str,
     },
     /// A number that would lose digits where an id is expected.
@@ -28,13 +30,13 @@ pub enum DecodeError {
         /// The field, with its path.
         field: &'static str,
     },
-    /// A field that must be there is not.
+    /// A required field is missing.
     #[error("{0} is missing")]
     Missing(String),
     /// The line is longer than the limit.
     #[error("the line is longer than the limit of {limit} bytes")]
     TooLong {
-        /// The limit that was passed.
+        /// The limit.
         limit: usize,
     },
 }
@@ -50,19 +52,19 @@ impl DecodeError {
     }
 }
 
-/// What an object of one kind is read into.
+/// The raw fields of a JSON object.
 pub(super) trait ObjectParts: Sized {
     /// Reads every key; the last of equal keys wins.
     fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error>;
 }
 
-/// An object, or what was there instead of it.
+/// An object, or what was found instead.
 pub(super) enum Object<T> {
     /// The object.
     Is(T),
     /// `null`.
     Null,
-    /// Something else; said by its JSON name.
+    /// Another type, by its JSON name.
     Not(&'static str),
 }
 
@@ -117,7 +119,7 @@ impl<'de, T: ObjectParts> Visitor<'de> for ObjectVisitor<T> {
 
 /// Replaces escaped halves of surrogate pairs by U+FFFD; `None` when there are none.
 ///
-/// Peers that cut text by UTF-16 units send such halves; their frames are otherwise sound.
+/// Peers that truncate text by UTF-16 units send such halves; their frames are otherwise valid.
 pub(super) fn without_lone_surrogates(line: &[u8]) -> Option<Vec<u8>> {
     let mut mended = line.to_vec();
     let mut changed = false;
@@ -146,8 +148,8 @@ fn escape_at(line: &[u8], at: usize) -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// The `bufferId` of a line that does not parse: the last key of that name in the outermost object. What
-/// stands in strings or deeper objects is not looked at, so nothing that a person writes can forge one.
+/// The `bufferId` of a line that does not parse: the last key of that name in the outermost object. Strings and nested
+/// objects are skipped, so message text cannot forge one.
 pub(super) fn buffer_id(line: &[u8]) -> Option<String> {
     let mut found = None;
     let (mut at, mut depth) = (0, 0_usize);
@@ -174,12 +176,12 @@ pub(super) fn buffer_id(line: &[u8]) -> Option<String> {
     found
 }
 
-/// The `bufferId` of a line of which only the end is there: when it is the last key of the outermost object,
-/// as connectors write it. An escaped quote cannot pass for the key's own.
+/// The `bufferId` from the end of a truncated line, if it is the last key of the outermost object, as connectors write
+/// it. An escaped quote does not match.
 pub(super) fn buffer_id_at_end(end: &[u8]) -> Option<String> {
     const KEY: &[u8] = b"\"bufferId\"";
     let at = memchr::memmem::rfind(end, KEY)?;
-    // Whatever was cut off before the first byte may have been the backslash.
+    // The byte before the first may have been a backslash.
     if at == 0 || end[at - 1] == b'\\' {
         return None;
     }
@@ -195,14 +197,13 @@ pub(super) fn buffer_id_at_end(end: &[u8]) -> Option<String> {
     scalar_text(value).filter(|_| whole)
 }
 
-/// The `bufferId` of a line of which only the start is there, when it stands before the first thing that is cut off. A
-/// number at the very end may have gone on.
+/// The `bufferId` from the start of a truncated line. A number at the very end may be incomplete.
 pub(super) fn buffer_id_at_start(start: &[u8]) -> Option<String> {
     let cut = start.iter().rposition(|byte| !byte.is_ascii_digit())?;
     buffer_id(&start[..=cut])
 }
 
-/// Where the string that begins at `at` ends, its closing quote included.
+/// End of the string that starts at `at`, after its closing quote.
 fn string_end(line: &[u8], at: usize) -> Option<usize> {
     let mut next = at + 1;
     loop {

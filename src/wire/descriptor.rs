@@ -1,4 +1,4 @@
-//! What a platform can do, as the connector declares it at the handshake.
+//! Capability descriptors: what a platform can do, as the connector declares it at the handshake.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 use super::decode::DecodeError;
 use super::scalar::{is_truthy, text_of};
 
-/// Message length that stands in for a missing, zero, negative or unreadable limit.
+/// Maximum message length if the limit is missing, zero, negative or invalid.
 pub const FALLBACK_MESSAGE_LENGTH: u64 = 4096;
 
-/// Ops that every connector has understood from the beginning.
+/// Ops that every connector supports.
 pub const LEGACY_OPS: &[&str] = &["send", "edit", "typing", "follow_up"];
 
 #[rustfmt::skip]
@@ -51,17 +51,16 @@ impl LenUnit {
     }
 }
 
-/// A platform's capabilities. Wrong types are read as what they most likely mean; a missing required key
-/// is an error, an unknown key is ignored.
+/// A platform's capabilities. Wrong types are coerced; a missing required key is an error, an unknown key is ignored.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CapabilityDescriptor {
-    /// Version of the contract; kept as it came and never judged.
+    /// Version of the contract, as received; never checked.
     pub contract_version: Value,
     /// Platform name.
     pub platform: String,
     /// Name for people.
     pub label: String,
-    /// Longest message, in [`Self::len_unit`]; never zero.
+    /// Maximum message length, in [`Self::len_unit`]; never zero.
     pub max_message_length: u64,
     /// Native streaming previews.
     pub supports_draft_streaming: bool,
@@ -69,7 +68,7 @@ pub struct CapabilityDescriptor {
     pub supports_edit: bool,
     /// Threads can be opened.
     pub supports_threads: bool,
-    /// Markdown flavour; `None` when the connector said `null`.
+    /// Markdown dialect; `None` for `null`.
     pub markdown_dialect: Option<String>,
     /// `utf16` or anything else for code points.
     pub len_unit: String,
@@ -77,15 +76,15 @@ pub struct CapabilityDescriptor {
     pub emoji: Option<String>,
     /// A hint for the agent's instructions.
     pub platform_hint: String,
-    /// People's data is to be kept out of descriptions.
+    /// Personal data must be kept out of descriptions.
     pub pii_safe: bool,
     /// Events may carry surrounding messages.
     pub supports_context: bool,
-    /// A conversation may go on in the channel without a thread.
+    /// A conversation may continue in the channel without a thread.
     pub supports_inchannel_continuable: bool,
-    /// Rich blocks are understood.
+    /// Rich blocks are supported.
     pub supports_block_formatting: bool,
-    /// Ops the connector says it understands; empty means the legacy set.
+    /// Supported ops; empty means the legacy set.
     pub supported_ops: Vec<String>,
 }
 
@@ -133,7 +132,7 @@ impl CapabilityDescriptor {
         })
     }
 
-    /// What is assumed before any handshake: text that can be edited, and nothing else.
+    /// The descriptor before any handshake: editable text, and nothing else.
     pub fn placeholder(platform: &str) -> Self {
         Self {
             contract_version: 1.into(),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::decode::{DecodeError, Object, ObjectParts};
 use super::scalar::{self, Loose, Scalar};
-use super::source::{SessionSource, SourceParts, naming};
+use super::source::{SessionSource, SourceParts, id_field};
 
 /// What kind of message it is; unknown kinds are text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,15 +17,15 @@ pub enum MessageType {
     /// Plain text.
     #[default]
     Text,
-    /// A place.
+    /// A location.
     Location,
     /// A picture.
     Photo,
-    /// A film.
+    /// A video.
     Video,
-    /// Sound.
+    /// Audio.
     Audio,
-    /// A spoken note.
+    /// A voice message.
     Voice,
     /// A file.
     Document,
@@ -36,7 +36,7 @@ pub enum MessageType {
 }
 
 impl MessageType {
-    /// Reads a wire name; lower case only, anything else is text (`image` too: the mime says it better).
+    /// Parses a wire name; lower case only, anything else is text (`image` too: the mime type is more precise).
     pub fn from_wire(name: &str) -> Self {
         match name {
             "location" => Self::Location,
@@ -51,7 +51,7 @@ impl MessageType {
         }
     }
 
-    /// What text alone makes a message: a command when it starts with a slash.
+    /// The type of a plain text: a command if it starts with a slash.
     pub fn from_text(text: &str) -> Self {
         if text.starts_with('/') {
             Self::Command
@@ -64,13 +64,13 @@ impl MessageType {
 /// A normalised message. Field names are the contract's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MessageEvent {
-    /// What was written; `None` when the wire said `null`.
+    /// The text; `None` for `null`.
     pub text: Option<Scalar>,
     /// Its kind.
     pub message_type: MessageType,
-    /// Where it comes from.
+    /// Its source.
     pub source: SessionSource,
-    /// Its identity, for dedupe and replies.
+    /// Its id, for dedupe and replies.
     pub message_id: Option<Scalar>,
     /// The message it answers.
     pub reply_to_message_id: Option<Scalar>,
@@ -88,7 +88,7 @@ pub struct MessageEvent {
     pub channel_context: Option<String>,
     /// The answer to a prompt, when this is one.
     pub prompt_response: Option<Map<String, Value>>,
-    /// What else is known about it (Discord interactions); not part of the event's wire form.
+    /// Further data (Discord interactions); not part of the wire form.
     #[serde(skip)]
     pub metadata: Map<String, Value>,
 }
@@ -107,7 +107,7 @@ impl MessageEvent {
     }
 }
 
-/// An event as it stands on the wire.
+/// The raw fields of an event.
 #[derive(Default)]
 pub(super) struct EventParts {
     text: Loose,
@@ -139,7 +139,7 @@ enum Key {
     Other,
 }
 
-/// Boxed, because a reader hands it through several layers and it is large.
+/// Boxed, because it is large and passed through several layers.
 impl ObjectParts for Box<EventParts> {
     fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut parts = Self::default();
@@ -211,10 +211,9 @@ impl Object<Box<EventParts>> {
 }
 
 impl EventParts {
-    /// Applies the contract's rules; a missing `source` is an empty one, a `reply_to` that is no object is
-    /// no quote.
+    /// Applies the contract's rules; a missing `source` is empty, a `reply_to` that is no object is ignored.
     pub(super) fn assemble(self: Box<Self>) -> Result<MessageEvent, DecodeError> {
-        let message_id = naming(self.message_id, "event.message_id")?;
+        let message_id = id_field(self.message_id, "event.message_id")?;
         let source = match self.source {
             None | Some(Object::Null) => Box::default(),
             Some(Object::Is(parts)) => parts,
@@ -233,7 +232,7 @@ impl EventParts {
         Ok(MessageEvent {
             text: match self.text {
                 Loose::Missing => Some("".into()),
-                other => naming(other, "event.text")?,
+                other => id_field(other, "event.text")?,
             },
             message_type: match &self.message_type {
                 Loose::Scalar(name) if name.is_text() => MessageType::from_wire(name.as_str()),
@@ -241,7 +240,7 @@ impl EventParts {
             },
             source: source.assemble(message_id.as_ref())?,
             message_id,
-            reply_to_message_id: naming(self.reply_to_message_id, "event.reply_to_message_id")?,
+            reply_to_message_id: id_field(self.reply_to_message_id, "event.reply_to_message_id")?,
             reply_to_text: reply.text.into_scalar(),
             reply_to_author_name: reply.author.into_scalar(),
             reply_to_is_own_message: reply.is_own.is_truthy(),
@@ -257,13 +256,13 @@ impl EventParts {
     }
 }
 
-/// Pairs URLs with mime types by URL, never by position, so that a junk entry shifts nothing.
+/// Pairs URLs with mime types by URL, not by position, so that an invalid entry shifts nothing.
 fn media(urls: Value, media: &Value) -> (Vec<Value>, Vec<String>) {
     let Value::Array(urls) = urls else {
         return (Vec::new(), Vec::new());
     };
     let described = media.as_array().map_or(&[][..], Vec::as_slice);
-    // Looked up, not searched: both lists are as long as a peer likes. The last entry of equal URLs wins.
+    // A map, because a peer may send long lists. The last entry of equal URLs wins.
     let mime_of: BTreeMap<&str, &str> = described
         .iter()
         .filter_map(|entry| {
@@ -281,7 +280,7 @@ fn media(urls: Value, media: &Value) -> (Vec<Value>, Vec<String>) {
     (urls, types)
 }
 
-/// Renders surrounding messages, oldest first; `None` when there is nothing to say.
+/// Renders surrounding messages, oldest first; `None` if there are none.
 pub fn render_context(context: &Value) -> Option<String> {
     let entries = context.as_array()?;
     let mut rendered = String::from("[Recent channel messages]");

@@ -1,15 +1,15 @@
-//! Frames: one JSON object per line, told apart by `type`.
+//! Frames from the connector: one JSON object per line, with a `type`.
 //!
-//! Decoding never panics and never judges the next frame by this one. A frame of an unknown type decodes as
-//! [`ConnectorFrame::Unknown`]; a known one that cannot be used is [`Undecodable`] and still tells its
-//! `bufferId`, so that it can be set aside and acknowledged instead of coming back for ever.
+//! Decoding never panics. A frame of an unknown type decodes as [`ConnectorFrame::Unknown`]; a known one that cannot be
+//! decoded is [`Undecodable`] and keeps its `bufferId`, so that it can be quarantined and acknowledged instead of being
+//! delivered forever.
 
 use super::decode::{self, DecodeError, Object, ObjectParts};
 use super::descriptor::CapabilityDescriptor;
 use super::event::{EventParts, MessageEvent};
 use super::op::OpResult;
 use super::scalar::{Loose, Scalar, is_truthy, text_of};
-use super::source::naming;
+use super::source::id_field;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::{IgnoredAny, MapAccess};
@@ -26,52 +26,52 @@ pub enum ConnectorFrame {
     Inbound {
         /// The message.
         event: Box<MessageEvent>,
-        /// To be acknowledged under this name once it is safe.
+        /// The id to acknowledge once it is committed.
         buffer_id: Option<String>,
     },
     /// Answers an outbound frame.
     OutboundResult {
         /// Which one.
         request_id: String,
-        /// The answer; `None` when there was one that is no object.
+        /// The result; `None` if it is not an object.
         result: Option<Box<OpResult>>,
     },
     /// Stop this session's turn.
     InterruptInbound {
         /// The session.
         session_key: String,
-        /// The chat that it is about.
+        /// The chat.
         chat_id: String,
     },
     /// A provider request for the agent.
     PassthroughForward {
         /// The request.
         forward: Box<PassthroughForward>,
-        /// To be acknowledged under this name once it is safe.
+        /// The id to acknowledge once it is committed.
         buffer_id: Option<String>,
     },
-    /// The connector buffers from now on.
+    /// The connector buffers deliveries from now on.
     GoingIdleAck,
-    /// A type we do not know; to be ignored.
+    /// An unknown type, to be ignored.
     Unknown {
-        /// The type, when it is text.
+        /// The type, if it is text.
         kind: Option<String>,
     },
 }
 
-/// A line that is no usable frame.
+/// A line that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecodable {
-    /// Its type, as far as that could be read.
+    /// Its type, if it could be read.
     pub kind: Option<String>,
-    /// The name to acknowledge it under, as far as that could be read.
+    /// Its buffer id, if it could be read.
     pub buffer_id: Option<String>,
-    /// What is wrong with it.
+    /// The error.
     pub error: DecodeError,
 }
 
 impl Undecodable {
-    /// A line over the limit, of which only the start and the end are there.
+    /// A line over the limit, of which only the start and the end were kept.
     pub fn too_long(limit: usize, start: &[u8], end: &[u8]) -> Self {
         Self {
             kind: None,
@@ -92,9 +92,9 @@ impl From<DecodeError> for Undecodable {
 }
 
 impl ConnectorFrame {
-    /// Reads one line.
+    /// Decodes one line.
     pub fn decode(line: &[u8]) -> Result<Self, Undecodable> {
-        // Looked at as a whole, a line is not looked at again text by text.
+        // Checking UTF-8 once for the line is faster than per string.
         let read = match std::str::from_utf8(line) {
             Ok(line) => serde_json::from_str::<Object<FrameParts>>(line),
             Err(_) => serde_json::from_slice(line),
@@ -257,7 +257,8 @@ fn outbound_result(
     request_id: Loose,
     result: Option<Object<Box<OpResult>>>,
 ) -> Result<ConnectorFrame, DecodeError> {
-    let request_id = naming(request_id, "requestId")?.ok_or(DecodeError::Missing("requestId".to_owned()))?;
+    let request_id =
+        id_field(request_id, "requestId")?.ok_or(DecodeError::Missing("requestId".to_owned()))?;
     let result = match result {
         Some(Object::Is(result)) => Some(result),
         None => Some(Box::default()),
@@ -270,14 +271,18 @@ fn outbound_result(
 }
 
 fn interrupt_inbound(session_key: Loose, chat_id: Loose) -> Result<ConnectorFrame, DecodeError> {
-    let text = |value, field| Ok(naming(value, field)?.map(Scalar::into_string).unwrap_or_default());
+    let text = |value, field| {
+        Ok(id_field(value, field)?
+            .map(Scalar::into_string)
+            .unwrap_or_default())
+    };
     Ok(ConnectorFrame::InterruptInbound {
         session_key: text(session_key, "session_key")?,
         chat_id: text(chat_id, "chat_id")?,
     })
 }
 
-/// The wire form, with events and descriptors as they were understood.
+/// The wire form, with events and descriptors as decoded.
 impl Serialize for ConnectorFrame {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut out = serializer.serialize_map(None)?;
@@ -316,9 +321,9 @@ const BODY_BASE64: GeneralPurpose = GeneralPurpose::new(
 /// A request of the passthrough plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PassthroughForward {
-    /// Whose request it is, as the connector spelled it.
+    /// The platform, as received.
     pub platform: String,
-    /// The bot it was meant for.
+    /// The bot it is for.
     pub bot_id: String,
     /// HTTP method.
     pub method: String,
@@ -326,7 +331,7 @@ pub struct PassthroughForward {
     pub path: String,
     /// Headers in order; malformed pairs are dropped.
     pub headers: Vec<(String, String)>,
-    /// The body's exact bytes; empty when its base64 cannot be read.
+    /// The body's exact bytes; empty if its base64 is invalid.
     pub body: Vec<u8>,
     /// Agent profile that the connector routed to.
     pub profile: Option<String>,
@@ -371,7 +376,7 @@ impl PassthroughForward {
     }
 }
 
-/// Characters outside the alphabet are skipped; bad padding gives nothing.
+/// Skips characters outside the alphabet; empty for bad padding.
 fn body_bytes(encoded: &str) -> Vec<u8> {
     let clean: Vec<u8> = encoded
         .bytes()

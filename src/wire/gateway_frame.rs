@@ -11,7 +11,7 @@ use super::decode::DecodeError;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum GatewayFrame {
-    /// Announces one identity; one frame for each, before any answer is awaited.
+    /// Announces one identity. All hellos are sent before the first answer.
     Hello {
         /// Platform.
         platform: String,
@@ -22,17 +22,17 @@ pub enum GatewayFrame {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         command_manifest: Option<Vec<Value>>,
     },
-    /// Asks for an op.
+    /// Requests an op.
     Outbound {
-        /// Our name for the request: 32 lower-case hex digits.
+        /// The [`OpId`](super::OpId) as text.
         #[serde(rename = "requestId")]
         request_id: String,
         /// An [`Action`](super::Action) in JSON.
         action: Box<RawValue>,
-        /// The chat's platform, when it is known.
+        /// The chat's platform, if known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         platform: Option<String>,
-        /// The bot that fronts it.
+        /// The bot on that platform.
         #[serde(rename = "botId", default, skip_serializing_if = "Option::is_none")]
         bot_id: Option<String>,
     },
@@ -40,14 +40,14 @@ pub enum GatewayFrame {
     Interrupt {
         /// The session.
         session_key: String,
-        /// Why, for people.
+        /// The reason, for people.
         reason: Option<String>,
     },
-    /// Buffer from now on; we are about to close.
+    /// Asks the connector to buffer deliveries.
     GoingIdle,
-    /// The delivery of this name is safe here.
+    /// Acknowledges a delivery.
     InboundAck {
-        /// The name, as text.
+        /// Its buffer id.
         #[serde(rename = "bufferId")]
         buffer_id: String,
     },
@@ -98,7 +98,7 @@ impl GatewayFrame {
         line
     }
 
-    /// Reads one line, as a connector does. The type may stand anywhere in the object.
+    /// Decodes one line, as a connector does.
     pub fn decode(line: &[u8]) -> Result<Self, DecodeError> {
         let value: Value = serde_json::from_slice(line).map_err(|error| DecodeError::json(&error))?;
         let text = |key: &'static str| match value.get(key) {
@@ -149,7 +149,7 @@ impl GatewayFrame {
     }
 }
 
-/// The two frames that go out for every message are put together by hand, in one allocation.
+/// The two most frequent frames are encoded by hand, in one allocation.
 fn outbound(id: &str, action: &str, platform: Option<&str>, bot_id: Option<&str>) -> String {
     const ROOM: usize = 128;
     let mut line = String::with_capacity(action.len() + ROOM);

@@ -1,18 +1,17 @@
-//! Lines out of WebSocket messages: newline-delimited JSON, however it was cut into messages.
+//! Line framing: newline-delimited JSON from WebSocket messages, however it was split into messages.
 //!
-//! The framer sees bytes, so a character may be cut anywhere, text and binary messages are the same, and
-//! a line that is not UTF-8 harms only itself. Each byte is looked at once and copied at most once; memory
-//! never exceeds the line limit. It never decodes JSON.
+//! The framer works on bytes, so a character may be split anywhere and a line that is not UTF-8 affects only itself. Each
+//! byte is scanned once and copied at most once; memory never exceeds the line limit.
 
 use memchr::memchr;
 
-/// Bytes of the longest line that is accepted unless configured otherwise.
+/// Default maximum bytes of a line.
 pub const DEFAULT_MAX_LINE_BYTES: usize = 1024 * 1024;
 
-/// How much of the start and of the end of a line over the limit is kept.
+/// Bytes kept of the start and of the end of a line over the limit.
 const KEPT_BYTES: usize = 512;
 
-/// What a newline ended.
+/// A line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// One line without its newline; never blank.
@@ -45,7 +44,7 @@ impl LineFramer {
         }
     }
 
-    /// Takes the next chunk and hands every line that it completes to `on_line`, in order.
+    /// Adds a chunk and passes every completed line to `on_line`, in order.
     pub fn feed(&mut self, chunk: &[u8], mut on_line: impl FnMut(Line<'_>)) {
         self.feed_while(chunk, |line| {
             on_line(line);
@@ -53,8 +52,7 @@ impl LineFramer {
         });
     }
 
-    /// The same until `on_line` wants no more; says how many bytes of the chunk it took, which are then not to be
-    /// fed again.
+    /// Like [`Self::feed`], until `on_line` returns `false`; returns how many bytes of the chunk were consumed.
     pub fn feed_while(&mut self, whole: &[u8], mut on_line: impl FnMut(Line<'_>) -> bool) -> usize {
         let mut chunk = whole;
         let mut wants_more = true;
@@ -95,7 +93,7 @@ impl LineFramer {
         self.partial.len()
     }
 
-    /// Keeps the end of what is held and `piece` together, and the start of the line when this is the first of it.
+    /// Keeps the end of the line so far and, the first time, its start.
     fn discard(&mut self, piece: &[u8]) {
         let keep = KEPT_BYTES.min(self.max_line);
         let held = std::mem::take(&mut self.partial);
@@ -116,7 +114,7 @@ impl LineFramer {
     }
 }
 
-/// Hands on a line unless it is blank; tells whether another is wanted.
+/// Passes on a line unless it is blank; returns whether another is wanted.
 fn emit(line: &[u8], on_line: &mut impl FnMut(Line<'_>) -> bool) -> bool {
     let line = line.trim_ascii();
     line.is_empty() || on_line(Line::Whole(line))

@@ -1,7 +1,7 @@
-//! What travels: frames, and everything in them, as plain data.
+//! The wire format: frames and everything in them, as plain data. Pure.
 //!
-//! Every item has the contract's own name. This module does no I/O, keeps no clock and never panics on
-//! what a peer sends: a value is understood, coerced by a documented rule, or refused with a typed reason.
+//! Items have the contract's names. Nothing here panics on what a peer sends: a value is decoded, coerced by a documented
+//! rule, or rejected with a typed error.
 
 mod action;
 mod action_text;

@@ -67,24 +67,24 @@ pub(crate) fn split_mix(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// What the connector says became of an op.
+/// The connector's result of an op.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct OpResult {
-    /// Whether it was done.
+    /// Whether it was applied.
     pub success: bool,
-    /// The message that was made or changed.
+    /// The message that was created or changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message_id: Option<Scalar>,
-    /// Why not.
+    /// Error message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Scalar>,
-    /// Why not, for programs.
+    /// Error code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<Scalar>,
-    /// How many seconds to wait before the next try, when it was too much.
+    /// Seconds to wait before a retry, for a rate limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<Scalar>,
-    /// The thread that was made.
+    /// The thread that was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<Scalar>,
     /// The name the connector gave it.
@@ -151,19 +151,19 @@ impl ObjectParts for OpResult {
     }
 }
 
-/// What is known about an op: done, refused, or not known.
+/// The outcome of an op.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
-    /// The connector did it.
+    /// The connector applied it.
     Applied(OpResult),
-    /// The connector did not do it and says why.
+    /// The connector refused it.
     Refused {
         /// Its answer.
         result: OpResult,
-        /// It was a matter of permission: nothing else may be tried on that chat for this delivery.
+        /// Egress was declined: nothing else may be sent to that chat for this delivery.
         declined: bool,
     },
-    /// The frame went out and no answer came; it may or may not have been done.
+    /// It was sent and no result came: it may or may not have been applied.
     Unknown,
 }
 
@@ -225,7 +225,7 @@ impl OpResult {
     }
 }
 
-/// The number of seconds that a text begins with, after whatever is no digit.
+/// The first number in a text, as seconds.
 fn seconds(text: &str) -> Option<Duration> {
     let text = text.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     let end = text

@@ -1,4 +1,4 @@
-//! The relevance policy: which messages are worth waking the agent for, projected from settings.
+//! The relevance policy: which messages are delivered to the agent, derived from settings.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use super::scalar::{is_truthy, text_of};
 pub struct RelevancePolicy {
     /// The platform it is for.
     pub platform: String,
-    /// Others must mention or answer the bot.
+    /// Messages must mention or answer the bot.
     pub require_address: bool,
     /// Chats where they need not.
     pub free_response_scopes: Vec<String>,
@@ -20,8 +20,8 @@ pub struct RelevancePolicy {
 }
 
 impl RelevancePolicy {
-    /// Projects Hermes' settings for one platform; nothing when nothing is set, because the connector's own
-    /// default is then meant. An explicit `require_mention: false` is declared.
+    /// Derives the policy of one platform from Hermes' settings; `None` if nothing is set, so that the connector's default
+    /// applies. An explicit `require_mention: false` is declared.
     ///
     /// The first of `<platform>:`, `gateway.platforms.<platform>:` and `platforms.<platform>:` that is a
     /// mapping is used whole. `allow_bots` is the value of `<PLATFORM>_ALLOW_BOTS`.

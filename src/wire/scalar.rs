@@ -1,9 +1,8 @@
-//! Values whose JSON type the contract does not promise.
+//! Values of more than one JSON type.
 //!
-//! The contract says "string" where real peers also send numbers and booleans. A [`Scalar`] keeps what
-//! came and reads as text, the way the contract's other implementations turn such a value into text
-//! (`true` reads as `True`, `1e16` as `1e+16`). A container where text belongs is no text: [`Loose`] says so
-//! and the caller decides between an error and nothing. Nothing here fails or recurses without bound.
+//! Where the contract says "string", real peers also send numbers and booleans. A [`Scalar`] keeps the value and reads as
+//! text, formatted like the contract's other implementations (`true` as `True`, `1e16` as `1e+16`). A container where text
+//! is expected is a [`Loose::Container`], and the caller decides whether that is an error.
 
 use std::fmt::{self, Write as _};
 
@@ -11,7 +10,7 @@ use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Vis
 use serde::ser::{Serialize, Serializer};
 use serde_json::{Number, Value};
 
-/// Text that may have come as a number or a boolean; compares and reads as text, serialises as it came.
+/// Text that may have been a number or a boolean; compares and reads as text, serialises as received.
 #[derive(Clone, Debug)]
 pub struct Scalar(Form);
 
@@ -33,7 +32,7 @@ impl Scalar {
         }
     }
 
-    /// Whether it counts as something: non-empty text, a non-zero number, `true`.
+    /// Non-empty text, a non-zero number, or `true`.
     pub fn is_truthy(&self) -> bool {
         match &self.0 {
             Form::Text(text) => !text.is_empty(),
@@ -47,7 +46,7 @@ impl Scalar {
         matches!(self.0, Form::Text(_))
     }
 
-    /// The value as text of its own.
+    /// The value as an owned text.
     pub fn into_string(self) -> String {
         match self.0 {
             Form::Text(text) => text,
@@ -102,7 +101,7 @@ impl Serialize for Scalar {
     }
 }
 
-/// A field of any JSON type, read without judging it.
+/// A field of any JSON type.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Loose {
     /// The key is not there.
@@ -122,7 +121,7 @@ pub enum Loose {
 }
 
 impl Loose {
-    /// Truth as the contract's peers see it: nothing, zero, `false` and empty things are false.
+    /// Truthiness as in the contract's peers: missing, zero, `false` and empty values are false.
     pub fn is_truthy(&self) -> bool {
         match self {
             Self::Missing | Self::Null => false,
@@ -218,7 +217,7 @@ pub fn is_truthy(value: &Value) -> bool {
     }
 }
 
-/// Any JSON value as the text that the contract's peers make of it.
+/// Any JSON value as text, formatted like the contract's peers do.
 pub fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,9 +1,8 @@
-//! The name of a conversation.
+//! Session keys: the names of conversations.
 //!
-//! A key is built in one place, here, and nowhere taken apart again: it has no escaping, so an id that
-//! contains `:` stands in it as it is (Matrix rooms do). Two sources can therefore only share a key when a
-//! platform lets people choose ids that contain `:` and imitate another chat's — no supported platform
-//! does — and since nothing is ever read back out of a key, such an id cannot steer anything else.
+//! Keys are built only here and never parsed. They have no escaping, so an id that contains `:` (as Matrix rooms do) is
+//! used verbatim. Two chats could share a key only on a platform where people choose ids with `:`, which no supported
+//! platform allows.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -123,7 +122,7 @@ impl SessionKey {
         Self(key.into())
     }
 
-    /// A key that came whole: from an interrupt frame, the journal or a person.
+    /// A complete key, from an interrupt frame, the journal or a person.
     pub fn from_text(text: impl Into<Arc<str>>) -> Self {
         Self(text.into())
     }
@@ -151,7 +150,7 @@ fn set(id: Option<&Scalar>) -> Option<&str> {
 
 /// The shortest, then first, of all names of a WhatsApp identity, stripped of device and domain.
 pub fn canonical_whatsapp_id(id: &str, aliases: &dyn WhatsAppAliases) -> String {
-    const MOST_ALIASES: usize = 64;
+    const MAX_ALIASES: usize = 64;
     let start = bare_whatsapp_id(id);
     let mut known = BTreeSet::from([start.clone()]);
     let mut to_visit = vec![start];
@@ -164,7 +163,7 @@ pub fn canonical_whatsapp_id(id: &str, aliases: &dyn WhatsAppAliases) -> String 
         }
         for alias in aliases.aliases_of(&next) {
             let alias = bare_whatsapp_id(&alias);
-            if !alias.is_empty() && known.len() < MOST_ALIASES && known.insert(alias.clone()) {
+            if !alias.is_empty() && known.len() < MAX_ALIASES && known.insert(alias.clone()) {
                 to_visit.push(alias);
             }
         }

@@ -1,4 +1,4 @@
-//! Where a message comes from: the discriminators that name its conversation.
+//! The source of a message: platform, chat, user and thread.
 
 use super::decode::{DecodeError, Object, ObjectParts};
 use super::scalar::{Loose, Scalar};
@@ -122,7 +122,7 @@ enum Key {
     Other,
 }
 
-/// Boxed, because a reader hands it through several layers and it is large.
+/// Boxed, because it is large and passed through several layers.
 impl ObjectParts for Box<SourceParts> {
     fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let mut parts = Self::default();
@@ -168,11 +168,11 @@ impl SourceParts {
     ) -> Result<SessionSource, DecodeError> {
         let chat_id = match self.chat_id {
             Loose::Missing => Some("".into()),
-            other => naming(other, "source.chat_id")?,
+            other => id_field(other, "source.chat_id")?,
         };
         let chat_type = match self.chat_type {
             Loose::Missing => Some("dm".into()),
-            other => naming(other, "source.chat_type")?,
+            other => id_field(other, "source.chat_type")?,
         };
         let shown_name = if self.user_display_name.is_truthy() {
             self.user_display_name
@@ -181,7 +181,7 @@ impl SourceParts {
         } else {
             self.user_name
         };
-        let message_id = naming(self.message_id, "source.message_id")?;
+        let message_id = id_field(self.message_id, "source.message_id")?;
         Ok(SessionSource {
             platform: match self.platform {
                 Loose::Scalar(name) => Platform::from_wire(name.as_str()),
@@ -190,30 +190,30 @@ impl SourceParts {
             chat_id,
             chat_type,
             chat_name: self.chat_name.into_scalar(),
-            user_id: naming(self.user_id, "source.user_id")?,
+            user_id: id_field(self.user_id, "source.user_id")?,
             user_name: shown_name.into_scalar(),
-            thread_id: naming(self.thread_id, "source.thread_id")?,
+            thread_id: id_field(self.thread_id, "source.thread_id")?,
             chat_topic: self.chat_topic.into_scalar(),
-            user_id_alt: naming(self.user_id_alt, "source.user_id_alt")?,
+            user_id_alt: id_field(self.user_id_alt, "source.user_id_alt")?,
             chat_id_alt: self.chat_id_alt.into_scalar(),
-            scope_id: match naming(self.scope_id, "source.scope_id")? {
+            scope_id: match id_field(self.scope_id, "source.scope_id")? {
                 Some(scope) => Some(scope),
-                None => naming(self.guild_id, "source.guild_id")?,
+                None => id_field(self.guild_id, "source.guild_id")?,
             },
             parent_chat_id: self.parent_chat_id.into_scalar(),
             message_id: message_id
                 .filter(Scalar::is_truthy)
                 .or_else(|| event_message_id.cloned()),
-            profile: naming(self.profile, "source.profile")?,
+            profile: id_field(self.profile, "source.profile")?,
             auto_thread_created: self.auto_thread_created.is_truthy(),
             auto_thread_initial_name: self.auto_thread_initial_name.into_scalar(),
-            prospective_thread_id: naming(self.prospective_thread_id, "source.prospective_thread_id")?,
+            prospective_thread_id: id_field(self.prospective_thread_id, "source.prospective_thread_id")?,
         })
     }
 }
 
-/// A field that names something: text, number or boolean, or nothing; a container is an error.
-pub(super) fn naming(value: Loose, field: &'static str) -> Result<Option<Scalar>, DecodeError> {
+/// An id field: text, number, boolean or nothing; a container is an error.
+pub(super) fn id_field(value: Loose, field: &'static str) -> Result<Option<Scalar>, DecodeError> {
     match value {
         Loose::Missing | Loose::Null => Ok(None),
         Loose::Scalar(scalar) => Ok(Some(scalar)),

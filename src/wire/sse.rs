@@ -1,8 +1,8 @@
-//! Server-sent events out of a body, however it was cut into reads.
+//! Server-sent events from a response body, however it was split into reads.
 //!
-//! The parser sees bytes, so a character or a line end may be cut anywhere. Lines end with `\n`, `\r\n` or `\r`;
-//! several `data` lines of one event are joined with `\n`; comments, ids and retry times are passed over. Memory never
-//! exceeds the limit per line and per event, plus what one read completes. It never looks into the data.
+//! The parser works on bytes, so a character or a line end may be split anywhere. Lines end with `\n`, `\r\n` or `\r`;
+//! several `data` lines of one event are joined with `\n`; comments, ids and retry times are skipped. Memory never exceeds
+//! the limit per line and per event, plus what one read completes.
 
 use std::collections::VecDeque;
 
@@ -64,7 +64,7 @@ impl SseParser {
         }
     }
 
-    /// Takes the next chunk of the body. Nothing is taken any more after something too long.
+    /// Adds a chunk of the body. Ignored after an error.
     pub fn feed(&mut self, mut chunk: &[u8]) {
         while self.broken.is_none() && !chunk.is_empty() {
             if std::mem::take(&mut self.after_cr) && chunk[0] == b'\n' {
@@ -85,7 +85,7 @@ impl SseParser {
         }
     }
 
-    /// The body has ended: what was begun is an event too.
+    /// The body has ended: completes the last event.
     pub fn finish(&mut self) {
         if self.broken.is_none() {
             if !self.line.is_empty() {
@@ -95,7 +95,7 @@ impl SseParser {
         }
     }
 
-    /// The next event, in order; after something too long, that error and nothing else any more.
+    /// The next event, in order; the error once there is one.
     pub fn next_event(&mut self) -> Option<Result<SseEvent, SseError>> {
         self.ready.pop_front().map(Ok).or_else(|| self.broken.map(Err))
     }

@@ -1,7 +1,7 @@
-//! The bearer of the upgrade and of the connector's HTTP routes.
+//! The bearer token of the WebSocket upgrade and of the connector's HTTP routes.
 //!
-//! A token is `base64url(<gateway id>:<exp>:<hex HMAC-SHA256 of "<gateway id>:<exp>">)`, unpadded. It is
-//! minted fresh for every use, lives five minutes, and is never printed.
+//! A token is `base64url(<gateway id>:<exp>:<hex HMAC-SHA256 of "<gateway id>:<exp>">)`, unpadded. It is minted for every
+//! use, valid for five minutes, and never printed.
 
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
@@ -48,9 +48,8 @@ impl UpgradeToken {
         &self.0
     }
 
-    /// Tells whose token this is, or nothing when it is malformed, expired, or signed by none of
-    /// `secrets`. Every non-empty secret is compared in constant time (rotation: any may match). A token is
-    /// still good in its last second.
+    /// The gateway id of a valid token; `None` if it is malformed, expired, or signed by none of `secrets`. Every non-empty
+    /// secret is compared in constant time (any may match during a rotation). A token is valid through its last second.
     pub fn verify<'a>(
         token: &str,
         secrets: impl IntoIterator<Item = &'a str>,
@@ -68,7 +67,7 @@ impl UpgradeToken {
         (bool::from(genuine) && alive).then(|| gateway_id.to_owned())
     }
 
-    /// Whether a text has the form of a token, whoever signed it.
+    /// Whether a text looks like a token, whoever signed it.
     pub fn has_form(text: &str) -> bool {
         let decoded = TOKEN_BASE64
             .decode(text)

@@ -1,8 +1,7 @@
 //! The connector's address: one configured URL, and every address derived from it.
 //!
-//! Scheme and path are normalised (`https` dials as `wss`, `/relay` is appended once). What cannot be
-//! normalised without guessing — a query, a fragment, a missing scheme — is refused with a reason, never
-//! passed on mangled. This module opens nothing.
+//! Scheme and path are normalised (`https` dials as `wss`, `/relay` is appended once). A query, a fragment or a missing
+//! scheme is an error.
 
 use std::fmt;
 
@@ -88,7 +87,7 @@ impl ConnectorUrl {
         &self.dial
     }
 
-    /// What the connector's HTTP routes hang below; never ends in a slash.
+    /// Base URL of the connector's HTTP routes; never ends in a slash.
     pub fn http_base(&self) -> &str {
         &self.http_base
     }

@@ -238,5 +238,5 @@ fn renewing_dials_again_so_that_the_connector_stops_buffering() {
     );
     assert!(world.dialing() > generation);
     world.go_live();
-    assert!(matches!(world.link.state(), LinkState::Live(live) if live.idle == Idle::Awake));
+    assert!(matches!(world.link.state(), LinkState::Live(live) if live.idle == IdleRequest::Awake));
 }

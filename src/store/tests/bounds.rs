@@ -9,7 +9,7 @@ fn chats_are_bounded_by_use() {
         chat_memory: 10,
         ..JournalSettings::default()
     };
-    with_ledger(dir.path(), &settings, |ledger| {
+    with_ledger(dir.path(), &settings, |journal_db| {
         let chat = |n: i64, at: i64| {
             Command::RememberChat(ChatRow {
                 platform: "discord".into(),
@@ -20,14 +20,14 @@ fn chats_are_bounded_by_use() {
         };
         let mut batch: Vec<_> = (0..50).map(|n| chat(n, NOW + n)).collect();
         batch.push(chat(0, NOW + 100));
-        ledger.transact(&batch, NOW).unwrap();
+        journal_db.transact(&batch, NOW).unwrap();
         let mut upkeep = Upkeep::default();
-        while ledger
-            .upkeep(|ledger| {
+        while journal_db
+            .upkeep(|journal_db| {
                 upkeep.slice(
-                    ledger,
+                    journal_db,
                     &settings,
-                    Moment {
+                    SliceContext {
                         now_ms: NOW,
                         idle: true,
                     },
@@ -35,8 +35,8 @@ fn chats_are_bounded_by_use() {
             })
             .unwrap()
         {}
-        assert_eq!(count(ledger.db, "chats"), 10);
-        let (recovered, _) = reads::recover(ledger.db, &settings).unwrap();
+        assert_eq!(count(journal_db.db, "chats"), 10);
+        let (recovered, _) = reads::recover(journal_db.db, &settings).unwrap();
         let ids: Vec<&str> = recovered.chats.iter().map(|chat| &*chat.chat_id).collect();
         assert_eq!(ids, ["0", "49", "48", "47", "46", "45", "44", "43", "42", "41"]);
     });
@@ -50,7 +50,7 @@ fn quarantine_is_bounded_by_count_and_by_bytes() {
         quarantine_bytes: 1000,
         ..JournalSettings::default()
     };
-    with_ledger(dir.path(), &settings, |ledger| {
+    with_ledger(dir.path(), &settings, |journal_db| {
         let put = |token, size| Command::Quarantine {
             token,
             reason: "not json".into(),
@@ -58,23 +58,23 @@ fn quarantine_is_bounded_by_count_and_by_bytes() {
             line: vec![b'x'; size],
             now_ms: NOW,
         };
-        ledger
+        journal_db
             .transact(&(0..9).map(|n| put(n, 10)).collect::<Vec<_>>(), NOW)
             .unwrap();
-        assert_eq!(count(ledger.db, "quarantine"), 5);
-        ledger.transact(&[put(10, 985)], NOW).unwrap();
-        assert_eq!(count(ledger.db, "quarantine"), 2);
-        ledger.transact(&[put(11, 5000)], NOW).unwrap();
-        assert_eq!(count(ledger.db, "quarantine WHERE length(line) = 1000"), 1);
-        assert_eq!(count(ledger.db, "quarantine"), 1);
+        assert_eq!(count(journal_db.db, "quarantine"), 5);
+        journal_db.transact(&[put(10, 985)], NOW).unwrap();
+        assert_eq!(count(journal_db.db, "quarantine"), 2);
+        journal_db.transact(&[put(11, 5000)], NOW).unwrap();
+        assert_eq!(count(journal_db.db, "quarantine WHERE length(line) = 1000"), 1);
+        assert_eq!(count(journal_db.db, "quarantine"), 1);
     });
 }
 
 #[test]
 fn a_newer_format_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
-    with_ledger(dir.path(), &JournalSettings::default(), |ledger| {
-        ledger.db.execute_batch("PRAGMA user_version = 99").unwrap();
+    with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
+        journal_db.db.execute_batch("PRAGMA user_version = 99").unwrap();
     });
     let error = Journal::open(dir.path(), JournalSettings::default(), NOW).unwrap_err();
     assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
@@ -87,9 +87,12 @@ fn a_newer_format_is_refused_by_name() {
 #[test]
 fn the_hot_questions_use_their_indexes() {
     let dir = tempfile::tempdir().unwrap();
-    with_ledger(dir.path(), &JournalSettings::default(), |ledger| {
+    with_ledger(dir.path(), &JournalSettings::default(), |journal_db| {
         let plan = |sql: &str| -> String {
-            let mut explain = ledger.db.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let mut explain = journal_db
+                .db
+                .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+                .unwrap();
             let rows = explain.query_map([], |row| row.get::<_, String>(3)).unwrap();
             rows.map(Result::unwrap).collect::<Vec<_>>().join("; ")
         };

@@ -2,8 +2,8 @@
 
 mod bounds;
 
-use super::apply::{DAY_MS, Ledger, Outcome};
-use super::retention::{Moment, Upkeep, give_back, used_bytes};
+use super::apply::{CommandOutcome, DAY_MS, JournalDb};
+use super::retention::{SliceContext, Upkeep, used_bytes, vacuum_slice};
 use super::*;
 use rusqlite::Connection;
 use std::path::Path;
@@ -34,10 +34,10 @@ fn end(seq: i64, now_ms: i64) -> Command {
     }
 }
 
-fn with_ledger(dir: &Path, settings: &JournalSettings, work: impl FnOnce(&mut Ledger<'_>)) {
+fn with_ledger(dir: &Path, settings: &JournalSettings, work: impl FnOnce(&mut JournalDb<'_>)) {
     let db = schema::open(&schema::path_in(dir), settings).unwrap();
     let (_, writer_state) = reads::recover(&db, settings).unwrap();
-    work(&mut Ledger::new(&db, writer_state).unwrap());
+    work(&mut JournalDb::new(&db, writer_state).unwrap());
 }
 
 fn count(db: &Connection, from: &str) -> i64 {
@@ -213,38 +213,38 @@ fn keys_move_to_the_index_and_are_still_known_after_it_and_after_reopening() {
     let settings = JournalSettings::default();
     let total = 40_000_u64;
     let key = |n: u64| format!("key-{n}");
-    with_ledger(dir.path(), &settings, |ledger| {
+    with_ledger(dir.path(), &settings, |journal_db| {
         for first in (0..total).step_by(1000) {
             let batch: Vec<_> = (first..first + 1000)
                 .map(|n| accept(n, "s", Some(&key(n))))
                 .collect();
-            ledger.transact(&batch, NOW).unwrap();
+            journal_db.transact(&batch, NOW).unwrap();
         }
-        assert!(count(ledger.db, "dedupe") >= 20_000, "the index took part");
+        assert!(count(journal_db.db, "dedupe") >= 20_000, "the index took part");
         let mut last = Vec::new();
         for n in (0..total).step_by(997) {
             last.push(accept(n, "s", Some(&key(n))));
         }
-        for outcome in ledger.transact(&last, NOW).unwrap() {
-            assert!(matches!(outcome, Outcome::Duplicate), "{outcome:?}");
+        for outcome in journal_db.transact(&last, NOW).unwrap() {
+            assert!(matches!(outcome, CommandOutcome::Duplicate), "{outcome:?}");
         }
     });
-    with_ledger(dir.path(), &settings, |ledger| {
+    with_ledger(dir.path(), &settings, |journal_db| {
         for n in (0..total).step_by(997) {
-            let outcome = ledger
+            let outcome = journal_db
                 .transact(&[accept(n, "s", Some(&key(n)))], NOW)
                 .unwrap()
                 .pop()
                 .unwrap();
-            assert!(matches!(outcome, Outcome::Duplicate), "{n}: {outcome:?}");
+            assert!(matches!(outcome, CommandOutcome::Duplicate), "{n}: {outcome:?}");
         }
-        let outcome = ledger
+        let outcome = journal_db
             .transact(&[accept(0, "s", Some("new"))], NOW)
             .unwrap()
             .pop()
             .unwrap();
         assert!(
-            matches!(outcome, Outcome::Accepted(InboxSeq(40_001))),
+            matches!(outcome, CommandOutcome::Accepted(InboxSeq(40_001))),
             "{outcome:?}"
         );
     });
@@ -258,39 +258,45 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
         dedupe_days: 5,
         ..JournalSettings::default()
     };
-    with_ledger(dir.path(), &settings, |ledger| {
+    with_ledger(dir.path(), &settings, |journal_db| {
         let batch: Vec<_> = (0..3000).map(|n| accept(n, "s", Some(&n.to_string()))).collect();
-        ledger.transact(&batch, NOW).unwrap();
+        journal_db.transact(&batch, NOW).unwrap();
         let ends: Vec<_> = (2..=3000).map(|seq| end(seq, NOW)).collect();
-        ledger.transact(&ends, NOW).unwrap();
+        journal_db.transact(&ends, NOW).unwrap();
         let mut upkeep = Upkeep::default();
-        let mut tidy = |ledger: &mut Ledger<'_>, now_ms| {
+        let mut tidy = |journal_db: &mut JournalDb<'_>, now_ms| {
             let mut slices = 0;
-            while ledger
-                .upkeep(|ledger| upkeep.slice(ledger, &settings, Moment { now_ms, idle: true }))
+            while journal_db
+                .upkeep(|journal_db| upkeep.slice(journal_db, &settings, SliceContext { now_ms, idle: true }))
                 .unwrap()
             {
                 slices += 1;
                 assert!(slices < 100, "upkeep comes to an end");
             }
         };
-        tidy(ledger, NOW + DAY_MS);
+        tidy(journal_db, NOW + DAY_MS);
         assert_eq!(
-            (count(ledger.db, "done"), count(ledger.db, "dedupe")),
+            (count(journal_db.db, "done"), count(journal_db.db, "dedupe")),
             (2999, 3000)
         );
-        tidy(ledger, NOW + 3 * DAY_MS);
-        assert_eq!((count(ledger.db, "done"), count(ledger.db, "inbox")), (1, 1));
-        assert_eq!(count(ledger.db, "dedupe"), 3000);
-        tidy(ledger, NOW + 8 * DAY_MS);
-        assert_eq!((count(ledger.db, "dedupe"), count(ledger.db, "inbox")), (0, 1));
-        let outcome = ledger
+        tidy(journal_db, NOW + 3 * DAY_MS);
+        assert_eq!(
+            (count(journal_db.db, "done"), count(journal_db.db, "inbox")),
+            (1, 1)
+        );
+        assert_eq!(count(journal_db.db, "dedupe"), 3000);
+        tidy(journal_db, NOW + 8 * DAY_MS);
+        assert_eq!(
+            (count(journal_db.db, "dedupe"), count(journal_db.db, "inbox")),
+            (0, 1)
+        );
+        let outcome = journal_db
             .transact(&[accept(9, "s", Some("9"))], NOW)
             .unwrap()
             .pop()
             .unwrap();
         assert!(
-            matches!(outcome, Outcome::Accepted(InboxSeq(3001))),
+            matches!(outcome, CommandOutcome::Accepted(InboxSeq(3001))),
             "{outcome:?}"
         );
     });
@@ -303,30 +309,30 @@ fn a_full_journal_forgets_finished_records_early_and_gives_space_back() {
         max_bytes: 1 << 20,
         ..JournalSettings::default()
     };
-    with_ledger(dir.path(), &settings, |ledger| {
+    with_ledger(dir.path(), &settings, |journal_db| {
         for first in (0..20_000).step_by(1000) {
             let batch: Vec<_> = (first..first + 1000)
                 .map(|n| accept(n, "s", Some(&n.to_string())))
                 .collect();
-            ledger.transact(&batch, NOW).unwrap();
+            journal_db.transact(&batch, NOW).unwrap();
         }
         for first in (11..=20_000_i64).step_by(1000) {
             let ends: Vec<_> = (first..(first + 1000).min(20_001))
                 .map(|seq| end(seq, NOW))
                 .collect();
-            ledger.transact(&ends, NOW).unwrap();
+            journal_db.transact(&ends, NOW).unwrap();
         }
         let pages =
             |db: &Connection| -> i64 { db.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap() };
-        let before = pages(ledger.db);
+        let before = pages(journal_db.db);
         let mut upkeep = Upkeep::default();
         for _ in 0..200 {
-            if !ledger
-                .upkeep(|ledger| {
+            if !journal_db
+                .upkeep(|journal_db| {
                     upkeep.slice(
-                        ledger,
+                        journal_db,
                         &settings,
-                        Moment {
+                        SliceContext {
                             now_ms: NOW,
                             idle: true,
                         },
@@ -337,14 +343,18 @@ fn a_full_journal_forgets_finished_records_early_and_gives_space_back() {
                 break;
             }
         }
-        assert!(used_bytes(ledger.db).unwrap() <= settings.max_bytes);
+        assert!(used_bytes(journal_db.db).unwrap() <= settings.max_bytes);
         assert!(
-            (1..10_000).contains(&count(ledger.db, "done")),
+            (1..10_000).contains(&count(journal_db.db, "done")),
             "{}",
-            count(ledger.db, "done")
+            count(journal_db.db, "done")
         );
-        assert_eq!(count(ledger.db, "inbox"), 10);
-        while give_back(ledger.db).unwrap() {}
-        assert!(pages(ledger.db) < before / 2, "{} of {before}", pages(ledger.db));
+        assert_eq!(count(journal_db.db, "inbox"), 10);
+        while vacuum_slice(journal_db.db).unwrap() {}
+        assert!(
+            pages(journal_db.db) < before / 2,
+            "{} of {before}",
+            pages(journal_db.db)
+        );
     });
 }

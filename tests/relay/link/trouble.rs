@@ -137,7 +137,7 @@ async fn a_connector_that_stalls_is_found_dead_and_dialled_again() {
         stalled.elapsed() >= Duration::from_millis(900),
         "pings were answered until then"
     );
-    relay.says("fell silent").await;
+    relay.says("stopped responding").await;
     assert_eq!(connector.open_connections().len(), 1);
     relay.stops().await;
 }
@@ -155,7 +155,10 @@ async fn a_quiet_connector_that_answers_pings_is_left_alone() {
         .start();
     connector.wait_connected(SOON).await.unwrap();
     tokio::time::sleep(Duration::from_millis(4500)).await;
-    assert_eq!((connector.dials().len(), relay.count("fell silent")), (1, 0));
+    assert_eq!(
+        (connector.dials().len(), relay.count("stopped responding")),
+        (1, 0)
+    );
     relay.stops().await;
 }
 
