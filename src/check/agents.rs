@@ -9,7 +9,7 @@ use super::case::Case;
 use super::probe::Verdict;
 use crate::agent::{AgentHealth, BUILT_IN};
 use crate::config::{AgentEntry, Settings};
-use crate::relay::hiring::{Surroundings, hire};
+use crate::relay::{AgentEnvironment, build_agents};
 
 /// How long an agent may take to let go of what it started.
 const LEAVE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ async fn stands(case: &Case<'_>, settings: &Settings, name: &str, entry: &AgentE
     };
     let mut alone = settings.clone();
     alone.agents = [(name.to_owned(), entry.clone())].into();
-    let around = Surroundings {
+    let around = AgentEnvironment {
         env: case.env,
         base: case.base.clone(),
         tls: known.tls.clone(),
@@ -72,7 +72,7 @@ async fn stands(case: &Case<'_>, settings: &Settings, name: &str, entry: &AgentE
     };
     let remedy = "install its program or correct its settings, then try `hermes-relay agents test NAME`";
     let remedy = remedy.replace("NAME", name);
-    let member = match hire(&alone, &around) {
+    let member = match build_agents(&alone, &around, |_| true) {
         Ok(members) => members.into_iter().next(),
         Err(error) => return trouble(error.to_string(), remedy),
     };

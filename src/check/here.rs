@@ -11,7 +11,7 @@ use crate::config::secret::SecretError;
 use crate::config::{self, ConfigError, Origin, Sources};
 use crate::net::identity::{IdentityError, IdentitySource};
 use crate::net::steps::Steps;
-use crate::relay::boot;
+use crate::relay::provisioning;
 use crate::store::{InspectError, Inspector, OpenError};
 use crate::wire::{ConnectorUrl, UrlError};
 
@@ -42,7 +42,7 @@ pub(super) fn settings(case: &mut Case<'_>) -> Vec<Verdict> {
         verdicts.push(Verdict::ok(from));
     }
     case.known = Some(Known {
-        tls: boot::tls(&loaded.settings),
+        tls: provisioning::tls(&loaded.settings),
         loaded,
     });
     verdicts
@@ -118,7 +118,7 @@ pub(super) fn credentials(case: &Case<'_>) -> Vec<Verdict> {
         return Vec::new();
     };
     let settings = &known.loaded.settings;
-    if let Some(pinned) = boot::pinned_credentials(settings) {
+    if let Some(pinned) = provisioning::pinned_credentials(settings) {
         let origin = known.loaded.origins.of("connector.secret");
         return vec![Verdict::ok(format!(
             "gateway {}, secret from {origin}",
@@ -152,7 +152,7 @@ fn identity(case: &Case<'_>) -> Result<Identity, IdentityError> {
         return Ok(Identity::Missing);
     };
     let home = settings.hermes_home.clone().unwrap_or_else(|| ".".into());
-    let source = IdentitySource::choose(case.env, &boot::idp_settings(settings), &home)?;
+    let source = IdentitySource::choose(case.env, &provisioning::idp_settings(settings), &home)?;
     Ok(if source.is_at_hand() {
         Identity::AtHand
     } else {

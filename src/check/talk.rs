@@ -14,7 +14,7 @@ use crate::net::connector_http::{PolicyError, declare_policy};
 use crate::net::http::{excerpt, unix_secs};
 use crate::net::socket::{DialRequest, Dialer, Socket};
 use crate::net::ws_io::{ReadEvent, SocketReader, split};
-use crate::relay::{Credentials, USER_AGENT, boot};
+use crate::relay::{Credentials, USER_AGENT, provisioning};
 use crate::wire::{
     CapabilityDescriptor, ConnectorFrame, GatewayFrame, Line, LineFramer, RelevancePolicy, TOKEN_TTL_SECS,
     UpgradeToken,
@@ -35,7 +35,7 @@ pub(super) async fn upgrade(case: &mut Case<'_>) -> Vec<Verdict> {
         return Vec::new();
     };
     let settings = &known.loaded.settings;
-    let credentials = boot::pinned_credentials(settings);
+    let credentials = provisioning::pinned_credentials(settings);
     match &case.running {
         _ if case.consent.dial => {}
         // One that is not connected has no connection to lose.
@@ -271,7 +271,7 @@ pub(super) async fn policy(case: &Case<'_>) -> Vec<Verdict> {
     let Some(known) = &case.known else {
         return Vec::new();
     };
-    let policies = boot::policies(&known.loaded);
+    let policies = provisioning::policies(&known.loaded);
     if policies.is_empty() {
         return vec![Verdict::ok(
             "nothing is set, so the connector's own default holds",
@@ -286,7 +286,7 @@ pub(super) async fn policy(case: &Case<'_>) -> Vec<Verdict> {
     let (Some(place), Some(http)) = (&case.place, way::http(case)) else {
         return vec![Verdict::skipped("there is no connector to declare it to")];
     };
-    let Some(credentials) = boot::pinned_credentials(&known.loaded.settings) else {
+    let Some(credentials) = provisioning::pinned_credentials(&known.loaded.settings) else {
         return vec![Verdict::skipped("there are no credentials to declare it with")];
     };
     let mut verdicts = Vec::new();

@@ -16,7 +16,7 @@ use crate::agent::{
 };
 use crate::config::file::nearest;
 use crate::config::{self, Settings, Sources};
-use crate::relay::Member;
+use crate::relay::AgentSlot;
 use crate::session::TurnId;
 use crate::wire::SessionKey;
 
@@ -167,7 +167,7 @@ async fn list(mut settings: Settings, process: &ProcessEnv<'_>, json: bool) -> E
     finish(written.and_then(|()| out.flush()))
 }
 
-async fn health(slot: &Member) -> (String, String) {
+async fn health(slot: &AgentSlot) -> (String, String) {
     match tokio::time::timeout(AGENT_TIMEOUT, slot.agent.health()).await {
         Ok(AgentHealth::Ready) => ("ready".to_owned(), String::new()),
         Ok(AgentHealth::Degraded(why)) => ("degraded".to_owned(), why),
@@ -243,7 +243,7 @@ async fn test(
 }
 
 /// Runs a turn and prints its output; Ctrl-C stops it. Returns the number of characters.
-async fn run_turn(slot: &Member, text: &str, permission: Permission) -> (TurnEnd, usize) {
+async fn run_turn(slot: &AgentSlot, text: &str, permission: Permission) -> (TurnEnd, usize) {
     let (events, mut signals) = EventSink::new();
     let cancel = CancellationToken::new();
     let turn = Turn {

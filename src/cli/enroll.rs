@@ -30,7 +30,7 @@ use crate::net::connector_http::{self, Enrolled, Grant, ProvisionError, Provisio
 use crate::net::http::{HttpClient, excerpt};
 use crate::net::identity::{IdentityError, IdentitySource, IdpSettings};
 use crate::net::proxy::ProxyRules;
-use crate::relay::{Credentials, LinkView, Relay, RelayTransport as _, boot};
+use crate::relay::{Credentials, LinkStatus, Relay, RelayTransport as _, inbound_channel, provisioning};
 use crate::wire::ConnectorUrl;
 
 /// Timeout of the handshake of `--check`.
@@ -178,9 +178,9 @@ async fn enroll_with(
         env,
         home: &home,
         relay_url: settings.connector.url.clone(),
-        idp: boot::idp_settings(settings),
+        idp: provisioning::idp_settings(settings),
         hostname: hostname(),
-        identities: boot::provision_requests(settings, ""),
+        identities: provisioning::provision_requests(settings, ""),
         http: &http,
         dial: &dial,
         add_secret: &|name, value| log.add_secret(name, value),
@@ -203,9 +203,9 @@ async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials
     };
     let (_keep, watched) = tokio::sync::watch::channel(Some(credentials));
     let transport = Relay::dial(settings, proxies, watched).map_err(|error| error.to_string())?;
-    let (deliveries, _unread) = tokio::sync::mpsc::channel(1);
-    transport.connect(deliveries);
-    let mut view = transport.view();
+    let (inbound, _unread) = inbound_channel();
+    transport.connect(inbound);
+    let mut view = transport.status();
     let settled = view.wait_for(|view| view.live.is_some() || has_failed(view));
     let _ = tokio::time::timeout(CHECK_TIMEOUT, settled).await;
     let outcome = {
@@ -221,7 +221,7 @@ async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials
     outcome
 }
 
-fn has_failed(view: &LinkView) -> bool {
+fn has_failed(view: &LinkStatus) -> bool {
     let clocks_differ = view
         .clock_skew_ms
         .is_some_and(|ms| ms.unsigned_abs() > CORRECTED_SKEW_MS);

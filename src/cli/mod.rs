@@ -40,8 +40,8 @@ use clap::{Args, Parser, Subcommand};
 use crate::agent::child::BaseEnv;
 use crate::config::{Flags, LogFormat, LogLevel, Settings};
 use crate::net::proxy::ProxyRules;
-use crate::relay::hiring::{HireError, Surroundings, hire_those};
-use crate::relay::{Member, boot};
+use crate::relay::{AgentBuildError, AgentEnvironment, build_agents};
+use crate::relay::{AgentSlot, provisioning};
 
 /// Looks up a variable of the process environment.
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -190,14 +190,14 @@ impl ProcessEnv<'_> {
         &self,
         settings: &Settings,
         wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<(String, Member)>, HireError> {
-        let around = Surroundings {
+    ) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
+        let around = AgentEnvironment {
             env: self.env,
             base: self.base.clone(),
-            tls: boot::tls(settings),
+            tls: provisioning::tls(settings),
             proxies: ProxyRules::from_env(self.env),
         };
-        hire_those(settings, &around, wanted)
+        build_agents(settings, &around, wanted)
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Environment;
-use crate::relay::LinkView;
+use crate::relay::LinkStatus;
 
 /// Timeout of a datagram; then it is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
@@ -83,7 +83,7 @@ impl ServiceManager {
     }
 
     /// Reports each change of the link's state. Never returns.
-    pub(super) async fn report_link(&self, mut link: watch::Receiver<LinkView>) -> Infallible {
+    pub(super) async fn report_link(&self, mut link: watch::Receiver<LinkStatus>) -> Infallible {
         let mut last = String::new();
         while self.socket.is_some() {
             let now = link_status(&link.borrow_and_update());
@@ -145,7 +145,7 @@ async fn send(socket: &SocketAddr, text: &str) -> std::io::Result<()> {
     UnixDatagram::from_std(own)?.send(text.as_bytes()).await.map(drop)
 }
 
-fn link_status(link: &LinkView) -> String {
+fn link_status(link: &LinkStatus) -> String {
     let why = || link.last_loss.as_deref().unwrap_or("not dialled yet");
     match link.state.as_str() {
         "live" => {

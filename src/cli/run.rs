@@ -28,8 +28,10 @@ use crate::config::{self, Backend, Flags, Loaded, Settings, SleepAction, Sources
 use crate::net::http::HttpClient;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
-use crate::relay::hiring::without_keys;
-use crate::relay::{BuildError, Credentials, Ended, Lever, Member, Relay, USER_AGENT, boot};
+use crate::relay::without_keys;
+use crate::relay::{
+    AgentSlot, BuildError, Credentials, ExitReason, Relay, Suspender, USER_AGENT, provisioning,
+};
 use crate::serve::{ControlService, Reload, ServeError, Serving};
 use crate::store::OpenError;
 use crate::wire::ConnectorUrl;
@@ -144,8 +146,8 @@ async fn serve(
         return fatal.fail(exit::INTERNAL, "cannot listen for signals", None);
     };
     let proxies = ProxyRules::from_env(env);
-    let tls = boot::tls(&settings);
-    let (credentials, watched) = watch::channel(boot::pinned_credentials(&settings));
+    let tls = provisioning::tls(&settings);
+    let (credentials, watched) = watch::channel(provisioning::pinned_credentials(&settings));
     let relay = match build_relay(
         args,
         &settings,
@@ -166,7 +168,7 @@ async fn serve(
             Ok(http) => http,
             Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
         };
-        let provisioned = boot::self_provision(&settings, &url, env, enroll::hostname(), &http);
+        let provisioned = provisioning::self_provision(&settings, &url, env, enroll::hostname(), &http);
         match before_serving(provisioned, &mut signals, &manager).await {
             Ok(provisioned) => use_credentials(&credentials, provisioned, log),
             Err(code) => return code,
@@ -249,7 +251,7 @@ fn build_relay(
     args: &RunArgs,
     settings: &Settings,
     process: &ProcessEnv<'_>,
-    agents: Vec<(String, Member)>,
+    agents: Vec<(String, AgentSlot)>,
     (tls, proxies): (&Tls, &ProxyRules),
     watched: &watch::Receiver<Option<Credentials>>,
     fatal: &FatalErrors,
@@ -259,14 +261,14 @@ fn build_relay(
         .tls(tls.clone())
         .credentials(watched.clone())
         .fresh_on_corruption(args.fresh_journal_if_corrupt)
-        .members(agents);
+        .agents(agents);
     if settings.sleep.enabled && settings.sleep.action == SleepAction::Suspend {
         let base = without_keys(settings, &process.base);
         let http = || http_client_with(tls, settings, proxies);
-        let suspender = Lever::of(settings, process.env, &base, http)
+        let suspender = Suspender::from_settings(settings, process.env, &base, http)
             .map_err(|error| fatal.fail(exit::CONFIGURATION, error, None))?;
         if let Some(suspender) = suspender {
-            builder = builder.lever(suspender);
+            builder = builder.suspender(suspender);
         }
     }
     builder.build().map_err(|error| build_failure(&error, fatal))
@@ -291,16 +293,18 @@ async fn before_serving<T>(
 }
 
 /// The exit code of a relay that ended; reports what the user must fix.
-fn exit_code(ended: Ended, request: Option<SignalRequest>, fatal: &FatalErrors) -> ExitCode {
+fn exit_code(ended: ExitReason, request: Option<SignalRequest>, fatal: &FatalErrors) -> ExitCode {
     match ended {
-        Ended::Asked => requested_exit(request.unwrap_or(SignalRequest::Stop)),
-        Ended::Slept => ExitCode::SUCCESS,
-        Ended::Revoked { reason } => fatal.fail(
+        ExitReason::Shutdown => requested_exit(request.unwrap_or(SignalRequest::Stop)),
+        ExitReason::Slept => ExitCode::SUCCESS,
+        ExitReason::Revoked { reason } => fatal.fail(
             exit::REFUSED,
             format!("the connector has revoked this gateway ({reason})"),
             Some("enroll again with `hermes-relay enroll`, then start the relay"),
         ),
-        Ended::JournalLost => fatal.fail(exit::INTERNAL, "the journal's writer ended unexpectedly", None),
+        ExitReason::JournalLost => {
+            fatal.fail(exit::INTERNAL, "the journal's writer ended unexpectedly", None)
+        }
     }
 }
 
@@ -325,7 +329,7 @@ pub(super) struct AgentsError {
 pub(super) async fn build_agents(
     settings: &Settings,
     process: &ProcessEnv<'_>,
-) -> Result<Vec<(String, Member)>, AgentsError> {
+) -> Result<Vec<(String, AgentSlot)>, AgentsError> {
     let agents = process
         .build_agents(settings, |_| true)
         .map_err(|error| AgentsError {
@@ -355,7 +359,7 @@ pub(super) async fn build_agents(
 }
 
 pub(super) fn http_client(settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
-    http_client_with(&boot::tls(settings), settings, proxies)
+    http_client_with(&provisioning::tls(settings), settings, proxies)
 }
 
 fn http_client_with(tls: &Tls, settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {

@@ -1,4 +1,4 @@
-//! Putting a relay together.
+//! Builds a relay from settings and agents.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,21 +6,18 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::boot::{pinned_credentials, tls};
+use super::agents::{AgentRegistry, AgentSlot};
+use super::attachments::open_client;
 use super::clock::unix_ms;
-use super::core::{Core, Ended};
-use super::crew::{Crew, Member};
-use super::desk::open_room;
-use super::handle::{COMMANDS, Command, RelayHandle};
-use super::lever::Lever;
-use super::live::{Credentials, LiveSettings, LiveTransport};
-use super::settings::{CoreSettings, identities};
+use super::event_loop::{Channels, EventLoop, ExitReason};
+use super::handle::{MAX_REQUESTS, RelayHandle};
+use super::provisioning::{pinned_credentials, tls};
 use super::sleep::Sleeper;
-use super::traces::Traces;
-use super::transport::{LinkView, RelayTransport};
-use crate::agent::{Agent, UnknownAgent, built_in};
-use crate::config::{DEFAULT_AGENT, Durability, Settings, Sleep, SleepAction};
-use crate::link::LinkSettings;
+use super::suspend::Suspender;
+use super::transport::{Credentials, LinkStatus, RelayTransport, WebSocketSettings, WebSocketTransport};
+use crate::agent::{Agent, UnknownAgent};
+use crate::config::{Durability, Settings, Sleep, SleepAction};
+use crate::link::{HelloIdentity, LinkSettings};
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
 use crate::net::tls::{Tls, TlsError};
@@ -50,30 +47,30 @@ pub enum BuildError {
     Journal(#[from] OpenError),
 }
 
-/// Collects what a relay is made of.
+/// Builds a relay.
 pub struct RelayBuilder {
     settings: Settings,
-    agents: Vec<(String, Member)>,
+    agents: Vec<(String, AgentSlot)>,
     transport: Option<Arc<dyn RelayTransport>>,
     proxies: ProxyRules,
     tls: Option<Tls>,
     credentials: Option<watch::Receiver<Option<Credentials>>>,
     fresh_on_corruption: bool,
-    lever: Option<Lever>,
+    suspender: Option<Suspender>,
 }
 
 /// A relay, ready to run. Any number of them run in one process, each with a state directory of its own.
 ///
 /// ```no_run
-/// use hermes_relay::{agent::Echo, config::Settings, relay::Relay};
+/// use hermes_relay::{EchoAgent, Relay, Settings};
 ///
 /// # async fn serve(stop: impl Future<Output = ()>) -> Result<(), Box<dyn std::error::Error>> {
 /// let mut settings = Settings::embedded("/var/lib/mine");
 /// settings.connector.url = Some("wss://connector.example/relay".into());
-/// let relay = Relay::builder(settings).agent("mine", Echo).build()?;
+/// let relay = Relay::builder(settings).agent("mine", EchoAgent).build()?;
 /// let handle = relay.handle();
 /// tokio::spawn(async move {
-///     // Reaches a chat that has spoken before, also before the last restart.
+///     // Reaches a chat that wrote before, also before the last restart.
 ///     handle.send("chat-1", "I am back.").await
 /// });
 /// relay.run(stop).await;
@@ -81,31 +78,23 @@ pub struct RelayBuilder {
 /// # }
 /// ```
 pub struct Relay {
-    core: Core,
-    ears: super::core::Ears,
-    settled: mpsc::Receiver<(u64, crate::link::SendResult)>,
+    event_loop: EventLoop,
+    channels: Channels,
     handle: RelayHandle,
 }
 
 impl RelayBuilder {
-    /// Adds an agent under a name. `settings.agent` says which one answers; when it says nothing, the first
-    /// that was added does.
+    /// Adds an agent under a name. `settings.agent` names the one that answers by default; the first that was added when
+    /// it is empty.
     #[must_use]
     pub fn agent(self, name: &str, agent: impl Agent) -> Self {
-        self.member(name, Member::new(Arc::new(agent)))
+        self.agents([(name.to_owned(), AgentSlot::new(Arc::new(agent)))])
     }
 
-    /// The same, with who decides what it asks and where it works.
+    /// Adds agents, each with who decides what it asks and where it works.
     #[must_use]
-    pub fn member(mut self, name: &str, member: Member) -> Self {
-        self.agents.push((name.to_owned(), member));
-        self
-    }
-
-    /// Adds several of them.
-    #[must_use]
-    pub fn members(mut self, members: impl IntoIterator<Item = (String, Member)>) -> Self {
-        self.agents.extend(members);
+    pub fn agents(mut self, agents: impl IntoIterator<Item = (String, AgentSlot)>) -> Self {
+        self.agents.extend(agents);
         self
     }
 
@@ -146,14 +135,14 @@ impl RelayBuilder {
 
     /// Suspends the machine with this, when `sleep.action` says so.
     #[must_use]
-    pub fn lever(mut self, lever: Lever) -> Self {
-        self.lever = Some(lever);
+    pub fn suspender(mut self, suspender: Suspender) -> Self {
+        self.suspender = Some(suspender);
         self
     }
 
     /// Checks everything and opens the journal. Nothing is dialled yet.
     pub fn build(self) -> Result<Relay, BuildError> {
-        let crew = crew(&self.settings, self.agents)?;
+        let agents = AgentRegistry::new(&self.settings, self.agents)?;
         let credentials = self
             .credentials
             .unwrap_or_else(|| watch::channel(pinned_credentials(&self.settings)).1);
@@ -162,8 +151,8 @@ impl RelayBuilder {
         } else {
             let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
             let (proxies, credentials) = (self.proxies.clone(), credentials.clone());
-            let live = live_transport(&self.settings, tls.clone(), proxies, credentials)?;
-            (Arc::new(live) as Arc<dyn RelayTransport>, Some(tls))
+            let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
+            (Arc::new(websocket) as Arc<dyn RelayTransport>, Some(tls))
         };
         let journal = JournalSettings {
             durability: match self.settings.journal.durability {
@@ -179,25 +168,24 @@ impl RelayBuilder {
         };
         let now_ms = unix_ms(std::time::SystemTime::now());
         let opened = Journal::open(&self.settings.state_dir, journal, now_ms)?;
-        let (commands, command_ears) = mpsc::channel::<Command>(COMMANDS);
-        let core_settings = CoreSettings::of(&self.settings);
-        let link = transport.view();
-        let (mut core, ears, settled) = Core::new(core_settings, crew, transport, opened, command_ears);
-        core.sleeper = Sleeper::of(&self.settings, self.lever, core.clock.now());
-        core.traces = Traces::of(&self.settings, tls.as_ref(), &self.proxies);
+        let (requests, request_queue) = mpsc::channel(MAX_REQUESTS);
+        let link = transport.status();
+        let (mut event_loop, channels) =
+            EventLoop::new(&self.settings, agents, transport, opened, request_queue);
+        event_loop.sleeper = Sleeper::new(&self.settings, self.suspender, event_loop.clock.now());
         // The journal holds the state directory's lock from here on.
-        core.media = tls.and_then(|tls| open_room(&self.settings, tls, self.proxies, credentials, link));
+        event_loop.media =
+            tls.and_then(|tls| open_client(&self.settings, tls, self.proxies, credentials, link));
         Ok(Relay {
-            core,
-            ears,
-            settled,
-            handle: RelayHandle(commands),
+            event_loop,
+            channels,
+            handle: RelayHandle(requests),
         })
     }
 }
 
 impl Relay {
-    /// Begins to put a relay together.
+    /// Begins to build a relay.
     pub fn builder(settings: Settings) -> RelayBuilder {
         RelayBuilder {
             settings,
@@ -207,7 +195,7 @@ impl Relay {
             tls: None,
             credentials: None,
             fresh_on_corruption: false,
-            lever: None,
+            suspender: None,
         }
     }
 
@@ -216,61 +204,39 @@ impl Relay {
         settings: &Settings,
         proxies: ProxyRules,
         credentials: watch::Receiver<Option<Credentials>>,
-    ) -> Result<LiveTransport, BuildError> {
-        live_transport(settings, tls(settings), proxies, credentials)
+    ) -> Result<WebSocketTransport, BuildError> {
+        websocket_transport(settings, tls(settings), proxies, credentials)
     }
 
-    /// For asking and telling the relay while it runs.
+    /// A handle to the relay, for while it runs.
     pub fn handle(&self) -> RelayHandle {
         self.handle.clone()
     }
 
-    /// How the connection stands; changes are told.
-    pub fn link(&self) -> watch::Receiver<LinkView> {
-        self.core.transport.view()
+    /// The state of the connection; watchers are notified of changes.
+    pub fn link(&self) -> watch::Receiver<LinkStatus> {
+        self.event_loop.transport.status()
     }
 
-    /// Serves until `shutdown` resolves, then ends in order within the shutdown budget. Dropped while it runs,
-    /// it ends like a crash: the next run tells the chats whose turns were cut off and goes on with the rest.
-    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Ended {
-        // Our own handle keeps the channel of wishes open for as long as the relay runs.
+    /// Serves until `shutdown` resolves, then ends in order within the shutdown budget. Dropped while it runs, it ends
+    /// like a crash: the next run reports the turns that were interrupted and goes on with the rest.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> ExitReason {
+        // Our own handle keeps the channel of requests open for as long as the relay runs.
         let Self {
-            core,
-            ears,
-            settled,
+            event_loop,
+            channels,
             handle: _handle,
         } = self;
-        core.run(ears, settled, shutdown).await
+        event_loop.run(channels, shutdown).await
     }
 }
 
-/// The agents that were added, and the one that answers what no route takes.
-fn crew(settings: &Settings, mut agents: Vec<(String, Member)>) -> Result<Crew, BuildError> {
-    let name = match (settings.agent.as_str(), agents.first()) {
-        ("", Some((first, _))) => first.clone(),
-        ("", None) => DEFAULT_AGENT.to_owned(),
-        (named, _) => named.to_owned(),
-    };
-    let default = match agents.iter().position(|(known, _)| *known == name) {
-        Some(at) => agents.swap_remove(at).1,
-        None => Member::new(built_in(&name)?),
-    };
-    for route in &settings.routes {
-        let known = route.agent == name || agents.iter().any(|(known, _)| *known == route.agent);
-        if !known {
-            let member = Member::new(built_in(&route.agent)?);
-            agents.push((route.agent.clone(), member));
-        }
-    }
-    Ok(Crew::new((name, default), agents, settings.routes.clone()))
-}
-
-fn live_transport(
+fn websocket_transport(
     settings: &Settings,
     tls: Tls,
     proxies: ProxyRules,
     credentials: watch::Receiver<Option<Credentials>>,
-) -> Result<LiveTransport, BuildError> {
+) -> Result<WebSocketTransport, BuildError> {
     let url = ConnectorUrl::parse(settings.connector.url.as_deref().ok_or(BuildError::NoUrl)?)?;
     if url.is_plaintext() && !url.is_loopback() && !settings.connector.allow_plaintext {
         return Err(BuildError::Plaintext(url));
@@ -282,17 +248,25 @@ fn live_transport(
     }
     let link = &settings.link;
     let dialer = Dialer::new(tls, proxies, Duration::from_secs(link.connect_timeout_secs));
-    Ok(LiveTransport::new(LiveSettings {
+    Ok(WebSocketTransport::new(WebSocketSettings {
         dial_url: url.dial_url().to_owned(),
         allow_plaintext: settings.connector.allow_plaintext,
         max_message_bytes: link.max_message_bytes,
         max_line_bytes: link.max_line_bytes,
         max_write_buffer_bytes: link.max_write_buffer_bytes,
         link: link_settings(link, &settings.sleep),
-        identities: identities(settings),
+        identities: settings.connector.identities.iter().map(hello).collect(),
         dialer,
         credentials,
     }))
+}
+
+fn hello(identity: &crate::config::Identity) -> HelloIdentity {
+    HelloIdentity {
+        platform: identity.platform.clone(),
+        bot_id: identity.bot_id.clone(),
+        command_manifest: None,
+    }
 }
 
 fn link_settings(link: &crate::config::Link, sleep: &Sleep) -> LinkSettings {

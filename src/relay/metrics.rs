@@ -1,13 +1,13 @@
-//! What is counted and measured while the relay works.
+//! Counters and histograms.
 //!
-//! Plain numbers, each owned by the task that makes them; a snapshot is copied out when somebody asks. Labels have few
-//! values, all known beforehand: no chat, session or person is ever one. It never shows anything itself.
+//! Plain numbers, each owned by the part that makes them; a snapshot is copied out on request. Labels have few values, all
+//! known beforehand: no chat, session or person is ever one.
 
 use std::time::Duration;
 
 use super::status::Tally;
-use super::transport::LinkView;
 use crate::link::{Counters, Loss, SendResult};
+use crate::store::Commit;
 use crate::wire::{Action, Outcome};
 
 /// Upper bounds in seconds for what takes milliseconds.
@@ -25,10 +25,10 @@ const BATCH: &[f64] = &[
     1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 4096.0,
 ];
 
-/// What became of an op, as a label.
+/// Outcomes of an op, as a label.
 const OP_OUTCOMES: [&str; 6] = ["applied", "refused", "limited", "unknown", "not_sent", "shed"];
 
-/// What became of a trace, as a label.
+/// Outcomes of an exported trace, as a label.
 pub(super) const TRACE_OUTCOMES: [&str; 3] = ["sent", "dropped", "refused"];
 
 /// Measurements sorted by size.
@@ -114,14 +114,14 @@ impl Counts {
 
 /// What the task that owns the link measures.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LinkMeasures {
+pub struct LinkMetrics {
     /// Losses by reason.
     pub losses: Counts,
     /// From the dial to the first descriptor.
     pub handshake_seconds: Histogram,
 }
 
-impl Default for LinkMeasures {
+impl Default for LinkMetrics {
     fn default() -> Self {
         Self {
             losses: Counts::new(&Loss::KINDS),
@@ -130,68 +130,97 @@ impl Default for LinkMeasures {
     }
 }
 
-impl LinkMeasures {
-    pub(super) fn handshaken(&mut self, took: Duration) {
+impl LinkMetrics {
+    pub(super) fn handshake_done(&mut self, took: Duration) {
         self.handshake_seconds.observe_time(took);
     }
 }
 
-/// What the relay's own task measures.
+/// What the outbox measures: ops by name and outcome.
 #[derive(Clone, Debug)]
-pub(super) struct Measures {
-    commit_commands: Histogram,
-    commit_seconds: Histogram,
-    turn_seconds: Histogram,
-    first_word_seconds: Histogram,
-    /// By op; each with its outcomes.
-    ops: Vec<Counts>,
-}
+pub(super) struct OpMetrics(Vec<Counts>);
 
-impl Default for Measures {
+impl Default for OpMetrics {
     fn default() -> Self {
-        Self {
-            commit_commands: Histogram::new(BATCH),
-            commit_seconds: Histogram::new(QUICK),
-            turn_seconds: Histogram::new(SLOW),
-            first_word_seconds: Histogram::new(SLOW),
-            ops: vec![Counts::new(&OP_OUTCOMES); Action::OPS.len() + 1],
-        }
+        Self(vec![Counts::new(&OP_OUTCOMES); Action::OPS.len() + 1])
     }
 }
 
-impl Measures {
-    pub(super) fn committed(&mut self, commands: usize, took: Duration) {
-        #[expect(clippy::cast_precision_loss, reason = "a commit holds some thousands at most")]
-        self.commit_commands.observe(commands as f64);
-        self.commit_seconds.observe_time(took);
+impl OpMetrics {
+    pub(super) fn finished(&mut self, op: &str, result: &SendResult) {
+        self.count(op, outcome_label(result));
     }
 
-    pub(super) fn turn_ended(&mut self, took: Duration, first_word: Option<Duration>) {
-        self.turn_seconds.observe_time(took);
-        if let Some(first_word) = first_word {
-            self.first_word_seconds.observe_time(first_word);
-        }
+    pub(super) fn dropped(&mut self, op: &str) {
+        self.count(op, "shed");
     }
 
-    pub(super) fn op_settled(&mut self, op: &str, outcome: &SendResult) {
-        self.count_op(op, outcome_of(outcome));
-    }
-
-    pub(super) fn op_shed(&mut self, op: &str) {
-        self.count_op(op, "shed");
-    }
-
-    fn count_op(&mut self, op: &str, outcome: &str) {
-        let place = Action::OPS.iter().position(|known| *known == op);
-        if let Some(counts) = self.ops.get_mut(place.unwrap_or(Action::OPS.len())) {
+    fn count(&mut self, op: &str, outcome: &str) {
+        let index = Action::OPS.iter().position(|known| *known == op);
+        if let Some(counts) = self.0.get_mut(index.unwrap_or(Action::OPS.len())) {
             counts.add(outcome, 1);
         }
     }
+
+    /// Each op's name with its outcomes.
+    pub(super) fn snapshot(&self) -> Vec<(&'static str, Counts)> {
+        let names = Action::OPS.into_iter().chain(["other"]);
+        names.zip(self.0.iter().cloned()).collect()
+    }
 }
 
-/// What became of an op, in one word.
-pub(super) fn outcome_of(outcome: &SendResult) -> &'static str {
-    match outcome {
+/// What turns measure.
+#[derive(Clone, Debug)]
+pub(super) struct TurnMetrics {
+    pub(super) turn_seconds: Histogram,
+    pub(super) first_text_seconds: Histogram,
+}
+
+impl Default for TurnMetrics {
+    fn default() -> Self {
+        Self {
+            turn_seconds: Histogram::new(SLOW),
+            first_text_seconds: Histogram::new(SLOW),
+        }
+    }
+}
+
+impl TurnMetrics {
+    pub(super) fn ended(&mut self, took: Duration, first_text: Option<Duration>) {
+        self.turn_seconds.observe_time(took);
+        if let Some(first_text) = first_text {
+            self.first_text_seconds.observe_time(first_text);
+        }
+    }
+}
+
+/// What the journal's commits measure.
+#[derive(Clone, Debug)]
+pub(super) struct CommitMetrics {
+    pub(super) commands: Histogram,
+    pub(super) seconds: Histogram,
+}
+
+impl Default for CommitMetrics {
+    fn default() -> Self {
+        Self {
+            commands: Histogram::new(BATCH),
+            seconds: Histogram::new(QUICK),
+        }
+    }
+}
+
+impl CommitMetrics {
+    pub(super) fn committed(&mut self, commit: Commit) {
+        #[expect(clippy::cast_precision_loss, reason = "a commit holds some thousands at most")]
+        self.commands.observe(commit.commands as f64);
+        self.seconds.observe_time(commit.took);
+    }
+}
+
+/// The outcome of an op, as a label.
+pub(super) fn outcome_label(result: &SendResult) -> &'static str {
+    match result {
         SendResult::NotSent(_) => "not_sent",
         SendResult::Answered(outcome) => match &**outcome {
             Outcome::Applied(_) => "applied",
@@ -210,7 +239,7 @@ pub struct Metrics {
     /// What has happened to the link.
     pub link: Counters,
     /// What was measured of the link.
-    pub link_measures: LinkMeasures,
+    pub link_metrics: LinkMetrics,
     /// Whether the link stands, and whether it sleeps.
     pub link_state: String,
     /// Frames that came, by type.
@@ -224,7 +253,7 @@ pub struct Metrics {
     /// How long turns took.
     pub turn_seconds: Histogram,
     /// How long turns took to say something.
-    pub first_word_seconds: Histogram,
+    pub first_text_seconds: Histogram,
     /// Ops by name and outcome: each time that one was asked for.
     pub ops: Vec<(&'static str, Counts)>,
     /// What waits, by where.
@@ -235,33 +264,8 @@ pub struct Metrics {
     pub sessions_active: usize,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
-    /// Traces of turns, by what became of them.
+    /// Exported traces by outcome.
     pub traces: Counts,
-}
-
-impl Measures {
-    /// A copy, with what others counted.
-    pub(super) fn snapshot(&self, tally: Tally, view: &LinkView, frames: (Counts, Counts)) -> Metrics {
-        let names = Action::OPS.into_iter().chain(["other"]);
-        Metrics {
-            tally,
-            link: view.counters,
-            link_measures: view.measures.clone(),
-            link_state: view.state.clone(),
-            frames_received: frames.0,
-            frames_sent: frames.1,
-            commit_commands: self.commit_commands.clone(),
-            commit_seconds: self.commit_seconds.clone(),
-            turn_seconds: self.turn_seconds.clone(),
-            first_word_seconds: self.first_word_seconds.clone(),
-            ops: names.zip(self.ops.iter().cloned()).collect(),
-            queues: Vec::new(),
-            turns_running: 0,
-            sessions_active: 0,
-            journal_failing: false,
-            traces: Counts::new(&TRACE_OUTCOMES),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -286,9 +290,9 @@ mod tests {
         counts.add("a", 1);
         counts.add("whatever a stranger wrote", 2);
         assert_eq!(counts.iter().collect::<Vec<_>>(), [("a", 1), ("other", 2)]);
-        let mut measures = Measures::default();
-        measures.op_shed("no such op");
-        let (_, last) = (Action::OPS.len(), measures.ops.last().unwrap());
-        assert_eq!(last.iter().last(), Some(("shed", 1)));
+        let mut ops = OpMetrics::default();
+        ops.dropped("no such op");
+        let (name, counts) = ops.snapshot().pop().unwrap();
+        assert_eq!((name, counts.iter().last()), ("other", Some(("shed", 1))));
     }
 }

@@ -1,66 +1,60 @@
-//! The running thing: drives the link, the sessions, the journal and the agent; the only place that spawns.
+//! The running relay: drives the link, the sessions, the journal and the agents; the only place that spawns.
 //!
-//! [`Relay`] is built from settings and an agent and runs until it is told to stop. Inside, one task owns the
-//! link (`drive`), two own each socket (`connection`), one owns everything else (`core`), and one runs each
-//! turn (`turn_task`) that does not end at once (`at_once`). They speak over bounded channels. Decisions are made in the pure layers; what is here
-//! performs them.
+//! [`Relay`] is built from settings and agents and runs until it is told to stop. Inside, one task runs the event loop, one
+//! drives the link (`transport::driver`), two serve each socket (`transport::connection`), and one runs each turn
+//! (`turn_task`). They communicate over bounded channels.
+//!
+//! The event loop holds the parts; each part owns its state and imports no other part. A part takes an event and pushes
+//! effects, which are plain data (`effects`, `ops`) that the loop carries to the others:
+//!
+//! | part | what it owns |
+//! |---|---|
+//! | `inbound` | accepting, deduplicating and acknowledging deliveries; quarantine |
+//! | `turns` | sessions, running turns, how each ends; `turn_task` runs one |
+//! | `outbox` | durable and ephemeral ops: lanes, rate limits, what is in flight |
+//! | `approvals` | questions of agents to people |
+//! | `slash_commands` | the relay's own commands |
+//! | `agents` | the registry, which agent answers, how agents are built |
+//! | `attachments` | downloads and uploads of a turn |
+//! | `journal_io` | what was submitted to the journal, and who waits for it |
+//! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |
+//! | `transport` | the contract's transport, over the network and in memory |
 
-mod arrival;
-mod at_once;
-pub mod boot;
+mod agents;
+mod approvals;
+mod attachments;
 mod builder;
-mod choices;
 mod clock;
-mod commands;
-mod connection;
-mod core;
-mod crew;
-mod declined;
-mod desk;
-mod drive;
-mod egress;
-mod endings;
-mod frames;
+mod effects;
+mod event_loop;
 mod handle;
-pub mod hiring;
-mod inquiry;
-mod lever;
-mod live;
-mod memory;
+mod inbound;
+mod journal_io;
+mod lifecycle;
 mod metrics;
-mod owed;
-mod owed_op;
-mod parcels;
-mod progress;
-mod prompts;
+mod ops;
+mod outbox;
+pub mod provisioning;
 mod recovery;
-mod renewal;
-mod serve;
-mod sessions;
-mod settings;
-mod shutdown;
+mod routing;
+mod slash_commands;
 mod sleep;
 mod status;
-mod tell;
-#[cfg(feature = "otlp")]
-mod traces;
-#[cfg(not(feature = "otlp"))]
-#[path = "untraced.rs"]
-mod traces;
+mod suspend;
 mod transport;
-mod turn_exchange;
 mod turn_task;
 mod turns;
-mod wishes;
 
-pub use self::core::Ended;
+pub use agents::{AgentBuildError, AgentEnvironment, AgentSlot, agent_keys, build_agents, without_keys};
 pub use builder::{BuildError, Relay, RelayBuilder};
-pub use crew::Member;
+pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError};
-pub use lever::Lever;
-pub use live::{Credentials, LiveSettings, LiveTransport, USER_AGENT};
-pub use memory::{Answering, DeliverError, MemoryConnector, MemoryTransport, Record, SeenOp};
-pub use metrics::{Counts, Histogram, LinkMeasures, Metrics};
-pub use sessions::{SessionList, SessionStatus};
-pub use status::{AgentStatus, DescriptorStatus, Status, Tally};
-pub use transport::{Cargo, ChatInfo, Delivery, LinkView, RelayTransport, Settlements, TransportFuture};
+pub use metrics::{Counts, Histogram, LinkMetrics, Metrics};
+pub use status::{AgentStatus, DescriptorStatus, SessionList, SessionStatus, Status, Tally};
+pub use suspend::Suspender;
+pub use transport::{
+    ChatInfo, Credentials, DeliverError, Delivery, DeliveryBody, InboundReceiver, InboundSender,
+    InterruptRequest, LinkStatus, MemoryConnector, MemoryTransport, Record, RelayGone, RelayTransport,
+    ReplyMode, ResultSender, SeenOp, TransportFuture, USER_AGENT, WebSocketSettings, WebSocketTransport,
+    inbound_channel,
+};

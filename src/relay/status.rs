@@ -1,4 +1,4 @@
-//! What the relay tells about itself.
+//! What the relay reports about itself: its status, its sessions and the health of its agents.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,9 +6,6 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::core::Core;
-use super::metrics::Metrics;
-use super::shutdown::Phase;
 use crate::agent::{Agent, AgentHealth};
 
 /// What has happened since the relay started.
@@ -20,9 +17,9 @@ pub struct Tally {
     pub forwards: u64,
     /// Interrupts that arrived.
     pub interrupts: u64,
-    /// Lines that could not be used.
+    /// Lines that could not be decoded.
     pub undecodable: u64,
-    /// Lines set aside.
+    /// Lines that were quarantined.
     pub quarantined: u64,
     /// Deliveries that had been seen before.
     pub duplicates: u64,
@@ -34,13 +31,13 @@ pub struct Tally {
     pub steered: u64,
     /// Turns started.
     pub turns_started: u64,
-    /// Turns that ended well.
+    /// Turns that completed.
     pub turns_done: u64,
     /// Turns that were stopped.
     pub turns_stopped: u64,
     /// Turns that failed.
     pub turns_failed: u64,
-    /// Turns that the end of an earlier run cut short.
+    /// Turns that the end of an earlier run interrupted.
     pub turns_interrupted: u64,
     /// Questions put to people.
     pub prompts_opened: u64,
@@ -48,44 +45,44 @@ pub struct Tally {
     pub prompts_answered: u64,
     /// Questions that nobody answered in time.
     pub prompts_expired: u64,
-    /// Tokens that agents say they read.
+    /// Tokens that agents report to have read.
     pub input_tokens: u64,
-    /// Tokens that agents say they wrote.
+    /// Tokens that agents report to have written.
     pub output_tokens: u64,
     /// Sessions whose queue overflowed into the journal.
     pub overflows: u64,
-    /// Ops that the connector did.
+    /// Ops that the connector applied.
     pub ops_applied: u64,
     /// Ops that the connector refused.
     pub ops_refused: u64,
-    /// Ops of which it is not known whether they were done, and which were not repeated.
+    /// Ops whose outcome is unknown and that were not repeated.
     pub ops_unknown: u64,
-    /// Owed ops that a platform put off because it was too much.
+    /// Ops that were put off by a platform's rate limit.
     pub ops_limited: u64,
-    /// Ops for show (typing, reactions) that were dropped for want of room.
+    /// Indicators (typing, reactions) that were dropped for lack of room.
     pub cosmetics_shed: u64,
-    /// Ops for show that did not succeed.
+    /// Indicators that failed.
     pub cosmetics_failed: u64,
-    /// Ops that were taken over from an earlier run and sent.
+    /// Ops that an earlier run left and that were sent.
     pub ops_recovered: u64,
     /// Times that the socket was closed to sleep.
     pub sleeps: u64,
     /// Times that a sleep ended with a new connection.
     pub wakes: u64,
-    /// Sleeps that did not come about: no acknowledgement, work after all, or a machine that stayed up.
+    /// Sleeps that were called off: no acknowledgement, work after all, or a machine that stayed up.
     pub sleeps_refused: u64,
 }
 
-/// How the relay stands.
+/// The state of the relay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// The link's state.
     pub link: String,
-    /// Since when it has stood so, in Unix milliseconds.
+    /// Since when, in Unix milliseconds.
     pub link_since_ms: i64,
     /// When the next dial is due, in Unix milliseconds, while there is no connection.
     pub link_retry_at_ms: Option<i64>,
-    /// Why the last connection went.
+    /// Why the last connection was lost.
     pub last_loss: Option<String>,
     /// How far the connector's clock is ahead, in milliseconds.
     pub clock_skew_ms: Option<i64>,
@@ -93,7 +90,7 @@ pub struct Status {
     pub platforms: Vec<String>,
     /// What the connector declared for each.
     pub descriptors: Vec<DescriptorStatus>,
-    /// Whether it is on its way to the end.
+    /// Whether it is shutting down.
     pub shutting_down: bool,
     /// Turns that run.
     pub turns_running: usize,
@@ -103,11 +100,11 @@ pub struct Status {
     pub messages_waiting: usize,
     /// Questions that wait for people.
     pub prompts_open: usize,
-    /// Ops that are owed.
+    /// Durable ops that are not settled.
     pub ops_owed: usize,
-    /// Turns' ends on their way into the journal.
+    /// Ends of turns on their way into the journal.
     pub ends_uncommitted: usize,
-    /// Ops on their way that are not owed.
+    /// Ephemeral ops that wait or are in flight.
     pub ops_passing: usize,
     /// Chats remembered.
     pub chats_known: usize,
@@ -120,7 +117,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// Whether messages come in or are kept for us by the connector; else why not.
+    /// Whether messages come in or are buffered by the connector; else why not.
     pub fn readiness(&self) -> Result<(), String> {
         if self.shutting_down {
             return Err("shutting down".to_owned());
@@ -140,28 +137,54 @@ pub struct DescriptorStatus {
     pub platform: String,
     /// Its name for people.
     pub label: String,
-    /// What can be done there.
+    /// The ops it supports.
     pub ops: Vec<String>,
 }
 
-/// How an agent stands.
+/// Sessions, and how many there are in all.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionList {
+    /// Sessions that run or wait, listed or not.
+    pub total: usize,
+    /// Those that are listed; the running ones come first.
+    pub sessions: Vec<SessionStatus>,
+}
+
+/// The state of one session.
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionStatus {
+    /// Its key.
+    pub session: String,
+    /// `running`, `stopping`, `starting` (its message is being read or written) or `waiting`.
+    pub state: &'static str,
+    /// The agent that runs its turn.
+    pub agent: Option<String>,
+    /// How long its turn has run, in milliseconds.
+    pub running_ms: Option<u64>,
+    /// Messages of it that wait in memory; more may wait in the journal.
+    pub waiting: usize,
+    /// Since when the first of them has waited, in Unix milliseconds, where the journal was asked.
+    pub waiting_since_ms: Option<i64>,
+}
+
+/// The health of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentStatus {
     /// Its name in the settings.
     pub name: String,
     /// What sort of backend it is.
     pub kind: &'static str,
-    /// `ready`, `degraded`, `down`, or `silent` when it did not say in time.
+    /// `ready`, `degraded`, `down`, or `silent` when it did not answer in time.
     pub state: &'static str,
     /// Why it is not ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// The agents, to be asked how they stand.
-pub(super) struct Staff(Vec<(Arc<str>, Arc<dyn Agent>)>);
+/// The agents whose health is to be checked.
+pub(super) struct HealthCheck(Vec<(Arc<str>, Arc<dyn Agent>)>);
 
-impl fmt::Debug for Staff {
+impl fmt::Debug for HealthCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
             .entries(self.0.iter().map(|(name, _)| name))
@@ -169,15 +192,23 @@ impl fmt::Debug for Staff {
     }
 }
 
-impl Staff {
-    /// Asks all of them at once; who takes longer than `within` is silent.
-    pub(super) async fn health(self, within: Duration) -> Vec<AgentStatus> {
-        let ask = |(name, agent): (Arc<str>, Arc<dyn Agent>)| async move {
+impl HealthCheck {
+    pub(super) fn new<'a>(agents: impl Iterator<Item = (&'a Arc<str>, &'a Arc<dyn Agent>)>) -> Self {
+        Self(
+            agents
+                .map(|(name, agent)| (Arc::clone(name), Arc::clone(agent)))
+                .collect(),
+        )
+    }
+
+    /// Checks all agents together; one that takes longer than `within` is silent.
+    pub(super) async fn run(self, within: Duration) -> Vec<AgentStatus> {
+        let check = |(name, agent): (Arc<str>, Arc<dyn Agent>)| async move {
             let (state, why) = match tokio::time::timeout(within, agent.health()).await {
                 Ok(AgentHealth::Ready) => ("ready", None),
                 Ok(AgentHealth::Degraded(why)) => ("degraded", Some(why)),
                 Ok(AgentHealth::Down(why)) => ("down", Some(why)),
-                Err(_) => ("silent", Some("it did not say how it stands in time".to_owned())),
+                Err(_) => ("silent", Some("the health check timed out".to_owned())),
             };
             AgentStatus {
                 name: name.to_string(),
@@ -186,78 +217,7 @@ impl Staff {
                 why,
             }
         };
-        futures_util::future::join_all(self.0.into_iter().map(ask)).await
-    }
-}
-
-impl Core {
-    pub(super) fn staff(&self) -> Staff {
-        let agents = self.crew.agents();
-        Staff(
-            agents
-                .map(|(name, agent)| (Arc::clone(name), Arc::clone(agent)))
-                .collect(),
-        )
-    }
-
-    pub(super) fn metrics(&self) -> Metrics {
-        let waits = vec![
-            ("arriving", self.arrivals.len()),
-            ("waiting", self.sessions.queued()),
-            ("ending", self.ending.len()),
-            ("owed", self.owed.len()),
-            ("passing", self.egress.passing.len()),
-            ("out", self.out.len()),
-        ];
-        let frames = self.transport.frames();
-        Metrics {
-            queues: waits,
-            turns_running: self.sessions.running(),
-            sessions_active: self.sessions.active(),
-            journal_failing: self.journal_failing.is_some(),
-            traces: self.traces.counts(),
-            ..self.measures.snapshot(self.tally, &self.view, frames)
-        }
-    }
-
-    pub(super) fn status(&self) -> Status {
-        let declared = self.view.descriptors.iter();
-        Status {
-            link: self.view.state.clone(),
-            link_since_ms: self.link_since_ms,
-            link_retry_at_ms: self.view.retry_at_ms,
-            descriptors: declared
-                .map(|(platform, descriptor)| DescriptorStatus {
-                    platform: platform.to_owned(),
-                    label: descriptor.label.clone(),
-                    ops: descriptor.supported_ops.clone(),
-                })
-                .collect(),
-            shutting_down: !matches!(self.phase, Phase::Serving),
-            last_loss: self.view.last_loss.clone(),
-            clock_skew_ms: self.view.clock_skew_ms,
-            platforms: self
-                .view
-                .descriptors
-                .iter()
-                .map(|(platform, _)| platform.to_owned())
-                .collect(),
-            turns_running: self.sessions.running(),
-            sessions_active: self.sessions.active(),
-            messages_waiting: self.sessions.queued(),
-            prompts_open: self.questions.open(),
-            ops_owed: self.owed.len(),
-            ends_uncommitted: self.ending.len(),
-            ops_passing: self.egress.passing.len(),
-            chats_known: self.chats.len(),
-            last_wake_ms: self
-                .sleeper
-                .as_ref()
-                .and_then(|sleeper| sleeper.last_wake)
-                .map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
-            journal_failing: self.journal_failing.clone(),
-            tally: self.tally,
-        }
+        futures_util::future::join_all(self.0.into_iter().map(check)).await
     }
 }
 
@@ -266,11 +226,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_relay_is_ready_while_messages_come_in_or_are_kept_for_it() {
+    fn a_relay_is_ready_while_messages_come_in_or_are_buffered() {
         let ready = |link: &str, shutting_down| {
             let status = Status {
                 link: link.to_owned(),
-                last_loss: Some("it fell silent".to_owned()),
+                last_loss: Some("no traffic".to_owned()),
                 shutting_down,
                 ..Status::default()
             };
@@ -280,8 +240,8 @@ mod tests {
         for state in [
             "starting", "waiting", "dialing", "greeting", "closing", "closed", "revoked",
         ] {
-            let why = ready(state, false).unwrap_err();
-            assert_eq!(why, format!("the link is {state}: it fell silent"));
+            let error = ready(state, false).unwrap_err();
+            assert_eq!(error, format!("the link is {state}: no traffic"));
         }
         assert_eq!(ready("live", true).unwrap_err(), "shutting down");
     }

@@ -1,52 +1,129 @@
 //! The task that runs one turn: the agent on one side, its chat on the other.
 //!
-//! It hears what the agent says, lets the turn's [`ReplyStream`] decide what of it is shown when, and wishes that from the
-//! relay. It never touches the link, the journal or another turn.
+//! It reads what the agent emits, lets the turn's [`ReplyStream`] decide what the chat is shown and when, and requests that from
+//! the event loop. It never touches the link, the journal or another turn.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::attachments::{Queued, TurnFiles, Uploads};
 use super::clock::Clock;
-use super::desk::Desk;
-use super::parcels::Parcels;
-pub(super) use super::turn_exchange::{FateSender, Stage, TurnReport, Wish};
-use crate::adapter::ReplyStream;
-use crate::adapter::stream::{OpOutcome, PlanLine, ToolLine};
-use crate::agent::{Agent, AgentEvent, AgentSignal, Media, PlanStep, SignalReceiver, Turn, TurnEnd, Usage};
+use super::ops::OutcomeSender;
+use crate::adapter::media::OutgoingAttachment;
+use crate::adapter::stream::{OpOutcome, PlanLine, PlannedOp, Position, ReplyStream, ToolLine};
+use crate::agent::{
+    Agent, AgentEvent, AgentSignal, Media, PlanStep, PromptAnswer, Question, SignalReceiver, Turn, TurnEnd,
+    Usage,
+};
+use crate::net::media::MediaClient;
 use crate::session::TurnId;
+use crate::text::truncate_bytes;
 use crate::wire::OpId;
 
-/// What waits for a turn's task of what became of its ops; it has at most two out.
-const FATES: usize = 8;
-/// Signals taken together before what they say is shown.
-const HEARD_TOGETHER: usize = 64;
-/// How long the fate of a first message is waited for after the turn; longer than any request lives.
-const LAST_FATE: Duration = Duration::from_secs(120);
-/// Before what the relay had no room for is wished again.
-const CROWDED: Duration = Duration::from_millis(20);
+/// Outcomes that wait for a turn's task; it has at most two ops in flight.
+const MAX_OUTCOMES: usize = 8;
+/// Signals read together before what they bring is shown.
+const SIGNAL_BATCH: usize = 64;
+/// How long the outcome of a last op is waited for after the turn; longer than any request lives.
+const LAST_OUTCOME_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long to wait before repeating a request that the event loop had no room for.
+const REQUEST_RETRY: Duration = Duration::from_millis(20);
 
-/// Runs the agent until it ends, or until it has not stopped within the grace after being told to.
+/// What a turn's task asks of the event loop while it runs.
+#[derive(Debug)]
+pub(super) enum TurnRequest {
+    /// Send this op to the chat.
+    Send(Box<PlannedOp>, OutcomeSender),
+    /// Take back those of its ops that have not gone out.
+    Withdraw(OutcomeSender),
+    /// Ask people this.
+    Ask(Box<Question>, oneshot::Sender<PromptAnswer>),
+    /// Save this for the session.
+    SaveState(Vec<u8>),
+    /// Load what was saved for the session.
+    LoadState(oneshot::Sender<Option<Vec<u8>>>),
+    /// The conversation has this title.
+    Title(String),
+    /// Send this attachment, and report when it has its place.
+    Attach(Box<OutgoingAttachment>, Queued),
+}
+
+/// How a turn went.
+#[derive(Debug)]
+pub(super) struct TurnReport {
+    pub(super) turn: TurnId,
+    /// Its answer, and how much of it the chat has seen.
+    pub(super) stream: Box<ReplyStream>,
+    /// Whether there is any answer.
+    pub(super) has_text: bool,
+    /// Whether the answer was longer than allowed.
+    pub(super) truncated: bool,
+    /// The attachments that were not handed over.
+    pub(super) attachments: Vec<(Position, OutgoingAttachment)>,
+    /// How it ended.
+    pub(super) end: TurnEnd,
+    /// What it used.
+    pub(super) usage: Usage,
+    /// How long the first text took.
+    pub(super) first_text: Option<Duration>,
+}
+
+impl TurnReport {
+    /// A turn without an answer.
+    pub(super) fn without_text(turn: TurnId, stream: Box<ReplyStream>, end: TurnEnd) -> Self {
+        Self {
+            turn,
+            stream,
+            has_text: false,
+            truncated: false,
+            attachments: Vec::new(),
+            end,
+            usage: Usage::default(),
+            first_text: None,
+        }
+    }
+}
+
+/// What a turn's task is given beside the turn.
+#[derive(Debug)]
+pub(super) struct TurnContext {
+    pub(super) stream: Box<ReplyStream>,
+    pub(super) clock: Clock,
+    /// How long a cancelled turn may take to end.
+    pub(super) grace: Duration,
+    /// Maximum length of the answer, in bytes.
+    pub(super) max_output: usize,
+    /// Cancelled when the agents have forgotten the session's last conversation.
+    pub(super) forgotten: Option<CancellationToken>,
+    /// Downloads and uploads attachments.
+    pub(super) media: Option<Arc<MediaClient>>,
+    /// Whether its platform accepts attachments.
+    pub(super) accepts_attachments: bool,
+}
+
+/// Runs the agent until it ends, or until it has not stopped within the grace period after being cancelled.
 pub(super) async fn run_turn(
     agent: Arc<dyn Agent>,
     mut turn: Turn,
     mut signals: SignalReceiver,
-    stage: Stage,
+    requests: mpsc::Sender<(TurnId, TurnRequest)>,
+    context: TurnContext,
 ) -> TurnReport {
-    let (cancel, grace) = (turn.cancel.clone(), stage.grace);
-    let forgotten = stage.forgotten.clone();
-    let desk = Arc::new(Desk::new(stage.room.clone(), turn.workdir.clone()));
-    let mut voice = Voice::new(turn.id, stage, Arc::clone(&desk));
+    let (cancel, grace) = (turn.cancel.clone(), context.grace);
+    let forgotten = context.forgotten.clone();
+    let files = Arc::new(TurnFiles::new(context.media.clone(), turn.workdir.clone()));
+    let mut output = TurnOutput::new(turn.id, requests, context, Arc::clone(&files));
     let end = {
         let running = async {
             if let Some(forgotten) = forgotten {
                 forgotten.cancelled().await;
             }
-            desk.take_in(&mut turn).await;
+            files.download(&mut turn).await;
             if turn.cancel.is_cancelled() {
                 return TurnEnd::Cancelled { confirmed: true };
             }
@@ -58,204 +135,210 @@ pub(super) async fn run_turn(
         };
         tokio::pin!(running, overdue);
         loop {
-            let pause = voice.speak();
+            let next_poll = output.flush();
             tokio::select! {
                 biased;
                 end = &mut running => break end,
                 () = &mut overdue => break TurnEnd::Cancelled { confirmed: false },
                 // Cancel-safe: nothing is taken out unless the branch is chosen.
-                () = voice.news() => {}
-                Some(signal) = signals.recv() => voice.hear_all(signal, &mut signals),
-                () = until(pause) => {}
+                () = output.progress() => {}
+                Some(signal) = signals.recv() => output.handle_batch(signal, &mut signals),
+                () = until(next_poll) => {}
             }
         }
     };
     signals.close();
     while let Some(signal) = signals.recv().await {
-        voice.hear(signal);
+        output.handle(signal);
     }
-    voice.wait_for_parcels(&cancel).await;
-    voice.wish_the_rest().await;
-    voice.wait_for_fate().await;
+    output.finish_uploads(&cancel).await;
+    output.flush_requests().await;
+    output.wait_for_outcome().await;
     let report = TurnReport {
-        turn: voice.turn,
-        speech: voice.speech,
-        spoke: voice.spoke,
-        cut: voice.cut,
-        parcels: voice.parcels.into_rest(),
+        turn: output.turn,
+        stream: output.stream,
+        has_text: output.has_text,
+        truncated: output.truncated,
+        attachments: output.uploads.into_rest(),
         end,
-        usage: voice.usage,
-        first_word: voice.first_word,
+        usage: output.usage,
+        first_text: output.first_text,
     };
-    if let Some(desk) = Arc::into_inner(desk) {
-        desk.clear().await;
+    if let Some(files) = Arc::into_inner(files) {
+        files.clear().await;
     }
     report
 }
 
-/// A turn's voice: its speech, and the way to the relay.
-struct Voice {
+/// A turn's output: its reply stream, and the way to the event loop.
+struct TurnOutput {
     turn: TurnId,
-    speech: Box<ReplyStream>,
-    wishes: mpsc::Sender<(TurnId, Wish)>,
+    stream: Box<ReplyStream>,
+    requests: mpsc::Sender<(TurnId, TurnRequest)>,
     clock: Clock,
-    /// Made with the first op; most turns have none.
-    fates: Fates,
-    /// What the relay had no room for.
-    unwished: VecDeque<Wish>,
-    parcels: Parcels,
-    /// How long those that are not ready are waited for after the turn.
-    patience: Duration,
+    outcomes: Outcomes,
+    /// What the event loop had no room for.
+    unsent: VecDeque<TurnRequest>,
+    uploads: Uploads,
+    upload_timeout: Duration,
+    /// Bytes of output that are still allowed.
     room: usize,
     /// Bytes since the last break.
     since_break: usize,
-    spoke: bool,
-    cut: bool,
+    has_text: bool,
+    truncated: bool,
     usage: Usage,
-    began: Instant,
-    first_word: Option<Duration>,
+    started: Instant,
+    first_text: Option<Duration>,
 }
 
-impl Voice {
-    fn new(turn: TurnId, stage: Stage, desk: Arc<Desk>) -> Self {
+impl TurnOutput {
+    fn new(
+        turn: TurnId,
+        requests: mpsc::Sender<(TurnId, TurnRequest)>,
+        context: TurnContext,
+        files: Arc<TurnFiles>,
+    ) -> Self {
         Self {
-            patience: stage.room.map(|room| room.transfer_timeout()).unwrap_or_default(),
-            parcels: Parcels::new(turn, desk, stage.takes_media),
+            upload_timeout: files.upload_timeout(),
+            uploads: Uploads::new(turn, files, context.accepts_attachments),
             turn,
-            speech: stage.speech,
-            wishes: stage.wishes,
-            clock: stage.clock,
-            fates: None,
-            unwished: VecDeque::new(),
-            room: stage.most,
+            stream: context.stream,
+            requests,
+            clock: context.clock,
+            outcomes: None,
+            unsent: VecDeque::new(),
+            room: context.max_output,
             since_break: 0,
-            spoke: false,
-            cut: false,
+            has_text: false,
+            truncated: false,
             usage: Usage::default(),
-            began: Instant::now(),
-            first_word: None,
+            started: Instant::now(),
+            first_text: None,
         }
     }
 
-    /// Wishes what is to be shown now; tells when to look again although nothing happened.
-    fn speak(&mut self) -> Option<Instant> {
-        for _ in 0..self.unwished.len() {
-            if let Some(wish) = self.unwished.pop_front()
-                && let Err(wish) = self.try_wish(wish)
+    /// Requests what is due now; returns when to look again although nothing happened.
+    fn flush(&mut self) -> Option<Instant> {
+        for _ in 0..self.unsent.len() {
+            if let Some(request) = self.unsent.pop_front()
+                && let Err(request) = self.try_request(request)
             {
-                self.unwished.push_front(wish);
+                self.unsent.push_front(request);
                 break;
             }
         }
         let now = self.clock.mono();
-        while self.unwished.is_empty() && !self.parcels.is_posting() {
-            if let Some((parcel, posted)) = self.parcels.post_next(|mark| self.speech.is_shown(mark)) {
-                self.wish(Wish::Media(Box::new(parcel), posted));
+        while self.unsent.is_empty() && !self.uploads.is_queueing() {
+            let next = self.uploads.next_ready(|position| self.stream.is_shown(position));
+            if let Some((attachment, queued)) = next {
+                self.request(TurnRequest::Attach(Box::new(attachment), queued));
                 continue;
             }
-            let Some(utterance) = self.speech.poll(now) else {
+            let Some(op) = self.stream.poll(now) else {
                 break;
             };
-            let fates = &self.fates.get_or_insert_with(|| mpsc::channel(FATES)).0;
-            let wish = Wish::Utter(Box::new(utterance), fates.clone());
-            self.wish(wish);
+            // Most turns have no op before their end, and need no channel.
+            let outcomes = &self.outcomes.get_or_insert_with(|| mpsc::channel(MAX_OUTCOMES)).0;
+            let request = TurnRequest::Send(Box::new(op), outcomes.clone());
+            self.request(request);
         }
-        if !self.unwished.is_empty() {
-            return Some(Instant::now() + CROWDED);
+        if !self.unsent.is_empty() {
+            return Some(Instant::now() + REQUEST_RETRY);
         }
-        if self.parcels.is_posting() {
+        if self.uploads.is_queueing() {
             return None;
         }
-        self.speech.poll_timeout().map(|at| self.clock.instant(at))
+        self.stream.poll_timeout().map(|at| self.clock.instant(at))
     }
 
-    /// Wishes something after what could not be wished before.
-    fn wish(&mut self, wish: Wish) {
-        if !self.unwished.is_empty() {
-            self.unwished.push_back(wish);
-        } else if let Err(wish) = self.try_wish(wish) {
-            self.unwished.push_back(wish);
+    /// Requests something, after what could not be requested before.
+    fn request(&mut self, request: TurnRequest) {
+        if !self.unsent.is_empty() {
+            self.unsent.push_back(request);
+        } else if let Err(request) = self.try_request(request) {
+            self.unsent.push_back(request);
         }
     }
 
-    fn try_wish(&self, wish: Wish) -> Result<(), Wish> {
-        match self.wishes.try_send((self.turn, wish)) {
-            Err(mpsc::error::TrySendError::Full((_, wish))) => Err(wish),
-            // Closed: the relay is at its end, and so is this turn.
+    fn try_request(&self, request: TurnRequest) -> Result<(), TurnRequest> {
+        match self.requests.try_send((self.turn, request)) {
+            Err(mpsc::error::TrySendError::Full((_, request))) => Err(request),
+            // Closed: the relay is ending, and this turn with it.
             Ok(()) | Err(mpsc::error::TrySendError::Closed(_)) => Ok(()),
         }
     }
 
-    /// Wishes what is left, however long that takes; ops that nobody has seen yet are left to the end's own.
-    async fn wish_the_rest(&mut self) {
-        while let Some(wish) = self.unwished.pop_front() {
-            if let Wish::Utter(utterance, _) = wish {
-                self.settled(utterance.id, &OpOutcome::NotSent);
-            } else if self.wishes.send((self.turn, wish)).await.is_err() {
+    /// Requests what is left, however long that takes. Ops that nobody has seen yet are left to the turn's end.
+    async fn flush_requests(&mut self) {
+        while let Some(request) = self.unsent.pop_front() {
+            if let TurnRequest::Send(op, _) = request {
+                self.op_finished(op.id, &OpOutcome::NotSent);
+            } else if self.requests.send((self.turn, request)).await.is_err() {
                 return;
             }
         }
     }
 
-    /// Waits for what becomes of its ops and files, and takes it. Cancel-safe: what is waited for stays where it is.
-    async fn news(&mut self) {
-        let fate = tokio::select! {
+    /// Waits for outcomes and uploads. Cancel-safe: what is waited for stays under way.
+    async fn progress(&mut self) {
+        let outcome = tokio::select! {
             biased;
-            Some(fate) = next_fate(&mut self.fates) => Some(fate),
-            () = self.parcels.news() => None,
+            Some(outcome) = next_outcome(&mut self.outcomes) => Some(outcome),
+            () = self.uploads.progress() => None,
         };
-        if let Some((ticket, fate)) = fate {
-            self.settled(ticket, &fate);
+        if let Some((op, outcome)) = outcome {
+            self.op_finished(op, &outcome);
         }
     }
 
-    fn settled(&mut self, ticket: OpId, fate: &OpOutcome) {
-        self.speech.op_finished(ticket, fate, self.clock.mono());
+    fn op_finished(&mut self, op: OpId, outcome: &OpOutcome) {
+        self.stream.op_finished(op, outcome, self.clock.mono());
     }
 
-    fn hear_all(&mut self, first: AgentSignal, signals: &mut SignalReceiver) {
-        self.hear(first);
-        for _ in 1..HEARD_TOGETHER {
-            // What could not be wished comes first.
-            if !self.unwished.is_empty() {
+    fn handle_batch(&mut self, first: AgentSignal, signals: &mut SignalReceiver) {
+        self.handle(first);
+        for _ in 1..SIGNAL_BATCH {
+            // What could not be requested comes first.
+            if !self.unsent.is_empty() {
                 return;
             }
             let Ok(signal) = signals.try_recv() else { return };
-            self.hear(signal);
+            self.handle(signal);
         }
     }
 
-    fn hear(&mut self, signal: AgentSignal) {
+    fn handle(&mut self, signal: AgentSignal) {
         match signal {
-            AgentSignal::Event(event) => self.hear_event(event),
-            AgentSignal::Question(question, answer) => {
-                // What was said before the question stands above it, and what is said after it below.
-                self.speech.break_message(self.clock.mono());
-                self.speak();
-                self.wish(Wish::Ask(question, answer));
+            AgentSignal::Event(event) => self.handle_event(event),
+            AgentSignal::Question(question, reply) => {
+                // Text before the question stands above it, text after it below.
+                self.stream.break_message(self.clock.mono());
+                self.flush();
+                self.request(TurnRequest::Ask(question, reply));
             }
-            AgentSignal::SaveState(memory) => self.wish(Wish::Keep(memory)),
-            AgentSignal::LoadState(answer) => self.wish(Wish::Recall(answer)),
+            AgentSignal::SaveState(state) => self.request(TurnRequest::SaveState(state)),
+            AgentSignal::LoadState(reply) => self.request(TurnRequest::LoadState(reply)),
         }
     }
 
-    fn hear_event(&mut self, event: AgentEvent) {
+    fn handle_event(&mut self, event: AgentEvent) {
         let now = self.clock.mono();
         match event {
             AgentEvent::Text(text) => {
-                let text = self.fitting(&text);
-                self.speech.push_text(text, now);
+                let text = self.fit(&text);
+                self.stream.push_text(text, now);
             }
             AgentEvent::Replace(text) => {
-                // It takes the place of what was said since the last break.
+                // It replaces the text since the last break.
                 self.room += std::mem::take(&mut self.since_break);
-                self.cut = false;
-                let text = self.fitting(&text);
-                self.speech.replace_text(text, now);
+                self.truncated = false;
+                let text = self.fit(&text);
+                self.stream.replace_text(text, now);
             }
             AgentEvent::Break => {
                 self.since_break = 0;
-                self.speech.break_message(now);
+                self.stream.break_message(now);
             }
             AgentEvent::Tool(call) => {
                 let line = ToolLine {
@@ -263,7 +346,7 @@ impl Voice {
                     title: call.title,
                     state: call.state,
                 };
-                self.speech.tool(&line, now);
+                self.stream.tool(&line, now);
             }
             AgentEvent::Plan(steps) => {
                 let line = |step: PlanStep| PlanLine {
@@ -271,91 +354,86 @@ impl Voice {
                     state: step.state,
                 };
                 let lines: Vec<_> = steps.into_iter().map(line).collect();
-                self.speech.plan(&lines, now);
+                self.stream.plan(&lines, now);
             }
-            AgentEvent::Notice(text) => self.speech.notice(&text, now),
-            AgentEvent::Title(title) => self.wish(Wish::Title(title)),
+            AgentEvent::Notice(text) => self.stream.notice(&text, now),
+            AgentEvent::Title(title) => self.request(TurnRequest::Title(title)),
             AgentEvent::Usage(usage) => self.usage = usage,
-            AgentEvent::Media(media) => self.hear_media(media, now),
+            AgentEvent::Media(media) => self.attach(media, now),
             AgentEvent::Thought(_) => {}
         }
     }
 
-    fn hear_media(&mut self, media: Media, now: Duration) {
-        let caption = self.fitting(&media.caption).to_owned();
+    fn attach(&mut self, media: Media, now: Duration) {
+        let caption = self.fit(&media.caption).to_owned();
         let media = Media { caption, ..media };
-        let mark = self.speech.position(now);
-        if let Some(words) = self.parcels.hear(media, mark) {
-            let words = self.fitting(&words);
-            self.speech.push_text(words, now);
-            self.speech.break_message(now);
+        let position = self.stream.position(now);
+        if let Some(text) = self.uploads.add(media, position) {
+            let text = self.fit(&text);
+            self.stream.push_text(text, now);
+            self.stream.break_message(now);
         }
     }
 
     /// As much of a text as there is room for.
-    fn fitting<'t>(&mut self, text: &'t str) -> &'t str {
-        if !self.spoke && !text.trim().is_empty() {
-            self.spoke = true;
-            self.first_word = Some(self.began.elapsed());
+    fn fit<'t>(&mut self, text: &'t str) -> &'t str {
+        if !self.has_text && !text.trim().is_empty() {
+            self.has_text = true;
+            self.first_text = Some(self.started.elapsed());
         }
-        if text.len() <= self.room {
-            self.room -= text.len();
-            self.since_break += text.len();
+        let taken = text.len().min(self.room);
+        self.room -= taken;
+        self.since_break += taken;
+        if taken == text.len() {
             return text;
         }
-        let end = (0..=self.room)
-            .rev()
-            .find(|at| text.is_char_boundary(*at))
-            .unwrap_or(0);
-        self.since_break += self.room;
-        self.room = 0;
-        self.cut = true;
-        &text[..end]
+        self.truncated = true;
+        truncate_bytes(text, taken)
     }
 
-    /// Waits for the files that are not ready, within the time that one may take; not after a stop.
-    async fn wait_for_parcels(&mut self, cancel: &CancellationToken) {
-        if !self.parcels.is_packing() {
+    /// Waits for the uploads under way, within the time that one may take; not after a stop.
+    async fn finish_uploads(&mut self, cancel: &CancellationToken) {
+        if !self.uploads.is_uploading() {
             return;
         }
-        let late = Instant::now() + self.patience;
-        while self.parcels.is_packing() {
-            let pause = self.speak();
+        let deadline = Instant::now() + self.upload_timeout;
+        while self.uploads.is_uploading() {
+            let next_poll = self.flush();
             tokio::select! {
                 biased;
-                () = cancel.cancelled() => self.parcels.give_up(),
-                () = self.news() => {}
-                () = tokio::time::sleep_until(late) => self.parcels.run_out(),
-                () = until(pause) => {}
+                () = cancel.cancelled() => self.uploads.cancel(),
+                () = self.progress() => {}
+                () = tokio::time::sleep_until(deadline) => self.uploads.time_out(),
+                () = until(next_poll) => {}
             }
         }
     }
 
-    /// Waits until it is known how the end can be told.
-    async fn wait_for_fate(&mut self) {
-        if !self.speech.awaits_outcome() {
+    /// Waits until the outcome is known that decides how the end is shown.
+    async fn wait_for_outcome(&mut self) {
+        if !self.stream.awaits_outcome() {
             return;
         }
-        // What only waits in its lane need not be waited for: the end tells it.
-        if let Some((fates, _)) = &self.fates {
-            let wish = Wish::Withdraw(fates.clone());
-            let _ = self.wishes.send((self.turn, wish)).await;
+        // An op that only waits in its lane need not be waited for: the end shows its text.
+        if let Some((outcomes, _)) = &self.outcomes {
+            let withdraw = TurnRequest::Withdraw(outcomes.clone());
+            let _ = self.requests.send((self.turn, withdraw)).await;
         }
-        let late = Instant::now() + LAST_FATE;
-        while self.speech.awaits_outcome() {
-            match tokio::time::timeout_at(late, next_fate(&mut self.fates)).await {
-                Ok(Some((ticket, fate))) => self.settled(ticket, &fate),
+        let deadline = Instant::now() + LAST_OUTCOME_TIMEOUT;
+        while self.stream.awaits_outcome() {
+            match tokio::time::timeout_at(deadline, next_outcome(&mut self.outcomes)).await {
+                Ok(Some((op, outcome))) => self.op_finished(op, &outcome),
                 Ok(None) | Err(_) => return,
             }
         }
     }
 }
 
-type Fates = Option<(FateSender, mpsc::Receiver<(OpId, OpOutcome)>)>;
+type Outcomes = Option<(OutcomeSender, mpsc::Receiver<(OpId, OpOutcome)>)>;
 
-async fn next_fate(fates: &mut Fates) -> Option<(OpId, OpOutcome)> {
-    match fates {
-        Some((_, fates)) => fates.recv().await,
+async fn next_outcome(outcomes: &mut Outcomes) -> Option<(OpId, OpOutcome)> {
+    match outcomes {
+        Some((_, outcomes)) => outcomes.recv().await,
         None => std::future::pending().await,
     }
 }

@@ -1,347 +1,922 @@
-//! Turns, from their start to their end.
+//! Turns, from the message that starts one to its committed end.
+//!
+//! | a message is | where | next |
+//! |---|---|---|
+//! | accepting | a turn holds its place ([`TurnState`]), or nothing does | queued, or its turn starts |
+//! | queued | its row waits in [`Sessions`], or in the journal alone | loading |
+//! | loading | its turn waits for the row ([`RowState`]) | choosing or running |
+//! | choosing | its turn waits to learn which agent people chose | running |
+//! | running | the agent runs in a task, or inline when it answers inline | ending |
+//! | ending | its end and what it owes are being committed ([`RowState`]) | over |
+//!
+//! Every turn ends exactly once. A session is free for its next message as soon as its turn has ended, before the end is
+//! committed.
+//!
+//! An agent that panics fails its own turn, in a build that unwinds. The program itself is built with `panic = "abort"`: none of
+//! its own agents runs foreign code in its process, so a panic is a fault of its own, and after the restart the turn is
+//! reported as interrupted.
 
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet, unconstrained};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
-use super::core::Core;
-use super::crew::Terms;
-use super::turn_task::{Stage, TurnReport, run_turn};
-use crate::adapter::stream::StreamTarget;
-use crate::adapter::{ChatFacts, ChatId, ReplyStream, interaction_event};
-use crate::agent::{Agent, Approver, EventSink, Turn, TurnEnd, TurnInput};
-use crate::session::{StopReason, TurnId};
-use crate::store::{Command, InboxKind, InboxRow, InboxSeq, TurnState};
-use crate::wire::{ConnectorFrame, MessageEvent, OpIds, SessionKey};
+use super::effects::{Effects, Pending, SelectedAgent};
+use super::metrics::TurnMetrics;
+use super::ops::{DurableOp, OpGroup};
+use super::turn_task::{TurnContext, TurnReport, TurnRequest, run_turn};
+use crate::adapter::stream::TurnResult;
+use crate::adapter::{ChatFacts, ChatId, interaction_event};
+use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
+use crate::collections::IdMap;
+use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
+use crate::store::{Command, InboxKind, InboxRow, InboxSeq, TurnState as RowOutcome};
+use crate::wire::{Action, ConnectorFrame, MessageEvent, SessionKey};
 
-/// How long the agents may take to forget a session.
-const LONGEST_FORGETTING: Duration = Duration::from_secs(60);
-/// What marks a message that came by a Discord interaction.
-const INTERACTION: &str = "discord_interaction_id";
-/// The capability by which the connector answers such an interaction.
-const FOLLOW_UP: &str = "discord.interaction_token";
-/// Rows of one session that are fetched at a time.
-const FETCHED_ROWS: u32 = 32;
+/// Rows of one session that are read at a time.
+const ROWS_PER_READ: u32 = 32;
 
-/// A turn that runs, or holds its place until its message is there.
-pub(super) struct LiveTurn {
-    pub(super) key: SessionKey,
-    pub(super) seq: Option<i64>,
-    pub(super) stop: Option<StopReason>,
+/// What has happened to turns so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TurnCounters {
+    pub(super) started: u64,
+    pub(super) done: u64,
+    pub(super) stopped: u64,
+    pub(super) failed: u64,
+    pub(super) interrupted: u64,
+    pub(super) steered: u64,
+    pub(super) overflows: u64,
+    pub(super) input_tokens: u64,
+    pub(super) output_tokens: u64,
+}
+
+/// Where a turn belongs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct TurnOrigin {
+    pub(super) session: SessionKey,
     pub(super) chat: Arc<ChatId>,
     pub(super) facts: Arc<ChatFacts>,
+    /// The chat's key: its ops go out in order.
     pub(super) lane: Arc<str>,
-    /// When its agent was started.
-    pub(super) began: Option<Instant>,
-    /// Who answers it, once that is decided.
-    pub(super) agent: Option<(Arc<str>, Arc<dyn Agent>)>,
-    cancel: CancellationToken,
-    /// Cancelled when it is over; made when somebody waits for that.
-    over: Option<CancellationToken>,
-    /// The session was told to forget while it ran: what it wants kept is not.
-    pub(super) forgotten: bool,
-    /// Who decides what its agent asks, and where that works, once that is decided.
-    pub(super) terms: Option<Terms>,
+    /// Follows the message through the log.
+    pub(super) span: tracing::Span,
 }
 
-impl LiveTurn {
-    pub(super) fn new(key: SessionKey, event: &MessageEvent) -> Self {
+impl TurnOrigin {
+    fn new(session: SessionKey, event: &MessageEvent, span: tracing::Span) -> Self {
         let chat = ChatId::from_source(&event.source);
         Self {
-            key,
+            session,
             lane: chat.key().into(),
-            began: None,
-            agent: None,
-            over: None,
-            forgotten: false,
-            terms: None,
-            seq: None,
-            stop: None,
-            cancel: CancellationToken::new(),
             chat: Arc::new(chat),
             facts: Arc::new(ChatFacts::from_source(&event.source)),
+            span,
         }
-    }
-
-    /// Tells whoever waits for its end.
-    pub(super) fn tell_end(&self) {
-        if let Some(over) = &self.over {
-            over.cancel();
-        }
-    }
-
-    /// Where the journal keeps what its agent remembers of its session.
-    pub(super) fn memory_key(&self) -> Option<Arc<str>> {
-        let (name, _) = self.agent.as_ref()?;
-        Some(memory_key(&self.key, name))
     }
 }
 
-impl Core {
-    /// Fetches rows for sessions whose queue in memory ran dry.
-    pub(super) fn fetch_waiting(&mut self) {
-        while let Some((key, after)) = self.sessions.next_refill() {
-            let token = self.token();
-            let session = key.shared();
-            self.refilling.insert(token, key);
-            self.writes.push(Command::NextQueued {
+/// A turn that runs, or holds its place until its message is there.
+struct LiveTurn {
+    origin: TurnOrigin,
+    cancel: CancellationToken,
+    stop: Option<StopReason>,
+    state: TurnState,
+}
+
+enum TurnState {
+    /// Its message is being committed.
+    Accepting,
+    /// Its message is being read back.
+    Loading,
+    /// It waits to learn which agent people chose.
+    Choosing(InboxSeq, Box<MessageEvent>),
+    /// Its agent runs.
+    Running(Running),
+}
+
+struct Running {
+    row: InboxSeq,
+    agent: SelectedAgent,
+    started: Instant,
+    /// Cancelled when the turn is over; made when somebody waits for that.
+    ended: Option<CancellationToken>,
+    /// The session starts a new conversation: what the agent saves is dropped.
+    forgotten: bool,
+    /// The connector declined its answer: nothing more of it is sent.
+    declined: bool,
+}
+
+/// A message that the journal is asked about by its row.
+#[derive(Debug)]
+enum RowState {
+    /// It is read back for this turn.
+    Loading {
+        turn: TurnId,
+        /// It was read before the journal had written that it runs: it is read again after that.
+        early: bool,
+    },
+    /// Its turn was running when an earlier run ended; it is read to be reported.
+    Interrupted,
+    /// Its end is being committed.
+    Ending(Ending),
+}
+
+/// What goes out once the end of a message is committed.
+#[derive(Debug)]
+pub(super) struct Ending {
+    pub(super) ops: Vec<DurableOp>,
+    /// Indicators that follow the ops.
+    pub(super) indicators: Option<(Arc<ChatId>, Vec<Action>)>,
+    pub(super) declined: bool,
+}
+
+/// What a row that was read back is for.
+pub(super) enum Loaded {
+    /// Nobody waits for it.
+    Nothing,
+    /// An earlier run left its turn running.
+    Interrupted,
+    /// This turn waits for it.
+    Turn(TurnId),
+}
+
+/// How a turn's task ended.
+pub(super) type Finished = Result<TurnReport, TurnId>;
+
+/// A turn that has ended, for whoever shows its end.
+pub(super) struct EndedTurn {
+    pub(super) origin: TurnOrigin,
+    pub(super) row: InboxSeq,
+    pub(super) outcome: RowOutcome,
+    pub(super) result: TurnResult,
+    /// The last text of the turn, if any.
+    pub(super) notice: Option<String>,
+    pub(super) declined: bool,
+}
+
+/// One session, as people see it.
+pub(super) struct SessionSnapshot<'t> {
+    pub(super) session: &'t SessionKey,
+    pub(super) state: &'static str,
+    pub(super) agent: Option<&'t str>,
+    pub(super) running_for: Option<Duration>,
+    pub(super) waiting: usize,
+}
+
+/// Sessions, running turns and ends under way.
+pub(super) struct Turns {
+    sessions: Sessions,
+    live: IdMap<TurnId, LiveTurn>,
+    rows: IdMap<InboxSeq, RowState>,
+    /// Turns that an earlier run left and whose message is still to be read, one after the other.
+    interrupted: VecDeque<InboxSeq>,
+    /// What the journal could not read and is asked for again.
+    unread: Vec<Unread>,
+    tasks: JoinSet<TurnReport>,
+    by_task: IdMap<tokio::task::Id, TurnId>,
+    /// Turns that ended inline.
+    inline: Vec<Finished>,
+    requests: mpsc::Sender<(TurnId, TurnRequest)>,
+    interrupted_notice: Option<String>,
+    counters: TurnCounters,
+    metrics: TurnMetrics,
+}
+
+#[derive(Debug)]
+enum Unread {
+    Row(InboxSeq),
+    Session(SessionKey),
+}
+
+impl Turns {
+    /// No turns yet.
+    pub(super) fn new(
+        limits: SessionLimits,
+        requests: mpsc::Sender<(TurnId, TurnRequest)>,
+        interrupted_notice: Option<String>,
+    ) -> Self {
+        Self {
+            sessions: Sessions::new(limits),
+            live: IdMap::default(),
+            rows: IdMap::default(),
+            interrupted: VecDeque::new(),
+            unread: Vec::new(),
+            tasks: JoinSet::new(),
+            by_task: IdMap::default(),
+            inline: Vec::new(),
+            requests,
+            interrupted_notice,
+            counters: TurnCounters::default(),
+            metrics: TurnMetrics::default(),
+        }
+    }
+
+    pub(super) fn counters(&self) -> TurnCounters {
+        self.counters
+    }
+
+    pub(super) fn metrics(&self) -> &TurnMetrics {
+        &self.metrics
+    }
+
+    /// The sessions' queues and running turns.
+    pub(super) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// Whether no turn runs or holds a place.
+    pub(super) fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+
+    /// Ends that are being committed.
+    pub(super) fn ending(&self) -> usize {
+        let ending = |state: &&RowState| matches!(state, RowState::Ending(_));
+        self.rows.values().filter(ending).count()
+    }
+
+    /// Everything that is still to be done: turns, tasks, and rows that are read or ended.
+    pub(super) fn outstanding(&self) -> usize {
+        self.live.len() + self.tasks.len() + self.rows.len() + self.interrupted.len() + self.unread.len()
+    }
+
+    /// Sessions with a turn before sessions that wait, the longest-running first.
+    pub(super) fn snapshot(&self) -> impl Iterator<Item = SessionSnapshot<'_>> {
+        let mut live: Vec<&LiveTurn> = self.live.values().collect();
+        let started = |turn: &LiveTurn| match &turn.state {
+            TurnState::Running(running) => Some(running.started),
+            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
+        };
+        live.sort_by_key(|turn| (started(turn).is_none(), started(turn)));
+        let turns = live.into_iter().map(|turn| {
+            let running = match &turn.state {
+                TurnState::Running(running) => Some(running),
+                TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
+            };
+            SessionSnapshot {
+                session: &turn.origin.session,
+                state: match (turn.stop, running) {
+                    (Some(_), _) => "stopping",
+                    (None, Some(_)) => "running",
+                    (None, None) => "starting",
+                },
+                agent: running.map(|running| &*running.agent.name),
+                running_for: running.map(|running| running.started.elapsed()),
+                waiting: self.sessions.waiting(&turn.origin.session),
+            }
+        });
+        let waiting = self.sessions.idle().map(|(session, waiting)| SessionSnapshot {
+            session,
+            state: "waiting",
+            agent: None,
+            running_for: None,
+            waiting,
+        });
+        turns.chain(waiting)
+    }
+
+    /// Starts nothing new while `paused`.
+    pub(super) fn set_paused(&mut self, paused: bool) {
+        if paused {
+            self.sessions.pause();
+        } else {
+            self.sessions.resume();
+        }
+    }
+
+    /// A message arrived for the agent. A turn that may start holds its place until the message is committed.
+    pub(super) fn admit(
+        &mut self,
+        session: &SessionKey,
+        event: &MessageEvent,
+        span: &tracing::Span,
+    ) -> Admission {
+        let admission = self.sessions.admit(session);
+        if let Admission::Start(turn) = admission {
+            let origin = TurnOrigin::new(session.clone(), event, span.clone());
+            self.insert(turn, origin, TurnState::Accepting);
+        }
+        admission
+    }
+
+    fn insert(&mut self, turn: TurnId, origin: TurnOrigin, state: TurnState) {
+        let live = LiveTurn {
+            origin,
+            cancel: CancellationToken::new(),
+            stop: None,
+            state,
+        };
+        self.live.insert(turn, live);
+    }
+
+    /// The message of an admitted turn was not accepted: the turn never was.
+    pub(super) fn cancel_admission(&mut self, session: &SessionKey, turn: TurnId) {
+        self.live.remove(&turn);
+        self.sessions.cancel_admission(session, turn);
+    }
+
+    /// The message that was to wait was not accepted, or somebody else took it.
+    pub(super) fn cancel_waiting(&mut self, session: &SessionKey) {
+        self.sessions.cancel_waiting(session);
+    }
+
+    /// A committed message waits for its session; `true` when it is the first that does not fit in memory.
+    pub(super) fn enqueue(&mut self, session: &SessionKey, row: InboxSeq) -> bool {
+        let overflowed = self.sessions.enqueue(session, row.0);
+        self.counters.overflows += u64::from(overflowed);
+        overflowed
+    }
+
+    /// The journal holds messages of this session from an earlier run.
+    pub(super) fn recover_session(&mut self, session: &SessionKey) {
+        self.sessions.recover(session);
+    }
+
+    /// Reads rows for sessions whose queue in memory ran dry.
+    pub(super) fn refill(&mut self, effects: &mut Effects) {
+        while let Some((session, after)) = self.sessions.next_refill() {
+            let key = session.shared();
+            effects.request(Pending::SessionRows(session), |token| Command::NextQueued {
                 token,
-                session,
+                session: key,
                 after: InboxSeq(after),
-                limit: FETCHED_ROWS,
+                limit: ROWS_PER_READ,
             });
         }
     }
 
-    pub(super) fn take_fetched(&mut self, token: u64, rows: &[InboxRow]) {
-        if let Some(key) = self.refilling.remove(&token) {
-            // Fewer than asked for may also mean that their lines were long; only none means no more.
-            self.sessions
-                .refill(&key, rows.iter().map(|row| row.seq.0), rows.is_empty());
+    /// Rows of a session that were read; `None` when the journal could not read them.
+    pub(super) fn refilled(&mut self, session: SessionKey, rows: Option<&[InboxRow]>) {
+        match rows {
+            Some(rows) => {
+                let complete = rows.len() < ROWS_PER_READ as usize;
+                let rows = rows.iter().map(|row| row.seq.0);
+                self.sessions.refill(&session, rows, complete);
+            }
+            None => self.unread.push(Unread::Session(session)),
         }
     }
 
-    /// Starts what waits and may: marked as running and read back in one commit, then run.
-    pub(super) fn start_waiting(&mut self) {
-        let now_ms = self.now_ms();
-        while let Some((key, row, turn)) = self.sessions.next_start() {
-            self.turns
-                .insert(turn, LiveTurn::new(key, &MessageEvent::default()));
-            self.loading.insert(row, turn);
-            let seq = InboxSeq(row);
-            self.writes.push(Command::Start { seq, now_ms });
-            self.writes.push(Command::Load { seq });
+    /// Starts the turns of waiting messages, as far as there is room: their messages are read back first.
+    pub(super) fn start_waiting(&mut self, now_ms: i64, effects: &mut Effects) {
+        while let Some((session, row, turn)) = self.sessions.next_start() {
+            self.load(session, InboxSeq(row), turn, now_ms, effects);
         }
     }
 
-    pub(super) fn take_loaded(&mut self, row: &InboxRow) {
-        if self.cut_short.front() == Some(&row.seq) {
-            self.cut_short.pop_front();
-            self.take_cut_short(row);
-            return self.read_cut_short();
-        }
-        // A sick disk still reads: an agent must not act on a message that would be run again after a restart.
-        if row.state != TurnState::Running && self.loading.contains_key(&row.seq.0) {
-            self.unstarted.insert(row.seq.0);
-            return;
-        }
-        let Some(turn) = self.loading.remove(&row.seq.0) else {
-            return;
-        };
-        let event = row.line.as_deref().and_then(|line| read_back(row.kind, line));
-        if let Some(mut event) = event {
-            let key = self.understand(&mut event);
-            if event.prompt_response.is_some() || self.command_in(&event).is_some() {
-                self.abandon(turn);
-                return self.answer_late(&key, row.seq.0, &event);
-            }
-            if let Some(live) = self.turns.get_mut(&turn) {
-                live.chat = Arc::new(ChatId::from_source(&event.source));
-                live.lane = live.chat.key().into();
-                live.facts = Arc::new(ChatFacts::from_source(&event.source));
-            }
-            self.traces.loaded(row.seq.0, row.attempt, row.received_at);
-            self.start_turn(turn, row.seq.0, event);
+    /// Runs an interrupted message again, because that does no harm.
+    pub(super) fn run_again(&mut self, row: &InboxRow, now_ms: i64, effects: &mut Effects) {
+        let session = SessionKey::from_text(Arc::clone(&row.session));
+        if let Admission::Start(turn) = self.sessions.admit(&session) {
+            self.load(session, row.seq, turn, now_ms, effects);
         } else {
-            tracing::error!(
-                row = row.seq.0,
-                "a journaled message cannot be read back and is given up"
-            );
-            self.abandon(turn);
-            self.end_row(row.seq.0, TurnState::Failed, Vec::new(), None);
+            self.sessions.enqueue(&session, row.seq.0);
         }
     }
 
-    /// The row is gone: somebody dropped it, or it had ended.
-    pub(super) fn take_missing(&mut self, row: i64) {
-        self.ending.remove(&row);
-        self.traces.close(row);
-        self.unstarted.remove(&row);
-        if self.cut_short.front() == Some(&InboxSeq(row)) {
-            self.cut_short.pop_front();
-            self.read_cut_short();
-        }
-        if let Some(turn) = self.loading.remove(&row) {
-            self.abandon(turn);
-        }
-        self.declined.remove(&row);
+    fn load(&mut self, session: SessionKey, row: InboxSeq, turn: TurnId, now_ms: i64, effects: &mut Effects) {
+        let span = message_span(&session);
+        let origin = TurnOrigin::new(session, &MessageEvent::default(), span);
+        self.insert(turn, origin, TurnState::Loading);
+        self.rows.insert(row, RowState::Loading { turn, early: false });
+        effects.write(Command::Start { seq: row, now_ms });
+        effects.write(Command::Load { seq: row });
     }
 
-    fn abandon(&mut self, turn: TurnId) {
-        if let Some(live) = self.turns.remove(&turn) {
-            live.tell_end();
-            self.sessions.ended(&live.key, turn);
+    /// A turn was running when an earlier run ended: its message is read, one at a time.
+    pub(super) fn read_interrupted(&mut self, row: InboxSeq, effects: &mut Effects) {
+        self.interrupted.push_back(row);
+        if self.interrupted.len() == 1 {
+            self.read_next_interrupted(effects);
         }
     }
 
-    /// The agent that runs a turn.
-    pub(super) fn agent_of(&self, turn: TurnId) -> Option<&Arc<dyn Agent>> {
-        self.turns.get(&turn)?.agent.as_ref().map(|(_, agent)| agent)
+    fn read_next_interrupted(&mut self, effects: &mut Effects) {
+        if let Some(row) = self.interrupted.front().copied() {
+            self.rows.insert(row, RowState::Interrupted);
+            effects.write(Command::Load { seq: row });
+        }
     }
 
-    /// Runs the agent for a committed message, unless the turn was stopped before it began.
-    pub(super) fn begin_turn(&mut self, id: TurnId, seq: i64, event: MessageEvent) {
-        let speech = match self.turns.get_mut(&id) {
-            Some(live) => {
-                live.seq = Some(seq);
-                Box::new(self.speech_for(id, seq, &event))
+    fn interrupted_read(&mut self, effects: &mut Effects) {
+        self.interrupted.pop_front();
+        self.read_next_interrupted(effects);
+    }
+
+    /// A row was read back. One that is not marked as running yet is waited for: a disk that cannot be written still reads,
+    /// and an agent must not act on a message that would run again after a restart.
+    pub(super) fn loaded(&mut self, row: &InboxRow, effects: &mut Effects) -> Loaded {
+        match self.rows.get_mut(&row.seq) {
+            Some(RowState::Interrupted) => {
+                self.rows.remove(&row.seq);
+                self.interrupted_read(effects);
+                Loaded::Interrupted
             }
-            None => return,
-        };
-        let pick = self
-            .turns
-            .get(&id)
-            .map(|live| self.crew.pick(&event, self.chosen(&live.key).as_deref()));
-        let (Some(pick), Some(live)) = (pick, self.turns.get_mut(&id)) else {
+            Some(RowState::Loading { early, .. }) if row.state != RowOutcome::Running => {
+                *early = true;
+                Loaded::Nothing
+            }
+            Some(RowState::Loading { turn, .. }) => {
+                let turn = *turn;
+                self.rows.remove(&row.seq);
+                Loaded::Turn(turn)
+            }
+            Some(RowState::Ending(_)) | None => Loaded::Nothing,
+        }
+    }
+
+    /// The journal has written that a message runs.
+    pub(super) fn started(&mut self, row: InboxSeq, effects: &mut Effects) {
+        if let Some(RowState::Loading { early, .. }) = self.rows.get_mut(&row)
+            && std::mem::take(early)
+        {
+            effects.write(Command::Load { seq: row });
+        }
+    }
+
+    /// The row does not exist: somebody dropped it, or it had ended.
+    pub(super) fn missing(&mut self, row: InboxSeq, effects: &mut Effects) {
+        match self.rows.remove(&row) {
+            Some(RowState::Loading { turn, .. }) => self.abandon(turn),
+            Some(RowState::Interrupted) => self.interrupted_read(effects),
+            Some(RowState::Ending(_)) | None => {}
+        }
+    }
+
+    /// The journal failed a command about a row. Only a read can fail while a row is read, and is repeated.
+    pub(super) fn row_failed(&mut self, row: InboxSeq) {
+        match self.rows.get(&row) {
+            Some(RowState::Loading { .. } | RowState::Interrupted) => self.unread.push(Unread::Row(row)),
+            Some(RowState::Ending(_)) => {
+                self.rows.remove(&row);
+                tracing::error!(row = row.0, "dropped an answer that the journal refused");
+            }
+            None => {}
+        }
+    }
+
+    /// Whether the journal is to be asked again for what it could not read.
+    pub(super) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Asks the journal again for what it could not read.
+    pub(super) fn read_again(&mut self, effects: &mut Effects) {
+        for unread in std::mem::take(&mut self.unread) {
+            match unread {
+                Unread::Row(seq) => effects.write(Command::Load { seq }),
+                Unread::Session(session) => self.sessions.refill(&session, [], false),
+            }
+        }
+    }
+
+    /// Where a turn belongs.
+    pub(super) fn origin(&self, turn: TurnId) -> Option<&TurnOrigin> {
+        self.live.get(&turn).map(|live| &live.origin)
+    }
+
+    /// A loaded message belongs to this chat.
+    pub(super) fn set_chat(&mut self, turn: TurnId, event: &MessageEvent) {
+        if let Some(live) = self.live.get_mut(&turn) {
+            let chat = ChatId::from_source(&event.source);
+            live.origin.lane = chat.key().into();
+            live.origin.chat = Arc::new(chat);
+            live.origin.facts = Arc::new(ChatFacts::from_source(&event.source));
+        }
+    }
+
+    /// A turn that never ran is over.
+    pub(super) fn abandon(&mut self, turn: TurnId) {
+        if let Some(live) = self.live.remove(&turn) {
+            self.sessions.ended(&live.origin.session, turn);
+        }
+    }
+
+    /// A turn waits to learn which agent people chose for its session.
+    pub(super) fn choosing(&mut self, turn: TurnId, row: InboxSeq, event: Box<MessageEvent>) {
+        if let Some(live) = self.live.get_mut(&turn) {
+            live.state = TurnState::Choosing(row, event);
+        }
+    }
+
+    /// The message of a turn that waited to learn which agent people chose.
+    pub(super) fn chosen(&mut self, turn: TurnId) -> Option<(InboxSeq, Box<MessageEvent>)> {
+        let live = self.live.get_mut(&turn)?;
+        match std::mem::replace(&mut live.state, TurnState::Accepting) {
+            TurnState::Choosing(row, event) => Some((row, event)),
+            other => {
+                live.state = other;
+                None
+            }
+        }
+    }
+
+    /// Runs the agent for a committed message. A turn that was stopped before it began ends right away.
+    pub(super) fn begin(
+        &mut self,
+        id: TurnId,
+        row: InboxSeq,
+        agent: SelectedAgent,
+        input: TurnInput,
+        context: TurnContext,
+    ) {
+        let Some(live) = self.live.get_mut(&id) else {
             return;
         };
-        self.traces.began(seq, &live.chat.platform, &pick.name);
-        live.terms = Some(pick.member.terms());
-        live.agent = Some((pick.name, Arc::clone(&pick.member.agent)));
-        live.began = Some(Instant::now());
-        let (key, cancel, chat) = (live.key.clone(), live.cancel.clone(), Arc::clone(&live.chat));
-        if cancel.is_cancelled() {
+        let span = tracing::info_span!(
+            parent: &live.origin.span,
+            "turn",
+            turn = id.0,
+            agent = &*agent.name,
+            platform = live.origin.chat.platform,
+        );
+        live.state = TurnState::Running(Running {
+            row,
+            agent: agent.clone(),
+            started: Instant::now(),
+            ended: None,
+            forgotten: false,
+            declined: false,
+        });
+        if live.cancel.is_cancelled() {
             let end = TurnEnd::Cancelled { confirmed: true };
-            return self.end_turn(TurnReport::unspoken(id, speech, end));
+            self.inline
+                .push(Ok(TurnReport::without_text(id, context.stream, end)));
+            return;
         }
-        let (events, heard) = EventSink::new();
+        let (events, signals) = EventSink::new();
         let turn = Turn {
             id,
-            session: key.clone(),
-            input: self.input_of(event, pick.text),
-            approver: Approver::new(&events, pick.member.permission),
+            session: live.origin.session.clone(),
+            input,
+            approver: Approver::new(&events, agent.permission),
             events,
-            cancel,
-            workdir: pick.member.workdir,
+            cancel: live.cancel.clone(),
+            workdir: agent.workdir,
         };
-        let stage = Stage {
-            speech,
-            wishes: self.wishes.clone(),
-            clock: self.clock,
-            grace: self.settings.grace,
-            most: self.settings.max_output_bytes,
-            forgotten: self.forgetting.remove(&key),
-            room: self.media.clone(),
-            takes_media: self.takes_media(&chat),
-        };
-        self.tally.turns_started += 1;
-        let at_once = pick.member.agent.answers_inline();
-        let running = run_turn(pick.member.agent, turn, heard, stage);
-        if at_once {
-            self.run_at_once(id, running);
+        self.counters.started += 1;
+        let inline = agent.agent.answers_inline();
+        let running = run_turn(agent.agent, turn, signals, self.requests.clone(), context).instrument(span);
+        if inline {
+            self.run_inline(id, running);
         } else {
-            self.run_in_task(id, running);
+            self.spawn(id, running);
         }
     }
 
-    /// How a turn will speak in its chat.
-    pub(super) fn speech_for(&self, turn: TurnId, seq: i64, event: &MessageEvent) -> ReplyStream {
-        let (key, chat, facts) = match self.turns.get(&turn) {
-            Some(live) => (live.key.shared(), Arc::clone(&live.chat), Arc::clone(&live.facts)),
-            None => (
-                "".into(),
-                Arc::new(ChatId::from_source(&event.source)),
-                Arc::new(ChatFacts::from_source(&event.source)),
-            ),
-        };
-        let descriptor = self.view.descriptors.for_platform(&chat.platform).cloned();
-        let follow_up = event
-            .metadata
-            .contains_key(INTERACTION)
-            .then(|| FOLLOW_UP.to_owned());
-        let place = StreamTarget {
-            chat,
-            facts,
-            session: key,
-            descriptor,
-            follow_up,
-        };
-        let draft = seq.unsigned_abs().wrapping_mul(ReplyStream::DRAFT_IDS);
-        ReplyStream::new(
-            Arc::clone(&self.settings.speech),
-            place,
-            draft,
-            OpIds::new(draft),
-            self.clock.mono(),
-        )
+    /// Polls a turn once, and goes on in a task when it is not done by then.
+    fn run_inline(&mut self, turn: TurnId, running: impl Future<Output = TurnReport> + Send + 'static) {
+        let mut running = Box::pin(running);
+        // However many turns begin together, the event loop's budget must not make one of them wait.
+        let poll_once = || unconstrained(running.as_mut()).now_or_never();
+        match catch_unwind(AssertUnwindSafe(poll_once)) {
+            Ok(Some(report)) => self.inline.push(Ok(report)),
+            Ok(None) => self.spawn(turn, running),
+            Err(_) => self.inline.push(Err(turn)),
+        }
     }
 
-    /// What an agent is told of a message, with what the platform says of itself.
-    pub(super) fn input_of(&self, event: MessageEvent, text: Option<String>) -> TurnInput {
-        let mut input = TurnInput::from_event(event);
-        if let Some(text) = text {
-            input.text = text;
-        }
-        if let Some(descriptor) = self.view.descriptors.for_platform(&input.origin.platform) {
-            input.origin.hint.clone_from(&descriptor.platform_hint);
-            input.origin.markdown = descriptor.markdown_dialect.clone().unwrap_or_default();
-            if descriptor.pii_safe {
-                input.hide_people();
+    fn spawn(&mut self, turn: TurnId, running: impl Future<Output = TurnReport> + Send + 'static) {
+        let task = self.tasks.spawn(running);
+        self.by_task.insert(task.id(), turn);
+    }
+
+    /// Turns that ended inline.
+    pub(super) fn take_inline(&mut self) -> Vec<Finished> {
+        std::mem::take(&mut self.inline)
+    }
+
+    /// Waits for the next task to end; never resolves while there is none. Cancel-safe.
+    pub(super) async fn next_finished(&mut self) -> Finished {
+        loop {
+            match self.tasks.join_next_with_id().await {
+                Some(joined) => {
+                    if let Some(finished) = self.joined(joined) {
+                        return finished;
+                    }
+                }
+                None => std::future::pending().await,
             }
         }
-        input
     }
 
-    pub(super) fn cancel_turn(&mut self, turn: TurnId, why: StopReason) {
-        if let Some(live) = self.turns.get_mut(&turn) {
-            live.stop.get_or_insert(why);
+    /// A task that has ended already.
+    pub(super) fn try_finished(&mut self) -> Option<Finished> {
+        loop {
+            let joined = self.tasks.try_join_next_with_id()?;
+            if let Some(finished) = self.joined(joined) {
+                return Some(finished);
+            }
+        }
+    }
+
+    fn joined(&mut self, joined: Result<(tokio::task::Id, TurnReport), JoinError>) -> Option<Finished> {
+        match joined {
+            Ok((task, report)) => {
+                self.by_task.remove(&task);
+                Some(Ok(report))
+            }
+            Err(error) => self.by_task.remove(&error.id()).map(Err),
+        }
+    }
+
+    /// Hands a message to the running turn that it met, if nothing older waits and it is for the same agent on the same
+    /// terms. What a turn has taken is the turn's business: its own end answers it.
+    pub(super) fn steer(
+        &mut self,
+        session: &SessionKey,
+        met: TurnId,
+        agent: &SelectedAgent,
+        input: &TurnInput,
+    ) -> bool {
+        if self.sessions.running_turn(session) != Some(met) || self.sessions.has_waiting(session) {
+            return false;
+        }
+        let Some(LiveTurn {
+            state: TurnState::Running(running),
+            ..
+        }) = self.live.get(&met)
+        else {
+            return false;
+        };
+        let steered = !running.declined
+            && running.agent.is_same(agent)
+            && running.agent.agent.info().steers
+            && running.agent.agent.steer(session, input);
+        self.counters.steered += u64::from(steered);
+        steered
+    }
+
+    /// Stops a session's turn: the one given, or whichever runs. Returns it, unless there is none or it is stopping already.
+    pub(super) fn stop(
+        &mut self,
+        session: &SessionKey,
+        only: Option<TurnId>,
+        reason: StopReason,
+    ) -> Option<TurnId> {
+        if only.is_some() && self.sessions.turn_of(session) != only {
+            return None;
+        }
+        let Interrupt::Cancel(turn) = self.sessions.interrupt(session) else {
+            return None;
+        };
+        if let Some(live) = self.live.get_mut(&turn) {
+            live.stop.get_or_insert(reason);
             live.cancel.cancel();
         }
-        self.withdraw_questions(turn);
+        Some(turn)
     }
 
-    /// Has the agent forget a session: after the turn that runs in it, and before the next.
-    pub(super) fn forget_session(&mut self, key: &SessionKey) {
-        let agents: Vec<_> = self
-            .crew
-            .agents()
-            .map(|(name, agent)| (memory_key(key, name), Arc::clone(agent)))
+    /// Stops every turn; returns those that were not stopping already.
+    pub(super) fn stop_all(&mut self, reason: StopReason) -> Vec<TurnId> {
+        let sessions: Vec<SessionKey> = self
+            .live
+            .values()
+            .map(|live| live.origin.session.clone())
             .collect();
-        for (session, _) in &agents {
-            self.writes.push(Command::DropResume {
-                session: Arc::clone(session),
-            });
+        sessions
+            .iter()
+            .filter_map(|session| self.stop(session, None, reason))
+            .collect()
+    }
+
+    /// Whether a turn may still ask people.
+    pub(super) fn may_ask(&self, turn: TurnId) -> bool {
+        self.live.get(&turn).is_some_and(|live| live.stop.is_none())
+    }
+
+    /// The agent that runs a turn; none before it runs.
+    fn running(&self, turn: TurnId) -> Option<&Running> {
+        match &self.live.get(&turn)?.state {
+            TurnState::Running(running) => Some(running),
+            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
         }
-        let running = self
-            .sessions
-            .turn_of(key)
-            .and_then(|turn| self.turns.get_mut(&turn));
-        // One that has not begun waits for the forgetting itself.
-        let over = running.filter(|live| live.began.is_some()).map(|live| {
-            live.forgotten = true;
-            live.over.get_or_insert_default().clone()
-        });
-        while self.forgets.try_join_next().is_some() {}
-        let forgotten = CancellationToken::new();
-        self.forgetting.insert(key.clone(), forgotten.clone());
-        let key = key.clone();
-        self.forgets.spawn(async move {
-            if let Some(over) = over {
-                over.cancelled().await;
+    }
+
+    /// The name of the agent that runs a turn, when what it saves is kept.
+    pub(super) fn agent_name(&self, turn: TurnId) -> Option<&Arc<str>> {
+        self.running(turn).map(|running| &running.agent.name)
+    }
+
+    /// Whether what a turn saves is kept: not once its session starts a new conversation.
+    pub(super) fn keeps_state(&self, turn: TurnId) -> bool {
+        self.running(turn).is_some_and(|running| !running.forgotten)
+    }
+
+    /// Whether the connector declined what a turn answers.
+    pub(super) fn is_turn_declined(&self, turn: TurnId) -> bool {
+        self.running(turn).is_some_and(|running| running.declined)
+    }
+
+    /// The message that a turn answers.
+    pub(super) fn row_of(&self, turn: TurnId) -> Option<InboxSeq> {
+        self.running(turn).map(|running| running.row)
+    }
+
+    /// The session starts a new conversation. Returns a token that is cancelled when its running turn is over.
+    pub(super) fn forget(&mut self, session: &SessionKey) -> Option<CancellationToken> {
+        let turn = self.sessions.turn_of(session)?;
+        match &mut self.live.get_mut(&turn)?.state {
+            TurnState::Running(running) => {
+                running.forgotten = true;
+                Some(running.ended.get_or_insert_default().clone())
             }
-            let forget = async {
-                for (_, agent) in &agents {
-                    agent.forget(&key).await;
+            // A turn that does not run yet waits for the agents to forget.
+            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
+        }
+    }
+
+    /// The connector declined the answer to a message. Returns the turn that still runs for it; its row is ended as
+    /// ignored, so that a process killed before the turn's end has nothing to report either.
+    pub(super) fn decline(&mut self, row: InboxSeq, now_ms: i64, effects: &mut Effects) -> Option<TurnId> {
+        if let Some(RowState::Ending(ending)) = self.rows.get_mut(&row) {
+            ending.declined = true;
+        }
+        for (turn, live) in &mut self.live {
+            if let TurnState::Running(running) = &mut live.state
+                && running.row == row
+            {
+                if !std::mem::replace(&mut running.declined, true) {
+                    effects.write(Command::End {
+                        seq: row,
+                        state: RowOutcome::Ignored,
+                        ops: Vec::new(),
+                        now_ms,
+                    });
                 }
-            };
-            if tokio::time::timeout(LONGEST_FORGETTING, forget).await.is_err() {
-                tracing::warn!("the agent did not forget a conversation in time");
+                return Some(*turn);
             }
-            forgotten.cancel();
+        }
+        None
+    }
+
+    /// Whether the connector declined the answer that these ops belong to.
+    pub(super) fn is_declined(&self, group: OpGroup) -> bool {
+        let OpGroup::Message(row) = group else {
+            return false;
+        };
+        if let Some(RowState::Ending(ending)) = self.rows.get(&row) {
+            return ending.declined;
+        }
+        self.live.values().any(|live| match &live.state {
+            TurnState::Running(running) => running.row == row && running.declined,
+            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => false,
+        })
+    }
+
+    /// A turn has ended: its session is free. `None` for a turn that is not there, or never ran.
+    pub(super) fn end(&mut self, report: &TurnReport) -> Option<EndedTurn> {
+        let live = self.live.remove(&report.turn)?;
+        self.sessions.ended(&live.origin.session, report.turn);
+        let TurnState::Running(running) = live.state else {
+            return None;
+        };
+        if let Some(ended) = running.ended {
+            ended.cancel();
+        }
+        self.metrics.ended(running.started.elapsed(), report.first_text);
+        self.counters.input_tokens += report.usage.input_tokens;
+        self.counters.output_tokens += report.usage.output_tokens;
+        let (outcome, result, notice) = self.conclude(report, live.stop);
+        let span = &live.origin.span;
+        tracing::debug!(parent: span, turn = report.turn.0, ?outcome, "turn ended");
+        Some(EndedTurn {
+            origin: live.origin,
+            row: running.row,
+            outcome,
+            result,
+            // A turn that was stopped before it said anything stays silent.
+            notice: notice.filter(|_| outcome != RowOutcome::Stopped || report.has_text),
+            declined: running.declined,
+        })
+    }
+
+    /// The agent panicked: what its turn ends with.
+    pub(super) fn panicked(turn: TurnId) -> TurnEnd {
+        tracing::error!(turn = turn.0, "the agent panicked");
+        TurnEnd::Failed(Failure::new(
+            FailureClass::Internal,
+            "Something went wrong inside the agent.",
+            "it panicked",
+        ))
+    }
+
+    /// What a turn's end means: for the journal, for the chat's indicators, and as the turn's last text.
+    fn conclude(
+        &mut self,
+        report: &TurnReport,
+        stop: Option<StopReason>,
+    ) -> (RowOutcome, TurnResult, Option<String>) {
+        let turn = report.turn;
+        match &report.end {
+            TurnEnd::Completed => {
+                self.counters.done += 1;
+                (RowOutcome::Done, TurnResult::Done, None)
+            }
+            TurnEnd::Truncated(why) => {
+                self.counters.done += 1;
+                let notice = match why {
+                    Truncation::Tokens => "[truncated: the model reached its output limit]",
+                    Truncation::Steps => "[stopped: the turn reached its step limit]",
+                    Truncation::Filter => "[truncated by the provider]",
+                    Truncation::Size => "[truncated: the answer is too long]",
+                };
+                (RowOutcome::Done, TurnResult::Done, Some(notice.to_owned()))
+            }
+            TurnEnd::Refused => {
+                self.counters.done += 1;
+                let notice = "The agent declined to answer.".to_owned();
+                (RowOutcome::Done, TurnResult::Failed, Some(notice))
+            }
+            TurnEnd::Cancelled { confirmed } => {
+                self.counters.stopped += 1;
+                if !confirmed {
+                    tracing::warn!(
+                        turn = turn.0,
+                        "the agent did not stop in time; its turn was dropped"
+                    );
+                }
+                if stop == Some(StopReason::Shutdown) {
+                    let notice = self.interrupted_notice.clone();
+                    return (RowOutcome::Interrupted, TurnResult::Stopped, notice);
+                }
+                (
+                    RowOutcome::Stopped,
+                    TurnResult::Stopped,
+                    Some("[stopped]".to_owned()),
+                )
+            }
+            TurnEnd::Failed(failure) => {
+                self.counters.failed += 1;
+                tracing::warn!(turn = turn.0, class = ?failure.class, detail = failure.detail, "the turn failed");
+                let notice = failure.public_text.clone();
+                (RowOutcome::Failed, TurnResult::Failed, Some(notice))
+            }
+        }
+    }
+
+    /// Counts a turn that an earlier run left running.
+    pub(super) fn count_interrupted(&mut self) {
+        self.counters.interrupted += 1;
+    }
+
+    /// Ends a message: its outcome and its ops are one commit, after which [`Self::committed`] returns the ops.
+    pub(super) fn end_row(
+        &mut self,
+        row: InboxSeq,
+        outcome: RowOutcome,
+        ending: Ending,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        effects.write(Command::End {
+            seq: row,
+            state: outcome,
+            ops: ending.ops.iter().map(DurableOp::to_row).collect(),
+            now_ms,
         });
+        self.rows.insert(row, RowState::Ending(ending));
+    }
+
+    /// The end of a message is committed.
+    pub(super) fn committed(&mut self, row: InboxSeq) -> Option<Ending> {
+        match self.rows.remove(&row)? {
+            RowState::Ending(ending) => Some(ending),
+            // The connector declined the answer of a turn that is being read again.
+            other @ (RowState::Loading { .. } | RowState::Interrupted) => {
+                self.rows.insert(row, other);
+                None
+            }
+        }
+    }
+
+    /// Asks all tasks to end, and waits for that.
+    pub(super) async fn abort_all(&mut self, within: Duration) {
+        self.tasks.abort_all();
+        let ended = async { while self.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(within, ended).await.is_err() {
+            tracing::warn!(left = self.tasks.len(), "some turns did not end in time");
+        }
     }
 }
 
-/// Where the journal keeps what an agent remembers of a session.
-pub(super) fn memory_key(key: &SessionKey, agent: &str) -> Arc<str> {
-    format!("{}#memory:{agent}", key.as_str()).into()
+/// The span that follows one message through the log.
+pub(super) fn message_span(session: &SessionKey) -> tracing::Span {
+    tracing::info_span!("session", session = session.as_str())
 }
 
-/// Reads a journaled line again.
-pub(super) fn read_back(kind: InboxKind, line: &[u8]) -> Option<MessageEvent> {
-    match (kind, ConnectorFrame::decode(line).ok()?) {
+/// Reads a journaled line back.
+pub(super) fn decode_row(row: &InboxRow) -> Option<MessageEvent> {
+    let frame = ConnectorFrame::decode(row.line.as_deref()?).ok()?;
+    match (row.kind, frame) {
         (InboxKind::Inbound, ConnectorFrame::Inbound { event, .. }) => Some(*event),
         (InboxKind::Forward, ConnectorFrame::PassthroughForward { forward, .. }) => {
             interaction_event(&forward)

@@ -65,7 +65,7 @@ fn write_process(page: &mut Page, process: &Process) {
 }
 
 fn write_link(page: &mut Page, metrics: &Metrics) {
-    let (link, measures) = (&metrics.link, &metrics.link_measures);
+    let (link, measures) = (&metrics.link, &metrics.link_metrics);
     page.family("link_up", "gauge", "1 while connected to the connector.");
     page.sample("link_up", &[], u8::from(metrics.link_state == "live"));
     page.family("link_state", "gauge", "1 for the current state of the link.");
@@ -158,7 +158,7 @@ fn write_turns(page: &mut Page, metrics: &Metrics) {
     page.histogram(
         "first_token_seconds",
         "Time until the first output of turns.",
-        &metrics.first_word_seconds,
+        &metrics.first_text_seconds,
     );
     page.family("tokens_total", "counter", "Tokens that agents report.");
     page.sample("tokens_total", &[("direction", "input")], tally.input_tokens);

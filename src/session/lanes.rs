@@ -90,6 +90,21 @@ impl Lanes {
         }
     }
 
+    /// Puts another op in the place of one that is in flight: at the front of its lane, which waits for
+    /// [`Self::retry`].
+    pub fn replace(&mut self, op: OpId, with: OpId) {
+        let Some(id) = self.lane_of.remove(&op) else {
+            return;
+        };
+        if let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| lane.out == Some(op)) {
+            lane.out = None;
+            lane.waiting.push_front(with);
+            self.lane_of.insert(with, id);
+        } else {
+            self.lane_of.insert(op, id);
+        }
+    }
+
     /// Removes an op that is not in flight; returns whether it was there.
     pub fn remove(&mut self, op: OpId) -> bool {
         let Some(id) = self.lane_of.get(&op).cloned() else {

@@ -18,7 +18,7 @@ use hermes_relay::store::Inspector;
 
 const CHATS: usize = 50;
 const LINK: &str = "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 60\n  request_timeout_secs: 30\n";
-const UNKNOWN: &str = "it is not known whether an op was done; not repeated";
+const UNKNOWN: &str = "outcome of an op unknown; not repeated";
 
 #[derive(Debug, Default)]
 struct Totals {

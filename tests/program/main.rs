@@ -10,5 +10,3 @@ mod hosting;
 mod identity;
 mod journal_verb;
 mod operate;
-#[cfg(feature = "otlp")]
-mod traces;

@@ -7,7 +7,7 @@ use crate::support::memory_relay::{SOON, event, session};
 use crate::support::wait::eventually;
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Permission, Route, Turn, TurnEnd, TurnInput};
 use hermes_relay::config::{BusyMode, Settings};
-use hermes_relay::relay::{BuildError, Ended, MemoryConnector, MemoryTransport, Relay};
+use hermes_relay::relay::{BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use tokio::task::JoinHandle;
 
@@ -71,7 +71,7 @@ impl Agent for Named {
 }
 
 /// Starts a relay, once the one before it has let go of the journal.
-async fn start(dir: &Path, safe: &Named, acting: &Named) -> (MemoryConnector, JoinHandle<Ended>) {
+async fn start(dir: &Path, safe: &Named, acting: &Named) -> (MemoryConnector, JoinHandle<ExitReason>) {
     eventually("the journal is released", async || try_start(dir, safe, acting)).await
 }
 
@@ -79,7 +79,7 @@ fn try_start(
     dir: &Path,
     safe: &Named,
     acting: &Named,
-) -> Result<(MemoryConnector, JoinHandle<Ended>), BuildError> {
+) -> Result<(MemoryConnector, JoinHandle<ExitReason>), BuildError> {
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let mut settings = Settings::embedded(dir);
     settings.sessions.interrupted_notice = Some("cut short".to_owned());

@@ -3,7 +3,7 @@
 use hermes_relay::agent::Agent;
 use hermes_relay::config::{Durability, Settings};
 use hermes_relay::relay::{
-    Answering, BuildError, Ended, MemoryConnector, MemoryTransport, Record, Relay, RelayHandle, Status,
+    BuildError, ExitReason, MemoryConnector, MemoryTransport, Record, Relay, RelayHandle, ReplyMode, Status,
 };
 use hermes_relay::store::OpenError;
 use hermes_relay::wire::CapabilityDescriptor;
@@ -22,7 +22,7 @@ pub(crate) struct Running {
     pub(crate) connector: MemoryConnector,
     pub(crate) handle: RelayHandle,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Ended>,
+    task: JoinHandle<ExitReason>,
 }
 
 /// A relay with an agent of the test's own.
@@ -41,7 +41,7 @@ pub(crate) async fn start_on<A: Agent + Clone>(
     platform: &CapabilityDescriptor,
     adjust: impl FnOnce(&mut Settings),
 ) -> Running {
-    start_answering(dir, agent, platform, Answering::Apply, adjust).await
+    start_answering(dir, agent, platform, ReplyMode::Apply, adjust).await
 }
 
 /// The same with a connector that answers so from the first op on.
@@ -49,7 +49,7 @@ pub(crate) async fn start_answering<A: Agent + Clone>(
     dir: &Path,
     agent: A,
     platform: &CapabilityDescriptor,
-    answering: Answering,
+    answering: ReplyMode,
     adjust: impl FnOnce(&mut Settings),
 ) -> Running {
     let mut settings = Settings::embedded(dir);
@@ -57,7 +57,7 @@ pub(crate) async fn start_answering<A: Agent + Clone>(
     adjust(&mut settings);
     let (relay, connector) = eventually("the journal of the relay before is released", async || {
         let (transport, connector) = MemoryTransport::pair([platform.clone()]);
-        connector.answering(answering.clone());
+        connector.set_reply_mode(answering.clone());
         let built = Relay::builder(settings.clone())
             .agent("tested", agent.clone())
             .transport(Arc::new(transport))
@@ -150,14 +150,14 @@ impl Running {
 /// A relay on its way to the end.
 pub(crate) struct Ending {
     pub(crate) connector: MemoryConnector,
-    task: JoinHandle<Ended>,
+    task: JoinHandle<ExitReason>,
 }
 
 impl Ending {
     /// Waits for the end and gives what the connector saw.
     pub(crate) async fn ended(self) -> Record {
         let ended = timeout(SOON, self.task).await.expect("an end in time").unwrap();
-        assert_eq!(ended, Ended::Asked);
+        assert_eq!(ended, ExitReason::Shutdown);
         self.connector.record().borrow().clone()
     }
 }

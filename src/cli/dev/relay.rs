@@ -15,7 +15,7 @@ use crate::config::{Identity, Settings};
 use crate::dev::Connector;
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
-use crate::relay::{Credentials, Ended, Member, Relay, RelayHandle};
+use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle};
 use crate::wire::Grouping;
 
 /// Interval of status updates.
@@ -27,7 +27,7 @@ const REINSTATEMENT_TIMEOUT: Duration = Duration::from_secs(3600);
 pub(super) struct RelayPlan {
     pub(super) settings: Settings,
     /// Agents by name.
-    pub(super) agents: Vec<(String, Member)>,
+    pub(super) agents: Vec<(String, AgentSlot)>,
     /// Platforms of the handshake.
     pub(super) platforms: Vec<String>,
 }
@@ -44,7 +44,7 @@ impl RelayPlan {
 
     fn build(&self, credentials: &watch::Receiver<Option<Credentials>>) -> Result<Relay, String> {
         Relay::builder(self.settings.clone())
-            .members(self.agents.clone())
+            .agents(self.agents.clone())
             .credentials(credentials.clone())
             .build()
             .map_err(|error| error.to_string())
@@ -56,7 +56,7 @@ pub(super) struct DevRelay {
     pub(super) status: watch::Receiver<Value>,
     handle: watch::Receiver<Option<RelayHandle>>,
     stop: CancellationToken,
-    running: JoinHandle<Result<Ended, String>>,
+    running: JoinHandle<Result<ExitReason, String>>,
 }
 
 impl DevRelay {
@@ -93,7 +93,7 @@ impl DevRelay {
                     ended = relay.run(stopped.clone().cancelled_owned()) => ended,
                     never = update_status(&handle, &status_sender) => match never {},
                 };
-                let Ended::Revoked { reason } = ended else {
+                let ExitReason::Revoked { reason } = ended else {
                     return Ok(ended);
                 };
                 handle_sender.send_replace(None);
@@ -103,7 +103,7 @@ impl DevRelay {
                 });
                 tokio::select! {
                     biased;
-                    () = stopped.cancelled() => return Ok(Ended::Asked),
+                    () = stopped.cancelled() => return Ok(ExitReason::Shutdown),
                     _ = reinstated => {}
                 }
                 relay = plan.build(&watched)?;
@@ -143,7 +143,7 @@ impl DevRelay {
     pub(super) async fn stop(self, code: std::process::ExitCode) -> std::process::ExitCode {
         self.stop.cancel();
         match self.running.await {
-            Ok(Ok(Ended::Asked)) => code,
+            Ok(Ok(ExitReason::Shutdown)) => code,
             Ok(Ok(ended)) => fail(exit::INTERNAL, format!("the relay ended: {ended:?}"), None),
             Ok(Err(error)) => fail(exit::CONFIGURATION, error, None),
             Err(error) => fail(exit::INTERNAL, format!("the relay failed: {error}"), None),

@@ -95,7 +95,7 @@ async fn a_missing_manager_is_ignored() {
 async fn each_change_of_the_link_is_reported_once() {
     let listener = Listener::at(None);
     let manager = listener.manager();
-    let (link, view) = watch::channel(LinkView::default());
+    let (link, view) = watch::channel(LinkStatus::default());
     let received = async {
         assert_eq!(listener.receive().await, "STATUS=starting");
         link.send_modify(|view| view.state = "dialing".to_owned());

@@ -16,7 +16,7 @@ use super::names::is_secret_name;
 use crate::cli::{Environment, ProcessEnv};
 use crate::config::dotenv::Dotenv;
 use crate::config::{Backend, Loaded};
-use crate::relay::hiring;
+use crate::relay;
 
 /// Minimum length of a value whose name sounds like a secret: shorter ones would match ordinary words.
 const MIN_GUESSED: usize = 12;
@@ -53,7 +53,7 @@ pub(crate) fn known_secrets(loaded: &Loaded, process: &ProcessEnv<'_>) -> Vec<Kn
                 .filter_map(|(variable, value)| guess(named(variable), variable, value)),
         );
     }
-    let keys = hiring::keys(settings, process.env);
+    let keys = relay::agent_keys(settings, process.env);
     found.extend(keys.map(|(name, value)| KnownSecret::new(format!("agents.{name} (its key)"), value)));
     if let Some(list) = &settings.telemetry.headers {
         found.extend(headers("telemetry.headers", list));

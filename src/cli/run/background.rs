@@ -8,7 +8,7 @@ use crate::cli::logging::LogHandle;
 use crate::cli::{Environment, enroll};
 use crate::config::{Loaded, Settings};
 use crate::net::http::HttpClient;
-use crate::relay::{Credentials, boot};
+use crate::relay::{Credentials, provisioning};
 use crate::wire::ConnectorUrl;
 
 /// First delay before another attempt; doubles up to the maximum.
@@ -30,7 +30,7 @@ pub(super) async fn provision(
         tokio::time::sleep(delay).await;
         delay = (delay * 2).min(MAX_PROVISION_BACKOFF);
         let Ok(http) = http() else { continue };
-        let provisioned = boot::self_provision(settings, url, env, enroll::hostname(), &http).await;
+        let provisioned = provisioning::self_provision(settings, url, env, enroll::hostname(), &http).await;
         if provisioned.is_some() {
             use_credentials(credentials, provisioned, log);
         }
@@ -60,12 +60,12 @@ impl PolicyDeclaration {
         http: impl FnOnce() -> Result<HttpClient, String>,
         credentials: &watch::Receiver<Option<Credentials>>,
     ) -> Self {
-        let policies = boot::policies(loaded);
+        let policies = provisioning::policies(loaded);
         if policies.is_empty() {
             return Self(None);
         }
         let (url, credentials) = (url.clone(), credentials.clone());
-        let declaration = http().map(|http| boot::declare_policies(policies, url, http, credentials));
+        let declaration = http().map(|http| provisioning::declare_policies(policies, url, http, credentials));
         if let Err(error) = &declaration {
             tracing::error!(error, "cannot declare the relevance policy");
         }

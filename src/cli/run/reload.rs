@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 use crate::cli::ProcessEnv;
 use crate::cli::logging::LogHandle;
 use crate::config::{self, ConfigError, Flags, Loaded, Settings, Sources};
-use crate::relay::{Credentials, boot};
+use crate::relay::{Credentials, provisioning};
 
 /// The result of a reload.
 pub(super) struct Reloaded {
@@ -181,7 +181,7 @@ fn visible_changes(before: &Settings, after: &Settings) -> Vec<String> {
 
 /// Uses the loaded credentials if they differ from the current ones; returns whether they do.
 pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) -> bool {
-    let Some(new) = boot::pinned_credentials(&loaded.settings) else {
+    let Some(new) = provisioning::pinned_credentials(&loaded.settings) else {
         return false;
     };
     credentials.send_if_modified(|now| {

@@ -9,7 +9,7 @@ use crate::support::wait::eventually;
 use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, SentMessage, text_event};
-use hermes_relay::relay::{Credentials, Ended, Relay, RelayHandle};
+use hermes_relay::relay::{Credentials, ExitReason, Relay, RelayHandle};
 use serde_json::Value;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -72,7 +72,7 @@ pub(crate) struct Rig {
     pub(crate) handle: RelayHandle,
     platform: String,
     stop: Arc<Notify>,
-    running: JoinHandle<Ended>,
+    running: JoinHandle<ExitReason>,
     _dir: tempfile::TempDir,
 }
 
@@ -178,7 +178,7 @@ impl Rig {
 
     pub(crate) async fn stop(self) {
         self.stop.notify_one();
-        assert_eq!(self.running.await.unwrap(), Ended::Asked);
+        assert_eq!(self.running.await.unwrap(), ExitReason::Shutdown);
         self.connector.stop().await;
     }
 }

@@ -107,7 +107,7 @@ async fn a_message_of_lines_that_mean_nothing_costs_little_memory_and_one_line_o
     let said = relay.said();
     let told: Vec<_> = said
         .lines()
-        .filter(|line| line.contains("cannot be used"))
+        .filter(|line| line.contains("cannot decode a frame"))
         .collect();
     assert!(
         matches!(told[..], [only] if only.contains(&format!("lines={LINES}"))),

@@ -132,8 +132,8 @@ async fn an_identity_that_fails_does_not_keep_the_others_from_being_provisioned(
 async fn a_relay_that_nobody_vouches_for_starts_all_the_same() {
     let connector = connector().await;
     let mut relay = Setup::toward(&connector.url()).start();
-    let line = relay.says("no identity to ask for one with").await;
-    assert!(line.contains("dialling without credentials"), "{line}");
+    let line = relay.says("no identity to request one with").await;
+    assert!(line.contains("dialing without credentials"), "{line}");
     relay.says("does not accept our credentials").await;
     assert!(!relay.has_ended());
     assert!(connector.requests().is_empty());
@@ -199,8 +199,8 @@ async fn a_policy_that_is_not_taken_is_declared_again() {
     let setup = Setup::against(&connector);
     setup.write("config.yaml", "require_mention: true\n");
     let relay = setup.start();
-    relay.says("the relevance policy was not taken").await;
-    relay.says("has taken the relevance policy").await;
+    relay.says("did not accept the relevance policy").await;
+    relay.says("accepted the relevance policy").await;
     let statuses: Vec<_> = posted(&connector, "/relay/policy")
         .iter()
         .map(|(status, _)| status.as_u16())

@@ -56,13 +56,13 @@ async fn a_changed_log_level_is_in_force_at_once() {
     let connector = connector().await;
     let mut setup = Setup::against(&connector);
     let relay = connected(&setup).await;
-    assert_eq!(relay.count("dialling the connector"), 0);
+    assert_eq!(relay.count("dialing the connector"), 0);
     setup = setup.setting("log.level", "debug");
     relay.signal(Signal::HUP);
     let line = relay.says("settings reloaded").await;
     assert!(line.contains("in force"), "{line}");
     connector.drop_sockets();
-    relay.says("dialling the connector").await;
+    relay.says("dialing the connector").await;
     drop(setup);
     relay.stops().await;
 }

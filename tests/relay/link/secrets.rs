@@ -58,8 +58,8 @@ async fn no_secret_and_no_message_text_is_logged_even_at_trace() {
     // Poison and refusals, which are logged in more words.
     let torn = format!("{{\"type\":\"inbound\",\"event\":\"{SAID}\"}}\n{{\"text\":\"{SAID}\n");
     assert!(connector.send_raw(&torn));
-    relay.says("set aside").await;
-    relay.says("has taken the relevance policy").await;
+    relay.says("cannot decode a frame").await;
+    relay.says("accepted the relevance policy").await;
     connector.unauthorized_next(1, "unauthorized", When::AfterHello);
     connector.revoke();
     assert_eq!(relay.exit_code(SOON).await, 77);

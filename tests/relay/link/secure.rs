@@ -20,7 +20,7 @@ async fn a_private_authority_is_trusted_by_its_file_for_the_link_and_the_policy_
         .deliver(&text_event("discord", "c1", "m1", "sealed"))
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
-    relay.says("has taken the relevance policy").await;
+    relay.says("accepted the relevance policy").await;
     relay.stops().await;
 }
 

@@ -116,7 +116,7 @@ async fn an_op_that_is_never_answered_holds_up_its_own_chat_and_no_other() {
     assert_eq!(order.len(), 22, "{order:?}");
     assert_eq!((order[0], order[21]), ("slow-1", "slow-2"));
     assert_eq!(connector.dials().len(), 1);
-    relay.says("it is not known whether an op was done").await;
+    relay.says("outcome of an op unknown").await;
     relay.stops().await;
 }
 
@@ -242,9 +242,9 @@ async fn sockets_that_keep_dying_in_the_middle_of_a_backlog_lose_no_message_and_
     // The last of all comes on a quiet link, so that what is before it has gone out or was given up.
     say(&connector, "c0", "last");
     connector.reply_to(SOON, "last").await.unwrap();
-    let given_up = relay.count("it is not known whether an op was done");
+    let given_up = relay.count("outcome of an op unknown");
     let enough = connector.until("every answer but the ones given up", SOON, |connector| {
-        let given_up = relay.count("it is not known whether an op was done");
+        let given_up = relay.count("outcome of an op unknown");
         (connector.sent_messages().len() + given_up > MESSAGES).then_some(())
     });
     enough.await.unwrap();

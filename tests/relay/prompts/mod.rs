@@ -98,7 +98,7 @@ pub(crate) fn press(question: &SeenOp, option: &str, by: &str) -> Value {
     event["prompt_response"] = json!({
         "prompt_id": question.action["prompt_id"],
         "option_id": option,
-        "prompt_message_id": format!("out-{}", question.number),
+        "prompt_message_id": question.message_id,
     });
     event
 }

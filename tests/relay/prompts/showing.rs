@@ -3,20 +3,20 @@
 use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, shown, start, start_asking};
 use crate::support::memory_relay::{Running, event};
 use hermes_relay::agent::PromptAnswer;
-use hermes_relay::relay::{Answering, SeenOp};
+use hermes_relay::relay::{ReplyMode, SeenOp};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// Has a chat ask a connector that does not answer, and gives the op.
 async fn asked(relay: &Running) -> SeenOp {
-    relay.connector.answering(Answering::Hold);
+    relay.connector.set_reply_mode(ReplyMode::Hold);
     relay.hears("a", "1", "ask hi").await;
     shown(relay, "a").await
 }
 
 fn answered(relay: &Running, op: &SeenOp, result: &Value) {
-    relay.connector.answering(Answering::Apply);
-    assert!(relay.connector.answer(op.number, result));
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    assert!(relay.connector.answer(op.id, result));
 }
 
 #[tokio::test]
@@ -99,19 +99,19 @@ async fn a_question_that_is_too_much_every_time_is_given_up() {
         settings.budget.max_retry_after_secs = 0;
     })
     .await;
-    relay.connector.answering(Answering::Hold);
+    relay.connector.set_reply_mode(ReplyMode::Hold);
     relay.hears("a", "1", "ask hi").await;
     for tried in 1..=6 {
         let seen = relay.seen("a try", |seen| seen.ops.len() == tried).await;
         let op = seen.ops.back().unwrap();
         assert_eq!(op.kind(), Some("prompt"), "never as text");
         let too_much = json!({"success": false, "code": "rate_limited", "retry_after": 0});
-        assert!(relay.connector.answer(op.number, &too_much));
+        assert!(relay.connector.answer(op.id, &too_much));
     }
     let seen = relay.seen("the answer", |seen| seen.ops.len() == 7).await;
     let last = seen.ops.back().unwrap();
     assert_eq!(last.text(), Some("echo: the question was taken back hi"));
-    assert!(relay.connector.answer(last.number, &json!({"success": true})));
+    assert!(relay.connector.answer(last.id, &json!({"success": true})));
     relay.runs(0).await;
     relay.stop().await;
 }
@@ -161,7 +161,7 @@ async fn a_question_that_may_have_been_shown_stays_open() {
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
     let question = asked(&relay).await;
     relay.connector.drop_connection();
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.connector.restore();
     let answer = press(&question, "o3", &owner("a"));
     relay.connector.deliver_buffered("p1", answer).await.unwrap();

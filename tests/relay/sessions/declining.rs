@@ -7,7 +7,7 @@ use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
 use hermes_relay::config::{BusyMode, Settings};
-use hermes_relay::relay::{Answering, Record, SeenOp};
+use hermes_relay::relay::{Record, ReplyMode, SeenOp};
 use hermes_relay::store::{Inspector, Section};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::{Value, json};
@@ -70,11 +70,11 @@ fn declined() -> Value {
     json!({"success": false, "code": "egress_declined", "error": "not in this chat"})
 }
 
-fn declining() -> Answering {
-    Answering::Refuse("egress declined: not in this chat".to_owned())
+fn declining() -> ReplyMode {
+    ReplyMode::Refuse("egress declined: not in this chat".to_owned())
 }
 
-async fn start(dir: &Path, agent: &Painter, answering: Answering, mode: StreamMode) -> Running {
+async fn start(dir: &Path, agent: &Painter, answering: ReplyMode, mode: StreamMode) -> Running {
     let adjust = |settings: &mut Settings| {
         settings.streaming.mode = mode;
         settings.sessions.resend_unknown = true;
@@ -90,8 +90,8 @@ fn ops(seen: &Record) -> Vec<&str> {
 /// Waits for the first op of the chat and declines it; from then on everything is done.
 async fn decline_first(relay: &Running) {
     let seen = relay.seen("the first op", |seen| !ops(seen).is_empty()).await;
-    relay.connector.answering(Answering::Apply);
-    assert!(relay.connector.answer(seen.ops[0].number, &declined()));
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    assert!(relay.connector.answer(seen.ops[0].id, &declined()));
     relay
         .stands("a refusal", |status| status.tally.ops_refused == 1)
         .await;
@@ -119,7 +119,7 @@ async fn a_declined_file_silences_the_turn_that_goes_on() {
     for mode in [StreamMode::Auto, StreamMode::Off] {
         let dir = tempfile::tempdir().unwrap();
         let agent = Painter::default();
-        let relay = start(dir.path(), &agent, Answering::Hold, mode).await;
+        let relay = start(dir.path(), &agent, ReplyMode::Hold, mode).await;
         relay.hears("a", "1", "picture wait words picture more").await;
         decline_first(&relay).await;
         agent.go_on.notify_one();
@@ -132,7 +132,7 @@ async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own()
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
     let steering = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Steer;
-    let relay = start_answering(dir.path(), agent.clone(), &platform(), Answering::Hold, steering).await;
+    let relay = start_answering(dir.path(), agent.clone(), &platform(), ReplyMode::Hold, steering).await;
     relay.hears("a", "1", "picture wait words").await;
     relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
     relay.hears("a", "2", "joins").await;
@@ -159,7 +159,7 @@ async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own()
 async fn a_declined_text_keeps_the_files_of_its_turn_back() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
-    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Auto).await;
+    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Auto).await;
     relay
         .hears("a", "1", "some-words-to-show wait picture more")
         .await;
@@ -172,7 +172,7 @@ async fn a_declined_text_keeps_the_files_of_its_turn_back() {
 async fn what_waits_behind_a_declined_file_is_taken_back() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
-    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Auto).await;
+    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Auto).await;
     relay.hears("a", "1", "picture words picture more").await;
     relay
         .stands("the end", |status| status.tally.turns_done == 1)
@@ -185,7 +185,7 @@ async fn what_waits_behind_a_declined_file_is_taken_back() {
 async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
-    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
     relay.hears("a", "1", "picture words picture more").await;
     relay
         .stands("four owed", |status| {
@@ -196,7 +196,7 @@ async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
     assert_eq!((status.tally.ops_recovered, status.tally.ops_refused), (4, 1));
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     heard_later(relay, &["send_media"]).await;
 }
 
@@ -204,14 +204,14 @@ async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
 async fn a_file_that_is_declined_after_a_restart_takes_the_word_of_the_cut_turn_along() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
-    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
     relay.hears("a", "1", "picture wait words").await;
     relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
     relay.crash().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
     assert_eq!(status.tally.turns_interrupted, 1);
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     heard_later(relay, &["send_media"]).await;
 }
 
@@ -219,12 +219,12 @@ async fn a_file_that_is_declined_after_a_restart_takes_the_word_of_the_cut_turn_
 async fn a_turn_that_was_declined_before_a_restart_is_not_told_as_cut_short() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
-    let relay = start(dir.path(), &agent, Answering::Hold, StreamMode::Off).await;
+    let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
     relay.hears("a", "1", "picture wait words").await;
     decline_first(&relay).await;
     written_off(dir.path()).await;
     relay.crash().await;
-    let relay = start(dir.path(), &agent, Answering::Apply, StreamMode::Off).await;
+    let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
     let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
     assert_eq!(status.tally.turns_interrupted, 0);
     heard_later(relay, &[]).await;
@@ -243,7 +243,7 @@ async fn written_off(dir: &Path) {
 async fn what_is_said_unasked_is_one_delivery_too() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
-    let relay = start(dir.path(), &agent, Answering::Apply, StreamMode::Off).await;
+    let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
     relay.hears("a", "1", "words").await;
     relay.told("a", 1).await;
     relay.stands("settled", |status| status.ops_owed == 0).await;
@@ -253,7 +253,7 @@ async fn what_is_said_unasked_is_one_delivery_too() {
     relay.stop().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     relay.stands("nothing owed", |status| status.ops_owed == 0).await;
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.handle.send("a", "another").await.unwrap();
     heard_later(relay, &["send", "send"]).await;
 }

@@ -2,7 +2,9 @@
 
 use crate::support::memory_relay::{SOON, event};
 use hermes_relay::link::{DormancyRefused, End, NotSent, SendResult};
-use hermes_relay::relay::{Answering, Cargo, DeliverError, Delivery, MemoryTransport, RelayTransport};
+use hermes_relay::relay::{
+    DeliverError, Delivery, DeliveryBody, MemoryTransport, RelayTransport, ReplyMode, inbound_channel,
+};
 use hermes_relay::wire::{Action, CapabilityDescriptor, Outcome};
 use serde_json::json;
 use std::time::Duration;
@@ -23,7 +25,8 @@ async fn a_new_connection_brings_again_what_the_old_one_did_not_acknowledge() {
         CapabilityDescriptor::placeholder("discord"),
         CapabilityDescriptor::placeholder("slack"),
     ]);
-    let (sender, mut deliveries) = mpsc::channel(4);
+    let (sender, inbound) = inbound_channel();
+    let mut deliveries = inbound.deliveries;
     connector
         .deliver_buffered("b1", event("a", "1", "kept"))
         .await
@@ -32,11 +35,11 @@ async fn a_new_connection_brings_again_what_the_old_one_did_not_acknowledge() {
     assert_eq!(lost, Err(DeliverError::NotConnected));
     transport.connect(sender);
     assert_eq!(transport.handshake().await.unwrap().platform, "discord");
-    assert_eq!(transport.view().borrow().descriptors.iter().count(), 2);
+    assert_eq!(transport.status().borrow().descriptors.iter().count(), 2);
 
     let first = next(&mut deliveries).await.remove(0);
-    assert!(matches!(&first.cargo, Cargo::Inbound { buffer_id: Some(id), .. } if id == "b1"));
-    transport.renew();
+    assert!(matches!(&first.body, DeliveryBody::Message { buffer_id: Some(id), .. } if id == "b1"));
+    transport.reconnect();
     let again = next(&mut deliveries).await.remove(0);
     assert!(again.generation > first.generation && again.line == first.line);
     transport.acknowledge(first.generation, "b1".into());
@@ -46,13 +49,13 @@ async fn a_new_connection_brings_again_what_the_old_one_did_not_acknowledge() {
     );
     transport.acknowledge(again.generation, "b1".into());
     assert_eq!(connector.record().borrow().acks, ["b1"]);
-    transport.renew();
+    transport.reconnect();
     connector.deliver(event("a", "3", "new")).await.unwrap();
     let batch = next(&mut deliveries).await;
     assert!(matches!(
         &batch[..],
         [Delivery {
-            cargo: Cargo::Inbound { buffer_id: None, .. },
+            body: DeliveryBody::Message { buffer_id: None, .. },
             ..
         }]
     ));
@@ -63,16 +66,16 @@ async fn ops_are_answered_lost_or_never_sent() {
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let before = transport.send_outbound(&chat_info(), None, None).await;
     assert_eq!(before, SendResult::NotSent(NotSent::NotLive));
-    let (sender, _deliveries) = mpsc::channel(4);
+    let (sender, _inbound) = inbound_channel();
     transport.connect(sender);
-    connector.answering(Answering::Hold);
+    connector.set_reply_mode(ReplyMode::Hold);
     let (info, ()) = tokio::join!(transport.get_chat_info("c".into()), async {
         let seen = connector
             .wait_for(SOON, |seen| seen.in_flight == 1)
             .await
             .unwrap();
         let result = json!({"success": true, "chat_info": {"name": "General", "type": "group"}});
-        assert!(connector.answer(seen.ops[0].number, &result));
+        assert!(connector.answer(seen.ops[0].id, &result));
     });
     assert_eq!(
         (info.name.as_str(), info.chat_type.as_str()),
@@ -87,7 +90,7 @@ async fn ops_are_answered_lost_or_never_sent() {
     });
     assert_eq!(unknown, SendResult::Answered(Box::new(Outcome::Unknown)));
     connector.restore();
-    connector.answering(Answering::Refuse("egress declined: no".into()));
+    connector.set_reply_mode(ReplyMode::Refuse("egress declined: no".into()));
     let refused = transport.send_outbound(&chat_info(), None, None).await;
     let SendResult::Answered(outcome) = refused else {
         panic!("{refused:?}")
@@ -107,7 +110,8 @@ async fn it_sleeps_only_once_the_connector_buffers_and_wakes_with_what_was_kept(
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     assert_eq!(transport.go_dormant().await, Err(DormancyRefused::NotLive));
     assert!(!transport.go_idle(SOON).await);
-    let (sender, mut deliveries) = mpsc::channel(4);
+    let (sender, inbound) = inbound_channel();
+    let mut deliveries = inbound.deliveries;
     transport.connect(sender);
     assert_eq!(transport.go_dormant().await, Err(DormancyRefused::NotBuffering));
     connector.hold_idle();

@@ -1,19 +1,19 @@
 //! What is owed to chats: refused, unknown, not sent, and in order after all.
 
 use super::{HANG, start};
-use hermes_relay::relay::Answering;
+use hermes_relay::relay::ReplyMode;
 use serde_json::json;
 
 #[tokio::test]
 async fn a_refused_op_is_not_repeated_and_holds_nothing_up() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.connector.answering(Answering::Refuse("no".into()));
+    relay.connector.set_reply_mode(ReplyMode::Refuse("no".into()));
     relay.hears("a", "1", "one").await;
     relay
         .stands("a refusal", |status| status.tally.ops_refused == 1)
         .await;
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.hears("a", "2", "two").await;
     relay
         .stands("both settled", |status| status.tally.ops_applied == 1)
@@ -25,7 +25,7 @@ async fn a_refused_op_is_not_repeated_and_holds_nothing_up() {
 async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.connector.answering(Answering::Hold);
+    relay.connector.set_reply_mode(ReplyMode::Hold);
     for (chat, id) in [("a", "1"), ("a", "2"), ("b", "1")] {
         relay.hears(chat, id, id).await;
     }
@@ -37,12 +37,12 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
     let seen = relay.seen("two ops", |seen| seen.in_flight == 2).await;
     assert_eq!((seen.texts("a").len(), seen.texts("b").len()), (1, 1));
     let first = seen.ops.iter().find(|op| op.chat() == Some("a")).unwrap();
-    assert!(relay.connector.answer(first.number, &json!({"success": true})));
-    assert!(!relay.connector.answer(first.number, &json!({"success": true})));
+    assert!(relay.connector.answer(first.id, &json!({"success": true})));
+    assert!(!relay.connector.answer(first.id, &json!({"success": true})));
     assert_eq!(relay.told("a", 2).await, ["echo: 1", "echo: 2"]);
     let seen = relay.connector.record().borrow().clone();
     for op in seen.ops {
-        relay.connector.answer(op.number, &json!({"success": true}));
+        relay.connector.answer(op.id, &json!({"success": true}));
     }
     relay.stands("all settled", |status| status.ops_owed == 0).await;
     relay.stop().await;
@@ -52,7 +52,7 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
 async fn what_may_have_been_done_is_not_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.connector.answering(Answering::Hold);
+    relay.connector.set_reply_mode(ReplyMode::Hold);
     relay.hears("a", "1", "one").await;
     relay.seen("the op", |seen| seen.in_flight == 1).await;
     relay.connector.drop_connection();
@@ -60,7 +60,7 @@ async fn what_may_have_been_done_is_not_repeated() {
         .stands("it is unknown", |status| status.tally.ops_unknown == 1)
         .await;
     assert_eq!(status.ops_owed, 0);
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.connector.restore();
     relay.hears("a", "2", "two").await;
     assert_eq!(relay.told("a", 2).await, ["echo: one", "echo: two"]);
@@ -71,11 +71,11 @@ async fn what_may_have_been_done_is_not_repeated() {
 async fn what_may_have_been_done_is_repeated_when_that_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| settings.sessions.resend_unknown = true).await;
-    relay.connector.answering(Answering::Hold);
+    relay.connector.set_reply_mode(ReplyMode::Hold);
     relay.hears("a", "1", "one").await;
     relay.seen("the op", |seen| seen.in_flight == 1).await;
     relay.connector.drop_connection();
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.connector.restore();
     relay
         .stands("it is done", |status| status.tally.ops_applied == 1)
@@ -94,7 +94,7 @@ async fn what_may_have_been_done_is_repeated_when_that_is_wanted() {
 async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.connector.answering(Answering::Hold);
+    relay.connector.set_reply_mode(ReplyMode::Hold);
     for id in ["1", "2", "3"] {
         relay.hears("a", id, id).await;
     }
@@ -111,7 +111,7 @@ async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
     relay.handle.send("a", "said offline").await.unwrap();
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.ops_owed, status.link.as_str()), (3, "waiting"));
-    relay.connector.answering(Answering::Apply);
+    relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.hears("a", "4", "4").await;
     relay.connector.restore();
     let told = relay.told("a", 5).await;
@@ -145,7 +145,7 @@ async fn an_op_that_was_out_at_a_crash_is_not_repeated() {
     for (resend, expected) in [(false, 0), (true, 1)] {
         let dir = tempfile::tempdir().unwrap();
         let relay = start(dir.path(), |_| {}).await;
-        relay.connector.answering(Answering::Hold);
+        relay.connector.set_reply_mode(ReplyMode::Hold);
         relay.hears("a", "1", "one").await;
         relay.seen("the op", |seen| seen.in_flight == 1).await;
         let look = hermes_relay::store::Inspector::open(dir.path()).unwrap();

@@ -74,7 +74,7 @@ async fn stop_and_new_can_be_said_in_the_chat() {
             "Stopped.",
             "Nothing is running.",
             "echo: /stopping is not stopping",
-            "A new conversation begins.",
+            "Started a new conversation.",
             "echo: fresh",
         ]
     );

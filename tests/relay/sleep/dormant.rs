@@ -6,7 +6,7 @@ use crate::support::wait::eventually;
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{Durability, Identity, Settings, SleepAction};
 use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
-use hermes_relay::relay::{Ended, Relay, RelayHandle, Status};
+use hermes_relay::relay::{ExitReason, Relay, RelayHandle, Status};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ struct Sleepy {
     connector: Connector,
     handle: RelayHandle,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Ended>,
+    task: JoinHandle<ExitReason>,
     _folder: tempfile::TempDir,
 }
 
@@ -78,7 +78,7 @@ impl Sleepy {
     async fn ends(self) {
         drop(self.stop);
         let ended = timeout(SOON, self.task).await.expect("an end in time");
-        assert_eq!(ended.unwrap(), Ended::Asked);
+        assert_eq!(ended.unwrap(), ExitReason::Shutdown);
     }
 }
 

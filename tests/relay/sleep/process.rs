@@ -37,7 +37,7 @@ async fn a_relay_that_ends_to_sleep_ends_well_and_the_next_start_drains_in_order
     hears(&connector, "m0", "zero");
     connector.reply_to(SOON, "m0").await.unwrap();
     assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.said());
-    assert_eq!(relay.count("ending to sleep"), 1, "{}", relay.said());
+    assert_eq!(relay.count("exiting to sleep"), 1, "{}", relay.said());
     disconnected(&connector).await;
 
     for (id, text) in [("m1", "one"), ("m2", "two"), ("m3", "three")] {
@@ -52,7 +52,7 @@ async fn a_relay_that_ends_to_sleep_ends_well_and_the_next_start_drains_in_order
         .map(|sent| sent.text)
         .collect();
     assert_eq!(said, ["echo: zero", "echo: one", "echo: two", "echo: three"]);
-    eprintln!("{}", relay.says("the first message is safe").await);
+    eprintln!("{}", relay.says("the first message is acknowledged").await);
     assert_eq!(
         relay.exit_code(SOON).await,
         0,
@@ -71,7 +71,7 @@ async fn a_suspended_machine_is_told_once_and_one_that_stays_up_connects_again_a
         .setting("sleep.action", "suspend")
         .setting("sleep.command", &command);
     let relay = setup.start();
-    relay.says("told to freeze").await;
+    relay.says("about to be suspended").await;
     assert!(!connector.is_connected());
     assert_eq!(std::fs::read_to_string(&mark).unwrap(), "slept\n");
     hears(&connector, "m1", "are you there?");

@@ -10,8 +10,8 @@ use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{Durability, Settings, SleepAction};
 use hermes_relay::link::{DormancyRefused, Generation, Op};
 use hermes_relay::relay::{
-    Delivery, Lever, LinkView, MemoryConnector, MemoryTransport, Relay, RelayTransport, Settlements,
-    TransportFuture,
+    InboundSender, LinkStatus, MemoryConnector, MemoryTransport, Relay, RelayTransport, ResultSender,
+    Suspender, TransportFuture,
 };
 use hermes_relay::wire::CapabilityDescriptor;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -111,16 +111,16 @@ struct Meddler {
 }
 
 impl RelayTransport for Meddler {
-    fn connect(&self, deliveries: mpsc::Sender<Vec<Delivery>>) {
-        self.inner.connect(deliveries);
+    fn connect(&self, inbound: InboundSender) {
+        self.inner.connect(inbound);
     }
 
-    fn view(&self) -> watch::Receiver<LinkView> {
-        self.inner.view()
+    fn status(&self) -> watch::Receiver<LinkStatus> {
+        self.inner.status()
     }
 
-    fn submit(&self, op: Op, settlements: Settlements) {
-        self.inner.submit(op, settlements);
+    fn submit(&self, op: Op, results: ResultSender) {
+        self.inner.submit(op, results);
     }
 
     fn acknowledge(&self, generation: Generation, buffer_id: String) {
@@ -151,8 +151,8 @@ impl RelayTransport for Meddler {
         self.inner.wake();
     }
 
-    fn renew(&self) {
-        self.inner.renew();
+    fn reconnect(&self) {
+        self.inner.reconnect();
     }
 
     fn disconnect(&self, within: Duration) -> TransportFuture<'_, ()> {
@@ -176,7 +176,7 @@ async fn work_between_the_word_and_the_close_ends_the_sleep_before_it_begins() {
         let relay = Relay::builder(settings)
             .agent("echo", EchoAgent)
             .transport(Arc::new(meddler))
-            .lever(Lever::new(|| std::future::ready(Err("not now".to_owned()))))
+            .suspender(Suspender::new(|| std::future::ready(Err("not now".to_owned()))))
             .build()
             .unwrap();
         let handle = relay.handle();
@@ -202,7 +202,7 @@ async fn a_lever_is_pulled_once_without_a_socket_and_one_that_fails_brings_the_s
     let (inner, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let (pulls, mut pulled) = mpsc::channel::<bool>(8);
     let watched = connector.clone();
-    let lever = Lever::new(
+    let lever = Suspender::new(
         move || -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
             let (pulls, connected) = (pulls.clone(), watched.record().borrow().connected);
             Box::pin(async move {
@@ -214,7 +214,7 @@ async fn a_lever_is_pulled_once_without_a_socket_and_one_that_fails_brings_the_s
     let relay = Relay::builder(settings)
         .agent("echo", EchoAgent)
         .transport(Arc::new(inner))
-        .lever(lever)
+        .suspender(lever)
         .build()
         .unwrap();
     let handle = relay.handle();

@@ -10,8 +10,8 @@ use hermes_relay::dev::{HttpRoute, HttpRouteFault, OpAnswer, ResultRule, SentMes
 use hermes_relay::net::media::MediaSettings;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
-use hermes_relay::relay::Member;
-use hermes_relay::relay::hiring::{Surroundings, hire};
+use hermes_relay::relay::AgentSlot;
+use hermes_relay::relay::{AgentEnvironment, build_agents};
 use hermes_relay::wire::{Action, TOKEN_TTL_SECS, UpgradeToken};
 use http::StatusCode;
 
@@ -108,13 +108,13 @@ async fn a_relative_name_is_meant_from_where_the_agents_program_is_started() {
     let state = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(state.path());
     settings.agents = serde_json::from_value(written).unwrap();
-    let around = Surroundings {
+    let around = AgentEnvironment {
         env: &|_| None,
         base: BaseEnv::default(),
         tls: Tls::new(TlsSettings::default()),
         proxies: ProxyRules::none(),
     };
-    let (_, member) = hire(&settings, &around).unwrap().remove(0);
+    let (_, member) = build_agents(&settings, &around, |_| true).unwrap().remove(0);
     let relay = Running::start_member("discord", member, work, |_| {}).await;
     relay.hears("a", "1", "go", &[]);
     let told = relay.told("a", 3).await;
@@ -127,7 +127,7 @@ async fn a_relative_name_is_meant_from_where_the_agents_program_is_started() {
 
 #[tokio::test]
 async fn without_a_place_to_work_in_names_are_those_of_what_came_with_the_message() {
-    let member = Member::new(Arc::new(sender("")));
+    let member = AgentSlot::new(Arc::new(sender("")));
     let relay = Running::start_member("discord", member, tempfile::tempdir().unwrap(), |_| {}).await;
     relay.put("here.png", b"x");
     let url = relay

@@ -14,7 +14,7 @@ use hermes_relay::agent::{
 };
 use hermes_relay::config::{Durability, Identity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
-use hermes_relay::relay::{Ended, Member, Relay, RelayHandle};
+use hermes_relay::relay::{AgentSlot, ExitReason, Relay, RelayHandle};
 use hermes_relay::wire::SessionKey;
 use serde_json::json;
 use tempfile::TempDir;
@@ -60,22 +60,22 @@ struct Running {
     /// Where the agent works.
     work: TempDir,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Ended>,
+    task: JoinHandle<ExitReason>,
 }
 
 impl Running {
     async fn start(platform: &str, agent: impl Agent, adjust: impl FnOnce(&mut Settings)) -> Self {
         let work = tempfile::tempdir().unwrap();
-        let member = Member {
+        let member = AgentSlot {
             workdir: Some(work.path().to_owned()),
-            ..Member::new(Arc::new(agent))
+            ..AgentSlot::new(Arc::new(agent))
         };
         Self::start_member(platform, member, work, adjust).await
     }
 
     async fn start_member(
         platform: &str,
-        member: Member,
+        member: AgentSlot,
         work: TempDir,
         adjust: impl FnOnce(&mut Settings),
     ) -> Self {
@@ -90,7 +90,10 @@ impl Running {
         settings.journal.durability = Durability::Process;
         settings.shutdown.drain_secs = 0;
         adjust(&mut settings);
-        let relay = Relay::builder(settings).member("tested", member).build().unwrap();
+        let relay = Relay::builder(settings)
+            .agents([("tested".to_owned(), member)])
+            .build()
+            .unwrap();
         let handle = relay.handle();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(relay.run(async { drop(stopped.await) }));

@@ -1,0 +1,466 @@
+//! The agents of one relay: the registry, which of them answers a message, and how they are built from the settings.
+//!
+//! Building starts and dials nothing. Keys are read from the variable or file that the settings name, and go nowhere else:
+//! those variables are withheld from every child process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use secrecy::SecretString;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use zeroize::Zeroizing;
+
+use super::effects::{Effects, SelectedAgent};
+use super::transport::USER_AGENT;
+use crate::agent::child::BaseEnv;
+use crate::agent::guard::{BreakerSettings, Guards, TimeLimits};
+use crate::agent::{
+    AcpAgent, Agent, AgentCommand, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent, Permission,
+    Route, RouteInput, UnknownAgent, built_in, match_route,
+};
+use crate::collections::BoundedCache;
+use crate::config::secret::{self, SecretError};
+use crate::config::{AgentEntry, Backend, DEFAULT_AGENT, Settings};
+use crate::net::agent_http::HttpEgress;
+use crate::net::proxy::ProxyRules;
+use crate::net::tls::Tls;
+use crate::store::Command;
+use crate::wire::{MessageEvent, Scalar, SessionKey};
+
+/// Sessions whose chosen agent is cached; others are read from the journal again.
+const MAX_CACHED_CHOICES: usize = 4096;
+/// How long the agents may take to forget a session.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// An agent and what holds for it wherever no route says otherwise.
+#[derive(Clone)]
+pub struct AgentSlot {
+    /// The agent.
+    pub agent: Arc<dyn Agent>,
+    /// Who decides what it asks.
+    pub permission: Permission,
+    /// The directory it works in.
+    pub workdir: Option<PathBuf>,
+}
+
+impl AgentSlot {
+    /// An agent that asks people and works where it likes.
+    pub fn new(agent: Arc<dyn Agent>) -> Self {
+        Self {
+            agent,
+            permission: Permission::Ask,
+            workdir: None,
+        }
+    }
+}
+
+/// The agent that answers one message.
+pub(super) struct Selection {
+    pub(super) agent: SelectedAgent,
+    /// The text, when a route's prefix was removed.
+    pub(super) text: Option<String>,
+}
+
+/// All agents of a relay; there is always one.
+pub(super) struct AgentRegistry {
+    slots: BTreeMap<Arc<str>, AgentSlot>,
+    default: (Arc<str>, AgentSlot),
+    routes: Vec<Route>,
+    /// The agent that people chose for a session, or that they chose none.
+    choices: BoundedCache<SessionKey, Option<Arc<str>>>,
+    /// Sessions that the agents are about to forget; each token is cancelled once they have.
+    forgetting: HashMap<SessionKey, CancellationToken>,
+    forget_tasks: JoinSet<()>,
+}
+
+impl AgentRegistry {
+    /// The agents that were added and those that routes name. `settings.agent` names the one that answers what no route
+    /// takes; the first that was added when it is empty.
+    pub(super) fn new(
+        settings: &Settings,
+        mut agents: Vec<(String, AgentSlot)>,
+    ) -> Result<Self, UnknownAgent> {
+        let name = match (settings.agent.as_str(), agents.first()) {
+            ("", Some((first, _))) => first.clone(),
+            ("", None) => DEFAULT_AGENT.to_owned(),
+            (named, _) => named.to_owned(),
+        };
+        let default = match agents.iter().position(|(known, _)| *known == name) {
+            Some(at) => agents.swap_remove(at).1,
+            None => AgentSlot::new(built_in(&name)?),
+        };
+        for route in &settings.routes {
+            let known = route.agent == name || agents.iter().any(|(known, _)| *known == route.agent);
+            if !known {
+                agents.push((route.agent.clone(), AgentSlot::new(built_in(&route.agent)?)));
+            }
+        }
+        let default: (Arc<str>, AgentSlot) = (name.into(), default);
+        let mut slots: BTreeMap<Arc<str>, AgentSlot> = agents
+            .into_iter()
+            .map(|(name, slot)| (Arc::from(name), slot))
+            .collect();
+        slots.insert(Arc::clone(&default.0), default.1.clone());
+        Ok(Self {
+            slots,
+            default,
+            routes: settings.routes.clone(),
+            choices: BoundedCache::new(MAX_CACHED_CHOICES),
+            forgetting: HashMap::new(),
+            forget_tasks: JoinSet::new(),
+        })
+    }
+
+    /// The agents' names.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.slots.keys().map(|name| &**name).collect();
+        names.join(", ")
+    }
+
+    /// Every agent once.
+    pub(super) fn agents(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<dyn Agent>)> {
+        self.slots.iter().map(|(name, slot)| (name, &slot.agent))
+    }
+
+    /// The commands that agents offer.
+    pub(super) fn commands(&self) -> Vec<AgentCommand> {
+        self.agents().flat_map(|(_, agent)| agent.commands()).collect()
+    }
+
+    /// Whether running any turn twice does no harm.
+    pub(super) fn are_repeatable(&self) -> bool {
+        self.agents().all(|(_, agent)| agent.info().repeatable)
+    }
+
+    /// The agent that answers a session when no route says otherwise, as far as it is known.
+    pub(super) fn current(&mut self, session: &SessionKey) -> Arc<str> {
+        let chosen = self.choices.get(session).cloned().flatten();
+        chosen.unwrap_or_else(|| Arc::clone(&self.default.0))
+    }
+
+    /// The agent that answers a message; `None` while it is not known which one people chose for the session, and that
+    /// matters.
+    pub(super) fn select(&mut self, session: &SessionKey, event: &MessageEvent) -> Option<Selection> {
+        if self.slots.len() == 1 {
+            return Some(self.select_among(event, None));
+        }
+        let chosen = self.choices.get(session)?.clone();
+        Some(self.select_among(event, chosen.as_deref()))
+    }
+
+    fn select_among(&self, event: &MessageEvent, chosen: Option<&str>) -> Selection {
+        let selection = |(name, slot): (&Arc<str>, &AgentSlot)| Selection {
+            agent: SelectedAgent {
+                name: Arc::clone(name),
+                agent: Arc::clone(&slot.agent),
+                permission: slot.permission,
+                workdir: slot.workdir.clone(),
+            },
+            text: None,
+        };
+        let default = (&self.default.0, &self.default.1);
+        if self.routes.is_empty() && chosen.is_none() {
+            return selection(default);
+        }
+        let text = |field: &Option<Scalar>| field.as_ref().map_or("", Scalar::as_str).to_owned();
+        let source = &event.source;
+        let (chat, user, profile) = (
+            text(&source.chat_id),
+            text(&source.user_id),
+            text(&source.profile),
+        );
+        let input = RouteInput {
+            platform: source.platform.as_str(),
+            chat: &chat,
+            user: &user,
+            profile: &profile,
+            text: event.text(),
+        };
+        let chosen = chosen.and_then(|name| self.slots.get_key_value(name));
+        let Some((route, rest)) = match_route(&self.routes, &input, chosen.is_some()) else {
+            return selection(chosen.unwrap_or(default));
+        };
+        let mut routed = selection(self.slots.get_key_value(route.agent.as_str()).unwrap_or(default));
+        routed.agent.permission = route.permission.unwrap_or(routed.agent.permission);
+        routed.agent.workdir = route.workdir.clone().or(routed.agent.workdir);
+        routed.text = route.prefix.is_some().then(|| rest.to_owned());
+        routed
+    }
+
+    /// A person chooses an agent for a session: its name as it is written, or `None` when there is no such agent.
+    pub(super) fn choose(
+        &mut self,
+        session: &SessionKey,
+        name: &str,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Option<Arc<str>> {
+        let name = self.find(name)?;
+        effects.write(Command::SetResume {
+            session: choice_key(session),
+            blob: name.as_bytes().to_vec(),
+            now_ms,
+        });
+        self.choices.insert(session.clone(), Some(Arc::clone(&name)));
+        Some(name)
+    }
+
+    /// What the journal knows of a session's choice; something newer may be known already.
+    pub(super) fn learn_choice(&mut self, session: &SessionKey, saved: Option<Vec<u8>>) {
+        if self.choices.get(session).is_none() {
+            let name = saved.and_then(|name| String::from_utf8(name).ok());
+            let choice = name.and_then(|name| self.find(&name));
+            self.choices.insert(session.clone(), choice);
+        }
+    }
+
+    /// The name of an agent as the settings write it.
+    fn find(&self, name: &str) -> Option<Arc<str>> {
+        self.slots
+            .keys()
+            .find(|known| known.eq_ignore_ascii_case(name))
+            .cloned()
+    }
+
+    /// Has the agents forget a session: after the turn that runs in it, and before the next.
+    pub(super) fn forget(
+        &mut self,
+        session: &SessionKey,
+        running: Option<CancellationToken>,
+        effects: &mut Effects,
+    ) {
+        let agents: Vec<Arc<dyn Agent>> = self.slots.values().map(|slot| Arc::clone(&slot.agent)).collect();
+        for name in self.slots.keys() {
+            effects.write(Command::DropResume {
+                session: state_key(session, name),
+            });
+        }
+        while self.forget_tasks.try_join_next().is_some() {}
+        let forgotten = CancellationToken::new();
+        self.forgetting.insert(session.clone(), forgotten.clone());
+        let session = session.clone();
+        self.forget_tasks.spawn(async move {
+            if let Some(running) = running {
+                running.cancelled().await;
+            }
+            let forget = async {
+                for agent in &agents {
+                    agent.forget(&session).await;
+                }
+            };
+            if timeout(FORGET_TIMEOUT, forget).await.is_err() {
+                tracing::warn!(
+                    session = session.as_str(),
+                    "timed out while an agent forgets a conversation"
+                );
+            }
+            forgotten.cancel();
+        });
+    }
+
+    /// What the next turn of a session waits for: that the agents have forgotten it.
+    pub(super) fn pending_forget(&mut self, session: &SessionKey) -> Option<CancellationToken> {
+        self.forgetting.remove(session)
+    }
+
+    /// Sessions that the agents are still about to forget.
+    pub(super) fn forgetting(&mut self) -> usize {
+        self.forgetting.retain(|_, forgotten| !forgotten.is_cancelled());
+        self.forgetting.len()
+    }
+
+    /// Shuts all agents down.
+    pub(super) async fn shutdown(&self) {
+        futures_util::future::join_all(self.agents().map(|(_, agent)| agent.shutdown())).await;
+    }
+}
+
+/// Where the journal keeps the agent that was chosen for a session.
+pub(super) fn choice_key(session: &SessionKey) -> Arc<str> {
+    format!("{}#agent", session.as_str()).into()
+}
+
+/// Where the journal keeps what an agent saved for a session.
+pub(super) fn state_key(session: &SessionKey, agent: &str) -> Arc<str> {
+    format!("{}#memory:{agent}", session.as_str()).into()
+}
+
+/// What agents are built with.
+pub struct AgentEnvironment<'e> {
+    /// One variable of the environment.
+    pub env: &'e dyn Fn(&str) -> Option<String>,
+    /// What child processes inherit.
+    pub base: BaseEnv,
+    /// The certificates that they trust.
+    pub tls: Tls,
+    /// The proxies that they go through.
+    pub proxies: ProxyRules,
+}
+
+/// Why an agent cannot be built.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentBuildError {
+    /// Its settings cannot be used.
+    #[error("agent `{name}`: {reason}")]
+    Settings {
+        /// Its name.
+        name: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The variable that holds its key is not set.
+    #[error(
+        "agent `{name}`: the variable {variable} is not set; set it to the key, or name a file with `api_key_file`"
+    )]
+    NoKey {
+        /// Its name.
+        name: String,
+        /// The variable.
+        variable: String,
+    },
+    /// The file that holds its key cannot be used.
+    #[error("agent `{name}`: {source}")]
+    Key {
+        /// Its name.
+        name: String,
+        /// Why not.
+        source: SecretError,
+    },
+}
+
+/// Builds the agents that the settings name, as far as they are wanted. The keys of all are withheld from all.
+pub fn build_agents(
+    settings: &Settings,
+    environment: &AgentEnvironment<'_>,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
+    let base = Arc::new(without_keys(settings, &environment.base));
+    let egress = HttpEgress {
+        tls: environment.tls.clone(),
+        proxies: environment.proxies.clone(),
+        user_agent: USER_AGENT.to_owned(),
+    };
+    let build_slot = |(name, entry): (&String, &AgentEntry)| {
+        let key = read_key(name, &entry.backend, environment.env)?;
+        let agent =
+            build_agent(name, &with_grace(entry, settings), &base, &egress, key).map_err(|reason| {
+                AgentBuildError::Settings {
+                    name: name.clone(),
+                    reason,
+                }
+            })?;
+        let slot = AgentSlot {
+            agent: guards(entry).around(agent),
+            permission: entry.permission,
+            workdir: entry.works_in().cloned(),
+        };
+        Ok((name.clone(), slot))
+    };
+    settings
+        .agents
+        .iter()
+        .filter(|(name, _)| wanted(name))
+        .map(build_slot)
+        .collect()
+}
+
+/// The agents' keys by the agents' names, as far as they can be read.
+pub fn agent_keys<'s>(
+    settings: &'s Settings,
+    env: &'s dyn Fn(&str) -> Option<String>,
+) -> impl Iterator<Item = (&'s str, SecretString)> {
+    settings
+        .agents
+        .iter()
+        .filter_map(move |(name, entry)| Some((name.as_str(), read_key(name, &entry.backend, env).ok()??)))
+}
+
+/// The environment that children inherit, without the variables that hold agents' keys.
+pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
+    let entries = settings.agents.values();
+    base.clone()
+        .withhold(entries.filter_map(|entry| entry.backend.key_source().0))
+}
+
+/// A backend must have stopped, or been stopped, before the relay drops its turn.
+fn with_grace(entry: &AgentEntry, settings: &Settings) -> AgentEntry {
+    let grace = settings.sessions.grace_secs;
+    let mut entry = entry.clone();
+    match &mut entry.backend {
+        Backend::Acp(acp) => acp.cancel_grace_secs = acp.cancel_grace_secs.min(grace),
+        Backend::Command(command) => command.kill_grace_secs = command.kill_grace_secs.min(grace),
+        Backend::Hermes(hermes) => hermes.stop_grace_secs = hermes.stop_grace_secs.min(grace),
+        Backend::Echo | Backend::Noop | Backend::OpenAi(_) => {}
+    }
+    entry
+}
+
+fn build_agent(
+    name: &str,
+    entry: &AgentEntry,
+    base: &Arc<BaseEnv>,
+    egress: &HttpEgress,
+    key: Option<SecretString>,
+) -> Result<Arc<dyn Agent>, String> {
+    fn reason(error: impl std::fmt::Display) -> String {
+        error.to_string()
+    }
+    let agent: Arc<dyn Agent> = match &entry.backend {
+        Backend::Echo => Arc::new(EchoAgent),
+        Backend::Noop => Arc::new(NoopAgent),
+        Backend::Command(settings) => {
+            CommandAgent::guarded(name, (**settings).clone(), Arc::clone(base)).map_err(reason)?
+        }
+        Backend::Acp(settings) => Arc::new(AcpAgent::new(name, (**settings).clone(), base).map_err(reason)?),
+        Backend::OpenAi(settings) => {
+            Arc::new(OpenAiAgent::new((**settings).clone(), key, egress).map_err(reason)?)
+        }
+        Backend::Hermes(settings) => {
+            Arc::new(HermesAgent::new((**settings).clone(), key, egress).map_err(reason)?)
+        }
+    };
+    Ok(agent)
+}
+
+/// What stands around an agent beside its own limits. One that cannot be reached rests after a few failures.
+fn guards(entry: &AgentEntry) -> Guards {
+    let remote = !matches!(entry.backend, Backend::Echo | Backend::Noop);
+    Guards {
+        breaker: remote.then(BreakerSettings::default),
+        parallel: entry.max_turns_at_once,
+        time: entry
+            .turn_timeout_secs
+            .filter(|secs| *secs > 0)
+            .map(|secs| TimeLimits {
+                wall: Some(Duration::from_secs(secs)),
+                ..TimeLimits::default()
+            }),
+    }
+}
+
+fn read_key(
+    name: &str,
+    backend: &Backend,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<Option<SecretString>, AgentBuildError> {
+    let (variable, file) = backend.key_source();
+    if let Some(file) = file {
+        let key = secret::read(file).map_err(|source| AgentBuildError::Key {
+            name: name.to_owned(),
+            source,
+        })?;
+        return Ok(Some(key));
+    }
+    let Some(variable) = variable else { return Ok(None) };
+    match env(variable).filter(|value| !value.trim().is_empty()) {
+        Some(value) => Ok(Some(SecretString::from(Zeroizing::new(value).trim()))),
+        None => Err(AgentBuildError::NoKey {
+            name: name.to_owned(),
+            variable: variable.to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,345 @@
+//! Questions of agents to people: asked, shown, answered, withdrawn.
+//!
+//! What a question looks like, who may answer it and when it expires is decided in [`Prompts`]; here its ops are planned, and
+//! its end goes to the agent that waits. Nothing of it is journaled: a question does not outlive the turn that asks it, and no
+//! turn outlives its process. An answer found in the journal at the next start therefore answers nothing.
+//!
+//! | the op that shows a question | the question |
+//! |---|---|
+//! | is applied | waits for an answer |
+//! | finds no connection, or is rate limited | keeps its place in the chat and is sent later (see the outbox) |
+//! | is refused | is tried once more as text; then it is cancelled |
+//! | is declined, or rate limited too often | is cancelled |
+//! | has an unknown outcome | waits: somebody may have seen it |
+//!
+//! Its time runs from the moment it is asked; one that ends before its op went out is never shown.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::effects::{Effect, Effects, QuestionResponse};
+use super::ops::{EphemeralOp, OpBody, OpOwner};
+use crate::adapter::prompt::{
+    ButtonPress, Decision, Person, PressResult, PromptId, PromptOp, PromptOption, PromptRequest,
+    PromptSettings, PromptStep, Prompts, QuestionId, Resolution,
+};
+use crate::adapter::stream::Priority;
+use crate::adapter::{Adapters, ChatFacts, ChatId, RelayAdapter};
+use crate::agent::{Choice, PromptAnswer, Question};
+use crate::link::SendResult;
+use crate::session::TurnId;
+use crate::wire::{MessageEvent, OpId, OpIds, Outcome, SessionKey};
+
+/// How often closed questions of agents are looked for.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// What has happened to questions so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ApprovalCounters {
+    pub(super) opened: u64,
+    pub(super) answered: u64,
+    pub(super) expired: u64,
+}
+
+/// Where a turn asks.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) turn: TurnId,
+    pub(super) session: SessionKey,
+    pub(super) chat: Arc<ChatId>,
+    pub(super) facts: Arc<ChatFacts>,
+}
+
+/// The open questions and the agents that wait for their answers.
+#[derive(Debug)]
+pub(super) struct Approvals {
+    prompts: Prompts,
+    waiting: HashMap<QuestionId, Waiting>,
+    last_question: u64,
+    /// When closed questions of agents are looked for next.
+    check_at: Duration,
+    ids: OpIds,
+    counters: ApprovalCounters,
+}
+
+/// An agent that waits.
+#[derive(Debug)]
+struct Waiting {
+    turn: TurnId,
+    /// The agent's names for the options, in their order.
+    choices: Vec<String>,
+    reply: oneshot::Sender<PromptAnswer>,
+    /// The op that shows the question, until it has a result.
+    op: Option<OpId>,
+}
+
+impl Approvals {
+    /// No questions yet. The seed tells those of this process from those of others and of earlier ones.
+    pub(super) fn new(settings: &PromptSettings, seed: u64, ids: OpIds) -> Self {
+        let [first, second, third, ..] = seed.to_le_bytes();
+        let number = u32::try_from(seed >> 32).unwrap_or_default();
+        Self {
+            prompts: Prompts::new(settings.clone(), [first, second, third], number),
+            waiting: HashMap::new(),
+            last_question: 0,
+            check_at: Duration::ZERO,
+            ids,
+            counters: ApprovalCounters::default(),
+        }
+    }
+
+    /// Questions that are open.
+    pub(super) fn open(&self) -> usize {
+        self.prompts.len()
+    }
+
+    pub(super) fn counters(&self) -> ApprovalCounters {
+        self.counters
+    }
+
+    /// When [`Self::expire`] is due.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.prompts.poll_timeout().map(|at| at.min(self.check_at))
+    }
+
+    /// Puts an agent's question to people.
+    pub(super) fn ask(
+        &mut self,
+        asking: &Asking,
+        question: Question,
+        reply: oneshot::Sender<PromptAnswer>,
+        adapter: &RelayAdapter,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        self.last_question += 1;
+        let id = QuestionId(self.last_question);
+        let option = |choice: &Choice| PromptOption {
+            label: choice.label.clone(),
+            meaning: choice.meaning,
+        };
+        let request = PromptRequest {
+            id,
+            session: asking.session.clone(),
+            chat: (*asking.chat).clone(),
+            facts: (*asking.facts).clone(),
+            author: asking.facts.user_id.clone(),
+            kind: question.kind,
+            options: question.options.iter().map(option).collect(),
+            text: question.text,
+            detail: question.detail,
+            timeout: question.timeout,
+        };
+        let opened = match self.prompts.open(request, adapter, now) {
+            Ok(opened) => opened,
+            Err(reason) => {
+                tracing::debug!(turn = asking.turn.0, %reason, "question not asked");
+                let _ = reply.send(PromptAnswer::Cancelled);
+                return;
+            }
+        };
+        self.counters.opened += 1;
+        let waiting = Waiting {
+            turn: asking.turn,
+            choices: question.options.into_iter().map(|choice| choice.id).collect(),
+            reply,
+            op: None,
+        };
+        self.waiting.insert(id, waiting);
+        self.show(id, opened.prompt, &opened.op, adapter, effects);
+    }
+
+    /// Queues the op that shows a question, whether there is a connection or not.
+    fn show(
+        &mut self,
+        question: QuestionId,
+        prompt: PromptId,
+        op: &PromptOp,
+        adapter: &RelayAdapter,
+        effects: &mut Effects,
+    ) {
+        let id = self.ids.next();
+        if let Some(waiting) = self.waiting.get_mut(&question) {
+            waiting.op = Some(id);
+        }
+        effects.push(Effect::Queue(EphemeralOp {
+            id,
+            body: OpBody::new(adapter, op.chat.key().into(), &op.action),
+            priority: Priority::Text,
+            timeout: None,
+            owner: OpOwner::Question(question, prompt),
+        }));
+    }
+
+    /// The op that shows a question has a result.
+    pub(super) fn op_finished(
+        &mut self,
+        question: QuestionId,
+        prompt: PromptId,
+        result: &SendResult,
+        adapters: &Adapters,
+        effects: &mut Effects,
+    ) {
+        if let Some(waiting) = self.waiting.get_mut(&question) {
+            waiting.op = None;
+        }
+        let cancel = |prompts: &mut Prompts| {
+            prompts
+                .op_not_sent(&prompt)
+                .map_or(PromptStep::Nothing, PromptStep::Resolved)
+        };
+        let step = match result {
+            SendResult::NotSent(_) => cancel(&mut self.prompts),
+            SendResult::Answered(outcome) => {
+                if let Outcome::Refused { result, declined } = &**outcome {
+                    tracing::warn!(declined, code = ?result.code, "the connector refused to show a question");
+                    // As text it would be rate limited as well.
+                    if result.rate_limited().is_some() && !declined {
+                        cancel(&mut self.prompts)
+                    } else {
+                        self.prompts.op_finished(&prompt, outcome)
+                    }
+                } else {
+                    self.prompts.op_finished(&prompt, outcome)
+                }
+            }
+        };
+        match step {
+            PromptStep::Nothing => {}
+            PromptStep::Show(op) => {
+                let adapter = adapters.get(&op.chat.platform);
+                self.show(question, prompt, &op, &adapter, effects);
+            }
+            PromptStep::Edit(op) => self.send_about(&op, adapters, effects),
+            PromptStep::Resolved(resolution) => self.resolve(resolution, adapters, effects),
+        }
+    }
+
+    /// What a message says to a question, if it is not for the agent or the relay.
+    pub(super) fn match_response(
+        &self,
+        session: &SessionKey,
+        event: &MessageEvent,
+        now: Duration,
+    ) -> Option<QuestionResponse> {
+        if event.prompt_response.is_some() {
+            let press = ButtonPress::from_event(event);
+            return Some(press.map_or(QuestionResponse::Unreadable, QuestionResponse::Press));
+        }
+        if self.prompts.is_empty() || !event.media_urls.is_empty() {
+            return None;
+        }
+        let person = Person::from_source(&event.source);
+        let typed = self.prompts.match_text(session, &person, event.text(), now)?;
+        Some(QuestionResponse::Typed(typed, person))
+    }
+
+    /// Takes a committed response; returns whether it decided a question, which may have ended meanwhile.
+    pub(super) fn respond(
+        &mut self,
+        response: &QuestionResponse,
+        adapters: &Adapters,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> bool {
+        let (resolution, notice) = match response {
+            QuestionResponse::Unreadable => (None, None),
+            QuestionResponse::Typed(typed, person) => (self.prompts.answer(typed, person, now), None),
+            QuestionResponse::Press(press) => match self.prompts.press(press, now) {
+                PressResult::Resolved(resolution) => (Some(resolution), None),
+                PressResult::Expired { resolution, notice } => (resolution, notice),
+                PressResult::NotAllowed(notice) => (None, notice),
+                PressResult::NotOurs | PressResult::Repeated | PressResult::NoSuchOption => (None, None),
+            },
+        };
+        let decided = resolution
+            .as_ref()
+            .is_some_and(|resolution| resolution.decision != Decision::TimedOut);
+        if let Some(resolution) = resolution {
+            self.resolve(resolution, adapters, effects);
+        }
+        if let Some(notice) = notice {
+            self.send_about(&notice, adapters, effects);
+        }
+        decided
+    }
+
+    /// A turn stops or is over: its questions are withdrawn.
+    pub(super) fn withdraw_turn(&mut self, turn: TurnId, adapters: &Adapters, effects: &mut Effects) {
+        if !self.waiting.is_empty() {
+            self.withdraw_where(adapters, effects, |waiting| waiting.turn == turn);
+        }
+    }
+
+    /// Ends the questions whose time is over, and those that no agent waits for any more.
+    pub(super) fn expire(&mut self, adapters: &Adapters, now: Duration, effects: &mut Effects) {
+        if self.deadline().is_none_or(|at| at > now) {
+            return;
+        }
+        for resolution in self.prompts.expire(now) {
+            self.resolve(resolution, adapters, effects);
+        }
+        self.withdraw_where(adapters, effects, |waiting| waiting.reply.is_closed());
+        self.check_at = now.saturating_add(CHECK_INTERVAL);
+    }
+
+    fn withdraw_where(
+        &mut self,
+        adapters: &Adapters,
+        effects: &mut Effects,
+        which: impl Fn(&Waiting) -> bool,
+    ) {
+        let questions: Vec<QuestionId> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| which(waiting))
+            .map(|(question, _)| *question)
+            .collect();
+        for question in questions {
+            if let Some(resolution) = self.prompts.withdraw(question) {
+                self.resolve(resolution, adapters, effects);
+            }
+        }
+    }
+
+    /// A question has ended: its agent gets the answer, and its message shows it.
+    fn resolve(&mut self, resolution: Resolution, adapters: &Adapters, effects: &mut Effects) {
+        if let Some(waiting) = self.waiting.remove(&resolution.id) {
+            if let Some(op) = waiting.op {
+                effects.push(Effect::Withdraw(op));
+            }
+            let answer = match resolution.decision {
+                Decision::Chosen(index) => {
+                    self.counters.answered += 1;
+                    let chosen = waiting.choices.into_iter().nth(index);
+                    chosen.map_or(PromptAnswer::Cancelled, PromptAnswer::Chosen)
+                }
+                Decision::TimedOut => {
+                    self.counters.expired += 1;
+                    PromptAnswer::TimedOut
+                }
+                Decision::Cancelled => PromptAnswer::Cancelled,
+            };
+            // An agent that stopped waiting gets nothing.
+            let _ = waiting.reply.send(answer);
+        }
+        if let Some(edit) = resolution.edit {
+            self.send_about(&edit, adapters, effects);
+        }
+    }
+
+    /// Sends something about a question; without a connection it is not sent.
+    fn send_about(&mut self, op: &PromptOp, adapters: &Adapters, effects: &mut Effects) {
+        let adapter = adapters.get(&op.chat.platform);
+        effects.push(Effect::Queue(EphemeralOp {
+            id: self.ids.next(),
+            body: OpBody::new(&adapter, op.chat.key().into(), &op.action),
+            priority: Priority::Text,
+            timeout: None,
+            owner: OpOwner::Nobody,
+        }));
+    }
+}

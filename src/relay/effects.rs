@@ -1,0 +1,177 @@
+//! What parts ask of each other: plain data that the event loop carries from one part to the next.
+//!
+//! A part takes an event and pushes effects; it never calls another part. [`Effects`] also numbers the journal's requests, so
+//! that whoever waits for a completion stands in one table ([`Pending`]).
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::handle::SendError;
+use super::ops::{DurableOp, EphemeralOp, OpGroup};
+use super::slash_commands::SlashCommand;
+use crate::adapter::prompt::{ButtonPress, Person, PromptId, QuestionId, TypedAnswer};
+use crate::adapter::{ChatFacts, ChatId};
+use crate::agent::{Agent, Permission};
+use crate::link::{Generation, Op, SendResult};
+use crate::session::TurnId;
+use crate::store::Command;
+use crate::wire::{MessageEvent, OpId, SessionKey};
+
+/// What the parts want done, in order.
+#[derive(Debug, Default)]
+pub(super) struct Effects {
+    queue: VecDeque<Effect>,
+    commands: Vec<Command>,
+    pending: Vec<(u64, Pending)>,
+    last_token: u64,
+}
+
+/// Something for another part, or for the transport.
+#[derive(Debug)]
+pub(super) enum Effect {
+    /// Send this op to the connector.
+    Send(Op),
+    /// Confirm this delivery, on the connection that brought it.
+    Acknowledge(Generation, String),
+    /// Give this op its place in its chat's lane.
+    Queue(EphemeralOp),
+    /// Take this op back, unless it is in flight.
+    Withdraw(OpId),
+    /// The op that shows a question has a result.
+    QuestionOp(QuestionId, PromptId, SendResult),
+    /// The connector declined an op: nothing else of its group is sent.
+    Declined(OpGroup),
+    /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
+    TurnDeclined(TurnId),
+    /// The connector opened a thread for something that was sent to a chat.
+    ThreadOpened {
+        /// The chat's key.
+        chat: Arc<str>,
+        /// The thread.
+        thread: String,
+        /// Its name, when the connector gives it.
+        name: Option<String>,
+    },
+}
+
+/// Who waits for the completion of a journal command.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// A message is being accepted.
+    Message(Box<Accepting>),
+    /// A line that nobody can use is being quarantined.
+    Quarantine(Generation),
+    /// Rows of a session are being read.
+    SessionRows(SessionKey),
+    /// Ops outside a turn's end are being committed.
+    Ops(Vec<DurableOp>, Option<oneshot::Sender<Result<(), SendError>>>),
+    /// A turn waits to learn which agent was chosen for its session.
+    AgentChoice(TurnId, SessionKey),
+    /// An agent waits for its saved state.
+    AgentState(oneshot::Sender<Option<Vec<u8>>>),
+}
+
+/// A message on its way into the journal.
+#[derive(Debug)]
+pub(super) struct Accepting {
+    pub(super) generation: Generation,
+    pub(super) session: SessionKey,
+    pub(super) intent: Intent,
+}
+
+/// What a message does once it is committed.
+#[derive(Debug)]
+pub(super) enum Intent {
+    /// Start this turn, whose place it holds.
+    Start(TurnId, Box<MessageEvent>),
+    /// Wait behind a turn, possibly stop it, or be handed to it.
+    Wait {
+        behind: Option<TurnId>,
+        chat: Box<ChatId>,
+        facts: Box<ChatFacts>,
+        /// The message, when the running turn may take it.
+        steer: Option<Box<MessageEvent>>,
+    },
+    /// Run one of the relay's own commands, about the turn that ran when it came.
+    Command {
+        command: SlashCommand,
+        about: Option<TurnId>,
+        chat: Box<ChatId>,
+        facts: Box<ChatFacts>,
+    },
+    /// Answer a question, or nothing; never the agent's.
+    Answer(Box<QuestionResponse>),
+}
+
+/// What a message says to a question instead of to the agent.
+#[derive(Debug)]
+pub(super) enum QuestionResponse {
+    /// A button was pressed.
+    Press(ButtonPress),
+    /// An answer was typed by this person.
+    Typed(TypedAnswer, Person),
+    /// It is for a question and cannot be read.
+    Unreadable,
+}
+
+/// The agent that answers a message, and on which terms.
+#[derive(Clone)]
+pub(super) struct SelectedAgent {
+    pub(super) name: Arc<str>,
+    pub(super) agent: Arc<dyn Agent>,
+    pub(super) permission: Permission,
+    pub(super) workdir: Option<PathBuf>,
+}
+
+impl SelectedAgent {
+    /// Whether this is the same agent on the same terms.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        self.name == other.name && self.permission == other.permission && self.workdir == other.workdir
+    }
+}
+
+impl Effects {
+    /// Something for another part.
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.queue.push_back(effect);
+    }
+
+    /// The next effect to carry out.
+    pub(super) fn next(&mut self) -> Option<Effect> {
+        self.queue.pop_front()
+    }
+
+    /// A journal command whose completion nobody waits for, or that is named by its message.
+    pub(super) fn write(&mut self, command: Command) {
+        self.commands.push(command);
+    }
+
+    /// A journal command under a token of its own, and who waits for its completion.
+    pub(super) fn request(&mut self, pending: Pending, command: impl FnOnce(u64) -> Command) {
+        let token = self.token();
+        self.commands.push(command(token));
+        self.pending.push((token, pending));
+    }
+
+    /// A token that no other command has.
+    pub(super) fn token(&mut self) -> u64 {
+        self.last_token += 1;
+        self.last_token
+    }
+
+    /// The commands since the last call, in order, and who waits for those with a token.
+    pub(super) fn take_commands(&mut self) -> (Vec<Command>, Vec<(u64, Pending)>) {
+        (
+            std::mem::take(&mut self.commands),
+            std::mem::take(&mut self.pending),
+        )
+    }
+
+    /// Commands that the journal does not have yet.
+    pub(super) fn commands(&self) -> usize {
+        self.commands.len()
+    }
+}

@@ -1,0 +1,810 @@
+//! Ops on their way to the connector: one at a time per chat, in order, each with one outcome.
+//!
+//! A durable op is journaled first and stays until it is settled; an ephemeral one (a growing message, typing, a reaction, a
+//! question) is not journaled. Text keeps its place in its chat's lane; an indicator goes beside the lane, and is dropped when
+//! the chat's rate limit or the link has no room. The owner of an op learns its outcome once.
+//!
+//! | state of an op | next |
+//! |---|---|
+//! | committing (not here yet) | waiting, once the journal has it |
+//! | waiting in its lane | in flight, or held by a rate limit |
+//! | held until a time | waiting |
+//! | in flight | done; waiting again when it was not sent, its rate limited, or its outcome unknown and safe to repeat |
+//!
+//! When the process is killed, the row of a durable op shows what is known of it:
+//!
+//! | the row is | because | at the next start |
+//! |---|---|---|
+//! | gone | its outcome was committed | nothing |
+//! | *sent* | it was in flight for a while without an outcome | outcome unknown: not repeated unless that is safe or wanted |
+//! | *pending* | it never went out, or went out in the last moments | sent, and counted as recovered |
+//!
+//! A row is marked as sent only after its bytes have left the process, and a mark or an outcome rides in the next commit: only
+//! what went out or was answered just before a kill can be sent twice.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::effects::{Effect, Effects};
+use super::metrics::OpMetrics;
+use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner, OutcomeSender};
+use crate::adapter::stream::{DurableAction, OpOutcome, Priority};
+use crate::adapter::{Permit, RateLimiter, RelayAdapter};
+use crate::collections::IdMap;
+use crate::link::{NotSent, Op, SendResult};
+use crate::session::{Lanes, TurnId};
+use crate::store::{Command, OpRow, OpSeq, OpState as RowState};
+use crate::text::truncate;
+use crate::wire::{ActionText, OpId, OpIds, OpResult, Outcome, Scalar};
+
+/// Ops that may be in flight.
+pub(super) const MAX_IN_FLIGHT: usize = 2048;
+/// Ops in flight that only text may use.
+const RESERVED_FOR_TEXT: usize = 256;
+/// Durable ops at which no further turns are started.
+const MAX_DURABLE: usize = 20_000;
+/// Times that an op which is safe to repeat is sent without an outcome. One that breaks the connection each time must not
+/// do so for ever.
+const MAX_ATTEMPTS: u32 = 8;
+/// Times that a durable op waits for a rate limit: hours, at the longest waits.
+const MAX_DEFERRALS: u32 = 400;
+/// Times that an op which shows a question waits for a rate limit.
+const MAX_QUESTION_DEFERRALS: u32 = 5;
+/// The first wait when the platform does not name one; it doubles from there.
+const FIRST_DEFERRAL: Duration = Duration::from_secs(1);
+/// How long an op may be in flight before its row is marked as sent; a shorter life is not worth a write.
+const MARK_AFTER: Duration = Duration::from_millis(5);
+/// How long to wait before retrying what the link would not take.
+const RETRY_AFTER: Duration = Duration::from_millis(200);
+/// How much of a refusal's error is logged, in characters.
+const MAX_LOGGED_ERROR: usize = 200;
+
+/// What has happened to ops so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct OutboxCounters {
+    pub(super) applied: u64,
+    pub(super) refused: u64,
+    pub(super) unknown: u64,
+    pub(super) rate_limited: u64,
+    pub(super) recovered: u64,
+    pub(super) indicators_dropped: u64,
+    pub(super) indicators_failed: u64,
+}
+
+/// All ops that wait or are in flight.
+#[derive(Debug)]
+pub(super) struct Outbox {
+    ops: IdMap<OpId, QueuedOp>,
+    lanes: Lanes,
+    limiter: RateLimiter,
+    /// Ops held by a rate limit, by when they may go on.
+    held: BTreeSet<(Duration, OpId)>,
+    durable: usize,
+    in_flight: usize,
+    /// Durable ops that went out lately and whose rows are not marked as sent.
+    unmarked: VecDeque<(Duration, OpId)>,
+    /// When lanes retry what the link would not take.
+    retry_at: Option<Duration>,
+    ids: OpIds,
+    resend_unknown: bool,
+    counters: OutboxCounters,
+    metrics: OpMetrics,
+}
+
+#[derive(Debug)]
+struct QueuedOp {
+    state: OpState,
+    kind: OpKind,
+}
+
+#[derive(Debug)]
+enum OpState {
+    /// It waits in its lane.
+    Waiting,
+    /// It waits in its lane for a rate limit.
+    Held(Duration),
+    /// The transport has it.
+    InFlight(tracing::Span),
+}
+
+#[derive(Debug)]
+enum OpKind {
+    Durable(OpSeq, Box<DurableOp>),
+    Ephemeral { op: Box<EphemeralOp>, deferrals: u32 },
+}
+
+impl OpKind {
+    fn body(&self) -> &OpBody {
+        match self {
+            Self::Durable(_, op) => &op.body,
+            Self::Ephemeral { op, .. } => &op.body,
+        }
+    }
+
+    fn span(&self) -> Option<&tracing::Span> {
+        match self {
+            Self::Durable(_, op) => Some(&op.span),
+            Self::Ephemeral { .. } => None,
+        }
+    }
+}
+
+impl Outbox {
+    /// Nothing to send yet.
+    pub(super) fn new(limiter: RateLimiter, ids: OpIds, resend_unknown: bool) -> Self {
+        Self {
+            ops: IdMap::default(),
+            lanes: Lanes::new(),
+            limiter,
+            held: BTreeSet::new(),
+            durable: 0,
+            in_flight: 0,
+            unmarked: VecDeque::new(),
+            retry_at: None,
+            ids,
+            resend_unknown,
+            counters: OutboxCounters::default(),
+            metrics: OpMetrics::default(),
+        }
+    }
+
+    /// Durable ops that are not settled.
+    pub(super) fn durable(&self) -> usize {
+        self.durable
+    }
+
+    /// Ephemeral ops that wait or are in flight.
+    pub(super) fn ephemeral(&self) -> usize {
+        self.ops.len() - self.durable
+    }
+
+    /// Ops in flight.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Everything that is still to be done: ops, and rows that are still to be marked.
+    pub(super) fn outstanding(&self) -> usize {
+        self.ops.len() + self.unmarked.len()
+    }
+
+    /// Whether so much waits that no further turn should start.
+    pub(super) fn is_full(&self) -> bool {
+        self.durable >= MAX_DURABLE
+    }
+
+    pub(super) fn counters(&self) -> OutboxCounters {
+        self.counters
+    }
+
+    pub(super) fn metrics(&self) -> &OpMetrics {
+        &self.metrics
+    }
+
+    /// When something is due by itself.
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let held = self.held.first().map(|(until, _)| *until);
+        let unmarked = self.unmarked.front().map(|(since, _)| *since + MARK_AFTER);
+        [held, unmarked, self.retry_at].into_iter().flatten().min()
+    }
+
+    /// A group for ops that answer no message.
+    pub(super) fn notice_group(&mut self) -> OpGroup {
+        OpGroup::Notice(u64::try_from(self.ids.next().0 >> 64).unwrap_or_default())
+    }
+
+    /// An id for an op that somebody else plans.
+    pub(super) fn next_id(&mut self) -> OpId {
+        self.ids.next()
+    }
+
+    /// A generator of ids for somebody else's ops.
+    pub(super) fn split_ids(&mut self) -> OpIds {
+        self.ids.split()
+    }
+
+    /// Durable ops for a chat, to be journaled by the caller and then given to [`Self::commit`].
+    pub(super) fn plan(
+        &mut self,
+        adapter: &RelayAdapter,
+        session: &Arc<str>,
+        lane: &Arc<str>,
+        actions: &[DurableAction],
+        group: OpGroup,
+        span: &tracing::Span,
+    ) -> Vec<DurableOp> {
+        let mut plan = |action: &DurableAction| {
+            let body = OpBody::new(adapter, Arc::clone(lane), &action.action);
+            DurableOp::new(
+                self.ids.next(),
+                Arc::clone(session),
+                body,
+                action,
+                group,
+                span.clone(),
+            )
+        };
+        actions.iter().map(&mut plan).collect()
+    }
+
+    /// Committed ops take their place in their chats' lanes. Ops of a declined group are settled instead.
+    pub(super) fn commit(
+        &mut self,
+        rows: impl Iterator<Item = OpSeq>,
+        ops: Vec<DurableOp>,
+        declined: bool,
+        effects: &mut Effects,
+    ) {
+        for (row, op) in rows.zip(ops) {
+            if declined {
+                effects.write(Command::OpSettled { op: row });
+                continue;
+            }
+            self.lanes.push(Arc::clone(&op.body.lane), op.id);
+            self.durable += 1;
+            let queued = QueuedOp {
+                state: OpState::Waiting,
+                kind: OpKind::Durable(row, Box::new(op)),
+            };
+            self.ops.insert(queued_id(&queued.kind), queued);
+        }
+    }
+
+    /// An op that an earlier run left in the journal. One that was in flight when the process ended is not sent again
+    /// unless that is safe or wanted.
+    pub(super) fn recover(&mut self, row: &OpRow, effects: &mut Effects) {
+        let fresh = self.ids.next();
+        let Some(mut op) = DurableOp::from_row(row, fresh) else {
+            tracing::error!(op = row.seq.0, "dropped a journaled op that cannot be read back");
+            return effects.write(Command::OpSettled { op: row.seq });
+        };
+        if row.state == RowState::Sent && !op.may_repeat(self.resend_unknown) {
+            self.counters.unknown += 1;
+            tracing::warn!(
+                op = row.seq.0,
+                kind = &*op.body.name,
+                "outcome unknown: sent before the restart; not repeated"
+            );
+            let then = std::mem::take(&mut op.then);
+            if !op.replace(then, fresh) {
+                return effects.write(Command::OpSettled { op: row.seq });
+            }
+            effects.write(Command::OpChanged {
+                op: row.seq,
+                body: op.encode(),
+            });
+        } else {
+            self.counters.recovered += 1;
+        }
+        self.commit(std::iter::once(row.seq), vec![op], false, effects);
+    }
+
+    /// Queues an ephemeral op: text in its chat's order, an indicator immediately or not at all.
+    pub(super) fn queue(&mut self, op: EphemeralOp, live: bool, now: Duration, effects: &mut Effects) {
+        match (&op.owner, op.priority) {
+            (OpOwner::Question(..), _) => self.push(op),
+            (OpOwner::Turn(..) | OpOwner::Nobody, _) if !live => report(op, OpOutcome::NotSent),
+            (_, Priority::Indicator) => self.send_indicator(op, now, effects),
+            (_, Priority::Text) => self.push(op),
+        }
+    }
+
+    /// Queues an ephemeral op in its chat's order, whatever its priority.
+    pub(super) fn queue_in_order(&mut self, op: EphemeralOp, live: bool) {
+        if live {
+            self.push(op);
+        } else {
+            report(op, OpOutcome::NotSent);
+        }
+    }
+
+    /// Sends an indicator beside its lane, or drops it.
+    fn send_indicator(&mut self, op: EphemeralOp, now: Duration, effects: &mut Effects) {
+        let crowded =
+            self.in_flight + RESERVED_FOR_TEXT >= MAX_IN_FLIGHT || self.lanes.is_waiting(&op.body.lane);
+        if crowded || self.limiter.acquire(&op.body.lane, Priority::Indicator, now) != Permit::Now {
+            self.counters.indicators_dropped += 1;
+            self.metrics.dropped(&op.body.name);
+            return report(op, OpOutcome::Dropped);
+        }
+        let id = op.id;
+        let queued = QueuedOp {
+            state: OpState::Waiting,
+            kind: OpKind::Ephemeral {
+                op: Box::new(op),
+                deferrals: 0,
+            },
+        };
+        self.ops.insert(id, queued);
+        self.send(id, effects);
+    }
+
+    fn push(&mut self, op: EphemeralOp) {
+        self.lanes.push(Arc::clone(&op.body.lane), op.id);
+        let id = op.id;
+        let kind = OpKind::Ephemeral {
+            op: Box::new(op),
+            deferrals: 0,
+        };
+        let state = OpState::Waiting;
+        self.ops.insert(id, QueuedOp { state, kind });
+    }
+
+    /// Hands to the transport what may go out now.
+    pub(super) fn hand_out(&mut self, now: Duration, effects: &mut Effects) {
+        while self.in_flight < MAX_IN_FLIGHT {
+            let Some(id) = self.lanes.next_ready() else { return };
+            let Some(queued) = self.ops.get(&id) else {
+                self.lanes.complete(id);
+                continue;
+            };
+            if matches!(queued.state, OpState::Held(until) if until > now) {
+                self.lanes.put_back(id);
+                continue;
+            }
+            if let Permit::At(until) = self
+                .limiter
+                .acquire(&queued.kind.body().lane, Priority::Text, now)
+            {
+                self.lanes.put_back(id);
+                self.hold(id, until);
+                continue;
+            }
+            let durable = matches!(queued.kind, OpKind::Durable(..));
+            self.send(id, effects);
+            if durable {
+                self.unmarked.push_back((now, id));
+            }
+        }
+    }
+
+    fn send(&mut self, id: OpId, effects: &mut Effects) {
+        let Some(queued) = self.ops.get_mut(&id) else {
+            return;
+        };
+        if let OpState::Held(until) = queued.state {
+            self.held.remove(&(until, id));
+        }
+        let body = queued.kind.body();
+        let span = queued.kind.span().map_or_else(tracing::Span::none, |turn| {
+            tracing::debug_span!(parent: turn, "op", kind = &*body.name, outcome = tracing::field::Empty)
+        });
+        let timeout = match &queued.kind {
+            OpKind::Ephemeral { op, .. } => op.timeout,
+            OpKind::Durable(..) => None,
+        };
+        effects.push(Effect::Send(Op {
+            id,
+            action: body.action.clone(),
+            platform: body.platform.clone(),
+            bot_id: body.bot_id.clone(),
+            timeout,
+        }));
+        queued.state = OpState::InFlight(span);
+        self.in_flight += 1;
+    }
+
+    /// Marks the rows of ops that are still in flight after a while; one that is settled sooner is not worth a write.
+    pub(super) fn mark_sent(
+        &mut self,
+        now: Duration,
+        all: bool,
+        has_left: impl Fn(OpId) -> bool,
+        effects: &mut Effects,
+    ) {
+        for _ in 0..self.unmarked.len() {
+            let due = |(since, _): &(Duration, OpId)| all || now.saturating_sub(*since) >= MARK_AFTER;
+            let Some((_, id)) = self.unmarked.front().copied().filter(due) else {
+                return;
+            };
+            self.unmarked.pop_front();
+            let Some(QueuedOp {
+                state: OpState::InFlight(_),
+                kind: OpKind::Durable(row, _),
+            }) = self.ops.get(&id)
+            else {
+                continue;
+            };
+            if has_left(id) {
+                effects.write(Command::OpSent { op: *row });
+            } else if !all {
+                self.unmarked.push_back((now, id));
+            }
+        }
+    }
+
+    /// Lanes whose wait is over go on.
+    pub(super) fn release(&mut self, now: Duration) {
+        while let Some((until, id)) = self.held.first().copied().filter(|(until, _)| *until <= now) {
+            self.held.remove(&(until, id));
+            if let Some(queued) = self.ops.get_mut(&id) {
+                queued.state = OpState::Waiting;
+                self.lanes.retry(&queued.kind.body().lane);
+            }
+        }
+        if self.retry_at.is_some_and(|at| at <= now) {
+            self.retry_at = None;
+            self.lanes.retry_all();
+        }
+    }
+
+    /// The link is up: every lane may hand out its first op.
+    pub(super) fn connected(&mut self) {
+        self.lanes.retry_all();
+    }
+
+    /// The link is down: ephemeral ops that have not gone out are dropped, but for questions.
+    pub(super) fn disconnected(&mut self) {
+        self.drop_waiting(&OpOutcome::NotSent, |op| {
+            !matches!(op.owner, OpOwner::Question(..))
+        });
+    }
+
+    /// Ephemeral ops of a turn that have not gone out are dropped.
+    pub(super) fn drop_turn(&mut self, turn: TurnId, outcome: &OpOutcome) {
+        self.drop_waiting(
+            outcome,
+            |op| matches!(&op.owner, OpOwner::Turn(own, _) if *own == turn),
+        );
+    }
+
+    /// The same for the ops whose outcome goes to this channel.
+    pub(super) fn drop_reported_to(&mut self, outcomes: &OutcomeSender) {
+        self.drop_waiting(
+            &OpOutcome::NotSent,
+            |op| matches!(&op.owner, OpOwner::Turn(_, own) if own.same_channel(outcomes)),
+        );
+    }
+
+    fn drop_waiting(&mut self, outcome: &OpOutcome, which: impl Fn(&EphemeralOp) -> bool) {
+        let of_it = |queued: &QueuedOp| matches!(&queued.kind, OpKind::Ephemeral { op, .. } if which(op));
+        let ops: Vec<OpId> = self
+            .ops
+            .iter()
+            .filter(|(_, queued)| of_it(queued))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ops {
+            if let Some(OpKind::Ephemeral { op, .. }) = self.take_waiting(id) {
+                report(*op, outcome.clone());
+            }
+        }
+    }
+
+    /// Takes an op back, unless it is in flight; its lane goes on.
+    pub(super) fn withdraw(&mut self, id: OpId) {
+        if let Some(kind) = self.take_waiting(id) {
+            self.lanes.retry(&kind.body().lane);
+        }
+    }
+
+    /// Durable ops of a group that have not gone out are settled.
+    pub(super) fn drop_group(&mut self, group: OpGroup, effects: &mut Effects) {
+        let of_it = |queued: &QueuedOp| matches!(&queued.kind, OpKind::Durable(_, op) if op.group == group);
+        let ops: Vec<OpId> = self
+            .ops
+            .iter()
+            .filter(|(_, queued)| of_it(queued))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ops {
+            if let Some(OpKind::Durable(row, _)) = self.take_waiting(id) {
+                self.durable -= 1;
+                effects.write(Command::OpSettled { op: row });
+            }
+        }
+    }
+
+    /// Removes an op that is not in flight.
+    fn take_waiting(&mut self, id: OpId) -> Option<OpKind> {
+        if !self.lanes.remove(id) {
+            return None;
+        }
+        let queued = self.ops.remove(&id)?;
+        if let OpState::Held(until) = queued.state {
+            self.held.remove(&(until, id));
+        }
+        Some(queued.kind)
+    }
+
+    /// The transport has a result for an op.
+    pub(super) fn on_result(
+        &mut self,
+        id: OpId,
+        result: SendResult,
+        live: bool,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        let Some(queued) = self.ops.get_mut(&id) else {
+            return;
+        };
+        let OpState::InFlight(span) = std::mem::replace(&mut queued.state, OpState::Waiting) else {
+            return;
+        };
+        self.in_flight -= 1;
+        self.metrics.finished(&queued.kind.body().name, &result);
+        span.record("outcome", super::metrics::outcome_label(&result));
+        drop(span);
+        learn_thread(&queued.kind.body().lane, &result, effects);
+        match &queued.kind {
+            OpKind::Durable(..) => self.durable_result(id, result, live, now, effects),
+            OpKind::Ephemeral { .. } => self.ephemeral_result(id, result, live, now, effects),
+        }
+    }
+
+    fn durable_result(
+        &mut self,
+        id: OpId,
+        result: SendResult,
+        live: bool,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        let Some(QueuedOp {
+            kind: OpKind::Durable(row, op),
+            ..
+        }) = self.ops.get_mut(&id)
+        else {
+            return;
+        };
+        let outcome = match result {
+            SendResult::Answered(outcome) => *outcome,
+            SendResult::NotSent(reason) => return self.put_back(id, live && reason != NotSent::Closing, now),
+        };
+        match outcome {
+            Outcome::Applied(_) => {
+                self.counters.applied += 1;
+                let next = std::mem::take(&mut op.then);
+                self.go_on(id, next, effects);
+            }
+            Outcome::Refused { result, declined } => {
+                let rate_limit = result.rate_limited().filter(|_| !declined);
+                if let Some(retry_after) = rate_limit
+                    && op.deferrals < MAX_DEFERRALS
+                {
+                    self.counters.rate_limited += 1;
+                    op.deferrals += 1;
+                    let growing = FIRST_DEFERRAL * 2_u32.pow(op.deferrals.min(8) - 1);
+                    return self.defer(id, retry_after.or(Some(growing)), now);
+                }
+                self.counters.refused += 1;
+                let error = result
+                    .error
+                    .as_ref()
+                    .map(|error| truncate(error.as_str(), MAX_LOGGED_ERROR));
+                let kind = &*op.body.name;
+                tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "the connector refused an op");
+                if declined {
+                    let group = op.group;
+                    self.settle(id, effects);
+                    return effects.push(Effect::Declined(group));
+                }
+                // What was to follow in its place still does.
+                let mut next = std::mem::take(&mut op.fallback);
+                next.append(&mut op.then);
+                self.go_on(id, next, effects);
+            }
+            Outcome::Unknown => {
+                op.attempts += 1;
+                if op.may_repeat(self.resend_unknown) && op.attempts < MAX_ATTEMPTS {
+                    return self.put_back(id, live, now);
+                }
+                self.counters.unknown += 1;
+                let kind = &*op.body.name;
+                tracing::warn!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; not repeated");
+                let next = std::mem::take(&mut op.then);
+                self.go_on(id, next, effects);
+            }
+        }
+    }
+
+    fn ephemeral_result(
+        &mut self,
+        id: OpId,
+        result: SendResult,
+        live: bool,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        let Some(QueuedOp {
+            kind: OpKind::Ephemeral { op, deferrals },
+            ..
+        }) = self.ops.get_mut(&id)
+        else {
+            return;
+        };
+        let lane = Arc::clone(&op.body.lane);
+        let rate_limit = rate_limit_of(&result);
+        if let OpOwner::Question(..) = op.owner {
+            match &result {
+                SendResult::NotSent(reason) if *reason != NotSent::Closing => {
+                    return self.put_back(id, live, now);
+                }
+                _ => {}
+            }
+            if let Some(retry_after) = rate_limit
+                && *deferrals < MAX_QUESTION_DEFERRALS
+            {
+                *deferrals += 1;
+                self.counters.rate_limited += 1;
+                return self.defer(id, retry_after, now);
+            }
+        }
+        self.lanes.complete(id);
+        let Some(QueuedOp {
+            kind: OpKind::Ephemeral { op, .. },
+            ..
+        }) = self.ops.remove(&id)
+        else {
+            return;
+        };
+        match &result {
+            SendResult::Answered(outcome) => match &**outcome {
+                Outcome::Applied(_) => self.counters.applied += 1,
+                Outcome::Refused { .. } => self.counters.refused += 1,
+                Outcome::Unknown => {}
+            },
+            SendResult::NotSent(_) => {}
+        }
+        let limited_until =
+            rate_limit.map(|retry_after| self.limiter.on_rate_limited(&lane, retry_after, now));
+        let turn = match op.owner {
+            OpOwner::Question(question, prompt) => {
+                return effects.push(Effect::QuestionOp(question, prompt, result));
+            }
+            OpOwner::Turn(turn, _) => Some(turn),
+            OpOwner::Nobody => None,
+        };
+        let outcome = outcome_of(result, limited_until.map(|until| until.saturating_sub(now)));
+        let applied = matches!(outcome, OpOutcome::Applied { .. });
+        self.counters.indicators_failed += u64::from(op.priority == Priority::Indicator && !applied);
+        if let Some(turn) = turn
+            && outcome == OpOutcome::Declined
+            && op.priority == Priority::Text
+        {
+            effects.push(Effect::TurnDeclined(turn));
+        }
+        report(*op, outcome);
+    }
+
+    /// The op keeps its place and is tried again.
+    fn put_back(&mut self, id: OpId, soon: bool, now: Duration) {
+        self.lanes.put_back(id);
+        if soon {
+            self.retry_at.get_or_insert(now + RETRY_AFTER);
+        }
+    }
+
+    /// The platform limits the chat's rate: the op keeps its place and goes out later.
+    fn defer(&mut self, id: OpId, retry_after: Option<Duration>, now: Duration) {
+        let Some(queued) = self.ops.get(&id) else { return };
+        let until = self
+            .limiter
+            .on_rate_limited(&queued.kind.body().lane, retry_after, now);
+        self.lanes.put_back(id);
+        self.hold(id, until);
+    }
+
+    /// Holds the first op of a lane, and with it the lane; once, however often that is asked for.
+    fn hold(&mut self, id: OpId, until: Duration) {
+        let Some(queued) = self.ops.get_mut(&id) else {
+            return;
+        };
+        if let OpState::Held(before) = std::mem::replace(&mut queued.state, OpState::Held(until)) {
+            self.held.remove(&(before, id));
+        }
+        self.held.insert((until, id));
+    }
+
+    /// The op becomes what comes next in its place, if anything; else it is settled.
+    fn go_on(&mut self, id: OpId, next: Vec<ActionText>, effects: &mut Effects) {
+        let fresh = self.ids.next();
+        let Some(mut queued) = self.ops.remove(&id) else {
+            return;
+        };
+        let OpKind::Durable(row, op) = &mut queued.kind else {
+            return;
+        };
+        if !op.replace(next, fresh) {
+            self.ops.insert(id, queued);
+            return self.settle(id, effects);
+        }
+        effects.write(Command::OpChanged {
+            op: *row,
+            body: op.encode(),
+        });
+        let lane = Arc::clone(&op.body.lane);
+        self.lanes.replace(id, fresh);
+        self.lanes.retry(&lane);
+        self.ops.insert(fresh, queued);
+    }
+
+    fn settle(&mut self, id: OpId, effects: &mut Effects) {
+        if let Some(QueuedOp {
+            kind: OpKind::Durable(row, _),
+            ..
+        }) = self.ops.remove(&id)
+        {
+            self.durable -= 1;
+            effects.write(Command::OpSettled { op: row });
+        }
+        self.lanes.complete(id);
+    }
+}
+
+fn queued_id(kind: &OpKind) -> OpId {
+    match kind {
+        OpKind::Durable(_, op) => op.id,
+        OpKind::Ephemeral { op, .. } => op.id,
+    }
+}
+
+/// Reports an outcome to a turn's task. The channel is full or closed only when the turn does not care any more.
+fn report(op: EphemeralOp, outcome: OpOutcome) {
+    if let OpOwner::Turn(_, outcomes) = op.owner {
+        let _ = outcomes.try_send((op.id, outcome));
+    }
+}
+
+/// The rate limit that a platform reported, and how long to wait when it says.
+#[expect(
+    clippy::option_option,
+    reason = "a rate limit, and whether the platform names a wait, are two questions"
+)]
+fn rate_limit_of(result: &SendResult) -> Option<Option<Duration>> {
+    match result {
+        SendResult::Answered(outcome) => match &**outcome {
+            Outcome::Refused {
+                result,
+                declined: false,
+            } => result.rate_limited(),
+            Outcome::Refused { .. } | Outcome::Applied(_) | Outcome::Unknown => None,
+        },
+        SendResult::NotSent(_) => None,
+    }
+}
+
+/// An op's outcome, as planners of streams know it.
+fn outcome_of(result: SendResult, limited_for: Option<Duration>) -> OpOutcome {
+    let outcome = match result {
+        SendResult::Answered(outcome) => *outcome,
+        SendResult::NotSent(_) => return OpOutcome::NotSent,
+    };
+    match outcome {
+        Outcome::Applied(result) => OpOutcome::Applied {
+            message_id: result
+                .message_id
+                .map(Scalar::into_string)
+                .filter(|id| !id.is_empty()),
+        },
+        Outcome::Refused { declined: true, .. } => OpOutcome::Declined,
+        Outcome::Refused { .. } => match limited_for {
+            Some(wait) => OpOutcome::RateLimited {
+                retry_after: Some(wait),
+            },
+            None => OpOutcome::Refused,
+        },
+        Outcome::Unknown => OpOutcome::Unknown,
+    }
+}
+
+/// The connector may say that it opened a thread for what was sent.
+fn learn_thread(lane: &Arc<str>, result: &SendResult, effects: &mut Effects) {
+    let SendResult::Answered(outcome) = result else {
+        return;
+    };
+    if let Outcome::Applied(OpResult {
+        thread_id: Some(thread),
+        auto_thread_name,
+        ..
+    }) = &**outcome
+    {
+        effects.push(Effect::ThreadOpened {
+            chat: Arc::clone(lane),
+            thread: thread.as_str().to_owned(),
+            name: auto_thread_name.as_ref().map(|name| name.as_str().to_owned()),
+        });
+    }
+}

@@ -1,0 +1,1135 @@
+//! What each event means: which part it goes to, and in which order parts are asked when it concerns several.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::agents::{Selection, choice_key, state_key};
+use super::approvals::Asking;
+use super::effects::{Accepting, Effect, Intent, Pending};
+use super::event_loop::{EventLoop, adapters};
+use super::handle::{HandleRequest, SendError, SendTarget};
+use super::inbound::{NewMessage, accept, dedupe_key};
+use super::metrics::{Counts, Metrics, TRACE_OUTCOMES};
+use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
+use super::slash_commands::SlashCommand;
+use super::sleep::SleepStep;
+use super::status::{DescriptorStatus, HealthCheck, SessionList, SessionStatus, Status, Tally};
+use super::transport::{Delivery, DeliveryBody, InterruptRequest, LinkStatus};
+use super::turn_task::{TurnContext, TurnReport, TurnRequest};
+use super::turns::{Ending, Finished, Loaded, TurnOrigin, Turns, decode_row, message_span};
+use crate::adapter::media::OutgoingAttachment;
+use crate::adapter::stream::{OpOutcome, Priority, ReplyStream};
+use crate::adapter::{ChatFacts, ChatId, RelayAdapter, interaction_event};
+use crate::agent::{PromptAnswer, TurnInput};
+use crate::config::BusyMode;
+use crate::link::{Generation, Moment, SendResult};
+use crate::session::{Admission, StopReason, TurnId};
+use crate::store::{
+    Batch, ChatRow, Command, Committed, Completion, Failed, Fault, FaultKind, Health, InboxKind, InboxRow,
+    InboxSeq, OpSeqs, Subject, TurnState as RowOutcome,
+};
+use crate::text::{printable, truncate};
+use crate::wire::{Action, MessageEvent, OpId, SessionKey};
+
+/// How long an indicator at the end of a turn may delay what comes after it.
+const FINAL_INDICATOR_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The least time that the answer to an op is waited for.
+const MIN_OP_TIMEOUT: Duration = Duration::from_millis(50);
+/// Maximum size of what an agent may save for a session.
+const MAX_STATE_BYTES: usize = 1024 * 1024;
+/// Messages sent without being asked that may wait for the journal.
+const MAX_UNCOMMITTED_SENDS: usize = 1024;
+/// Marks a message that came through a Discord interaction.
+const INTERACTION: &str = "discord_interaction_id";
+/// The capability by which the connector answers such an interaction.
+const FOLLOW_UP: &str = "discord.interaction_token";
+
+/// Deliveries, and what they lead to.
+impl EventLoop {
+    pub(super) fn handle_deliveries(&mut self, deliveries: Vec<Delivery>) {
+        let now = self.clock.now();
+        if let Some(sleeper) = &mut self.sleeper {
+            sleeper.on_activity(now);
+        }
+        for Delivery {
+            generation,
+            body,
+            line,
+        } in deliveries
+        {
+            match body {
+                DeliveryBody::Message { event, buffer_id } => {
+                    self.accept(generation, InboxKind::Inbound, event, buffer_id, line, now);
+                }
+                DeliveryBody::Forward { forward, buffer_id } => {
+                    if let Some(event) = interaction_event(&forward) {
+                        let event = Box::new(event);
+                        self.accept(generation, InboxKind::Forward, event, buffer_id, line, now);
+                    } else {
+                        self.inbound.count(InboxKind::Forward);
+                        let platform = truncate(&forward.platform, 40);
+                        tracing::warn!(platform, "quarantined a forwarded request that has no use here");
+                        let reason = "a forwarded request that has no use here".to_owned();
+                        let effects = &mut self.effects;
+                        self.inbound
+                            .quarantine(generation, reason, buffer_id, line, now.unix_ms, effects);
+                    }
+                }
+                DeliveryBody::Undecodable { first, lines } => {
+                    let effects = &mut self.effects;
+                    self.inbound
+                        .undecodable(generation, first, lines, line, now.unix_ms, effects);
+                }
+            }
+            for session in self.inbound.taken(generation) {
+                self.stop_turn(&session, None, StopReason::Asked);
+            }
+        }
+    }
+
+    fn accept(
+        &mut self,
+        generation: Generation,
+        kind: InboxKind,
+        mut event: Box<MessageEvent>,
+        buffer_id: Option<String>,
+        line: Vec<u8>,
+        now: Moment,
+    ) {
+        self.inbound.count(kind);
+        self.threads.learn(&event.source);
+        let session = self.inbound.session_of(&mut event);
+        let dedupe = dedupe_key(&event, buffer_id.as_deref());
+        let span = message_span(&session);
+        let intent = self.intent(&session, event, &span, now.mono);
+        let message = NewMessage {
+            kind,
+            buffer_id,
+            line,
+            dedupe,
+            start: matches!(intent, Intent::Start(..)),
+            now_ms: now.unix_ms,
+        };
+        let accepting = Accepting {
+            generation,
+            session,
+            intent,
+        };
+        accept(accepting, message, &mut self.effects);
+    }
+
+    /// What a message is: an answer to a question, else one of the relay's commands, else for the agent.
+    fn intent(
+        &mut self,
+        session: &SessionKey,
+        event: Box<MessageEvent>,
+        span: &tracing::Span,
+        now: Duration,
+    ) -> Intent {
+        if let Some(response) = self.approvals.match_response(session, &event, now) {
+            return Intent::Answer(Box::new(response));
+        }
+        if let Some(command) = self.commands.parse(event.text()) {
+            return Intent::Command {
+                command,
+                about: self.turns.sessions().turn_of(session),
+                chat: Box::new(ChatId::from_source(&event.source)),
+                facts: Box::new(ChatFacts::from_source(&event.source)),
+            };
+        }
+        match self.turns.admit(session, &event, span) {
+            Admission::Start(turn) => Intent::Start(turn, event),
+            Admission::Wait { behind } => {
+                // Attachments are downloaded for a turn of their own.
+                let has_files = self.media.is_some() && !event.media_urls.is_empty();
+                let steers = self.settings.busy_mode == BusyMode::Steer && behind.is_some() && !has_files;
+                Intent::Wait {
+                    behind,
+                    chat: Box::new(ChatId::from_source(&event.source)),
+                    facts: Box::new(ChatFacts::from_source(&event.source)),
+                    steer: steers.then_some(event),
+                }
+            }
+        }
+    }
+
+    /// The journal has the message: acknowledge it, then act on it.
+    fn message_accepted(&mut self, accepting: Accepting, row: InboxSeq, receipt: Committed) {
+        let Accepting {
+            generation,
+            session,
+            intent,
+        } = accepting;
+        self.lifecycle.accepted();
+        self.acknowledge(generation, receipt);
+        match intent {
+            Intent::Start(turn, event) => {
+                if let Some(TurnOrigin { chat, facts, .. }) = self.turns.origin(turn).cloned() {
+                    self.learn_chat(&chat, &facts);
+                }
+                self.start_turn(turn, row, *event);
+            }
+            Intent::Wait {
+                behind,
+                chat,
+                facts,
+                steer,
+            } => {
+                self.learn_chat(&chat, &facts);
+                if let (Some(turn), Some(event)) = (behind, steer)
+                    && self.steer(&session, turn, *event)
+                {
+                    self.turns.cancel_waiting(&session);
+                    return self.end_message(row, RowOutcome::Done, Vec::new(), None);
+                }
+                if self.turns.enqueue(&session, row)
+                    && let Some(notice) = self.settings.overflow_notice.clone()
+                {
+                    let group = self.outbox.notice_group();
+                    let ops = self.plan_text(&notice, &session, &chat, &facts, group);
+                    self.add_ops(ops, None);
+                }
+                if self.settings.busy_mode == BusyMode::Interrupt && behind.is_some() {
+                    self.stop_turn(&session, behind, StopReason::Superseded);
+                }
+            }
+            Intent::Command {
+                command,
+                about,
+                chat,
+                facts,
+            } => self.run_command(command, about, &session, row, (&chat, &facts)),
+            Intent::Answer(response) => {
+                let now = self.clock.mono();
+                let effects = &mut self.effects;
+                let decided = self.approvals.respond(&response, &self.adapters, now, effects);
+                let outcome = if decided {
+                    RowOutcome::Done
+                } else {
+                    RowOutcome::Ignored
+                };
+                self.end_message(row, outcome, Vec::new(), None);
+            }
+        }
+        self.run_effects();
+    }
+
+    /// The message was not accepted: it holds no place any more.
+    fn cancel(&mut self, accepting: &Accepting) {
+        match accepting.intent {
+            Intent::Start(turn, _) => self.turns.cancel_admission(&accepting.session, turn),
+            Intent::Wait { .. } => self.turns.cancel_waiting(&accepting.session),
+            Intent::Command { .. } | Intent::Answer(_) => {}
+        }
+    }
+
+    /// The journal could not take a message: it is not acknowledged, so that it comes again.
+    fn message_rejected(&mut self, accepting: Option<&Accepting>, fault: &Fault) {
+        self.inbound.count_rejected();
+        if let Some(accepting) = accepting {
+            self.cancel(accepting);
+        }
+        let health = self.journal.health();
+        if fault.kind == FaultKind::Refused && health == Health::Ok {
+            // Only this one, and so each time it comes: asking for it right away would never end.
+            tracing::error!(%fault, "the journal refuses a message; it is not acknowledged");
+        } else {
+            self.journal.rejected();
+            self.handle_health(health);
+        }
+    }
+
+    fn acknowledge(&mut self, generation: Generation, receipt: Committed) {
+        if self.inbound.acknowledge(generation, receipt, &mut self.effects)
+            && let Some(sleeper) = &mut self.sleeper
+        {
+            sleeper.acknowledged(self.clock.now());
+        }
+    }
+
+    /// Remembers what a message tells about its chat.
+    fn learn_chat(&mut self, chat: &ChatId, facts: &ChatFacts) {
+        let now_ms = self.clock.unix_ms();
+        if self.chats.learn(chat, facts, now_ms)
+            && let Ok(memory) = serde_json::to_vec(facts)
+        {
+            self.effects.write(Command::RememberChat(ChatRow {
+                platform: chat.platform.as_str().into(),
+                chat_id: chat.chat.as_str().into(),
+                memory,
+                last_used: now_ms,
+            }));
+        }
+    }
+
+    pub(super) fn handle_interrupt(&mut self, interrupt: InterruptRequest) {
+        let session = SessionKey::from_text(interrupt.session_key.clone());
+        let stopped = self.stop_turn(&session, None, StopReason::Asked);
+        self.inbound.interrupted(interrupt, stopped);
+    }
+
+    /// Stops a session's turn: the one given, or whichever runs.
+    fn stop_turn(&mut self, session: &SessionKey, only: Option<TurnId>, reason: StopReason) -> bool {
+        let Some(turn) = self.turns.stop(session, only, reason) else {
+            return false;
+        };
+        self.approvals
+            .withdraw_turn(turn, &self.adapters, &mut self.effects);
+        true
+    }
+}
+
+/// Turns.
+impl EventLoop {
+    /// Starts a turn once it is known which agent answers it.
+    fn start_turn(&mut self, turn: TurnId, row: InboxSeq, event: MessageEvent) {
+        let Some(session) = self.turns.origin(turn).map(|origin| origin.session.clone()) else {
+            return;
+        };
+        if let Some(selection) = self.agents.select(&session, &event) {
+            return self.begin_turn(turn, row, event, selection);
+        }
+        self.turns.choosing(turn, row, Box::new(event));
+        let key = choice_key(&session);
+        self.effects
+            .request(Pending::AgentChoice(turn, session), |token| Command::LoadResume {
+                token,
+                session: key,
+            });
+    }
+
+    /// The journal knows which agent people chose for a session.
+    fn agent_chosen(&mut self, turn: TurnId, session: &SessionKey, choice: Option<Vec<u8>>) {
+        self.agents.learn_choice(session, choice);
+        if let Some((row, event)) = self.turns.chosen(turn)
+            && let Some(selection) = self.agents.select(session, &event)
+        {
+            self.begin_turn(turn, row, *event, selection);
+        }
+    }
+
+    fn begin_turn(&mut self, turn: TurnId, row: InboxSeq, event: MessageEvent, selection: Selection) {
+        let Some(origin) = self.turns.origin(turn).cloned() else {
+            return;
+        };
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let is_interaction = event.metadata.contains_key(INTERACTION);
+        let context = TurnContext {
+            stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
+            clock: self.clock,
+            grace: self.settings.grace,
+            max_output: self.settings.max_output,
+            forgotten: self.agents.pending_forget(&origin.session),
+            media: self.media.clone(),
+            accepts_attachments: adapter.accepts_attachments(),
+        };
+        let input = turn_input(event, selection.text, &adapter);
+        self.turns.begin(turn, row, selection.agent, input, context);
+    }
+
+    /// How a turn's answer is shown in its chat.
+    fn stream(
+        &mut self,
+        adapter: &RelayAdapter,
+        origin: &TurnOrigin,
+        row: InboxSeq,
+        is_interaction: bool,
+    ) -> ReplyStream {
+        adapter.stream(
+            Arc::clone(&origin.chat),
+            Arc::clone(&origin.facts),
+            origin.session.shared(),
+            is_interaction.then(|| FOLLOW_UP.to_owned()),
+            row.0.unsigned_abs().wrapping_mul(ReplyStream::DRAFT_IDS),
+            self.outbox.split_ids(),
+            self.clock.mono(),
+        )
+    }
+
+    /// Hands a message to the turn that it met.
+    fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
+        let Some(selection) = self.agents.select(session, &event) else {
+            return false;
+        };
+        let adapter = self.adapters.get(event.source.platform.as_str());
+        let input = turn_input(event, selection.text, &adapter);
+        self.turns.steer(session, met, &selection.agent, &input)
+    }
+
+    /// A row was read back: its turn runs, or it is reported as interrupted.
+    fn row_loaded(&mut self, row: &InboxRow) {
+        let turn = match self.turns.loaded(row, &mut self.effects) {
+            Loaded::Nothing => return,
+            Loaded::Interrupted => return self.turn_interrupted(row),
+            Loaded::Turn(turn) => turn,
+        };
+        let Some(mut event) = decode_row(row) else {
+            tracing::error!(
+                row = row.seq.0,
+                "dropped a journaled message that cannot be read back"
+            );
+            self.turns.abandon(turn);
+            return self.end_message(row.seq, RowOutcome::Failed, Vec::new(), None);
+        };
+        self.threads.learn(&event.source);
+        let session = self.inbound.session_of(&mut event);
+        // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
+        // the agent's.
+        if event.prompt_response.is_some() {
+            self.turns.abandon(turn);
+            return self.end_message(row.seq, RowOutcome::Ignored, Vec::new(), None);
+        }
+        if let Some(command) = self.commands.parse(event.text()) {
+            self.turns.abandon(turn);
+            let chat = ChatId::from_source(&event.source);
+            let facts = ChatFacts::from_source(&event.source);
+            return self.run_command(command, None, &session, row.seq, (&chat, &facts));
+        }
+        self.turns.set_chat(turn, &event);
+        self.start_turn(turn, row.seq, event);
+    }
+
+    /// A turn was running when an earlier run ended. The agent may have acted, so it is not run again but reported to the
+    /// chat, unless running it twice does no harm whoever ran it.
+    pub(super) fn turn_interrupted(&mut self, row: &InboxRow) {
+        let now_ms = self.clock.unix_ms();
+        let event = decode_row(row);
+        if event.is_some() && self.agents.are_repeatable() {
+            return self.turns.run_again(row, now_ms, &mut self.effects);
+        }
+        self.turns.count_interrupted();
+        tracing::warn!(
+            row = row.seq.0,
+            "a turn was interrupted by the end of the last run"
+        );
+        let ops = match (event, self.settings.interrupted_notice.clone()) {
+            (Some(mut event), Some(notice)) => {
+                self.threads.learn(&event.source);
+                let session = self.inbound.session_of(&mut event);
+                let chat = ChatId::from_source(&event.source);
+                let facts = ChatFacts::from_source(&event.source);
+                self.plan_text(&notice, &session, &chat, &facts, OpGroup::Message(row.seq))
+            }
+            _ => Vec::new(),
+        };
+        self.end_message(row.seq, RowOutcome::Interrupted, ops, None);
+    }
+
+    pub(super) fn handle_turn_request(&mut self, turn: TurnId, request: TurnRequest) {
+        let Some(origin) = self.turns.origin(turn).cloned() else {
+            // The turn is over; whoever waits learns it from the dropped channel.
+            return;
+        };
+        let now = self.clock.mono();
+        match request {
+            TurnRequest::Send(op, outcomes) => {
+                if self.turns.is_turn_declined(turn) {
+                    let _ = outcomes.try_send((op.id, OpOutcome::Declined));
+                    return;
+                }
+                let adapter = self.adapters.get(&origin.chat.platform);
+                let timeout = op.deadline.map(|at| at.saturating_sub(now).max(MIN_OP_TIMEOUT));
+                let ephemeral = EphemeralOp {
+                    id: op.id,
+                    body: OpBody::new(&adapter, origin.lane, &op.action),
+                    priority: op.priority,
+                    timeout,
+                    owner: OpOwner::Turn(turn, outcomes),
+                };
+                let live = self.is_live();
+                self.outbox.queue(ephemeral, live, now, &mut self.effects);
+            }
+            TurnRequest::Withdraw(outcomes) => self.outbox.drop_reported_to(&outcomes),
+            TurnRequest::Ask(question, reply) => {
+                if !self.turns.may_ask(turn) || reply.is_closed() {
+                    let _ = reply.send(PromptAnswer::Cancelled);
+                    return;
+                }
+                let adapter = self.adapters.get(&origin.chat.platform);
+                let asking = Asking {
+                    turn,
+                    session: origin.session,
+                    chat: origin.chat,
+                    facts: origin.facts,
+                };
+                let effects = &mut self.effects;
+                self.approvals
+                    .ask(&asking, *question, reply, &adapter, now, effects);
+            }
+            TurnRequest::SaveState(state) => self.save_state(turn, &origin.session, state),
+            TurnRequest::LoadState(reply) => {
+                if let Some(agent) = self.turns.agent_name(turn) {
+                    let session = state_key(&origin.session, agent);
+                    self.effects
+                        .request(Pending::AgentState(reply), |token| Command::LoadResume {
+                            token,
+                            session,
+                        });
+                }
+            }
+            TurnRequest::Title(title) => {
+                let adapter = self.adapters.get(&origin.chat.platform);
+                let rename = adapter.rename_thread(&mut self.threads, &origin.chat, &origin.facts, &title);
+                if let Some(action) = rename {
+                    let op = EphemeralOp {
+                        id: self.outbox.next_id(),
+                        body: OpBody::new(&adapter, origin.lane, &action),
+                        priority: Priority::Indicator,
+                        timeout: None,
+                        owner: OpOwner::Nobody,
+                    };
+                    let live = self.is_live();
+                    self.outbox.queue(op, live, now, &mut self.effects);
+                }
+            }
+            TurnRequest::Attach(attachment, queued) => {
+                if let Some(row) = self
+                    .turns
+                    .row_of(turn)
+                    .filter(|_| !self.turns.is_turn_declined(turn))
+                {
+                    let ops = self.plan_attachment(&attachment, &origin, row);
+                    self.add_ops(ops, Some(queued));
+                }
+            }
+        }
+        self.run_effects();
+    }
+
+    fn plan_attachment(
+        &mut self,
+        attachment: &OutgoingAttachment,
+        origin: &TurnOrigin,
+        row: InboxSeq,
+    ) -> Vec<DurableOp> {
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
+        let group = OpGroup::Message(row);
+        let session = origin.session.shared();
+        self.outbox
+            .plan(&adapter, &session, &origin.lane, &actions, group, &origin.span)
+    }
+
+    fn save_state(&mut self, turn: TurnId, session: &SessionKey, state: Vec<u8>) {
+        let Some(agent) = self
+            .turns
+            .agent_name(turn)
+            .filter(|_| self.turns.keeps_state(turn))
+        else {
+            return;
+        };
+        let session = state_key(session, agent);
+        if state.len() > MAX_STATE_BYTES {
+            tracing::warn!(
+                turn = turn.0,
+                bytes = state.len(),
+                max = MAX_STATE_BYTES,
+                "the agent's state is too large to save"
+            );
+        } else if state.is_empty() {
+            self.effects.write(Command::DropResume { session });
+        } else {
+            self.effects.write(Command::SetResume {
+                session,
+                blob: state,
+                now_ms: self.clock.unix_ms(),
+            });
+        }
+    }
+
+    /// A turn has ended: its answer and its end are one commit; the ops go out after it.
+    pub(super) fn finish_turn(&mut self, finished: Finished) {
+        let report = match finished {
+            Ok(report) => report,
+            Err(turn) => {
+                let Some(origin) = self.turns.origin(turn).cloned() else {
+                    return;
+                };
+                let row = self.turns.row_of(turn).unwrap_or(InboxSeq(0));
+                let adapter = self.adapters.get(&origin.chat.platform);
+                let stream = Box::new(self.stream(&adapter, &origin, row, false));
+                TurnReport::without_text(turn, stream, Turns::panicked(turn))
+            }
+        };
+        self.approvals
+            .withdraw_turn(report.turn, &self.adapters, &mut self.effects);
+        let Some(ended) = self.turns.end(&report) else {
+            return;
+        };
+        self.offer_commands();
+        if ended.declined {
+            return self.end_message(ended.row, ended.outcome, Vec::new(), None);
+        }
+        let now = self.clock.mono();
+        let mut stream = report.stream;
+        if report.truncated {
+            stream.push_text("\n\n[truncated: the answer is too long]", now);
+        }
+        if let Some(notice) = ended.notice {
+            if report.has_text {
+                stream.push_text("\n\n", now);
+            }
+            stream.push_text(&notice, now);
+        }
+        let origin = ended.origin;
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let mut last = stream.finish(ended.result, now);
+        for (position, attachment) in &report.attachments {
+            let actions = adapter.attachment(attachment, &origin.chat, &origin.facts);
+            last.insert(*position, actions);
+        }
+        let group = OpGroup::Message(ended.row);
+        let session = origin.session.shared();
+        let ops = self.outbox.plan(
+            &adapter,
+            &session,
+            &origin.lane,
+            &last.durable,
+            group,
+            &origin.span,
+        );
+        self.end_message(
+            ended.row,
+            ended.outcome,
+            ops,
+            Some((origin.chat, last.indicators)),
+        );
+        self.run_effects();
+    }
+
+    /// Ends a message. Its ops go out after the commit, and then the indicators; without ops there is nothing that the
+    /// indicators have to wait for.
+    fn end_message(
+        &mut self,
+        row: InboxSeq,
+        outcome: RowOutcome,
+        ops: Vec<DurableOp>,
+        indicators: Option<(Arc<ChatId>, Vec<Action>)>,
+    ) {
+        let mut indicators = indicators.filter(|(_, actions)| !actions.is_empty());
+        if ops.is_empty()
+            && let Some((chat, actions)) = indicators.take()
+        {
+            self.send_indicators(&chat, &actions);
+        }
+        let ending = Ending {
+            ops,
+            indicators,
+            declined: false,
+        };
+        let now_ms = self.clock.unix_ms();
+        self.turns
+            .end_row(row, outcome, ending, now_ms, &mut self.effects);
+    }
+
+    /// The end of a message is committed: its ops take their place, and behind them the indicators.
+    fn message_ended(&mut self, row: InboxSeq, rows: OpSeqs) {
+        let Some(ending) = self.turns.committed(row) else {
+            return;
+        };
+        self.outbox
+            .commit(rows.iter(), ending.ops, ending.declined, &mut self.effects);
+        if let Some((chat, actions)) = ending.indicators.filter(|_| !ending.declined) {
+            self.send_indicators(&chat, &actions);
+        }
+    }
+
+    fn send_indicators(&mut self, chat: &ChatId, actions: &[Action]) {
+        let adapter = self.adapters.get(&chat.platform);
+        let lane: Arc<str> = chat.key().into();
+        for action in actions {
+            let op = EphemeralOp {
+                id: self.outbox.next_id(),
+                body: OpBody::new(&adapter, Arc::clone(&lane), action),
+                priority: Priority::Indicator,
+                timeout: Some(FINAL_INDICATOR_TIMEOUT),
+                owner: OpOwner::Nobody,
+            };
+            self.outbox.queue_in_order(op, self.link.live.is_some());
+        }
+    }
+
+    /// Durable ops that deliver a text to a chat.
+    fn plan_text(
+        &mut self,
+        text: &str,
+        session: &SessionKey,
+        chat: &ChatId,
+        facts: &ChatFacts,
+        group: OpGroup,
+    ) -> Vec<DurableOp> {
+        let adapter = self.adapters.get(&chat.platform);
+        let actions = adapter.reply(text, chat, facts);
+        let span = tracing::Span::none();
+        self.outbox.plan(
+            &adapter,
+            &session.shared(),
+            &chat.key().into(),
+            &actions,
+            group,
+            &span,
+        )
+    }
+
+    /// Journals ops outside a turn's end; `reply` learns when they are committed.
+    fn add_ops(&mut self, ops: Vec<DurableOp>, reply: Option<oneshot::Sender<Result<(), SendError>>>) {
+        let inbox = ops.first().and_then(DurableOp::answers);
+        let rows = ops.iter().map(DurableOp::to_row).collect();
+        let now_ms = self.clock.unix_ms();
+        self.effects
+            .request(Pending::Ops(ops, reply), |token| Command::AddOps {
+                token,
+                inbox,
+                ops: rows,
+                now_ms,
+            });
+    }
+
+    /// Offers what can be typed after a slash, when that has changed.
+    pub(super) fn offer_commands(&mut self) {
+        let agents = &self.agents;
+        if let Some((platform, manifest)) = self.commands.manifest(|| agents.commands()) {
+            self.transport.offer_commands(platform, manifest);
+        }
+    }
+
+    /// Runs one of the relay's own commands, now that it is committed, and answers it. `about` is the turn that ran when
+    /// it came.
+    fn run_command(
+        &mut self,
+        command: SlashCommand,
+        about: Option<TurnId>,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) {
+        let answer = match command {
+            SlashCommand::Stop => {
+                let stopped = about.is_some() && self.stop_turn(session, about, StopReason::Asked);
+                if stopped {
+                    "Stopped."
+                } else {
+                    "Nothing is running."
+                }
+                .to_owned()
+            }
+            SlashCommand::New => {
+                if about.is_some() {
+                    self.stop_turn(session, about, StopReason::Asked);
+                }
+                let running = self.turns.forget(session);
+                self.agents.forget(session, running, &mut self.effects);
+                "Started a new conversation.".to_owned()
+            }
+            SlashCommand::Status => self.describe_session(session),
+            SlashCommand::Agent(None) => {
+                let (current, names) = (self.agents.current(session), self.agents.names());
+                format!("{current} answers. Agents: {names}. Choose one with /agent NAME.")
+            }
+            SlashCommand::Agent(Some(name)) => {
+                let now_ms = self.clock.unix_ms();
+                match self.agents.choose(session, &name, now_ms, &mut self.effects) {
+                    Some(name) => format!("{name} answers from now on."),
+                    None => format!(
+                        "There is no agent named {}. Agents: {}.",
+                        printable(&name, 40),
+                        self.agents.names()
+                    ),
+                }
+            }
+            SlashCommand::Help => self.commands.help(),
+        };
+        let ops = self.plan_text(&answer, session, chat, facts, OpGroup::Message(row));
+        self.end_message(row, RowOutcome::Done, ops, None);
+    }
+
+    fn describe_session(&mut self, session: &SessionKey) -> String {
+        let sessions = self.turns.sessions();
+        let state = match sessions.turn_of(session) {
+            Some(_) => "working on a message",
+            None => "idle",
+        };
+        let queued = match sessions.waiting(session) {
+            0 => String::new(),
+            waiting => format!(", {waiting} waiting"),
+        };
+        let (active, running) = (sessions.active(), sessions.running());
+        let agent = self.agents.current(session);
+        format!("{agent}: {state}{queued}. {active} conversations are active, {running} turns run.")
+    }
+}
+
+/// Ops and the link.
+impl EventLoop {
+    pub(super) fn handle_result(&mut self, op: OpId, result: SendResult) {
+        let (live, now) = (self.is_live(), self.clock.mono());
+        self.outbox.on_result(op, result, live, now, &mut self.effects);
+        self.run_effects();
+    }
+
+    /// Carries the parts' effects to the others, until none are left.
+    pub(super) fn run_effects(&mut self) {
+        while let Some(effect) = self.effects.next() {
+            match effect {
+                Effect::Send(op) => self.transport.submit(op, self.results.clone()),
+                Effect::Acknowledge(generation, buffer_id) => {
+                    self.transport.acknowledge(generation, buffer_id);
+                }
+                Effect::Queue(op) => {
+                    let (live, now) = (self.is_live(), self.clock.mono());
+                    self.outbox.queue(op, live, now, &mut self.effects);
+                }
+                Effect::Withdraw(op) => self.outbox.withdraw(op),
+                Effect::QuestionOp(question, prompt, result) => {
+                    let effects = &mut self.effects;
+                    self.approvals
+                        .op_finished(question, prompt, &result, &self.adapters, effects);
+                }
+                Effect::Declined(group) => self.decline(group),
+                Effect::TurnDeclined(turn) => {
+                    if let Some(row) = self.turns.row_of(turn) {
+                        self.decline(OpGroup::Message(row));
+                    }
+                }
+                Effect::ThreadOpened { chat, thread, name } => {
+                    if let Some((platform, chat)) = chat.split_once(':') {
+                        self.threads.opened(platform, thread, chat.to_owned(), name);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The connector declined an op: nothing else of its group is sent, whatever part it is.
+    fn decline(&mut self, group: OpGroup) {
+        self.outbox.drop_group(group, &mut self.effects);
+        let OpGroup::Message(row) = group else { return };
+        let now_ms = self.clock.unix_ms();
+        if let Some(turn) = self.turns.decline(row, now_ms, &mut self.effects) {
+            self.outbox.drop_turn(turn, &OpOutcome::Declined);
+        }
+    }
+
+    pub(super) fn handle_link(&mut self, status: LinkStatus) {
+        let changed = status.live != self.link.live;
+        if changed {
+            self.outbox.disconnected();
+        }
+        if status.state != self.link.state {
+            self.link_since_ms = self.clock.unix_ms();
+        }
+        if let Some(sleeper) = &mut self.sleeper {
+            sleeper.on_link(&status, self.clock.now());
+        }
+        if status.descriptors != self.link.descriptors {
+            self.adapters = adapters(&self.settings, &status);
+        }
+        self.link = status;
+        if changed && self.is_live() {
+            self.outbox.connected();
+        }
+    }
+
+    pub(super) fn handle_health(&mut self, health: Health) {
+        if self.journal.on_health(health) {
+            self.lifecycle.plan_reconnect(self.clock.mono());
+        }
+    }
+}
+
+/// The journal.
+impl EventLoop {
+    pub(super) fn handle_batch(&mut self, batch: Batch) {
+        for commit in batch.commits {
+            self.commits.committed(commit);
+        }
+        for completion in batch.completions {
+            self.handle_completion(completion);
+        }
+    }
+
+    pub(super) fn handle_completion(&mut self, completion: Completion) {
+        match completion {
+            Completion::Accepted { token, seq, receipt } => {
+                if let Some(Pending::Message(accepting)) = self.journal.take(token) {
+                    self.message_accepted(*accepting, seq, receipt);
+                }
+            }
+            Completion::Duplicate { token, receipt } => {
+                self.inbound.count_duplicate();
+                if let Some(Pending::Message(accepting)) = self.journal.take(token) {
+                    self.acknowledge(accepting.generation, receipt);
+                    self.cancel(&accepting);
+                }
+            }
+            Completion::Quarantined { token, receipt } => {
+                if let Some(Pending::Quarantine(generation)) = self.journal.take(token) {
+                    self.lifecycle.accepted();
+                    self.acknowledge(generation, receipt);
+                }
+            }
+            Completion::Ended { seq, ops } => self.message_ended(seq, ops),
+            Completion::OpsAdded { token, ops } => {
+                if let Some(Pending::Ops(added, reply)) = self.journal.take(token) {
+                    if let Some(reply) = reply {
+                        let _ = reply.send(Ok(()));
+                    }
+                    let group = added.first().map(|op| op.group);
+                    let declined = group.is_some_and(|group| self.turns.is_declined(group));
+                    self.outbox.commit(ops.iter(), added, declined, &mut self.effects);
+                }
+            }
+            Completion::Loaded(row) => self.row_loaded(&row),
+            Completion::Missing { seq } => self.turns.missing(seq, &mut self.effects),
+            Completion::Started { seq, .. } => self.turns.started(seq, &mut self.effects),
+            Completion::Queued { token, rows } => {
+                if let Some(Pending::SessionRows(session)) = self.journal.take(token) {
+                    self.turns.refilled(session, Some(&rows));
+                }
+            }
+            Completion::Resume { token, blob } => self.state_read(token, blob),
+            // Only recovery reads these, before the loop runs.
+            Completion::Ops { .. } | Completion::Waiting { .. } => {}
+            Completion::Failed(failed) => self.command_failed(&failed),
+        }
+    }
+
+    fn state_read(&mut self, token: u64, blob: Option<Vec<u8>>) {
+        match self.journal.take(token) {
+            Some(Pending::AgentChoice(turn, session)) => self.agent_chosen(turn, &session, blob),
+            Some(Pending::AgentState(reply)) => {
+                let _ = reply.send(blob);
+            }
+            _ => {}
+        }
+    }
+
+    fn command_failed(&mut self, failed: &Failed) {
+        match failed.subject {
+            Subject::Token(token) => match self.journal.take(token) {
+                Some(Pending::Message(accepting)) => self.message_rejected(Some(&accepting), &failed.fault),
+                Some(Pending::Quarantine(_)) => self.message_rejected(None, &failed.fault),
+                Some(Pending::SessionRows(session)) => self.turns.refilled(session, None),
+                Some(Pending::Ops(_, reply)) => {
+                    tracing::error!("dropped a message that the journal refused");
+                    if let Some(reply) = reply {
+                        let _ = reply.send(Err(SendError::Refused));
+                    }
+                }
+                // What cannot be read is as if nothing had been saved.
+                Some(Pending::AgentChoice(turn, session)) => self.agent_chosen(turn, &session, None),
+                Some(Pending::AgentState(reply)) => {
+                    let _ = reply.send(None);
+                }
+                None => {}
+            },
+            Subject::Message(row) => self.turns.row_failed(row),
+            Subject::Op(_) | Subject::None => {}
+        }
+    }
+}
+
+/// Requests of handles.
+impl EventLoop {
+    pub(super) fn handle_request(&mut self, request: HandleRequest) {
+        match request {
+            HandleRequest::Status(reply) => {
+                let _ = reply.send(self.status());
+            }
+            HandleRequest::Sessions(limit, reply) => {
+                let _ = reply.send(self.session_list(limit));
+            }
+            HandleRequest::Metrics(reply) => {
+                let _ = reply.send(self.metrics());
+            }
+            HandleRequest::Agents(reply) => {
+                let _ = reply.send(HealthCheck::new(self.agents.agents()));
+            }
+            HandleRequest::Wake(reply) => {
+                let now = self.clock.now();
+                let step = self.sleeper.as_mut().map(|sleeper| sleeper.wake(now));
+                if step != Some(SleepStep::Nothing) {
+                    self.transport.wake();
+                }
+                let _ = reply.send(());
+            }
+            HandleRequest::StopTurn(session, reply) => {
+                let stopped = self.stop_turn(&session, None, StopReason::Asked);
+                let _ = reply.send(stopped);
+            }
+            HandleRequest::Send(target, text, reply) => match self.plan_send(&target, &text) {
+                Ok(ops) => self.add_ops(ops, Some(reply)),
+                Err(error) => {
+                    let _ = reply.send(Err(error));
+                }
+            },
+        }
+        self.run_effects();
+    }
+
+    fn plan_send(&mut self, target: &SendTarget, text: &str) -> Result<Vec<DurableOp>, SendError> {
+        if text.trim().is_empty() {
+            return Err(SendError::Empty);
+        }
+        if self.journal.adding() >= MAX_UNCOMMITTED_SENDS {
+            return Err(SendError::Busy);
+        }
+        let chat = match &target.platform {
+            Some(platform) => ChatId {
+                platform: platform.clone(),
+                chat: target.chat.clone(),
+            },
+            None => self
+                .chats
+                .find(&target.chat)
+                .ok_or(SendError::UnknownChat)?
+                .clone(),
+        };
+        let facts = ChatFacts {
+            message_id: None,
+            ..self.chats.facts(&chat).ok_or(SendError::UnknownChat)?.clone()
+        };
+        let group = self.outbox.notice_group();
+        Ok(self.plan_text(text, &SessionKey::from_text(""), &chat, &facts, group))
+    }
+
+    fn session_list(&self, limit: usize) -> SessionList {
+        let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let sessions = self.turns.snapshot().take(limit).map(|session| SessionStatus {
+            session: session.session.as_str().to_owned(),
+            state: session.state,
+            agent: session.agent.map(str::to_owned),
+            running_ms: session.running_for.map(millis),
+            waiting: session.waiting,
+            waiting_since_ms: None,
+        });
+        SessionList {
+            total: self.turns.sessions().active(),
+            sessions: sessions.collect(),
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        let (inbound, turns) = (self.inbound.counters(), self.turns.counters());
+        let (ops, questions) = (self.outbox.counters(), self.approvals.counters());
+        let sleep = self
+            .sleeper
+            .as_ref()
+            .map(super::sleep::Sleeper::counters)
+            .unwrap_or_default();
+        Tally {
+            inbound: inbound.messages,
+            forwards: inbound.forwards,
+            interrupts: inbound.interrupts,
+            undecodable: inbound.undecodable,
+            quarantined: inbound.quarantined,
+            duplicates: inbound.duplicates,
+            acks: inbound.acks,
+            refused_by_journal: inbound.rejected,
+            steered: turns.steered,
+            turns_started: turns.started,
+            turns_done: turns.done,
+            turns_stopped: turns.stopped,
+            turns_failed: turns.failed,
+            turns_interrupted: turns.interrupted,
+            prompts_opened: questions.opened,
+            prompts_answered: questions.answered,
+            prompts_expired: questions.expired,
+            input_tokens: turns.input_tokens,
+            output_tokens: turns.output_tokens,
+            overflows: turns.overflows,
+            ops_applied: ops.applied,
+            ops_refused: ops.refused,
+            ops_unknown: ops.unknown,
+            ops_limited: ops.rate_limited,
+            cosmetics_shed: ops.indicators_dropped,
+            cosmetics_failed: ops.indicators_failed,
+            ops_recovered: ops.recovered,
+            sleeps: sleep.sleeps,
+            wakes: sleep.wakes,
+            sleeps_refused: sleep.refused,
+        }
+    }
+
+    fn metrics(&self) -> Metrics {
+        let sessions = self.turns.sessions();
+        let (frames_received, frames_sent) = self.transport.frames();
+        Metrics {
+            tally: self.tally(),
+            link: self.link.counters,
+            link_metrics: self.link.metrics.clone(),
+            link_state: self.link.state.clone(),
+            frames_received,
+            frames_sent,
+            commit_commands: self.commits.commands.clone(),
+            commit_seconds: self.commits.seconds.clone(),
+            turn_seconds: self.turns.metrics().turn_seconds.clone(),
+            first_text_seconds: self.turns.metrics().first_text_seconds.clone(),
+            ops: self.outbox.metrics().snapshot(),
+            queues: vec![
+                ("arriving", self.journal.accepting()),
+                ("waiting", sessions.queued()),
+                ("ending", self.turns.ending()),
+                ("owed", self.outbox.durable()),
+                ("passing", self.outbox.ephemeral()),
+                ("out", self.outbox.in_flight()),
+            ],
+            turns_running: sessions.running(),
+            sessions_active: sessions.active(),
+            journal_failing: self.journal.failing().is_some(),
+            traces: Counts::new(&TRACE_OUTCOMES),
+        }
+    }
+
+    fn status(&self) -> Status {
+        let sessions = self.turns.sessions();
+        let declared = self.link.descriptors.iter();
+        let wake = self.sleeper.as_ref().and_then(super::sleep::Sleeper::last_wake);
+        Status {
+            link: self.link.state.clone(),
+            link_since_ms: self.link_since_ms,
+            link_retry_at_ms: self.link.retry_at_ms,
+            last_loss: self.link.last_loss.clone(),
+            clock_skew_ms: self.link.clock_skew_ms,
+            platforms: declared.map(|(platform, _)| platform.to_owned()).collect(),
+            descriptors: self
+                .link
+                .descriptors
+                .iter()
+                .map(|(platform, descriptor)| DescriptorStatus {
+                    platform: platform.to_owned(),
+                    label: descriptor.label.clone(),
+                    ops: descriptor.supported_ops.clone(),
+                })
+                .collect(),
+            shutting_down: !self.lifecycle.is_serving(),
+            turns_running: sessions.running(),
+            sessions_active: sessions.active(),
+            messages_waiting: sessions.queued(),
+            prompts_open: self.approvals.open(),
+            ops_owed: self.outbox.durable(),
+            ends_uncommitted: self.turns.ending(),
+            ops_passing: self.outbox.ephemeral(),
+            chats_known: self.chats.len(),
+            last_wake_ms: wake.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
+            journal_failing: self.journal.failing().cloned(),
+            tally: self.tally(),
+        }
+    }
+}
+
+/// What an agent learns of a message, with what the platform says of itself.
+fn turn_input(event: MessageEvent, text: Option<String>, adapter: &RelayAdapter) -> TurnInput {
+    let mut input = TurnInput::from_event(event);
+    if let Some(text) = text {
+        input.text = text;
+    }
+    adapter.platform_hint().clone_into(&mut input.origin.hint);
+    adapter.markdown_dialect().clone_into(&mut input.origin.markdown);
+    if adapter.is_pii_safe() {
+        input.hide_people();
+    }
+    input
+}

@@ -1,0 +1,146 @@
+//! The relay's own slash commands: which there are, how one is read from a message, and what is offered to platforms.
+
+use serde_json::Value;
+
+use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
+use crate::agent::AgentCommand;
+
+/// A command for the relay itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SlashCommand {
+    /// Stop the turn.
+    Stop,
+    /// Start a new conversation.
+    New,
+    /// Show the status.
+    Status,
+    /// Choose the agent that answers from now on, or list the agents.
+    Agent(Option<String>),
+    /// List the commands.
+    Help,
+}
+
+/// Every command: its names, and what it does.
+const COMMANDS: &[(&[&str], &str)] = &[
+    (&["stop"], "stop the running turn"),
+    (&["new", "reset"], "start a new conversation"),
+    (&["status"], "show the status"),
+    (&["agent"], "choose the agent: /agent NAME"),
+    (&["help"], "list the commands"),
+];
+
+/// The relay's commands, as the settings enable them.
+#[derive(Debug)]
+pub(super) struct SlashCommands {
+    enabled: Vec<String>,
+    /// Further commands that the settings offer on the platform.
+    configured: Vec<OfferedCommand>,
+    /// Whether a platform with a command menu is among ours.
+    has_menu: bool,
+    /// The agents' commands that were offered last.
+    offered: Option<Vec<AgentCommand>>,
+}
+
+impl SlashCommands {
+    pub(super) fn new<'p>(
+        enabled: Vec<String>,
+        configured: Vec<OfferedCommand>,
+        mut platforms: impl Iterator<Item = &'p str>,
+    ) -> Self {
+        Self {
+            enabled,
+            configured,
+            has_menu: platforms.any(|platform| platform == MANIFEST_PLATFORM),
+            offered: None,
+        }
+    }
+
+    /// Reads an enabled command: the first word without its slash, in lower case, up to an `@`.
+    pub(super) fn parse(&self, text: &str) -> Option<SlashCommand> {
+        let mut words = text.trim_start().strip_prefix('/')?.split(char::is_whitespace);
+        let word = words.next()?.split('@').next()?.to_ascii_lowercase();
+        let (names, _) = self.enabled().find(|(names, _)| names.contains(&word.as_str()))?;
+        Some(match names[0] {
+            "stop" => SlashCommand::Stop,
+            "new" => SlashCommand::New,
+            "status" => SlashCommand::Status,
+            "agent" => SlashCommand::Agent(words.find(|word| !word.is_empty()).map(str::to_owned)),
+            _ => SlashCommand::Help,
+        })
+    }
+
+    /// The text that lists the commands.
+    pub(super) fn help(&self) -> String {
+        let lines: Vec<String> = self
+            .enabled()
+            .map(|(names, what)| format!("/{}: {what}", names.join(" or /")))
+            .collect();
+        format!("{}\nEverything else goes to the agent.", lines.join("\n"))
+    }
+
+    /// The commands to offer on the platform with a command menu, when they have changed.
+    pub(super) fn manifest(
+        &mut self,
+        agents: impl FnOnce() -> Vec<AgentCommand>,
+    ) -> Option<(&'static str, Vec<Value>)> {
+        let agents = self.has_menu.then(agents)?;
+        if self.offered.as_ref() == Some(&agents) {
+            return None;
+        }
+        let offer = |name: &str, description: &str| OfferedCommand {
+            name: name.to_owned(),
+            description: description.to_owned(),
+            options: None,
+        };
+        let own = self.enabled().map(|(names, what)| offer(names[0], what));
+        let of_agents = agents
+            .iter()
+            .map(|command| offer(&command.name, &command.description));
+        let manifest = manifest(own.chain(self.configured.iter().cloned()).chain(of_agents));
+        self.offered = Some(agents);
+        Some((MANIFEST_PLATFORM, manifest))
+    }
+
+    fn enabled(&self) -> impl Iterator<Item = &(&[&str], &str)> {
+        let is_enabled = |names: &[&str]| self.enabled.iter().any(|name| names.contains(&name.as_str()));
+        COMMANDS.iter().filter(move |(names, _)| is_enabled(names))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(enabled: &[&str]) -> SlashCommands {
+        let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
+        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter())
+    }
+
+    #[test]
+    fn a_command_is_the_first_word_in_any_case_when_it_is_enabled() {
+        let commands = commands(&["stop", "reset", "agent"]);
+        assert_eq!(commands.parse(" /STOP@my_bot now"), Some(SlashCommand::Stop));
+        assert_eq!(commands.parse("/new"), Some(SlashCommand::New));
+        assert_eq!(
+            commands.parse("/agent  code x"),
+            Some(SlashCommand::Agent(Some("code".to_owned())))
+        );
+        assert_eq!(commands.parse("/agent"), Some(SlashCommand::Agent(None)));
+        for text in ["/help", "stop", "/stopping", "/", "", "// stop"] {
+            assert_eq!(commands.parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn commands_are_offered_again_only_when_the_agents_change_theirs() {
+        let mut commands = commands(&["stop"]);
+        assert!(commands.manifest(Vec::new).is_some());
+        assert!(commands.manifest(Vec::new).is_none());
+        let review = AgentCommand {
+            name: "review".to_owned(),
+            description: "review the change".to_owned(),
+        };
+        let (platform, offered) = commands.manifest(|| vec![review]).unwrap();
+        assert_eq!((platform, offered.len()), ("discord", 2));
+    }
+}

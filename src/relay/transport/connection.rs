@@ -1,0 +1,663 @@
+//! One open socket: a reader task and a writer task.
+//!
+//! The reader cuts lines and decodes frames. Frames of the link go to the driver, interrupts to the relay past everything
+//! else, deliveries to the relay in order. While the relay is behind, the reader keeps reading until its backlog is full, so
+//! that results and interrupts still get through; then it reports that it is blocked, and the network waits. However many
+//! lines one message has, few are handled before other tasks get their turn. Nothing here decides anything.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::task::{JoinHandle, yield_now};
+use tokio::time::timeout;
+
+use super::{
+    Delivery, DeliveryBody, FrameCounters, FrameSorter, InboundSender, InterruptRequest, RelayFrame,
+};
+use crate::collections::IdMap;
+use crate::link::{ControlFrame, Generation};
+use crate::net::socket::Socket;
+use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, WriteFailed, split};
+use crate::wire::{ConnectorFrame, Line, LineFramer, OpId, Undecodable};
+
+/// Lines handled before what they brought is handed on.
+const BATCH: usize = 256;
+/// Bytes handled before what they brought is handed on; the line that they end in may be longer.
+const BATCH_BYTES: usize = 256 * 1024;
+/// Deliveries read ahead of the relay.
+const MAX_BACKLOG: usize = 1024;
+/// Bytes read ahead of the relay.
+const MAX_BACKLOG_BYTES: usize = 8 * 1024 * 1024;
+/// Events of the reader that wait for the driver.
+const MAX_READER_EVENTS: usize = 16;
+/// Commands that wait for the writer.
+const MAX_WRITES: usize = 1024;
+/// How long the closing handshake may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the reader reports to the driver.
+#[derive(Debug)]
+pub(super) enum ReaderEvent {
+    /// Frames for the link; an empty batch is a sign of life.
+    Control(Vec<ControlFrame>),
+    /// The backlog is full: nothing is read until the relay catches up.
+    Blocked,
+    /// Reading goes on.
+    Resumed,
+    /// A message of so many bytes came, more than allowed.
+    TooLarge(usize),
+    /// The socket is closed, with the peer's code and reason when it gave any.
+    Closed(Option<(u16, String)>),
+}
+
+/// What the writer is asked to write.
+#[derive(Debug)]
+pub(super) enum WriteCommand {
+    /// One line.
+    Line(String),
+    /// One line that carries an op.
+    Op {
+        /// The op.
+        id: OpId,
+        /// The line.
+        line: String,
+    },
+    /// A ping.
+    Ping,
+}
+
+/// How far each op in flight has come on its way out of this process.
+///
+/// The driver adds an op when it hands it to a connection's writer and removes it when the op has its result. The writer
+/// asks before it touches the socket: an op that was removed meanwhile is not written, so its sender may rely on that.
+#[derive(Debug, Default)]
+pub(super) struct WriteTracker(Mutex<IdMap<OpId, (Generation, WriteState)>>);
+
+/// How far one op has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteState {
+    /// It waits for the writer.
+    Queued,
+    /// It was given to the socket.
+    Begun,
+    /// It left this process.
+    Flushed,
+}
+
+impl WriteTracker {
+    /// An op is handed to the writer of this connection.
+    pub(super) fn queue(&self, op: OpId, generation: Generation) {
+        self.lock().insert(op, (generation, WriteState::Queued));
+    }
+
+    /// The writer is about to write an op; `false` when it must not any more.
+    fn begin(&self, op: OpId, generation: Generation) -> bool {
+        match self.lock().get_mut(&op) {
+            Some((on, state)) if *on == generation => {
+                *state = WriteState::Begun;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// These ops of this connection are out of this process.
+    fn flushed(&self, ops: impl Iterator<Item = OpId>, generation: Generation) {
+        let mut tracked = self.lock();
+        for op in ops {
+            if let Some((on, state)) = tracked.get_mut(&op)
+                && *on == generation
+            {
+                *state = WriteState::Flushed;
+            }
+        }
+    }
+
+    /// The op has its result. Returns whether any of it may have reached the socket.
+    pub(super) fn finish(&self, op: OpId) -> bool {
+        let state = self.lock().remove(&op);
+        state.is_some_and(|(_, state)| state != WriteState::Queued)
+    }
+
+    /// Whether the op's bytes have left this process.
+    pub(super) fn has_left(&self, op: OpId) -> bool {
+        matches!(self.lock().get(&op), Some((_, WriteState::Flushed)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, IdMap<OpId, (Generation, WriteState)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An open socket.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) generation: Generation,
+    pub(super) events: mpsc::Receiver<ReaderEvent>,
+    pub(super) writes: mpsc::Sender<WriteCommand>,
+    close: mpsc::Sender<(u16, &'static str)>,
+    reader: JoinHandle<()>,
+    writer: JoinHandle<()>,
+}
+
+impl Connection {
+    /// Starts both tasks on a dialled socket.
+    pub(super) fn open(
+        socket: Socket,
+        generation: Generation,
+        max_line: usize,
+        inbound: InboundSender,
+        tracker: Arc<WriteTracker>,
+        frames: Arc<FrameCounters>,
+    ) -> Self {
+        let (read_half, write_half) = split(socket);
+        let (event_sender, events) = mpsc::channel(MAX_READER_EVENTS);
+        let (writes, write_queue) = mpsc::channel(MAX_WRITES);
+        let (close, close_request) = mpsc::channel(1);
+        let reader = Reader {
+            framer: LineFramer::new(max_line),
+            max_line,
+            sorter: FrameSorter::new(generation),
+            events: event_sender,
+            inbound,
+            frames,
+            backlog: VecDeque::new(),
+            backlog_bytes: 0,
+        };
+        let write_loop = Writer {
+            socket: write_half,
+            generation,
+            tracker,
+            unflushed: Vec::new(),
+        };
+        Self {
+            generation,
+            events,
+            writes,
+            close,
+            reader: tokio::spawn(reader.run(read_half)),
+            writer: tokio::spawn(write_loop.run(write_queue, close_request)),
+        }
+    }
+
+    /// Closes the socket and ends both tasks, within a second whatever the peer does.
+    pub(super) async fn close(self, code: u16, reason: &'static str) {
+        let _ = self.close.try_send((code, reason));
+        let mut writer = self.writer;
+        if timeout(CLOSE_TIMEOUT, &mut writer).await.is_err() {
+            writer.abort();
+        }
+        self.reader.abort();
+    }
+}
+
+struct Reader {
+    framer: LineFramer,
+    max_line: usize,
+    sorter: FrameSorter,
+    events: mpsc::Sender<ReaderEvent>,
+    inbound: InboundSender,
+    frames: Arc<FrameCounters>,
+    backlog: VecDeque<Delivery>,
+    backlog_bytes: usize,
+}
+
+/// What one slice of reading brought besides deliveries.
+#[derive(Default)]
+struct Slice {
+    control: Vec<ControlFrame>,
+    interrupts: Vec<InterruptRequest>,
+    lines: usize,
+    bytes: usize,
+}
+
+impl Slice {
+    fn is_full(&self) -> bool {
+        self.lines >= BATCH || self.bytes >= BATCH_BYTES
+    }
+}
+
+impl Reader {
+    /// Reads until the socket or the relay is gone.
+    async fn run(mut self, mut socket: SocketReader) {
+        // What is left of a message with more lines than one slice.
+        let mut rest = None;
+        loop {
+            let Some(mut event) = (match rest.take() {
+                Some(rest) => Some(ReadEvent::Data(rest)),
+                None => self.next_event(&mut socket).await,
+            }) else {
+                return;
+            };
+            let mut slice = Slice::default();
+            let closed = loop {
+                match event {
+                    ReadEvent::Data(mut bytes) => {
+                        let taken = self.handle_lines(&bytes, &mut slice);
+                        rest = (taken < bytes.len()).then(|| bytes.split_off(taken));
+                    }
+                    ReadEvent::Alive => {}
+                    ReadEvent::Closed(close) => break Some(ReaderEvent::Closed(close)),
+                    ReadEvent::TooLarge(bytes) => break Some(ReaderEvent::TooLarge(bytes)),
+                    ReadEvent::Failed(error) => {
+                        tracing::debug!(generation = %self.sorter.generation, error, "socket read failed");
+                        break Some(ReaderEvent::Closed(None));
+                    }
+                }
+                if rest.is_some() || slice.is_full() {
+                    break None;
+                }
+                match socket.try_read() {
+                    Some(next) => event = next,
+                    None => break None,
+                }
+            };
+            if !self.hand_on(slice, closed.is_some(), rest.is_some()).await {
+                return;
+            }
+            if let Some(closed) = closed {
+                let _ = self.events.send(closed).await;
+                return;
+            }
+            if rest.is_some() {
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Waits for the next thing from the socket, handing the backlog over meanwhile. `None` when the relay is gone.
+    async fn next_event(&mut self, socket: &mut SocketReader) -> Option<ReadEvent> {
+        loop {
+            let Some(first) = self.backlog.front() else {
+                return Some(socket.read().await);
+            };
+            debug_assert!(
+                first.generation == self.sorter.generation,
+                "a backlog of this connection"
+            );
+            let deliveries = self.inbound.deliveries.clone();
+            tokio::select! {
+                biased;
+                // Cancel-safe: a permit that is not used is given back, and a read that is dropped loses nothing.
+                permit = deliveries.reserve() => permit.ok()?.send(self.next_batch()),
+                event = socket.read() => return Some(event),
+            }
+        }
+    }
+
+    /// Hands on what a slice brought; `false` when nobody takes it any more.
+    async fn hand_on(&mut self, slice: Slice, closed: bool, mid_message: bool) -> bool {
+        for interrupt in slice.interrupts {
+            if self.inbound.interrupt(interrupt).await.is_err() {
+                return false;
+            }
+        }
+        // What came before the connector's word that it buffers must be with the relay before that word is: otherwise
+        // the relay could go to sleep over a message.
+        let buffers = slice
+            .control
+            .iter()
+            .any(|frame| matches!(frame, ControlFrame::GoingIdleAck));
+        if (buffers || closed) && !self.flush_backlog(0).await {
+            return false;
+        }
+        if self
+            .events
+            .send(ReaderEvent::Control(slice.control))
+            .await
+            .is_err()
+        {
+            return false;
+        }
+        // Lines that cannot be decoded and need no acknowledgement are reported together.
+        let only_noise = matches!(self.backlog.make_contiguous(), [only] if is_noise(only));
+        (mid_message && only_noise) || self.flush_backlog(MAX_BACKLOG).await
+    }
+
+    /// Hands the backlog over as far as the relay takes it now, and waits while there is more than `max`.
+    async fn flush_backlog(&mut self, max: usize) -> bool {
+        let deliveries = self.inbound.deliveries.clone();
+        while !self.backlog.is_empty() {
+            match deliveries.try_reserve() {
+                Ok(permit) => permit.send(self.next_batch()),
+                Err(TrySendError::Closed(())) => return false,
+                Err(TrySendError::Full(()))
+                    if self.backlog.len() <= max && self.backlog_bytes <= MAX_BACKLOG_BYTES =>
+                {
+                    return true;
+                }
+                Err(TrySendError::Full(())) => {
+                    if self.events.send(ReaderEvent::Blocked).await.is_err() {
+                        return false;
+                    }
+                    let Ok(permit) = deliveries.reserve().await else {
+                        return false;
+                    };
+                    permit.send(self.next_batch());
+                    if self.events.send(ReaderEvent::Resumed).await.is_err() {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn next_batch(&mut self) -> Vec<Delivery> {
+        let count = self.backlog.len().min(BATCH);
+        let batch: Vec<Delivery> = self.backlog.drain(..count).collect();
+        self.backlog_bytes -= batch.iter().map(|delivery| delivery.line.len()).sum::<usize>();
+        batch
+    }
+
+    /// Handles the lines of a message while the slice has room; returns how many bytes of it those were.
+    fn handle_lines(&mut self, bytes: &[u8], slice: &mut Slice) -> usize {
+        let Self {
+            framer,
+            max_line,
+            sorter,
+            frames,
+            backlog,
+            backlog_bytes,
+            ..
+        } = self;
+        let bytes = &bytes[..bytes.len().min(BATCH_BYTES.saturating_sub(slice.bytes))];
+        let taken = framer.feed_while(bytes, |line| {
+            slice.lines += 1;
+            let (decoded, line) = match line {
+                Line::Whole(line) => (ConnectorFrame::decode(line), line),
+                Line::TooLong { start, end } => (Err(Undecodable::too_long(*max_line, start, end)), &[][..]),
+            };
+            frames.received(decoded.as_ref().ok());
+            let delivery = match decoded.map(ControlFrame::try_from) {
+                Ok(Ok(frame)) => {
+                    slice.control.push(frame);
+                    None
+                }
+                Ok(Err(frame)) => match sorter.sort(frame, line) {
+                    Some(RelayFrame::Delivery(delivery)) => Some(delivery),
+                    Some(RelayFrame::Interrupt(interrupt)) => {
+                        slice.interrupts.push(interrupt);
+                        None
+                    }
+                    None => None,
+                },
+                Err(error) => match backlog.back_mut().filter(|last| is_noise(last)) {
+                    Some(Delivery {
+                        body: DeliveryBody::Undecodable { lines, .. },
+                        ..
+                    }) if error.buffer_id.is_none() => {
+                        *lines += 1;
+                        None
+                    }
+                    _ => Some(sorter.undecodable(error, line)),
+                },
+            };
+            if let Some(delivery) = delivery {
+                *backlog_bytes += delivery.line.len();
+                backlog.push_back(delivery);
+            }
+            slice.lines < BATCH
+        });
+        slice.bytes += taken;
+        taken
+    }
+}
+
+/// Whether these are lines that cannot be decoded and need no acknowledgement.
+fn is_noise(delivery: &Delivery) -> bool {
+    matches!(&delivery.body, DeliveryBody::Undecodable { first, .. } if first.buffer_id.is_none())
+}
+
+struct Writer {
+    socket: SocketWriter,
+    generation: Generation,
+    tracker: Arc<WriteTracker>,
+    /// Ops that were given to the socket and not flushed.
+    unflushed: Vec<OpId>,
+}
+
+impl Writer {
+    /// Writes until it is asked to close, or the socket fails.
+    async fn run(
+        mut self,
+        mut commands: mpsc::Receiver<WriteCommand>,
+        mut close: mpsc::Receiver<(u16, &'static str)>,
+    ) {
+        let mut batch = Vec::with_capacity(BATCH);
+        loop {
+            tokio::select! {
+                biased;
+                request = close.recv() => {
+                    while let Ok(command) = commands.try_recv() {
+                        if self.write(command).await.is_err() {
+                            return;
+                        }
+                    }
+                    if let Some((code, reason)) = request {
+                        let _ = self.socket.close(code, reason).await;
+                    }
+                    return;
+                }
+                // Cancel-safe: nothing is taken out unless the branch is chosen.
+                count = commands.recv_many(&mut batch, BATCH) => {
+                    if count == 0 {
+                        return;
+                    }
+                    for command in batch.drain(..) {
+                        if self.write(command).await.is_err() {
+                            return;
+                        }
+                    }
+                    if commands.is_empty() {
+                        if self.socket.flush().await.is_err() {
+                            return;
+                        }
+                        self.tracker.flushed(self.unflushed.drain(..), self.generation);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Writes one command. An op that has its result already is left out: its sender was told that it was not sent.
+    async fn write(&mut self, command: WriteCommand) -> Result<(), WriteFailed> {
+        match command {
+            WriteCommand::Line(line) => self.socket.write_line(line).await,
+            WriteCommand::Ping => self.socket.ping().await,
+            WriteCommand::Op { id, line } => {
+                if !self.tracker.begin(id, self.generation) {
+                    return Ok(());
+                }
+                self.unflushed.push(id);
+                self.socket.write_line(line).await
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::super::{InboundReceiver, inbound_channel};
+    use super::*;
+    use crate::net::ws_io::in_memory;
+
+    /// More lines than one slice, by far.
+    const MANY: usize = 200_000;
+    const DEADLINE: Duration = Duration::from_secs(60);
+
+    /// A connection whose peer sent one message.
+    struct Fixture {
+        inbound: InboundReceiver,
+        events: mpsc::Receiver<ReaderEvent>,
+        frames: Arc<FrameCounters>,
+        _tasks: [AbortOnDropHandle<()>; 2],
+    }
+
+    impl Fixture {
+        fn new(message: String) -> Self {
+            let (socket, peer) = in_memory();
+            let (sender, inbound) = inbound_channel();
+            let frames = Arc::new(FrameCounters::default());
+            let tracker = Arc::default();
+            let mut connection = Connection::open(
+                socket,
+                Generation::first(),
+                1024,
+                sender,
+                tracker,
+                Arc::clone(&frames),
+            );
+            let (seen, events) = mpsc::channel(1 << 16);
+            let driver = async move {
+                while let Some(event) = connection.events.recv().await {
+                    let _ = seen.send(event).await;
+                }
+            };
+            let peer = async move {
+                let (_reader, mut writer) = split(peer);
+                writer.write_line(message).await.unwrap();
+                writer.flush().await.unwrap();
+                std::future::pending::<()>().await;
+            };
+            Self {
+                inbound,
+                events,
+                frames,
+                _tasks: [
+                    AbortOnDropHandle::new(tokio::spawn(driver)),
+                    AbortOnDropHandle::new(tokio::spawn(peer)),
+                ],
+            }
+        }
+
+        /// How many lines each delivery of the next batch stands for.
+        async fn batch(&mut self) -> Vec<u64> {
+            let batch = timeout(DEADLINE, self.inbound.deliveries.recv())
+                .await
+                .unwrap()
+                .unwrap();
+            assert!(batch.len() <= BATCH, "{} deliveries in one batch", batch.len());
+            let lines = |delivery: &Delivery| match delivery.body {
+                DeliveryBody::Undecodable { lines, .. } => lines,
+                _ => 1,
+            };
+            batch.iter().map(lines).collect()
+        }
+
+        fn lines_read(&self) -> usize {
+            let all = self.frames.counts().0.iter().map(|(_, count)| count).sum::<u64>();
+            usize::try_from(all).unwrap()
+        }
+    }
+
+    fn interrupt(session: usize) -> String {
+        format!("{{\"type\":\"interrupt_inbound\",\"session_key\":\"{session}\",\"chat_id\":\"c\"}}\n")
+    }
+
+    fn message(number: usize) -> String {
+        format!("{{\"type\":\"inbound\",\"event\":{{\"text\":\"{number}\"}}}}\n")
+    }
+
+    #[tokio::test]
+    async fn a_message_of_many_lines_lets_other_tasks_run_and_reports_noise_together() {
+        let buffered = "{\"type\":\"inbound\",\"bufferId\":\"b\",\"event\":5}\n";
+        let text = [
+            "x\n".repeat(MANY),
+            buffered.repeat(2),
+            "x\n".to_owned(),
+            interrupt(7),
+        ]
+        .concat();
+        let mut fixture = Fixture::new(text);
+        let turns = Arc::new(std::sync::atomic::AtomicU64::new(0));
+        let (others, frames) = (Arc::clone(&turns), Arc::clone(&fixture.frames));
+        let _other = AbortOnDropHandle::new(tokio::spawn(async move {
+            loop {
+                let read: u64 = frames.counts().0.iter().map(|(_, count)| count).sum();
+                if (1..MANY as u64).contains(&read) {
+                    others.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+                yield_now().await;
+            }
+        }));
+        let stop = timeout(DEADLINE, fixture.inbound.interrupts.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!((stop.session_key.as_str(), stop.after), ("7", 4));
+        let mut lines = Vec::new();
+        while lines.len() < 4 {
+            lines.append(&mut fixture.batch().await);
+        }
+        assert_eq!(lines, [MANY as u64, 1, 1, 1]);
+        assert_eq!(fixture.lines_read(), MANY + 4);
+        let turns = turns.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(turns >= MANY as u64 / 256 / 2, "other tasks ran {turns} times");
+    }
+
+    #[tokio::test]
+    async fn an_interrupt_passes_a_relay_that_is_behind() {
+        let text: String = (0..600).map(message).chain([interrupt(1)]).collect();
+        let mut fixture = Fixture::new(text);
+        let stop = timeout(DEADLINE, fixture.inbound.interrupts.recv())
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!((stop.session_key.as_str(), stop.after), ("1", 600));
+        let mut taken = 0;
+        while taken < 600 {
+            taken += fixture.batch().await.len();
+        }
+        assert_eq!(taken, 600, "no delivery was taken before the interrupt came");
+    }
+
+    #[tokio::test]
+    async fn a_full_backlog_blocks_the_reader_and_is_reported() {
+        const MESSAGES: usize = 10_000;
+        let mut fixture = Fixture::new((0..MESSAGES).map(message).collect());
+        let blocked = async { while !matches!(fixture.events.recv().await, Some(ReaderEvent::Blocked)) {} };
+        timeout(DEADLINE, blocked).await.unwrap();
+        for _ in 0..1_000 {
+            yield_now().await;
+        }
+        let most = (super::super::MAX_DELIVERY_BATCHES + 1) * BATCH + MAX_BACKLOG;
+        assert!(
+            fixture.lines_read() <= most,
+            "{} lines read ahead",
+            fixture.lines_read()
+        );
+        let mut taken = 0;
+        while taken < MESSAGES {
+            taken += fixture.batch().await.len();
+        }
+        assert!(matches!(fixture.events.recv().await, Some(ReaderEvent::Resumed)));
+    }
+
+    #[test]
+    fn an_op_that_has_its_result_is_never_begun() {
+        let mut ids = crate::wire::OpIds::new(1);
+        let (sent, unsent) = (ids.next(), ids.next());
+        let (first, second) = (Generation::first(), Generation::first().next());
+        let tracker = WriteTracker::default();
+        tracker.queue(sent, first);
+        tracker.queue(unsent, first);
+        assert!(tracker.begin(sent, first) && !tracker.has_left(sent));
+        tracker.flushed([sent].into_iter(), first);
+        assert!(tracker.has_left(sent));
+        assert!(tracker.finish(sent), "it may have arrived");
+        assert!(!tracker.finish(unsent), "it was never begun");
+        assert!(!tracker.begin(unsent, first));
+        tracker.queue(unsent, second);
+        assert!(
+            !tracker.begin(unsent, first),
+            "the old connection must not write it"
+        );
+        assert!(tracker.begin(unsent, second));
+    }
+}
