@@ -101,7 +101,7 @@ async fn a_small_disk_is_not_used_up_by_the_journals_own_log() {
     .await;
     println!(
         "{MESSAGES} messages through 8 MiB, {} times full",
-        relay.told("journal cannot be written, trying again")
+        relay.told("journal cannot be written, retrying")
     );
 }
 
