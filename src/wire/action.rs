@@ -141,7 +141,7 @@ pub enum Action {
         /// The relay's id, with this process's nonce.
         prompt_id: String,
         /// The buttons.
-        options: Vec<PromptOption>,
+        options: Vec<PromptButton>,
         /// The message it answers.
         #[serde(default)]
         reply_to: Option<String>,
@@ -198,7 +198,7 @@ pub enum Action {
 
 /// A button of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PromptOption {
+pub struct PromptButton {
     /// Letters, digits, `_ . -`, at most 32.
     pub id: String,
     /// Its label.

@@ -21,7 +21,7 @@ mod sse;
 mod token;
 mod url;
 
-pub use action::{Action, Metadata, PromptOption};
+pub use action::{Action, Metadata, PromptButton};
 pub use action_text::ActionText;
 pub use decode::DecodeError;
 pub use descriptor::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LEGACY_OPS, LenUnit};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::render::{self, MessageFormat};
 use super::types::{Decision, Meaning, Person, PromptId, PromptOp, QuestionId, QuestionKind};
 use crate::adapter::chats::{ChatFacts, ChatId};
-use crate::wire::{self, Action, SessionKey};
+use crate::wire::{Action, PromptButton, SessionKey};
 
 /// A question that is open.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(super) enum Visibility {
     Uncertain,
 }
 
-/// Responders may answer.
+/// Who may answer.
 #[derive(Debug)]
 pub(super) enum Responders {
     /// Anyone in the chat.
@@ -88,7 +88,7 @@ pub(super) enum Responders {
 }
 
 impl Responders {
-    /// Responders may answer in a chat; `None` when nobody may.
+    /// Who may answer in a chat; `None` when nobody may.
     pub(super) fn new(author: Option<String>, direct: bool, anyone_in_group: bool) -> Option<Self> {
         match (author, direct) {
             (Some(author), true) => Some(Self::DirectPeer(author)),
@@ -210,7 +210,7 @@ impl PromptTarget {
         offers: &[OfferedOption],
         wait: Duration,
     ) -> PromptOp {
-        let option = |offer: &OfferedOption| wire::PromptOption {
+        let option = |offer: &OfferedOption| PromptButton {
             id: offer.id(),
             label: offer.label.clone(),
             style: render::style(offer.meaning).map(str::to_owned),

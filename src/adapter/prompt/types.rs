@@ -41,7 +41,7 @@ pub struct PromptRequest {
     pub chat: ChatId,
     /// Tags of ops to that chat; its type tells whether it is a direct message.
     pub facts: ChatFacts,
-    /// Responders may answer: the author of the message that the turn answers.
+    /// Who may answer: the author of the message that the turn answers.
     pub author: Option<String>,
     /// Kind of question.
     pub kind: QuestionKind,
@@ -205,7 +205,7 @@ pub struct ButtonPress {
     pub message_id: Option<String>,
     /// The chat.
     pub chat: ChatId,
-    /// Responders pressed it.
+    /// Who pressed it.
     pub by: Person,
 }
 
@@ -269,11 +269,11 @@ pub struct PromptSettings {
     pub timeout_secs: u64,
     /// In a group, anyone may answer, not only the author of the answered message.
     pub anyone_in_group: bool,
-    /// OfferedOption "always allow" in groups too.
+    /// Offer "always allow" in groups too.
     pub allow_always_in_groups: bool,
     /// Maximum open questions; one more counts as withdrawn.
     pub max_open: usize,
-    /// EndedQuestion questions remembered, to recognize late presses.
+    /// Ended questions remembered, to recognize late presses.
     pub remembered: usize,
 }
 

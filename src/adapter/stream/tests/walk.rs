@@ -371,11 +371,11 @@ impl Walk {
             self.check(action);
             self.chat.apply(action);
         }
-        let (visible, said, seed) = (self.chat.visible(), essence(&self.written), self.seed);
+        let (visible, written, seed) = (self.chat.visible(), essence(&self.written), self.seed);
         match self.weather {
-            Weather::Fair | Weather::Rough => assert_eq!(visible, said, "seed {seed}: {:#?}", self.chat),
+            Weather::Fair | Weather::Rough => assert_eq!(visible, written, "seed {seed}: {:#?}", self.chat),
             Weather::Foggy => {
-                for word in said.split_inclusive('q') {
+                for word in written.split_inclusive('q') {
                     assert!(
                         visible.contains(word),
                         "seed {seed}: {word} is lost: {:#?}",
