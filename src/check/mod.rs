@@ -1,21 +1,142 @@
-//! The doctor's probes: what can be wrong between this machine and its chats, each with what to do about it.
+//! The doctor's probes: what can be wrong between this machine and its chats, each with a remedy.
 //!
-//! [`examine`] goes through [`PROBES`] in order and gives one or more [`Finding`]s for each. A probe only looks: it
-//! changes no setting and no journal, and prints nothing. What would disturb a running relay (a second dial as the same
-//! gateway) or change the connector's state (a declared policy) is left out unless it was asked for. Every step on the
-//! network has a deadline, all of them together [`BUDGET`], and no secret is in a finding.
+//! [`run_probes`] runs [`PROBES`] in order and returns one or more [`Finding`]s for each. A probe only reads: it changes
+//! no setting and no journal, and prints nothing. What would disturb a running relay (a second dial as the same gateway)
+//! or change the connector's state (declaring a policy) needs [`Consent`]. Every step on the network has a deadline, all
+//! of them together [`BUDGET`], and findings contain no secrets.
 
-mod agents;
-mod case;
-mod explain;
-mod here;
+mod context;
+mod handshake;
+mod local;
+mod network;
 mod probe;
 mod running;
-mod table;
-mod talk;
 mod unit;
-mod way;
 
-pub use case::{BUDGET, Case, Consent};
-pub use probe::{Finding, Outcome, Probe, Verdict, examine};
-pub use table::PROBES;
+use std::future::ready;
+
+pub use context::{BUDGET, CheckContext, Consent};
+pub use probe::{Finding, Outcome, Probe, run_probes};
+
+/// All probes in order. To add one, write its function and an entry here.
+pub const PROBES: &[Probe] = &[
+    Probe {
+        id: "settings",
+        title: "Settings",
+        needs: &[],
+        remedy: "correct the settings file; `hermes-relay config check FILE` checks one",
+        run: |context| Box::pin(ready(local::settings(context))),
+    },
+    Probe {
+        id: "url",
+        title: "Connector URL",
+        needs: &["settings"],
+        remedy: "set GATEWAY_RELAY_URL or `connector.url` to an address such as wss://connector.example/relay",
+        run: |context| Box::pin(ready(local::url(context))),
+    },
+    Probe {
+        id: "credentials",
+        title: "Credentials",
+        needs: &["settings"],
+        remedy: "enroll with `hermes-relay enroll`, or set GATEWAY_RELAY_ID and GATEWAY_RELAY_SECRET_FILE",
+        run: |context| Box::pin(ready(local::credentials(context))),
+    },
+    Probe {
+        id: "state_dir",
+        title: "State directory",
+        needs: &["settings"],
+        remedy: "give the relay a writable directory of its own: --state-dir DIR or HERMES_RELAY_STATE_DIR",
+        run: |context| Box::pin(ready(local::state_dir(context))),
+    },
+    Probe {
+        id: "lock",
+        title: "RunningRelay relay",
+        needs: &["settings"],
+        remedy: "run the doctor as the user that runs the relay",
+        run: |context| Box::pin(running::running(context)),
+    },
+    Probe {
+        id: "journal",
+        title: "Journal",
+        needs: &["settings"],
+        remedy: "copy the journal, then start once with --fresh-journal-if-corrupt",
+        run: |context| Box::pin(ready(local::journal(context))),
+    },
+    Probe {
+        id: "proxy",
+        title: "Proxy",
+        needs: &["url"],
+        remedy: "check HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY",
+        run: |context| Box::pin(network::proxy(context)),
+    },
+    Probe {
+        id: "dns",
+        title: "Name resolution",
+        needs: &["url", "proxy"],
+        remedy: "check the host in the connector URL and this machine's DNS",
+        run: |context| Box::pin(network::dns(context)),
+    },
+    Probe {
+        id: "tcp",
+        title: "TCP connection",
+        needs: &["dns"],
+        remedy: "check that the connector runs at that address and port, and that no firewall is in between",
+        run: |context| Box::pin(network::tcp(context)),
+    },
+    Probe {
+        id: "tls",
+        title: "TLS certificate",
+        needs: &["tcp"],
+        remedy: "check the connector's certificate, this machine's clock, and `tls.ca_file`",
+        run: |context| Box::pin(network::tls(context)),
+    },
+    Probe {
+        id: "clock",
+        title: "Clock",
+        needs: &["tls"],
+        remedy: "set this machine's clock, for instance with `timedatectl set-ntp true`",
+        run: |context| Box::pin(network::clock(context)),
+    },
+    Probe {
+        id: "upgrade",
+        title: "WebSocket upgrade",
+        needs: &["credentials", "tls"],
+        remedy: "check that the URL is the connector's and that nothing in between removes WebSocket upgrades",
+        run: |context| Box::pin(handshake::upgrade(context)),
+    },
+    Probe {
+        id: "token",
+        title: "Token accepted",
+        needs: &["upgrade"],
+        remedy: "enroll again with `hermes-relay enroll`",
+        run: |context| Box::pin(handshake::token(context)),
+    },
+    Probe {
+        id: "handshake",
+        title: "Handshake",
+        needs: &["token"],
+        remedy: "check GATEWAY_RELAY_PLATFORMS against the bots that the connector has for this gateway",
+        run: |context| Box::pin(ready(handshake::handshake(context))),
+    },
+    Probe {
+        id: "policy",
+        title: "Relevance policy",
+        needs: &["settings"],
+        remedy: "check the `policy` settings, and that the connector accepts policies from this gateway",
+        run: |context| Box::pin(handshake::policy(context)),
+    },
+    Probe {
+        id: "agent",
+        title: "Agent",
+        needs: &["settings"],
+        remedy: "install the agent's program or correct its settings; `hermes-relay agents list` lists all",
+        run: |context| Box::pin(local::agents(context)),
+    },
+    Probe {
+        id: "unit",
+        title: "Service unit",
+        needs: &["settings"],
+        remedy: "set TimeoutStopSec above `shutdown.budget_secs`, then run `systemctl daemon-reload`",
+        run: |context| Box::pin(ready(unit::unit(context))),
+    },
+];

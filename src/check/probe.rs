@@ -1,45 +1,44 @@
-//! What a probe is, in which order probes run, and what comes out. Which of them ran is decided here alone.
+//! Probes and findings, and the runner that skips what depends on a failed probe.
 
 use std::pin::Pin;
 
-use super::case::Case;
+use super::context::CheckContext;
 
-/// One thing that can be wrong.
+/// A check of one thing that can be wrong.
 #[derive(Debug)]
 pub struct Probe {
-    /// Its name for programs; never changes.
+    /// Stable name for programs.
     pub id: &'static str,
-    /// Its name for people.
+    /// Name for people.
     pub title: &'static str,
-    /// The probes that must not have failed before this one makes sense; each stands before it.
+    /// Probes that must pass first; each is listed before this one.
     pub needs: &'static [&'static str],
-    /// What to do when it fails and knows no better.
+    /// General remedy, used when a result has none.
     pub remedy: &'static str,
-    /// Looks.
-    pub(super) look: Look,
+    pub(super) run: ProbeFn,
 }
 
-/// A probe's work.
-pub(super) type Look = for<'a> fn(&'a mut Case<'_>) -> Looking<'a>;
-/// The work under way.
-pub(super) type Looking<'a> = Pin<Box<dyn Future<Output = Vec<Verdict>> + 'a>>;
+/// The function of a probe.
+pub(super) type ProbeFn = for<'a> fn(&'a mut CheckContext<'_>) -> ProbeFuture<'a>;
+/// A running probe.
+pub(super) type ProbeFuture<'a> = Pin<Box<dyn Future<Output = Vec<ProbeResult>> + 'a>>;
 
-/// How a probe came out.
+/// The outcome of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// As it should be.
+    /// No problem.
     Ok,
-    /// It works, and someone should look.
+    /// It works, with a problem to look at.
     Warn,
     /// It does not work.
     Failed,
-    /// Not looked at.
+    /// Not checked.
     Skipped,
 }
 
 impl Outcome {
-    /// The outcome in one word.
-    pub fn word(self) -> &'static str {
+    /// The name for programs.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::Warn => "warn",
@@ -48,7 +47,7 @@ impl Outcome {
         }
     }
 
-    fn lets_others_look(self) -> bool {
+    fn is_passed(self) -> bool {
         match self {
             Self::Ok | Self::Warn => true,
             Self::Failed | Self::Skipped => false,
@@ -56,20 +55,20 @@ impl Outcome {
     }
 }
 
-/// What a probe says of one thing it looked at.
+/// The result of a probe for one subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verdict {
-    /// Which one, where a probe looks at several.
+pub(super) struct ProbeResult {
+    /// The subject, where a probe checks several.
     pub subject: Option<String>,
-    /// How it came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was seen.
+    /// What was found.
     pub detail: String,
-    /// What to do, where the probe knows better than its general remedy.
+    /// A specific remedy.
     pub remedy: Option<String>,
 }
 
-impl Verdict {
+impl ProbeResult {
     pub(super) fn ok(detail: impl Into<String>) -> Self {
         Self::new(Outcome::Ok, detail, None)
     }
@@ -86,7 +85,7 @@ impl Verdict {
         Self::new(Outcome::Skipped, detail, None)
     }
 
-    pub(super) fn of(mut self, subject: impl Into<String>) -> Self {
+    pub(super) fn about(mut self, subject: impl Into<String>) -> Self {
         self.subject = Some(subject.into());
         self
     }
@@ -101,37 +100,37 @@ impl Verdict {
     }
 }
 
-/// What came out of a probe, for printing.
+/// A result with its probe, for printing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// The probe's id.
     pub id: &'static str,
     /// The probe's title.
     pub title: &'static str,
-    /// Which one, where a probe looks at several.
+    /// The subject, where a probe checks several.
     pub subject: Option<String>,
-    /// How it came out.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What was seen.
+    /// What was found.
     pub detail: String,
-    /// What to do; for every failure and every warning.
+    /// What to do, for every failure and warning.
     pub remedy: Option<String>,
-    /// The probe that had to pass first and did not.
+    /// The probe that should have passed first.
     pub blocked_by: Option<&'static str>,
 }
 
-/// Goes through all probes in order and hands each finding to `tell` as it comes.
-pub async fn examine(probes: &[Probe], case: &mut Case<'_>, mut tell: impl FnMut(&Finding)) -> Vec<Finding> {
+/// Runs all probes in order and passes each finding to `report` immediately.
+pub async fn run_probes(probes: &[Probe], context: &mut CheckContext<'_>, mut report: impl FnMut(&Finding)) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for probe in probes {
-        let verdicts = match blocker(probe, &findings) {
+        let results = match blocker(probe, &findings) {
             Some(blocker) => Err(blocker),
-            None if case.is_over() => Ok(vec![Verdict::skipped("the time for all probes together is over")]),
-            None => Ok((probe.look)(case).await),
+            None if context.is_expired() => Ok(vec![ProbeResult::skipped("the probes ran out of time")]),
+            None => Ok((probe.run)(context).await),
         };
         let from = findings.len();
-        match verdicts {
-            Ok(verdicts) => findings.extend(verdicts.into_iter().map(|verdict| found(probe, verdict))),
+        match results {
+            Ok(results) => findings.extend(results.into_iter().map(|result| finding(probe, result))),
             Err(blocker) => {
                 let title = probes.iter().find(|other| other.id == blocker);
                 findings.push(blocked(
@@ -141,24 +140,24 @@ pub async fn examine(probes: &[Probe], case: &mut Case<'_>, mut tell: impl FnMut
                 ));
             }
         }
-        findings[from..].iter().for_each(&mut tell);
+        findings[from..].iter().for_each(&mut report);
     }
     findings
 }
 
-/// The first probe that this one needs and that did not pass.
+/// The first required probe that did not pass.
 fn blocker(probe: &Probe, findings: &[Finding]) -> Option<&'static str> {
     let passed = |id: &str| {
         let mut of_it = findings.iter().filter(|finding| finding.id == id).peekable();
-        of_it.peek().is_some() && of_it.all(|finding| finding.outcome.lets_others_look())
+        of_it.peek().is_some() && of_it.all(|finding| finding.outcome.is_passed())
     };
     probe.needs.iter().copied().find(|id| !passed(id))
 }
 
-fn found(probe: &Probe, verdict: Verdict) -> Finding {
-    let remedy = match verdict.outcome {
+fn finding(probe: &Probe, result: ProbeResult) -> Finding {
+    let remedy = match result.outcome {
         Outcome::Warn | Outcome::Failed => Some(
-            verdict
+            result
                 .remedy
                 .filter(|remedy| !remedy.is_empty())
                 .unwrap_or_else(|| probe.remedy.to_owned()),
@@ -168,19 +167,19 @@ fn found(probe: &Probe, verdict: Verdict) -> Finding {
     Finding {
         id: probe.id,
         title: probe.title,
-        subject: verdict.subject,
-        outcome: verdict.outcome,
-        detail: verdict.detail,
+        subject: result.subject,
+        outcome: result.outcome,
+        detail: result.detail,
         remedy,
         blocked_by: None,
     }
 }
 
 fn blocked(probe: &Probe, blocker: &'static str, title: &str) -> Finding {
-    let why = format!("not looked at, because \"{title}\" did not pass");
+    let why = format!("skipped because \"{title}\" did not pass");
     Finding {
         blocked_by: Some(blocker),
-        ..found(probe, Verdict::skipped(why))
+        ..finding(probe, ProbeResult::skipped(why))
     }
 }
 
@@ -191,43 +190,43 @@ mod tests {
     use crate::check::{Consent, PROBES};
     use crate::config::Flags;
 
-    fn probe(id: &'static str, needs: &'static [&'static str], look: Look) -> Probe {
+    fn probe(id: &'static str, needs: &'static [&'static str], probe_fn: ProbeFn) -> Probe {
         Probe {
             id,
             title: id,
             needs,
             remedy: "look again",
-            look,
+            run: probe_fn,
         }
     }
 
     fn run(probes: &[Probe]) -> Vec<Finding> {
         let env = |_: &str| None;
-        let mut case = Case::new(Flags::default(), &env, BaseEnv::new([]), Consent::default());
+        let mut context = CheckContext::new(Flags::default(), &env, BaseEnv::new([]), Consent::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime
             .expect("a runtime")
-            .block_on(examine(probes, &mut case, |_| {}))
+            .block_on(run_probes(probes, &mut context, |_| {}))
     }
 
-    fn fine<'a>(_: &'a mut Case<'_>) -> Looking<'a> {
-        Box::pin(std::future::ready(vec![Verdict::ok("fine")]))
+    fn fine<'a>(_: &'a mut CheckContext<'_>) -> ProbeFuture<'a> {
+        Box::pin(std::future::ready(vec![ProbeResult::ok("fine")]))
     }
 
-    fn mixed<'a>(_: &'a mut Case<'_>) -> Looking<'a> {
-        let verdicts = vec![
-            Verdict::ok("fine").of("one"),
-            Verdict::failed("broken", "").of("two"),
+    fn mixed<'a>(_: &'a mut CheckContext<'_>) -> ProbeFuture<'a> {
+        let results = vec![
+            ProbeResult::ok("fine").about("one"),
+            ProbeResult::failed("broken", "").about("two"),
         ];
-        Box::pin(std::future::ready(verdicts))
+        Box::pin(std::future::ready(results))
     }
 
-    fn odd<'a>(_: &'a mut Case<'_>) -> Looking<'a> {
-        Box::pin(std::future::ready(vec![Verdict::warn("odd", "mend it")]))
+    fn odd<'a>(_: &'a mut CheckContext<'_>) -> ProbeFuture<'a> {
+        Box::pin(std::future::ready(vec![ProbeResult::warn("odd", "mend it")]))
     }
 
     #[test]
-    fn what_hangs_on_a_failure_is_skipped_and_names_it_all_the_way_down() {
+    fn dependents_of_a_failed_probe_are_skipped() {
         let found = run(&[
             probe("a", &[], mixed),
             probe("b", &["a"], fine),
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn every_probe_has_an_id_of_its_own_a_remedy_and_needs_that_come_before_it() {
+    fn every_probe_has_a_unique_id_a_remedy_and_earlier_requirements() {
         assert!(PROBES.len() > 10);
         for (at, probe) in PROBES.iter().enumerate() {
             let before = &PROBES[..at];

@@ -1,42 +1,42 @@
-//! Whether the service manager gives the relay the time that its shutdown takes.
+//! Checks whether the service manager's stop timeout is longer than the relay's shutdown.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::case::Case;
-use super::probe::Verdict;
+use super::context::CheckContext;
+use super::probe::ProbeResult;
 
-/// Where units for the whole machine lie: what was installed by hand, then a package's, which the first hides.
+/// Directories of system units: local ones, which take precedence, then those of packages.
 const SYSTEM: [&str; 2] = ["/etc/systemd/system", "/usr/lib/systemd/system"];
-/// Where a package puts users' units.
+/// Directory of packaged user units.
 const PACKAGED_USER: &str = "/usr/lib/systemd/user";
-/// The names that a unit may have.
+/// Names of the relay's units.
 const UNITS: [&str; 2] = ["hermes-relay.service", "hermes-relay-only.service"];
-/// What systemd waits when the unit says nothing.
+/// systemd's default stop timeout.
 const DEFAULT_STOP: Duration = Duration::from_secs(90);
-/// The largest unit file that is read.
+/// Maximum size of a unit file.
 const MAX_BYTES: u64 = 256 * 1024;
-/// The most drop-in files that are read.
+/// Maximum number of drop-in files.
 const MAX_DROP_INS: usize = 64;
 
-/// Looks at the machine's unit and at the user's.
-pub(super) fn unit(case: &Case<'_>) -> Vec<Verdict> {
-    let Some(settings) = case.settings() else {
+/// Checks the system's and the user's unit.
+pub(super) fn unit(context: &CheckContext<'_>) -> Vec<ProbeResult> {
+    let Some(settings) = context.settings() else {
         return Vec::new();
     };
     let budget = Duration::from_secs(settings.shutdown.budget_secs);
-    let mut verdicts: Vec<Verdict> = managers(case.env)
+    let mut results: Vec<ProbeResult> = managers(context.env)
         .iter()
-        .flat_map(|folders| UNITS.map(|name| judge(folders, name, budget)))
+        .flat_map(|folders| UNITS.map(|name| check_unit(folders, name, budget)))
         .flatten()
         .collect();
-    if verdicts.is_empty() {
-        verdicts.push(Verdict::ok("none installed"));
+    if results.is_empty() {
+        results.push(ProbeResult::ok("none installed"));
     }
-    verdicts
+    results
 }
 
-/// The folders of each manager, the one that counts most first.
+/// The unit directories of the system and the user, by precedence.
 fn managers(env: &dyn Fn(&str) -> Option<String>) -> [Vec<PathBuf>; 2] {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
@@ -47,7 +47,7 @@ fn managers(env: &dyn Fn(&str) -> Option<String>) -> [Vec<PathBuf>; 2] {
     ]
 }
 
-fn judge(folders: &[PathBuf], name: &str, budget: Duration) -> Option<Verdict> {
+fn check_unit(folders: &[PathBuf], name: &str, budget: Duration) -> Option<ProbeResult> {
     let (path, mut text) = folders.iter().find_map(|folder| {
         let path = folder.join(name);
         read(&path).map(|text| (path, text))
@@ -68,24 +68,24 @@ fn judge(folders: &[PathBuf], name: &str, budget: Duration) -> Option<Verdict> {
     let shown = path.display();
     let needed = budget.as_secs();
     let remedy = format!(
-        "set TimeoutStopSec={} in its section [Service]: `systemctl edit {name}`, with --user for a user's unit",
+        "set TimeoutStopSec={} in the [Service] section: `systemctl edit {name}`, with --user for a user's unit",
         needed + 10
     );
-    Some(match stop_time(&text) {
-        Stop::Never => Verdict::ok(format!("{shown} waits for the relay's end as long as it takes")),
-        Stop::After(time) if time > budget => Verdict::ok(format!(
-            "{shown} waits {} s, the relay needs {needed}",
+    Some(match stop_timeout(&text) {
+        StopTimeout::Never => ProbeResult::ok(format!("{shown} has no stop timeout")),
+        StopTimeout::After(time) if time > budget => ProbeResult::ok(format!(
+            "{shown} waits {} s, the shutdown takes at most {needed} s",
             time.as_secs()
         )),
-        Stop::After(time) => Verdict::failed(
+        StopTimeout::After(time) => ProbeResult::failed(
             format!(
-                "{shown} kills the relay after {} s, its shutdown may take {needed}",
+                "{shown} kills the relay after {} s, its shutdown takes up to {needed} s",
                 time.as_secs()
             ),
             remedy,
         ),
-        Stop::Unreadable(value) => Verdict::warn(
-            format!("{shown} has a TimeoutStopSec that cannot be read: {value}"),
+        StopTimeout::Invalid(value) => ProbeResult::warn(
+            format!("{shown} has an invalid TimeoutStopSec: {value}"),
             remedy,
         ),
     })
@@ -99,17 +99,17 @@ fn read(path: &Path) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// How long a unit waits before it kills.
+/// The stop timeout of a unit.
 #[derive(Debug, PartialEq, Eq)]
-enum Stop {
+enum StopTimeout {
     Never,
     After(Duration),
-    Unreadable(String),
+    Invalid(String),
 }
 
-/// The last word of a unit on how long it waits.
-fn stop_time(unit: &str) -> Stop {
-    let mut stop = Stop::After(DEFAULT_STOP);
+/// The last stop timeout in a unit.
+fn stop_timeout(unit: &str) -> StopTimeout {
+    let mut stop = StopTimeout::After(DEFAULT_STOP);
     for line in unit.lines() {
         let Some((key, value)) = line.split_once('=') else {
             continue;
@@ -119,19 +119,19 @@ fn stop_time(unit: &str) -> Stop {
         }
         let value = value.trim();
         stop = match value {
-            "" => Stop::After(DEFAULT_STOP),
-            "infinity" | "0" => Stop::Never,
-            written => span(written).map_or_else(
-                || Stop::Unreadable(written.chars().take(64).collect()),
-                Stop::After,
+            "" => StopTimeout::After(DEFAULT_STOP),
+            "infinity" | "0" => StopTimeout::Never,
+            written => parse_duration(written).map_or_else(
+                || StopTimeout::Invalid(written.chars().take(64).collect()),
+                StopTimeout::After,
             ),
         };
     }
     stop
 }
 
-/// A time as systemd writes it: numbers, each with a unit or in seconds, added up.
-fn span(text: &str) -> Option<Duration> {
+/// Parses systemd's time format: numbers with units, added up.
+fn parse_duration(text: &str) -> Option<Duration> {
     let mut total = Duration::ZERO;
     let mut rest = text.trim();
     while !rest.is_empty() {
@@ -157,9 +157,10 @@ fn span(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::Outcome;
 
     #[test]
-    fn times_are_read_as_systemd_writes_them() {
+    fn systemd_durations_are_parsed() {
         for (text, secs) in [
             ("40", 40),
             ("1min 30s", 90),
@@ -167,42 +168,42 @@ mod tests {
             ("1h", 3600),
             ("5 s", 5),
         ] {
-            assert_eq!(span(text), Some(Duration::from_secs(secs)), "{text}");
+            assert_eq!(parse_duration(text), Some(Duration::from_secs(secs)), "{text}");
         }
-        assert_eq!(span("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
         for text in ["", "soon", "3 fortnights", "-1", "99999999999999999999"] {
-            assert_eq!(span(text), None, "{text:?}");
+            assert_eq!(parse_duration(text), None, "{text:?}");
         }
     }
 
     #[test]
-    fn the_last_word_counts_and_silence_is_the_default() {
-        assert_eq!(stop_time("[Service]\n"), Stop::After(DEFAULT_STOP));
+    fn the_last_value_counts() {
+        assert_eq!(stop_timeout("[Service]\n"), StopTimeout::After(DEFAULT_STOP));
         assert_eq!(
-            stop_time("TimeoutStopSec=5\n# TimeoutStopSec=9\nTimeoutStopSec = 7s\n"),
-            Stop::After(Duration::from_secs(7))
+            stop_timeout("TimeoutStopSec=5\n# TimeoutStopSec=9\nTimeoutStopSec = 7s\n"),
+            StopTimeout::After(Duration::from_secs(7))
         );
-        assert_eq!(stop_time("TimeoutStopSec=infinity"), Stop::Never);
+        assert_eq!(stop_timeout("TimeoutStopSec=infinity"), StopTimeout::Never);
         assert_eq!(
-            stop_time("TimeoutStopSec=ages"),
-            Stop::Unreadable("ages".to_owned())
+            stop_timeout("TimeoutStopSec=ages"),
+            StopTimeout::Invalid("ages".to_owned())
         );
     }
 
     #[test]
-    fn a_unit_that_kills_too_early_fails_and_a_drop_in_or_a_unit_that_hides_it_mends_it() {
+    fn a_short_stop_timeout_fails_unless_it_is_overridden() {
         let folder = tempfile::tempdir().expect("a folder");
         let [own, packaged] = ["own", "packaged"].map(|name| folder.path().join(name));
         for place in [&own, &packaged] {
             std::fs::create_dir(place).expect("a folder");
         }
         let folders = [own.clone(), packaged.clone()];
-        let judged = |name| judge(&folders, name, Duration::from_secs(30));
+        let checked = |name| check_unit(&folders, name, Duration::from_secs(30));
         let name = UNITS[1];
-        assert_eq!(judged(name), None);
+        assert_eq!(checked(name), None);
         std::fs::write(packaged.join(name), "[Service]\nTimeoutStopSec=20\n").expect("a unit");
-        let short = judged(name).expect("a verdict");
-        assert_eq!(short.outcome, super::super::Outcome::Failed);
+        let short = checked(name).expect("a result");
+        assert_eq!(short.outcome, Outcome::Failed);
         assert!(
             short
                 .remedy
@@ -211,15 +212,15 @@ mod tests {
         let more = own.join(format!("{name}.d"));
         std::fs::create_dir(&more).expect("a folder");
         std::fs::write(more.join("stop.conf"), "[Service]\nTimeoutStopSec=2min\n").expect("a drop-in");
-        let mended = judged(name).expect("a verdict");
-        assert_eq!(mended.outcome, super::super::Outcome::Ok);
+        let overridden = checked(name).expect("a result");
+        assert_eq!(overridden.outcome, Outcome::Ok);
         std::fs::remove_file(more.join("stop.conf")).expect("no drop-in");
         std::fs::write(own.join(name), "[Service]\nTimeoutStopSec=50\n").expect("a unit");
-        let hidden = judged(name).expect("a verdict");
+        let hidden = checked(name).expect("a result");
         assert_eq!(
             hidden.outcome,
-            super::super::Outcome::Ok,
-            "the package's is hidden"
+            Outcome::Ok,
+            "overrides the package's"
         );
     }
 }

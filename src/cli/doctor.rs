@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::exit::{self, ErrorFormat, fail};
 use super::{Environment, ProcessEnv, SharedArgs};
-use crate::check::{Case, Consent, Finding, Outcome, PROBES, examine};
+use crate::check::{CheckContext, Consent, Finding, Outcome, PROBES, run_probes};
 use crate::config::Flags;
 
 /// Find out why the relay does not work, and what to do about it.
@@ -63,8 +63,8 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let mut out = anstream::stdout();
     let mut written = Ok(());
     let findings = runtime.block_on(async {
-        let mut context = Case::new(flags, process.env, process.base.clone(), consent);
-        examine(PROBES, &mut context, |finding| {
+        let mut context = CheckContext::new(flags, process.env, process.base.clone(), consent);
+        run_probes(PROBES, &mut context, |finding| {
             if !args.json && written.is_ok() {
                 written = print(&mut out, finding, &marks);
             }
@@ -102,7 +102,7 @@ fn row(finding: &Finding) -> serde_json::Value {
         "id": finding.id,
         "title": finding.title,
         "subject": finding.subject,
-        "outcome": finding.outcome.word(),
+        "outcome": finding.outcome.as_str(),
         "detail": finding.detail,
         "remedy": finding.remedy,
         "blocked_by": finding.blocked_by,

@@ -52,7 +52,7 @@ async fn a_secret_file_that_others_may_read_is_named_and_not_printed() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let shown = path.display().to_string();
     let report = doctor(setup.env("GATEWAY_RELAY_SECRET_FILE", &shown), &[]).await;
-    report.blames("settings", "open to every user", &format!("chmod 600 {shown}"));
+    report.blames("settings", "accessible to every user", &format!("chmod 600 {shown}"));
     assert!(
         !report
             .rows
@@ -69,7 +69,7 @@ async fn a_state_directory_that_cannot_be_made_is_named_and_the_rest_goes_on() {
     let place = setup.home().join("file/state").display().to_string();
     let report = doctor(setup.env("HERMES_RELAY_STATE_DIR", &place), &[]).await;
     report
-        .blames("state_dir", "file/state cannot be made", "--state-dir")
+        .blames("state_dir", "file/state cannot be created", "--state-dir")
         .passes(&["tcp", "token", "handshake"]);
 }
 
@@ -97,7 +97,7 @@ async fn a_damaged_journal_is_told_from_one_with_lines_set_aside() {
     let again = || Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", &state);
     let report = doctor(again(), &[]).await;
     report
-        .warns("journal", "1 set aside", "hermes-relay journal list")
+        .warns("journal", "1 quarantined", "hermes-relay journal list")
         .passes(&["lock", "handshake"]);
 
     fs::write(format!("{state}/journal.db"), "no database ".repeat(1000)).unwrap();
@@ -231,7 +231,7 @@ async fn a_running_relay_that_is_not_connected_is_asked_why_and_the_doctor_looks
     )
     .await;
     report
-        .blames("lock", "takes no messages", "dials again by itself")
+        .blames("lock", "does not receive messages", "it retries")
         .passes(&["upgrade", "token", "handshake"]);
     running.stops().await;
 }

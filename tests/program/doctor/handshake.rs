@@ -150,7 +150,7 @@ async fn a_connector_that_answers_no_hello_and_one_that_speaks_of_another_platfo
     );
     report.warns(
         "handshake",
-        "not one of our identities",
+        "not a configured identity",
         "GATEWAY_RELAY_PLATFORMS",
     );
     assert_eq!(report.code, 0);

@@ -68,7 +68,7 @@ async fn a_certificate_that_ends_soon_is_a_warning() {
     setup.write("authority.pem", &pem);
     let report = doctor(setup, &[]).await;
     report
-        .warns("tls", "ends within 14 days", "renew")
+        .warns("tls", "expires within 14 days", "renew")
         .passes(&["token", "handshake"]);
     assert_eq!(report.code, 0);
 }
@@ -137,7 +137,7 @@ async fn a_host_that_takes_the_connection_and_says_nothing_ends_within_the_time(
     let begun = std::time::Instant::now();
     let report = doctor(Setup::toward(&format!("wss://localhost:{port}")), &[]).await;
     report
-        .blames("tls", "no answer within 5 s", "speaks TLS")
+        .blames("tls", "no response within 5 s", "speaks TLS")
         .skips(&["upgrade"]);
     assert!(begun.elapsed() < Duration::from_secs(30));
 }

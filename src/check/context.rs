@@ -1,0 +1,130 @@
+//! The context of the probes: their input, and what earlier probes found.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::agent::child::BaseEnv;
+use crate::config::{Flags, Loaded, Settings};
+use crate::net::proxy::ProxyRules;
+use crate::net::socket::Socket;
+use crate::net::steps::Steps;
+use crate::net::tls::Tls;
+use crate::wire::{CapabilityDescriptor, ConnectorUrl};
+
+/// Timeout of all probes together.
+pub const BUDGET: Duration = Duration::from_secs(30);
+/// Timeout of one step.
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Probes with side effects that the user allows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Consent {
+    /// Dial as this gateway while a relay runs: the connector may close that relay's connection.
+    pub dial: bool,
+    /// Declare the relevance policy.
+    pub declare: bool,
+}
+
+/// Input and intermediate results of the probes.
+pub struct CheckContext<'e> {
+    pub(super) flags: Flags,
+    pub(super) env: &'e dyn Fn(&str) -> Option<String>,
+    pub(super) base: BaseEnv,
+    pub(super) consent: Consent,
+    pub(super) proxies: ProxyRules,
+    deadline: Instant,
+    pub(super) loaded: Option<LoadedSettings>,
+    pub(super) connector: Option<ConnectorTarget>,
+    pub(super) running: RunningRelay,
+    pub(super) addresses: Vec<SocketAddr>,
+    /// How far the connector's clock is ahead.
+    pub(super) clock_skew_secs: i64,
+    pub(super) socket: Option<Socket>,
+    pub(super) descriptors: Vec<CapabilityDescriptor>,
+}
+
+/// The settings, once loaded.
+pub(super) struct LoadedSettings {
+    pub(super) loaded: Loaded,
+    pub(super) tls: Tls,
+}
+
+/// The connector, once its URL is known to be valid.
+pub(super) struct ConnectorTarget {
+    pub(super) url: ConnectorUrl,
+    pub(super) steps: Steps,
+}
+
+/// The relay that uses the state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum RunningRelay {
+    /// There is none.
+    None,
+    /// This process, which is or may be connected.
+    Connected(String),
+    /// This process, which is not connected.
+    Disconnected(String),
+    /// Not known.
+    Unknown,
+}
+
+impl fmt::Debug for CheckContext<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CheckContext")
+            .field("consent", &self.consent)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'e> CheckContext<'e> {
+    /// Creates a context; the budget starts now.
+    pub fn new(
+        flags: Flags,
+        env: &'e dyn Fn(&str) -> Option<String>,
+        base: BaseEnv,
+        consent: Consent,
+    ) -> Self {
+        Self {
+            flags,
+            env,
+            base,
+            consent,
+            proxies: ProxyRules::from_env(env),
+            deadline: Instant::now() + BUDGET,
+            loaded: None,
+            connector: None,
+            running: RunningRelay::Unknown,
+            addresses: Vec::new(),
+            clock_skew_secs: 0,
+            socket: None,
+            descriptors: Vec::new(),
+        }
+    }
+
+    /// The settings, once loaded.
+    pub(super) fn settings(&self) -> Option<&Settings> {
+        self.loaded.as_ref().map(|known| &known.loaded.settings)
+    }
+
+    pub(super) fn is_expired(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// The deadline of a step that starts now.
+    pub(super) fn step_deadline(&self) -> Instant {
+        self.deadline.min(Instant::now() + STEP_TIMEOUT)
+    }
+
+    /// Runs a step; `None` on a timeout.
+    pub(super) async fn step<T>(&self, step: impl Future<Output = T>) -> Option<T> {
+        timeout_at(self.step_deadline(), step).await.ok()
+    }
+}
+
+/// The message for a step that timed out.
+pub(super) fn timed_out(what: &str) -> String {
+    format!("{what}: no response within {} s", STEP_TIMEOUT.as_secs())
+}
