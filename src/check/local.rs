@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
-use super::context::{CheckContext, LoadedSettings, ConnectorTarget};
+use super::context::{CheckContext, ConnectorTarget, LoadedSettings};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
 use crate::agent::{AgentHealth, BUILT_IN};
@@ -43,7 +43,9 @@ pub(super) fn settings(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
     let remedy =
         "correct what the warning names; `hermes-relay config show` prints every setting with its origin";
     let warnings = loaded.warnings.iter();
-    let mut results: Vec<ProbeResult> = warnings.map(|warning| ProbeResult::warn(warning, remedy)).collect();
+    let mut results: Vec<ProbeResult> = warnings
+        .map(|warning| ProbeResult::warn(warning, remedy))
+        .collect();
     if results.is_empty() {
         results.push(ProbeResult::ok(from));
     }
@@ -60,7 +62,7 @@ fn settings_remedy(error: &ConfigError) -> String {
         ConfigError::Unreadable { path, .. } => {
             format!("let this user read {}", path.display())
         }
-        ConfigError::Wrong { path, .. } => format!(
+        ConfigError::Invalid { path, .. } => format!(
             "correct it, then check with `hermes-relay config check {}`",
             path.display()
         ),
@@ -141,7 +143,9 @@ pub(super) fn credentials(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         Ok(IdentityState::Available) => ProbeResult::ok(format!(
             "{missing}: the relay requests them from the connector at its start"
         )),
-        Ok(IdentityState::Missing) => ProbeResult::warn(format!("{missing}: the relay dials without a token"), remedy),
+        Ok(IdentityState::Missing) => {
+            ProbeResult::warn(format!("{missing}: the relay dials without a token"), remedy)
+        }
         Err(error) => ProbeResult::warn(format!("{missing}, and {error}"), remedy),
     }]
 }
@@ -214,7 +218,8 @@ pub(super) fn state_dir(context: &CheckContext<'_>) -> Vec<ProbeResult> {
             Ok(above) => above,
             Err(why) => {
                 let what = format!("{shown} cannot be created: {}", why.unwrap_or(error));
-                let remedy = "create it and give it to the relay's user, or choose another directory with --state-dir";
+                let remedy =
+                    "create it and give it to the relay's user, or choose another directory with --state-dir";
                 return vec![ProbeResult::failed(what, remedy)];
             }
         },
@@ -282,15 +287,11 @@ pub(super) fn journal(context: &CheckContext<'_>) -> Vec<ProbeResult> {
                 InspectError::Open(OpenError::Corrupt { .. }) => {
                     "copy the journal, then start once with --fresh-journal-if-corrupt"
                 }
-                InspectError::Open(OpenError::Newer { .. }) => {
-                    "run the doctor of the relay's version"
-                }
+                InspectError::Open(OpenError::Newer { .. }) => "run the doctor of the relay's version",
                 InspectError::Open(OpenError::Directory { .. } | OpenError::ReadOnly { .. }) => {
                     "run the doctor as the user that runs the relay"
                 }
-                _ => {
-                    "check the permissions and the disk before you move anything"
-                }
+                _ => "check the permissions and the disk before you move anything",
             };
             ProbeResult::failed(error.to_string(), remedy)
         }
@@ -339,7 +340,12 @@ fn unlisted(name: &str) -> ProbeResult {
     ProbeResult::failed(what, remedy)
 }
 
-async fn check_agent(context: &CheckContext<'_>, settings: &Settings, name: &str, entry: &AgentEntry) -> ProbeResult {
+async fn check_agent(
+    context: &CheckContext<'_>,
+    settings: &Settings,
+    name: &str,
+    entry: &AgentEntry,
+) -> ProbeResult {
     let Some(known) = &context.loaded else {
         return ProbeResult::skipped("there are no settings");
     };

@@ -201,7 +201,9 @@ pub(super) async fn tls(context: &CheckContext<'_>) -> Vec<ProbeResult> {
 
 /// Compares this machine's clock with the connector's.
 pub(super) async fn clock(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
-    let Some(http) = http(context) else { return Vec::new() };
+    let Some(http) = http(context) else {
+        return Vec::new();
+    };
     let Some(place) = &context.connector else {
         return Vec::new();
     };
@@ -249,7 +251,9 @@ pub(super) fn http(context: &CheckContext<'_>) -> Option<HttpClient> {
 pub(super) fn explain_dial(error: &DialError) -> (String, String) {
     let detail = match error {
         DialError::Url { reason } => format!("the connector URL cannot be dialled: {reason}"),
-        DialError::Header { name } => format!("the {name} value contains characters that are invalid in a header"),
+        DialError::Header { name } => {
+            format!("the {name} value contains characters that are invalid in a header")
+        }
         DialError::Plaintext { host } => format!("{host} would be dialled without encryption"),
         DialError::Dns { host, cause } => format!("cannot resolve {host}: {cause}"),
         DialError::Connect { host, port, cause } => format!("cannot connect to {host} port {port}: {cause}"),
@@ -286,7 +290,9 @@ pub(super) fn explain_dial(error: &DialError) -> (String, String) {
         }
         DialError::Proxy { reason, .. } => reason.clone(),
         DialError::Timeout { .. } => "check the network, or whether the connector is overloaded".to_owned(),
-        DialError::Redirected { .. } => "if that is the right address, use it as the connector URL".to_owned(),
+        DialError::Redirected { .. } => {
+            "if that is the right address, use it as the connector URL".to_owned()
+        }
         DialError::Refused {
             status: 400 | 404 | 405 | 426,
             ..

@@ -120,7 +120,11 @@ pub struct Finding {
 }
 
 /// Runs all probes in order and passes each finding to `report` immediately.
-pub async fn run_probes(probes: &[Probe], context: &mut CheckContext<'_>, mut report: impl FnMut(&Finding)) -> Vec<Finding> {
+pub async fn run_probes(
+    probes: &[Probe],
+    context: &mut CheckContext<'_>,
+    mut report: impl FnMut(&Finding),
+) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for probe in probes {
         let results = match blocker(probe, &findings) {

@@ -87,7 +87,8 @@ fn evaluate(holder: &str, status: &Value) -> Vec<ProbeResult> {
                 text("state"),
                 text("why")
             );
-            let remedy = "its environment differs from this terminal's, usually its PATH; correct that and restart it";
+            let remedy =
+                "its environment differs from this terminal's, usually its PATH; correct that and restart it";
             results.push(ProbeResult::warn(what, remedy));
         }
     }
@@ -107,16 +108,18 @@ mod tests {
 
     fn evaluated(status: &Value) -> Vec<(Outcome, String)> {
         let results = evaluate("7", status).into_iter();
-        results
-            .map(|result| (result.outcome, result.detail))
-            .collect()
+        results.map(|result| (result.outcome, result.detail)).collect()
     }
 
     #[test]
     fn problems_in_a_status_become_findings() {
         let version = env!("CARGO_PKG_VERSION");
-        let healthy = json!({"link": "live", "version": version, "agents": [{"name": "a", "state": "ready"}]});
-        assert_eq!(evaluated(&healthy), [(Outcome::Ok, "process 7, link live".to_owned())]);
+        let healthy =
+            json!({"link": "live", "version": version, "agents": [{"name": "a", "state": "ready"}]});
+        assert_eq!(
+            evaluated(&healthy),
+            [(Outcome::Ok, "process 7, link live".to_owned())]
+        );
         let failing = json!({"link": "waiting", "version": "0.0.1", "not_ready": "the link is waiting: refused",
             "journal_failing": "full", "agents": [{"name": "a", "state": "down", "why": "gone"}]});
         let found = evaluated(&failing);

@@ -84,10 +84,9 @@ fn check_unit(folders: &[PathBuf], name: &str, budget: Duration) -> Option<Probe
             ),
             remedy,
         ),
-        StopTimeout::Invalid(value) => ProbeResult::warn(
-            format!("{shown} has an invalid TimeoutStopSec: {value}"),
-            remedy,
-        ),
+        StopTimeout::Invalid(value) => {
+            ProbeResult::warn(format!("{shown} has an invalid TimeoutStopSec: {value}"), remedy)
+        }
     })
 }
 
@@ -217,10 +216,6 @@ mod tests {
         std::fs::remove_file(more.join("stop.conf")).expect("no drop-in");
         std::fs::write(own.join(name), "[Service]\nTimeoutStopSec=50\n").expect("a unit");
         let hidden = checked(name).expect("a result");
-        assert_eq!(
-            hidden.outcome,
-            Outcome::Ok,
-            "overrides the package's"
-        );
+        assert_eq!(hidden.outcome, Outcome::Ok, "overrides the package's");
     }
 }

@@ -25,7 +25,7 @@ use super::prompt::{self, SecretInput};
 use super::run::http_client;
 use super::{Environment, ProcessEnv, SharedArgs};
 use crate::config::settings::HIDDEN;
-use crate::config::{self, Settings, Sources, dotenv_write};
+use crate::config::{self, Settings, Sources, dotenv_edit};
 use crate::net::connector_http::{self, Enrolled, Grant, ProvisionError, ProvisionRequest};
 use crate::net::http::{HttpClient, excerpt};
 use crate::net::identity::{IdentityError, IdentitySource, IdpSettings};
@@ -304,8 +304,8 @@ async fn enroll(
 
     let entries = entries(args, &enrolled, wake_url.as_deref());
     match &destination {
-        Some(path) => dotenv_write::update(path, &entries).map_err(EnrollFailure::Write)?,
-        None => write_all(streams.out, &dotenv_write::render(&entries)),
+        Some(path) => dotenv_edit::update(path, &entries).map_err(EnrollFailure::Write)?,
+        None => write_all(streams.out, &dotenv_edit::render(&entries)),
     }
     let progress: &mut dyn Write = if args.print { streams.err } else { streams.out };
     report(progress, &enrolled, &entries, destination.as_deref());

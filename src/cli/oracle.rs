@@ -284,7 +284,7 @@ fn session_key(question: &Value, home: Option<&Path>) -> Result<Value, String> {
                     .collect(),
             )
         });
-    let files = home.map(AliasFiles::below);
+    let files = home.map(AliasFiles::new);
     let none = crate::wire::NoAliases;
     let aliases: &dyn WhatsAppAliases = match (&given, &files) {
         (Some(given), _) => given,

@@ -11,7 +11,7 @@ use clap::Args;
 use super::exit::{self, fail, outln};
 use super::format::printable;
 use super::{Environment, SharedArgs};
-use crate::config::dotenv_remove::{present, remove};
+use crate::config::dotenv_edit::{present, remove};
 use crate::config::{self, Loaded, Origin, Sources};
 
 /// Variables that `enroll` writes.

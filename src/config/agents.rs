@@ -1,7 +1,7 @@
-//! The agents that our own file names: which backend each is, and what is set about it.
+//! Agent entries of the settings file: their backend and options.
 //!
-//! What a backend understands is its own settings struct; here is only what holds for all of them, and the table of
-//! kinds. Values of `env` are never shown.
+//! Each backend has its own settings struct; this module has the options of all of them and the table of kinds. Values of
+//! `env` are never shown.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,39 +13,39 @@ use serde_json::{Map, Value};
 use super::settings::HIDDEN;
 use crate::agent::{AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, Permission};
 
-/// The agents of a file, by name.
+/// Agents by name.
 pub type AgentEntries = BTreeMap<String, AgentEntry>;
 
-/// The kinds of agents, as they are written.
+/// Kinds of agents, as written.
 pub const KINDS: &[&str] = &["acp", "command", "echo", "hermes", "noop", "openai"];
 
-/// One agent.
+/// An agent.
 #[derive(Clone, Debug)]
 pub struct AgentEntry {
-    /// What it is, and what is set about that.
+    /// The backend with its settings.
     pub backend: Backend,
-    /// Who decides what it asks, where no route says otherwise.
+    /// How approval requests are answered, unless a route overrides it.
     pub permission: Permission,
-    /// Where it works, where no route says otherwise.
+    /// Working directory, unless a route overrides it.
     pub workdir: Option<PathBuf>,
-    /// The longest that one turn may take; 0 or unset for any time.
+    /// Timeout of a turn; 0 or unset for none.
     pub turn_timeout_secs: Option<u64>,
-    /// Turns of it at the same time; more wait.
+    /// Maximum concurrent turns; more wait.
     pub max_turns_at_once: Option<usize>,
-    /// What was written.
+    /// The entry as written.
     written: Map<String, Value>,
 }
 
-/// What sort of agent it is.
+/// The backend of an agent.
 #[derive(Clone, Debug)]
 pub enum Backend {
-    /// Says back what it hears.
+    /// Repeats every message.
     Echo,
-    /// Says nothing.
+    /// Does not answer.
     Noop,
     /// A program, started for each turn.
     Command(Box<CommandSettings>),
-    /// A program that speaks the Agent Client Protocol.
+    /// A program with the Agent Client Protocol.
     Acp(Box<AcpSettings>),
     /// An OpenAI-compatible chat endpoint.
     OpenAi(Box<OpenAiSettings>),
@@ -54,7 +54,7 @@ pub enum Backend {
 }
 
 impl Backend {
-    /// Its kind, as it is written.
+    /// Its kind, as written.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Echo => "echo",
@@ -66,7 +66,7 @@ impl Backend {
         }
     }
 
-    /// The paths that are set about it; they are taken from the file's directory.
+    /// Its paths, which are relative to the settings file.
     pub(super) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let paths = match self {
             Self::Echo | Self::Noop => Vec::new(),
@@ -78,7 +78,7 @@ impl Backend {
         paths.into_iter().flatten().collect()
     }
 
-    /// The files whose content is read when the agent is built, by the keys that name them.
+    /// The files that are read when the agent is built, by key.
     pub fn files(&self) -> Vec<(&'static str, &PathBuf)> {
         let files = match self {
             Self::Echo | Self::Noop | Self::Command(_) | Self::Acp(_) => Vec::new(),
@@ -94,7 +94,7 @@ impl Backend {
             .collect()
     }
 
-    /// The directory that its program is started in, where it is one.
+    /// The directory that its program is started in.
     fn cwd(&self) -> Option<&PathBuf> {
         match self {
             Self::Command(settings) => settings.cwd.as_ref(),
@@ -103,7 +103,7 @@ impl Backend {
         }
     }
 
-    /// Where its key is read from: the variable, and the file.
+    /// The variable and the file of its API key.
     pub fn key_source(&self) -> (Option<&str>, Option<&PathBuf>) {
         match self {
             Self::OpenAi(settings) => (settings.api_key_env.as_deref(), settings.api_key_file.as_ref()),
@@ -114,8 +114,8 @@ impl Backend {
 }
 
 impl AgentEntry {
-    /// A name for an agent that was given none: its preset, else its kind.
-    pub fn usual_name(&self) -> String {
+    /// The name of an inline agent: its preset, else its kind.
+    pub fn default_name(&self) -> String {
         match &self.backend {
             Backend::Acp(settings) => settings.preset.clone(),
             _ => None,
@@ -123,24 +123,24 @@ impl AgentEntry {
         .unwrap_or_else(|| self.backend.kind().to_owned())
     }
 
-    /// The keys under which something else is written here than there; the values stay hidden.
-    pub fn differs_in<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
+    /// The keys whose values differ; the values stay hidden.
+    pub fn changed_keys<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a str> {
         let (new, old) = (&self.written, &other.written);
         let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(*value));
-        let gone = old.iter().filter(|(key, _)| !new.contains_key(*key));
-        changed.chain(gone).map(|(key, _)| key.as_str())
+        let removed = old.iter().filter(|(key, _)| !new.contains_key(*key));
+        changed.chain(removed).map(|(key, _)| key.as_str())
     }
 
-    /// The directory that it works in, where no route says otherwise: its `workdir`, else its program's `cwd`.
-    pub fn works_in(&self) -> Option<&PathBuf> {
+    /// Its working directory, unless a route overrides it: its `workdir`, else its program's `cwd`.
+    pub fn working_dir(&self) -> Option<&PathBuf> {
         self.workdir.as_ref().or_else(|| self.backend.cwd())
     }
 
-    fn read(written: Map<String, Value>) -> Result<Self, serde_json::Error> {
+    fn parse(written: Map<String, Value>) -> Result<Self, serde_json::Error> {
         let mut rest = written.clone();
         let kind = match rest.remove("kind") {
             Some(Value::String(kind)) => kind,
-            // A preset says enough.
+            // A preset implies the kind.
             None if rest.contains_key("preset") => "acp".to_owned(),
             Some(_) | None => {
                 let kinds = KINDS.join(", ");
@@ -149,17 +149,17 @@ impl AgentEntry {
                 )));
             }
         };
-        let permission = taken(&mut rest, "permission")?.unwrap_or_default();
-        let workdir = taken(&mut rest, "workdir")?;
-        let turn_timeout_secs = taken(&mut rest, "turn_timeout_secs")?;
-        let max_turns_at_once = taken(&mut rest, "max_turns_at_once")?;
+        let permission = take(&mut rest, "permission")?.unwrap_or_default();
+        let workdir = take(&mut rest, "workdir")?;
+        let turn_timeout_secs = take(&mut rest, "turn_timeout_secs")?;
+        let max_turns_at_once = take(&mut rest, "max_turns_at_once")?;
         let backend = match kind.as_str() {
-            "echo" => nothing_else(&rest, Backend::Echo)?,
-            "noop" => nothing_else(&rest, Backend::Noop)?,
-            "command" => Backend::Command(Box::new(all(rest)?)),
-            "acp" => Backend::Acp(Box::new(all(rest)?)),
-            "openai" => Backend::OpenAi(Box::new(all(rest)?)),
-            "hermes" => Backend::Hermes(Box::new(all(rest)?)),
+            "echo" => no_options(&rest, Backend::Echo)?,
+            "noop" => no_options(&rest, Backend::Noop)?,
+            "command" => Backend::Command(Box::new(parse_options(rest)?)),
+            "acp" => Backend::Acp(Box::new(parse_options(rest)?)),
+            "openai" => Backend::OpenAi(Box::new(parse_options(rest)?)),
+            "hermes" => Backend::Hermes(Box::new(parse_options(rest)?)),
             other => {
                 let shown: String = other.chars().take(40).collect();
                 return Err(serde_json::Error::unknown_variant(&shown, KINDS));
@@ -176,7 +176,7 @@ impl AgentEntry {
     }
 }
 
-fn taken<T: DeserializeOwned>(
+fn take<T: DeserializeOwned>(
     rest: &mut Map<String, Value>,
     key: &str,
 ) -> Result<Option<T>, serde_json::Error> {
@@ -186,11 +186,11 @@ fn taken<T: DeserializeOwned>(
         .map(Option::flatten)
 }
 
-fn all<T: DeserializeOwned>(rest: Map<String, Value>) -> Result<T, serde_json::Error> {
+fn parse_options<T: DeserializeOwned>(rest: Map<String, Value>) -> Result<T, serde_json::Error> {
     serde_json::from_value(Value::Object(rest))
 }
 
-fn nothing_else(rest: &Map<String, Value>, backend: Backend) -> Result<Backend, serde_json::Error> {
+fn no_options(rest: &Map<String, Value>, backend: Backend) -> Result<Backend, serde_json::Error> {
     match rest.keys().next() {
         None => Ok(backend),
         Some(key) => Err(serde_json::Error::unknown_field(
@@ -203,7 +203,7 @@ fn nothing_else(rest: &Map<String, Value>, backend: Backend) -> Result<Backend, 
 impl<'de> Deserialize<'de> for AgentEntry {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = Map::deserialize(deserializer)?;
-        Self::read(written).map_err(D::Error::custom)
+        Self::parse(written).map_err(D::Error::custom)
     }
 }
 
@@ -224,12 +224,12 @@ impl PartialEq for AgentEntry {
     }
 }
 
-/// Who answers: an agent's name, or an agent on the spot.
+/// The default agent: a name, or an inline agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AgentChoice {
     /// By name.
     Named(String),
-    /// On the spot.
+    /// Inline.
     Inline(Box<AgentEntry>),
 }
 
@@ -238,11 +238,11 @@ impl<'de> Deserialize<'de> for AgentChoice {
         match Value::deserialize(deserializer)? {
             Value::String(name) => Ok(Self::Named(name)),
             Value::Object(written) => {
-                let entry = AgentEntry::read(written).map_err(D::Error::custom)?;
+                let entry = AgentEntry::parse(written).map_err(D::Error::custom)?;
                 Ok(Self::Inline(Box::new(entry)))
             }
             _ => Err(D::Error::custom(
-                "`agent` is an agent's name, or a mapping with its `kind`",
+                "`agent` must be the name of an agent, or a mapping with a `kind`",
             )),
         }
     }
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_is_read_with_what_holds_for_all() {
+    fn every_kind_is_parsed_with_the_common_options() {
         let entry = read(
             r#"{"kind": "command", "argv": ["cat"], "permission": "deny", "workdir": "/srv", "env": {"KEY": "hunter2"}}"#,
         )
@@ -286,13 +286,13 @@ mod tests {
         }
         let preset = read(r#"{"preset": "gemini"}"#).unwrap();
         assert_eq!(
-            (preset.backend.kind(), preset.usual_name().as_str()),
+            (preset.backend.kind(), preset.default_name().as_str()),
             ("acp", "gemini")
         );
     }
 
     #[test]
-    fn an_agent_works_in_its_workdir_else_where_its_program_is_started() {
+    fn the_working_directory_is_the_workdir_or_the_cwd() {
         for (text, wanted) in [
             (
                 r#"{"kind": "command", "argv": ["cat"], "cwd": "/in", "workdir": "/srv"}"#,
@@ -309,7 +309,7 @@ mod tests {
         ] {
             let entry = read(text).unwrap();
             assert_eq!(
-                entry.works_in().map(PathBuf::as_path),
+                entry.working_dir().map(PathBuf::as_path),
                 wanted.map(std::path::Path::new),
                 "{text}"
             );
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_what_would_be_right() {
+    fn errors_name_the_valid_choices() {
         for (text, wanted) in [
             (r#"{"argv": ["cat"]}"#, "needs a `kind`"),
             (r#"{"kind": "comand"}"#, "expected one of"),
@@ -325,8 +325,8 @@ mod tests {
             (r#"{"kind": "echo", "argv": ["cat"]}"#, "unknown field `argv`"),
             (r#"{"kind": "echo", "permission": "maybe"}"#, "expected one of"),
         ] {
-            let said = read(text).unwrap_err();
-            assert!(said.contains(wanted), "{text}: {said}");
+            let error = read(text).unwrap_err();
+            assert!(error.contains(wanted), "{text}: {error}");
         }
     }
 }

@@ -1,7 +1,6 @@
-//! The reader for Hermes' `.env`: the dialect of python-dotenv, which Hermes loads it with.
+//! The parser of Hermes' `.env`, in the dialect of python-dotenv.
 //!
-//! A line it cannot read is skipped and its number kept; the lines after it still count. It never
-//! touches the process environment: what `${NAME}` refers to outside the file comes in as a closure. The file holds
+//! An invalid line is skipped and its number kept. The process environment comes in as a closure. The file contains
 //! secrets: its text and all values are wiped when they are dropped.
 
 use std::borrow::Cow;
@@ -15,13 +14,13 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 use super::secret;
 
-/// The largest file that is read.
-pub const MAX_FILE_BYTES: u64 = 1024 * 1024;
+/// Maximum size of the file.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// The most text all values together may expand to; bindings past it are skipped as unreadable.
+/// Maximum size of all expanded values; further bindings are skipped as invalid.
 const MAX_EXPANDED_BYTES: usize = 4 * 1024 * 1024;
 
-/// What the file says, by key.
+/// Values by key.
 type Values = BTreeMap<String, Option<Zeroizing<String>>>;
 
 /// The assignments of one `.env` file. `Debug` names the keys and hides every value.
@@ -32,14 +31,14 @@ pub struct Dotenv {
 }
 
 impl Dotenv {
-    /// Reads the file at `path`; `None` when there is none.
+    /// Reads the file at `path`; `None` if it does not exist.
     pub fn read(path: &Path, env: &dyn Fn(&str) -> Option<String>) -> io::Result<Option<Self>> {
         let file = match File::open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let bytes = secret::whole(file, MAX_FILE_BYTES)?;
+        let bytes = secret::read_all(file, MAX_FILE_BYTES)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
             let text = format!("larger than {MAX_FILE_BYTES} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
@@ -52,7 +51,7 @@ impl Dotenv {
         Ok(Some(read))
     }
 
-    /// Reads assignments from text; `env` answers for names that the file does not define.
+    /// Parses text; `env` resolves names that the file does not define.
     pub fn parse(text: &str, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let text = Zeroizing::new(text.replace("\r\n", "\n"));
         let text = Zeroizing::new(text.replace('\r', "\n"));
@@ -60,10 +59,10 @@ impl Dotenv {
         let mut room = MAX_EXPANDED_BYTES;
         for binding in bindings(&text) {
             match binding.kind {
-                Kind::Assignment { key, value: None } => {
+                BindingKind::Assignment { key, value: None } => {
                     read.values.insert(key.to_owned(), None);
                 }
-                Kind::Assignment {
+                BindingKind::Assignment {
                     key,
                     value: Some(mut raw),
                 } => {
@@ -77,23 +76,23 @@ impl Dotenv {
                         raw.zeroize();
                     }
                 }
-                Kind::Unreadable => read.skipped.push(line_at(&text, binding.span.start)),
+                BindingKind::Invalid => read.skipped.push(line_at(&text, binding.span.start)),
             }
         }
         read
     }
 
-    /// The value of `key` as written; `None` when it is absent or named without `=`.
+    /// The value of `key`; `None` if it is missing or has no `=`.
     pub fn value(&self, key: &str) -> Option<&str> {
         self.values.get(key)?.as_ref().map(|value| value.as_str())
     }
 
-    /// Every key that the file names.
+    /// All keys.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
 
-    /// The numbers of the lines at which an unreadable statement starts.
+    /// Numbers of the lines where an invalid statement starts.
     pub fn skipped_lines(&self) -> &[usize] {
         &self.skipped
     }
@@ -108,25 +107,25 @@ impl std::fmt::Debug for Dotenv {
     }
 }
 
-/// One statement of the file and where it stands.
+/// A statement and its range.
 #[derive(Debug)]
 pub(super) struct Binding<'t> {
-    /// From the first character of the statement to behind its line end; blank space before is outside.
+    /// From its first character to the end of its line.
     pub(super) span: Range<usize>,
-    pub(super) kind: Kind<'t>,
+    pub(super) kind: BindingKind<'t>,
 }
 
-/// What a statement turned out to be.
+/// The kind of a statement.
 #[derive(Debug)]
-pub(super) enum Kind<'t> {
+pub(super) enum BindingKind<'t> {
     Assignment {
         key: &'t str,
         value: Option<Cow<'t, str>>,
     },
-    Unreadable,
+    Invalid,
 }
 
-/// The statements of `text`, comments left out, before `${NAME}` is replaced.
+/// The statements of `text` without comments, before `${NAME}` is expanded.
 pub(super) fn bindings(text: &str) -> impl Iterator<Item = Binding<'_>> {
     let at = if text.starts_with('\u{feff}') {
         '\u{feff}'.len_utf8()
@@ -143,11 +142,11 @@ pub(super) fn bindings(text: &str) -> impl Iterator<Item = Binding<'_>> {
             }
             let kind = match scanner.statement() {
                 Some(Statement::Comment) => continue,
-                Some(Statement::Assignment(key, value)) => Kind::Assignment { key, value },
+                Some(Statement::Assignment(key, value)) => BindingKind::Assignment { key, value },
                 None => {
                     scanner.skip(|c| !is_newline(c));
                     scanner.line_end();
-                    Kind::Unreadable
+                    BindingKind::Invalid
                 }
             };
             return Some(Binding {
@@ -158,7 +157,7 @@ pub(super) fn bindings(text: &str) -> impl Iterator<Item = Binding<'_>> {
     })
 }
 
-/// Bytes as text: UTF-8, or one character per byte where they are not UTF-8, as Hermes falls back to.
+/// Decodes UTF-8, else Latin-1, as Hermes does.
 pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
@@ -166,7 +165,7 @@ pub(super) fn decode(bytes: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// White space as Python counts it, which has four control characters more than Unicode's.
+/// White space in Python, which has four more control characters than Unicode.
 pub(super) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
@@ -198,9 +197,9 @@ impl<'t> Scanner<'t> {
         self.rest().starts_with(c)
     }
 
-    fn skip(&mut self, belongs: impl Fn(char) -> bool) -> &'t str {
+    fn skip(&mut self, matches: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
-        let end = rest.find(|c| !belongs(c)).unwrap_or(rest.len());
+        let end = rest.find(|c| !matches(c)).unwrap_or(rest.len());
         self.at += end;
         &rest[..end]
     }
@@ -218,7 +217,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// One statement; `None` leaves the position where reading failed.
+    /// Parses one statement; `None` leaves the position where parsing failed.
     fn statement(&mut self) -> Option<Statement<'t>> {
         if self.starts('#') {
             self.skip(|c| !is_newline(c));
@@ -279,7 +278,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// Where the text before a `#` that follows white space ends.
+/// The text before a `#` that follows white space.
 fn without_comment(line: &str) -> &str {
     let mut gap = None;
     for (at, c) in line.char_indices() {
@@ -324,7 +323,7 @@ fn unescape(inner: &str, quote: char) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
-/// What `\c` stands for between such quotes; `None` when the backslash is just a backslash.
+/// The meaning of `\c` in such quotes; `None` for a literal backslash.
 fn escape(c: char, quote: char) -> Option<char> {
     Some(match (c, quote) {
         ('\\' | '\'', _) | ('"', '"') => c,
@@ -339,14 +338,13 @@ fn escape(c: char, quote: char) -> Option<char> {
     })
 }
 
-/// Replaces `${NAME}` and `${NAME:-default}`; `None` when the result would not fit in `room`.
+/// Expands `${NAME}` and `${NAME:-default}`; `None` if the result exceeds `room`.
 fn expand(
     raw: &str,
     values: &Values,
     env: &dyn Fn(&str) -> Option<String>,
     room: usize,
 ) -> Option<Zeroizing<String>> {
-    // What refers to nothing needs no more room than it takes up.
     let mut out = Zeroizing::new(String::with_capacity(raw.len()));
     let mut rest = raw;
     while let Some(start) = rest.find("${") {
@@ -385,4 +383,71 @@ fn expand(
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn env(name: &str) -> Option<String> {
+        matches!(name, "FROM_ENV" | "BOTH").then(|| "outer".to_owned())
+    }
+
+    #[test]
+    fn reads_what_python_dotenv_reads() {
+        let cases: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/vectors/dotenv.json")).unwrap();
+        let cases = cases.as_array().unwrap();
+        assert!(cases.len() > 50);
+        for case in cases {
+            let text = case["text"].as_str().unwrap();
+            let wanted: BTreeMap<String, Option<String>> =
+                serde_json::from_value(case["values"].clone()).unwrap();
+            let read = Dotenv::parse(text, &env);
+            let plain = |value: &Option<Zeroizing<String>>| value.as_ref().map(|value| value.to_string());
+            let values: BTreeMap<_, _> = read
+                .values
+                .iter()
+                .map(|(key, value)| (key.clone(), plain(value)))
+                .collect();
+            assert_eq!(values, wanted, "reading {text:?}");
+        }
+    }
+
+    #[test]
+    fn an_unterminated_quote_invalidates_only_its_line() {
+        let read = Dotenv::parse("A=1\nB=\"open\nC=3\n", &env);
+        assert_eq!(read.value("C"), Some("3"));
+        assert_eq!(read.value("B"), None);
+        assert_eq!(read.skipped_lines(), [2]);
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf8_are_latin1() {
+        let read = Dotenv::parse(&decode(b"# caf\xe9\nA=\xe9\n"), &env);
+        assert_eq!(read.value("A"), Some("\u{e9}"));
+    }
+
+    #[test]
+    fn expansion_is_bounded() {
+        let mut text = String::from("V0=xxxxxxxxxxxxxxxx\n");
+        for n in 1..200 {
+            use std::fmt::Write as _;
+            writeln!(text, "V{n}=${{V{}}}${{V{}}}", n - 1, n - 1).unwrap();
+        }
+        let read = Dotenv::parse(&text, &env);
+        let size: usize = read.values.values().flatten().map(|value| value.len()).sum();
+        assert!(size <= MAX_EXPANDED_BYTES);
+        assert!(!read.skipped_lines().is_empty());
+    }
+
+    #[test]
+    fn debug_hides_values() {
+        let shown = format!("{:?}", Dotenv::parse("A=hunter2\n", &env));
+        assert!(shown.contains('A') && !shown.contains("hunter2"), "{shown}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_parsed_without_panic(text in "[\\PC\n\r\t=#'\"\\\\${}:\\- A]{0,80}") {
+            Dotenv::parse(&text, &env);
+        }
+    }
+}

@@ -1,21 +1,21 @@
-//! The environment: every variable that has a meaning here, in one list, and how identities are written.
+//! The environment variables, and the format of identities in them.
 //!
-//! The process environment itself is never read; it comes in as a closure.
+//! The process environment comes in as a closure.
 
 use serde_json::Value;
 
-use super::settings::Identity;
+use super::settings::BotIdentity;
 
-/// One environment variable.
+/// An environment variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variable {
     /// Its name.
     pub name: &'static str,
-    /// The setting it gives, dotted; `None` where it only leads to one.
+    /// Dotted key of its setting; `None` if it sets none directly.
     pub key: Option<&'static str>,
-    /// Whether Hermes reads it too, so that it may stand in Hermes' `.env`.
+    /// Whether Hermes reads it too, so that Hermes' `.env` may contain it.
     pub shared: bool,
-    /// What it is.
+    /// Description.
     pub about: &'static str,
 }
 
@@ -61,9 +61,9 @@ pub(super) const OTLP_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOIN
 pub(super) const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
 pub(super) const OTLP_TRACES_HEADERS: &str = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
 pub(super) const OTEL_SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
-/// The application that this machine belongs to, where the platform says so.
+/// The application of this machine, set by the hosting platform.
 pub const FLY_APP_NAME: &str = "FLY_APP_NAME";
-/// This machine's id, where the platform says so.
+/// The id of this machine, set by the hosting platform.
 pub const FLY_MACHINE_ID: &str = "FLY_MACHINE_ID";
 pub(super) const HERMES_HOME: &str = "HERMES_HOME";
 pub(super) const HOME: &str = "HOME";
@@ -72,23 +72,23 @@ pub(super) const RELAY_STATE_DIR: &str = "HERMES_RELAY_STATE_DIR";
 pub(super) const STATE_DIRECTORY: &str = "STATE_DIRECTORY";
 pub(super) const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
 
-/// The end of the name of the variable that says whether a platform's other bots are heard.
+/// Suffix of the variable that allows messages of other bots on a platform.
 const ALLOW_BOTS: &str = "_ALLOW_BOTS";
 
-/// Every variable that has a meaning here, apart from `<PLATFORM>_ALLOW_BOTS`.
+/// All variables except `<PLATFORM>_ALLOW_BOTS`.
 pub const VARIABLES: &[Variable] = &[
-    shared(URL, "connector.url", "the connector's URL"),
-    shared(ID, "connector.gateway_id", "the gateway's id"),
-    shared(SECRET, "connector.secret", "the gateway's secret"),
+    shared(URL, "connector.url", "connector URL"),
+    shared(ID, "connector.gateway_id", "gateway id"),
+    shared(SECRET, "connector.secret", "gateway secret"),
     own(
         SECRET_FILE,
         Some("connector.secret"),
-        "the file that holds the gateway's secret",
+        "file with the gateway secret",
     ),
     shared(
         DELIVERY_KEY,
         "connector.delivery_key",
-        "the delivery key that enrolment gave",
+        "delivery key, issued by `enroll`",
     ),
     shared(
         PLATFORMS,
@@ -103,42 +103,38 @@ pub const VARIABLES: &[Variable] = &[
     shared(
         ENDPOINT,
         "connector.endpoint",
-        "our own inbound URL, which connectors no longer use",
+        "inbound URL of this gateway; connectors no longer use it",
     ),
     shared(
         ROUTE_KEYS,
         "connector.route_keys",
         "route keys, separated by commas",
     ),
+    shared(INSTANCE_ID, "connector.instance_id", "id of this instance"),
     shared(
-        INSTANCE_ID,
-        "connector.instance_id",
-        "this instance among several",
+        WAKE_URL,
+        "connector.wake_url",
+        "URL that the connector calls to wake the relay",
     ),
-    shared(WAKE_URL, "connector.wake_url", "where the connector wakes us"),
     shared(
         SLEEP_URL,
         "connector.sleep_url",
-        "where we ask to be put to sleep",
+        "URL that the relay calls to be suspended",
     ),
-    shared(DISPLAY_NAME, "connector.display_name", "the name people see"),
+    shared(DISPLAY_NAME, "connector.display_name", "display name"),
     shared(
         IDP_TOKEN_URL,
         "idp.token_url",
-        "the token endpoint; with it no file is asked about the IdP",
+        "token endpoint of the IdP; overrides the IdP settings of all files",
     ),
-    shared(IDP_CLIENT_ID, "idp.client_id", "the client's id at the IdP"),
-    shared(
-        IDP_CLIENT_SECRET,
-        "idp.client_secret",
-        "the client's secret at the IdP",
-    ),
-    shared(IDP_SCOPE, "idp.scope", "the scope asked of the IdP"),
+    shared(IDP_CLIENT_ID, "idp.client_id", "client id at the IdP"),
+    shared(IDP_CLIENT_SECRET, "idp.client_secret", "client secret at the IdP"),
+    shared(IDP_SCOPE, "idp.scope", "scope requested from the IdP"),
     shared(BUSY_MODE, "sessions.busy_mode", "queue, interrupt or steer"),
     shared(
         SCALE_TO_ZERO,
         "sleep.enabled",
-        "1, true, yes or on: sleep when nothing happens",
+        "1, true, yes or on: sleep when idle",
     ),
     own(
         FLY_APP_NAME,
@@ -149,12 +145,12 @@ pub const VARIABLES: &[Variable] = &[
     own(
         OTLP_ENDPOINT,
         Some("telemetry.otlp_endpoint"),
-        "the collector's address; traces go to /v1/traces below it",
+        "collector URL; traces go to /v1/traces below it",
     ),
     own(
         OTLP_TRACES_ENDPOINT,
         Some("telemetry.otlp_traces_endpoint"),
-        "the whole address for traces",
+        "full URL for traces",
     ),
     own(
         OTLP_HEADERS,
@@ -164,45 +160,49 @@ pub const VARIABLES: &[Variable] = &[
     own(
         OTLP_TRACES_HEADERS,
         Some("telemetry.headers"),
-        "the same, before the other",
+        "the same for traces only; has precedence",
     ),
     own(
         OTEL_SERVICE_NAME,
         Some("telemetry.service_name"),
-        "the name that traces are sent under",
+        "service name in traces",
     ),
-    own(HERMES_HOME, Some("hermes_home"), "Hermes' home; else ~/.hermes"),
-    own(HOME, None, "where ~ is"),
+    own(
+        HERMES_HOME,
+        Some("hermes_home"),
+        "Hermes' home; default ~/.hermes",
+    ),
+    own(HOME, None, "home directory"),
     own(
         CONFIG,
         None,
-        "our own file; else relay.yaml in Hermes' home, else /etc/hermes-relay/config.yaml",
+        "settings file; default relay.yaml in Hermes' home, then /etc/hermes-relay/config.yaml",
     ),
-    own(RELAY_STATE_DIR, Some("state_dir"), "where the journal lives"),
+    own(RELAY_STATE_DIR, Some("state_dir"), "directory of the journal"),
     own(
         STATE_DIRECTORY,
         Some("state_dir"),
-        "the same, as systemd gives it: the first of a colon list",
+        "the same, set by systemd: the first of a colon-separated list",
     ),
     own(
         CREDENTIALS_DIRECTORY,
         Some("connector.secret"),
-        "systemd's credentials, in which `relay-secret` is ours",
+        "systemd's credentials; `relay-secret` is the gateway secret",
     ),
 ];
 
-/// Variables that older versions of Hermes read, and what to write now.
+/// Variables of older versions of Hermes, and their replacements.
 pub(super) const RETIRED: &[(&str, &str)] = &[
     ("GATEWAY_RELAY_PLATFORM", PLATFORMS),
     ("GATEWAY_RELAY_BOT_ID", BOT_IDS),
 ];
 
-/// The variable that says whether other bots of `platform` are heard.
+/// The variable that allows messages of other bots on `platform`.
 pub fn allow_bots_variable(platform: &str) -> String {
     format!("{}{ALLOW_BOTS}", platform.to_uppercase())
 }
 
-/// A comma list: trimmed, empties dropped, order and duplicates kept.
+/// Parses a comma-separated list; drops empty items.
 pub fn comma_list(text: &str) -> Vec<String> {
     text.split(',')
         .map(str::trim)
@@ -211,13 +211,12 @@ pub fn comma_list(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The identities that the two variables name; never empty.
+/// Parses the identities of the two variables; never empty.
 ///
-/// Without a platform it is the one nameless `relay`. A platform that `bot_ids` does not know, in the same
-/// spelling, has an empty bot id.
-pub fn identities(platforms: Option<&str>, bot_ids: Option<&str>) -> Vec<Identity> {
+/// Without a platform it is the single identity `relay`. A platform that is not in `bot_ids` has an empty bot id.
+pub fn identities(platforms: Option<&str>, bot_ids: Option<&str>) -> Vec<BotIdentity> {
     let known = bot_ids.and_then(bot_id_map).unwrap_or_default();
-    let named: Vec<Identity> = comma_list(platforms.unwrap_or_default())
+    let named: Vec<BotIdentity> = comma_list(platforms.unwrap_or_default())
         .into_iter()
         .map(|platform| {
             let entry = known.get(&platform);
@@ -229,7 +228,7 @@ pub fn identities(platforms: Option<&str>, bot_ids: Option<&str>) -> Vec<Identit
                 .and_then(|entry| entry.get("username"))
                 .map(plain)
                 .and_then(|name| bare_name(&name));
-            Identity {
+            BotIdentity {
                 platform,
                 bot_id,
                 username,
@@ -237,18 +236,18 @@ pub fn identities(platforms: Option<&str>, bot_ids: Option<&str>) -> Vec<Identit
         })
         .collect();
     if named.is_empty() {
-        vec![Identity::new("relay", "")]
+        vec![BotIdentity::new("relay", "")]
     } else {
         named
     }
 }
 
-/// The object in `GATEWAY_RELAY_BOT_IDS`; `None` when it is not one.
+/// Parses `GATEWAY_RELAY_BOT_IDS`; `None` if it is not an object.
 pub(super) fn bot_id_map(text: &str) -> Option<serde_json::Map<String, Value>> {
     serde_json::from_str(text).ok()
 }
 
-/// A user name without its leading `@`; `None` when nothing is left.
+/// A user name without its leading `@`; `None` if it is empty.
 pub(super) fn bare_name(name: &str) -> Option<String> {
     let name = name.trim().trim_start_matches('@');
     (!name.is_empty()).then(|| name.to_owned())
@@ -268,7 +267,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn identities_are_read_as_in_the_vectors() {
+    fn identities_match_the_vectors() {
         let vectors: Value = serde_json::from_str(include_str!("../../tests/vectors/url-env.json")).unwrap();
         let cases = vectors["identities"].as_array().unwrap();
         assert!(cases.len() >= 12);
@@ -282,7 +281,7 @@ mod tests {
                 .as_array()
                 .unwrap()
                 .iter()
-                // Python's text for a null id is a slip that nobody can mean.
+                // Python's text for a null id is a bug of the reference.
                 .map(|pair| {
                     (
                         pair[0].as_str().unwrap(),
@@ -306,16 +305,16 @@ mod tests {
             Some("discord"),
             Some(r#"{"discord":{"botId":null,"username":null}}"#),
         );
-        assert_eq!(read, [Identity::new("discord", "")]);
+        assert_eq!(read, [BotIdentity::new("discord", "")]);
     }
 
     #[test]
-    fn each_variable_is_listed_once_and_gives_a_setting_that_exists() {
+    fn each_variable_is_unique_and_sets_an_existing_key() {
         let names: BTreeSet<&str> = VARIABLES.iter().map(|variable| variable.name).collect();
         assert_eq!(names.len(), VARIABLES.len());
         let file = super::super::file::known_keys();
         for key in VARIABLES.iter().filter_map(|variable| variable.key) {
-            let only_here = matches!(
+            let is_not_in_file = matches!(
                 key,
                 "connector.secret"
                     | "connector.delivery_key"
@@ -323,12 +322,12 @@ mod tests {
                     | "telemetry.headers"
                     | "hermes_home"
             );
-            assert!(only_here || file.iter().any(|known| known == key), "{key}");
+            assert!(is_not_in_file || file.iter().any(|known| known == key), "{key}");
         }
     }
 
     #[test]
-    fn the_bots_variable_is_the_platform_in_capitals() {
+    fn the_allow_bots_variable_has_the_platform_in_capitals() {
         assert_eq!(allow_bots_variable("whatsapp_cloud"), "WHATSAPP_CLOUD_ALLOW_BOTS");
     }
 }

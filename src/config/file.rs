@@ -1,7 +1,7 @@
-//! Our own file: where it is, its shape, and the words for what is wrong with it.
+//! The settings file: its structure, and its error messages.
 //!
-//! Reading is strict. An unknown key, a wrong type or a value out of bounds stops the program with the
-//! file, the line and the nearest thing that would be right. A literal secret is refused.
+//! Parsing is strict. An unknown key, a wrong type or a value out of range is an error with the file, the line and the
+//! nearest valid choice. A literal secret is refused.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -17,84 +17,87 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
-use super::log::Log;
-use super::serving::Serve;
-use super::settings::{Identity, Tls};
+use super::sections::LogConfig;
+use super::sections::ServeConfig;
+use super::sections::{
+    DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig, SlackConfig,
+    SleepConfig,
+};
+use super::settings::{BotIdentity, TlsConfig};
 use super::telemetry::TelemetryFile;
-use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
-use super::yaml::{self, Problem, YamlError};
-use super::{ConfigError, limits, named};
+use super::yaml::{self, YamlError, YamlProblem};
+use super::{ConfigError, validate};
 
-/// Where the file is looked for last.
+/// The system-wide settings file, used last.
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
 
-/// The whole file.
+/// The structure of the file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileTree {
-    /// The other end, and who we are to it.
+    /// The connector and this gateway's identity.
     #[serde(deserialize_with = "section")]
     pub connector: ConnectorFile,
-    /// Whom we trust, and what we show.
+    /// TLS certificates.
     #[serde(deserialize_with = "section")]
-    pub tls: Tls,
-    /// Where an identity token comes from.
+    pub tls: TlsConfig,
+    /// Identity provider.
     #[serde(deserialize_with = "section")]
     pub idp: IdpFile,
-    /// The connection.
+    /// The connection to the connector.
     #[serde(deserialize_with = "section")]
-    pub link: Link,
-    /// Conversations.
+    pub link: LinkConfig,
+    /// Sessions.
     #[serde(deserialize_with = "section")]
-    pub sessions: Sessions,
+    pub sessions: SessionsConfig,
     /// The durable inbox and outbox.
     #[serde(deserialize_with = "section")]
-    pub journal: Journal,
-    /// What is particular to Slack.
+    pub journal: JournalConfig,
+    /// Slack.
     #[serde(deserialize_with = "section")]
-    pub slack: Slack,
-    /// What is particular to Discord.
+    pub slack: SlackConfig,
+    /// Discord.
     #[serde(deserialize_with = "section")]
-    pub discord: Discord,
-    /// How fast each chat may be spoken to.
+    pub discord: DiscordConfig,
+    /// Rate limit per chat.
     #[serde(deserialize_with = "section")]
     pub budget: RateLimitSettings,
-    /// How answers grow in the chat, and what shows that one is coming.
+    /// Streaming of replies, and indicators.
     #[serde(deserialize_with = "section")]
     pub streaming: StreamSettings,
-    /// Questions to people: how long they wait, and who may answer.
+    /// Approvals.
     #[serde(deserialize_with = "section")]
     pub prompts: PromptSettings,
-    /// How attachments come in and go out.
+    /// Attachments.
     #[serde(deserialize_with = "section")]
     pub media: MediaSettings,
-    /// Relevance by platform.
+    /// Relevance policy per platform.
     #[serde(deserialize_with = "section")]
     pub policy: BTreeMap<String, PolicyOverride>,
-    /// The agents, by name.
+    /// Agents by name.
     #[serde(deserialize_with = "section")]
     pub agents: AgentEntries,
-    /// Who answers.
+    /// Default agent.
     pub agent: Option<AgentChoice>,
-    /// Which agent answers which message; the first that fits.
+    /// Routes; the first match wins.
     #[serde(deserialize_with = "section")]
     pub routes: Vec<Route>,
-    /// Who may ask a running relay.
+    /// Control and monitoring.
     #[serde(deserialize_with = "section")]
-    pub serve: Serve,
-    /// The end of the process.
+    pub serve: ServeConfig,
+    /// Shutdown.
     #[serde(deserialize_with = "section")]
-    pub shutdown: Shutdown,
+    pub shutdown: ShutdownConfig,
     /// Scale to zero.
     #[serde(deserialize_with = "section")]
-    pub sleep: Sleep,
+    pub sleep: SleepConfig,
     /// Logging.
     #[serde(deserialize_with = "section")]
-    pub log: Log,
+    pub log: LogConfig,
     /// Traces.
     #[serde(deserialize_with = "section")]
     pub telemetry: TelemetryFile,
-    /// Where the journal lives.
+    /// Directory of the journal.
     pub state_dir: Option<PathBuf>,
 }
 
@@ -102,13 +105,13 @@ impl Default for FileTree {
     fn default() -> Self {
         Self {
             connector: ConnectorFile::default(),
-            tls: Tls::default(),
+            tls: TlsConfig::default(),
             idp: IdpFile::default(),
-            link: Link::default(),
-            sessions: Sessions::default(),
-            journal: Journal::default(),
-            slack: Slack::default(),
-            discord: Discord::default(),
+            link: LinkConfig::default(),
+            sessions: SessionsConfig::default(),
+            journal: JournalConfig::default(),
+            slack: SlackConfig::default(),
+            discord: DiscordConfig::default(),
             budget: RateLimitSettings::default(),
             streaming: StreamSettings::default(),
             prompts: PromptSettings::default(),
@@ -117,71 +120,71 @@ impl Default for FileTree {
             agents: AgentEntries::new(),
             agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),
             routes: Vec::new(),
-            serve: Serve::default(),
-            shutdown: Shutdown::default(),
-            sleep: Sleep::default(),
-            log: Log::default(),
+            serve: ServeConfig::default(),
+            shutdown: ShutdownConfig::default(),
+            sleep: SleepConfig::default(),
+            log: LogConfig::default(),
             telemetry: TelemetryFile::default(),
             state_dir: None,
         }
     }
 }
 
-/// The `connector` section; what it means is [`super::settings::Connector`].
+/// The `connector` section; resolved to [`super::settings::ConnectorConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConnectorFile {
-    /// The connector's URL.
+    /// Connector URL.
     pub url: Option<String>,
-    /// The gateway's id.
+    /// Gateway id.
     pub gateway_id: Option<String>,
-    /// The file that holds the gateway's secret.
+    /// File with the gateway's secret.
     pub secret_file: Option<PathBuf>,
-    /// Dial `ws://` to another host.
+    /// Allow `ws://` to another host.
     pub allow_plaintext: bool,
-    /// Who we are on the platforms.
+    /// Identities on the platforms.
     #[serde(deserialize_with = "section")]
-    pub identities: Vec<Identity>,
-    /// What the connector routes to us by.
+    pub identities: Vec<BotIdentity>,
+    /// Route keys.
     #[serde(deserialize_with = "section")]
     pub route_keys: Vec<String>,
-    /// This instance among several.
+    /// Id of this instance.
     pub instance_id: Option<String>,
-    /// Where the connector wakes us.
+    /// URL that the connector calls to wake the relay.
     pub wake_url: Option<String>,
-    /// Where we ask to be put to sleep.
+    /// URL that the relay calls to be suspended.
     pub sleep_url: Option<String>,
-    /// The name people see.
+    /// Display name.
     pub display_name: Option<String>,
-    /// Our own inbound URL.
+    /// Inbound URL of this gateway.
     pub endpoint: Option<String>,
 }
 
-/// The `idp` section; what it means is [`super::settings::Idp`].
+/// The `idp` section; resolved to [`super::settings::IdpConfig`].
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IdpFile {
-    /// The token endpoint.
+    /// Token endpoint.
     pub token_url: Option<String>,
-    /// The client's id.
+    /// Client id.
     pub client_id: Option<String>,
-    /// The file that holds the client's secret.
+    /// File with the client secret.
     pub client_secret_file: Option<PathBuf>,
-    /// The scope asked for.
+    /// Requested scope.
     pub scope: Option<String>,
 }
 
-/// A section whose every line is commented out is null to YAML, and a default to us.
+/// A section without any value is null in YAML; it becomes the default.
 fn section<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Our own file as it was read.
+/// The parsed settings file.
 #[derive(Debug, Clone)]
 pub(super) struct OwnFile {
     pub(super) path: PathBuf,
     pub(super) tree: FileTree,
-    /// The same text as plain values: what was written and what is a default differ only here.
+    /// The same as plain values, to distinguish written values from defaults.
     pub(super) raw: Value,
 }
 
@@ -192,11 +195,11 @@ impl OwnFile {
         let wrong = |error: YamlError| explain(path, &text, &error);
         let tree = yaml::strict::<FileTree>(&text).map_err(wrong)?;
         let raw = yaml::lenient(&text).map_err(wrong)?;
-        if let Some(broken) = limits::broken(&tree) {
-            return Err(ConfigError::Wrong {
+        if let Some(violation) = validate::violation(&tree) {
+            return Err(ConfigError::Invalid {
                 path: path.to_owned(),
-                line: line_of(&text, broken.key),
-                what: format!("`{}` {}", broken.key, broken.rule),
+                line: line_of(&text, violation.key),
+                what: format!("`{}` {}", violation.key, violation.rule),
             });
         }
         Ok(Self {
@@ -206,15 +209,15 @@ impl OwnFile {
         })
     }
 
-    /// Whether the file itself says something for a dotted key.
+    /// Whether the file sets a dotted key.
     pub(super) fn sets(&self, key: &str) -> bool {
         self.raw
             .pointer(&format!("/{}", key.replace('.', "/")))
             .is_some_and(|value| !value.is_null())
     }
 
-    /// A path of the file, taken from the file's own directory where it is relative.
-    pub(super) fn anchored(&self, path: &Path, user_home: Option<&Path>) -> PathBuf {
+    /// A path relative to the file's directory.
+    pub(super) fn resolve_path(&self, path: &Path, user_home: Option<&Path>) -> PathBuf {
         if let (Ok(below), Some(home)) = (path.strip_prefix("~"), user_home) {
             return home.join(below);
         }
@@ -222,13 +225,12 @@ impl OwnFile {
     }
 }
 
-/// Whether the file at `path` can be used, with what someone should look at all the same; the error says what to
-/// change.
+/// Checks the file at `path`; returns warnings.
 pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
     let read = OwnFile::read(path)?;
-    match named::missing(&read.tree) {
+    match validate::missing_name(&read.tree) {
         None => Ok(read.tree.telemetry.warning().into_iter().collect()),
-        Some((key, what)) => Err(ConfigError::Wrong {
+        Some((key, what)) => Err(ConfigError::Invalid {
             path: path.to_owned(),
             line: line_of(&text_of(path)?, key),
             what: format!("`{key}`: {what}"),
@@ -251,38 +253,38 @@ fn text_of(path: &Path) -> Result<String, ConfigError> {
     file.take(yaml::MAX_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
-    String::from_utf8(bytes).map_err(|_| ConfigError::Wrong {
+    String::from_utf8(bytes).map_err(|_| ConfigError::Invalid {
         path: path.to_owned(),
         line: None,
-        what: "it is not UTF-8 text".to_owned(),
+        what: "the file is not UTF-8 text".to_owned(),
     })
 }
 
 fn explain(path: &Path, text: &str, error: &YamlError) -> ConfigError {
     let what = match &error.problem {
-        Problem::UnknownKey { key, known } => unknown_key(key, known),
-        Problem::UnknownChoice { value, known } => match nearest(value, known.iter().copied()) {
-            Some(word) => format!("{}; did you mean `{word}`?", error.problem),
+        YamlProblem::UnknownKey { key, known } => unknown_key(key, known),
+        YamlProblem::UnknownChoice { value, known } => match nearest(value, known.iter().copied()) {
+            Some(near) => format!("{}; did you mean `{near}`?", error.problem),
             None => error.problem.to_string(),
         },
-        Problem::Malformed(what) => match error.line.and_then(|line| key_on(text, line)) {
+        YamlProblem::Malformed(what) => match error.line.and_then(|line| key_on(text, line)) {
             Some(key) => format!("`{key}`: {what}"),
             None => what.clone(),
         },
         other => other.to_string(),
     };
     let line = error.line.or_else(|| match &error.problem {
-        Problem::UnknownKey { key, .. } => line_of(text, key),
+        YamlProblem::UnknownKey { key, .. } => line_of(text, key),
         _ => None,
     });
-    ConfigError::Wrong {
+    ConfigError::Invalid {
         path: path.to_owned(),
         line,
         what,
     }
 }
 
-/// The key that a line starts with, where it is one of ours.
+/// The known key that a line starts with.
 fn key_on(text: &str, line: u64) -> Option<String> {
     let line = text.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
     let word = line.split(':').next()?.trim().trim_start_matches("- ");
@@ -296,38 +298,38 @@ fn unknown_key(key: &str, known: &[&'static str]) -> String {
     match key {
         "secret" | "relay_secret" => {
             return format!(
-                "`{key}`: a secret does not belong in this file; put it in a file of its own and name that \
+                "`{key}`: this file must not contain secrets; put it in a separate file and name that \
                  with `secret_file`, or set GATEWAY_RELAY_SECRET"
             );
         }
         "client_secret" => {
-            return "`client_secret`: a secret does not belong in this file; put it in a file of its own and \
+            return "`client_secret`: this file must not contain secrets; put it in a separate file and \
                     name that with `client_secret_file`, or set GATEWAY_RELAY_IDP_CLIENT_SECRET"
                 .to_owned();
         }
         _ => {}
     }
-    if let Some(word) = nearest(key, known.iter().copied()) {
-        return format!("unknown key `{key}`; did you mean `{word}`?");
+    if let Some(near) = nearest(key, known.iter().copied()) {
+        return format!("unknown key `{key}`; did you mean `{near}`?");
     }
     let keys = known_keys();
     if let Some(full) = keys.iter().find(|full| full.rsplit('.').next() == Some(key)) {
-        return format!("unknown key `{key}` here; it is known as `{full}`");
+        return format!("unknown key `{key}` here; use `{full}`");
     }
-    format!("unknown key `{key}`; known here: {}", known.join(", "))
+    format!("unknown key `{key}`; valid keys: {}", known.join(", "))
 }
 
-/// The candidate that `word` is most likely a slip of.
+/// The candidate that `word` is most likely a typo of.
 pub fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let slips = (word.chars().count() / 3).clamp(1, 4);
+    let max_distance = (word.chars().count() / 3).clamp(1, 4);
     candidates
         .map(|candidate| (strsim::damerau_levenshtein(word, candidate), candidate))
-        .filter(|(distance, _)| *distance <= slips)
+        .filter(|(distance, _)| *distance <= max_distance)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
 }
 
-/// Every key of the file, dotted, sections included.
+/// All dotted keys of the file, sections included.
 pub fn known_keys() -> Vec<String> {
     let tree = serde_json::to_value(FileTree::default()).unwrap_or_default();
     let mut keys = Vec::new();
@@ -335,8 +337,8 @@ pub fn known_keys() -> Vec<String> {
     keys
 }
 
-/// Calls `see` with every dotted key of a tree of mappings.
-pub(super) fn walk(value: &Value, prefix: &str, see: &mut impl FnMut(&str, &Value)) {
+/// Calls `visit` with every dotted key of a tree of mappings.
+pub(super) fn walk(value: &Value, prefix: &str, visit: &mut impl FnMut(&str, &Value)) {
     let Value::Object(map) = value else { return };
     for (name, inner) in map {
         let key = if prefix.is_empty() {
@@ -344,12 +346,12 @@ pub(super) fn walk(value: &Value, prefix: &str, see: &mut impl FnMut(&str, &Valu
         } else {
             format!("{prefix}.{name}")
         };
-        see(&key, inner);
-        walk(inner, &key, see);
+        visit(&key, inner);
+        walk(inner, &key, visit);
     }
 }
 
-/// The line on which a dotted key stands, as far as it is written one key to a line.
+/// The line of a dotted key, if the file has one key per line.
 fn line_of(text: &str, key: &str) -> Option<u64> {
     let mut found = None;
     let mut lines = (1_u64..).zip(text.lines());

@@ -1,8 +1,7 @@
-//! Hermes' `config.yaml`, read for the few keys that concern a relay.
+//! Hermes' `config.yaml`: the few keys that concern a relay.
 //!
-//! Reading is lenient: it is not our file. What cannot be understood is left out with a warning, broken
-//! YAML counts as empty, and nothing is ever written to it. The file may hold secrets of Hermes': its text and what was
-//! read from it are wiped when they are not needed any more, and what is kept has none of it.
+//! Parsing is lenient. Invalid values are ignored with a warning, invalid YAML counts as empty, and the file is never
+//! written. It may contain secrets of Hermes: its text and values are wiped when they are dropped.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -12,10 +11,10 @@ use zeroize::Zeroizing;
 
 use super::{env, secret, yaml};
 
-/// The keys that say when messages concern us, wherever they stand.
+/// Keys of the relevance policy, in any mapping.
 const RELEVANCE: [&str; 2] = ["require_mention", "free_response_channels"];
 
-/// Hermes' configuration as plain values, which are wiped with it.
+/// Hermes' configuration; wiped when dropped.
 pub(super) struct HermesConfig {
     pub(super) path: PathBuf,
     value: Value,
@@ -28,7 +27,7 @@ impl Drop for HermesConfig {
 }
 
 impl HermesConfig {
-    /// Reads `config.yaml` in Hermes' home; empty where there is none, with a warning where it is broken.
+    /// Reads `config.yaml` in Hermes' home; empty if there is none, with a warning if it is invalid.
     pub(super) fn read(home: Option<&Path>, warnings: &mut Vec<String>) -> Self {
         let path = home.unwrap_or(Path::new("")).join("config.yaml");
         let empty = Value::Object(Map::new());
@@ -39,11 +38,7 @@ impl HermesConfig {
             Ok(value @ Value::Object(_)) => value,
             Ok(Value::Null) => empty,
             Ok(_) => {
-                warn(
-                    warnings,
-                    &path,
-                    "it is not a mapping at the top, and counts as empty",
-                );
+                warn(warnings, &path, "not a mapping; ignored");
                 empty
             }
             Err(error) => {
@@ -51,18 +46,14 @@ impl HermesConfig {
                     .line
                     .map(|line| format!(" from line {line} on"))
                     .unwrap_or_default();
-                warn(
-                    warnings,
-                    &path,
-                    format!("it is not valid YAML{at}, and counts as empty"),
-                );
+                warn(warnings, &path, format!("invalid YAML{at}; ignored"));
                 empty
             }
         };
         Self { path, value }
     }
 
-    /// What says when messages concern us, with the mappings that it stands in, and nothing else.
+    /// Only the keys of the relevance policy, in their mappings.
     pub(super) fn relevance(&self) -> Value {
         relevant(&self.value).unwrap_or_else(|| Value::Object(Map::new()))
     }
@@ -74,12 +65,12 @@ impl HermesConfig {
             .filter(|value| !value.is_null())
     }
 
-    /// A text: trimmed, `None` when empty; a number counts as its digits.
+    /// A text or number, trimmed; `None` if empty.
     pub(super) fn text(&self, dotted: &str) -> Option<String> {
         self.at(dotted).and_then(plain)
     }
 
-    /// A list: a YAML one, or a text with commas.
+    /// A YAML list or a comma-separated text.
     pub(super) fn list(&self, dotted: &str) -> Option<Vec<String>> {
         let items = match self.at(dotted)? {
             Value::Array(items) => items.iter().filter_map(plain).collect(),
@@ -89,12 +80,12 @@ impl HermesConfig {
         Some(items).filter(|items: &Vec<String>| !items.is_empty())
     }
 
-    /// A switch at the top level, or else below `gateway`.
+    /// A switch at the top level, else below `gateway`.
     pub(super) fn switch(&self, name: &str, warnings: &mut Vec<String>) -> Option<bool> {
         let value = self.at(name).or_else(|| self.at(&format!("gateway.{name}")))?;
         let read = match value {
             Value::Bool(flag) => Some(*flag),
-            other => plain(other).and_then(|word| match word.to_ascii_lowercase().as_str() {
+            other => plain(other).and_then(|text| match text.to_ascii_lowercase().as_str() {
                 "1" | "true" | "yes" | "on" => Some(true),
                 "0" | "false" | "no" | "off" => Some(false),
                 _ => None,
@@ -104,25 +95,25 @@ impl HermesConfig {
             warn(
                 warnings,
                 &self.path,
-                format!("`{name}` is neither true nor false, and is left out"),
+                format!("`{name}` is neither true nor false; ignored"),
             );
         }
         read
     }
 
-    /// A switch for Slack over the relay: in the nested block, or else flat beside it.
+    /// A Slack switch of the relay platform: in the `slack` mapping, else beside it.
     pub(super) fn slack_switch(&self, name: &str) -> Option<bool> {
         let nested = self.at(&format!("platforms.relay.extra.slack.{name}"));
         let value = nested.or_else(|| self.at(&format!("platforms.relay.extra.{name}")))?;
         Some(match value {
             Value::Bool(flag) => *flag,
-            other => plain(other).is_some_and(|word| {
-                matches!(word.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
+            other => plain(other).is_some_and(|text| {
+                matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on")
             }),
         })
     }
 
-    /// Whether the relay platform is switched off in so many words.
+    /// Whether the relay platform is explicitly disabled.
     pub(super) fn vetoes_relay(&self) -> bool {
         match self.at("platforms.relay.enabled") {
             Some(Value::Bool(enabled)) => !enabled,
@@ -132,7 +123,7 @@ impl HermesConfig {
     }
 }
 
-/// A mapping with the keys of [`RELEVANCE`], and the mappings in it as far.
+/// Keeps the keys of [`RELEVANCE`] and their mappings.
 fn relevant(value: &Value) -> Option<Value> {
     let kept = value.as_object()?.iter().filter_map(|(key, value)| {
         let kept = if RELEVANCE.contains(&key.as_str()) {
@@ -146,16 +137,12 @@ fn relevant(value: &Value) -> Option<Value> {
 }
 
 fn text_of(path: &Path, warnings: &mut Vec<String>) -> Option<Zeroizing<String>> {
-    let read = std::fs::File::open(path).and_then(|file| secret::whole(file, yaml::MAX_BYTES as u64));
+    let read = std::fs::File::open(path).and_then(|file| secret::read_all(file, yaml::MAX_BYTES as u64));
     let mut bytes = match read {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
         Err(error) => {
-            warn(
-                warnings,
-                path,
-                format!("it cannot be read ({error}), and counts as empty"),
-            );
+            warn(warnings, path, format!("cannot be read ({error}); ignored"));
             return None;
         }
     };
@@ -163,7 +150,7 @@ fn text_of(path: &Path, warnings: &mut Vec<String>) -> Option<Zeroizing<String>>
         Ok(text) => Some(Zeroizing::new(text)),
         Err(error) => {
             drop(Zeroizing::new(error.into_bytes()));
-            warn(warnings, path, "it is not UTF-8 text, and counts as empty");
+            warn(warnings, path, "not UTF-8 text; ignored");
             None
         }
     }
@@ -195,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_files_count_as_empty_and_say_so() {
+    fn invalid_files_are_ignored_with_a_warning() {
         for text in ["discord: [\n", "- a\n- b\n", "just text\n"] {
             let (read, warnings) = hermes(text);
             assert_eq!(read.value, serde_json::json!({}));
@@ -209,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_what_says_when_messages_concern_us() {
+    fn only_the_relevance_policy_is_kept() {
         let (read, _) = hermes(
             "token: s3cret\nrequire_mention: true\ndiscord: {}\nslack: {token: s3cret, require_mention: false}\n\
              gateway: {relay_secret: s3cret, platforms: {telegram: {free_response_channels: [a, 7], keys: [s3cret]}}}\n",
@@ -222,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_lists_are_taken_as_they_come() {
+    fn texts_and_lists_are_lenient() {
         let (read, _) = hermes(
             "gateway:\n  relay_id: 42\n  relay_url: '  '\n  relay_route_keys: a, ,b\n  other: [1, x, '']\n",
         );
@@ -233,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_stand_at_the_top_or_below_gateway() {
+    fn switches_are_at_the_top_or_below_gateway() {
         let mut warnings = Vec::new();
         let (read, _) = hermes("a: no\ngateway: {a: yes, b: 'on', c: perhaps}\n");
         assert_eq!(read.switch("a", &mut warnings), Some(false));
@@ -245,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn slack_switches_are_off_unless_a_word_for_on() {
+    fn slack_switches_are_off_unless_explicitly_on() {
         let (read, _) = hermes(
             "platforms: {relay: {extra: {reply_in_thread: true, flat: 'YES', slack: {reply_in_thread: 'nope'}}}}\n",
         );

@@ -1,6 +1,4 @@
-//! The layers themselves: each opened once, asked by name, and every answer noted with its origin.
-//!
-//! It knows in which order the layers speak, and nothing about what any key means.
+//! The layers of settings in their order, and the origin of each value.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +10,10 @@ use super::file::{self, FileTree, OwnFile};
 use super::hermes::HermesConfig;
 use super::{ConfigError, Flags, Origin, Origins, Sources};
 
-/// A value and where it came from.
-pub(super) type Answer = (String, Origin);
+/// A value and its origin.
+pub(super) type Sourced = (String, Origin);
 
-/// Every layer, opened, and the notes taken while asking them.
+/// All layers, opened, with the origins and warnings so far.
 pub(super) struct Layers<'a> {
     pub(super) flags: &'a Flags,
     pub(super) process: &'a dyn Fn(&str) -> Option<String>,
@@ -27,17 +25,17 @@ pub(super) struct Layers<'a> {
     pub(super) hermes: HermesConfig,
     pub(super) origins: Origins,
     pub(super) warnings: Vec<String>,
-    /// The files that credentials are read from.
+    /// Files that credentials are read from.
     pub(super) credential_files: Vec<PathBuf>,
 }
 
 impl<'a> Layers<'a> {
     pub(super) fn open(sources: &'a Sources<'_>, system: &Path) -> Result<Self, ConfigError> {
-        let asked = |name: &str| (sources.env)(name).and_then(filled);
+        let var = |name: &str| (sources.env)(name).and_then(non_empty);
         let mut warnings = Vec::new();
         let mut origins = Origins::default();
-        let user_home = asked(env::HOME).map(PathBuf::from);
-        let home = asked(env::HERMES_HOME).map(PathBuf::from);
+        let user_home = var(env::HOME).map(PathBuf::from);
+        let home = var(env::HERMES_HOME).map(PathBuf::from);
         if home.is_some() {
             origins.set("hermes_home", Origin::Env(env::HERMES_HOME.to_owned()));
         }
@@ -46,17 +44,17 @@ impl<'a> Layers<'a> {
             .flags
             .config
             .clone()
-            .or_else(|| asked(env::CONFIG).map(PathBuf::from));
+            .or_else(|| var(env::CONFIG).map(PathBuf::from));
         let own = named
             .or_else(|| {
-                let places = [
+                let candidates = [
                     home.as_ref().map(|home| home.join("relay.yaml")),
                     Some(system.to_owned()),
                 ];
-                places
+                candidates
                     .into_iter()
                     .flatten()
-                    .find(|path| there(path, &mut warnings))
+                    .find(|path| exists(path, &mut warnings))
             })
             .map(|path| OwnFile::read(&path))
             .transpose()?;
@@ -72,7 +70,7 @@ impl<'a> Layers<'a> {
             Some(Ok(read)) => read.unwrap_or_default(),
             Some(Err(error)) => {
                 warnings.push(format!(
-                    "{}: it cannot be read ({error}), and counts as empty",
+                    "{}: cannot be read ({error}); ignored",
                     dotenv_path.display()
                 ));
                 Dotenv::default()
@@ -80,10 +78,7 @@ impl<'a> Layers<'a> {
             None => Dotenv::default(),
         };
         for line in dotenv.skipped_lines().iter().take(5) {
-            warnings.push(format!(
-                "{}:{line}: this line cannot be read, and is left out",
-                dotenv_path.display()
-            ));
+            warnings.push(format!("{}:{line}: invalid line; ignored", dotenv_path.display()));
         }
         let hermes = HermesConfig::read(home.as_deref(), &mut warnings);
         Ok(Self {
@@ -101,66 +96,66 @@ impl<'a> Layers<'a> {
         })
     }
 
-    /// What our own file says, defaults filled in.
+    /// The settings file with defaults.
     pub(super) fn tree(&self) -> FileTree {
         self.own.as_ref().map(|own| own.tree.clone()).unwrap_or_default()
     }
 
-    pub(super) fn anchored(&self, path: &Path) -> PathBuf {
+    pub(super) fn resolve_path(&self, path: &Path) -> PathBuf {
         self.own.as_ref().map_or_else(
             || path.to_owned(),
-            |own| own.anchored(path, self.user_home.as_deref()),
+            |own| own.resolve_path(path, self.user_home.as_deref()),
         )
     }
 
-    pub(super) fn noted<T>(&mut self, key: &str, origin: Origin, value: T) -> T {
+    pub(super) fn record<T>(&mut self, key: &str, origin: Origin, value: T) -> T {
         self.origins.set(key, origin);
         value
     }
 
-    pub(super) fn in_process(&self, name: &str) -> Option<Answer> {
+    pub(super) fn in_process(&self, name: &str) -> Option<Sourced> {
         (self.process)(name)
-            .and_then(filled)
+            .and_then(non_empty)
             .map(|value| (value, Origin::Env(name.to_owned())))
     }
 
-    pub(super) fn in_own(&self, value: Option<&String>) -> Option<Answer> {
+    pub(super) fn in_own(&self, value: Option<&String>) -> Option<Sourced> {
         let origin = Origin::OwnFile(self.own.as_ref()?.path.clone());
-        value.cloned().and_then(filled).map(|value| (value, origin))
+        value.cloned().and_then(non_empty).map(|value| (value, origin))
     }
 
-    pub(super) fn in_dotenv(&self, name: &str) -> Option<Answer> {
-        let value = self.dotenv.value(name).map(str::to_owned).and_then(filled)?;
+    pub(super) fn in_dotenv(&self, name: &str) -> Option<Sourced> {
+        let value = self.dotenv.value(name).map(str::to_owned).and_then(non_empty)?;
         Some((value, Origin::HermesEnv(self.dotenv_path.clone())))
     }
 
-    pub(super) fn in_hermes(&self, dotted: &str) -> Option<Answer> {
+    pub(super) fn in_hermes(&self, dotted: &str) -> Option<Sourced> {
         self.hermes
             .text(dotted)
             .map(|value| (value, Origin::HermesConfig(self.hermes.path.clone())))
     }
 
-    /// The process environment, our own file, Hermes' `.env`, Hermes' `config.yaml` where it has the key.
-    pub(super) fn ask(&self, name: &str, own: Option<&String>, hermes: Option<&str>) -> Option<Answer> {
+    /// Looks in the process environment, our own file, Hermes' `.env`, and with a key in Hermes' `config.yaml`.
+    pub(super) fn lookup(&self, name: &str, own: Option<&String>, hermes: Option<&str>) -> Option<Sourced> {
         self.in_process(name)
             .or_else(|| self.in_own(own))
             .or_else(|| self.in_dotenv(name))
             .or_else(|| hermes.and_then(|dotted| self.in_hermes(dotted)))
     }
 
-    pub(super) fn settle(&mut self, key: &str, answer: Option<Answer>) -> Option<String> {
-        let (value, origin) = answer.map_or((None, Origin::Default), |(value, origin)| (Some(value), origin));
-        self.noted(key, origin, value)
+    pub(super) fn record_value(&mut self, key: &str, value: Option<Sourced>) -> Option<String> {
+        let (value, origin) = value.map_or((None, Origin::Default), |(value, origin)| (Some(value), origin));
+        self.record(key, origin, value)
     }
 
-    pub(super) fn warn_of_disagreement(&mut self) {
+    pub(super) fn warn_of_conflicts(&mut self) {
         for variable in VARIABLES.iter().filter(|variable| variable.shared) {
             let (process, file) = (self.in_process(variable.name), self.in_dotenv(variable.name));
             if let (Some((process, _)), Some((file, _))) = (process, file)
                 && Zeroizing::new(process) != Zeroizing::new(file)
             {
                 self.warnings.push(format!(
-                    "{} differs between the process environment and {}: the relay takes the first, Hermes the second",
+                    "{} differs between the process environment and {}: the relay uses the first, Hermes the second",
                     variable.name,
                     self.dotenv_path.display()
                 ));
@@ -175,19 +170,19 @@ impl<'a> Layers<'a> {
     }
 }
 
-/// Whether there is a file at `path`; where that cannot be known, a warning says so.
-fn there(path: &Path, warnings: &mut Vec<String>) -> bool {
+/// Whether there is a file at `path`; warns if that cannot be determined.
+fn exists(path: &Path, warnings: &mut Vec<String>) -> bool {
     path.try_exists().unwrap_or_else(|error| {
         warnings.push(format!(
-            "{}: it cannot be reached ({error}), and counts as absent",
+            "{}: cannot be accessed ({error}); ignored",
             path.display()
         ));
         false
     })
 }
 
-/// The text without white space around it; `None` when nothing is left. What is cut off leaves no copy.
-pub(super) fn filled(mut text: String) -> Option<String> {
+/// The trimmed text; `None` if it is empty. The original is wiped if it had white space.
+pub(super) fn non_empty(mut text: String) -> Option<String> {
     let trimmed = text.trim();
     match trimmed.len() {
         0 => None,

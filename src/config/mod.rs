@@ -1,8 +1,7 @@
-//! What was written, and what it means: flags, environment, files, and where each value came from.
+//! The settings: flags, environment and files, and the origin of each value.
 //!
-//! [`load`] asks every layer once and gives typed [`Settings`]. The order is flags, process environment,
-//! our own file, Hermes' `.env`, Hermes' `config.yaml`, default. It never reads the process environment
-//! itself, never writes a setting back, and never shows a secret.
+//! [`load`] reads every layer and returns typed [`Settings`]. The order is flags, process environment, our own file,
+//! Hermes' `.env`, Hermes' `config.yaml`, default. The process environment comes in as a closure; secrets are never shown.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,67 +11,58 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 mod agents;
-mod credentials;
 mod describe;
 pub mod dotenv;
-pub mod dotenv_remove;
-pub mod dotenv_write;
+pub mod dotenv_edit;
 pub mod env;
 pub mod file;
 mod hermes;
 mod layers;
-mod limits;
-mod log;
-mod named;
-mod reference;
 mod resolve;
 pub mod secret;
-mod serving;
+mod sections;
 pub mod settings;
-mod sleep;
-#[cfg(test)]
-mod stage;
 mod telemetry;
-pub mod tuning;
+#[cfg(test)]
+mod test_home;
+mod validate;
 mod whatsapp;
 pub mod yaml;
 
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
-pub use describe::Row;
+pub use describe::{SettingRow, reference};
 pub use file::check_file;
-pub use log::{Log, LogFormat, LogLevel};
-pub use reference::reference;
 pub use resolve::load;
-pub use serving::Serve;
-pub use settings::{Connector, Identity, Idp, Settings, Tls};
-pub use telemetry::Telemetry;
-pub use tuning::{
-    BusyMode, Durability, Journal, Link, OnRevoked, PolicyOverride, Sessions, Shutdown, Slack, Sleep,
-    SleepAction,
+pub use sections::{
+    BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel,
+    OnRevoked, PolicyOverride, ServeConfig, SessionsConfig, ShutdownConfig, SlackConfig, SleepAction,
+    SleepConfig,
 };
+pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};
+pub use telemetry::TelemetryConfig;
 pub use whatsapp::AliasFiles;
 
-/// Who answers when nothing says otherwise.
+/// The default agent.
 pub const DEFAULT_AGENT: &str = "echo";
 
-/// What was typed on the command line.
+/// Options of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct Flags {
-    /// Our own file.
+    /// Settings file.
     pub config: Option<PathBuf>,
-    /// Where the journal lives.
+    /// Directory of the journal.
     pub state_dir: Option<PathBuf>,
-    /// The connector's URL.
+    /// Connector URL.
     pub url: Option<String>,
-    /// Who answers.
+    /// Default agent.
     pub agent: Option<String>,
-    /// How much is logged.
+    /// Log level.
     pub log_level: Option<LogLevel>,
-    /// How a log line looks.
+    /// Log format.
     pub log_format: Option<LogFormat>,
 }
 
-/// Everything that settings can come from, apart from files.
+/// The sources of settings, besides files.
 pub struct Sources<'a> {
     /// The command line.
     pub flags: Flags,
@@ -88,28 +78,26 @@ impl fmt::Debug for Sources<'_> {
     }
 }
 
-/// Settings, and what is known about them.
+/// The settings with their origins and warnings.
 #[derive(Debug, Clone)]
 pub struct Loaded {
     /// The settings.
     pub settings: Settings,
-    /// Where each came from.
+    /// The origin of each.
     pub origins: Origins,
-    /// What someone should look at; no secret is in it.
+    /// Warnings, without secrets.
     pub warnings: Vec<String>,
-    /// What Hermes' `config.yaml` says about when messages concern us, in the mappings that it stands in; an empty mapping
-    /// where there is none. Nothing else of it is kept.
+    /// The relevance policy in Hermes' `config.yaml`; nothing else of it is kept.
     pub hermes_yaml: Value,
-    /// Our own file, where there is one.
+    /// The settings file, if there is one.
     pub own_file: Option<PathBuf>,
-    /// The files that credentials are read from, or would be: Hermes' `.env`, and the secret's own file.
+    /// Files that credentials are or would be read from: Hermes' `.env`, and the secret file.
     pub credential_files: Vec<PathBuf>,
     allow_bots: BTreeMap<String, String>,
 }
 
 impl Loaded {
-    /// What `<PLATFORM>_ALLOW_BOTS` says for an identity's platform: our own file's word, else the process
-    /// environment, else Hermes' `.env`.
+    /// The value of `<PLATFORM>_ALLOW_BOTS`: from our own file, else the process environment, else Hermes' `.env`.
     pub fn allow_bots(&self, platform: &str) -> Option<String> {
         let own = self
             .settings
@@ -123,18 +111,18 @@ impl Loaded {
         }
     }
 
-    /// Hermes' `config.yaml` with what our own file says about `platform` laid over the block that counts.
+    /// Hermes' `config.yaml` with our own policy of `platform` merged in.
     pub fn policy_yaml(&self, platform: &str) -> Value {
         let mut yaml = self.hermes_yaml.clone();
         let Some(own) = self.settings.policy.get(platform) else {
             return yaml;
         };
-        let places = [
+        let candidates = [
             yaml.get(platform),
             yaml.pointer(&format!("/gateway/platforms/{platform}")),
             yaml.pointer(&format!("/platforms/{platform}")),
         ];
-        let mut block = places
+        let mut block = candidates
             .into_iter()
             .flatten()
             .find_map(Value::as_object)
@@ -153,22 +141,22 @@ impl Loaded {
     }
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
     /// The command line.
     Flag,
-    /// The process environment, by this variable.
+    /// This variable of the process environment.
     Env(String),
-    /// Our own file.
+    /// Settings file.
     OwnFile(PathBuf),
     /// Hermes' `.env`.
     HermesEnv(PathBuf),
     /// Hermes' `config.yaml`.
     HermesConfig(PathBuf),
-    /// A credential that the service manager handed over.
+    /// A credential of the service manager.
     Credential(PathBuf),
-    /// Nobody said anything.
+    /// The default.
     Default,
 }
 
@@ -184,7 +172,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Where each value came from, by dotted key.
+/// The origin of each value, by dotted key.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins(BTreeMap<String, Origin>);
 
@@ -199,16 +187,16 @@ impl Origins {
     }
 }
 
-/// Why there are no settings.
+/// Why the settings cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// A file that was named is not there.
-    #[error("{path}: there is no such file; correct the path, or leave it out to use the default places", path = .path.display())]
+    /// A named file does not exist.
+    #[error("{path}: there is no such file; correct the path, or omit it to use the default", path = .path.display())]
     Missing {
         /// The file.
         path: PathBuf,
     },
-    /// A file is there and cannot be read.
+    /// A file cannot be read.
     #[error("{path}: cannot be read: {source}", path = .path.display())]
     Unreadable {
         /// The file.
@@ -216,20 +204,20 @@ pub enum ConfigError {
         /// The reason.
         source: io::Error,
     },
-    /// Something in our own file is wrong.
+    /// The settings file is invalid.
     #[error("{path}{at}: {what}", path = .path.display(), at = .line.map(|line| format!(":{line}")).unwrap_or_default())]
-    Wrong {
+    Invalid {
         /// The file.
         path: PathBuf,
-        /// The line, where it is known.
+        /// The line, if known.
         line: Option<u64>,
-        /// What is wrong, and what would be right.
+        /// The error, with a valid choice.
         what: String,
     },
     /// A secret file was refused.
     #[error("{0}")]
     Secret(#[from] secret::SecretError),
-    /// No layer says where the journal goes.
-    #[error("no place for the journal: set HERMES_RELAY_STATE_DIR, pass --state-dir, or set HERMES_HOME")]
+    /// There is no state directory.
+    #[error("no state directory: set HERMES_RELAY_STATE_DIR, pass --state-dir, or set HERMES_HOME")]
     NoStateDir,
 }

@@ -1,6 +1,4 @@
-//! The settings out of the layers: for every key, which layers have it and what their words mean.
-//!
-//! Each key is settled by itself: an id from one layer goes with a secret from another.
+//! Resolves the settings from the layers. Each key is resolved on its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,20 +8,27 @@ use secrecy::SecretString;
 use super::agents::{AgentChoice, AgentEntries};
 use super::env;
 use super::file::SYSTEM_PATH;
-use super::layers::{Layers, filled};
-use super::settings::{Connector, Identity, Settings};
-use super::tuning::{BusyMode, Sessions, Slack};
-use super::{ConfigError, DEFAULT_AGENT, Loaded, Origin, Sources};
+use super::layers::{Layers, non_empty};
+use super::sections::{BusyMode, SessionsConfig, SlackConfig, SleepConfig};
+use super::settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings};
+use super::{ConfigError, DEFAULT_AGENT, Loaded, Origin, Sources, secret};
 
-/// The longest display name that the connector takes, in characters.
+/// Maximum length of the display name in characters.
 const MAX_DISPLAY_NAME: usize = 64;
 
-/// Asks every layer and gives the settings, or says what to correct.
+/// Name of systemd's credential.
+const CREDENTIAL: &str = "relay-secret";
+/// Hermes' key for the idle time.
+const IDLE_MINUTES: &str = "gateway.scale_to_zero.idle_timeout_minutes";
+/// Maximum idle time from Hermes' file.
+const MAX_IDLE_MINUTES: f64 = 7.0 * 24.0 * 60.0;
+
+/// Loads the settings from all layers.
 pub fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
     load_from(sources, Path::new(SYSTEM_PATH))
 }
 
-/// The same with another place for the system's file.
+/// [`load`] with another path of the system's file.
 pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, ConfigError> {
     let mut layers = Layers::open(sources, system)?;
     let connector = layers.connector()?;
@@ -37,28 +42,28 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     let (agent, agents) = layers.agents();
     let mut routes = tree.routes;
     for path in routes.iter_mut().filter_map(|route| route.workdir.as_mut()) {
-        *path = layers.anchored(path);
+        *path = layers.resolve_path(path);
     }
     let mut log = tree.log;
     if let Some(level) = sources.flags.log_level {
-        log.level = layers.noted("log.level", Origin::Flag, level);
+        log.level = layers.record("log.level", Origin::Flag, level);
     }
     if let Some(format) = sources.flags.log_format {
-        log.format = layers.noted("log.format", Origin::Flag, format);
+        log.format = layers.record("log.format", Origin::Flag, format);
     }
     let mut tls = tree.tls;
     for path in [&mut tls.ca_file, &mut tls.client_cert, &mut tls.client_key]
         .into_iter()
         .flatten()
     {
-        *path = layers.anchored(path);
+        *path = layers.resolve_path(path);
     }
     let mut media = tree.media;
     for path in &mut media.send_from {
-        *path = layers.anchored(path);
+        *path = layers.resolve_path(path);
     }
     let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
-    layers.warn_of_disagreement();
+    layers.warn_of_conflicts();
     Ok(Loaded {
         settings: Settings {
             connector,
@@ -95,24 +100,24 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
 }
 
 impl Layers<'_> {
-    fn connector(&mut self) -> Result<Connector, ConfigError> {
+    fn connector(&mut self) -> Result<ConnectorConfig, ConfigError> {
         let own = self.tree().connector;
         let flag = self
             .flags
             .url
             .clone()
-            .and_then(filled)
+            .and_then(non_empty)
             .map(|url| (url, Origin::Flag));
-        let url = flag.or_else(|| self.ask(env::URL, own.url.as_ref(), Some("gateway.relay_url")));
-        // Who names the URL to this program means it; the switch is about what Hermes itself would dial.
-        let named_to_us = matches!(url, Some((_, Origin::Flag | Origin::OwnFile(_))));
-        let mut url = self.settle("connector.url", url);
+        let url = flag.or_else(|| self.lookup(env::URL, own.url.as_ref(), Some("gateway.relay_url")));
+        // A URL in our own settings is deliberate; the switch is about what Hermes itself dials.
+        let is_own = matches!(url, Some((_, Origin::Flag | Origin::OwnFile(_))));
+        let mut url = self.record_value("connector.url", url);
         let mut url_veto = None;
-        if url.is_some() && !named_to_us && self.hermes.vetoes_relay() {
+        if url.is_some() && !is_own && self.hermes.vetoes_relay() {
             let path = self.hermes.path.clone();
             url = None;
             url_veto = Some(format!(
-                "`platforms.relay.enabled: false` in {} switches the relay off; set it to true or remove it",
+                "`platforms.relay.enabled: false` in {} disables the relay; set it to true or remove it",
                 path.display()
             ));
             self.origins
@@ -120,8 +125,8 @@ impl Layers<'_> {
             self.origins.set("connector.url_veto", Origin::HermesConfig(path));
         }
         let mut text = |key, name, own: &Option<String>, hermes| {
-            let answer = self.ask(name, own.as_ref(), hermes);
-            self.settle(key, answer)
+            let value = self.lookup(name, own.as_ref(), hermes);
+            self.record_value(key, value)
         };
         let gateway_id = text(
             "connector.gateway_id",
@@ -156,7 +161,7 @@ impl Layers<'_> {
         );
         let delivery_key =
             text("connector.delivery_key", env::DELIVERY_KEY, &None, None).map(SecretString::from);
-        Ok(Connector {
+        Ok(ConnectorConfig {
             url,
             url_veto,
             gateway_id,
@@ -178,12 +183,12 @@ impl Layers<'_> {
             return name;
         }
         self.warnings.push(format!(
-            "the display name is longer than {MAX_DISPLAY_NAME} characters, and is cut"
+            "the display name is truncated to {MAX_DISPLAY_NAME} characters"
         ));
         name.chars().take(MAX_DISPLAY_NAME).collect()
     }
 
-    fn identities(&mut self, own: Vec<Identity>) -> Vec<Identity> {
+    fn identities(&mut self, own: Vec<BotIdentity>) -> Vec<BotIdentity> {
         let platforms = self.in_process(env::PLATFORMS).or_else(|| {
             if own.is_empty() {
                 self.in_dotenv(env::PLATFORMS)
@@ -194,7 +199,7 @@ impl Layers<'_> {
         if platforms.is_none() && !own.is_empty() {
             return own
                 .into_iter()
-                .map(|identity| Identity {
+                .map(|identity| BotIdentity {
                     platform: identity.platform.trim().to_owned(),
                     bot_id: identity.bot_id.trim().to_owned(),
                     username: identity.username.as_deref().and_then(env::bare_name),
@@ -208,12 +213,10 @@ impl Layers<'_> {
             .as_ref()
             .is_some_and(|(text, _)| env::bot_id_map(text).is_none())
         {
-            self.warnings.push(format!(
-                "{} is not a JSON object, and counts as empty",
-                env::BOT_IDS
-            ));
+            self.warnings
+                .push(format!("{} is not a JSON object; ignored", env::BOT_IDS));
         }
-        let platforms = self.settle("connector.identities", platforms);
+        let platforms = self.record_value("connector.identities", platforms);
         env::identities(
             platforms.as_deref(),
             bot_ids.as_ref().map(|(text, _)| text.as_str()),
@@ -223,22 +226,22 @@ impl Layers<'_> {
     fn route_keys(&mut self, own: Vec<String>) -> Vec<String> {
         const KEY: &str = "connector.route_keys";
         if let Some((text, origin)) = self.in_process(env::ROUTE_KEYS) {
-            return self.noted(KEY, origin, env::comma_list(&text));
+            return self.record(KEY, origin, env::comma_list(&text));
         }
-        let own: Vec<String> = own.into_iter().filter_map(filled).collect();
+        let own: Vec<String> = own.into_iter().filter_map(non_empty).collect();
         if !own.is_empty() {
             return own;
         }
         if let Some((text, origin)) = self.in_dotenv(env::ROUTE_KEYS) {
-            return self.noted(KEY, origin, env::comma_list(&text));
+            return self.record(KEY, origin, env::comma_list(&text));
         }
         let Some(keys) = self.hermes.list("gateway.relay_route_keys") else {
             return Vec::new();
         };
-        self.noted(KEY, Origin::HermesConfig(self.hermes.path.clone()), keys)
+        self.record(KEY, Origin::HermesConfig(self.hermes.path.clone()), keys)
     }
 
-    fn sessions(&mut self) -> Sessions {
+    fn sessions(&mut self) -> SessionsConfig {
         let mut sessions = self.tree().sessions;
         for notice in [&mut sessions.interrupted_notice, &mut sessions.overflow_notice] {
             *notice = notice.take().filter(|text| !text.trim().is_empty());
@@ -253,24 +256,25 @@ impl Layers<'_> {
                 continue;
             }
             if let Some(flag) = self.hermes.switch(name, &mut self.warnings) {
-                *value = self.noted(&key, Origin::HermesConfig(self.hermes.path.clone()), flag);
+                *value = self.record(&key, Origin::HermesConfig(self.hermes.path.clone()), flag);
             }
         }
         let own = self.own.as_ref().filter(|own| own.sets("sessions.busy_mode"));
         let own = own.map(|_| sessions.busy_mode.as_str().to_owned());
-        if let Some((word, origin)) = self.ask(env::BUSY_MODE, own.as_ref(), Some("display.busy_input_mode"))
+        if let Some((text, origin)) =
+            self.lookup(env::BUSY_MODE, own.as_ref(), Some("display.busy_input_mode"))
         {
-            match word.parse::<BusyMode>() {
-                Ok(mode) => sessions.busy_mode = self.noted("sessions.busy_mode", origin, mode),
+            match text.parse::<BusyMode>() {
+                Ok(mode) => sessions.busy_mode = self.record("sessions.busy_mode", origin, mode),
                 Err(error) => self
                     .warnings
-                    .push(format!("busy mode from {origin}: {error}; it is left out")),
+                    .push(format!("busy mode from {origin}: {error}; ignored")),
             }
         }
         sessions
     }
 
-    fn slack(&mut self) -> Slack {
+    fn slack(&mut self) -> SlackConfig {
         let mut slack = self.tree().slack;
         for (name, value) in [
             ("reply_in_thread", &mut slack.reply_in_thread),
@@ -280,22 +284,22 @@ impl Layers<'_> {
             ),
         ] {
             let key = format!("slack.{name}");
-            let said = self.own.as_ref().is_some_and(|own| own.sets(&key));
-            if let Some(flag) = self.hermes.slack_switch(name).filter(|_| !said) {
-                *value = self.noted(&key, Origin::HermesConfig(self.hermes.path.clone()), flag);
+            let is_set = self.own.as_ref().is_some_and(|own| own.sets(&key));
+            if let Some(flag) = self.hermes.slack_switch(name).filter(|_| !is_set) {
+                *value = self.record(&key, Origin::HermesConfig(self.hermes.path.clone()), flag);
             }
         }
         slack
     }
 
-    /// Who answers, and all agents; one that is written on the spot gets a name of its own.
+    /// The default agent and all agents; an inline agent gets a name.
     fn agents(&mut self) -> (String, AgentEntries) {
         let mut agents = self.tree().agents;
         let flag = self
             .flags
             .agent
             .clone()
-            .and_then(filled)
+            .and_then(non_empty)
             .map(|agent| (agent, Origin::Flag));
         let own = self
             .own
@@ -305,7 +309,7 @@ impl Layers<'_> {
         let own = own.map(|choice| match choice {
             AgentChoice::Named(name) => name,
             AgentChoice::Inline(entry) => {
-                let mut name = entry.usual_name();
+                let mut name = entry.default_name();
                 while agents.contains_key(&name) {
                     name.push('_');
                 }
@@ -316,12 +320,12 @@ impl Layers<'_> {
         for entry in agents.values_mut() {
             let paths = entry.workdir.iter_mut().chain(entry.backend.paths_mut());
             for path in paths {
-                *path = self.anchored(path);
+                *path = self.resolve_path(path);
             }
         }
-        let answer = flag.or_else(|| self.in_own(own.as_ref()));
+        let value = flag.or_else(|| self.in_own(own.as_ref()));
         let name = self
-            .settle("agent", answer)
+            .record_value("agent", value)
             .unwrap_or_else(|| DEFAULT_AGENT.to_owned());
         (name, agents)
     }
@@ -329,18 +333,18 @@ impl Layers<'_> {
     fn state_dir(&mut self) -> Result<PathBuf, ConfigError> {
         const KEY: &str = "state_dir";
         if let Some(path) = self.flags.state_dir.clone() {
-            return Ok(self.noted(KEY, Origin::Flag, path));
+            return Ok(self.record(KEY, Origin::Flag, path));
         }
         if let Some((path, origin)) = self.in_process(env::RELAY_STATE_DIR) {
-            return Ok(self.noted(KEY, origin, path.into()));
+            return Ok(self.record(KEY, origin, path.into()));
         }
         if let Some((list, origin)) = self.in_process(env::STATE_DIRECTORY)
             && let Some(first) = list.split(':').find(|path| !path.is_empty())
         {
-            return Ok(self.noted(KEY, origin, first.into()));
+            return Ok(self.record(KEY, origin, first.into()));
         }
         if let Some(path) = self.tree().state_dir.filter(|path| !path.as_os_str().is_empty()) {
-            return Ok(self.anchored(&path));
+            return Ok(self.resolve_path(&path));
         }
         self.origins.set(KEY, Origin::Default);
         self.home
@@ -351,7 +355,7 @@ impl Layers<'_> {
 
     fn allow_bots<'p>(
         &self,
-        identities: &'p [Identity],
+        identities: &'p [BotIdentity],
         policies: impl Iterator<Item = &'p String>,
     ) -> BTreeMap<String, String> {
         let platforms = identities
@@ -366,6 +370,138 @@ impl Layers<'_> {
             })
             .collect()
     }
+
+    /// The gateway's secret from the first layer that has it.
+    fn secret(&mut self, own: Option<&Path>) -> Result<Option<SecretString>, ConfigError> {
+        const KEY: &str = "connector.secret";
+        if let Some((value, origin)) = self.in_process(env::SECRET) {
+            return Ok(Some(self.record(KEY, origin, secret::into_secret(value))));
+        }
+        if let Some((path, origin)) = self.in_process(env::SECRET_FILE) {
+            let value = self.secret_in(Path::new(&path))?;
+            return Ok(Some(self.record(KEY, origin, value)));
+        }
+        if let (Some(path), Some(file)) = (own.filter(|path| !path.as_os_str().is_empty()), &self.own) {
+            let origin = Origin::OwnFile(file.path.clone());
+            let path = self.resolve_path(path);
+            let value = self.secret_in(&path)?;
+            return Ok(Some(self.record(KEY, origin, value)));
+        }
+        if let Some((directory, _)) = self.in_process(env::CREDENTIALS_DIRECTORY) {
+            let path = Path::new(&directory).join(CREDENTIAL);
+            if path.exists() {
+                let value = self.secret_in(&path)?;
+                return Ok(Some(self.record(KEY, Origin::Credential(path), value)));
+            }
+        }
+        if self.in_dotenv(env::SECRET).is_none()
+            && let Some((path, origin)) = self.in_dotenv(env::SECRET_FILE)
+        {
+            let value = self.secret_in(Path::new(&path))?;
+            return Ok(Some(self.record(KEY, origin, value)));
+        }
+        let value = self
+            .in_dotenv(env::SECRET)
+            .or_else(|| self.in_hermes("gateway.relay_secret"));
+        Ok(self.record_value(KEY, value).map(secret::into_secret))
+    }
+
+    fn secret_in(&mut self, path: &Path) -> Result<SecretString, ConfigError> {
+        self.credential_files.push(path.to_owned());
+        Ok(secret::read(path)?)
+    }
+
+    /// The identity provider. A token URL in the environment overrides all files.
+    fn idp(&mut self) -> Result<IdpConfig, ConfigError> {
+        let own = self.tree().idp;
+        let token_url = self.lookup(
+            env::IDP_TOKEN_URL,
+            own.token_url.as_ref(),
+            Some("gateway.idp.token_url"),
+        );
+        let (files, hermes) = match token_url.as_ref().map(|(_, origin)| origin) {
+            Some(Origin::OwnFile(_)) => (true, false),
+            Some(Origin::HermesConfig(_)) | None => (true, true),
+            Some(_) => (false, false),
+        };
+        let mut text = |key: &str, name, own: &Option<String>| {
+            let dotted = format!("gateway.{key}");
+            let value = self.lookup(
+                name,
+                own.as_ref().filter(|_| files),
+                hermes.then_some(dotted.as_str()),
+            );
+            self.record_value(key, value)
+        };
+        let client_id = text("idp.client_id", env::IDP_CLIENT_ID, &own.client_id);
+        let scope = text("idp.scope", env::IDP_SCOPE, &own.scope);
+        let own_secret = own
+            .client_secret_file
+            .filter(|path| files && !path.as_os_str().is_empty());
+        let client_secret = match (self.in_process(env::IDP_CLIENT_SECRET), own_secret, &self.own) {
+            (None, Some(path), Some(file)) => {
+                let origin = Origin::OwnFile(file.path.clone());
+                let value = secret::read(&self.resolve_path(&path))?;
+                Some(self.record("idp.client_secret", origin, value))
+            }
+            _ => self.idp_text_secret(hermes),
+        };
+        Ok(IdpConfig {
+            token_url: self.record_value("idp.token_url", token_url),
+            client_id,
+            client_secret,
+            scope,
+        })
+    }
+
+    fn idp_text_secret(&mut self, hermes: bool) -> Option<SecretString> {
+        let value = self.lookup(
+            env::IDP_CLIENT_SECRET,
+            None,
+            hermes.then_some("gateway.idp.client_secret"),
+        );
+        self.record_value("idp.client_secret", value)
+            .map(secret::into_secret)
+    }
+
+    fn sleep(&mut self, has_wake_url: bool) -> SleepConfig {
+        let mut sleep = self.tree().sleep;
+        let own = |layers: &Self, key: &str| layers.own.as_ref().is_some_and(|own| own.sets(key));
+        let own_enabled = own(self, "sleep.enabled").then(|| sleep.enabled.to_string());
+        if let Some((text, origin)) = self.lookup(env::SCALE_TO_ZERO, own_enabled.as_ref(), None) {
+            sleep.enabled = self.record("sleep.enabled", origin, is_on(&text));
+        }
+        if !own(self, "sleep.idle_secs")
+            && let Some(secs) = self.hermes.text(IDLE_MINUTES).as_deref().and_then(seconds)
+        {
+            let origin = Origin::HermesConfig(self.hermes.path.clone());
+            sleep.idle_secs = self.record("sleep.idle_secs", origin, secs);
+        }
+        if sleep.enabled && !has_wake_url {
+            self.warnings.push(
+                "sleep is enabled without a wake URL, so the relay stays awake: set `connector.wake_url`"
+                    .to_owned(),
+            );
+        }
+        sleep
+    }
+}
+
+/// Whether Hermes takes this text as true.
+fn is_on(text: &str) -> bool {
+    ["1", "true", "yes", "on"]
+        .iter()
+        .any(|on| text.eq_ignore_ascii_case(on))
+}
+
+/// Positive minutes in seconds; else `None`.
+fn seconds(minutes: &str) -> Option<u64> {
+    let minutes = minutes.parse::<f64>().ok()?;
+    (minutes > 0.0).then(|| {
+        std::time::Duration::from_secs_f64(minutes.min(MAX_IDLE_MINUTES) * 60.0)
+            .as_secs()
+            .max(1)
+    })
 }
 
 #[cfg(test)]

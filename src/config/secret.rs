@@ -1,6 +1,6 @@
-//! Secrets that live in files: what is read, and what is refused.
+//! Secret files.
 //!
-//! A file that others may read is not a secret. The text never reaches an error or a log.
+//! A file that other users can access is refused. The text never appears in an error or a log.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -11,13 +11,13 @@ use secrecy::SecretString;
 use serde_json::Value;
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// The largest secret file that is read.
-pub const MAX_BYTES: u64 = 64 * 1024;
+/// Maximum size of a secret file.
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// Why a secret file was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// It could not be opened or read.
+    /// It cannot be read.
     #[error("cannot read the secret file {path}: {source}", path = .path.display())]
     Unreadable {
         /// The file.
@@ -28,9 +28,9 @@ pub enum SecretError {
     /// It is a directory or a device.
     #[error("the secret file {path} is not a regular file", path = .0.display())]
     NotAFile(PathBuf),
-    /// Others may read or change it.
+    /// Other users can access it.
     #[error(
-        "the secret file {path} is open to every user (mode {mode:04o}): run `chmod 600 {path}`, \
+        "the secret file {path} is accessible to every user (mode {mode:04o}): run `chmod 600 {path}`, \
          or mount it with mode 0400",
         path = .path.display()
     )]
@@ -40,18 +40,18 @@ pub enum SecretError {
         /// Its permission bits.
         mode: u32,
     },
-    /// It is too large to be a secret.
+    /// It is too large.
     #[error("the secret file {path} is larger than {MAX_BYTES} bytes: is it the right file?", path = .0.display())]
     TooLarge(PathBuf),
     /// It is not text.
     #[error("the secret file {path} is not UTF-8 text: is it the right file?", path = .0.display())]
     NotText(PathBuf),
-    /// There is nothing in it.
+    /// It is empty.
     #[error("the secret file {path} is empty: write the secret into it, or remove the setting", path = .0.display())]
     Empty(PathBuf),
 }
 
-/// The secret in the file at `path`, without the white space around it.
+/// Reads the secret file at `path`; trims white space.
 pub fn read(path: &Path) -> Result<SecretString, SecretError> {
     let unreadable = |source| SecretError::Unreadable {
         path: path.to_owned(),
@@ -69,17 +69,17 @@ pub fn read(path: &Path) -> Result<SecretString, SecretError> {
             mode,
         });
     }
-    let bytes = whole(file, MAX_BYTES).map_err(unreadable)?;
+    let bytes = read_all(file, MAX_BYTES).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
         return Err(SecretError::TooLarge(path.to_owned()));
     }
     let text = std::str::from_utf8(&bytes).map_err(|_| SecretError::NotText(path.to_owned()))?;
-    usable(text.trim_start_matches('\u{feff}')).ok_or_else(|| SecretError::Empty(path.to_owned()))
+    parse(text.trim_start_matches('\u{feff}')).ok_or_else(|| SecretError::Empty(path.to_owned()))
 }
 
-/// What is in a file that may hold secrets, one byte over `limit` at most, in a buffer that is wiped when it is dropped.
-pub(super) fn whole(file: File, limit: u64) -> io::Result<Zeroizing<Vec<u8>>> {
-    // Room for all of it from the start: a buffer that grows leaves copies behind.
+/// Reads at most one byte more than `limit` into a buffer that is wiped when it is dropped.
+pub(super) fn read_all(file: File, limit: u64) -> io::Result<Zeroizing<Vec<u8>>> {
+    // Allocate everything at the start: a buffer that grows leaves copies behind.
     let length = file.metadata()?.len().min(limit).saturating_add(1);
     let room = usize::try_from(length).unwrap_or_default().saturating_add(64);
     let mut bytes = Zeroizing::new(Vec::with_capacity(room));
@@ -87,12 +87,12 @@ pub(super) fn whole(file: File, limit: u64) -> io::Result<Zeroizing<Vec<u8>>> {
     Ok(bytes)
 }
 
-/// A text that is a secret; the text itself is wiped.
-pub(super) fn taken(text: String) -> SecretString {
+/// Converts a text to a secret and wipes the text.
+pub(super) fn into_secret(text: String) -> SecretString {
     SecretString::from(Zeroizing::new(text).as_str())
 }
 
-/// Wipes every text in a value, and leaves nothing.
+/// Wipes every text in a value.
 pub(super) fn wipe(value: &mut Value) {
     match value {
         Value::String(text) => text.zeroize(),
@@ -103,8 +103,8 @@ pub(super) fn wipe(value: &mut Value) {
     *value = Value::Null;
 }
 
-/// The text as a secret; `None` when nothing but white space is in it.
-pub fn usable(text: &str) -> Option<SecretString> {
+/// The trimmed text as a secret; `None` if it is empty.
+pub fn parse(text: &str) -> Option<SecretString> {
     let text = text.trim();
     (!text.is_empty()).then(|| SecretString::from(text))
 }
@@ -134,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_into_one_buffer_and_a_value_wiped_whole() {
+    fn a_file_is_read_into_one_buffer_and_values_are_wiped() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(&dir, &[b'x'; 5000], 0o600);
-        let bytes = whole(File::open(&path).unwrap(), 8000).unwrap();
+        let bytes = read_all(File::open(&path).unwrap(), 8000).unwrap();
         assert_eq!((bytes.len(), bytes.capacity()), (5000, 5065), "it did not grow");
-        assert_eq!(whole(File::open(&path).unwrap(), 100).unwrap().len(), 101);
+        assert_eq!(read_all(File::open(&path).unwrap(), 100).unwrap().len(), 101);
         let mut value = serde_json::json!({"a": ["s3cret", {"b": "s3cret"}], "c": 1});
         wipe(&mut value);
         assert_eq!(value, Value::Null);
     }
 
     #[test]
-    fn a_file_open_to_others_is_refused_with_the_remedy() {
+    fn a_file_accessible_to_others_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         for mode in [0o644, 0o604, 0o602] {
             let path = file(&dir, b"s3cret", mode);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_secret_is_refused() {
+    fn invalid_secret_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(
             read(&file(&dir, b" \n\t", 0o600)),

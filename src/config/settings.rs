@@ -1,7 +1,6 @@
-//! The settings: everything the relay was told, after every layer has been asked.
+//! The resolved settings.
 //!
-//! Serialising it is how it is shown, so a secret serialises as a mark that it is there. It never holds
-//! where a value came from; that is [`super::Origins`].
+//! They are serialized for display, so that a secret serializes as [`HIDDEN`]. The origins are in [`super::Origins`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,68 +15,71 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::AgentEntries;
-use super::log::Log;
-use super::serving::Serve;
-use super::telemetry::Telemetry;
-use super::tuning::{Discord, Journal, Link, PolicyOverride, Sessions, Shutdown, Slack, Sleep};
+use super::sections::LogConfig;
+use super::sections::ServeConfig;
+use super::sections::{
+    DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig, SlackConfig,
+    SleepConfig,
+};
+use super::telemetry::TelemetryConfig;
 
-/// What is shown in place of a secret.
+/// Shown instead of a secret.
 pub const HIDDEN: &str = "<hidden>";
 
-/// Everything the relay was told.
+/// The resolved settings.
 #[derive(Debug, Clone, Serialize)]
 pub struct Settings {
-    /// The other end, and who we are to it.
-    pub connector: Connector,
-    /// Whom we trust, and what we show.
-    pub tls: Tls,
-    /// Where an identity token for enrolment and provisioning comes from.
-    pub idp: Idp,
-    /// The connection.
-    pub link: Link,
-    /// Conversations.
-    pub sessions: Sessions,
+    /// The connector and this gateway's identity.
+    pub connector: ConnectorConfig,
+    /// TLS certificates.
+    pub tls: TlsConfig,
+    /// Identity provider for enrollment and provisioning.
+    pub idp: IdpConfig,
+    /// The connection to the connector.
+    pub link: LinkConfig,
+    /// Sessions.
+    pub sessions: SessionsConfig,
     /// The durable inbox and outbox.
-    pub journal: Journal,
-    /// What is particular to Slack.
-    pub slack: Slack,
-    /// What is particular to Discord.
-    pub discord: Discord,
-    /// How fast each chat may be spoken to.
+    pub journal: JournalConfig,
+    /// Slack.
+    pub slack: SlackConfig,
+    /// Discord.
+    pub discord: DiscordConfig,
+    /// Rate limit per chat.
     pub budget: RateLimitSettings,
-    /// How answers grow in the chat, and what shows that one is coming.
+    /// Streaming of replies, and indicators.
     pub streaming: StreamSettings,
-    /// Questions to people: how long they wait, and who may answer.
+    /// Approvals.
     pub prompts: PromptSettings,
-    /// How attachments come in and go out.
+    /// Attachments.
     pub media: MediaSettings,
-    /// Relevance by platform, where our own file says something.
+    /// Relevance policy per platform.
     pub policy: BTreeMap<String, PolicyOverride>,
-    /// The agents, by name.
+    /// Agents by name.
     pub agents: AgentEntries,
-    /// Who answers: a name, or a built-in kind; empty for the first agent that the relay's builder is given.
+    /// Default agent: a name or a built-in kind; empty for the first agent of the relay's builder.
     pub agent: String,
-    /// Which agent answers which message; the first that fits.
+    /// Routes; the first match wins.
     pub routes: Vec<Route>,
-    /// Who may ask a running relay.
-    pub serve: Serve,
-    /// The end of the process.
-    pub shutdown: Shutdown,
+    /// Control and monitoring.
+    pub serve: ServeConfig,
+    /// Shutdown.
+    pub shutdown: ShutdownConfig,
     /// Scale to zero.
-    pub sleep: Sleep,
+    pub sleep: SleepConfig,
     /// Logging.
-    pub log: Log,
+    pub log: LogConfig,
     /// Traces.
-    pub telemetry: Telemetry,
-    /// Where the journal lives.
+    pub telemetry: TelemetryConfig,
+    /// Directory of the journal.
     pub state_dir: PathBuf,
-    /// Hermes' home, where there is one.
+    /// Hermes' home, if there is one.
     pub hermes_home: Option<PathBuf>,
 }
 
 impl Settings {
-    /// Settings for a relay inside another program: every default, the agent that the builder is given, no
-    /// connector URL, and no file or environment asked. Change what should differ:
+    /// Settings for a relay inside another program: all defaults, no connector URL, nothing read from files or the
+    /// environment. Change what you need:
     ///
     /// ```
     /// use hermes_relay::config::Settings;
@@ -88,17 +90,17 @@ impl Settings {
     /// ```
     pub fn embedded(state_dir: impl Into<PathBuf>) -> Self {
         Self {
-            connector: Connector {
-                identities: vec![Identity::new("relay", "")],
-                ..Connector::default()
+            connector: ConnectorConfig {
+                identities: vec![BotIdentity::new("relay", "")],
+                ..ConnectorConfig::default()
             },
-            tls: Tls::default(),
-            idp: Idp::default(),
-            link: Link::default(),
-            sessions: Sessions::default(),
-            journal: Journal::default(),
-            slack: Slack::default(),
-            discord: Discord::default(),
+            tls: TlsConfig::default(),
+            idp: IdpConfig::default(),
+            link: LinkConfig::default(),
+            sessions: SessionsConfig::default(),
+            journal: JournalConfig::default(),
+            slack: SlackConfig::default(),
+            discord: DiscordConfig::default(),
             budget: RateLimitSettings::default(),
             streaming: StreamSettings::default(),
             prompts: PromptSettings::default(),
@@ -107,20 +109,17 @@ impl Settings {
             agents: AgentEntries::new(),
             agent: String::new(),
             routes: Vec::new(),
-            serve: Serve::default(),
-            shutdown: Shutdown::default(),
-            sleep: Sleep::default(),
-            log: Log::default(),
-            telemetry: Telemetry::default(),
+            serve: ServeConfig::default(),
+            shutdown: ShutdownConfig::default(),
+            sleep: SleepConfig::default(),
+            log: LogConfig::default(),
+            telemetry: TelemetryConfig::default(),
             state_dir: state_dir.into(),
             hermes_home: None,
         }
     }
-}
 
-impl Settings {
-    /// Every secret that the settings hold, by its dotted key. Agents' keys are not among them: those are read where
-    /// agents are built.
+    /// All secrets by dotted key, except the agents' keys, which are read when agents are built.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &SecretString)> {
         let held = [
             ("connector.secret", &self.connector.secret),
@@ -133,47 +132,47 @@ impl Settings {
     }
 }
 
-/// The other end, and who we are to it.
+/// The connector and this gateway's identity.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Connector {
+pub struct ConnectorConfig {
     /// The URL as written.
     pub url: Option<String>,
-    /// Why there is no URL although one was written.
+    /// Why a configured URL is not used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url_veto: Option<String>,
-    /// The gateway's id.
+    /// Gateway id.
     pub gateway_id: Option<String>,
-    /// The secret that upgrade tokens are signed with; never blank.
+    /// The secret that signs upgrade tokens; never blank.
     #[serde(serialize_with = "hidden")]
     pub secret: Option<SecretString>,
-    /// The delivery key that enrolment gave.
+    /// Delivery key, issued by `enroll`.
     #[serde(serialize_with = "hidden")]
     pub delivery_key: Option<SecretString>,
-    /// Dial `ws://` to another host.
+    /// Allow `ws://` to another host.
     pub allow_plaintext: bool,
-    /// Who we are on the platforms; never empty, the first is the primary.
-    pub identities: Vec<Identity>,
-    /// What the connector routes to us by.
+    /// Identities on the platforms; never empty, the first is the primary.
+    pub identities: Vec<BotIdentity>,
+    /// Route keys.
     pub route_keys: Vec<String>,
-    /// This instance among several with one gateway id.
+    /// Id of this instance, if several share one gateway id.
     pub instance_id: Option<String>,
-    /// Where the connector wakes us.
+    /// URL that the connector calls to wake the relay.
     pub wake_url: Option<String>,
-    /// Where we ask to be put to sleep.
+    /// URL that the relay calls to be suspended.
     pub sleep_url: Option<String>,
-    /// The name people see, at most 64 characters.
+    /// Display name, at most 64 characters.
     pub display_name: Option<String>,
-    /// Our own inbound URL, which connectors no longer use.
+    /// Inbound URL of this gateway; connectors no longer use it.
     pub endpoint: Option<String>,
 }
 
 /// One bot on one platform.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Identity {
+pub struct BotIdentity {
     /// The platform's name, in the spelling of the connector.
     pub platform: String,
-    /// The bot's id there; empty where the connector knows it.
+    /// The bot's id; empty if the connector knows it.
     #[serde(default)]
     pub bot_id: String,
     /// The bot's user name, without `@`.
@@ -181,7 +180,7 @@ pub struct Identity {
     pub username: Option<String>,
 }
 
-impl Identity {
+impl BotIdentity {
     /// An identity without a user name.
     pub fn new(platform: impl Into<String>, bot_id: impl Into<String>) -> Self {
         Self {
@@ -192,29 +191,29 @@ impl Identity {
     }
 }
 
-/// Whom we trust, and what we show.
+/// TLS certificates.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Tls {
-    /// More roots, in PEM.
+pub struct TlsConfig {
+    /// Additional root certificates, PEM.
     pub ca_file: Option<PathBuf>,
-    /// Our certificate, in PEM.
+    /// Client certificate, PEM.
     pub client_cert: Option<PathBuf>,
-    /// Its key, in PEM.
+    /// Its key, PEM.
     pub client_key: Option<PathBuf>,
 }
 
-/// Where an identity token comes from; without a token URL, from nowhere.
+/// Identity provider; unused without a token URL.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Idp {
-    /// The token endpoint.
+pub struct IdpConfig {
+    /// Token endpoint.
     pub token_url: Option<String>,
-    /// The client's id.
+    /// Client id.
     pub client_id: Option<String>,
-    /// The client's secret.
+    /// Client secret.
     #[serde(serialize_with = "hidden")]
     pub client_secret: Option<SecretString>,
-    /// The scope asked for.
+    /// Requested scope.
     pub scope: Option<String>,
 }
 
@@ -234,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_that_is_shown_as_hidden_is_among_the_secrets() {
+    fn every_hidden_field_is_a_secret() {
         let mut settings = Settings::embedded("/nowhere");
         let filled = || Some(SecretString::from("filled"));
         settings.connector.secret = filled();

@@ -1,8 +1,7 @@
-//! Traces: where they go, how many of them, and under which name.
+//! Settings of traces.
 //!
-//! Our own file says it, or the variables that every OpenTelemetry program knows, which beat it. Nothing is sent unless
-//! an address is given. A word in the environment that cannot be used is a warning and switches traces off; it never
-//! keeps the relay from starting.
+//! They come from the settings file or the standard OpenTelemetry variables, which override it. Nothing is sent without an
+//! endpoint. An invalid variable is a warning and turns traces off; it never keeps the relay from starting.
 
 use std::path::PathBuf;
 
@@ -10,31 +9,31 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use super::layers::{Answer, Layers, filled};
+use super::layers::{Layers, Sourced, non_empty};
 use super::settings::hidden;
 use super::{Origin, env, secret};
 
-/// Whether this program can send traces at all.
+/// Whether this build can send traces.
 pub(super) const BUILT_IN: bool = cfg!(feature = "otlp");
 
-/// What traces are sent under when nothing says otherwise.
+/// Default service name.
 const SERVICE: &str = "hermes-relay";
-/// Where a collector takes traces, below its own address.
+/// Path for traces below the collector's URL.
 const TRACES_PATH: &str = "v1/traces";
 
-/// The `telemetry` section; what it means is [`Telemetry`].
+/// The `telemetry` section; resolved to [`TelemetryConfig`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TelemetryFile {
-    /// The collector's address.
+    /// Collector URL.
     pub otlp_endpoint: Option<String>,
-    /// The whole address for traces.
+    /// Full URL for traces.
     pub otlp_traces_endpoint: Option<String>,
-    /// The file that holds the headers for the collector.
+    /// File with the headers for the collector.
     pub headers_file: Option<PathBuf>,
-    /// The name that traces are sent under.
+    /// Service name.
     pub service_name: String,
-    /// The part of all turns that is traced, from 0 to 1.
+    /// Fraction of turns that are traced, from 0 to 1.
     pub sample: f64,
 }
 
@@ -50,23 +49,23 @@ impl Default for TelemetryFile {
     }
 }
 
-/// Where traces go, and how many of them.
+/// Settings of traces.
 #[derive(Debug, Clone, Serialize)]
-pub struct Telemetry {
-    /// The collector's address; traces go to `/v1/traces` below it.
+pub struct TelemetryConfig {
+    /// Collector URL; traces go to `/v1/traces` below it.
     pub otlp_endpoint: Option<String>,
-    /// The whole address for traces, used as it stands and before the other.
+    /// Full URL for traces, used instead of the other.
     pub otlp_traces_endpoint: Option<String>,
-    /// `name=value`, separated by commas, percent-encoded: what the collector wants to see with every request.
+    /// Headers for the collector: `name=value`, separated by commas, percent-encoded.
     #[serde(serialize_with = "hidden")]
     pub headers: Option<SecretString>,
-    /// The name that traces are sent under.
+    /// Service name.
     pub service_name: String,
-    /// The part of all turns that is traced, from 0 to 1.
+    /// Fraction of turns that are traced, from 0 to 1.
     pub sample: f64,
 }
 
-impl Default for Telemetry {
+impl Default for TelemetryConfig {
     fn default() -> Self {
         let TelemetryFile {
             service_name, sample, ..
@@ -81,8 +80,8 @@ impl Default for Telemetry {
     }
 }
 
-impl Telemetry {
-    /// Where traces go; nowhere when no address is given or no turn is to be traced.
+impl TelemetryConfig {
+    /// The URL for traces; `None` without an endpoint, or if no turn is traced.
     pub fn traces_url(&self) -> Option<String> {
         if self.sample <= 0.0 {
             return None;
@@ -95,8 +94,8 @@ impl Telemetry {
 }
 
 impl TelemetryFile {
-    /// The first key whose value cannot be used, and what it must be.
-    pub(super) fn broken(&self) -> Option<(&'static str, String)> {
+    /// The first invalid key and its rule.
+    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
         if !(0.0..=1.0).contains(&self.sample) {
             let rule = format!("must be between 0 and 1, not {}", self.sample);
             return Some(("telemetry.sample", rule));
@@ -106,47 +105,47 @@ impl TelemetryFile {
             ("telemetry.otlp_traces_endpoint", &self.otlp_traces_endpoint),
         ];
         addresses.into_iter().find_map(|(key, address)| {
-            let address = address.clone().and_then(filled)?;
-            Some((key, unusable(&address)?))
+            let address = address.clone().and_then(non_empty)?;
+            Some((key, url_error(&address)?))
         })
     }
 
-    /// What someone should look at in a file that is sound.
+    /// A warning about a valid file.
     pub(super) fn warning(&self) -> Option<String> {
         let (base, whole) = (&self.otlp_endpoint, &self.otlp_traces_endpoint);
-        let asked = [base, whole]
+        let is_set = [base, whole]
             .into_iter()
             .flatten()
             .any(|text| !text.trim().is_empty());
-        (asked && self.sample > 0.0 && !BUILT_IN).then(|| missing("`telemetry.otlp_endpoint` is set"))
+        (is_set && self.sample > 0.0 && !BUILT_IN).then(|| not_supported("`telemetry.otlp_endpoint` is set"))
     }
 }
 
-/// What to do about a program that cannot send traces and is told to.
-fn missing(what: &str) -> String {
+/// The warning of a build without traces.
+fn not_supported(what: &str) -> String {
     format!(
         "{what}, but this program was built without `otlp` and sends no traces: build it with \
-         `cargo build --release --features otlp`, or take the setting away"
+         `cargo build --release --features otlp`, or remove the setting"
     )
 }
 
-/// What is wrong with a collector's address. It is not quoted: it may hold a password.
-fn unusable(address: &str) -> Option<String> {
+/// Why a collector URL is invalid. It is not quoted: it may contain a password.
+fn url_error(address: &str) -> Option<String> {
     let example = "such as http://127.0.0.1:4318";
     let Ok(url) = Url::parse(address) else {
-        return Some(format!("must be an address with http or https, {example}"));
+        return Some(format!("must be an http or https URL, {example}"));
     };
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {
-        return Some(format!("must be an address with http or https, {example}"));
+        return Some(format!("must be an http or https URL, {example}"));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Some("must not hold a user name or password; use `telemetry.headers_file`".to_owned());
+        return Some("must not contain a user name or password; use `telemetry.headers_file`".to_owned());
     }
     (url.query().is_some() || url.fragment().is_some()).then(|| format!("must have no `?` or `#`, {example}"))
 }
 
 impl Layers<'_> {
-    pub(super) fn telemetry(&mut self) -> Telemetry {
+    pub(super) fn telemetry(&mut self) -> TelemetryConfig {
         let own = self.tree().telemetry;
         let otlp_endpoint = self.collector(
             "telemetry.otlp_endpoint",
@@ -160,13 +159,13 @@ impl Layers<'_> {
         );
         let mut service_name = own.service_name;
         if let Some((name, origin)) = self.in_process(env::OTEL_SERVICE_NAME) {
-            service_name = self.noted("telemetry.service_name", origin, name);
+            service_name = self.record("telemetry.service_name", origin, name);
         }
-        let mut telemetry = Telemetry {
+        let mut telemetry = TelemetryConfig {
             otlp_endpoint,
             otlp_traces_endpoint,
             headers: None,
-            service_name: filled(service_name).unwrap_or_else(|| SERVICE.to_owned()),
+            service_name: non_empty(service_name).unwrap_or_else(|| SERVICE.to_owned()),
             sample: own.sample,
         };
         self.headers(&mut telemetry, own.headers_file);
@@ -176,46 +175,45 @@ impl Layers<'_> {
                 None => "telemetry.otlp_endpoint",
             };
             let what = format!("`{key}` is set ({})", self.origins.of(key));
-            self.warnings.push(missing(&what));
+            self.warnings.push(not_supported(&what));
         }
         telemetry
     }
 
-    /// A collector's address. Our file's was looked at when it was read; the environment's is looked at here.
+    /// A collector URL. The file's was checked when it was parsed; the environment's is checked here.
     fn collector(&mut self, key: &str, name: &str, own: Option<&String>) -> Option<String> {
-        let answer: Option<Answer> = self.in_process(name).or_else(|| self.in_own(own));
-        let (address, origin) = answer?;
-        if let Some(rule) = unusable(&address) {
+        let value: Option<Sourced> = self.in_process(name).or_else(|| self.in_own(own));
+        let (address, origin) = value?;
+        if let Some(rule) = url_error(&address) {
             self.warnings
-                .push(format!("`{key}` from {origin} {rule}; it is left out"));
+                .push(format!("`{key}` from {origin} {rule}; ignored"));
             return None;
         }
-        Some(self.noted(key, origin, address))
+        Some(self.record(key, origin, address))
     }
 
-    /// What the collector wants to see. A file is read only by a program that sends something; one that cannot be read
-    /// leaves traces out and stops nothing.
-    fn headers(&mut self, telemetry: &mut Telemetry, own: Option<PathBuf>) {
+    /// The collector's headers. A file is read only if traces are sent; an unreadable one turns traces off.
+    fn headers(&mut self, telemetry: &mut TelemetryConfig, own: Option<PathBuf>) {
         const KEY: &str = "telemetry.headers";
-        let named = self.in_process(env::OTLP_TRACES_HEADERS);
-        if let Some((value, origin)) = named.or_else(|| self.in_process(env::OTLP_HEADERS)) {
-            telemetry.headers = Some(self.noted(KEY, origin, value.into()));
+        let headers = self.in_process(env::OTLP_TRACES_HEADERS);
+        if let Some((value, origin)) = headers.or_else(|| self.in_process(env::OTLP_HEADERS)) {
+            telemetry.headers = Some(self.record(KEY, origin, value.into()));
             return;
         }
-        let wanted = BUILT_IN && telemetry.traces_url().is_some();
+        let is_sent = BUILT_IN && telemetry.traces_url().is_some();
         let Some((path, file)) = own
-            .filter(|path| wanted && !path.as_os_str().is_empty())
+            .filter(|path| is_sent && !path.as_os_str().is_empty())
             .zip(self.own.as_ref())
         else {
             return;
         };
         let origin = Origin::OwnFile(file.path.clone());
-        match secret::read(&self.anchored(&path)) {
-            Ok(value) => telemetry.headers = Some(self.noted(KEY, origin, value)),
+        match secret::read(&self.resolve_path(&path)) {
+            Ok(value) => telemetry.headers = Some(self.record(KEY, origin, value)),
             Err(error) => {
                 (telemetry.otlp_endpoint, telemetry.otlp_traces_endpoint) = (None, None);
                 self.warnings.push(format!(
-                    "no traces are sent, because `telemetry.headers_file` cannot be used: {error}"
+                    "traces are off because `telemetry.headers_file` cannot be used: {error}"
                 ));
             }
         }
@@ -226,62 +224,61 @@ impl Layers<'_> {
 mod tests {
     use secrecy::ExposeSecret as _;
 
-    use super::super::stage::Stage;
+    use super::super::test_home::TestHome;
     use super::*;
 
     #[test]
-    fn the_file_says_where_and_the_variables_of_every_such_program_beat_it() {
-        let stage = Stage::new().file(
+    fn variables_override_the_file() {
+        let home = TestHome::new().file(
             "relay.yaml",
             "telemetry: {otlp_endpoint: \"http://127.0.0.1:4318/\", sample: 0.25, headers_file: keys}",
         );
-        let stage = stage.file("keys", "x-key=hunter2\n");
-        let loaded = stage.load();
-        let told = &loaded.settings.telemetry;
+        let home = home.file("keys", "x-key=hunter2\n");
+        let loaded = home.load();
+        let telemetry = &loaded.settings.telemetry;
         assert_eq!(
-            told.traces_url().as_deref(),
+            telemetry.traces_url().as_deref(),
             Some("http://127.0.0.1:4318/v1/traces")
         );
-        let headers = told.headers.as_ref().map(SecretString::expose_secret);
+        let headers = telemetry.headers.as_ref().map(SecretString::expose_secret);
+        assert_eq!(headers, BUILT_IN.then_some("x-key=hunter2"), "read only if sent");
         assert_eq!(
-            headers,
-            BUILT_IN.then_some("x-key=hunter2"),
-            "read where it is sent"
+            (telemetry.service_name.as_str(), telemetry.sample),
+            ("hermes-relay", 0.25)
         );
-        assert_eq!((told.service_name.as_str(), told.sample), ("hermes-relay", 0.25));
         assert_eq!(BUILT_IN, loaded.warnings.is_empty(), "{:?}", loaded.warnings);
 
-        let stage = stage
+        let home = home
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c.example:4318/otlp")
             .env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20hunter3")
             .env("OTEL_SERVICE_NAME", "kitchen");
-        let loaded = stage.load();
-        let told = &loaded.settings.telemetry;
+        let loaded = home.load();
+        let telemetry = &loaded.settings.telemetry;
         assert_eq!(
-            told.traces_url().as_deref(),
+            telemetry.traces_url().as_deref(),
             Some("https://c.example:4318/otlp/v1/traces")
         );
-        assert_eq!(told.service_name, "kitchen");
+        assert_eq!(telemetry.service_name, "kitchen");
         let shown = format!("{:?} {:?}", loaded.describe(), loaded);
         assert!(shown.contains("Env(\"OTEL_EXPORTER_OTLP_HEADERS\")"), "{shown}");
         assert!(!shown.contains("hunter"), "{shown}");
 
-        let stage = stage.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t.example/in");
-        let told = stage.load().settings.telemetry;
-        assert_eq!(told.traces_url().as_deref(), Some("https://t.example/in"));
+        let home = home.env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "https://t.example/in");
+        let telemetry = home.load().settings.telemetry;
+        assert_eq!(telemetry.traces_url().as_deref(), Some("https://t.example/in"));
     }
 
     #[test]
-    fn nothing_goes_anywhere_unless_it_is_told_where_and_how_much() {
-        assert_eq!(Stage::new().load().settings.telemetry.traces_url(), None);
+    fn traces_are_off_by_default() {
+        assert_eq!(TestHome::new().load().settings.telemetry.traces_url(), None);
         let none = "telemetry: {otlp_endpoint: \"http://127.0.0.1:4318\", sample: 0}";
-        let loaded = Stage::new().file("relay.yaml", none).load();
+        let loaded = TestHome::new().file("relay.yaml", none).load();
         assert_eq!(loaded.settings.telemetry.traces_url(), None);
         assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     }
 
     #[test]
-    fn an_address_that_cannot_be_used_stops_a_file_and_only_warns_in_the_environment() {
+    fn an_invalid_url_is_an_error_in_a_file_and_a_warning_in_the_environment() {
         for wrong in [
             "collector:4318",
             "grpc://c:4317",
@@ -289,68 +286,71 @@ mod tests {
             "http://c/?key=hunter2",
         ] {
             let file = format!("telemetry: {{otlp_endpoint: \"{wrong}\"}}");
-            let said = Stage::new()
+            let error = TestHome::new()
                 .file("relay.yaml", &file)
                 .try_load()
                 .unwrap_err()
                 .to_string();
-            assert!(said.contains("`telemetry.otlp_endpoint` must"), "{said}");
-            assert!(!said.contains("hunter2"), "{said}");
-            let loaded = Stage::new().env("OTEL_EXPORTER_OTLP_ENDPOINT", wrong).load();
+            assert!(error.contains("`telemetry.otlp_endpoint` must"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+            let loaded = TestHome::new().env("OTEL_EXPORTER_OTLP_ENDPOINT", wrong).load();
             assert_eq!(loaded.settings.telemetry.traces_url(), None, "{wrong}");
-            let warned = loaded.warnings.concat();
-            assert!(warned.contains("OTEL_EXPORTER_OTLP_ENDPOINT must"), "{warned}");
-            assert!(!warned.contains("hunter2"), "{warned}");
+            let warnings = loaded.warnings.concat();
+            assert!(
+                warnings.contains("OTEL_EXPORTER_OTLP_ENDPOINT must"),
+                "{warnings}"
+            );
+            assert!(!warnings.contains("hunter2"), "{warnings}");
         }
         for wrong in ["1.5", "-0.1", ".nan"] {
             let file = format!("telemetry: {{sample: {wrong}}}");
-            let said = Stage::new()
+            let error = TestHome::new()
                 .file("relay.yaml", &file)
                 .try_load()
                 .unwrap_err()
                 .to_string();
             assert!(
-                said.contains("`telemetry.sample` must be between 0 and 1"),
-                "{said}"
+                error.contains("`telemetry.sample` must be between 0 and 1"),
+                "{error}"
             );
         }
     }
 
     #[test]
-    fn headers_that_cannot_be_read_stop_nothing_but_traces() {
+    fn unreadable_headers_turn_traces_off() {
         let missing = "telemetry: {otlp_endpoint: \"http://127.0.0.1:4318\", headers_file: missing}";
-        let loaded = Stage::new().file("relay.yaml", missing).load();
-        let told = &loaded.settings.telemetry;
-        assert!(told.headers.is_none());
+        let loaded = TestHome::new().file("relay.yaml", missing).load();
+        let telemetry = &loaded.settings.telemetry;
+        assert!(telemetry.headers.is_none());
         assert_eq!(
             BUILT_IN,
-            told.traces_url().is_none(),
-            "never without what it is to show"
+            telemetry.traces_url().is_none(),
+            "never without its headers"
         );
-        let warned = loaded.warnings.concat();
+        let warnings = loaded.warnings.concat();
         assert_eq!(
             BUILT_IN,
-            warned.contains("`telemetry.headers_file` cannot be used"),
-            "{warned}"
+            warnings.contains("`telemetry.headers_file` cannot be used"),
+            "{warnings}"
         );
         // Nothing is sent, so nothing is read.
-        let unused = Stage::new().file("relay.yaml", "telemetry: {headers_file: missing}");
+        let unused = TestHome::new().file("relay.yaml", "telemetry: {headers_file: missing}");
         assert!(unused.load().warnings.is_empty());
     }
 
     #[cfg(not(feature = "otlp"))]
     #[test]
-    fn a_program_without_traces_says_so_when_it_is_told_to_send_them() {
-        let loaded = Stage::new()
+    fn a_build_without_traces_warns() {
+        let loaded = TestHome::new()
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
             .load();
-        let warned = loaded.warnings.concat();
+        let warnings = loaded.warnings.concat();
         for part in [
             "OTEL_EXPORTER_OTLP_ENDPOINT",
             "built without `otlp`",
             "--features otlp",
         ] {
-            assert!(warned.contains(part), "{warned}");
+            assert!(warnings.contains(part), "{warnings}");
         }
     }
 }

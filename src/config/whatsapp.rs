@@ -1,4 +1,4 @@
-//! WhatsApp's alias files: which phone number and which opaque id are one person.
+//! WhatsApp alias files: which phone number and which opaque id belong to one person.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -7,48 +7,48 @@ use std::time::{Duration, Instant};
 
 use crate::wire::WhatsAppAliases;
 
-/// Largest alias file that is read.
-const LARGEST_FILE: u64 = 64 * 1024;
+/// Maximum size of an alias file.
+const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// How long an answer is good; the bridge adds to its files at any time.
-const FRESH: Duration = Duration::from_secs(60);
-/// Answers that are kept; at the bound all are forgotten and asked for again.
-const MOST_ANSWERS: usize = 4096;
+/// How long a result is cached; the bridge may add files at any time.
+const CACHE_TIME: Duration = Duration::from_secs(60);
+/// Maximum number of cached results; then the cache is cleared.
+const MAX_CACHED: usize = 4096;
 
-/// The `lid-mapping-<id>.json` files that a WhatsApp bridge leaves in Hermes' home. Unreadable ones count as
-/// absent. Answers are kept for a minute, so that a slow disk is not asked for every message.
+/// The `lid-mapping-<id>.json` files of a WhatsApp bridge in Hermes' home. Unreadable ones are ignored. Results are cached
+/// for a minute, so that not every message reads the disk.
 #[derive(Debug)]
 pub struct AliasFiles {
     directories: [PathBuf; 2],
-    answers: Mutex<HashMap<String, (Instant, Vec<String>)>>,
+    cache: Mutex<HashMap<String, (Instant, Vec<String>)>>,
 }
 
 impl AliasFiles {
-    /// The alias files below Hermes' home, new and old place.
-    pub fn below(hermes_home: &Path) -> Self {
+    /// The alias files in Hermes' home, in the new and the old directory.
+    pub fn new(hermes_home: &Path) -> Self {
         Self {
             directories: [
                 hermes_home.join("platforms/whatsapp/session"),
                 hermes_home.join("whatsapp/session"),
             ],
-            answers: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 }
 
 impl WhatsAppAliases for AliasFiles {
     fn aliases_of(&self, id: &str) -> Vec<String> {
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((since, known)) = answers.get(id)
-            && since.elapsed() < FRESH
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((since, known)) = cache.get(id)
+            && since.elapsed() < CACHE_TIME
         {
             return known.clone();
         }
-        if answers.len() >= MOST_ANSWERS {
-            answers.clear();
+        if cache.len() >= MAX_CACHED {
+            cache.clear();
         }
         let aliases = self.read(id);
-        answers.insert(id.to_owned(), (Instant::now(), aliases.clone()));
+        cache.insert(id.to_owned(), (Instant::now(), aliases.clone()));
         aliases
     }
 }
@@ -69,7 +69,7 @@ impl AliasFiles {
 
 fn read_alias(path: &Path) -> Option<String> {
     let metadata = std::fs::metadata(path).ok()?;
-    if !metadata.is_file() || metadata.len() > LARGEST_FILE {
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
         return None;
     }
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()

@@ -1,42 +1,42 @@
-//! YAML in: the only module that names the YAML crate.
+//! YAML parsing; the only module that names the YAML crate.
 //!
-//! Two readings. [`lenient`] takes Hermes' files as its own loader does: YAML 1.1 booleans, `<<` merges,
-//! the last of two equal keys. [`strict`] takes our own file into a type and says which line is wrong.
-//! Neither quotes the text it read in an error, and both bound what aliases may grow to.
+//! [`lenient`] parses Hermes' files as Hermes does: YAML 1.1 booleans, `<<` merges, the last of two equal keys. [`strict`]
+//! parses our own file into a type and reports the line of an error. Neither quotes the text in an error, and both limit
+//! the expansion of aliases.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_saphyr::options::{AliasLimits, DuplicateKeyPolicy, NonFiniteFloatPolicy};
 use serde_saphyr::{Budget, Error, Options};
 
-/// The largest text that is read.
+/// Maximum size of a text.
 pub const MAX_BYTES: usize = 1024 * 1024;
 
-/// What is wrong with a text, and where.
+/// An error and its line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct YamlError {
-    /// The line, from 1, where it is known.
+    /// The line, from 1, if known.
     pub line: Option<u64>,
-    /// What is wrong there.
-    pub problem: Problem,
+    /// The error.
+    pub problem: YamlProblem,
 }
 
-/// The reasons a text is refused.
+/// Kinds of errors.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
-    /// A key that has no meaning at this place.
+pub enum YamlProblem {
+    /// An unknown key.
     #[error("unknown key `{key}`")]
     UnknownKey {
         /// The key as written.
         key: String,
-        /// The keys that have one.
+        /// The valid keys.
         known: Vec<&'static str>,
     },
-    /// A word that is none of the choices.
+    /// An invalid choice.
     #[error("`{value}` is not one of: {}", known.join(", "))]
     UnknownChoice {
-        /// The word as written.
+        /// The value as written.
         value: String,
         /// The choices.
         known: Vec<&'static str>,
@@ -44,18 +44,18 @@ pub enum Problem {
     /// A key that appears twice in one mapping.
     #[error("the key {} appears twice", key.as_deref().map_or("here".to_owned(), |key| format!("`{key}`")))]
     DuplicateKey {
-        /// The key, where it is a plain word.
+        /// The key, if it is a plain text.
         key: Option<String>,
     },
     /// A value of the wrong type, or text that is not YAML.
     #[error("{0}")]
     Malformed(String),
-    /// More text than is read.
+    /// The text is too large.
     #[error("larger than {MAX_BYTES} bytes")]
     TooLarge,
 }
 
-/// Reads a file of Hermes' as its own loader would, into plain JSON values.
+/// Parses a file of Hermes into plain JSON values.
 pub fn lenient(text: &str) -> Result<Value, YamlError> {
     let mut options = bounded();
     options.duplicate_keys = DuplicateKeyPolicy::LastWins;
@@ -64,7 +64,7 @@ pub fn lenient(text: &str) -> Result<Value, YamlError> {
     read(text, options)
 }
 
-/// Reads a file of ours into a type; an empty text is the type's default.
+/// Parses a file of ours into a type; an empty text is the default.
 pub fn strict<T: DeserializeOwned + Default>(text: &str) -> Result<T, YamlError> {
     let mut options = bounded();
     options.duplicate_keys = DuplicateKeyPolicy::Error;
@@ -75,7 +75,7 @@ fn read<T: DeserializeOwned>(text: &str, options: Options) -> Result<T, YamlErro
     if text.len() > MAX_BYTES {
         return Err(YamlError {
             line: None,
-            problem: Problem::TooLarge,
+            problem: YamlProblem::TooLarge,
         });
     }
     serde_saphyr::from_str_with_options(text.trim_start_matches('\u{feff}'), options)
@@ -103,33 +103,35 @@ fn describe(error: &Error) -> YamlError {
     let error = error.without_snippet();
     let line = error.location().map(|at| at.line()).filter(|line| *line > 0);
     let problem = match error {
-        Error::SerdeUnknownField { field, expected, .. } => Problem::UnknownKey {
+        Error::SerdeUnknownField { field, expected, .. } => YamlProblem::UnknownKey {
             key: shorten(field),
             known: expected.clone(),
         },
         Error::SerdeUnknownVariant {
             variant, expected, ..
-        } => Problem::UnknownChoice {
+        } => YamlProblem::UnknownChoice {
             value: shorten(variant),
             known: expected.clone(),
         },
-        Error::DuplicateMappingKey { key, .. } => Problem::DuplicateKey {
+        Error::DuplicateMappingKey { key, .. } => YamlProblem::DuplicateKey {
             key: key.as_deref().map(shorten),
         },
-        Error::InvalidScalar { ty, .. } => Problem::Malformed(format!("expected {}", in_words(ty))),
-        Error::Unexpected { expected, .. } => Problem::Malformed(format!("expected {}", in_words(expected))),
-        Error::SerdeMissingField { field, .. } => Problem::Malformed(format!("`{field}` is missing")),
+        Error::InvalidScalar { ty, .. } => YamlProblem::Malformed(format!("expected {}", expected_kind(ty))),
+        Error::Unexpected { expected, .. } => {
+            YamlProblem::Malformed(format!("expected {}", expected_kind(expected)))
+        }
+        Error::SerdeMissingField { field, .. } => YamlProblem::Malformed(format!("`{field}` is missing")),
         other => {
             let text = other.to_string();
             let what = text.split(" at line ").next().unwrap_or_default();
-            Problem::Malformed(shorten(what))
+            YamlProblem::Malformed(shorten(what))
         }
     };
     YamlError { line, problem }
 }
 
-/// The YAML crate's name for a kind of value, as a person would say it.
-fn in_words(kind: &str) -> &str {
+/// The YAML crate's name for a kind of value, in plain words.
+fn expected_kind(kind: &str) -> &str {
     match kind {
         "boolean" => "true or false",
         "mapping start" => "keys with values",
@@ -142,7 +144,7 @@ fn in_words(kind: &str) -> &str {
     }
 }
 
-/// One line, at most 200 characters, nothing that moves a terminal's cursor.
+/// One line of at most 200 characters without control characters.
 fn shorten(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
@@ -157,7 +159,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn hermes_files_read_as_its_own_loader_reads_them() {
+    fn hermes_files_are_parsed_as_hermes_does() {
         let text = "\
 a: yes\nb: No\nc: on\nd: OFF\ne: \"yes\"\nf: 010\ng: 1.5\nh: ~\nj: 12345678901234567890\n\
 base: &base\n  require_mention: true\n  free: [1]\nuser:\n  <<: *base\n  free: [2]\n\
@@ -216,7 +218,7 @@ twice: 1\ntwice: 2\n1: one\ninf: .inf\ndate: 2026-01-02\n";
         assert!(lenient(&"[".repeat(100_000)).is_err());
         assert_eq!(
             lenient(&" ".repeat(MAX_BYTES + 1)).unwrap_err().problem,
-            Problem::TooLarge
+            YamlProblem::TooLarge
         );
     }
 
@@ -242,20 +244,20 @@ twice: 1\ntwice: 2\n1: one\ninf: .inf\ndate: 2026-01-02\n";
 
         let unknown = strict::<Sample>("count: 1\n\ncuont: 2\n").unwrap_err();
         assert_eq!(unknown.line, Some(3));
-        assert!(matches!(unknown.problem, Problem::UnknownKey { ref key, .. } if key == "cuont"));
+        assert!(matches!(unknown.problem, YamlProblem::UnknownKey { ref key, .. } if key == "cuont"));
 
         let choice = strict::<Sample>("mode: stear\n").unwrap_err();
         assert_eq!(choice.line, Some(1));
         assert!(
-            matches!(choice.problem, Problem::UnknownChoice { ref known, .. } if known.contains(&"steer"))
+            matches!(choice.problem, YamlProblem::UnknownChoice { ref known, .. } if known.contains(&"steer"))
         );
 
         let twice = strict::<Sample>("count: 1\ncount: 2\n").unwrap_err();
         assert_eq!(twice.line, Some(2));
-        assert!(matches!(twice.problem, Problem::DuplicateKey { .. }));
+        assert!(matches!(twice.problem, YamlProblem::DuplicateKey { .. }));
 
         let typed = strict::<Sample>("\ncount: many\n").unwrap_err();
         assert_eq!(typed.line, Some(2));
-        assert!(matches!(typed.problem, Problem::Malformed(_)));
+        assert!(matches!(typed.problem, YamlProblem::Malformed(_)));
     }
 }

@@ -356,7 +356,7 @@ pub fn build_agents(
         let slot = AgentSlot {
             agent: guards(entry).around(agent),
             permission: entry.permission,
-            workdir: entry.works_in().cloned(),
+            workdir: entry.working_dir().cloned(),
         };
         Ok((name.clone(), slot))
     };

@@ -16,7 +16,7 @@ use super::sleep::Sleeper;
 use super::suspend::Suspender;
 use super::transport::{Credentials, LinkStatus, RelayTransport, WebSocketSettings, WebSocketTransport};
 use crate::agent::{Agent, UnknownAgent};
-use crate::config::{Durability, Settings, Sleep, SleepAction};
+use crate::config::{Durability, Settings, SleepAction, SleepConfig};
 use crate::link::{HelloIdentity, LinkSettings};
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
@@ -261,7 +261,7 @@ fn websocket_transport(
     }))
 }
 
-fn hello(identity: &crate::config::Identity) -> HelloIdentity {
+fn hello(identity: &crate::config::BotIdentity) -> HelloIdentity {
     HelloIdentity {
         platform: identity.platform.clone(),
         bot_id: identity.bot_id.clone(),
@@ -269,7 +269,7 @@ fn hello(identity: &crate::config::Identity) -> HelloIdentity {
     }
 }
 
-fn link_settings(link: &crate::config::Link, sleep: &Sleep) -> LinkSettings {
+fn link_settings(link: &crate::config::LinkConfig, sleep: &SleepConfig) -> LinkSettings {
     let usual = LinkSettings::default();
     LinkSettings {
         hold_ceiling: match sleep.action {

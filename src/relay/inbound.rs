@@ -74,7 +74,7 @@ impl Inbound {
             aliases: settings
                 .hermes_home
                 .as_deref()
-                .map(|home| Arc::new(AliasFiles::below(home))),
+                .map(|home| Arc::new(AliasFiles::new(home))),
             taken: None,
             passed: VecDeque::new(),
             counters: InboundCounters::default(),

@@ -45,7 +45,7 @@ pub fn tls(settings: &Settings) -> Tls {
 /// One provision request for each identity.
 pub fn provision_requests(settings: &Settings, gateway_id: &str) -> Vec<ProvisionRequest> {
     let connector = &settings.connector;
-    let request = |identity: &crate::config::Identity| ProvisionRequest {
+    let request = |identity: &crate::config::BotIdentity| ProvisionRequest {
         gateway_id: gateway_id.to_owned(),
         platform: identity.platform.clone(),
         bot_id: identity.bot_id.clone(),

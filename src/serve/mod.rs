@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use self::control::ControlSocket;
-use crate::config::Serve;
+use crate::config::ServeConfig;
 
 pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
 pub use self::service::{ControlService, LogCounts, Reload};
@@ -53,7 +53,7 @@ impl Serving {
     /// Starts what the settings enable. A control socket that cannot be created is logged; an HTTP address that cannot be
     /// used is an error. Call it inside a runtime, as the owner of the state directory: a socket that an earlier run left
     /// there is replaced.
-    pub fn start(settings: &Serve, service: ControlService) -> Result<Self, ServeError> {
+    pub fn start(settings: &ServeConfig, service: ControlService) -> Result<Self, ServeError> {
         let service = Arc::new(service);
         let mut tasks = JoinSet::new();
         if let Some(address) = settings.http_address().map_err(ServeError::Address)? {

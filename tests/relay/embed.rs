@@ -124,7 +124,7 @@ async fn a_state_directory_serves_one_relay_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_with(dir.path(), EchoAgent, |_| {}).await;
     let second = Relay::builder(Settings {
-        connector: hermes_relay::config::Connector {
+        connector: hermes_relay::config::ConnectorConfig {
             url: Some("ws://127.0.0.1:9/".into()),
             ..Default::default()
         },

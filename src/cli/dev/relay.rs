@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::exit::{self, fail};
 use crate::cli::run::http_client;
-use crate::config::{Identity, Settings};
+use crate::config::{BotIdentity, Settings};
 use crate::dev::Connector;
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
@@ -73,7 +73,7 @@ impl DevRelay {
         plan.settings.connector.identities = plan
             .platforms
             .iter()
-            .map(|platform| Identity::new(platform.as_str(), "dev-bot"))
+            .map(|platform| BotIdentity::new(platform.as_str(), "dev-bot"))
             .collect();
         let credentials = enroll(&plan.settings, connector, token).await?;
         let (keep, watched) = watch::channel(Some(credentials));

@@ -5,7 +5,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::config::dotenv_write;
+use crate::config::dotenv_edit;
 use crate::net::connector_http::{EnrollError, ProvisionError};
 use crate::net::identity::IdentityError;
 use crate::wire::UrlError;
@@ -79,7 +79,7 @@ pub enum EnrollFailure {
     Enroll(EnrollError),
     /// Enrolled, but the credentials could not be stored.
     #[error("Enrolled, but the credentials could not be stored: {0}")]
-    Write(dotenv_write::WriteError),
+    Write(dotenv_edit::EditError),
     /// Enrolled and stored, but the wake URL was not registered.
     #[error("Enrolled, but the wake URL was not registered: {0}")]
     Wake(ProvisionError),

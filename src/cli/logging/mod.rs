@@ -27,7 +27,7 @@ use self::rate_limit::RateLimit;
 use self::redacting::{LogRedactor, MakeRedactingWriter};
 use super::redact::{KnownSecret, known_secrets};
 use super::{Environment, ProcessEnv};
-use crate::config::{Loaded, Log, LogFormat};
+use crate::config::{Loaded, LogConfig, LogFormat};
 use crate::serve::LogCounts;
 
 pub(super) use self::fatal::FatalErrors;
@@ -97,7 +97,7 @@ pub(super) enum Repeats {
 }
 
 /// The filter: `RUST_LOG` if it is set and valid, else the configured level.
-fn targets(log: &Log, env: Environment<'_>) -> Targets {
+fn targets(log: &LogConfig, env: Environment<'_>) -> Targets {
     let requested = env("RUST_LOG").filter(|filter| !filter.trim().is_empty());
     let level = format!("hermes_relay={}", log.level.as_str());
     requested

@@ -21,7 +21,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::Context;
 
-use crate::config::Log;
+use crate::config::LogConfig;
 use crate::serve::LogCounts;
 
 /// Modules whose lines are never suppressed.
@@ -59,7 +59,7 @@ struct Rate {
 }
 
 impl Rate {
-    fn new(log: &Log, filter: &Targets) -> Self {
+    fn new(log: &LogConfig, filter: &Targets) -> Self {
         let is_verbose = filter.would_enable("hermes_relay", &Level::DEBUG);
         Self {
             burst: if is_verbose { 0 } else { log.repeat_burst },
@@ -177,7 +177,7 @@ struct Shared {
 pub(super) struct RateLimit(Arc<Shared>);
 
 impl RateLimit {
-    pub(super) fn new(log: &Log, filter: &Targets, counts: Arc<LogCounts>) -> Self {
+    pub(super) fn new(log: &LogConfig, filter: &Targets, counts: Arc<LogCounts>) -> Self {
         Self(Arc::new(Shared {
             limiter: Mutex::new(Limiter::new(Rate::new(log, filter))),
             started: Instant::now(),
@@ -187,7 +187,7 @@ impl RateLimit {
     }
 
     /// Applies new settings. Lines that were suppressed before are still reported.
-    pub(super) fn reload(&self, log: &Log, filter: &Targets) {
+    pub(super) fn reload(&self, log: &LogConfig, filter: &Targets) {
         self.limiter().rate = Rate::new(log, filter);
     }
 
@@ -382,10 +382,10 @@ mod tests {
     }
 
     fn layer(burst: u32, level: Level) -> RateLimit {
-        let log = Log {
+        let log = LogConfig {
             repeat_burst: burst,
             repeat_window_secs: 60,
-            ..Log::default()
+            ..LogConfig::default()
         };
         let filter = Targets::new().with_target("hermes_relay", level);
         RateLimit::new(&log, &filter, Arc::default())

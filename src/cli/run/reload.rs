@@ -140,7 +140,7 @@ fn agent_changes(before: &StartSettings, after: &Settings) -> Vec<String> {
     let mut changed = Vec::new();
     for (name, entry) in &after.agents {
         let old = before.settings.agents.get(name);
-        let keys = old.into_iter().flat_map(|old| entry.differs_in(old));
+        let keys = old.into_iter().flat_map(|old| entry.changed_keys(old));
         changed.extend(keys.map(|key| format!("agents.{name}.{key}")));
     }
     for (key, digest) in agent_files(after) {

@@ -1,4 +1,4 @@
-//! Our own file: the example, and what is said about mistakes.
+//! The example file, and error messages.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn the_example_holds_every_key_with_its_default() {
+fn the_example_has_every_key_with_its_default() {
     let read: FileTree = yaml::strict(EXAMPLE).unwrap();
     assert_eq!(read, FileTree::default());
     let raw = yaml::lenient(EXAMPLE).unwrap();
@@ -30,20 +30,20 @@ fn the_example_holds_every_key_with_its_default() {
 }
 
 #[test]
-fn every_line_of_the_example_that_sets_something_is_explained() {
-    let mut explained = false;
+fn every_option_of_the_example_has_a_comment() {
+    let mut has_comment = false;
     for line in EXAMPLE.lines().map(str::trim) {
         if line.starts_with('#') {
-            explained = true;
+            has_comment = true;
         } else if line.contains(':') {
-            assert!(explained || line.contains(" # "), "no comment for {line}");
-            explained = false;
+            assert!(has_comment || line.contains(" # "), "no comment for {line}");
+            has_comment = false;
         }
     }
 }
 
 #[test]
-fn the_commented_entries_of_the_example_are_right_too() {
+fn the_samples_of_the_example_are_valid() {
     let open = EXAMPLE
         .replace("#| ", "")
         .replace(": [] #", ": #")
@@ -73,9 +73,9 @@ fn an_unknown_key_names_the_line_and_the_nearest_key() {
     );
     assert_eq!(
         refusal("link:\n  stable_secs: 1\n  grace_secs: 5\n"),
-        ":3: unknown key `grace_secs` here; it is known as `sessions.grace_secs`"
+        ":3: unknown key `grace_secs` here; use `sessions.grace_secs`"
     );
-    assert!(refusal("tls:\n  zzzzzzzz: 1\n").ends_with("known here: ca_file, client_cert, client_key"));
+    assert!(refusal("tls:\n  zzzzzzzz: 1\n").ends_with("valid keys: ca_file, client_cert, client_key"));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_literal_secret_is_refused_without_being_shown() {
 }
 
 #[test]
-fn wrong_values_name_the_line_and_the_choices() {
+fn invalid_values_name_the_line_and_the_choices() {
     assert_eq!(
         refusal("sessions:\n  busy_mode: stear\n"),
         ":2: `stear` is not one of: queue, interrupt, steer; did you mean `steer`?"
@@ -140,7 +140,7 @@ fn empty_files_and_empty_sections_are_defaults() {
 }
 
 #[test]
-fn a_missing_file_says_so() {
+fn a_missing_file_is_an_error() {
     let gone = check_file(Path::new("/nonexistent/relay.yaml")).unwrap_err();
     assert!(matches!(gone, ConfigError::Missing { .. }));
 }

@@ -1,19 +1,24 @@
-//! Loading whole sets of layers from a home that exists only for the test.
+//! Loads settings from a temporary home.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+
+use secrecy::ExposeSecret as _;
 
 use super::*;
 use crate::config::LogLevel;
-use crate::config::stage::Stage;
+use crate::config::test_home::TestHome;
 
 #[test]
-fn with_nothing_written_everything_is_a_default() {
-    let stage = Stage::new();
-    let loaded = stage.load();
+fn without_settings_everything_is_a_default() {
+    let home = TestHome::new();
+    let loaded = home.load();
     let settings = &loaded.settings;
     assert_eq!(settings.connector.url, None);
-    assert_eq!(settings.connector.identities, [Identity::new("relay", "")]);
+    assert_eq!(settings.connector.identities, [BotIdentity::new("relay", "")]);
     assert_eq!(settings.agent, "echo");
-    assert_eq!(settings.sessions, Sessions::default());
-    assert_eq!(settings.state_dir, stage.path("relay"));
+    assert_eq!(settings.sessions, SessionsConfig::default());
+    assert_eq!(settings.state_dir, home.path("relay"));
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     assert_eq!(loaded.hermes_yaml, serde_json::json!({}));
     for row in loaded.describe() {
@@ -23,117 +28,118 @@ fn with_nothing_written_everything_is_a_default() {
 }
 
 #[test]
-fn the_layers_speak_in_order() {
-    let mut stage = Stage::new().file("config.yaml", "gateway: {relay_url: 'https://yaml '}\n");
-    let url = |stage: &Stage| {
-        let loaded = stage.load();
+fn layers_have_an_order() {
+    let mut home = TestHome::new().file("config.yaml", "gateway: {relay_url: 'https://yaml '}\n");
+    let url = |home: &TestHome| {
+        let loaded = home.load();
         (
             loaded.settings.connector.url.clone().unwrap(),
             loaded.origins.of("connector.url").clone(),
         )
     };
     assert_eq!(
-        url(&stage),
+        url(&home),
         (
             "https://yaml".into(),
-            Origin::HermesConfig(stage.path("config.yaml"))
+            Origin::HermesConfig(home.path("config.yaml"))
         )
     );
-    stage = stage.file(".env", "GATEWAY_RELAY_URL=https://dotenv\n");
+    home = home.file(".env", "GATEWAY_RELAY_URL=https://dotenv\n");
     assert_eq!(
-        url(&stage),
-        ("https://dotenv".into(), Origin::HermesEnv(stage.path(".env")))
+        url(&home),
+        ("https://dotenv".into(), Origin::HermesEnv(home.path(".env")))
     );
-    stage = stage.file("relay.yaml", "connector: {url: 'https://own'}\n");
+    home = home.file("relay.yaml", "connector: {url: 'https://own'}\n");
     assert_eq!(
-        url(&stage),
-        ("https://own".into(), Origin::OwnFile(stage.path("relay.yaml")))
+        url(&home),
+        ("https://own".into(), Origin::OwnFile(home.path("relay.yaml")))
     );
-    stage = stage.env("GATEWAY_RELAY_URL", "  https://env  ");
+    home = home.env("GATEWAY_RELAY_URL", "  https://env  ");
     assert_eq!(
-        url(&stage),
+        url(&home),
         ("https://env".into(), Origin::Env("GATEWAY_RELAY_URL".into()))
     );
-    stage.flags.url = Some("https://flag".into());
-    assert_eq!(url(&stage), ("https://flag".into(), Origin::Flag));
-    stage.flags.url = None;
-    stage = stage.env("GATEWAY_RELAY_URL", "   ");
-    assert_eq!(url(&stage).0, "https://own");
+    home.flags.url = Some("https://flag".into());
+    assert_eq!(url(&home), ("https://flag".into(), Origin::Flag));
+    home.flags.url = None;
+    home = home.env("GATEWAY_RELAY_URL", "   ");
+    assert_eq!(url(&home).0, "https://own");
 }
 
 #[test]
-fn our_own_file_is_the_first_that_is_there() {
-    let mut stage = Stage::new().file("etc/config.yaml", "agent: system\n");
-    assert_eq!(stage.load().settings.agent, "system");
-    stage = stage.file("relay.yaml", "agent: home\n");
-    assert_eq!(stage.load().settings.agent, "home");
-    stage = stage.file("env.yaml", "agent: env\n");
-    let path = stage.path("env.yaml");
-    stage = stage.env("HERMES_RELAY_CONFIG", path.to_str().unwrap());
-    assert_eq!(stage.load().settings.agent, "env");
-    stage = stage.file("flag.yaml", "agent: flag\n");
-    stage.flags.config = Some(stage.path("flag.yaml"));
-    assert_eq!(stage.load().settings.agent, "flag");
-    assert_eq!(stage.load().own_file, Some(stage.path("flag.yaml")));
-    stage.flags.config = Some(stage.path("gone.yaml"));
-    assert!(matches!(stage.try_load(), Err(ConfigError::Missing { .. })));
+fn the_first_existing_file_is_used() {
+    let mut home = TestHome::new().file("etc/config.yaml", "agent: system\n");
+    assert_eq!(home.load().settings.agent, "system");
+    home = home.file("relay.yaml", "agent: home\n");
+    assert_eq!(home.load().settings.agent, "home");
+    home = home.file("env.yaml", "agent: env\n");
+    let path = home.path("env.yaml");
+    home = home.env("HERMES_RELAY_CONFIG", path.to_str().unwrap());
+    assert_eq!(home.load().settings.agent, "env");
+    home = home.file("flag.yaml", "agent: flag\n");
+    home.flags.config = Some(home.path("flag.yaml"));
+    assert_eq!(home.load().settings.agent, "flag");
+    assert_eq!(home.load().own_file, Some(home.path("flag.yaml")));
+    home.flags.config = Some(home.path("gone.yaml"));
+    assert!(matches!(home.try_load(), Err(ConfigError::Missing { .. })));
 }
 
 #[test]
-fn hermes_can_veto_the_url() {
+fn hermes_can_disable_the_relay() {
     for value in ["false", "'false'"] {
-        let stage = Stage::new().env("GATEWAY_RELAY_URL", "https://c.example").file(
-            "config.yaml",
-            &format!("platforms: {{relay: {{enabled: {value}}}}}\n"),
-        );
-        let connector = stage.load().settings.connector;
+        let home = TestHome::new()
+            .env("GATEWAY_RELAY_URL", "https://c.example")
+            .file(
+                "config.yaml",
+                &format!("platforms: {{relay: {{enabled: {value}}}}}\n"),
+            );
+        let connector = home.load().settings.connector;
         assert_eq!(connector.url, None);
         assert!(connector.url_veto.unwrap().contains("platforms.relay.enabled"));
     }
-    let mut named = Stage::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
+    let mut named = TestHome::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
     named.flags.url = Some("https://c.example".to_owned());
     assert_eq!(
         named.load().settings.connector.url.as_deref(),
         Some("https://c.example")
     );
-    let without_url = Stage::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
+    let without_url = TestHome::new().file("config.yaml", "platforms: {relay: {enabled: false}}\n");
     assert_eq!(without_url.load().settings.connector.url_veto, None);
 }
 
 #[test]
-fn identities_come_from_one_layer_whole() {
+fn identities_come_from_one_layer() {
     let own = "connector:\n  identities:\n    - {platform: slack, bot_id: 77, username: '@me'}\n";
-    let mut stage = Stage::new().file(
+    let mut home = TestHome::new().file(
         ".env",
         "GATEWAY_RELAY_PLATFORMS=telegram\nGATEWAY_RELAY_BOT_IDS={\"telegram\":{\"botId\":5}}\n",
     );
-    let pairs = |stage: &Stage| {
-        let identities = stage.load().settings.connector.identities;
+    let pairs = |home: &TestHome| {
+        let identities = home.load().settings.connector.identities;
         identities
             .into_iter()
             .map(|identity| (identity.platform, identity.bot_id))
             .collect::<Vec<_>>()
     };
-    assert_eq!(pairs(&stage), [("telegram".into(), "5".into())]);
-    stage = stage.file("relay.yaml", own);
-    assert_eq!(pairs(&stage), [("slack".into(), "77".into())]);
+    assert_eq!(pairs(&home), [("telegram".into(), "5".into())]);
+    home = home.file("relay.yaml", own);
+    assert_eq!(pairs(&home), [("slack".into(), "77".into())]);
     assert_eq!(
-        stage.load().settings.connector.identities[0].username.as_deref(),
+        home.load().settings.connector.identities[0].username.as_deref(),
         Some("me")
     );
     assert_eq!(
-        *stage.load().origins.of("connector.identities"),
-        Origin::OwnFile(stage.path("relay.yaml"))
+        *home.load().origins.of("connector.identities"),
+        Origin::OwnFile(home.path("relay.yaml"))
     );
-    stage = stage.env("GATEWAY_RELAY_PLATFORMS", "discord, telegram");
+    home = home.env("GATEWAY_RELAY_PLATFORMS", "discord, telegram");
     assert_eq!(
-        pairs(&stage),
+        pairs(&home),
         [("discord".into(), String::new()), ("telegram".into(), "5".into())]
     );
-    stage = stage.env("GATEWAY_RELAY_BOT_IDS", "[1]");
+    home = home.env("GATEWAY_RELAY_BOT_IDS", "[1]");
     assert!(
-        stage
-            .load()
+        home.load()
             .warnings
             .iter()
             .any(|warning| warning.contains("not a JSON object"))
@@ -141,23 +147,22 @@ fn identities_come_from_one_layer_whole() {
 }
 
 #[test]
-fn busy_mode_is_ours_unless_someone_says_so() {
-    let mut stage = Stage::new();
-    let mode = |stage: &Stage| stage.load().settings.sessions.busy_mode;
-    assert_eq!(mode(&stage), BusyMode::Queue);
-    stage = stage.file("config.yaml", "display: {busy_input_mode: Interrupt}\n");
-    assert_eq!(mode(&stage), BusyMode::Interrupt);
-    stage = stage.file(".env", "HERMES_GATEWAY_BUSY_INPUT_MODE=steer\n");
-    assert_eq!(mode(&stage), BusyMode::Steer);
-    stage = stage.file("relay.yaml", "sessions: {busy_mode: queue}\n");
-    assert_eq!(mode(&stage), BusyMode::Queue);
-    stage = stage.env("HERMES_GATEWAY_BUSY_INPUT_MODE", "interrupt");
-    assert_eq!(mode(&stage), BusyMode::Interrupt);
-    stage = stage.env("HERMES_GATEWAY_BUSY_INPUT_MODE", "shout");
-    assert_eq!(mode(&stage), BusyMode::Queue);
+fn the_busy_mode_has_layers() {
+    let mut home = TestHome::new();
+    let mode = |home: &TestHome| home.load().settings.sessions.busy_mode;
+    assert_eq!(mode(&home), BusyMode::Queue);
+    home = home.file("config.yaml", "display: {busy_input_mode: Interrupt}\n");
+    assert_eq!(mode(&home), BusyMode::Interrupt);
+    home = home.file(".env", "HERMES_GATEWAY_BUSY_INPUT_MODE=steer\n");
+    assert_eq!(mode(&home), BusyMode::Steer);
+    home = home.file("relay.yaml", "sessions: {busy_mode: queue}\n");
+    assert_eq!(mode(&home), BusyMode::Queue);
+    home = home.env("HERMES_GATEWAY_BUSY_INPUT_MODE", "interrupt");
+    assert_eq!(mode(&home), BusyMode::Interrupt);
+    home = home.env("HERMES_GATEWAY_BUSY_INPUT_MODE", "shout");
+    assert_eq!(mode(&home), BusyMode::Queue);
     assert!(
-        stage
-            .load()
+        home.load()
             .warnings
             .iter()
             .any(|warning| warning.contains("`shout` is not one of"))
@@ -165,15 +170,15 @@ fn busy_mode_is_ours_unless_someone_says_so() {
 }
 
 #[test]
-fn session_and_slack_switches_fall_to_hermes() {
-    let stage = Stage::new()
+fn session_and_slack_switches_fall_back_to_hermes() {
+    let home = TestHome::new()
         .file(
             "config.yaml",
             "group_sessions_per_user: no\ngateway: {thread_sessions_per_user: true, multiplex_profiles: on}\n\
              platforms: {relay: {extra: {reply_in_thread: 'off', slack: {dm_top_level_threads_as_sessions: no}}}}\n",
         )
         .file("relay.yaml", "sessions: {multiplex_profiles: false, interrupted_notice: ''}\n");
-    let loaded = stage.load();
+    let loaded = home.load();
     let sessions = &loaded.settings.sessions;
     assert!(
         !sessions.group_sessions_per_user
@@ -187,23 +192,23 @@ fn session_and_slack_switches_fall_to_hermes() {
     );
     assert_eq!(
         *loaded.origins.of("slack.reply_in_thread"),
-        Origin::HermesConfig(stage.path("config.yaml"))
+        Origin::HermesConfig(home.path("config.yaml"))
     );
 }
 
 #[test]
 fn the_state_directory_has_its_own_order() {
-    let mut stage = Stage::new().file("relay.yaml", "state_dir: journal\n");
-    let place = |stage: &Stage| stage.load().settings.state_dir;
-    assert_eq!(place(&stage), stage.path("journal"));
-    stage = stage.env("STATE_DIRECTORY", "/var/lib/a:/var/lib/b");
-    assert_eq!(place(&stage), Path::new("/var/lib/a"));
-    stage = stage.env("HERMES_RELAY_STATE_DIR", "/srv/relay");
-    assert_eq!(place(&stage), Path::new("/srv/relay"));
-    stage.flags.state_dir = Some("/flag".into());
-    assert_eq!(place(&stage), Path::new("/flag"));
+    let mut home = TestHome::new().file("relay.yaml", "state_dir: journal\n");
+    let place = |home: &TestHome| home.load().settings.state_dir;
+    assert_eq!(place(&home), home.path("journal"));
+    home = home.env("STATE_DIRECTORY", "/var/lib/a:/var/lib/b");
+    assert_eq!(place(&home), Path::new("/var/lib/a"));
+    home = home.env("HERMES_RELAY_STATE_DIR", "/srv/relay");
+    assert_eq!(place(&home), Path::new("/srv/relay"));
+    home.flags.state_dir = Some("/flag".into());
+    assert_eq!(place(&home), Path::new("/flag"));
 
-    let mut bare = Stage::new();
+    let mut bare = TestHome::new();
     bare.env.clear();
     assert!(matches!(bare.try_load(), Err(ConfigError::NoStateDir)));
     let user = bare.dir.path().to_str().unwrap().to_owned();
@@ -212,27 +217,27 @@ fn the_state_directory_has_its_own_order() {
 }
 
 #[test]
-fn paths_of_our_own_file_are_taken_from_where_it_is() {
-    let stage = Stage::new().env("HOME", "/home/me").file(
+fn paths_are_relative_to_the_file() {
+    let home = TestHome::new().env("HOME", "/home/me").file(
         "sub/relay.yaml",
         "tls: {ca_file: ca.pem, client_cert: /abs/cert.pem, client_key: ~/key.pem}\nmedia: {send_from: [out, /srv/out]}\n",
     );
-    let mut stage = stage;
-    stage.flags.config = Some(stage.path("sub/relay.yaml"));
-    let settings = stage.load().settings;
+    let mut home = home;
+    home.flags.config = Some(home.path("sub/relay.yaml"));
+    let settings = home.load().settings;
     let tls = settings.tls;
     assert_eq!(
         settings.media.send_from,
-        [stage.path("sub/out"), "/srv/out".into()]
+        [home.path("sub/out"), "/srv/out".into()]
     );
-    assert_eq!(tls.ca_file, Some(stage.path("sub/ca.pem")));
+    assert_eq!(tls.ca_file, Some(home.path("sub/ca.pem")));
     assert_eq!(tls.client_cert, Some("/abs/cert.pem".into()));
     assert_eq!(tls.client_key, Some("/home/me/key.pem".into()));
 }
 
 #[test]
-fn policies_lay_our_word_over_the_block_that_counts() {
-    let stage = Stage::new()
+fn policies_override_hermes() {
+    let home = TestHome::new()
         .env("GATEWAY_RELAY_PLATFORMS", "discord,slack")
         .env("DISCORD_ALLOW_BOTS", " mentions ")
         .file(".env", "SLACK_ALLOW_BOTS=all\nDISCORD_ALLOW_BOTS=none\n")
@@ -244,7 +249,7 @@ fn policies_lay_our_word_over_the_block_that_counts() {
             "relay.yaml",
             "policy: {discord: {free_response_channels: [a]}, slack: {allow_other_bots: false}}\n",
         );
-    let loaded = stage.load();
+    let loaded = home.load();
     assert_eq!(loaded.allow_bots("discord").as_deref(), Some("mentions"));
     assert_eq!(loaded.allow_bots("slack").as_deref(), Some("none"));
     assert_eq!(loaded.allow_bots("telegram"), None);
@@ -256,31 +261,237 @@ fn policies_lay_our_word_over_the_block_that_counts() {
 }
 
 #[test]
-fn what_cannot_be_read_of_hermes_is_a_warning() {
-    let stage = Stage::new()
+fn invalid_hermes_files_are_warnings() {
+    let home = TestHome::new()
         .file(".env", "A=\"open\nGATEWAY_RELAY_ID=gw\n")
         .file("config.yaml", "discord: [\n")
         .env("GATEWAY_RELAY_PLATFORM", "discord");
-    let loaded = stage.load();
+    let loaded = home.load();
     assert_eq!(loaded.settings.connector.gateway_id.as_deref(), Some("gw"));
     assert_eq!(loaded.warnings.len(), 3, "{:?}", loaded.warnings);
 }
 
 #[test]
-fn flags_reach_their_settings_and_a_long_name_is_cut() {
-    let mut stage = Stage::new().file("relay.yaml", "log: {level: debug}\nlink: {stable_secs: 5}\n");
-    assert_eq!(stage.load().settings.log.level, LogLevel::Debug);
-    stage.flags.log_level = Some(LogLevel::Trace);
-    stage.flags.agent = Some("mine".into());
-    stage = stage.env("GATEWAY_RELAY_DISPLAY_NAME", &"é".repeat(70));
-    let loaded = stage.load();
+fn flags_are_applied_and_a_long_name_is_truncated() {
+    let mut home = TestHome::new().file("relay.yaml", "log: {level: debug}\nlink: {stable_secs: 5}\n");
+    assert_eq!(home.load().settings.log.level, LogLevel::Debug);
+    home.flags.log_level = Some(LogLevel::Trace);
+    home.flags.agent = Some("mine".into());
+    home = home.env("GATEWAY_RELAY_DISPLAY_NAME", &"é".repeat(70));
+    let loaded = home.load();
     assert_eq!(loaded.settings.log.level, LogLevel::Trace);
     assert_eq!(*loaded.origins.of("log.level"), Origin::Flag);
     assert_eq!(loaded.settings.agent, "mine");
     assert_eq!(loaded.settings.connector.display_name, Some("é".repeat(64)));
     assert_eq!(
         *loaded.origins.of("link.stable_secs"),
-        Origin::OwnFile(stage.path("relay.yaml"))
+        Origin::OwnFile(home.path("relay.yaml"))
     );
     assert_eq!(*loaded.origins.of("link.backoff_max_ms"), Origin::Default);
+}
+
+fn secret(home: &TestHome) -> (Option<String>, Origin) {
+    let loaded = home.load();
+    let secret = loaded
+        .settings
+        .connector
+        .secret
+        .as_ref()
+        .map(|secret| secret.expose_secret().to_owned());
+    (secret, loaded.origins.of("connector.secret").clone())
+}
+
+#[test]
+fn id_and_secret_are_resolved_separately() {
+    let home = TestHome::new().env("GATEWAY_RELAY_ID", "gw-env").file(
+        "config.yaml",
+        "gateway: {relay_id: gw-yaml, relay_secret: yaml-secret}\n",
+    );
+    let loaded = home.load();
+    assert_eq!(loaded.settings.connector.gateway_id.as_deref(), Some("gw-env"));
+    assert!(
+        !format!("{loaded:?}").contains("yaml-secret"),
+        "not kept in plain text"
+    );
+    assert_eq!(secret(&home).0.as_deref(), Some("yaml-secret"));
+}
+
+#[test]
+fn the_secret_has_six_sources_in_order() {
+    let mut home = TestHome::new().file("config.yaml", "gateway: {relay_secret: from-yaml}\n");
+    assert_eq!(
+        secret(&home),
+        (
+            Some("from-yaml".into()),
+            Origin::HermesConfig(home.path("config.yaml"))
+        )
+    );
+    home = home.file(".env", "GATEWAY_RELAY_SECRET=p@$$w0rd\n");
+    assert_eq!(
+        secret(&home),
+        (Some("p@$$w0rd".into()), Origin::HermesEnv(home.path(".env")))
+    );
+    home = home.file("credentials/relay-secret", "from-credential\n");
+    let credentials = home.path("credentials");
+    home = home.env("CREDENTIALS_DIRECTORY", credentials.to_str().unwrap());
+    assert_eq!(
+        secret(&home),
+        (
+            Some("from-credential".into()),
+            Origin::Credential(credentials.join("relay-secret"))
+        )
+    );
+    home = home
+        .file("own-secret", " from-own \n")
+        .file("relay.yaml", "connector: {secret_file: own-secret}\n");
+    assert_eq!(
+        secret(&home),
+        (Some("from-own".into()), Origin::OwnFile(home.path("relay.yaml")))
+    );
+    home = home.file("env-secret", "from-file");
+    let named = home.path("env-secret");
+    home = home.env("GATEWAY_RELAY_SECRET_FILE", named.to_str().unwrap());
+    assert_eq!(
+        secret(&home),
+        (
+            Some("from-file".into()),
+            Origin::Env("GATEWAY_RELAY_SECRET_FILE".into())
+        )
+    );
+    home = home.env("GATEWAY_RELAY_SECRET", "from-env");
+    assert_eq!(
+        secret(&home),
+        (
+            Some("from-env".into()),
+            Origin::Env("GATEWAY_RELAY_SECRET".into())
+        )
+    );
+    home = home.env("GATEWAY_RELAY_SECRET", " \t ");
+    assert_eq!(secret(&home).0.as_deref(), Some("from-file"));
+    fs::set_permissions(&named, Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(home.try_load(), Err(ConfigError::Secret(_))));
+}
+
+#[test]
+fn no_secret_is_ever_shown() {
+    let home = TestHome::new()
+        .env("GATEWAY_RELAY_SECRET", "hunter2-a")
+        .env("GATEWAY_RELAY_IDP_CLIENT_SECRET", "hunter2-b")
+        .env(
+            "GATEWAY_RELAY_URL",
+            "https://user:hunter2-c@connector.example/relay",
+        )
+        .file(
+            ".env",
+            "GATEWAY_RELAY_SECRET=hunter2-d\nGATEWAY_RELAY_DELIVERY_KEY=hunter2-e\n",
+        );
+    let loaded = home.load();
+    let rows = loaded.describe();
+    let row = |key: &str| rows.iter().find(|row| row.key == key).unwrap();
+    assert_eq!(row("connector.secret").value_shown, "<hidden>");
+    assert_eq!(
+        row("connector.delivery_key").origin,
+        Origin::HermesEnv(home.path(".env"))
+    );
+    let everything = format!(
+        "{rows:?}{:?}{:?}",
+        loaded.warnings, loaded.settings.connector.secret
+    );
+    assert!(!everything.contains("hunter2"), "{everything}");
+    assert_eq!(loaded.warnings.len(), 1);
+    assert!(
+        loaded.warnings[0].contains("GATEWAY_RELAY_SECRET differs"),
+        "{:?}",
+        loaded.warnings
+    );
+}
+
+#[test]
+fn a_token_url_in_the_environment_overrides_the_files() {
+    let hermes = "gateway: {idp: {token_url: 'https://yaml', client_id: yaml-id, client_secret: yaml-secret, scope: s}}\n";
+    let mut home = TestHome::new()
+        .file("config.yaml", hermes)
+        .env("GATEWAY_RELAY_IDP_SCOPE", "env-scope");
+    let idp = home.load().settings.idp;
+    assert_eq!(idp.token_url.as_deref(), Some("https://yaml"));
+    assert_eq!(
+        (idp.client_id.as_deref(), idp.scope.as_deref()),
+        (Some("yaml-id"), Some("env-scope"))
+    );
+    assert_eq!(idp.client_secret.unwrap().expose_secret(), "yaml-secret");
+
+    home = home.file("idp-secret", "own-secret").file(
+        "relay.yaml",
+        "idp: {token_url: 'https://own', client_secret_file: idp-secret}\n",
+    );
+    let idp = home.load().settings.idp;
+    assert_eq!(
+        (idp.token_url.as_deref(), idp.client_id),
+        (Some("https://own"), None)
+    );
+    assert_eq!(idp.client_secret.unwrap().expose_secret(), "own-secret");
+
+    home = home.env("GATEWAY_RELAY_IDP_TOKEN_URL", "https://env");
+    let idp = home.load().settings.idp;
+    assert_eq!(idp.token_url.as_deref(), Some("https://env"));
+    assert!(idp.client_id.is_none() && idp.client_secret.is_none());
+    assert_eq!(idp.scope.as_deref(), Some("env-scope"));
+}
+
+#[test]
+fn only_positive_minutes_are_valid() {
+    for (text, wanted) in [
+        ("2", Some(120)),
+        ("0.5", Some(30)),
+        ("0.001", Some(1)),
+        ("1e300", Some(604_800)),
+    ] {
+        assert_eq!(seconds(text), wanted, "{text}");
+    }
+    for text in ["0", "-3", "NaN", "soon", ""] {
+        assert_eq!(seconds(text), None, "{text}");
+    }
+}
+
+#[test]
+fn sleep_has_layers() {
+    let home = TestHome::new()
+        .file(
+            "config.yaml",
+            "gateway: {relay_wake_url: 'https://w', scale_to_zero: {idle_timeout_minutes: 2}}\n",
+        )
+        .file(".env", "HERMES_SCALE_TO_ZERO=Yes\n");
+    let loaded = home.load();
+    assert!(loaded.settings.sleep.enabled && loaded.warnings.is_empty());
+    assert_eq!(loaded.settings.sleep.idle_secs, 120);
+    assert_eq!(
+        loaded.origins.of("sleep.enabled"),
+        &Origin::HermesEnv(home.path(".env"))
+    );
+    assert_eq!(
+        loaded.origins.of("sleep.idle_secs"),
+        &Origin::HermesConfig(home.path("config.yaml"))
+    );
+    let home = home.file("relay.yaml", "sleep: {enabled: false, idle_secs: 7}\n");
+    let loaded = home.load();
+    assert!(!loaded.settings.sleep.enabled);
+    assert_eq!(loaded.settings.sleep.idle_secs, 7);
+    let loaded = home.env("HERMES_SCALE_TO_ZERO", "1").load();
+    assert!(loaded.settings.sleep.enabled);
+    assert_eq!(
+        loaded.origins.of("sleep.enabled"),
+        &Origin::Env("HERMES_SCALE_TO_ZERO".into())
+    );
+}
+
+#[test]
+fn sleep_without_a_wake_url_is_a_warning() {
+    let home = TestHome::new().env("HERMES_SCALE_TO_ZERO", "please");
+    assert!(!home.load().settings.sleep.enabled);
+    let loaded = home.env("HERMES_SCALE_TO_ZERO", "ON").load();
+    assert!(
+        loaded.warnings[0].contains("connector.wake_url"),
+        "{:?}",
+        loaded.warnings
+    );
 }

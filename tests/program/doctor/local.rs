@@ -52,7 +52,11 @@ async fn a_secret_file_that_others_may_read_is_named_and_not_printed() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let shown = path.display().to_string();
     let report = doctor(setup.env("GATEWAY_RELAY_SECRET_FILE", &shown), &[]).await;
-    report.blames("settings", "accessible to every user", &format!("chmod 600 {shown}"));
+    report.blames(
+        "settings",
+        "accessible to every user",
+        &format!("chmod 600 {shown}"),
+    );
     assert!(
         !report
             .rows

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::support::wait::eventually;
 use hermes_relay::agent::{Agent, AgentCommand, AgentFuture, AgentInfo, Turn, TurnEnd};
-use hermes_relay::config::{Identity, Settings};
+use hermes_relay::config::{BotIdentity, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, SentMessage, text_event};
 use hermes_relay::relay::{Credentials, ExitReason, Relay, RelayHandle};
 use serde_json::Value;
@@ -82,7 +82,7 @@ pub(crate) async fn start(platform: &str, agent: Player, tune: impl FnOnce(&mut 
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings::embedded(dir.path());
     settings.connector.url = Some(connector.url());
-    settings.connector.identities = vec![Identity::new(platform, "bot-1")];
+    settings.connector.identities = vec![BotIdentity::new(platform, "bot-1")];
     settings.link.backoff_min_ms = 20;
     settings.streaming.interval_ms = 40;
     settings.streaming.typing_after_ms = 60;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::wait::eventually;
 use hermes_relay::agent::EchoAgent;
-use hermes_relay::config::{Durability, Identity, Settings, SleepAction};
+use hermes_relay::config::{BotIdentity, Durability, Settings, SleepAction};
 use hermes_relay::dev::{ClosedBy, Connector, ConnectorSettings, text_event};
 use hermes_relay::relay::{ExitReason, Relay, RelayHandle, Status};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -32,7 +32,7 @@ async fn sleepy(adjust: impl FnOnce(&mut Settings)) -> Sleepy {
     settings.connector.url = Some(connector.url());
     settings.connector.gateway_id = Some(credentials.gateway_id);
     settings.connector.secret = Some(credentials.secret);
-    settings.connector.identities = vec![Identity::new("discord", "")];
+    settings.connector.identities = vec![BotIdentity::new("discord", "")];
     settings.connector.wake_url = Some("http://127.0.0.1:9/wake".to_owned());
     settings.journal.durability = Durability::Process;
     settings.link.backoff_min_ms = 50;

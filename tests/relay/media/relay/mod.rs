@@ -12,7 +12,7 @@ use crate::support::wait::eventually;
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
-use hermes_relay::config::{Durability, Identity, Settings};
+use hermes_relay::config::{BotIdentity, Durability, Settings};
 use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::relay::{AgentSlot, ExitReason, Relay, RelayHandle};
 use hermes_relay::wire::SessionKey;
@@ -86,7 +86,7 @@ impl Running {
         settings.connector.url = Some(connector.url());
         settings.connector.gateway_id = Some(who.gateway_id);
         settings.connector.secret = Some(who.secret);
-        settings.connector.identities = vec![Identity::new(platform, "")];
+        settings.connector.identities = vec![BotIdentity::new(platform, "")];
         settings.journal.durability = Durability::Process;
         settings.shutdown.drain_secs = 0;
         adjust(&mut settings);

@@ -1,30 +1,34 @@
-//! The bounds of our own file's numbers: what may be written, checked in one place.
+//! Validation of the settings file: ranges, consistency, and names of agents and presets.
 //!
-//! Every time and size has an upper bound, so that no sum of them can overflow later.
+//! Every time and size has a maximum, so that no sum of them can overflow.
 
-use super::file::FileTree;
+use super::agents::{AgentChoice, Backend};
+use super::file::{FileTree, nearest};
 use crate::adapter::media::AllowedHosts;
+use crate::agent::BUILT_IN;
+use crate::agent::acp::PRESETS;
+use crate::wire::ConnectorUrl;
 
 const MAX_SECS: u64 = 7 * 24 * 3600;
 const MAX_SIZE: u64 = 1 << 30;
 
-/// A rule that the file breaks.
+/// A violated rule.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken {
+pub(super) struct Violation {
     /// The dotted key.
     pub(super) key: &'static str,
-    /// What it must be.
+    /// The rule.
     pub(super) rule: String,
 }
 
-/// The first rule that the file breaks.
-pub(super) fn broken(tree: &FileTree) -> Option<Broken> {
+/// The first violated rule.
+pub(super) fn violation(tree: &FileTree) -> Option<Violation> {
     out_of_range(tree)
         .or_else(|| out_of_order(tree))
         .or_else(|| incomplete(tree))
 }
 
-fn out_of_range(tree: &FileTree) -> Option<Broken> {
+fn out_of_range(tree: &FileTree) -> Option<Violation> {
     let (link, sessions, journal, shutdown) = (&tree.link, &tree.sessions, &tree.journal, &tree.shutdown);
     let size = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
     let ranges = [
@@ -101,23 +105,20 @@ fn out_of_range(tree: &FileTree) -> Option<Broken> {
         ("sleep.idle_secs", tree.sleep.idle_secs, 1, MAX_SECS),
         ("sleep.max_secs", tree.sleep.max_secs, 1, MAX_SECS),
     ];
-    let (key, value, least, most) = ranges
+    let (key, value, min, max) = ranges
         .into_iter()
-        .find(|(_, value, least, most)| !(least..=most).contains(&value))?;
-    Some(Broken {
+        .find(|(_, value, min, max)| !(min..=max).contains(&value))?;
+    Some(Violation {
         key,
-        rule: format!("must be between {least} and {most}, not {value}"),
+        rule: format!("must be between {min} and {max}, not {value}"),
     })
 }
 
-fn out_of_order(tree: &FileTree) -> Option<Broken> {
+fn out_of_order(tree: &FileTree) -> Option<Violation> {
     let (link, shutdown) = (&tree.link, &tree.shutdown);
     if link.backoff_min_ms > link.backoff_max_ms {
-        let rule = format!(
-            "must not be longer than `link.backoff_max_ms` ({})",
-            link.backoff_max_ms
-        );
-        return Some(Broken {
+        let rule = format!("must not exceed `link.backoff_max_ms` ({})", link.backoff_max_ms);
+        return Some(Violation {
             key: "link.backoff_min_ms",
             rule,
         });
@@ -127,27 +128,27 @@ fn out_of_order(tree: &FileTree) -> Option<Broken> {
             "must be shorter than `link.dead_after_secs` ({})",
             link.dead_after_secs
         );
-        return Some(Broken {
+        return Some(Violation {
             key: "link.ping_interval_secs",
             rule,
         });
     }
     if link.max_line_bytes > link.max_message_bytes {
         let rule = format!(
-            "must not be larger than `link.max_message_bytes` ({})",
+            "must not exceed `link.max_message_bytes` ({})",
             link.max_message_bytes
         );
-        return Some(Broken {
+        return Some(Violation {
             key: "link.max_line_bytes",
             rule,
         });
     }
     if shutdown.going_idle_secs + shutdown.drain_secs > shutdown.budget_secs {
         let rule = format!(
-            "must leave room for `going_idle_secs` and `drain_secs`, which are {} together",
+            "must be at least `going_idle_secs` plus `drain_secs` ({})",
             shutdown.going_idle_secs + shutdown.drain_secs
         );
-        return Some(Broken {
+        return Some(Violation {
             key: "shutdown.budget_secs",
             rule,
         });
@@ -155,12 +156,12 @@ fn out_of_order(tree: &FileTree) -> Option<Broken> {
     None
 }
 
-fn incomplete(tree: &FileTree) -> Option<Broken> {
-    if let Some((key, rule)) = tree.telemetry.broken() {
-        return Some(Broken { key, rule });
+fn incomplete(tree: &FileTree) -> Option<Violation> {
+    if let Some((key, rule)) = tree.telemetry.violation() {
+        return Some(Violation { key, rule });
     }
     if let Err(rule) = tree.serve.http_address() {
-        return Some(Broken {
+        return Some(Violation {
             key: "serve.http",
             rule,
         });
@@ -172,41 +173,41 @@ fn incomplete(tree: &FileTree) -> Option<Broken> {
         .any(|identity| identity.platform.trim().is_empty())
     {
         let rule = "must name a platform in every entry".to_owned();
-        return Some(Broken {
+        return Some(Violation {
             key: "connector.identities",
             rule,
         });
     }
     if let Err(entry) = AllowedHosts::parse(&tree.media.allow_hosts) {
-        return Some(Broken {
+        return Some(Violation {
             key: "media.allow_hosts",
             rule: format!("has `{entry}`; write host or host:port"),
         });
     }
-    if tree.sleep.command.iter().any(|word| word.contains('\0'))
+    if tree.sleep.command.iter().any(|part| part.contains('\0'))
         || tree
             .sleep
             .command
             .first()
             .is_some_and(|program| program.trim().is_empty())
     {
-        let rule = "must begin with a program and hold no NUL character".to_owned();
-        return Some(Broken {
+        let rule = "must start with a program and contain no NUL character".to_owned();
+        return Some(Violation {
             key: "sleep.command",
             rule,
         });
     }
     match (&tree.tls.client_cert, &tree.tls.client_key) {
         (Some(_), None) => {
-            let rule = "needs `tls.client_key` beside it".to_owned();
-            Some(Broken {
+            let rule = "needs `tls.client_key`".to_owned();
+            Some(Violation {
                 key: "tls.client_cert",
                 rule,
             })
         }
         (None, Some(_)) => {
-            let rule = "needs `tls.client_cert` beside it".to_owned();
-            Some(Broken {
+            let rule = "needs `tls.client_cert`".to_owned();
+            Some(Violation {
                 key: "tls.client_key",
                 rule,
             })
@@ -215,19 +216,62 @@ fn incomplete(tree: &FileTree) -> Option<Broken> {
     }
 }
 
+/// The first key whose value names an agent or preset that does not exist, or an invalid URL, with the error.
+pub(super) fn missing_name(tree: &FileTree) -> Option<(&'static str, String)> {
+    if let Some(Err(error)) = tree.connector.url.as_deref().map(ConnectorUrl::parse) {
+        return Some(("connector.url", error.to_string()));
+    }
+    let presets = tree.agents.iter().find_map(|(name, entry)| match &entry.backend {
+        Backend::Acp(settings) => {
+            let preset = settings.preset.as_deref()?;
+            let known = || PRESETS.iter().map(|preset| preset.name);
+            let what = format!("`{name}` has the unknown preset `{preset}`; valid presets: ");
+            (!known().any(|name| name == preset))
+                .then(|| what + &known().collect::<Vec<_>>().join(", ") + &suggestion(preset, known()))
+        }
+        _ => None,
+    });
+    if let Some(what) = presets {
+        return Some(("agents", what));
+    }
+    let agents = || {
+        tree.agents
+            .keys()
+            .map(String::as_str)
+            .chain(BUILT_IN.iter().copied())
+    };
+    let unknown = |name: &str| {
+        let what = format!("there is no agent `{name}` in `agents` and no built-in one");
+        (!agents().any(|known| known == name)).then(|| what + &suggestion(name, agents()))
+    };
+    let default = match &tree.agent {
+        Some(AgentChoice::Named(name)) => unknown(name),
+        _ => None,
+    };
+    default.map(|what| ("agent", what)).or_else(|| {
+        let mut routes = tree.routes.iter();
+        routes.find_map(|route| Some(("routes", unknown(&route.agent)?)))
+    })
+}
+
+fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    nearest(name, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::yaml;
 
     #[test]
-    fn the_defaults_break_no_rule() {
-        assert_eq!(broken(&FileTree::default()), None);
+    fn the_defaults_are_valid() {
+        assert_eq!(violation(&FileTree::default()), None);
     }
 
     #[test]
     fn each_rule_names_its_key() {
-        type Spoil = fn(&mut FileTree);
-        let cases: [(&str, Spoil); 14] = [
+        type Change = fn(&mut FileTree);
+        let cases: [(&str, Change); 14] = [
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
@@ -249,10 +293,40 @@ mod tests {
                 tree.tls.client_cert = Some("a.pem".into());
             }),
         ];
-        for (key, spoil) in cases {
+        for (key, change) in cases {
             let mut tree = FileTree::default();
-            spoil(&mut tree);
-            assert_eq!(broken(&tree).map(|broken| broken.key), Some(key));
+            change(&mut tree);
+            assert_eq!(violation(&tree).map(|violation| violation.key), Some(key));
+        }
+    }
+
+    fn error(text: &str) -> Option<(&'static str, String)> {
+        missing_name(&yaml::strict(text).unwrap())
+    }
+
+    #[test]
+    fn named_agents_and_presets_must_exist() {
+        let valid = "agents: {code: {preset: claude}, other: {kind: acp, argv: [x]}}\nagent: code\n\
+                     routes: [{agent: echo}, {agent: other}]\nconnector: {url: https://connector.example}\n";
+        assert_eq!(error(valid), None);
+        assert_eq!(error("agent: {kind: echo}"), None);
+        let wrong = [
+            ("agent: ecko", "agent", "did you mean `echo`?"),
+            (
+                "agents: {code: {preset: claud}}",
+                "agents",
+                "did you mean `claude`?",
+            ),
+            ("routes: [{agent: nobody}]", "routes", "`nobody`"),
+            (
+                "connector: {url: 'ftp://connector.example'}",
+                "connector.url",
+                "ftp",
+            ),
+        ];
+        for (text, key, part) in wrong {
+            let (named, what) = error(text).unwrap_or_else(|| panic!("{text}"));
+            assert!(named == key && what.contains(part), "{text}: {named}: {what}");
         }
     }
 }

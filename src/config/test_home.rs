@@ -1,4 +1,4 @@
-//! A stage for tests: a Hermes home that exists only for the test, an environment, and flags.
+//! Test support: a temporary Hermes home, an environment, and flags.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use super::resolve::load_from;
 use super::{ConfigError, Flags, Loaded, Sources};
 
-/// A Hermes home, an environment and flags.
-pub(super) struct Stage {
+/// A temporary Hermes home with environment and flags.
+pub(super) struct TestHome {
     pub(super) dir: tempfile::TempDir,
     pub(super) env: BTreeMap<String, String>,
     pub(super) flags: Flags,
 }
 
-impl Stage {
+impl TestHome {
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().to_str().unwrap().to_owned();

@@ -1,0 +1,499 @@
+//! Sections of the settings file that are used as written, with their defaults: link, sessions, journal, log, ...
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::adapter::OfferedCommand;
+
+/// A value that is not a valid choice.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}` is not one of: {}", choices.join(", "))]
+pub struct UnknownChoice {
+    /// The value.
+    pub value: String,
+    /// The valid choices.
+    pub choices: &'static [&'static str],
+}
+
+macro_rules! choice {
+    ($(#[$about:meta])* $name:ident { $($(#[$doc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+        pub enum $name { $($(#[$doc])* #[serde(rename = $text)] $variant),+ }
+
+        impl $name {
+            /// The valid choices.
+            pub const CHOICES: &'static [&'static str] = &[$($text),+];
+
+            /// The choice as written.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text),+ }
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = UnknownChoice;
+
+            fn from_str(text: &str) -> Result<Self, UnknownChoice> {
+                match text.trim().to_ascii_lowercase().as_str() {
+                    $($text => Ok(Self::$variant),)+
+                    _ => Err(UnknownChoice { value: text.trim().chars().take(40).collect(), choices: Self::CHOICES }),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+    };
+}
+
+choice!(
+    /// What to do when the connector has revoked this gateway.
+    OnRevoked {
+        /// Exit with the exit code for it.
+        #[default]
+        Exit = "exit",
+        /// Keep running unconnected.
+        Stay = "stay",
+    }
+);
+
+choice!(
+    /// What to do with a message that arrives during a turn of its session.
+    BusyMode {
+        /// Queue it.
+        #[default]
+        Queue = "queue",
+        /// Stop the running turn and run it next.
+        Interrupt = "interrupt",
+        /// Pass it to the running turn, or queue it if the agent does not support that.
+        Steer = "steer",
+    }
+);
+
+choice!(
+    /// What a committed row survives.
+    Durability {
+        /// Power loss.
+        #[default]
+        Full = "full",
+        /// A crash of the process.
+        Process = "process",
+    }
+);
+
+choice!(
+    /// What to do when the relay goes to sleep.
+    SleepAction {
+        /// Exit; a restart wakes it.
+        #[default]
+        Exit = "exit",
+        /// Suspend the machine.
+        Suspend = "suspend",
+        /// Keep running without a connection.
+        Wait = "wait",
+    }
+);
+
+/// The connection to the connector.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LinkConfig {
+    /// Minimum delay before a reconnect.
+    pub backoff_min_ms: u64,
+    /// Maximum delay before a reconnect.
+    pub backoff_max_ms: u64,
+    /// How long a connection must last before the backoff is reset.
+    pub stable_secs: u64,
+    /// Delay after the connector refused the credentials repeatedly; an eighth of it after the first refusal.
+    pub refused_retry_secs: u64,
+    /// Timeout of the handshake.
+    pub handshake_timeout_secs: u64,
+    /// Timeout of a request.
+    pub request_timeout_secs: u64,
+    /// Timeout of name lookup, connection, TLS and upgrade together.
+    pub connect_timeout_secs: u64,
+    /// Ping interval.
+    pub ping_interval_secs: u64,
+    /// Reconnect if nothing was received for this long.
+    pub dead_after_secs: u64,
+    /// Maximum length of a line; a longer one is quarantined and acknowledged.
+    pub max_line_bytes: usize,
+    /// Maximum size of a WebSocket message; a larger one closes the connection.
+    pub max_message_bytes: usize,
+    /// Maximum size of the write buffer.
+    pub max_write_buffer_bytes: usize,
+    /// Maximum requests in flight.
+    pub max_in_flight: usize,
+    /// What to do when the connector has revoked this gateway.
+    pub on_revoked: OnRevoked,
+}
+
+impl Default for LinkConfig {
+    fn default() -> Self {
+        Self {
+            backoff_min_ms: 1_000,
+            backoff_max_ms: 30_000,
+            stable_secs: 60,
+            refused_retry_secs: 60,
+            handshake_timeout_secs: 30,
+            request_timeout_secs: 30,
+            connect_timeout_secs: 10,
+            ping_interval_secs: 30,
+            dead_after_secs: 60,
+            max_line_bytes: 1_048_576,
+            max_message_bytes: 33_554_432,
+            max_write_buffer_bytes: 8_388_608,
+            max_in_flight: 1_024,
+            on_revoked: OnRevoked::Exit,
+        }
+    }
+}
+
+/// Sessions and their turns.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionsConfig {
+    /// One session per member of a group.
+    pub group_sessions_per_user: bool,
+    /// One session per member of a thread.
+    pub thread_sessions_per_user: bool,
+    /// Include the profile in session keys.
+    pub multiplex_profiles: bool,
+    /// What to do with a message that arrives during a turn.
+    pub busy_mode: BusyMode,
+    /// Maximum queued messages per session in memory.
+    pub max_queue: usize,
+    /// Maximum concurrent turns.
+    pub max_concurrent_turns: usize,
+    /// Grace period of a stopped turn before it is killed.
+    pub grace_secs: u64,
+    /// Message to a chat whose turn was interrupted by a restart.
+    pub interrupted_notice: Option<String>,
+    /// Message to a chat whose queue is full.
+    pub overflow_notice: Option<String>,
+    /// Resend a reply with an unknown outcome.
+    pub resend_unknown: bool,
+    /// Enabled slash commands of the relay.
+    pub commands: Vec<String>,
+}
+
+impl Default for SessionsConfig {
+    fn default() -> Self {
+        Self {
+            group_sessions_per_user: true,
+            thread_sessions_per_user: false,
+            multiplex_profiles: false,
+            busy_mode: BusyMode::Queue,
+            max_queue: 64,
+            max_concurrent_turns: 512,
+            grace_secs: 5,
+            interrupted_notice: Some(
+                "I was restarted while working on this and did not finish. Please ask again.".to_owned(),
+            ),
+            overflow_notice: Some(
+                "Many messages are waiting in this conversation. I will answer them in order.".to_owned(),
+            ),
+            resend_unknown: false,
+            commands: ["stop", "new", "status", "agent", "help"]
+                .map(str::to_owned)
+                .into(),
+        }
+    }
+}
+
+/// The durable inbox and outbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JournalConfig {
+    /// What a committed row survives.
+    pub durability: Durability,
+    /// How long a message is recognised as a duplicate.
+    pub dedupe_days: u64,
+    /// How long finished rows are kept.
+    pub keep_days: u64,
+    /// Size above which finished rows are deleted early.
+    pub max_bytes: u64,
+    /// Maximum number of known chats.
+    pub chat_memory: usize,
+}
+
+impl Default for JournalConfig {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Full,
+            dedupe_days: 7,
+            keep_days: 7,
+            max_bytes: 1_073_741_824,
+            chat_memory: 10_000,
+        }
+    }
+}
+
+/// Slack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SlackConfig {
+    /// Reply in a thread under the message.
+    pub reply_in_thread: bool,
+    /// A message outside a thread starts a new session.
+    pub dm_top_level_threads_as_sessions: bool,
+    /// Commands for `/hermes <name>`.
+    pub command_map: BTreeMap<String, String>,
+}
+
+impl Default for SlackConfig {
+    fn default() -> Self {
+        Self {
+            reply_in_thread: true,
+            dm_top_level_threads_as_sessions: true,
+            command_map: BTreeMap::new(),
+        }
+    }
+}
+
+/// Discord.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DiscordConfig {
+    /// Additional slash commands.
+    pub commands: Vec<OfferedCommand>,
+}
+
+/// Relevance policy of a platform; unset options are read from Hermes' files.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PolicyOverride {
+    /// Deliver only messages that mention the bot.
+    pub require_mention: Option<bool>,
+    /// Channels in which every message is delivered.
+    pub free_response_channels: Option<Vec<String>>,
+    /// Deliver messages of other bots.
+    pub allow_other_bots: Option<bool>,
+}
+
+/// The time of the shutdown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShutdownConfig {
+    /// Total time.
+    pub budget_secs: u64,
+    /// Time for the connector to acknowledge the shutdown.
+    pub going_idle_secs: u64,
+    /// Time for running turns to finish.
+    pub drain_secs: u64,
+}
+
+impl Default for ShutdownConfig {
+    fn default() -> Self {
+        Self {
+            budget_secs: 25,
+            going_idle_secs: 2,
+            drain_secs: 10,
+        }
+    }
+}
+
+/// Scale to zero.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SleepConfig {
+    /// Enable sleep; needs a wake URL.
+    pub enabled: bool,
+    /// Idle time before sleep.
+    pub idle_secs: u64,
+    /// What to do when the relay goes to sleep.
+    pub action: SleepAction,
+    /// Command that suspends the machine, without a shell.
+    pub command: Vec<String>,
+    /// Maximum sleep of a process that keeps running.
+    pub max_secs: u64,
+}
+
+impl Default for SleepConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            idle_secs: 300,
+            action: SleepAction::Exit,
+            command: Vec::new(),
+            max_secs: 3_600,
+        }
+    }
+}
+
+choice!(
+    /// Log level.
+    LogLevel {
+        /// Failures that stop the relay.
+        Error = "error",
+        /// Also problems to look at.
+        Warn = "warn",
+        /// Also state changes.
+        #[default]
+        Info = "info",
+        /// Also decisions.
+        Debug = "debug",
+        /// Also frames.
+        Trace = "trace",
+    }
+);
+
+choice!(
+    /// Log format.
+    LogFormat {
+        /// `journald` if journald reads the standard error, else `text`.
+        #[default]
+        Auto = "auto",
+        /// Text on standard error.
+        Text = "text",
+        /// JSON on standard error.
+        Json = "json",
+        /// journald entries with fields.
+        Journald = "journald",
+    }
+);
+
+/// Logging.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogConfig {
+    /// Level.
+    pub level: LogLevel,
+    /// Format.
+    pub format: LogFormat,
+    /// Maximum repeated lines per window; 0 for no limit.
+    pub repeat_burst: u32,
+    /// Length of the window; 0 for no limit.
+    pub repeat_window_secs: u64,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            level: LogLevel::default(),
+            format: LogFormat::default(),
+            repeat_burst: 10,
+            repeat_window_secs: 60,
+        }
+    }
+}
+
+/// Control and monitoring.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServeConfig {
+    /// Address of the HTTP listener; off if unset.
+    pub http: Option<String>,
+    /// Allow addresses of other machines.
+    pub allow_remote: bool,
+    /// Additional host names of a loopback listener.
+    pub allowed_hosts: Vec<String>,
+    /// Enable the control socket.
+    pub control: bool,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            http: None,
+            allow_remote: false,
+            allowed_hosts: Vec::new(),
+            control: true,
+        }
+    }
+}
+
+impl ServeConfig {
+    /// The address to listen on, if any; else why it is invalid.
+    pub fn http_address(&self) -> Result<Option<SocketAddr>, String> {
+        let Some(text) = self
+            .http
+            .as_deref()
+            .map(str::trim)
+            .filter(|text| !text.is_empty())
+        else {
+            return Ok(None);
+        };
+        let localhost = text.strip_prefix("localhost:").and_then(|port| {
+            Some(SocketAddr::new(
+                IpAddr::V4(Ipv4Addr::LOCALHOST),
+                port.parse().ok()?,
+            ))
+        });
+        let address = localhost.or_else(|| text.parse().ok()).ok_or_else(|| {
+            "must be an address and a port, such as 127.0.0.1:9464 or [::1]:9464".to_owned()
+        })?;
+        if !address.ip().to_canonical().is_loopback() && !self.allow_remote {
+            return Err(
+                "is reachable from other machines; use 127.0.0.1, or set `serve.allow_remote: true`"
+                    .to_owned(),
+            );
+        }
+        Ok(Some(address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_round_trip() {
+        for choice in BusyMode::CHOICES {
+            assert_eq!(choice.parse::<BusyMode>().unwrap().as_str(), *choice);
+        }
+        assert_eq!(
+            "steal".parse::<BusyMode>().unwrap_err().to_string(),
+            "`steal` is not one of: queue, interrupt, steer"
+        );
+    }
+
+    #[test]
+    fn formats_round_trip() {
+        for choice in LogFormat::CHOICES {
+            assert_eq!(choice.parse::<LogFormat>().unwrap().as_str(), *choice);
+        }
+        assert_eq!(" JSON ".parse::<LogFormat>().unwrap(), LogFormat::Json);
+    }
+
+    fn serve(http: &str, allow_remote: bool) -> Result<Option<SocketAddr>, String> {
+        let serve = ServeConfig {
+            http: Some(http.to_owned()),
+            allow_remote,
+            ..Serve::default()
+        };
+        serve.http_address()
+    }
+
+    #[test]
+    fn remote_addresses_need_permission() {
+        assert_eq!(ServeConfig::default().http_address(), Ok(None));
+        for here in ["127.0.0.1:9464", "localhost:9464", " [::1]:9464 ", "127.8.9.1:0"] {
+            assert!(serve(here, false).unwrap().is_some(), "{here}");
+        }
+        for elsewhere in ["0.0.0.0:9464", "[::]:9464", "192.0.2.1:80"] {
+            assert!(
+                serve(elsewhere, false).unwrap_err().contains("allow_remote"),
+                "{elsewhere}"
+            );
+            assert!(serve(elsewhere, true).unwrap().is_some());
+        }
+        for wrong in [
+            "9464",
+            "127.0.0.1",
+            "localhost:",
+            "host.example:80",
+            "127.0.0.1:99999",
+        ] {
+            assert!(serve(wrong, true).unwrap_err().contains("must be"), "{wrong}");
+        }
+    }
+}
