@@ -464,7 +464,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let real = dir.path().join("real.env");
         fs::write(&real, "ID=1\nA=1\n").unwrap();
-        fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+        fs::set_permissions(&real, Permissions::from_mode(0o640)).unwrap();
         let link = dir.path().join(".env");
         symlink("real.env", &link).unwrap();
         assert_eq!(present(&link, &KEYS).unwrap(), ["ID"]);

@@ -468,7 +468,7 @@ mod tests {
         let serve = ServeConfig {
             http: Some(http.to_owned()),
             allow_remote,
-            ..Serve::default()
+            ..ServeConfig::default()
         };
         serve.http_address()
     }
