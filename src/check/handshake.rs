@@ -144,8 +144,7 @@ pub(super) async fn token(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
 fn refused(reason: &str, clock_skew_secs: i64) -> ProbeResult {
     let shown = excerpt(reason);
     if reason.trim().eq_ignore_ascii_case("expired") {
-        let what =
-            format!("closed with 4401 `{shown}`: the token had expired when the connector checked it");
+        let what = format!("closed with 4401 `{shown}`: the token had expired when the connector checked it");
         let off = clock_skew_secs.unsigned_abs();
         let remedy = format!(
             "set this machine's clock ({off} s off by the connector's Date header), or ask the connector's operator to set theirs"
@@ -273,13 +272,15 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     };
     let policies = provisioning::policies(&known.loaded);
     if policies.is_empty() {
-        return vec![ProbeResult::ok(
-            "not configured; the connector's default applies",
-        )];
+        return vec![ProbeResult::ok("not configured; the connector's default applies")];
     }
     if !context.consent.declare {
         let shown = |policy: &RelevancePolicy| {
-            ProbeResult::ok(format!("{}; not declared; pass --declare to declare it", terms(policy))).about(&policy.platform)
+            ProbeResult::ok(format!(
+                "{}; not declared; pass --declare to declare it",
+                terms(policy)
+            ))
+            .about(&policy.platform)
         };
         return policies.iter().map(shown).collect();
     }
@@ -287,7 +288,9 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         return vec![ProbeResult::skipped("there is no connector to declare it to")];
     };
     let Some(credentials) = provisioning::pinned_credentials(&known.loaded.settings) else {
-        return vec![ProbeResult::skipped("there are no credentials to declare it with")];
+        return vec![ProbeResult::skipped(
+            "there are no credentials to declare it with",
+        )];
     };
     let mut results = Vec::new();
     for policy in &policies {
