@@ -29,13 +29,14 @@ const UNLIMITED: &[&str] = &[
     // Answers to requests, and why the program ends.
     "hermes_relay::cli",
     // State changes of the link. Only the last one holds; backoff keeps them few.
-    "hermes_relay::relay::tell",
-    "hermes_relay::relay::shutdown",
+    "hermes_relay::relay::transport::driver",
+    "hermes_relay::relay::event_loop",
     "hermes_relay::relay::sleep",
     // Outcomes of replies.
-    "hermes_relay::relay::owed",
+    "hermes_relay::relay::outbox",
     // What an earlier run left, row by row.
     "hermes_relay::relay::recovery",
+    "hermes_relay::relay::routing",
     // Whether the journal can be written.
     "hermes_relay::store::writer",
 ];
@@ -476,6 +477,6 @@ mod tests {
         assert!(is_unlimited(Level::INFO, "hermes_relay::cli::run::dump"));
         assert!(!is_unlimited(Level::ERROR, "hermes_relay::client"));
         assert!(is_unlimited(Level::ERROR, "hermes_relay::relay::turns"));
-        assert!(!is_unlimited(Level::WARN, "hermes_relay::relay::turns"));
+        assert!(!is_unlimited(Level::WARN, "hermes_relay::relay::inbound"));
     }
 }
