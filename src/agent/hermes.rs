@@ -28,11 +28,11 @@ use self::run::Run;
 use self::said::Said;
 use self::start::{Errands, Leash, Posted};
 use super::briefing::{self, Reach};
-use super::http_failure::Advice;
+use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts};
 use super::transcript::{Bounds, Extent, Transcript};
 use super::transcripts::Transcripts;
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Turn, TurnEnd};
-use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Endpoint, HttpEgress};
+use crate::net::http::{HttpEgress, HttpError};
 use crate::wire::SessionKey;
 
 /// How long a short request may take.
@@ -43,7 +43,7 @@ const STOPPED: &str = "[stopped by the user before it was answered]";
 /// The wait before the next try of a busy gateway that does not say how long.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 
-const ADVICE: Advice = Advice {
+const FAILURES: FailureTexts = FailureTexts {
     who: "Hermes",
     unreachable: "Start it with `hermes gateway run`, and try again.",
     credentials: "Give the relay the gateway's API_SERVER_KEY (api_key_env or api_key_file).",
@@ -61,7 +61,7 @@ pub enum HermesError {
     Profile,
     /// The address or the key cannot be used.
     #[error("hermes: {0}")]
-    Http(#[from] AgentHttpError),
+    Http(#[from] EndpointError),
 }
 
 /// The agent.
@@ -169,7 +169,7 @@ impl HermesAgent {
     /// the answer to what was posted, so that what was accepted can be stopped.
     async fn until_taken<T, P>(&self, turn: &Turn, mut post: impl FnMut() -> P) -> Result<T, TurnEnd>
     where
-        P: Future<Output = Result<Posted<T>, AgentHttpError>>,
+        P: Future<Output = Result<Posted<T>, HttpError>>,
     {
         let give_up = Instant::now() + Duration::from_secs(self.settings.busy_wait_secs);
         loop {
@@ -180,7 +180,7 @@ impl HermesAgent {
                 () = turn.cancel.cancelled() => {
                     match tokio::time::timeout(self.stop_grace(), posting).await {
                         Ok(Ok(Posted::Taken(taken))) => return Ok(taken),
-                        Ok(Ok(Posted::Refused(_)) | Err(AgentHttpError::Connect { .. })) => {
+                        Ok(Ok(Posted::Refused(_)) | Err(HttpError::Connect { .. })) => {
                             return Err(TurnEnd::Cancelled { confirmed: true });
                         }
                         Ok(Err(_)) | Err(_) => return Err(TurnEnd::Cancelled { confirmed: false }),
@@ -191,11 +191,11 @@ impl HermesAgent {
             let reply = match posted {
                 Ok(Posted::Taken(taken)) => return Ok(taken),
                 Ok(Posted::Refused(reply)) => reply,
-                Err(error) => return Err(TurnEnd::Failed(ADVICE.lost(&error))),
+                Err(error) => return Err(TurnEnd::Failed(FAILURES.transport(&error))),
             };
             let (status, wait) = (reply.status, reply.retry_after.unwrap_or(BUSY_WAIT));
             let refused = async {
-                let failure = ADVICE.refused(&self.http, *reply).await;
+                let failure = FAILURES.status(&self.http, *reply).await;
                 if !matches!(status, 429 | 503) || Instant::now() + wait > give_up {
                     return Err(TurnEnd::Failed(failure));
                 }
@@ -235,7 +235,7 @@ impl HermesAgent {
         match self.http.send(alive, SHORT).await {
             Ok(reply) if reply.is_success() => {}
             Ok(reply) => return AgentHealth::Down(format!("its /health answers HTTP {}", reply.status)),
-            Err(error @ AgentHttpError::Connect { .. }) => {
+            Err(error @ HttpError::Connect { .. }) => {
                 return AgentHealth::Down(format!("{error}; start it with `hermes gateway run`"));
             }
             Err(error) => return AgentHealth::Down(error.to_string()),
@@ -251,7 +251,7 @@ impl HermesAgent {
         match reply.status {
             404 | 405 => AgentHealth::Ready,
             status if !reply.is_success() => {
-                let failure = ADVICE.refused(&self.http, reply).await;
+                let failure = FAILURES.status(&self.http, reply).await;
                 AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
             }
             _ => match reply.short_body(SHORT).await {

@@ -14,7 +14,7 @@ mod echo;
 mod event;
 pub mod guard;
 pub mod hermes;
-mod http_failure;
+mod http;
 mod noop;
 pub mod openai;
 mod prompt_text;

@@ -18,13 +18,13 @@ pub use settings::{OpenAiSettings, StreamOptions};
 
 use super::briefing::{self, Reach};
 use super::completion::{Ended, Listener, Patience};
-use super::http_failure::{Advice, may_pass};
+use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient};
 use super::transcript::{Bounds, Extent, Transcript};
 use super::transcripts::Transcripts;
 use super::{
     Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
 };
-use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Endpoint, HttpEgress, Reply, Verb};
+use crate::net::http::{Body, HttpEgress, HttpError, ResponseStream};
 use crate::wire::SessionKey;
 
 /// Longest wait that a server may ask for between two tries; one that asks for more is not tried again.
@@ -48,7 +48,7 @@ const OWN_HEADERS: &[&str] = &[
     "transfer-encoding",
 ];
 
-const ADVICE: Advice = Advice {
+const FAILURES: FailureTexts = FailureTexts {
     who: "The model server",
     unreachable: "Start it, or correct base_url, and try again.",
     credentials: "Put a valid one where api_key_env or api_key_file says.",
@@ -76,7 +76,7 @@ pub enum OpenAiError {
     Header(String),
     /// The address or the key cannot be used.
     #[error("openai: {0}")]
-    Http(#[from] AgentHttpError),
+    Http(#[from] EndpointError),
 }
 
 /// The agent.
@@ -194,7 +194,7 @@ impl OpenAiAgent {
                 "The model server gave an answer that cannot be understood. Check base_url.",
                 why,
             ),
-            Ended::Lost(error) => ADVICE.lost(&error),
+            Ended::Lost(error) => FAILURES.transport(&error),
         };
         // What was said cannot be taken back.
         TurnEnd::Failed(if silent {
@@ -205,7 +205,7 @@ impl OpenAiAgent {
     }
 
     /// Sends the request until an answer begins.
-    async fn open(&self, mut body: Map<String, Value>) -> Result<Reply, Failure> {
+    async fn open(&self, mut body: Map<String, Value>) -> Result<ResponseStream, Failure> {
         let mut wait = FIRST_WAIT;
         let mut tries_left = self.settings.retries;
         let mut plain = self.plain_stream.load(Ordering::Relaxed);
@@ -226,15 +226,15 @@ impl OpenAiAgent {
                         plain = true;
                         continue;
                     }
-                    let (may_pass, asked) = (may_pass(reply.status), reply.retry_after);
-                    let failure = ADVICE.refused(&self.http, reply).await;
-                    if !may_pass {
+                    let (is_transient, asked) = (is_transient(reply.status), reply.retry_after);
+                    let failure = FAILURES.status(&self.http, reply).await;
+                    if !is_transient {
                         return Err(failure);
                     }
                     (failure, asked)
                 }
-                Err(error @ AgentHttpError::Connect { .. }) => (ADVICE.lost(&error), None),
-                Err(error) => return Err(ADVICE.lost(&error).without_side_effects()),
+                Err(error @ HttpError::Connect { .. }) => (FAILURES.transport(&error), None),
+                Err(error) => return Err(FAILURES.transport(&error).without_side_effects()),
             };
             let pause = asked.unwrap_or(wait);
             if tries_left == 0 || pause > LONGEST_WAIT {
@@ -251,11 +251,11 @@ impl OpenAiAgent {
         }
     }
 
-    async fn post(&self, body: &Map<String, Value>) -> Result<Reply, AgentHttpError> {
-        let body = serde_json::to_vec(body).map_err(|error| AgentHttpError::Setup(error.to_string()))?;
+    async fn post(&self, body: &Map<String, Value>) -> Result<ResponseStream, HttpError> {
+        let body = serde_json::to_vec(body).map_err(|error| HttpError::Setup(error.to_string()))?;
         let request = AgentRequest {
             path: "/chat/completions",
-            verb: Verb::Post(body),
+            body: Body::Json(body),
             headers: self.headers(),
             anonymous: false,
         };
@@ -285,7 +285,7 @@ impl OpenAiAgent {
             // Not every server lists its models.
             404 | 405 | 501 => AgentHealth::Ready,
             status if !reply.is_success() => {
-                let failure = ADVICE.refused(&self.http, reply).await;
+                let failure = FAILURES.status(&self.http, reply).await;
                 AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
             }
             _ => match reply.body(HEALTH_PATIENCE).await {

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 
 use super::context::{CheckContext, ConnectorTarget, timed_out};
 use super::probe::ProbeResult;
-use crate::net::http::{Body, HttpClient, Request};
+use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request};
 use crate::net::socket::DialError;
 use crate::net::steps::Steps;
 use crate::relay::USER_AGENT;
@@ -208,13 +208,7 @@ pub(super) async fn clock(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
         return Vec::new();
     };
     let address = format!("{}/", place.url.http_base());
-    let response = http.send(Request {
-        url: &address,
-        accept: "*/*",
-        bearer: None,
-        secret_header: None,
-        body: Body::Get,
-    });
+    let response = http.send(Request::new(&address, Body::Get));
     let ahead = match context.step(response).await {
         Some(Ok(answer)) => answer.clock_skew_secs(SystemTime::now()),
         Some(Err(_)) | None => None,
@@ -242,9 +236,16 @@ pub(super) async fn clock(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
 /// A client for the connector's HTTP routes.
 pub(super) fn http(context: &CheckContext<'_>) -> Option<HttpClient> {
     let known = context.loaded.as_ref()?;
-    let tls = known.tls.config().ok()?;
-    let http = HttpClient::new(&tls, context.proxies.clone(), USER_AGENT).ok()?;
-    Some(http.with_plaintext(known.loaded.settings.connector.allow_plaintext))
+    let egress = HttpEgress {
+        tls: known.tls.clone(),
+        proxies: context.proxies.clone(),
+        user_agent: USER_AGENT.to_owned(),
+    };
+    let policy = HttpPolicy {
+        allow_plaintext: known.loaded.settings.connector.allow_plaintext,
+        ..HttpPolicy::default()
+    };
+    HttpClient::new(&egress, policy).ok()
 }
 
 /// What was found and what to do about a failed dial.

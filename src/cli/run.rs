@@ -25,7 +25,7 @@ use super::notify::{Notification, ServiceManager};
 use super::{ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
 use crate::config::{self, Backend, Flags, Loaded, Settings, SleepAction, Sources};
-use crate::net::http::HttpClient;
+use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::relay::without_keys;
@@ -363,10 +363,16 @@ pub(super) fn http_client(settings: &Settings, proxies: &ProxyRules) -> Result<H
 }
 
 fn http_client_with(tls: &Tls, settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
-    let tls = tls.config().map_err(|error| error.to_string())?;
-    HttpClient::new(&tls, proxies.clone(), USER_AGENT)
-        .map(|http| http.with_plaintext(settings.connector.allow_plaintext))
-        .map_err(|error| error.to_string())
+    let egress = HttpEgress {
+        tls: tls.clone(),
+        proxies: proxies.clone(),
+        user_agent: USER_AGENT.to_owned(),
+    };
+    let policy = HttpPolicy {
+        allow_plaintext: settings.connector.allow_plaintext,
+        ..HttpPolicy::default()
+    };
+    HttpClient::new(&egress, policy).map_err(|error| error.to_string())
 }
 
 fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {

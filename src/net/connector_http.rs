@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::wire::UpgradeToken;
 
-use super::http::{Answer, Body, HttpClient, HttpError, Request, excerpt};
+use super::http::{Body, HttpClient, HttpError, HttpResponse, Request, excerpt};
 
 /// Longest display name that the connector accepts, in characters.
 pub const MAX_DISPLAY_NAME: usize = 64;
@@ -334,16 +334,12 @@ async fn post(
     route: &str,
     bearer: &SecretString,
     json: Vec<u8>,
-) -> Result<Answer, HttpError> {
+) -> Result<HttpResponse, HttpError> {
     let url = format!("{base}{route}");
-    http.send(Request {
-        url: &url,
-        accept: "application/json",
-        bearer: Some(bearer),
-        secret_header: None,
-        body: Body::Json(json),
-    })
-    .await
+    let request = Request::new(&url, Body::Json(json))
+        .accept("application/json")
+        .bearer(Some(bearer));
+    http.send(request).await
 }
 
 /// The address without a user name or password.

@@ -9,7 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use url::form_urlencoded;
 
-use super::http::{Answer, Body, HttpClient, HttpError, Request};
+use super::http::{Body, HttpClient, HttpError, HttpResponse, Request};
 use super::portal_login::{PortalError, PortalLogin};
 
 /// Longest identity token that is passed on, in bytes.
@@ -190,14 +190,8 @@ async fn ask(
     url: &str,
     accept: &'static str,
     body: Body,
-) -> Result<Answer, IdentityError> {
-    let request = Request {
-        url,
-        accept,
-        bearer: None,
-        secret_header: None,
-        body,
-    };
+) -> Result<HttpResponse, IdentityError> {
+    let request = Request::new(url, body).accept(accept);
     let answer = http.send(request).await.map_err(IdentityError::Unreachable)?;
     if answer.is_success() {
         return Ok(answer);
@@ -208,7 +202,7 @@ async fn ask(
     })
 }
 
-fn json_token(answer: &Answer) -> Result<SecretString, IdentityError> {
+fn json_token(answer: &HttpResponse) -> Result<SecretString, IdentityError> {
     let object = answer.object().ok_or(IdentityError::NoToken)?;
     object
         .get("access_token")
@@ -217,7 +211,7 @@ fn json_token(answer: &Answer) -> Result<SecretString, IdentityError> {
         .ok_or(IdentityError::NoToken)
 }
 
-fn ambient_token(answer: &Answer) -> Result<SecretString, IdentityError> {
+fn ambient_token(answer: &HttpResponse) -> Result<SecretString, IdentityError> {
     let text = std::str::from_utf8(&answer.body)
         .map_err(|_| IdentityError::NoToken)?
         .trim();
@@ -252,8 +246,8 @@ fn is_base64url(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn answer(body: &str) -> Answer {
-        Answer {
+    fn answer(body: &str) -> HttpResponse {
+        HttpResponse {
             status: 200,
             body: body.as_bytes().to_vec(),
             date: None,

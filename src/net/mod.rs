@@ -1,16 +1,12 @@
-//! Dialling out: TLS, proxies, the WebSocket to the connector, the connector's HTTP routes, and agents behind HTTP.
+//! Outgoing connections: TLS, proxies, the WebSocket to the connector, and HTTP.
 //!
-//! The only module that names the WebSocket and HTTP crates. It never listens, never spawns, never
-//! retries, and never reads the process environment: what it needs comes in as an argument. A redirect is
-//! followed only where [`media`] asks anybody for a file, and without a credential. A bearer goes to the origin it
-//! is meant for and nowhere else, and everything that waits for the network has a deadline.
+//! The only module that uses the WebSocket and HTTP crates. It never listens, spawns, retries or reads the process
+//! environment. Redirects are followed only for downloads from third parties ([`media`]), without credentials. A
+//! credential goes to its own origin and nowhere else, and everything that waits for the network has a timeout.
 //!
-//! From the wire up: `connect` resolves names and races addresses, [`proxy`] says whether a proxy
-//! stands in between and `tunnel` gets through it, [`tls`] holds the trust, and [`socket`] puts them
-//! together into one dial of the connector's WebSocket.
+//! From the bottom up: `connect` resolves names and races addresses, [`proxy`] selects a proxy and `tunnel` goes through
+//! it, [`tls`] holds the certificates, [`socket`] dials the connector's WebSocket, and [`http`] sends everything else.
 
-pub mod agent_http;
-mod answer;
 mod connect;
 pub mod connector_http;
 mod dial_error;

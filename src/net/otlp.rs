@@ -12,7 +12,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::http::{Answer, Body, HttpClient, HttpError, Request, sensitive};
+use super::http::{Body, HttpClient, HttpEgress, HttpError, HttpPolicy, HttpResponse, Request, sensitive};
 use super::proxy::ProxyRules;
 
 /// Longest a request may take.
@@ -39,15 +39,15 @@ pub enum CollectorError {
     Http(#[from] HttpError),
 }
 
-/// What became of a body.
+/// Outcome of an export.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The collector has it.
-    Taken,
-    /// The collector cannot take it now; the same body may be posted again.
-    Later(String),
-    /// The collector will not have it, or not all of it.
-    Refused(String),
+pub enum ExportOutcome {
+    /// The collector accepted all of it.
+    Accepted,
+    /// The same body may be sent again later.
+    RetryLater(String),
+    /// The collector rejected it, or some of it.
+    Rejected(String),
 }
 
 /// One collector.
@@ -56,6 +56,8 @@ pub struct Collector {
     http: HttpClient,
     url: String,
     origin: String,
+    /// Sent with every request; marked sensitive.
+    headers: HeaderMap,
 }
 
 impl Collector {
@@ -66,17 +68,25 @@ impl Collector {
         url: &str,
         headers: Option<&SecretString>,
     ) -> Result<Self, CollectorError> {
-        let read = headers.map(read_headers).transpose()?.unwrap_or_default();
-        // What traces tell is no secret, so that a collector of the same network needs no certificate; headers are one.
-        let http = HttpClient::new(tls, proxies, user_agent)?
-            .with_timeout(TIMEOUT)
-            .with_plaintext(read.is_empty())
-            .with_headers(read);
-        let origin = http.vet(&request(url, Vec::new()))?.origin();
+        let headers = headers.map(read_headers).transpose()?.unwrap_or_default();
+        let egress = HttpEgress {
+            tls: Arc::clone(tls).into(),
+            proxies,
+            user_agent: user_agent.to_owned(),
+        };
+        let policy = HttpPolicy {
+            timeout: Some(TIMEOUT),
+            // Traces hold no secrets, so a collector on the same network needs no certificate; headers may be secret.
+            allow_plaintext: headers.is_empty(),
+            ..HttpPolicy::default()
+        };
+        let http = HttpClient::new(&egress, policy)?;
+        let origin = http.check(&request(url, Vec::new()))?.origin();
         Ok(Self {
             http,
             url: url.to_owned(),
             origin: origin.ascii_serialization(),
+            headers,
         })
     }
 
@@ -86,41 +96,37 @@ impl Collector {
     }
 
     /// Posts a body once.
-    pub async fn post(&self, json: Vec<u8>) -> Verdict {
-        match self.http.send(request(&self.url, json)).await {
+    pub async fn post(&self, json: Vec<u8>) -> ExportOutcome {
+        let mut request = request(&self.url, json);
+        request.headers = self.headers.clone();
+        match self.http.send(request).await {
             Ok(answer) => judge(&answer),
-            Err(error @ (HttpError::TimedOut | HttpError::Unreachable(_))) => {
-                Verdict::Later(error.to_string())
+            Err(error @ (HttpError::TimedOut(_) | HttpError::Connect { .. } | HttpError::Broken(_))) => {
+                ExportOutcome::RetryLater(error.to_string())
             }
-            Err(error) => Verdict::Refused(error.to_string()),
+            Err(error) => ExportOutcome::Rejected(error.to_string()),
         }
     }
 }
 
 fn request(url: &str, json: Vec<u8>) -> Request<'_> {
-    Request {
-        url,
-        accept: "application/json",
-        bearer: None,
-        secret_header: None,
-        body: Body::Json(json),
-    }
+    Request::new(url, Body::Json(json)).accept("application/json")
 }
 
-fn judge(answer: &Answer) -> Verdict {
+fn judge(answer: &HttpResponse) -> ExportOutcome {
     match answer.status {
         200..300 => match rejected(answer) {
-            0 => Verdict::Taken,
-            count => Verdict::Refused(format!("it rejected {count} spans")),
+            0 => ExportOutcome::Accepted,
+            count => ExportOutcome::Rejected(format!("it rejected {count} spans")),
         },
         // The statuses after which the protocol has the same request sent again.
-        429 | 502..=504 => Verdict::Later(format!("it answered {}", answer.status)),
-        status => Verdict::Refused(format!("it answered {status}")),
+        429 | 502..=504 => ExportOutcome::RetryLater(format!("it answered {}", answer.status)),
+        status => ExportOutcome::Rejected(format!("it answered {status}")),
     }
 }
 
 /// How many spans a collector says it left out of those it took.
-fn rejected(answer: &Answer) -> u64 {
+fn rejected(answer: &HttpResponse) -> u64 {
     let count = answer
         .object()
         .and_then(|object| object.get("partialSuccess")?.get("rejectedSpans").cloned());
@@ -203,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_answer_means_taken_later_or_never() {
-        let answer = |status, body: &str| Answer {
+        let answer = |status, body: &str| HttpResponse {
             status,
             body: body.into(),
             date: None,
@@ -214,7 +220,7 @@ mod tests {
             "{\"partialSuccess\":{}}",
             "{\"partialSuccess\":{\"rejectedSpans\":\"0\"}}",
         ] {
-            assert_eq!(judge(&answer(200, body)), Verdict::Taken, "{body}");
+            assert_eq!(judge(&answer(200, body)), ExportOutcome::Accepted, "{body}");
         }
         for body in [
             "{\"partialSuccess\":{\"rejectedSpans\":\"3\"}}",
@@ -222,18 +228,18 @@ mod tests {
         ] {
             assert_eq!(
                 judge(&answer(200, body)),
-                Verdict::Refused("it rejected 3 spans".to_owned())
+                ExportOutcome::Rejected("it rejected 3 spans".to_owned())
             );
         }
         for status in [429, 502, 503, 504] {
             assert!(
-                matches!(judge(&answer(status, "")), Verdict::Later(_)),
+                matches!(judge(&answer(status, "")), ExportOutcome::RetryLater(_)),
                 "{status}"
             );
         }
         for status in [300, 400, 401, 404, 413, 500] {
             assert!(
-                matches!(judge(&answer(status, "")), Verdict::Refused(_)),
+                matches!(judge(&answer(status, "")), ExportOutcome::Rejected(_)),
                 "{status}"
             );
         }

@@ -13,7 +13,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use url::{Url, form_urlencoded};
 
-use super::http::{Body, HttpClient, HttpError, Request, excerpt, unix_secs};
+use super::http::{Body, HttpClient, HttpError, Request, excerpt, sensitive, unix_secs};
 use super::identity::usable_token;
 use super::json_store::{self, StoreError};
 use super::timestamp;
@@ -232,13 +232,10 @@ async fn refresh(
         .append_pair("grant_type", "refresh_token")
         .append_pair("client_id", &client_id)
         .finish();
-    let request = Request {
-        url: &format!("{portal}/api/oauth/token"),
-        accept: "application/json",
-        bearer: None,
-        secret_header: Some(("x-nous-refresh-token", &refresh_token)),
-        body: Body::Form(form.into()),
-    };
+    let url = format!("{portal}/api/oauth/token");
+    let mut request = Request::new(&url, Body::Form(form.into())).accept("application/json");
+    let secret = sensitive(refresh_token.expose_secret()).map_err(PortalError::Unreachable)?;
+    request.headers.insert("x-nous-refresh-token", secret);
     let answer = http.send(request).await.map_err(PortalError::Unreachable)?;
     if answer.status != 200 {
         return Err(PortalError::Refused {

@@ -29,7 +29,7 @@ use url::{Host, Url};
 pub use super::dial_error::{DialError, Stage};
 use super::proxy::{ProxyRules, is_loopback};
 use super::tls::Tls;
-use super::{answer, connect, dial_error, tunnel};
+use super::{connect, dial_error, http as client, tunnel};
 
 /// The time a dial is given when nothing else is configured.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -139,7 +139,7 @@ impl Dialer {
                 reason,
             });
         }
-        let server_date = answer::server_date(answer.headers());
+        let server_date = client::server_date(answer.headers());
         Ok(Dialed { socket, server_date })
     }
 
@@ -320,7 +320,7 @@ fn refused(target: &Target, answer: &Response<Option<Vec<u8>>>) -> DialError {
     }
     DialError::Refused {
         status: status.as_u16(),
-        retry_after: answer::retry_after(answer.headers()),
-        server_date: answer::server_date(answer.headers()),
+        retry_after: client::retry_after(answer.headers()),
+        server_date: client::server_date(answer.headers()),
     }
 }

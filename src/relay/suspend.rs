@@ -108,14 +108,8 @@ impl Suspender {
         Self::new(move || {
             let (http, url) = (http.clone(), url.clone());
             async move {
-                let request = Request {
-                    url: &url,
-                    accept: "*/*",
-                    bearer: None,
-                    secret_header: None,
-                    body: Body::Json(b"{}".to_vec()),
-                };
-                match timeout(SUSPEND_TIMEOUT, http.send(request)).await {
+                let request = Request::new(&url, Body::Json(b"{}".to_vec()));
+                match timeout(PATIENCE, http.send(request)).await {
                     Ok(Ok(answer)) if answer.is_success() => Ok(()),
                     Ok(Ok(answer)) => Err(format!(
                         "the sleep URL answered with HTTP status {}",

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::support::http_stub::{Stub, client, client_with, nobody, reply, reply_with, trace};
+use crate::support::http_stub::{Stub, client, client_on, nobody, reply, reply_with, trace};
 use axum::body::Body as AnswerBody;
 use axum::http::Response;
 use hermes_relay::net::connector_http::{
     EnrollError, Grant, PolicyError, ProvisionError, ProvisionOutcome, ProvisionRequest, declare_policy,
     enroll, provision, provision_all,
 };
-use hermes_relay::net::http::{Body, HttpError, MAX_BODY, Request};
+use hermes_relay::net::http::{Body, HttpError, HttpPolicy, MAX_BODY, Request};
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::wire::UpgradeToken;
 use secrecy::{ExposeSecret, SecretString};
@@ -197,14 +197,7 @@ async fn plain_http_stays_on_this_machine() {
     let send = async |url: &str, bearer: bool| {
         let secret = identity();
         let bearer = bearer.then_some(&secret);
-        let request = Request {
-            url,
-            accept: "*/*",
-            bearer,
-            secret_header: None,
-            body: Body::Get,
-        };
-        http.send(request).await
+        http.send(Request::new(url, Body::Get).bearer(bearer)).await
     };
     for url in ["http://192.0.2.1/", "http://connector.invalid/"] {
         assert!(
@@ -223,13 +216,7 @@ async fn plain_http_stays_on_this_machine() {
         assert_discreet(&format!("{error} {error:?}"));
     }
     let unsendable = "two\nlines-hush".into();
-    let request = Request {
-        url: "https://c.invalid/",
-        accept: "*/*",
-        bearer: Some(&unsendable),
-        secret_header: None,
-        body: Body::Get,
-    };
+    let request = Request::new("https://c.invalid/", Body::Get).bearer(Some(&unsendable));
     let error = http.send(request).await.unwrap_err();
     assert!(matches!(error, HttpError::Credential));
 }
@@ -239,7 +226,11 @@ async fn requests_go_through_the_proxy_with_its_credentials() {
     let proxy = Stub::always(200, r#"{"secret":"s"}"#).await;
     let address = format!("http://user:p%40ss@{}", proxy.address());
     let rules = ProxyRules::from_env(&|name| (name == "http_proxy").then(|| address.clone()));
-    let http = client_with(rules).with_plaintext(true);
+    let policy = HttpPolicy {
+        allow_plaintext: true,
+        ..HttpPolicy::default()
+    };
+    let http = client_on(rules, policy);
     enroll(
         &http,
         "http://connector.invalid",
@@ -261,14 +252,8 @@ async fn the_servers_clock_is_reported() {
         reply_with(200, &[date], "{}")
     })
     .await;
-    let request = Request {
-        url: &stub.base(),
-        accept: "*/*",
-        bearer: None,
-        secret_header: None,
-        body: Body::Get,
-    };
-    let answer = client().send(request).await.unwrap();
+    let base = stub.base();
+    let answer = client().send(Request::new(&base, Body::Get)).await.unwrap();
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_754_700_400);
     assert_eq!(answer.clock_skew_secs(now), Some(-400));
 }

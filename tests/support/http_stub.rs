@@ -9,9 +9,9 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Request;
 use axum::http::{HeaderMap, Response};
-use hermes_relay::net::http::HttpClient;
+use hermes_relay::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use hermes_relay::net::proxy::ProxyRules;
-use hermes_relay::net::tls::{TlsSettings, client_config};
+use hermes_relay::net::tls::{Tls, TlsSettings};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, ToSocketAddrs};
@@ -220,8 +220,16 @@ pub(crate) fn client() -> HttpClient {
 }
 
 pub(crate) fn client_with(proxies: ProxyRules) -> HttpClient {
-    let tls = client_config(&TlsSettings::default()).expect("TLS settings");
-    HttpClient::new(&tls, proxies, "hermes-relay/test").expect("a client")
+    client_on(proxies, HttpPolicy::default())
+}
+
+pub(crate) fn client_on(proxies: ProxyRules, policy: HttpPolicy) -> HttpClient {
+    let egress = HttpEgress {
+        tls: Tls::new(TlsSettings::default()),
+        proxies,
+        user_agent: "hermes-relay/test".to_owned(),
+    };
+    HttpClient::new(&egress, policy).expect("a client")
 }
 
 /// The HTTP part of the recorded trace.

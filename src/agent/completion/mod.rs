@@ -15,7 +15,7 @@ pub(super) use chunk::{error_of, error_text, usage_of};
 use self::chunk::{Chunk, Finish};
 use self::think::ThinkFilter;
 use super::{AgentEvent, EventSink};
-use crate::net::agent_http::{AgentHttpError, Reply};
+use crate::net::http::{HttpError, ResponseStream};
 use crate::wire::SseEvent;
 
 /// Longest answer that is read, in bytes; a longer one ends there.
@@ -50,7 +50,7 @@ pub(super) enum Ended {
     /// Something came that is no chat completion.
     Unreadable(&'static str),
     /// The network failed.
-    Lost(AgentHttpError),
+    Lost(HttpError),
 }
 
 /// Hears one answer.
@@ -86,7 +86,7 @@ impl<'a> Listener<'a> {
     }
 
     /// Reads the answer to its end. Dropping the future keeps what was heard.
-    pub(super) async fn listen(&mut self, mut reply: Reply) -> Ended {
+    pub(super) async fn listen(&mut self, mut reply: ResponseStream) -> Ended {
         let ended = if reply.is_json() {
             self.read_whole(reply).await
         } else {
@@ -97,7 +97,7 @@ impl<'a> Listener<'a> {
         ended
     }
 
-    async fn read_whole(&mut self, reply: Reply) -> Ended {
+    async fn read_whole(&mut self, reply: ResponseStream) -> Ended {
         let body = match reply.body(self.patience.first).await {
             Ok(body) => body,
             Err(error) => return Ended::Lost(error),
@@ -115,7 +115,7 @@ impl<'a> Listener<'a> {
         self.ended(Ended::Complete)
     }
 
-    async fn read_events(&mut self, reply: &mut Reply) -> Ended {
+    async fn read_events(&mut self, reply: &mut ResponseStream) -> Ended {
         // A server may forget to say that it streams; one that then says nothing does not.
         let mut streams = reply.content_type == "text/event-stream";
         let mut over: Option<Instant> = None;
@@ -131,7 +131,7 @@ impl<'a> Listener<'a> {
             } else {
                 let over = *over.get_or_insert_with(|| Instant::now() + AFTER_END);
                 let next = timeout_at(over, reply.next_event(AFTER_END)).await;
-                next.unwrap_or(Err(AgentHttpError::Silent(AFTER_END)))
+                next.unwrap_or(Err(HttpError::TimedOut(AFTER_END)))
             };
             let event = match next {
                 Ok(Some(event)) => event,

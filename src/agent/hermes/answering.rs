@@ -15,7 +15,7 @@ use super::approvals::{Consent, Due};
 use super::event::{Standing, standing_of};
 use super::run::Run;
 use crate::agent::AgentEvent;
-use crate::net::agent_http::AgentRequest;
+use crate::agent::http::AgentRequest;
 
 /// How much later than the event itself Hermes may note it in a run's status, in seconds.
 const NOTED_WITHIN: f64 = 1.0;

@@ -8,10 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::event::chat_progress;
 use super::start::Posted;
-use super::{ADVICE, HermesAgent, SHORT, prompt, session_name};
+use super::{FAILURES, HermesAgent, SHORT, prompt, session_name};
 use crate::agent::completion::{Ended, Listener, Patience};
+use crate::agent::http::AgentRequest;
 use crate::agent::{Failure, FailureClass, Truncation, Turn, TurnEnd};
-use crate::net::agent_http::{AgentRequest, Verb};
+use crate::net::http::Body;
 use crate::wire::SessionKey;
 
 impl HermesAgent {
@@ -41,7 +42,7 @@ impl HermesAgent {
         let post = async || {
             let request = AgentRequest {
                 path: "/v1/chat/completions",
-                verb: Verb::Post(body.clone()),
+                body: Body::Json(body.clone()),
                 headers: headers.clone(),
                 anonymous: false,
             };
@@ -85,7 +86,7 @@ impl HermesAgent {
                 "Hermes gave an answer that cannot be understood. Check base_url.",
                 why,
             ),
-            Ended::Lost(error) => ADVICE.lost(&error),
+            Ended::Lost(error) => FAILURES.transport(&error),
         };
         TurnEnd::Failed(failure)
     }
@@ -97,7 +98,7 @@ impl HermesAgent {
         let path = format!("/api/sessions/{segment}");
         let request = AgentRequest {
             path: &path,
-            verb: Verb::Delete,
+            body: Body::Delete,
             ..AgentRequest::default()
         };
         match self.http.send(request, SHORT).await {

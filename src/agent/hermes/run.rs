@@ -14,8 +14,9 @@ use super::event::{RunEnd, RunEvent, status_of, tool_event};
 use super::said::Said;
 use super::start::Leash;
 use super::{HermesAgent, SHORT};
+use crate::agent::http::AgentRequest;
 use crate::agent::{AgentEvent, Failure, FailureClass, PromptAnswer, StepState, Turn, TurnEnd};
-use crate::net::agent_http::{AgentHttpError, AgentRequest, Reply, Verb};
+use crate::net::http::{Body, HttpError, ResponseStream};
 
 /// The first wait between two looks at the status; it grows to [`LONGEST_LOOK`].
 const FIRST_LOOK: Duration = Duration::from_millis(250);
@@ -58,7 +59,7 @@ struct Use {
 enum Streamed {
     Ended(RunEnd),
     Lost,
-    Cancelled(Option<Box<Reply>>),
+    Cancelled(Option<Box<ResponseStream>>),
 }
 
 impl<'a> Run<'a> {
@@ -204,14 +205,14 @@ impl<'a> Run<'a> {
     }
 
     /// Stops the run, and waits for it to have stopped.
-    async fn stop(&mut self, stream: Option<Box<Reply>>) -> TurnEnd {
+    async fn stop(&mut self, stream: Option<Box<ResponseStream>>) -> TurnEnd {
         let stopped = tokio::time::timeout(self.hermes.stop_grace(), self.stopped(stream)).await;
         TurnEnd::Cancelled {
             confirmed: stopped.unwrap_or(false),
         }
     }
 
-    async fn stopped(&mut self, stream: Option<Box<Reply>>) -> bool {
+    async fn stopped(&mut self, stream: Option<Box<ResponseStream>>) -> bool {
         let asked = self.control("stop", "{}".to_owned()).await;
         // Whoever drops a run that may still go on has it stopped once more.
         self.leash.settled = matches!(asked, Ok(200..=299 | 404));
@@ -327,11 +328,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    pub(super) async fn control(&self, what: &str, body: String) -> Result<u16, AgentHttpError> {
+    pub(super) async fn control(&self, what: &str, body: String) -> Result<u16, HttpError> {
         let path = format!("/v1/runs/{}/{what}", self.leash.id);
         let request = AgentRequest {
             path: &path,
-            verb: Verb::Post(body.into_bytes()),
+            body: Body::Json(body.into_bytes()),
             ..AgentRequest::default()
         };
         self.hermes

@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::{SHORT, event};
-use crate::net::agent_http::{AgentHttp, AgentHttpError, AgentRequest, Reply, Verb};
+use crate::agent::http::{AgentHttp, AgentRequest};
+use crate::net::http::{Body, HttpError, ResponseStream};
 
 /// How long the answer to a start is waited for when its turn does not wait any more.
 const LATE: Duration = Duration::from_secs(60);
@@ -30,7 +31,7 @@ pub(super) enum Posted<T> {
     /// It was taken.
     Taken(T),
     /// It was refused.
-    Refused(Box<Reply>),
+    Refused(Box<ResponseStream>),
 }
 
 /// A run that was started, or why it has no name that can be used.
@@ -57,11 +58,7 @@ impl Errands {
 
     /// Starts a run, within [`SHORT`]. Dropping the future does not take the request back; a run that it started is
     /// stopped then.
-    pub(super) async fn start(
-        &self,
-        body: Vec<u8>,
-        session: String,
-    ) -> Result<Posted<Started>, AgentHttpError> {
+    pub(super) async fn start(&self, body: Vec<u8>, session: String) -> Result<Posted<Started>, HttpError> {
         let (tell, told) = oneshot::channel();
         let errands = self.clone();
         self.tasks.spawn(async move {
@@ -76,15 +73,15 @@ impl Errands {
         });
         match tokio::time::timeout(SHORT, told).await {
             Ok(Ok(posted)) => posted,
-            Ok(Err(_)) => Err(AgentHttpError::Broken("the backend was shut down".to_owned())),
-            Err(_) => Err(AgentHttpError::Silent(SHORT)),
+            Ok(Err(_)) => Err(HttpError::Broken("the backend was shut down".to_owned())),
+            Err(_) => Err(HttpError::TimedOut(SHORT)),
         }
     }
 
-    async fn post(&self, body: Vec<u8>, session: &str) -> Result<Posted<Started>, AgentHttpError> {
+    async fn post(&self, body: Vec<u8>, session: &str) -> Result<Posted<Started>, HttpError> {
         let request = AgentRequest {
             path: "/v1/runs",
-            verb: Verb::Post(body),
+            body: Body::Json(body),
             headers: vec![("x-hermes-session-key", session)],
             anonymous: false,
         };
@@ -116,7 +113,7 @@ impl Errands {
         let stop = async move {
             let request = AgentRequest {
                 path: &path,
-                verb: Verb::Post(b"{}".to_vec()),
+                body: Body::Json(b"{}".to_vec()),
                 ..AgentRequest::default()
             };
             tokio::select! {

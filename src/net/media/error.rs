@@ -1,23 +1,23 @@
-//! Why an attachment did not come in or go out.
+//! Why an attachment was not transferred.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::adapter::media::MediaUrlError;
+use crate::net::http::HttpError;
 
-/// Why an attachment did not come in or go out. Says neither the address nor a path of what was meant, except for
-/// the folder of the relay's own and the host that is refused.
+/// Why an attachment was not transferred. Contains no address or path of an attachment, except a refused host.
 #[derive(Debug, thiserror::Error)]
 pub enum MediaError {
-    /// The folder for attachments cannot be used.
-    #[error("cannot use the folder for attachments {}: {cause}; check who owns it and that the disk is not full", path.display())]
+    /// The attachment directory cannot be used.
+    #[error("cannot use the attachment directory {}: {cause}; check who owns it and that the disk is not full", path.display())]
     Folder {
-        /// The folder.
+        /// The directory.
         path: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         cause: io::Error,
     },
-    /// An entry of `allow_hosts` is no host.
+    /// An entry of `allow_hosts` is not a host.
     #[error("media.allow_hosts has \"{0}\"; write host or host:port")]
     AllowHosts(String),
     /// The connector's own address cannot hold files.
@@ -34,11 +34,11 @@ pub enum MediaError {
         /// The host that was refused.
         host: String,
     },
-    /// The bearer would cross the network unencrypted.
-    #[error("refusing to show the connector our token unencrypted; use https")]
+    /// The token would cross the network unencrypted.
+    #[error("refusing to send the token unencrypted; use https")]
     Plaintext,
     /// There are no credentials for the connector yet.
-    #[error("there are no credentials for the connector; enrol first")]
+    #[error("no credentials for the connector; enroll first")]
     NoCredentials,
     /// The HTTP client could not be set up.
     #[error("the HTTP client could not be set up: {0}")]
@@ -46,32 +46,32 @@ pub enum MediaError {
     /// The connection could not be made or broke.
     #[error("the connection failed: {0}")]
     Unreachable(String),
-    /// The connector redirected; its own files are never fetched elsewhere.
-    #[error("the connector redirected, which is not followed with our token")]
+    /// The connector redirected.
+    #[error("the connector redirected, which is not followed with a token")]
     Redirect,
-    /// A redirect that leads nowhere safe: too many, unreadable, or from https to http.
+    /// Too many redirects, or one that is malformed or leads from https to http.
     #[error("the redirect was not followed: {0}")]
     BadRedirect(&'static str),
     /// Any status that is not a success.
-    #[error("the answer was HTTP {0}")]
+    #[error("the server responded with HTTP {0}")]
     Status(u16),
     /// The file is larger than allowed.
     #[error("the file is larger than {max} bytes")]
     TooLarge {
-        /// The bound.
+        /// The limit.
         max: u64,
     },
-    /// The file has no bytes.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
-    /// The body is compressed although nobody asked for it.
-    #[error("the answer is compressed, which was not asked for")]
+    /// The body is compressed without being requested.
+    #[error("the response is compressed, which was not requested")]
     Encoded,
-    /// It took too long, or nothing came for too long.
-    #[error("it took too long")]
+    /// The transfer timed out.
+    #[error("timed out")]
     TimedOut,
-    /// Too many other downloads were under way for too long.
-    #[error("too many other downloads were under way")]
+    /// No download slot became free in time.
+    #[error("too many other downloads were in progress")]
     Busy,
     /// The turn was stopped.
     #[error("the turn was stopped")]
@@ -79,21 +79,29 @@ pub enum MediaError {
     /// A file could not be written or read.
     #[error("the file could not be written or read: {0}")]
     Disk(io::Error),
-    /// What is to be sent is not an ordinary file.
-    #[error("it is not an ordinary file")]
+    /// The path is not a regular file.
+    #[error("it is not a regular file")]
     NotAFile,
-    /// What is to be sent is outside of where files may be sent from.
+    /// The path is outside the directories that files may be sent from.
     #[error("it is outside the directories that files may be sent from; see media.send_from")]
     Outside,
-    /// What is to be sent is named from a directory, and the agent works in none that is known.
-    #[error(
-        "its name is relative, and the agent has no workdir; set one, or name the file with its whole path"
-    )]
+    /// The path is relative, and the agent has no working directory.
+    #[error("the path is relative, and the agent has no workdir; set one, or use an absolute path")]
     Nowhere,
-    /// What is to be sent is hidden, or in a hidden directory.
+    /// The file is hidden, or in a hidden directory.
     #[error("hidden files are not sent")]
     Hidden,
-    /// The connector answered an upload with something that is no id.
-    #[error("the connector's answer has no usable id")]
+    /// The connector's response to an upload has no id.
+    #[error("the connector's response has no usable id")]
     NoId,
+}
+
+impl From<HttpError> for MediaError {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::TimedOut(_) => Self::TimedOut,
+            HttpError::Connect { reason, .. } | HttpError::Broken(reason) => Self::Unreachable(reason),
+            error => Self::Setup(error.to_string()),
+        }
+    }
 }

@@ -1,33 +1,32 @@
-//! Attachments in and out: files from a message to the disk for one turn, and files of an agent to the connector.
+//! Attachments: downloads of a message's files for one turn, and uploads of an agent's files to the connector.
 //!
-//! The bearer is shown to the connector's own shelf and to nobody else, redirects included. Every other address is
-//! one that a stranger wrote into a chat: it reaches the public internet or the hosts in `allow_hosts`, and never
-//! the machines around this one. A file that cannot be had never takes its message with it. Nothing here follows a
-//! link out of the directories that files may be sent from, keeps a file longer than its turn, or logs an address.
+//! The token goes to the connector's own media routes only, redirects included. Every other address comes from a chat: it
+//! may reach the public internet or the hosts in `allow_hosts`, never private networks. A failed download never drops
+//! its message. Nothing here follows a link out of the directories that files may be sent from, keeps a file longer than
+//! its turn, or logs an address.
 
-mod download;
 mod error;
-mod folder;
-mod outgoing;
-mod reach;
-mod settings;
-mod upload;
+mod files;
+mod guard;
+mod transfer;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use download::Drawer;
-use folder::Folder;
-use reach::Reach;
+use files::MediaDir;
+use guard::AddressGuard;
+use transfer::FileNames;
 
-use super::proxy::{ProxyRules, is_loopback};
-use super::tls::Tls;
+use super::http::HttpEgress;
+use super::proxy::is_loopback;
 use crate::adapter::media::{
     AllowedHosts, MediaKind, MediaUrls, UrlOwner, clean_mime, media_kind, mime_for, missing_note, parse_url,
     safe_file_name,
@@ -35,165 +34,197 @@ use crate::adapter::media::{
 use crate::wire::{ConnectorUrl, UpgradeToken};
 
 pub use error::MediaError;
-pub use folder::TurnDir;
-pub use reach::{AddressRule, Looking, Lookup, SystemLookup};
-pub use settings::MediaSettings;
+pub use files::TurnDir;
+pub use guard::{AddressRule, Looking, Lookup, SystemLookup};
 
-/// Mints a fresh token for one request, valid for [`crate::wire::TOKEN_TTL_SECS`]; nothing while there are no
-/// credentials.
+/// The `media` section of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MediaSettings {
+    /// Whether attachments are downloaded; otherwise agents get the addresses of those that are public.
+    pub download: bool,
+    /// Maximum file size in bytes, in either direction.
+    pub max_bytes: u64,
+    /// Timeout in seconds of one download or upload, and of the wait for a free download slot.
+    pub timeout_secs: u64,
+    /// Maximum concurrent downloads, over all turns.
+    pub parallel: usize,
+    /// Maximum attachments of one message that are downloaded; the rest stay as addresses.
+    pub max_attachments: usize,
+    /// Hosts (`host` or `host:port`) outside the public internet that attachments may come from.
+    pub allow_hosts: Vec<String>,
+    /// Directories from which agents may send files, besides their working directory.
+    pub send_from: Vec<PathBuf>,
+}
+
+impl Default for MediaSettings {
+    fn default() -> Self {
+        Self {
+            download: true,
+            max_bytes: 25 * 1024 * 1024,
+            timeout_secs: 30,
+            parallel: 4,
+            max_attachments: 16,
+            allow_hosts: Vec::new(),
+            send_from: Vec::new(),
+        }
+    }
+}
+
+impl MediaSettings {
+    /// Timeout of one download or upload; at least a second.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(self.timeout_secs.max(1))
+    }
+}
+
+/// Mints a token for one request, valid for [`crate::wire::TOKEN_TTL_SECS`]; `None` without credentials.
 pub type TokenMinter = Arc<dyn Fn() -> Option<UpgradeToken> + Send + Sync>;
 
-/// How the network is reached, and as whom.
+/// Access to the network and the connector.
 pub struct MediaAccess {
     /// The connector.
     pub connector: ConnectorUrl,
-    /// Mints the bearer.
+    /// Mints tokens for the connector.
     pub mint: TokenMinter,
-    /// Show the connector our token unencrypted over a network.
+    /// Whether the token may cross the network unencrypted.
     pub allow_plaintext: bool,
-    /// Whom we trust.
-    pub tls: Tls,
-    /// The proxies in between.
-    pub proxies: ProxyRules,
-    /// What we call ourselves; some file servers refuse those who say nothing.
-    pub user_agent: String,
+    /// How requests leave this machine.
+    pub egress: HttpEgress,
 }
 
-/// A file that came with a message, by address.
+/// A file to download.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DownloadRequest {
     /// Where it is.
     pub url: String,
-    /// Its mime type as the message has it; empty when unknown.
+    /// Its mime type according to the message; empty when unknown.
     pub mime: String,
 }
 
-/// A file that a turn is given.
+/// A file of a turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Downloaded {
     /// Where it is.
     pub location: DownloadLocation,
     /// Its mime type; empty when unknown.
     pub mime: String,
-    /// A name that is safe to use as a file's; may be empty when it is only an address.
+    /// A safe file name; may be empty for an address.
     pub name: String,
 }
 
 /// Where a file is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DownloadLocation {
-    /// On this machine, as long as the turn's folder is.
+    /// On disk, as long as the turn's directory exists.
     File(PathBuf),
-    /// Where it was.
+    /// Not downloaded: its address.
     Url(String),
 }
 
-/// What became of a message's files.
+/// A message's files.
 #[derive(Debug, Default)]
-#[must_use = "the files go when this is dropped"]
+#[must_use = "dropping this removes the files"]
 pub struct Downloads {
     /// The files, in the message's order.
     pub files: Vec<Downloaded>,
-    /// Files on the connector's shelf that could not be had, and that nobody else can open.
+    /// Files hosted by the connector that could not be downloaded; their addresses are useless to agents.
     pub missing: usize,
-    /// Holds the files; dropping it removes them. None when nothing was downloaded.
+    /// The directory of the files; dropping it removes them. `None` when nothing was downloaded.
     pub dir: Option<TurnDir>,
 }
 
 impl Downloads {
-    /// What the agent is told about files that are missing.
+    /// A note to the agent about missing files.
     pub fn note(&self) -> Option<String> {
         missing_note(self.missing)
     }
 }
 
-/// A file on the connector's shelf.
+/// A file that was uploaded to the connector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Uploaded {
-    /// Where the connector finds it.
+    /// Its address at the connector.
     pub url: String,
     /// The name to show.
     pub name: String,
     /// Its mime type.
     pub mime: String,
-    /// How it is shown, unless the agent says otherwise.
+    /// How it is shown by default.
     pub kind: MediaKind,
 }
 
-/// Where attachments come in and go out; one for each relay, shared by its turns.
+/// Downloads and uploads attachments; one per relay, shared by its turns.
 pub struct MediaClient {
     settings: MediaSettings,
-    shelf: MediaUrls,
+    urls: MediaUrls,
     mint: TokenMinter,
     allow_plaintext: bool,
-    reach: Reach,
-    folder: Folder,
-    places: Semaphore,
+    guard: AddressGuard,
+    dir: MediaDir,
+    downloads: Semaphore,
 }
 
 impl std::fmt::Debug for MediaClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MediaClient")
             .field("settings", &self.settings)
-            .field("folder", &self.folder)
+            .field("dir", &self.dir)
             .finish_non_exhaustive()
     }
 }
 
 impl MediaClient {
-    /// Makes the owner-only `folder`, removes what an earlier run left there, and connects to nothing. Whoever calls
-    /// this holds the state directory's lock.
-    pub fn open(folder: &Path, settings: MediaSettings, access: MediaAccess) -> Result<Self, MediaError> {
-        let mut reach = Reach::new(access.tls, access.proxies, access.user_agent, settings.timeout());
-        reach.allowed = AllowedHosts::parse(&settings.allow_hosts).map_err(MediaError::AllowHosts)?;
+    /// Creates the owner-only directory `dir` and removes what an earlier run left there. Connects to nothing. The caller
+    /// holds the state directory's lock.
+    pub fn open(dir: &Path, settings: MediaSettings, access: MediaAccess) -> Result<Self, MediaError> {
+        let allowed = AllowedHosts::parse(&settings.allow_hosts).map_err(MediaError::AllowHosts)?;
         Ok(Self {
-            shelf: MediaUrls::new(&access.connector).map_err(MediaError::Connector)?,
+            urls: MediaUrls::new(&access.connector).map_err(MediaError::Connector)?,
             mint: access.mint,
             allow_plaintext: access.allow_plaintext,
-            reach,
-            folder: Folder::prepare(folder)?,
-            places: Semaphore::new(settings.parallel.clamp(1, Semaphore::MAX_PERMITS)),
+            guard: AddressGuard::new(access.egress, settings.timeout(), allowed),
+            dir: MediaDir::open(dir)?,
+            downloads: Semaphore::new(settings.parallel.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
         })
     }
 
-    /// Resolves names in another way than the system does.
+    /// Replaces the system resolver.
     #[must_use]
     pub fn with_lookup(mut self, lookup: Arc<dyn Lookup>) -> Self {
-        self.reach.lookup = lookup;
+        self.guard.lookup = lookup;
         self
     }
 
-    /// Judges addresses by another rule than [`crate::adapter::media::is_public_ip`].
+    /// Replaces the rule [`crate::adapter::media::is_public_ip`].
     #[must_use]
     pub fn with_address_rule(mut self, rule: AddressRule) -> Self {
-        self.reach.rule = rule;
+        self.guard.rule = rule;
         self
     }
 
-    /// Downloads a message's files into a folder for `turn`. Takes about twice the timeout at most, and ends soon
-    /// after `cancel`. What cannot be had stays as an address when anybody could open it, and is counted as missing
-    /// when only the connector's gateways could. Dropping this future removes what it has downloaded.
+    /// Downloads a message's files into a directory for `turn`. Takes at most about twice the timeout, and ends soon
+    /// after `cancel`. A file that could not be downloaded stays as an address, or counts as missing if only the connector
+    /// can serve it. Dropping this future removes what was downloaded.
     pub async fn download(
         &self,
         turn: u64,
-        wanted: Vec<DownloadRequest>,
+        requests: Vec<DownloadRequest>,
         cancel: &CancellationToken,
     ) -> Downloads {
-        let folder = if self.settings.download && !wanted.is_empty() {
-            self.folder
-                .turn(turn)
-                .inspect_err(|cause| tracing::warn!(%cause, "no folder for attachments could be made"))
+        let dir = if self.settings.download && !requests.is_empty() {
+            self.dir
+                .create(turn)
+                .inspect_err(|cause| tracing::warn!(%cause, "could not create a directory for attachments"))
                 .ok()
         } else {
             None
         };
-        let drawer = folder.as_ref().map(|folder| Drawer::new(folder.path()));
-        let obtained = join_all(wanted.iter().enumerate().map(async |(index, one)| {
-            let drawer = drawer
-                .as_ref()
-                .filter(|_| index < self.settings.max_attachments)?;
-            self.obtain(one, drawer, cancel)
+        let names = dir.as_ref().map(|dir| FileNames::new(dir.path()));
+        let files = join_all(requests.iter().enumerate().map(async |(index, request)| {
+            let names = names.as_ref().filter(|_| index < self.settings.max_attachments)?;
+            self.download_one(request, names, cancel)
                 .await
                 .inspect_err(
                     |reason| tracing::info!(turn, index, %reason, "an attachment was not downloaded"),
@@ -202,21 +233,21 @@ impl MediaClient {
         }))
         .await;
         let mut downloads = Downloads::default();
-        for (one, received) in wanted.into_iter().zip(obtained) {
-            match received {
-                Some(received) => downloads.files.push(received),
-                None if self.is_hosted(&one.url) => downloads.missing += 1,
-                None => downloads.files.push(left_there(one)),
+        for (request, file) in requests.into_iter().zip(files) {
+            match file {
+                Some(file) => downloads.files.push(file),
+                None if self.is_hosted(&request.url) => downloads.missing += 1,
+                None => downloads.files.push(not_downloaded(request)),
             }
         }
-        let has_file = |received: &Downloaded| matches!(received.location, DownloadLocation::File(_));
-        downloads.dir = folder.filter(|_| downloads.files.iter().any(has_file));
+        let is_file = |file: &Downloaded| matches!(file.location, DownloadLocation::File(_));
+        downloads.dir = dir.filter(|_| downloads.files.iter().any(is_file));
         downloads
     }
 
-    /// Puts a file of an agent's on the connector's shelf. It must be an ordinary file, not hidden, and with every
-    /// link followed lie in one of `roots` or of the settings' `send_from`. A relative path is meant from the first of
-    /// `roots`, where the agent works.
+    /// Uploads an agent's file to the connector. It must be a regular file, not hidden, and with every link resolved lie
+    /// inside one of `roots` or the settings' `send_from`. A relative path starts at the first of `roots`, the agent's
+    /// working directory.
     pub async fn upload(
         &self,
         path: &Path,
@@ -234,51 +265,51 @@ impl MediaClient {
             .unwrap_or_else(|| mime_for(&name).to_owned());
         let (path, max) = (path.to_owned(), self.settings.max_bytes);
         let (roots, also) = (roots.to_owned(), self.settings.send_from.clone());
-        // Dropping the wait leaves a few system calls to finish, and what they opened closed.
-        let opened = tokio::task::spawn_blocking(move || outgoing::open_inside(&path, &roots, &also, max))
+        // Cancel-safe: the blocking task finishes its few system calls and closes the file.
+        let outgoing = tokio::task::spawn_blocking(move || files::open_inside(&path, &roots, &also, max))
             .await
             .map_err(|cause| MediaError::Disk(cause.into()))??;
-        let url = self.shelf.upload_url();
+        let url = self.urls.upload_url();
         let token = self.token(url)?;
-        let put = upload::put(&self.reach, url, &token, opened, &name, &mime);
-        let id = timeout(self.settings.timeout(), put)
+        let upload = transfer::upload(&self.guard, url, &token, outgoing, &name, &mime);
+        let id = timeout(self.settings.timeout(), upload)
             .await
             .map_err(|_| MediaError::TimedOut)??;
         Ok(Uploaded {
-            url: self.shelf.file_url(&id),
+            url: self.urls.file_url(&id),
             kind: media_kind(&mime, &name),
             name,
             mime,
         })
     }
 
-    /// How long one download or upload may take.
-    pub fn transfer_timeout(&self) -> std::time::Duration {
+    /// Timeout of one download or upload.
+    pub fn transfer_timeout(&self) -> Duration {
         self.settings.timeout()
     }
 
-    /// Whether an address is a file on the connector's shelf.
+    /// Whether an address is a file hosted by the connector.
     pub fn is_hosted(&self, url: &str) -> bool {
-        parse_url(url).is_ok_and(|url| self.shelf.owner(&url) == UrlOwner::Connector)
+        parse_url(url).is_ok_and(|url| self.urls.owner(&url) == UrlOwner::Connector)
     }
 
-    async fn obtain(
+    async fn download_one(
         &self,
-        wanted: &DownloadRequest,
-        drawer: &Drawer<'_>,
+        request: &DownloadRequest,
+        names: &FileNames<'_>,
         cancel: &CancellationToken,
     ) -> Result<Downloaded, MediaError> {
-        let patience = self.settings.timeout();
-        let url = parse_url(&wanted.url)?;
+        let limit = self.settings.timeout();
+        let url = parse_url(&request.url)?;
         let work = async {
-            let _place = timeout(patience, self.places.acquire())
+            let _permit = timeout(limit, self.downloads.acquire())
                 .await
                 .map_err(|_| MediaError::Busy)?;
-            timeout(patience, self.get(&url, &wanted.mime, drawer))
+            timeout(limit, self.fetch(&url, &request.mime, names))
                 .await
                 .map_err(|_| MediaError::TimedOut)?
         };
-        // Dropping the work closes its connection; its unfinished file goes with the folder.
+        // Dropping the work closes its connection; a partial file is removed with the directory.
         tokio::select! {
             biased;
             () = cancel.cancelled() => Err(MediaError::Cancelled),
@@ -286,36 +317,49 @@ impl MediaClient {
         }
     }
 
-    async fn get(&self, url: &Url, mime: &str, drawer: &Drawer<'_>) -> Result<Downloaded, MediaError> {
-        let (response, from) = match self.shelf.owner(url) {
+    async fn fetch(&self, url: &Url, mime: &str, names: &FileNames<'_>) -> Result<Downloaded, MediaError> {
+        let (response, from) = match self.urls.owner(url) {
             UrlOwner::Connector => {
                 let token = self.token(url)?;
-                let response = download::ask_connector(&self.reach, url, &token).await?;
+                let response = transfer::get_from_connector(&self.guard, url, &token).await?;
                 (response, url.clone())
             }
-            UrlOwner::Other => download::ask_anyone(&self.reach, url).await?,
+            UrlOwner::Other => transfer::get_from_anyone(&self.guard, url).await?,
         };
-        download::keep(response, &from, mime, drawer, self.settings.max_bytes).await
+        transfer::save(response, &from, mime, names, self.settings.max_bytes).await
     }
 
-    /// A fresh bearer for one request to the connector.
+    /// Mints a token for one request to the connector.
     fn token(&self, url: &Url) -> Result<UpgradeToken, MediaError> {
-        let here = url.host().is_some_and(|host| is_loopback(&host));
-        if url.scheme() != "https" && !here && !self.allow_plaintext {
+        let local = url.host().is_some_and(|host| is_loopback(&host));
+        if url.scheme() != "https" && !local && !self.allow_plaintext {
             return Err(MediaError::Plaintext);
         }
         (self.mint)().ok_or(MediaError::NoCredentials)
     }
 }
 
-/// A file that stays where it is.
-fn left_there(wanted: DownloadRequest) -> Downloaded {
-    let name = parse_url(&wanted.url)
+fn not_downloaded(request: DownloadRequest) -> Downloaded {
+    let name = parse_url(&request.url)
         .ok()
-        .and_then(|url| safe_file_name(&download::last_segment(&url)));
+        .and_then(|url| safe_file_name(&transfer::last_segment(&url)));
     Downloaded {
-        location: DownloadLocation::Url(wanted.url),
-        mime: clean_mime(&wanted.mime).unwrap_or_default(),
+        location: DownloadLocation::Url(request.url),
+        mime: clean_mime(&request.mime).unwrap_or_default(),
         name: name.unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_have_defaults_and_reject_unknown_keys() {
+        let read = |json| serde_json::from_str::<MediaSettings>(json);
+        assert_eq!(read("{}").unwrap(), MediaSettings::default());
+        let some = read(r#"{"max_bytes": 7, "allow_hosts": ["h:1"]}"#).unwrap();
+        assert_eq!((some.max_bytes, some.parallel), (7, 4));
+        assert!(read(r#"{"max_byte": 7}"#).is_err());
     }
 }

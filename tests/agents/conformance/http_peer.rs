@@ -6,7 +6,7 @@ use axum::body::{Body, Bytes};
 use axum::http::Response;
 use serde_json::Value;
 
-use hermes_relay::net::agent_http::HttpEgress;
+use hermes_relay::net::http::HttpEgress;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
 

@@ -14,7 +14,7 @@ mod server;
 use std::future::Future;
 use std::time::Duration;
 
-use hermes_relay::net::agent_http::HttpEgress;
+use hermes_relay::net::http::HttpEgress;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
 

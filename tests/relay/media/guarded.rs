@@ -198,7 +198,7 @@ async fn a_proxy_is_asked_for_public_addresses_only() {
     let script = Script::of(&[&["127.0.0.1"]]);
     let mut access = access("https://connector.example");
     let address = proxy.url("");
-    access.proxies = ProxyRules::from_env(&|name| (name == "HTTP_PROXY").then(|| address.clone()));
+    access.egress.proxies = ProxyRules::from_env(&|name| (name == "HTTP_PROXY").then(|| address.clone()));
     let rig = Rig::with(allowing(&["10.9.9.9"]), access, |room| {
         room.with_lookup(Arc::clone(&script) as _)
     });
@@ -235,7 +235,7 @@ async fn a_proxy_that_leaves_resolving_to_us_is_not_asked_for_a_private_name() {
     let address = format!("socks5://{}", proxy.local_addr().unwrap());
     let script = Script::of(&[&["8.8.8.8", "10.0.0.1"]]);
     let mut access = access("https://connector.example");
-    access.proxies = ProxyRules::from_env(&|name| (name == "ALL_PROXY").then(|| address.clone()));
+    access.egress.proxies = ProxyRules::from_env(&|name| (name == "ALL_PROXY").then(|| address.clone()));
     let rig = Rig::with(allowing(&[]), access, |room| {
         room.with_lookup(Arc::clone(&script) as _)
     });

@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use axum::body::{Body, Bytes};
 use axum::http::Response;
 use futures_util::stream;
+use hermes_relay::net::http::HttpEgress;
 use hermes_relay::net::media::{
     DownloadLocation, DownloadRequest, Downloaded, Downloads, Looking, Lookup, MediaAccess, MediaClient,
     MediaSettings,
@@ -67,9 +68,11 @@ pub(crate) fn access(connector: &str) -> MediaAccess {
         connector: ConnectorUrl::parse(connector).unwrap(),
         mint: Arc::new(|| Some(UpgradeToken::mint("gw", &SECRET.into(), TOKEN_TTL_SECS, now()))),
         allow_plaintext: false,
-        tls: Tls::new(TlsSettings::default()),
-        proxies: ProxyRules::none(),
-        user_agent: "hermes-relay/test".to_owned(),
+        egress: HttpEgress {
+            tls: Tls::new(TlsSettings::default()),
+            proxies: ProxyRules::none(),
+            user_agent: "hermes-relay/test".to_owned(),
+        },
     }
 }
 

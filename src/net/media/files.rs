@@ -1,31 +1,97 @@
-//! Opening a file that an agent wants sent: an ordinary one, not hidden, inside the directories it may send from.
+//! Local files: directories for downloads, and files that agents send.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt as _;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open, openat};
+use tempfile::TempDir;
 
 use super::error::MediaError;
 
-/// A file that may be sent, and how long it was when it was opened.
+/// Prefix of turn directories.
+const PREFIX: &str = "turn-";
+
+/// The directory that holds turn directories.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct MediaDir(PathBuf);
+
+impl MediaDir {
+    /// Creates the directory for the owner only, and removes what earlier runs left there. The caller holds the state
+    /// directory's lock.
+    pub(super) fn open(path: &Path) -> Result<Self, MediaError> {
+        prepared(path).map_err(|cause| MediaError::Folder {
+            path: path.to_owned(),
+            cause,
+        })?;
+        Ok(Self(path.to_owned()))
+    }
+
+    /// Creates a directory for a turn.
+    pub(super) fn create(&self, turn: u64) -> io::Result<TurnDir> {
+        tempfile::Builder::new()
+            .prefix(&format!("{PREFIX}{turn}-"))
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir_in(&self.0)
+            .map(TurnDir)
+    }
+}
+
+fn prepared(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let found = fs::symlink_metadata(path)?;
+    if !found.is_dir() {
+        return Err(io::Error::new(
+            io::ErrorKind::NotADirectory,
+            "it is not a directory",
+        ));
+    }
+    if found.permissions().mode() & 0o777 != 0o700 {
+        fs::set_permissions(path, Permissions::from_mode(0o700))?;
+    }
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let ours = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(PREFIX));
+        if ours && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// A turn's directory; removed with its contents on drop.
+#[derive(Debug)]
+pub struct TurnDir(TempDir);
+
+impl TurnDir {
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// An open file that may be sent, with its length when it was opened.
+#[derive(Debug)]
+pub(super) struct OutgoingFile {
     pub(super) file: File,
     pub(super) length: u64,
 }
 
-/// Opens `path` when, with every link followed, it is in one of `roots` or of `also`; the innermost of them counts. A
-/// relative path is meant from the first of `roots`, and without one from nowhere.
+/// Opens `path` if, with every link resolved, it is inside one of `roots` or `also`; the innermost counts. A relative
+/// path starts at the first of `roots`.
 ///
-/// The path is walked again from the root, one directory at a time and without following links, so that nothing can
-/// be put in its way after it was judged. Something that would block or act when it is opened is not waited for.
+/// The resolved path is then walked from that root, one directory at a time and without following links, so that a
+/// link added after the check is not followed. Opening never blocks on a pipe or device.
 pub(super) fn open_inside(
     path: &Path,
     roots: &[PathBuf],
     also: &[PathBuf],
     max: u64,
-) -> Result<Opened, MediaError> {
+) -> Result<OutgoingFile, MediaError> {
     let meant = match roots.first() {
         Some(home) => home.join(path),
         None if path.is_absolute() => path.to_owned(),
@@ -46,7 +112,7 @@ pub(super) fn open_inside(
         _ if !found.is_file() => Err(MediaError::NotAFile),
         0 => Err(MediaError::Empty),
         length if length > max => Err(MediaError::TooLarge { max }),
-        length => Ok(Opened { file, length }),
+        length => Ok(OutgoingFile { file, length }),
     }
 }
 
@@ -75,10 +141,45 @@ fn walk(root: &Path, rest: &Path) -> Result<File, MediaError> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn only_leftover_turn_directories_are_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let base = state.path().join("media");
+        fs::create_dir_all(base.join("turn-9-abc/deep")).unwrap();
+        fs::write(base.join("turn-9-abc/deep/x"), "x").unwrap();
+        fs::create_dir(base.join("mine")).unwrap();
+        fs::create_dir(state.path().join("elsewhere")).unwrap();
+        symlink(state.path().join("elsewhere"), base.join("turn-link")).unwrap();
+        fs::set_permissions(&base, Permissions::from_mode(0o755)).unwrap();
+
+        let folder = MediaDir::open(&base).unwrap();
+        assert_eq!(mode(&base), 0o700);
+        assert!(!base.join("turn-9-abc").exists() && base.join("mine").exists());
+        assert!(state.path().join("elsewhere").exists());
+
+        let (one, two) = (folder.create(1).unwrap(), folder.create(1).unwrap());
+        assert_ne!(one.path(), two.path());
+        assert_eq!(mode(one.path()), 0o700);
+        fs::write(one.path().join("f"), "x").unwrap();
+        let gone = one.path().to_owned();
+        drop(one);
+        assert!(!gone.exists() && two.path().exists());
+    }
+
+    #[test]
+    fn a_symlink_is_not_a_directory() {
+        let state = tempfile::tempdir().unwrap();
+        symlink("/tmp", state.path().join("media")).unwrap();
+        assert!(MediaDir::open(&state.path().join("media")).is_err());
+    }
 
     #[test]
     fn only_ordinary_files_inside_the_roots_are_opened() {
@@ -157,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_relative_name_is_meant_from_where_the_agent_works_and_from_nowhere_else() {
+    fn relative_paths_start_at_the_workdir_only() {
         let all = tempfile::tempdir().unwrap();
         let [work, folder, listed] = ["work", "folder", "listed"].map(|name| all.path().join(name));
         for place in [&work, &folder, &listed] {
@@ -190,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_put_in_the_way_later_is_not_followed() {
+    fn a_link_added_after_the_check_is_not_followed() {
         let all = tempfile::tempdir().unwrap();
         fs::create_dir_all(all.path().join("out")).unwrap();
         fs::write(all.path().join("out/a"), "key").unwrap();
