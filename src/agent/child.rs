@@ -9,29 +9,28 @@
 //! [`PIPE_GRACE`] for their end, because a process that left the group may hold them open for ever.
 
 mod env;
-mod find;
-mod tail;
 #[cfg(test)]
 mod tests;
-mod watch;
 
 pub use env::{BaseEnv, EnvPolicy, set_variable};
-pub use find::{NotInstalled, program_exists};
+pub use env::{NotInstalled, program_exists};
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
-use tokio::process::{ChildStdin, ChildStdout};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::io::AsyncReadExt;
+use tokio::io::unix::AsyncFd;
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
-
-use tail::StderrTail;
-use watch::ExitWatch;
+use tokio_util::task::AbortOnDropHandle;
 
 /// How long the pipes are read after the leader has ended and its group was killed.
 pub const PIPE_GRACE: Duration = Duration::from_millis(1500);
@@ -334,5 +333,138 @@ impl std::fmt::Display for Exit {
             Self::Signal(signal) => write!(f, "was ended by signal {signal}"),
             Self::Lost => f.write_str("was killed and has not gone yet"),
         }
+    }
+}
+
+/// How much is kept; older bytes are forgotten.
+pub(super) const KEPT: usize = 64 * 1024;
+
+/// How much is read at once.
+const CHUNK: usize = 8 * 1024;
+
+/// Reads standard error until its end and keeps the tail. Ends its task when dropped.
+#[derive(Debug)]
+pub(super) struct StderrTail {
+    kept: Arc<Mutex<Ring>>,
+    reader: Option<AbortOnDropHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Ring {
+    bytes: VecDeque<u8>,
+    total: u64,
+}
+
+impl StderrTail {
+    /// Starts to read.
+    pub(super) fn drain(stderr: Option<ChildStderr>) -> Self {
+        let kept = Arc::new(Mutex::new(Ring::default()));
+        let reader = stderr.map(|stderr| {
+            let kept = Arc::clone(&kept);
+            AbortOnDropHandle::new(tokio::spawn(read(stderr, kept)))
+        });
+        Self { kept, reader }
+    }
+
+    /// Waits for the end of standard error. Cancel-safe.
+    pub(super) async fn ended(&mut self) {
+        if let Some(reader) = &mut self.reader {
+            // It does not panic and is ended by nobody else.
+            let _ = reader.await;
+            self.reader = None;
+        }
+    }
+
+    /// What is kept, as text.
+    pub(super) fn text(&self) -> String {
+        let mut ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(ring.bytes.make_contiguous()).into_owned()
+    }
+
+    /// How much was read so far.
+    pub(super) fn total(&self) -> u64 {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).total
+    }
+}
+
+async fn read(mut stderr: ChildStderr, kept: Arc<Mutex<Ring>>) {
+    let mut chunk = vec![0; CHUNK];
+    while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
+        kept.lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(&chunk[..length]);
+    }
+}
+
+impl Ring {
+    fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let bytes = &bytes[bytes.len().saturating_sub(KEPT)..];
+        let excess = (self.bytes.len() + bytes.len()).saturating_sub(KEPT);
+        self.bytes.drain(..excess);
+        self.bytes.extend(bytes);
+    }
+}
+
+/// How often it is looked where the system does not tell.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// How the end of a process is noticed.
+#[derive(Debug)]
+pub(super) enum ExitWatch {
+    /// The system tells: the descriptor becomes readable.
+    Told(AsyncFd<OwnedFd>),
+    /// By looking.
+    Looking(Pid),
+}
+
+impl ExitWatch {
+    /// Watches a child that is not reaped yet.
+    pub(super) fn on(pid: Pid) -> Self {
+        told(pid).map_or(Self::Looking(pid), Self::Told)
+    }
+
+    /// Waits for the end. Cancel-safe: the end stays to be seen.
+    pub(super) async fn exited(&self) {
+        match self {
+            Self::Told(descriptor) => {
+                // The readiness is not cleared: a process ends once.
+                if descriptor.readable().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+            Self::Looking(pid) => {
+                while !has_exited(*pid) {
+                    tokio::time::sleep(LOOK).await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[expect(
+    deprecated,
+    reason = "the other constructor is unsafe, for types that may close their descriptor; an OwnedFd keeps it"
+)]
+fn told(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+    use tokio::io::Interest;
+
+    let descriptor = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    AsyncFd::with_interest(descriptor, Interest::READABLE).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn told(_pid: Pid) -> Option<AsyncFd<OwnedFd>> {
+    None
+}
+
+fn has_exited(pid: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    match waitid(WaitId::Pid(pid), look) {
+        Ok(status) => status.is_some(),
+        // No such child: it is gone, however that came.
+        Err(_) => true,
     }
 }

@@ -5,32 +5,27 @@
 //! conversation under the session's name and refuses whatever needs an approval. A run that was accepted is never
 //! started again.
 
-mod answering;
 mod approvals;
 mod chat;
 mod event;
-mod name;
 mod run;
-mod said;
-mod settings;
 mod start;
 
+use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-pub use settings::{HermesMode, HermesSettings};
-
-use self::name::session_name;
-use self::run::Run;
-use self::said::Said;
+use self::run::{Run, Said};
 use self::start::{Errands, Leash, Posted};
-use super::briefing::{self, Reach};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts};
-use super::transcript::{Bounds, Extent, Transcript};
-use super::transcripts::Transcripts;
+use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
+use super::transcript::{Bounds, Extent, Transcript, Transcripts};
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Turn, TurnEnd};
 use crate::net::http::{HttpEgress, HttpError};
 use crate::wire::SessionKey;
@@ -215,7 +210,7 @@ impl HermesAgent {
 
     fn instructions(&self, turn: &Turn) -> String {
         let own = self.settings.instructions.as_deref().unwrap_or_default();
-        briefing::briefing(own, &turn.input.origin)
+        turn_instructions(own, &turn.input.origin)
     }
 
     fn stop_grace(&self) -> Duration {
@@ -315,5 +310,138 @@ impl Agent for HermesAgent {
 }
 
 fn prompt(turn: &Turn) -> String {
-    turn.input.as_prompt() + &briefing::attachments(turn.input.attachments.iter(), Reach::Files)
+    turn.input.as_prompt() + &attachment_lines(turn.input.attachments.iter(), FileAccess::Local)
+}
+
+/// Settings of an agent that is a Hermes gateway's API server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HermesSettings {
+    /// Address of the API server.
+    pub base_url: String,
+    /// Name of the variable that holds the key: the server's own `API_SERVER_KEY`.
+    pub api_key_env: Option<String>,
+    /// File that holds the key.
+    pub api_key_file: Option<PathBuf>,
+    /// Let the conversation and the key cross the network unencrypted, to another machine.
+    pub allow_plaintext: bool,
+    /// How turns are run.
+    pub mode: HermesMode,
+    /// The Hermes profile that answers, where the gateway serves several.
+    pub profile: Option<String>,
+    /// The model's name; the gateway's own choice when not given.
+    pub model: Option<String>,
+    /// What the agent is told besides its own instructions.
+    pub instructions: Option<String>,
+    /// Most turns of a session that the agent is told again (`mode: runs`); older ones are forgotten.
+    pub max_turns_kept: usize,
+    /// Most characters of a session that the agent is told again (`mode: runs`); older turns are forgotten first.
+    pub max_chars_kept: usize,
+    /// Longest silence before the first word in `mode: chat`.
+    pub first_token_timeout_secs: u64,
+    /// Longest silence of a stream; Hermes breaks it every 30 seconds.
+    pub idle_timeout_secs: u64,
+    /// How long a busy or restarting gateway is waited for before a turn fails.
+    pub busy_wait_secs: u64,
+    /// How long a stopped run may take to end; after that it counts as not known to have stopped.
+    pub stop_grace_secs: u64,
+    /// How long people may take over an approval: less than the gateway's own `approvals.timeout`. Where that is shorter,
+    /// the gateway has denied by itself what is answered too late.
+    pub approval_patience_secs: u64,
+    /// How long a run is watched by asking for its status after its stream was lost.
+    pub lost_stream_wait_secs: u64,
+}
+
+/// How turns are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HermesMode {
+    /// As runs: with approvals, tool progress and a real stop; the conversation is kept here.
+    #[default]
+    Runs,
+    /// As chat completions: Hermes keeps the conversation, and refuses whatever needs an approval.
+    Chat,
+}
+
+impl Default for HermesSettings {
+    fn default() -> Self {
+        Self {
+            base_url: "http://127.0.0.1:8642".to_owned(),
+            api_key_env: Some("API_SERVER_KEY".to_owned()),
+            api_key_file: None,
+            allow_plaintext: false,
+            mode: HermesMode::Runs,
+            profile: None,
+            model: None,
+            instructions: None,
+            max_turns_kept: 40,
+            max_chars_kept: 96_000,
+            first_token_timeout_secs: 300,
+            idle_timeout_secs: 120,
+            busy_wait_secs: 60,
+            stop_grace_secs: 5,
+            approval_patience_secs: 55,
+            lost_stream_wait_secs: 1800,
+        }
+    }
+}
+
+/// Longest name that Hermes takes.
+const MOST_CHARS: usize = 256;
+
+/// The session's name at Hermes: its key where Hermes takes it, else a digest of it.
+pub(super) fn session_name(key: &SessionKey) -> String {
+    let key = key.as_str();
+    if is_taken(key) {
+        return key.to_owned();
+    }
+    let digest = Sha256::digest(key.as_bytes());
+    let mut name = "relay-".to_owned();
+    for byte in digest {
+        // Writing to a string cannot fail.
+        let _ = write!(name, "{byte:02x}");
+    }
+    name
+}
+
+fn is_taken(key: &str) -> bool {
+    let drive = matches!(key.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic());
+    // Visible ASCII only: a header carries nothing else safely.
+    let plain = key.bytes().all(|byte| byte.is_ascii_graphic());
+    !key.is_empty()
+        && key.len() <= MOST_CHARS
+        && plain
+        && !drive
+        && !key.contains("..")
+        && !key.contains(['/', '\\'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_hermes_refuses_become_digests() {
+        let name = |key: &str| session_name(&SessionKey::from_text(key.to_owned()));
+        assert_eq!(name("agent:main:discord:dm:42"), "agent:main:discord:dm:42");
+        for odd in [
+            "",
+            "a/b",
+            "a\\b",
+            "a..b",
+            "c:x",
+            "a b",
+            "a\r\nX: y",
+            "grüße",
+            &"x".repeat(257),
+        ] {
+            let named = name(odd);
+            assert!(
+                named.starts_with("relay-") && named.len() == 70,
+                "{odd:?}: {named}"
+            );
+        }
+        assert_ne!(name("a/b"), name("a/c"));
+        assert_eq!(name("a/b"), name("a/b"));
+    }
 }

@@ -6,33 +6,30 @@
 
 pub mod acp;
 mod ask;
-mod briefing;
+mod builtin;
 pub mod child;
 mod command;
 mod completion;
-mod echo;
 mod event;
 pub mod guard;
 pub mod hermes;
 mod http;
-mod noop;
 pub mod openai;
 mod prompt_text;
 mod route;
 pub mod transcript;
-mod transcripts;
 mod turn;
 
 pub use acp::{AcpAgent, AcpSettings, PRESETS};
 pub use ask::{Approver, Choice, Meaning, Permission, PromptAnswer, Question, QuestionKind};
+pub use builtin::EchoAgent;
+pub use builtin::NoopAgent;
 pub use command::{CommandAgent, CommandInput, CommandOutput, CommandSettings, EnvAdditions, NoProgram};
-pub use echo::EchoAgent;
 pub use event::{
     AgentEvent, AgentSignal, EventSink, Media, MediaLocation, PlanStep, SignalReceiver, StepState, ToolCall,
     ToolKind, Usage,
 };
 pub use hermes::{HermesAgent, HermesMode, HermesSettings};
-pub use noop::NoopAgent;
 pub use openai::{OpenAiAgent, OpenAiSettings};
 pub use route::{Route, RouteInput, match_route};
 pub use turn::{Attachment, ChatOrigin, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};

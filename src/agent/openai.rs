@@ -4,26 +4,26 @@
 //! transcript per session, and told again with every request. A turn is stopped by closing its connection. It retries
 //! only as long as the server has not said a word, and never sends a key to another address than its own.
 
-mod request;
-mod settings;
-
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use tokio::io::AsyncReadExt as _;
 
-pub use settings::{OpenAiSettings, StreamOptions};
-
-use super::briefing::{self, Reach};
 use super::completion::{Ended, Listener, Patience};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient};
-use super::transcript::{Bounds, Extent, Transcript};
-use super::transcripts::Transcripts;
+use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
+use super::transcript::{Bounds, Extent, Transcript, Transcripts};
 use super::{
     Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
 };
+use crate::agent::{Attachment, MediaLocation};
 use crate::net::http::{Body, HttpEgress, HttpError, ResponseStream};
 use crate::wire::SessionKey;
 
@@ -125,9 +125,9 @@ impl OpenAiAgent {
     }
 
     async fn turn(&self, turn: Turn) -> TurnEnd {
-        let shown = |a: &&super::Attachment| self.settings.images && request::is_picture(a);
+        let shown = |a: &&Attachment| self.settings.images && is_image(a);
         let unseen = turn.input.attachments.iter().filter(|a| !shown(a));
-        let prompt = turn.input.as_prompt() + &briefing::attachments(unseen, Reach::Nothing);
+        let prompt = turn.input.as_prompt() + &attachment_lines(unseen, FileAccess::None);
         let mut loan = tokio::select! {
             biased;
             // Nothing was asked yet, and what was recalled is recalled again.
@@ -157,13 +157,13 @@ impl OpenAiAgent {
     }
 
     async fn answer(&self, turn: &Turn, transcript: &Transcript, listener: &mut Listener<'_>) -> TurnEnd {
-        let pictures = if self.settings.images {
-            request::pictures(&turn.input.attachments).await
+        let images = if self.settings.images {
+            load_images(&turn.input.attachments).await
         } else {
             Vec::new()
         };
-        let instructions = briefing::briefing(&self.instructions, &turn.input.origin);
-        let body = request::body(&self.settings, &instructions, transcript, pictures);
+        let instructions = turn_instructions(&self.instructions, &turn.input.origin);
+        let body = request_body(&self.settings, &instructions, transcript, images);
         let ended = match self.open(body).await {
             Ok(reply) => listener.listen(reply).await,
             Err(failure) => return TurnEnd::Failed(failure),
@@ -357,4 +357,157 @@ fn lists_others_only(body: &[u8], model: &str) -> bool {
     // Ollama lists `name:latest` for what goes by `name`.
     let same = |id: String| id == model || id.strip_suffix(":latest") == Some(model);
     !listed.is_empty() && !listed.iter().filter_map(named).any(same)
+}
+
+/// Settings of an agent that is a model behind an OpenAI-style address: Ollama, vLLM, LM Studio, llama.cpp, or a
+/// hosted service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct OpenAiSettings {
+    /// Address below which `/chat/completions` is; Ollama's by default.
+    pub base_url: String,
+    /// The model's name.
+    pub model: String,
+    /// Name of the variable that holds the key.
+    pub api_key_env: Option<String>,
+    /// File that holds the key.
+    pub api_key_file: Option<PathBuf>,
+    /// Let the conversation and the key cross the network unencrypted, to another machine.
+    pub allow_plaintext: bool,
+    /// What the model is told first.
+    pub system_prompt: Option<String>,
+    /// File that holds what the model is told first, instead of `system_prompt`; at most 256 KiB.
+    pub system_prompt_file: Option<PathBuf>,
+    /// Most turns of a session that the model is told again; older ones are forgotten.
+    pub max_turns_kept: usize,
+    /// Most characters of a session that the model is told again; older turns are forgotten first.
+    pub max_chars_kept: usize,
+    /// How freely the model chooses its words; the server's own choice when not given.
+    pub temperature: Option<f64>,
+    /// Longest answer, in tokens; the server's own limit when not given.
+    pub max_tokens: Option<u32>,
+    /// Show attached images to the model.
+    pub images: bool,
+    /// Whether the server is asked what an answer has cost.
+    pub stream_options: StreamOptions,
+    /// Longest silence before the first word: models load, long prompts are read.
+    pub first_token_timeout_secs: u64,
+    /// Longest silence after the first word.
+    pub idle_timeout_secs: u64,
+    /// Tries after the first, when the server is busy or cannot be reached; never after it said a word.
+    pub retries: u32,
+    /// Further headers; not for secrets.
+    pub extra_headers: BTreeMap<String, String>,
+}
+
+/// Whether `stream_options` is sent, which some servers refuse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StreamOptions {
+    /// Until the server has refused it once.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Default for OpenAiSettings {
+    fn default() -> Self {
+        Self {
+            base_url: "http://127.0.0.1:11434/v1".to_owned(),
+            model: String::new(),
+            api_key_env: None,
+            api_key_file: None,
+            allow_plaintext: false,
+            system_prompt: None,
+            system_prompt_file: None,
+            max_turns_kept: 40,
+            max_chars_kept: 48_000,
+            temperature: None,
+            max_tokens: None,
+            images: false,
+            stream_options: StreamOptions::Auto,
+            first_token_timeout_secs: 300,
+            idle_timeout_secs: 120,
+            retries: 2,
+            extra_headers: BTreeMap::new(),
+        }
+    }
+}
+
+/// Most images of one message that the model is shown.
+const MAX_IMAGES: usize = 8;
+/// Most bytes of one message's images; those that do not fit are left out.
+const MAX_IMAGE_BYTES: usize = 12 * 1024 * 1024;
+
+/// A picture as models take it.
+pub(super) struct Image(String);
+
+/// Whether an attachment is a picture that can be read and shown.
+pub(super) fn is_image(attachment: &Attachment) -> bool {
+    let known = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+    matches!(attachment.location, MediaLocation::File(_)) && known.contains(&attachment.mime.as_str())
+}
+
+/// Reads the images among the attachments; one that cannot be read, or is too large, is left out.
+pub(super) async fn load_images(attachments: &[Attachment]) -> Vec<Image> {
+    let mut images = Vec::new();
+    let mut room = MAX_IMAGE_BYTES;
+    for attachment in attachments.iter().filter(|a| is_image(a)).take(MAX_IMAGES) {
+        let MediaLocation::File(path) = &attachment.location else {
+            continue;
+        };
+        let Ok(file) = tokio::fs::File::open(path).await else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        let limit = u64::try_from(room).unwrap_or(u64::MAX).saturating_add(1);
+        let read = file.take(limit).read_to_end(&mut bytes).await;
+        if read.is_err() || bytes.len() > room || bytes.is_empty() {
+            continue;
+        }
+        room -= bytes.len();
+        let encoded = STANDARD.encode(&bytes);
+        images.push(Image(format!("data:{};base64,{encoded}", attachment.mime)));
+    }
+    images
+}
+
+/// The request without `stream_options`. The last message of `transcript` is the one to answer.
+pub(super) fn request_body(
+    settings: &OpenAiSettings,
+    instructions: &str,
+    transcript: &Transcript,
+    images: Vec<Image>,
+) -> Map<String, Value> {
+    let mut messages = Vec::new();
+    if !instructions.is_empty() {
+        messages.push(json!({"role": "system", "content": instructions}));
+    }
+    for (role, text) in transcript.messages() {
+        messages.push(json!({"role": role.as_str(), "content": text}));
+    }
+    if let Some(last) = messages.last_mut().filter(|_| !images.is_empty()) {
+        let text = last["content"].take();
+        let shown = images
+            .into_iter()
+            .map(|Image(url)| json!({"type": "image_url", "image_url": {"url": url}}));
+        let parts: Vec<Value> = std::iter::once(json!({"type": "text", "text": text}))
+            .chain(shown)
+            .collect();
+        last["content"] = Value::Array(parts);
+    }
+    let mut body = Map::new();
+    body.insert("model".to_owned(), json!(settings.model));
+    body.insert("messages".to_owned(), Value::Array(messages));
+    body.insert("stream".to_owned(), json!(true));
+    if let Some(temperature) = settings.temperature {
+        body.insert("temperature".to_owned(), json!(temperature));
+    }
+    if let Some(most) = settings.max_tokens {
+        body.insert("max_tokens".to_owned(), json!(most));
+    }
+    body
 }

@@ -6,7 +6,10 @@
 //! author's own that starts with one is moved in by a space. What the relay notes is called the relay's. Names nobody it cannot name, and adds no instruction of
 //! its own.
 
-use super::TurnInput;
+use std::fmt::Write as _;
+
+use super::{Attachment, ChatOrigin, MediaLocation, TurnInput};
+use crate::net::http::excerpt;
 
 /// Longest quotation of surrounding messages, in bytes; of a longer one the end is taken.
 const CONTEXT_BYTES: usize = 16 * 1024;
@@ -127,6 +130,55 @@ fn tail(text: &str, bytes: usize) -> &str {
     &text[start..]
 }
 
+/// Longest hint of a platform that is passed on, in characters.
+const MOST_HINT: usize = 4000;
+/// Most attachments that are named.
+const MOST_NAMED: usize = 16;
+
+/// The instructions for a turn: the operator's own first, then what the platform says about itself.
+pub(super) fn turn_instructions(own: &str, origin: &ChatOrigin) -> String {
+    let hint: String = origin.hint.trim().chars().take(MOST_HINT).collect();
+    let dialect = match origin.markdown.trim() {
+        "" => String::new(),
+        "plain" | "none" => "Answers are shown as plain text: use no markdown.".to_owned(),
+        dialect => format!("Answers may use this markdown dialect: {}.", excerpt(dialect)),
+    };
+    let parts = [own.trim(), &hint, &dialect];
+    let told: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    told.join("\n\n")
+}
+
+/// Whether an agent can open a file by its path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileAccess {
+    /// It runs on this machine, so far as we know.
+    Local,
+    /// It sees nothing but what it is sent.
+    None,
+}
+
+/// A line for each attachment that the agent is not sent itself; starts with a line end, empty for none.
+pub(super) fn attachment_lines<'a>(
+    attached: impl Iterator<Item = &'a Attachment>,
+    access: FileAccess,
+) -> String {
+    let mut lines = String::new();
+    for attachment in attached.take(MOST_NAMED) {
+        let kind = match attachment.mime.as_str() {
+            "" => String::new(),
+            mime => format!(" ({})", excerpt(mime)),
+        };
+        let at = match (&attachment.location, access) {
+            (MediaLocation::File(path), FileAccess::Local) => excerpt(&path.display().to_string()),
+            _ if attachment.name.is_empty() => "a file".to_owned(),
+            _ => excerpt(&attachment.name),
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(lines, "\n[attached: {at}{kind}]");
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,6 +278,50 @@ mod tests {
             prompt.len() < CONTEXT_BYTES + REPLY_BYTES + 300,
             "{}",
             prompt.len()
+        );
+    }
+
+    #[test]
+    fn the_operators_words_come_first_and_nothing_is_made_up() {
+        let mut origin = ChatOrigin {
+            hint: " Discord: be short. ".to_owned(),
+            markdown: "discord".to_owned(),
+            ..ChatOrigin::default()
+        };
+        assert_eq!(
+            turn_instructions("You are Bo.\n", &origin),
+            "You are Bo.\n\nDiscord: be short.\n\nAnswers may use this markdown dialect: discord."
+        );
+        origin.hint = "x".repeat(MOST_HINT * 2);
+        origin.markdown = "plain".to_owned();
+        let told = turn_instructions("", &origin);
+        assert!(told.starts_with('x') && told.ends_with("use no markdown."));
+        assert!(told.chars().count() < MOST_HINT + 100);
+        assert_eq!(turn_instructions(" ", &ChatOrigin::default()), "");
+    }
+
+    #[test]
+    fn attachments_are_named_without_their_addresses() {
+        let attached = |location, name: &str| Attachment {
+            location,
+            mime: "image/png".to_owned(),
+            name: name.to_owned(),
+        };
+        let file = attached(MediaLocation::File("/tmp/a.png".into()), "a.png");
+        let url = attached(
+            MediaLocation::Url("https://files.example/bot123:token/x".to_owned()),
+            "",
+        );
+        let both = [file, url];
+        let told = attachment_lines(both.iter(), FileAccess::Local);
+        assert_eq!(
+            told,
+            "\n[attached: /tmp/a.png (image/png)]\n[attached: a file (image/png)]"
+        );
+        let told = attachment_lines(both.iter(), FileAccess::None);
+        assert_eq!(
+            told,
+            "\n[attached: a.png (image/png)]\n[attached: a file (image/png)]"
         );
     }
 }

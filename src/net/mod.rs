@@ -9,10 +9,8 @@
 
 mod connect;
 pub mod connector_http;
-mod dial_error;
 pub mod http;
 pub mod identity;
-mod json_store;
 pub mod machine;
 pub mod media;
 #[cfg(feature = "otlp")]

@@ -4,18 +4,20 @@
 //! locks that `hermes` takes, after reading again, and what comes back is written before it is used. It
 //! never logs in, never follows a stored portal address outside nousresearch.com, never drops a field.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
 use url::{Url, form_urlencoded};
 
 use super::http::{Body, HttpClient, HttpError, Request, excerpt, sensitive, unix_secs};
 use super::identity::usable_token;
-use super::json_store::{self, StoreError};
 use super::timestamp;
 
 const DEFAULT_PORTAL: &str = "https://portal.nousresearch.com";
@@ -129,7 +131,7 @@ impl PortalLogin {
             return Ok(token);
         }
         let _store_lock = lock(&path.with_extension("lock")).await?;
-        let mut store = json_store::read(&path)?.ok_or(PortalError::NotLoggedIn)?;
+        let mut store = read_store(&path)?.ok_or(PortalError::NotLoggedIn)?;
         let login = login_of_mut(&mut store).ok_or(PortalError::NotLoggedIn)?;
         if let Some(token) = fresh_token(login) {
             return Ok(token);
@@ -139,19 +141,19 @@ impl PortalLogin {
         let _shared_lock;
         if self.shared.exists() {
             _shared_lock = lock(&self.shared.with_extension("lock")).await?;
-            shared = json_store::read(&self.shared)?;
+            shared = read_store(&self.shared)?;
         }
         let adopted = shared.as_ref().is_some_and(|shared| adopt(login, shared));
         if let Some(token) = fresh_token(login).filter(|_| adopted) {
-            json_store::prepare(&path)?.commit(&store)?;
+            Replacement::prepare(&path)?.commit(&store)?;
             return Ok(token);
         }
         let portal = self.portal(login)?;
         // Proves that the rotated token can be stored before the old one is spent.
-        let pending = json_store::prepare(&path)?;
+        let pending = Replacement::prepare(&path)?;
         let pending_shared = shared
             .as_ref()
-            .map(|_| json_store::prepare(&self.shared))
+            .map(|_| Replacement::prepare(&self.shared))
             .transpose()?;
         let token = refresh(http, &portal, login).await?;
         if let Some(shared) = shared.as_mut() {
@@ -174,7 +176,7 @@ impl PortalLogin {
         if fresh_token(login).is_some() {
             return Ok(());
         }
-        let shared = self.shared.exists().then(|| json_store::read(&self.shared));
+        let shared = self.shared.exists().then(|| read_store(&self.shared));
         let shared = shared.transpose()?.flatten();
         let held = [Some(login), shared.as_ref()].into_iter().flatten();
         let mut refreshing = held.filter_map(|held| text(held, "refresh_token").and_then(usable_token));
@@ -191,7 +193,7 @@ impl PortalLogin {
         for path in &self.stores {
             // A profile may link to its root's file: lock and replace the file itself, not the link.
             let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
-            if let Some(store) = json_store::read(&path)?.filter(|store| login_of(store).is_some()) {
+            if let Some(store) = read_store(&path)?.filter(|store| login_of(store).is_some()) {
                 return Ok((path, store));
             }
         }
@@ -333,7 +335,7 @@ fn text<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a str> {
 
 /// Held until dropped; the lock file stays, since removing it would let two holders in.
 async fn lock(path: &Path) -> Result<File, PortalError> {
-    let file = json_store::open_lock(path)?;
+    let file = open_lock(path)?;
     let deadline = tokio::time::Instant::now() + LOCK_WAIT;
     loop {
         match file.try_lock() {
@@ -351,4 +353,104 @@ async fn lock(path: &Path) -> Result<File, PortalError> {
             }
         }
     }
+}
+
+/// Largest file that is read.
+const MAX_FILE: u64 = 4 * 1024 * 1024;
+
+/// What is wrong with a file.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {reason}", path.display())]
+pub struct StoreError {
+    path: PathBuf,
+    reason: String,
+}
+
+impl StoreError {
+    /// A failed operation on `path`.
+    fn new(path: &Path, error: &io::Error) -> Self {
+        Self {
+            path: path.to_owned(),
+            reason: error.to_string(),
+        }
+    }
+
+    fn content(path: &Path, reason: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// The object in `path`; `None` when there is no such file.
+fn read_store(path: &Path) -> Result<Option<Map<String, Value>>, StoreError> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(StoreError::new(path, &error)),
+    };
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| StoreError::new(path, &error))?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(StoreError::content(path, "too large"));
+    }
+    let json = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&bytes);
+    serde_json::from_slice(json)
+        .map(Some)
+        .map_err(|_| StoreError::content(path, "not a JSON object"))
+}
+
+/// A replacement of a file that has been started and not yet taken effect; dropping it changes nothing.
+#[derive(Debug)]
+struct Replacement {
+    path: PathBuf,
+    temporary: NamedTempFile,
+}
+
+impl Replacement {
+    /// Starts to replace `path`: from here on only a full disk can prevent it.
+    fn prepare(path: &Path) -> Result<Self, StoreError> {
+        let temporary = tempfile::Builder::new()
+            .prefix(".auth-")
+            .tempfile_in(directory(path))
+            .map_err(|error| StoreError::new(path, &error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            temporary,
+        })
+    }
+
+    /// Puts `object` in place, readable by the owner only, and waits until the disk has it.
+    fn commit(self, object: &Map<String, Value>) -> Result<(), StoreError> {
+        let Self { path, mut temporary } = self;
+        let write = || {
+            let mut json = serde_json::to_vec_pretty(object)?;
+            json.push(b'\n');
+            temporary.write_all(&json)?;
+            temporary.as_file().sync_all()?;
+            temporary.persist(&path)?;
+            File::open(directory(&path))?.sync_all()
+        };
+        write().map_err(|error: io::Error| StoreError::new(&path, &error))
+    }
+}
+
+/// Opens a lock file, creating it for the owner only.
+fn open_lock(path: &Path) -> Result<File, StoreError> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(path)
+        .map_err(|error| StoreError::new(path, &error))
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }

@@ -20,27 +20,22 @@
 //! killed when no other turn uses it. A session whose stop went wrong is tainted: the next turn works on a copy of it
 //! when the agent makes copies, else in a fresh process, and never on the session as it is.
 
-mod backoff;
-mod capabilities;
 mod content;
-mod failure;
-mod line;
 mod mailbox;
 mod message;
 mod open;
+mod outcome;
 mod permission;
 mod pool;
-mod presets;
 mod process;
 mod prompt;
 mod rpc;
 mod sessions;
 mod settings;
 mod update;
-mod verdict;
 
-pub use presets::{PRESETS, Preset, Quirks, preset};
 pub use settings::{AcpSettings, AcpSettingsError, OptionValue};
+pub use settings::{PRESETS, Preset, Quirks, preset};
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -50,15 +45,15 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use self::content::Shape;
-use self::failure::OpenError;
 use self::open::Opened;
+use self::outcome::OpenError;
+use self::outcome::{Aftermath, Course, Trouble, Verdict, judge};
 use self::pool::Pool;
 use self::process::Process;
 use self::prompt::{Prompt, Stop};
 use self::rpc::CallError;
 use self::sessions::{Bound, Sessions, Standing};
 use self::settings::Launch;
-use self::verdict::{Aftermath, Course, Trouble, Verdict, judge};
 use super::child::{BaseEnv, program_exists};
 use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};
 use crate::wire::SessionKey;
@@ -173,7 +168,7 @@ impl AcpAgent {
         };
         self.sessions().note_stopped(key, course.stopped);
         Some(match outcome.stop {
-            Stop::Overrun => TurnEnd::Failed(failure::overrun(&self.launch)),
+            Stop::Overrun => TurnEnd::Failed(outcome::overrun(&self.launch)),
             Stop::No | Stop::Asked => end,
         })
     }
@@ -201,10 +196,10 @@ impl AcpAgent {
     async fn failed(&self, trouble: Trouble, opened: &Opened) -> Failure {
         match trouble {
             Trouble::SignIn(error) => {
-                failure::credentials(&error, &self.launch, &opened.seat.process.capabilities.sign_in)
+                outcome::credentials(&error, &self.launch, &opened.seat.process.capabilities.sign_in)
             }
-            Trouble::Reported(error) => failure::reported(&error, &self.launch),
-            Trouble::Gone => failure::crashed(&opened.seat.process.obituary().await, &self.launch),
+            Trouble::Reported(error) => outcome::reported(&error, &self.launch),
+            Trouble::Gone => outcome::crashed(&opened.seat.process.obituary().await, &self.launch),
         }
     }
 

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::AcpAgent;
-use super::capabilities::{Capabilities, Continue};
-use super::failure::OpenError;
+use super::outcome::OpenError;
 use super::pool::Seat;
 use super::process::Process;
+use super::process::{Capabilities, Continue};
 use super::rpc::CallError;
 use super::sessions::{Bound, Kept, Standing, Step, is_id, step};
 use super::settings::OptionValue;

@@ -120,7 +120,7 @@ async fn a_flood_on_standard_error_neither_blocks_nor_grows() {
     assert_eq!(timeout(SOON, child.finish()).await.unwrap(), Exit::Code(0));
     assert!(child.stderr_rest().await.ends_with("the end\n"));
     assert_eq!(child.stderr_bytes(), 20_000_008);
-    assert_eq!(child.stderr_tail().len(), tail::KEPT);
+    assert_eq!(child.stderr_tail().len(), KEPT);
 }
 
 #[tokio::test]
@@ -160,4 +160,41 @@ async fn the_child_sees_only_what_it_is_given_and_starts_where_it_is_told() {
         matches!(refused, SpawnError::NotInstalled(NotInstalled::NotExecutable(_))),
         "{refused}"
     );
+}
+
+#[test]
+fn the_newest_bytes_stay_and_the_bound_holds() {
+    let mut ring = Ring::default();
+    for piece in 0..1000_u32 {
+        ring.push(format!("{piece:0200}").as_bytes());
+        assert!(ring.bytes.len() <= KEPT);
+    }
+    assert_eq!(ring.total, 200_000);
+    let text = String::from_utf8(ring.bytes.make_contiguous().to_vec()).unwrap();
+    assert!(text.ends_with("0999"));
+    ring.push(&vec![b'x'; 3 * KEPT]);
+    assert!(ring.bytes.len() == KEPT && ring.bytes.iter().all(|byte| *byte == b'x'));
+}
+
+#[tokio::test]
+async fn both_ways_see_the_end_and_leave_the_process_to_be_reaped() {
+    let mut child = std::process::Command::new("/bin/sh")
+        .args(["-c", "read line"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let pid = Pid::from_child(&child);
+    let watches = [ExitWatch::on(pid), ExitWatch::Looking(pid)];
+    assert!(matches!(watches[0], ExitWatch::Told(_)) || !cfg!(target_os = "linux"));
+    for watch in &watches {
+        let early = timeout(Duration::from_millis(50), watch.exited()).await;
+        assert!(early.is_err(), "it still reads");
+    }
+    drop(child.stdin.take());
+    for watch in &watches {
+        timeout(Duration::from_secs(10), watch.exited())
+            .await
+            .expect("it has ended");
+    }
+    assert!(child.try_wait().unwrap().is_some(), "nobody reaped it before");
 }

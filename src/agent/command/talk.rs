@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
 use super::lines::Line;
-use super::text::TextReader;
+use super::lines::TextReader;
 use super::{CommandOutput, CommandSettings};
 use crate::agent::child::{Child, Exit, PIPE_GRACE};
 use crate::agent::{AgentEvent, AgentFuture, PromptAnswer, Question, Turn};

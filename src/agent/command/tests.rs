@@ -253,3 +253,16 @@ async fn shutdown_ends_what_runs_and_waits_for_it() {
     });
     assert_eq!(heard.end, TurnEnd::Cancelled { confirmed: true });
 }
+
+#[test]
+fn values_of_variables_are_not_shown_and_unknown_fields_are_refused() {
+    let written = r#"{"argv": ["llm"], "env": {"LLM_KEY": "hidden-value"}, "output": "jsonl"}"#;
+    let settings: CommandSettings = serde_json::from_str(written).unwrap();
+    assert_eq!(settings.output, CommandOutput::Jsonl);
+    let shown = format!("{settings:?} {}", serde_json::to_string(&settings).unwrap());
+    assert!(
+        shown.contains("LLM_KEY") && !shown.contains("hidden-value"),
+        "{shown}"
+    );
+    assert!(serde_json::from_str::<CommandSettings>(r#"{"shell": "llm"}"#).is_err());
+}

@@ -1,71 +1,71 @@
-//! Rest for an agent that keeps failing, so that every message does not wait for the same failure.
+//! Circuit breaker for an agent that keeps failing.
 //!
-//! After some failures in a row (the agent cannot be reached, or ended in the middle) turns fail at once for a while.
-//! Then one turn looks whether the agent is well again and, when it is, runs; the others go on failing until it is
-//! done. Each further failure doubles the rest, up to a bound; a success ends it.
+//! After some failures in a row (the agent cannot be reached, or crashed) turns fail immediately during a cooldown. Then
+//! one turn checks the agent's health and, if it is up, runs; the others keep failing until it is done. Each further
+//! failure doubles the cooldown, up to a maximum; a success closes the circuit.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::hand_on;
-use super::timed::length;
+use super::delegate;
+use super::timeout::display;
 use crate::agent::{Agent, AgentFuture, AgentHealth, Failure, FailureClass, Turn, TurnEnd};
 
-/// How long a look at the agent's health may take.
-const LOOK: Duration = Duration::from_secs(5);
+/// Timeout of a health check.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// When an agent rests.
+/// When the circuit opens.
 #[derive(Clone, Copy, Debug)]
 pub struct BreakerSettings {
-    /// Failures in a row that start a rest.
+    /// Consecutive failures that open it.
     pub failures: u32,
-    /// How long the first rest is.
-    pub rest: Duration,
-    /// How long a rest can get.
-    pub longest: Duration,
+    /// The first cooldown.
+    pub cooldown: Duration,
+    /// The longest cooldown.
+    pub max_cooldown: Duration,
 }
 
 impl Default for BreakerSettings {
     fn default() -> Self {
         Self {
             failures: 3,
-            rest: Duration::from_secs(10),
-            longest: Duration::from_secs(600),
+            cooldown: Duration::from_secs(10),
+            max_cooldown: Duration::from_secs(600),
         }
     }
 }
 
-/// An agent that rests when it keeps failing.
+/// Stops sending turns to an agent that keeps failing.
 pub struct CircuitBreaker {
-    inside: Arc<dyn Agent>,
+    inner: Arc<dyn Agent>,
     settings: BreakerSettings,
     state: Mutex<State>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Turns go through; so many failed in a row.
+    /// Turns run; this many failed in a row.
     Closed { failures: u32 },
-    /// Turns fail at once until then; it is the rest of this number.
-    Open { until: Instant, rests: u32 },
-    /// One turn tries; the others fail at once.
-    Probing { rests: u32 },
+    /// Turns fail immediately until then; earlier cooldowns in a row.
+    Open { until: Instant, earlier: u32 },
+    /// One turn probes; the others fail immediately.
+    Probing { earlier: u32 },
 }
 
 /// What a turn may do.
-enum Entry {
+enum Admission {
     Run,
     Probe(u32),
     Refused(String),
 }
 
 impl CircuitBreaker {
-    /// Watches an agent.
-    pub fn new(inside: Arc<dyn Agent>, settings: BreakerSettings) -> Self {
+    /// Wraps an agent.
+    pub fn new(inner: Arc<dyn Agent>, settings: BreakerSettings) -> Self {
         Self {
-            inside,
+            inner,
             settings,
             state: Mutex::new(State::Closed { failures: 0 }),
         }
@@ -75,123 +75,124 @@ impl CircuitBreaker {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self) -> Entry {
+    fn enter(&self) -> Admission {
         let mut state = self.state();
         match *state {
-            State::Closed { .. } => Entry::Run,
-            State::Open { until, rests } if until <= Instant::now() => {
-                *state = State::Probing { rests };
-                Entry::Probe(rests)
+            State::Closed { .. } => Admission::Run,
+            State::Open { until, earlier } if until <= Instant::now() => {
+                *state = State::Probing { earlier };
+                Admission::Probe(earlier)
             }
-            State::Open { until, .. } => Entry::Refused(format!(
-                "The agent keeps failing and rests. Try again in {}.",
-                length(until - Instant::now())
+            State::Open { until, .. } => Admission::Refused(format!(
+                "The agent keeps failing and is paused. Try again in {}.",
+                display(until - Instant::now())
             )),
-            State::Probing { .. } => Entry::Refused(
-                "The agent kept failing and is being tried with another message. Try again in a moment."
+            State::Probing { .. } => Admission::Refused(
+                "The agent kept failing and is being tested with another message. Try again in a moment."
                     .to_owned(),
             ),
         }
     }
 
-    /// Starts the rest of this number.
-    fn rest(&self, rests: u32) {
-        let longer = self
+    /// Starts a cooldown.
+    fn open(&self, earlier: u32) {
+        let cooldown = self
             .settings
-            .rest
-            .saturating_mul(2_u32.saturating_pow(rests.min(31)));
-        let until = Instant::now() + longer.min(self.settings.longest);
-        *self.state() = State::Open { until, rests };
+            .cooldown
+            .saturating_mul(2_u32.saturating_pow(earlier.min(31)))
+            .min(self.settings.max_cooldown);
+        let until = Instant::now() + cooldown;
+        *self.state() = State::Open { until, earlier };
         tracing::warn!(
-            agent = self.inside.info().name,
-            "the agent keeps failing and rests"
+            agent = self.inner.info().name,
+            "the agent keeps failing; turns fail immediately during a cooldown"
         );
     }
 
-    /// What an ordinary turn's end means.
-    fn ended(&self, end: &TurnEnd) {
+    /// Counts the end of an ordinary turn.
+    fn record(&self, end: &TurnEnd) {
         let mut state = self.state();
-        // Others may have changed it meanwhile; then this end is old news.
+        // Another turn may have opened the circuit meanwhile.
         let State::Closed { failures } = &mut *state else {
             return;
         };
-        match verdict(end) {
-            Verdict::Well => *failures = 0,
-            Verdict::Unknown => {}
-            Verdict::Ill => {
+        match evidence(end) {
+            Evidence::Up => *failures = 0,
+            Evidence::None => {}
+            Evidence::Down => {
                 *failures += 1;
                 if *failures >= self.settings.failures {
                     drop(state);
-                    self.rest(0);
+                    self.open(0);
                 }
             }
         }
     }
 
-    async fn probe(&self, rests: u32, turn: Turn) -> TurnEnd {
-        // Also when this future is dropped, the next turn may try.
-        let mut probing = Probing {
+    async fn probe(&self, earlier: u32, turn: Turn) -> TurnEnd {
+        // If this future is dropped, the next turn may probe.
+        let mut probing = ProbeGuard {
             breaker: self,
             after: State::Open {
                 until: Instant::now(),
-                rests,
+                earlier,
             },
         };
         let health = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
-            health = timeout(LOOK, self.inside.health()) => health,
+            health = timeout(HEALTH_TIMEOUT, self.inner.health()) => health,
         };
         let down = match health {
             Ok(AgentHealth::Ready | AgentHealth::Degraded(_)) => None,
             Ok(AgentHealth::Down(why)) => Some(why),
-            Err(_) => Some("its health is not known".to_owned()),
+            Err(_) => Some("the health check timed out".to_owned()),
         };
         if let Some(why) = down {
             drop(probing);
-            self.rest(rests + 1);
+            self.open(earlier + 1);
             return refusal("The agent is still down. Try again later.", &why);
         }
-        let end = self.inside.run(turn).await;
-        match verdict(&end) {
-            Verdict::Well => probing.after = State::Closed { failures: 0 },
-            Verdict::Unknown => {}
-            Verdict::Ill => {
+        let end = self.inner.run(turn).await;
+        match evidence(&end) {
+            Evidence::Up => probing.after = State::Closed { failures: 0 },
+            Evidence::None => {}
+            Evidence::Down => {
                 drop(probing);
-                self.rest(rests + 1);
+                self.open(earlier + 1);
             }
         }
         end
     }
 }
 
-/// Says what comes after a try, when it ends.
-struct Probing<'a> {
+/// Sets the state after a probe.
+struct ProbeGuard<'a> {
     breaker: &'a CircuitBreaker,
     after: State,
 }
 
-impl Drop for Probing<'_> {
+impl Drop for ProbeGuard<'_> {
     fn drop(&mut self) {
         *self.breaker.state() = self.after;
     }
 }
 
-/// What the end of a turn tells about the agent.
-enum Verdict {
-    Well,
-    Ill,
-    Unknown,
+/// Health of the agent, judged by the end of a turn.
+enum Evidence {
+    Up,
+    Down,
+    None,
 }
 
-fn verdict(end: &TurnEnd) -> Verdict {
+fn evidence(end: &TurnEnd) -> Evidence {
     match end {
-        TurnEnd::Completed | TurnEnd::Truncated(_) | TurnEnd::Refused => Verdict::Well,
-        TurnEnd::Cancelled { .. } => Verdict::Unknown,
+        TurnEnd::Completed | TurnEnd::Truncated(_) | TurnEnd::Refused => Evidence::Up,
+        TurnEnd::Cancelled { .. } => Evidence::None,
         TurnEnd::Failed(failure) => match failure.class {
-            FailureClass::Unavailable | FailureClass::Crashed => Verdict::Ill,
-            FailureClass::Timeout | FailureClass::Internal => Verdict::Unknown,
-            FailureClass::Credentials | FailureClass::Protocol | FailureClass::Reported => Verdict::Well,
+            FailureClass::Unavailable | FailureClass::Crashed => Evidence::Down,
+            FailureClass::Timeout | FailureClass::Internal => Evidence::None,
+            FailureClass::Credentials | FailureClass::Protocol | FailureClass::Reported => Evidence::Up,
         },
     }
 }
@@ -201,28 +202,28 @@ fn refusal(public: &str, detail: &str) -> TurnEnd {
 }
 
 impl Agent for CircuitBreaker {
-    hand_on!(inside: info, rest);
+    delegate!(inner: info, rest);
 
     fn health(&self) -> AgentFuture<'_, AgentHealth> {
         let state = *self.state();
         match state {
             State::Open { until, .. } if until > Instant::now() => {
-                let left = length(until - Instant::now());
-                let why = format!("it keeps failing and rests for another {left}");
+                let left = display(until - Instant::now());
+                let why = format!("it keeps failing and is paused for another {left}");
                 Box::pin(std::future::ready(AgentHealth::Down(why)))
             }
-            _ => self.inside.health(),
+            _ => self.inner.health(),
         }
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
             match self.enter() {
-                Entry::Refused(why) => refusal(&why, "it failed too often in a row"),
-                Entry::Probe(rests) => self.probe(rests, turn).await,
-                Entry::Run => {
-                    let end = self.inside.run(turn).await;
-                    self.ended(&end);
+                Admission::Refused(why) => refusal(&why, "too many failures in a row"),
+                Admission::Probe(earlier) => self.probe(earlier, turn).await,
+                Admission::Run => {
+                    let end = self.inner.run(turn).await;
+                    self.record(&end);
                     end
                 }
             }

@@ -1,66 +1,64 @@
-//! What stands around an agent: limits on how many turns run, how long, and how much they say; rest for one that keeps
-//! failing; another try where that does no harm.
+//! Limits around an agent: how many turns run, how long they take, and a cooldown for an agent that keeps failing.
 //!
-//! Each guard is itself an [`Agent`], so they are put around each other in any order; [`Guards`] does it in the usual
-//! one. A guard never changes what is said but where it says so, and hands on questions and memory as they come.
+//! Each guard is itself an [`Agent`], so that they nest in any order; [`Guards`] nests them in the usual one. A guard
+//! never changes events, and passes questions and state on.
 
 mod breaker;
-mod limited;
-mod tap;
 #[cfg(test)]
 mod tests;
-mod timed;
+mod timeout;
 
 pub use breaker::{BreakerSettings, CircuitBreaker};
-pub use limited::ConcurrencyLimit;
-pub use timed::{TimeLimits, TurnTimeout};
+pub use timeout::{TimeLimits, TurnTimeout};
 
 use std::sync::Arc;
 
-use super::Agent;
+use tokio::sync::Semaphore;
 
-/// Hands everything but `run` on to the agent inside.
-macro_rules! hand_on {
-    ($inside:ident: $($method:ident),*) => {
-        $(hand_on!(@ $inside $method);)*
+use super::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
+
+/// Delegates methods to the inner agent; `rest` is everything but `info`, `health` and `run`.
+macro_rules! delegate {
+    ($inner:ident: $($method:ident),*) => {
+        $(delegate!(@ $inner $method);)*
     };
-    (@ $inside:ident info) => {
-        fn info(&self) -> crate::agent::AgentInfo { self.$inside.info() }
+    (@ $inner:ident info) => {
+        fn info(&self) -> crate::agent::AgentInfo { self.$inner.info() }
     };
-    (@ $inside:ident health) => {
-        fn health(&self) -> crate::agent::AgentFuture<'_, crate::agent::AgentHealth> { self.$inside.health() }
+    (@ $inner:ident health) => {
+        fn health(&self) -> crate::agent::AgentFuture<'_, crate::agent::AgentHealth> { self.$inner.health() }
     };
-    (@ $inside:ident rest) => {
+    (@ $inner:ident rest) => {
         fn steer(&self, session: &crate::wire::SessionKey, input: &crate::agent::TurnInput) -> bool {
-            self.$inside.steer(session, input)
+            self.$inner.steer(session, input)
         }
 
         fn forget<'a>(&'a self, session: &'a crate::wire::SessionKey) -> crate::agent::AgentFuture<'a, ()> {
-            self.$inside.forget(session)
+            self.$inner.forget(session)
         }
 
-        fn commands(&self) -> Vec<crate::agent::AgentCommand> { self.$inside.commands() }
+        fn commands(&self) -> Vec<crate::agent::AgentCommand> { self.$inner.commands() }
 
-        fn shutdown(&self) -> crate::agent::AgentFuture<'_, ()> { self.$inside.shutdown() }
+        fn shutdown(&self) -> crate::agent::AgentFuture<'_, ()> { self.$inner.shutdown() }
     };
 }
-use hand_on;
+use delegate;
 
-/// Which guards stand around an agent; none where nothing is given.
+/// Which guards an agent gets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Guards {
-    /// Turns at the same time.
+    /// Maximum concurrent turns.
     pub parallel: Option<usize>,
-    /// How long a turn may take and be silent.
+    /// Time limits of a turn.
     pub time: Option<TimeLimits>,
-    /// When one that keeps failing rests.
+    /// Cooldown for an agent that keeps failing.
     pub breaker: Option<BreakerSettings>,
 }
 
 impl Guards {
-    /// Puts the guards around an agent. From the inside: output, time (of one try), tries, rest, number of turns; so
-    /// that waiting for a free place takes nobody's time, and only turns that failed for good count as failures.
-    pub fn around(&self, mut agent: Arc<dyn Agent>) -> Arc<dyn Agent> {
+    /// Wraps an agent. From the inside: timeout, circuit breaker, concurrency limit; so the wait for a free slot does not
+    /// count as time of the turn.
+    pub fn wrap(&self, mut agent: Arc<dyn Agent>) -> Arc<dyn Agent> {
         if let Some(limits) = self.time {
             agent = Arc::new(TurnTimeout::new(agent, limits));
         }
@@ -71,5 +69,49 @@ impl Guards {
             agent = Arc::new(ConcurrencyLimit::new(agent, turns));
         }
         agent
+    }
+}
+
+/// Limits the concurrent turns of an agent; further turns wait in order.
+pub struct ConcurrencyLimit {
+    inner: Arc<dyn Agent>,
+    permits: Semaphore,
+    turns: usize,
+}
+
+impl ConcurrencyLimit {
+    /// Runs at most `turns` at a time, and at least one.
+    pub fn new(inner: Arc<dyn Agent>, turns: usize) -> Self {
+        let turns = turns.clamp(1, Semaphore::MAX_PERMITS);
+        Self {
+            inner,
+            permits: Semaphore::new(turns),
+            turns,
+        }
+    }
+}
+
+impl Agent for ConcurrencyLimit {
+    delegate!(inner: health, rest);
+
+    fn info(&self) -> AgentInfo {
+        let inner = self.inner.info();
+        AgentInfo {
+            parallel: Some(inner.parallel.map_or(self.turns, |turns| turns.min(self.turns))),
+            ..inner
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(async move {
+            let permit = tokio::select! {
+                biased;
+                () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
+                permit = self.permits.acquire() => permit,
+            };
+            let end = self.inner.run(turn).await;
+            drop(permit);
+            end
+        })
     }
 }

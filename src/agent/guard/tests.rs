@@ -227,7 +227,7 @@ async fn a_sink_that_is_held_after_the_end_holds_nobody_up_and_loses_nothing() {
         time: Some(TimeLimits::default()),
         ..Guards::default()
     };
-    let guarded = guards.around(agent.clone());
+    let guarded = guards.wrap(agent.clone());
     let (said, end) = tokio::time::timeout(Duration::from_secs(5), run(&*guarded))
         .await
         .expect("it ends");

@@ -14,7 +14,7 @@ struct EchoFixture {
 
 impl Fixture for EchoFixture {
     fn agent(&self) -> Arc<dyn Agent> {
-        self.guards.around(built_in("echo").unwrap())
+        self.guards.wrap(built_in("echo").unwrap())
     }
 
     fn text(&self, act: Act) -> Option<String> {

@@ -277,6 +277,29 @@ fn pause(millis: &str) -> Option<Duration> {
     Some(Duration::from_millis(millis.parse().ok()?).min(LONGEST_PAUSE))
 }
 
+/// The silent agent.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoopAgent;
+
+impl Agent for NoopAgent {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            name: "noop".to_owned(),
+            kind: "noop",
+            repeatable: true,
+            ..AgentInfo::default()
+        }
+    }
+
+    fn answers_inline(&self) -> bool {
+        true
+    }
+
+    fn run(&self, _turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(std::future::ready(TurnEnd::Completed))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;

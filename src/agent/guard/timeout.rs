@@ -1,0 +1,245 @@
+//! Ends turns that take too long or are silent too long.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::delegate;
+use crate::agent::{
+    Agent, AgentFuture, AgentSignal, EventSink, Failure, FailureClass, PromptAnswer, SignalReceiver, Turn,
+    TurnEnd,
+};
+
+/// Time limits of a turn.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeLimits {
+    /// Maximum duration.
+    pub wall: Option<Duration>,
+    /// Maximum time without an event. Waiting for a person's answer does not count.
+    pub idle: Option<Duration>,
+    /// Time to stop after a limit was reached; then the turn is dropped.
+    pub grace: Duration,
+}
+
+impl Default for TimeLimits {
+    fn default() -> Self {
+        Self {
+            wall: None,
+            idle: None,
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Applies [`TimeLimits`] to the turns of an agent.
+pub struct TurnTimeout {
+    inner: Arc<dyn Agent>,
+    limits: TimeLimits,
+}
+
+impl TurnTimeout {
+    /// Limits the turns of `inner`.
+    pub fn new(inner: Arc<dyn Agent>, limits: TimeLimits) -> Self {
+        Self { inner, limits }
+    }
+
+    async fn run_limited(&self, turn: Turn) -> TurnEnd {
+        let (events, inside) = EventSink::new();
+        let over = CancellationToken::new();
+        let inner = Turn {
+            id: turn.id,
+            session: turn.session.clone(),
+            input: turn.input.clone(),
+            approver: turn.approver.through(&events),
+            events,
+            cancel: turn.cancel.child_token(),
+            workdir: turn.workdir.clone(),
+        };
+        let cancel = inner.cancel.clone();
+        let activity = Activity::new();
+        let mut run = self.inner.run(inner);
+        let forward = forward(inside, &turn.events, &over, &activity);
+        let limit = async {
+            tokio::select! {
+                biased;
+                // Whoever stopped the turn applies a timeout of its own.
+                () = turn.cancel.cancelled() => std::future::pending().await,
+                limit = wall(self.limits.wall) => Limit::Wall(limit),
+                limit = activity.idle(self.limits.idle) => Limit::Idle(limit),
+            }
+        };
+        tokio::pin!(forward, limit);
+        let mut forwarding = true;
+        let reached = loop {
+            tokio::select! {
+                biased;
+                end = &mut run => {
+                    over.cancel();
+                    if forwarding {
+                        forward.await;
+                    }
+                    return end;
+                }
+                reached = &mut limit => break reached,
+                () = &mut forward, if forwarding => forwarding = false,
+            }
+        };
+        cancel.cancel();
+        let stopped = timeout(self.limits.grace, async {
+            let end = loop {
+                tokio::select! {
+                    biased;
+                    end = &mut run => break end,
+                    () = &mut forward, if forwarding => forwarding = false,
+                }
+            };
+            over.cancel();
+            if forwarding {
+                forward.await;
+            }
+            end
+        })
+        .await;
+        match stopped {
+            Ok(TurnEnd::Completed) => TurnEnd::Completed,
+            stopped => TurnEnd::Failed(reached.failure(stopped.is_ok())),
+        }
+    }
+}
+
+impl Agent for TurnTimeout {
+    delegate!(inner: info, health, rest);
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        Box::pin(self.run_limited(turn))
+    }
+}
+
+/// The limit that was reached.
+enum Limit {
+    Wall(Duration),
+    Idle(Duration),
+}
+
+impl Limit {
+    fn failure(&self, stopped: bool) -> Failure {
+        let (public, what) = match self {
+            Self::Idle(limit) => (
+                format!("The agent was silent for {} and was stopped.", display(*limit)),
+                "idle timeout",
+            ),
+            Self::Wall(limit) => (
+                format!("The agent took longer than {} and was stopped.", display(*limit)),
+                "turn timeout",
+            ),
+        };
+        let how = if stopped {
+            "stopped when cancelled"
+        } else {
+            "did not stop when cancelled"
+        };
+        Failure::new(FailureClass::Timeout, public, format!("{what}; {how}"))
+    }
+}
+
+/// A duration for people.
+pub(super) fn display(time: Duration) -> String {
+    match time.as_secs() {
+        0 => "a second".to_owned(),
+        seconds @ 1..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+async fn wall(limit: Option<Duration>) -> Duration {
+    match limit {
+        Some(limit) => {
+            sleep(limit).await;
+            limit
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// Time of the last event, and the number of open questions.
+struct Activity(Mutex<(Instant, usize)>);
+
+impl Activity {
+    fn new() -> Self {
+        Self(Mutex::new((Instant::now(), 0)))
+    }
+
+    fn note(&self, questions: isize) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0 = Instant::now();
+        state.1 = state.1.saturating_add_signed(questions);
+    }
+
+    async fn idle(&self, limit: Option<Duration>) -> Duration {
+        let Some(limit) = limit else {
+            return std::future::pending().await;
+        };
+        loop {
+            let (last, questions) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let since = if questions > 0 { Instant::now() } else { last };
+            let deadline = since + limit;
+            if deadline <= Instant::now() {
+                return limit;
+            }
+            sleep_until(deadline).await;
+        }
+    }
+}
+
+/// Forwards signals and notes them, until the run is over and everything it sent was forwarded, whoever still holds its
+/// sink. Questions get a channel in between, to see when they are answered.
+async fn forward(
+    mut inside: SignalReceiver,
+    outside: &EventSink,
+    over: &CancellationToken,
+    activity: &Activity,
+) {
+    let mut open = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            biased;
+            Some(()) = open.next(), if !open.is_empty() => activity.note(-1),
+            () = over.cancelled(), if !inside.is_closed() => inside.close(),
+            signal = inside.recv() => match signal {
+                None => return,
+                Some(AgentSignal::Question(question, answer)) => {
+                    let (sender, answered) = oneshot::channel();
+                    activity.note(1);
+                    open.push(forward_answer(answered, answer));
+                    // An error means that the turn was abandoned.
+                    let _ = outside.0.send(AgentSignal::Question(question, sender)).await;
+                }
+                Some(signal) => {
+                    activity.note(0);
+                    let _ = outside.0.send(signal).await;
+                    activity.note(0);
+                }
+            },
+        }
+    }
+}
+
+/// Forwards an answer; withdraws the question when the agent stops waiting for it.
+async fn forward_answer(
+    answered: oneshot::Receiver<PromptAnswer>,
+    mut answer: oneshot::Sender<PromptAnswer>,
+) {
+    tokio::select! {
+        biased;
+        () = answer.closed() => {}
+        given = answered => {
+            // Fails when the agent has just stopped waiting.
+            let _ = answer.send(given.unwrap_or(PromptAnswer::Cancelled));
+        }
+    }
+}
