@@ -216,11 +216,7 @@ pub(crate) fn nobody() -> String {
 }
 
 pub(crate) fn client() -> HttpClient {
-    client_with(ProxyRules::none())
-}
-
-pub(crate) fn client_with(proxies: ProxyRules) -> HttpClient {
-    client_on(proxies, HttpPolicy::default())
+    client_on(ProxyRules::none(), HttpPolicy::default())
 }
 
 pub(crate) fn client_on(proxies: ProxyRules, policy: HttpPolicy) -> HttpClient {
