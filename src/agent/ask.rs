@@ -1,4 +1,4 @@
-//! What an agent may ask people, and who answers when nobody is asked.
+//! Questions from agents to people, and the policy that answers them without people.
 //!
 //! An agent puts a [`Question`] to its turn's [`Approver`] and waits. How it is shown, who may answer and how long is
 //! waited is decided around the agent; that nobody is asked at all is the [`Permission`] policy.
@@ -11,29 +11,29 @@ use tokio::sync::{mpsc, oneshot};
 use super::event::{AgentSignal, EventSink};
 pub use crate::adapter::prompt::{Meaning, QuestionKind};
 
-/// Something that people decide.
+/// A question to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Whether something is to be allowed, or one of several things chosen.
     pub kind: QuestionKind,
-    /// What is asked, in a line or two.
+    /// The question, in a line or two.
     pub text: String,
-    /// What it is about, verbatim: a command, a path.
+    /// Its subject verbatim: a command, a path.
     pub detail: Option<String>,
-    /// What may be answered.
+    /// Possible answers.
     pub options: Vec<Choice>,
-    /// How long the agent itself waits, when it says.
+    /// Timeout of the agent itself, if known.
     pub timeout: Option<Duration>,
 }
 
 /// One possible answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The agent's name for it; any text.
+    /// The agent's id; any text.
     pub id: String,
-    /// What people read.
+    /// Text for people.
     pub label: String,
-    /// What it means.
+    /// Its meaning.
     pub meaning: Meaning,
 }
 

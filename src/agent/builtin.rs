@@ -1,4 +1,5 @@
-//! Says back what it hears, so that everything can be tried without a model.
+//! Agents that need no settings: `echo` repeats the message, so that everything can be tried without a model; `noop`
+//! never answers.
 //!
 //! The answer to `hello` is `echo: hello`. The text may start with directives, any number of them:
 //!
@@ -25,15 +26,15 @@ use super::{
 };
 
 /// Longest pause that a directive may ask for.
-const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Most tools that a directive may ask for.
-const MOST_TOOLS: u32 = 100;
+const MAX_TOOLS: u32 = 100;
 
 /// Most characters that a directive may ask for.
-const MOST_CHARACTERS: usize = 1_000_000;
+const MAX_CHARS: usize = 1_000_000;
 
-/// How much of a long text is said at once.
+/// Characters of a long text per event.
 const PIECE: usize = 1000;
 
 /// The echoing agent.
@@ -60,7 +61,7 @@ impl Agent for EchoAgent {
             tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: true },
-                end = script.play(&turn) => end,
+                end = script.run(&turn) => end,
             }
         })
     }
@@ -118,8 +119,8 @@ impl<'a> Script<'a> {
         match name {
             "sleep" => self.sleep = Some(pause(value)?),
             "stream" => self.stream = Some(pause(value)?),
-            "tools" => self.tools = value.parse::<u32>().ok()?.min(MOST_TOOLS),
-            "long" => self.long = value.parse::<usize>().ok()?.min(MOST_CHARACTERS),
+            "tools" => self.tools = value.parse::<u32>().ok()?.min(MAX_TOOLS),
+            "long" => self.long = value.parse::<usize>().ok()?.min(MAX_CHARS),
             "title" => self.title = Some(value),
             "media" => self.media = Some(value),
             _ => return None,
@@ -127,14 +128,14 @@ impl<'a> Script<'a> {
         Some(())
     }
 
-    /// Whether playing it is more than a few words: much to put together, or a file to look for.
-    fn is_work(&self) -> bool {
+    /// Whether it takes long: much text, or a file lookup.
+    fn is_expensive(&self) -> bool {
         self.long > 0 || self.media.is_some()
     }
 
-    async fn play(&self, turn: &Turn) -> TurnEnd {
-        if self.is_work() {
-            // Who looks whether this answers at once is not made to wait for it.
+    async fn run(&self, turn: &Turn) -> TurnEnd {
+        if self.is_expensive() {
+            // Yields, so that an inline attempt does not wait for it.
             tokio::task::yield_now().await;
         }
         if let Some(pause) = self.sleep {
@@ -145,7 +146,7 @@ impl<'a> Script<'a> {
         }
         let mut answered = "";
         if self.ask {
-            answered = verdict(&turn.approver.ask(question(self.text)).await);
+            answered = describe_answer(&turn.approver.ask(question(self.text)).await);
         }
         for number in 1..=self.tools {
             self.tool(turn, number).await;
@@ -161,16 +162,16 @@ impl<'a> Script<'a> {
         let said = format!("{answered}{}", self.text);
         if self.breaks {
             let (first, rest) = said.split_once(char::is_whitespace).unwrap_or((&said, ""));
-            self.speak(turn, first).await;
+            self.write(turn, first).await;
             turn.events.emit(AgentEvent::Break).await;
-            self.speak(turn, rest).await;
+            self.write(turn, rest).await;
         } else {
-            self.speak(turn, &said).await;
+            self.write(turn, &said).await;
         }
         TurnEnd::Completed
     }
 
-    async fn speak(&self, turn: &Turn, text: &str) {
+    async fn write(&self, turn: &Turn, text: &str) {
         match self.stream {
             None => turn.events.text(format!("echo: {text}")).await,
             Some(pause) => {
@@ -251,7 +252,7 @@ fn question(text: &str) -> Question {
     }
 }
 
-fn verdict(answer: &PromptAnswer) -> &'static str {
+fn describe_answer(answer: &PromptAnswer) -> &'static str {
     match answer {
         PromptAnswer::Chosen(id) => match id.as_str() {
             "once" => "allowed once ",
@@ -274,7 +275,7 @@ fn line(characters: usize) -> String {
 }
 
 fn pause(millis: &str) -> Option<Duration> {
-    Some(Duration::from_millis(millis.parse().ok()?).min(LONGEST_PAUSE))
+    Some(Duration::from_millis(millis.parse().ok()?).min(MAX_PAUSE))
 }
 
 /// The silent agent.
@@ -365,7 +366,7 @@ mod tests {
         assert_eq!(Script::parse("").text, "");
         assert_eq!(
             Script::parse("sleep=18446744073709551615 x").sleep,
-            Some(LONGEST_PAUSE)
+            Some(MAX_PAUSE)
         );
     }
 
@@ -374,11 +375,11 @@ mod tests {
         let script =
             Script::parse("ask tools=7 title=Tea media=https://example.com/a.png long=99999999 break a");
         assert!(script.ask && script.breaks);
-        assert_eq!((script.tools, script.long), (7, MOST_CHARACTERS));
+        assert_eq!((script.tools, script.long), (7, MAX_CHARS));
         assert_eq!(script.title, Some("Tea"));
         assert_eq!(script.media, Some("https://example.com/a.png"));
         assert_eq!(script.text, "a");
-        assert_eq!(Script::parse("tools=4000000000").tools, MOST_TOOLS);
+        assert_eq!(Script::parse("tools=4000000000").tools, MAX_TOOLS);
         assert_eq!(Script::parse("title= x").text, "title= x");
         assert_eq!(Script::parse("novel=1 x").text, "novel=1 x");
     }

@@ -32,11 +32,11 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
-/// How long the pipes are read after the leader has ended and its group was killed.
+/// Time to read pipes after the group was killed.
 pub const PIPE_GRACE: Duration = Duration::from_millis(1500);
 
-/// How long a killed process may take to disappear; after that it is left to be reaped in the background.
-const REAP_PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for reaping a killed process.
+const REAP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What is to be started.
 #[derive(Clone, Debug)]
@@ -52,13 +52,13 @@ pub struct Program {
 /// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnError {
-    /// There is nothing to start.
+    /// No program is given.
     #[error("no program is given; set its name as the first word of the command")]
-    Nothing,
-    /// The program is not there.
+    NoProgram,
+    /// The program is not installed.
     #[error(transparent)]
     NotInstalled(#[from] NotInstalled),
-    /// The directory is not there.
+    /// The working directory does not exist.
     #[error("the working directory {} is not a directory; create it or name another", .0.display())]
     NoDirectory(PathBuf),
     /// The system did not start it.
@@ -66,20 +66,20 @@ pub enum SpawnError {
     Refused {
         /// What was started.
         program: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         source: io::Error,
     },
 }
 
 impl SpawnError {
-    /// Whether trying again may help: the system was short of something.
-    pub fn passing(&self) -> bool {
+    /// Whether a retry may succeed: the system was short of a resource.
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Refused { source, .. } => matches!(
                 source.kind(),
                 io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory | io::ErrorKind::ExecutableFileBusy
             ),
-            Self::Nothing | Self::NotInstalled(_) | Self::NoDirectory(_) => false,
+            Self::NoProgram | Self::NotInstalled(_) | Self::NoDirectory(_) => false,
         }
     }
 }
@@ -87,22 +87,22 @@ impl SpawnError {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// With this code.
     Code(i32),
     /// By this signal.
     Signal(i32),
-    /// It was killed and has not gone within the time for it; it is reaped in the background.
+    /// It was killed but did not exit in time; it is reaped in the background.
     Lost,
 }
 
-/// How a process is asked to stop before it is killed.
+/// Steps before a process is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StopSchedule {
-    /// How long it may take after its standard input was closed; zero for no waiting.
+    /// Time to exit after standard input was closed; zero to skip.
     pub eof: Duration,
-    /// The polite signal, to the whole group.
+    /// Signal to the whole group.
     pub signal: StopSignal,
-    /// How long it may take after that signal.
+    /// Time to exit after the signal.
     pub grace: Duration,
 }
 
@@ -116,7 +116,7 @@ impl Default for StopSchedule {
     }
 }
 
-/// The polite signal.
+/// Signal that asks a process to stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StopSignal {
     /// SIGTERM.
@@ -153,21 +153,20 @@ impl Child {
         Self::start(program, Stdio::piped)
     }
 
-    /// The same for a program that is not talked to: it reads nothing, and what it writes to standard output goes
-    /// nowhere, for as long as it or what it left behind likes to write.
+    /// Starts a program without pipes: no standard input, and standard output is discarded.
     pub fn spawn_detached_output(program: &Program) -> Result<Self, SpawnError> {
         Self::start(program, Stdio::null)
     }
 
-    fn start(program: &Program, talk: fn() -> Stdio) -> Result<Self, SpawnError> {
+    fn start(program: &Program, stdio: fn() -> Stdio) -> Result<Self, SpawnError> {
         let file = program.find()?;
         let mut command = tokio::process::Command::new(&file);
         command
             .args(&program.argv[1..])
             .env_clear()
             .envs(&program.env)
-            .stdin(talk())
-            .stdout(talk())
+            .stdin(stdio())
+            .stdout(stdio())
             .stderr(Stdio::piped())
             .process_group(0)
             .kill_on_drop(true);
@@ -196,12 +195,12 @@ impl Child {
         })
     }
 
-    /// Its standard input, once. Whoever takes it closes it before [`Child::stop`]; otherwise that is done here.
+    /// Takes its standard input. Close it before [`Child::stop`]; otherwise that is done there.
     pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.stdin.take()
     }
 
-    /// Its standard output, once.
+    /// Takes its standard output.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.stdout.take()
     }
@@ -211,18 +210,18 @@ impl Child {
         self.stderr.text()
     }
 
-    /// The same once standard error has come to its end, which is waited for after the leader has ended; not for long.
+    /// As [`Child::stderr_tail`] after waiting briefly for the end of standard error.
     pub async fn stderr_rest(&mut self) -> String {
         let _ = timeout(PIPE_GRACE, self.stderr.ended()).await;
         self.stderr_tail()
     }
 
-    /// How many bytes it wrote to standard error so far.
+    /// Bytes written to standard error so far.
     pub fn stderr_bytes(&self) -> u64 {
         self.stderr.total()
     }
 
-    /// The number of its process group, as long as that is its own.
+    /// Its process group id, until it is reaped.
     pub fn group(&self) -> Option<i32> {
         match &self.state {
             State::Unreaped { group, .. } => Some(group.as_raw_nonzero().get()),
@@ -244,9 +243,8 @@ impl Child {
         self.kill().await
     }
 
-    /// Stops it, a step of the schedule at a time: closes standard input, signals the group, kills the group; reaps.
-    /// What is left of the group when the leader ends is killed at once. Cancel-safe; dropping the child goes to the
-    /// last step.
+    /// Stops it in steps: closes standard input, signals the group, kills the group; reaps. What is left of the group when the
+    /// leader exits is killed immediately. Cancel-safe; dropping the child kills the group.
     pub async fn stop(&mut self, schedule: StopSchedule) -> Exit {
         self.stdin = None;
         if !schedule.eof.is_zero() && timeout(schedule.eof, self.exited()).await.is_ok() {
@@ -267,7 +265,7 @@ impl Child {
         let State::Unreaped { leader, .. } = &mut self.state else {
             return self.end();
         };
-        let exit = match timeout(REAP_PATIENCE, leader.wait()).await {
+        let exit = match timeout(REAP_TIMEOUT, leader.wait()).await {
             Ok(Ok(status)) => Exit::of(status),
             Ok(Err(_)) | Err(_) => Exit::Lost,
         };
@@ -303,7 +301,7 @@ impl Program {
     /// The file that would be started, when everything is there for it. A relative path starts at the working
     /// directory; a name is looked for in the `PATH` of its own environment.
     pub fn find(&self) -> Result<PathBuf, SpawnError> {
-        let name = self.argv.first().ok_or(SpawnError::Nothing)?;
+        let name = self.argv.first().ok_or(SpawnError::NoProgram)?;
         if let Some(cwd) = self.cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
             return Err(SpawnError::NoDirectory(cwd.clone()));
         }
@@ -336,10 +334,10 @@ impl std::fmt::Display for Exit {
     }
 }
 
-/// How much is kept; older bytes are forgotten.
-pub(super) const KEPT: usize = 64 * 1024;
+/// Maximum bytes kept; older ones are dropped.
+pub(super) const MAX_STDERR: usize = 64 * 1024;
 
-/// How much is read at once.
+/// Bytes read at a time.
 const CHUNK: usize = 8 * 1024;
 
 /// Reads standard error until its end and keeps the tail. Ends its task when dropped.
@@ -369,19 +367,19 @@ impl StderrTail {
     /// Waits for the end of standard error. Cancel-safe.
     pub(super) async fn ended(&mut self) {
         if let Some(reader) = &mut self.reader {
-            // It does not panic and is ended by nobody else.
+            // The task neither panics nor is aborted elsewhere.
             let _ = reader.await;
             self.reader = None;
         }
     }
 
-    /// What is kept, as text.
+    /// The kept bytes as text.
     pub(super) fn text(&self) -> String {
         let mut ring = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(ring.bytes.make_contiguous()).into_owned()
     }
 
-    /// How much was read so far.
+    /// Total bytes read.
     pub(super) fn total(&self) -> u64 {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).total
     }
@@ -399,43 +397,43 @@ async fn read(mut stderr: ChildStderr, kept: Arc<Mutex<Ring>>) {
 impl Ring {
     fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        let bytes = &bytes[bytes.len().saturating_sub(KEPT)..];
-        let excess = (self.bytes.len() + bytes.len()).saturating_sub(KEPT);
+        let bytes = &bytes[bytes.len().saturating_sub(MAX_STDERR)..];
+        let excess = (self.bytes.len() + bytes.len()).saturating_sub(MAX_STDERR);
         self.bytes.drain(..excess);
         self.bytes.extend(bytes);
     }
 }
 
-/// How often it is looked where the system does not tell.
-const LOOK: Duration = Duration::from_millis(20);
+/// Poll interval without pidfd.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How the end of a process is noticed.
 #[derive(Debug)]
 pub(super) enum ExitWatch {
-    /// The system tells: the descriptor becomes readable.
-    Told(AsyncFd<OwnedFd>),
-    /// By looking.
-    Looking(Pid),
+    /// Through a pidfd, which becomes readable.
+    Pidfd(AsyncFd<OwnedFd>),
+    /// By polling.
+    Polling(Pid),
 }
 
 impl ExitWatch {
     /// Watches a child that is not reaped yet.
     pub(super) fn on(pid: Pid) -> Self {
-        told(pid).map_or(Self::Looking(pid), Self::Told)
+        pidfd(pid).map_or(Self::Polling(pid), Self::Pidfd)
     }
 
     /// Waits for the end. Cancel-safe: the end stays to be seen.
     pub(super) async fn exited(&self) {
         match self {
-            Self::Told(descriptor) => {
+            Self::Pidfd(descriptor) => {
                 // The readiness is not cleared: a process ends once.
                 if descriptor.readable().await.is_err() {
                     std::future::pending::<()>().await;
                 }
             }
-            Self::Looking(pid) => {
+            Self::Polling(pid) => {
                 while !has_exited(*pid) {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(POLL_INTERVAL).await;
                 }
             }
         }
@@ -447,7 +445,7 @@ impl ExitWatch {
     deprecated,
     reason = "the other constructor is unsafe, for types that may close their descriptor; an OwnedFd keeps it"
 )]
-fn told(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
+fn pidfd(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
     use rustix::process::{PidfdFlags, pidfd_open};
     use tokio::io::Interest;
 
@@ -456,7 +454,7 @@ fn told(pid: Pid) -> Option<AsyncFd<OwnedFd>> {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn told(_pid: Pid) -> Option<AsyncFd<OwnedFd>> {
+fn pidfd(_pid: Pid) -> Option<AsyncFd<OwnedFd>> {
     None
 }
 

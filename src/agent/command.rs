@@ -39,16 +39,16 @@
 //!
 //! | the process | the turn |
 //! |---|---|
-//! | code 0 | is completed; when nothing was said, with `(no reply)` |
+//! | code 0 | is completed; without output, with `(no reply)` |
 //! | code 75 | failed; the command promises that it did nothing and may be tried again |
-//! | any other code, or a signal | failed; what was said stays |
+//! | any other code, or a signal | failed; earlier output stays |
 //! | `final` or `error` first | ends with that, whatever the code |
 //! | lives on although it closed its output | is completed a few seconds later, and the process stopped |
 //! | more than `max_output_bytes` | is cut there, and the process stopped |
 
+mod exchange;
 mod lines;
 mod prompt;
-mod talk;
 #[cfg(test)]
 mod tests;
 
@@ -63,23 +63,23 @@ use serde::{Deserialize, Serialize, Serializer};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::talk::{Talk, Talked};
+use self::exchange::{Exchange, OutputEnd};
 use super::child::{BaseEnv, Child, Exit, Program, SpawnError};
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd};
 use crate::agent::child::{EnvPolicy, PIPE_GRACE, StopSchedule, StopSignal};
 use crate::agent::guard::{Guards, TimeLimits};
 
-/// What a command that said nothing is taken to have said.
+/// Text for a command without output.
 const NO_REPLY: &str = "(no reply)";
 
 /// The exit code that asks to be tried again.
-const TRY_AGAIN: i32 = 75;
+const EXIT_TEMPORARY_FAILURE: i32 = 75;
 
 /// How much of standard error goes to the log with a failure.
-const LOGGED_STDERR: usize = 2000;
+const MAX_LOGGED_STDERR: usize = 2000;
 
 /// How much of a command's own message is shown.
-const SHOWN_MESSAGE: usize = 1000;
+const MAX_MESSAGE: usize = 1000;
 
 /// Settings that name no program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -137,7 +137,7 @@ impl CommandAgent {
     }
 
     /// Whether a process could be started now.
-    fn look(&self) -> Result<(), SpawnError> {
+    fn check(&self) -> Result<(), SpawnError> {
         let program = Program {
             argv: self.settings.argv.iter().map(OsString::from).collect(),
             cwd: self.settings.cwd.clone(),
@@ -155,7 +155,7 @@ impl CommandAgent {
             }
         };
         tokio::pin!(stopped);
-        let memory = if self.settings.converses() {
+        let memory = if self.settings.is_interactive() {
             tokio::select! {
                 biased;
                 () = &mut stopped => return TurnEnd::Cancelled { confirmed: true },
@@ -172,15 +172,15 @@ impl CommandAgent {
             Err(error) => return TurnEnd::Failed(not_started(&error)),
         };
         let prompt = prompt::prompt(&turn, self.settings.input, memory.as_deref());
-        let mut talk = Talk::new(&turn, self.settings.output);
-        // Dropping the talk closes the pipes; the process is stopped right after.
+        let mut exchange = Exchange::new(&turn, self.settings.output);
+        // Dropping the exchange closes the pipes; the process is stopped right after.
         let talked = tokio::select! {
             biased;
             () = &mut stopped => None,
-            talked = talk.hold(&mut child, &self.settings, prompt) => Some(talked),
+            talked = exchange.run(&mut child, &self.settings, prompt) => Some(talked),
         };
-        let spoke = talk.spoke;
-        drop(talk);
+        let spoke = exchange.spoke;
+        drop(exchange);
         match talked {
             None => {
                 let exit = child.stop(self.settings.schedule()).await;
@@ -188,32 +188,32 @@ impl CommandAgent {
                     confirmed: exit != Exit::Lost,
                 }
             }
-            Some(Talked::Exited(Exit::Code(0))) => {
+            Some(OutputEnd::Exited(Exit::Code(0))) => {
                 if !spoke {
                     turn.events.text(NO_REPLY).await;
                 }
                 TurnEnd::Completed
             }
-            Some(Talked::Exited(exit)) => TurnEnd::Failed(ended(exit, &mut child).await),
-            Some(Talked::Done) => {
-                child.stop(self.settings.farewell()).await;
+            Some(OutputEnd::Exited(exit)) => TurnEnd::Failed(ended(exit, &mut child).await),
+            Some(OutputEnd::Done) => {
+                child.stop(self.settings.finish_schedule()).await;
                 TurnEnd::Completed
             }
-            Some(Talked::Closed) => {
+            Some(OutputEnd::Closed) => {
                 child.stop(self.settings.schedule()).await;
                 if !spoke {
                     turn.events.text(NO_REPLY).await;
                 }
                 TurnEnd::Completed
             }
-            Some(Talked::Failed(message, retryable)) => {
-                child.stop(self.settings.farewell()).await;
+            Some(OutputEnd::Failed(message, retryable)) => {
+                child.stop(self.settings.finish_schedule()).await;
                 let detail = tail("the command reported a failure", &mut child).await;
-                let shown = prompt::start(&message, SHOWN_MESSAGE);
+                let shown = prompt::start(&message, MAX_MESSAGE);
                 let failure = Failure::new(FailureClass::Reported, shown, detail);
                 TurnEnd::Failed(if retryable { failure.retryable() } else { failure })
             }
-            Some(Talked::TooMuch) => {
+            Some(OutputEnd::TooMuch) => {
                 child.stop(self.settings.schedule()).await;
                 TurnEnd::Truncated(Truncation::Size)
             }
@@ -228,15 +228,15 @@ impl Agent for CommandAgent {
             kind: "command",
             repeatable: self.settings.repeatable,
             steers: false,
-            asks: self.settings.converses(),
-            remembers: self.settings.converses(),
+            asks: self.settings.is_interactive(),
+            remembers: self.settings.is_interactive(),
             sees_images: false,
             parallel: Some(self.settings.max_parallel.max(1)),
         }
     }
 
     fn health(&self) -> AgentFuture<'_, AgentHealth> {
-        Box::pin(std::future::ready(match self.look() {
+        Box::pin(std::future::ready(match self.check() {
             Ok(()) => AgentHealth::Ready,
             Err(why) => AgentHealth::Down(why.to_string()),
         }))
@@ -259,7 +259,7 @@ fn not_started(error: &SpawnError) -> Failure {
         _ => "The agent could not be started.",
     };
     let failure = Failure::new(FailureClass::Unavailable, public, error.to_string()).without_side_effects();
-    if error.passing() {
+    if error.is_transient() {
         failure.retryable()
     } else {
         failure
@@ -269,7 +269,7 @@ fn not_started(error: &SpawnError) -> Failure {
 async fn ended(exit: Exit, child: &mut Child) -> Failure {
     let detail = tail(&format!("the command {exit}"), child).await;
     match exit {
-        Exit::Code(TRY_AGAIN) => Failure::new(
+        Exit::Code(EXIT_TEMPORARY_FAILURE) => Failure::new(
             FailureClass::Reported,
             "The agent cannot answer right now. Try again in a moment.",
             detail,
@@ -296,7 +296,7 @@ async fn tail(what: &str, child: &mut Child) -> String {
     if stderr.is_empty() {
         return what.to_owned();
     }
-    let end = stderr.len().saturating_sub(LOGGED_STDERR);
+    let end = stderr.len().saturating_sub(MAX_LOGGED_STDERR);
     let start = (end..=stderr.len())
         .find(|at| stderr.is_char_boundary(*at))
         .unwrap_or(0);
@@ -322,17 +322,17 @@ pub struct CommandSettings {
     pub input: CommandInput,
     /// What it writes to standard output.
     pub output: CommandOutput,
-    /// Seconds that a turn may take; 0 for any time.
+    /// Timeout of a turn in seconds; 0 for none.
     pub timeout_secs: u64,
-    /// Seconds that a turn may say nothing; 0 for any time. Waiting for a person's answer does not count.
+    /// Idle timeout in seconds; 0 for none. Waiting for a person's answer does not count.
     pub idle_timeout_secs: u64,
-    /// Bytes that it may write to standard output in one turn; at more it is stopped and the answer ends there.
+    /// Maximum bytes on standard output per turn; beyond, it is stopped and the answer ends.
     pub max_output_bytes: usize,
     /// Seconds between asking it to stop and killing it.
     pub kill_grace_secs: u64,
-    /// Processes at the same time, over all sessions; more turns wait.
+    /// Maximum concurrent processes, over all sessions; further turns wait.
     pub max_parallel: usize,
-    /// Whether running a turn again after a crash does no harm.
+    /// Whether a turn can be run again after a crash without repeating side effects.
     pub repeatable: bool,
 }
 
@@ -397,7 +397,7 @@ impl Serialize for EnvAdditions {
 
 impl CommandSettings {
     /// Whether the command can be answered while it runs.
-    pub(super) fn converses(&self) -> bool {
+    pub(super) fn is_interactive(&self) -> bool {
         self.input == CommandInput::Json && self.output == CommandOutput::Jsonl
     }
 
@@ -424,7 +424,7 @@ impl CommandSettings {
         }
     }
 
-    /// How it is stopped in the middle.
+    /// How it is stopped during a turn.
     pub(super) fn schedule(&self) -> StopSchedule {
         StopSchedule {
             eof: Duration::ZERO,
@@ -433,8 +433,8 @@ impl CommandSettings {
         }
     }
 
-    /// How it is stopped when it says that it is done: it may end by itself first.
-    pub(super) fn farewell(&self) -> StopSchedule {
+    /// How it is stopped after it reported its end: it may exit by itself first.
+    pub(super) fn finish_schedule(&self) -> StopSchedule {
         StopSchedule {
             eof: Duration::from_secs(self.kill_grace_secs),
             ..self.schedule()

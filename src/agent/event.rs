@@ -1,4 +1,4 @@
-//! What an agent says while it works, and where it says it.
+//! Events of a running agent, and the sink for them.
 
 use std::path::PathBuf;
 
@@ -10,46 +10,46 @@ pub use crate::adapter::stream::StepState;
 /// Capacity of a sink; a full sink makes the agent wait.
 const SINK_CAPACITY: usize = 64;
 
-/// What an agent says while it works.
+/// Output or progress of a running agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AgentEvent {
-    /// More of the answer.
+    /// Text to append to the answer.
     Text(String),
-    /// The answer since the last [`AgentEvent::Break`] is this instead.
+    /// Replaces the answer since the last [`AgentEvent::Break`].
     Replace(String),
-    /// What follows is a message of its own.
+    /// Starts a new message.
     Break,
-    /// Something it thinks; not part of the answer.
+    /// A thought; not part of the answer.
     Thought(String),
-    /// A tool begins, goes on or ends.
+    /// A tool call starts, continues or ends.
     Tool(ToolCall),
-    /// Its plan, as a whole.
+    /// The whole plan.
     Plan(Vec<PlanStep>),
-    /// Something people should know that is not part of the answer.
+    /// A notice to people; not part of the answer.
     Notice(String),
-    /// What the conversation is about.
+    /// Title of the conversation.
     Title(String),
-    /// What the turn has cost so far.
+    /// Usage of the turn so far.
     Usage(Usage),
     /// A file or picture for the chat.
     Media(Media),
 }
 
-/// One use of a tool.
+/// A tool call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolCall {
-    /// The agent's name for this use.
+    /// The agent's id for it.
     pub id: String,
-    /// What it does, in a line.
+    /// One-line title.
     pub title: String,
-    /// What sort of tool it is.
+    /// Its kind.
     pub kind: ToolKind,
-    /// How far it is.
+    /// Its state.
     pub state: StepState,
 }
 
-/// Sorts of tools.
+/// Kinds of tools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ToolKind {
     /// Looks at something.
@@ -74,11 +74,11 @@ pub enum ToolKind {
 pub struct PlanStep {
     /// What is to be done.
     pub text: String,
-    /// How far it is.
+    /// Its state.
     pub state: StepState,
 }
 
-/// What a turn has cost.
+/// Token usage of a turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Tokens read.
@@ -92,7 +92,7 @@ pub struct Usage {
 pub struct Media {
     /// Where it is.
     pub location: MediaLocation,
-    /// What is said with it; may be empty.
+    /// Its caption; may be empty.
     pub caption: String,
     /// `image`, `voice`, `video`, `audio` or `document`; found out when not given.
     pub kind: Option<String>,

@@ -1,9 +1,8 @@
 //! A local Hermes, through its gateway's API server.
 //!
-//! In `mode: runs` a turn is a run: it streams, asks for approvals, and is really stopped; the conversation is kept here
-//! and told with every run, because runs do not load it. In `mode: chat` a turn is a chat completion: Hermes keeps the
-//! conversation under the session's name and refuses whatever needs an approval. A run that was accepted is never
-//! started again.
+//! In `mode: runs` a turn is a run: it streams, asks for approvals and can be stopped; the conversation is kept here and
+//! sent with every run. In `mode: chat` a turn is a chat completion: Hermes keeps the conversation under the session's name
+//! and denies whatever needs an approval. An accepted run is never started again.
 
 mod approvals;
 mod chat;
@@ -21,21 +20,20 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use self::run::{Run, Said};
-use self::start::{Errands, Leash, Posted};
+use self::run::{Run, RunText};
+use self::start::{BackgroundRequests, Posted, RunHandle};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
-use super::transcript::{Bounds, Extent, Transcript, Transcripts};
+use super::transcript::{Bounds, Extent, Transcript, TranscriptStore};
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Turn, TurnEnd};
 use crate::net::http::{HttpEgress, HttpError};
 use crate::wire::SessionKey;
 
-/// How long a short request may take.
-const SHORT: Duration = Duration::from_secs(10);
-/// What the conversation says of a turn that was stopped before a word. Joined with the next message instead, what was to
-/// be done would be asked for again.
+/// Timeout of a short request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+/// Transcript entry of a turn that was stopped before any text, so that its request is not repeated.
 const STOPPED: &str = "[stopped by the user before it was answered]";
-/// The wait before the next try of a busy gateway that does not say how long.
+/// Delay before retrying a busy gateway that sends no `Retry-After`.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 const FAILURES: FailureTexts = FailureTexts {
@@ -48,10 +46,10 @@ const FAILURES: FailureTexts = FailureTexts {
 /// Why the settings make no agent.
 #[derive(Debug, thiserror::Error)]
 pub enum HermesError {
-    /// There is no key.
+    /// No key is configured.
     #[error("hermes: no key; set API_SERVER_KEY to the gateway's own, or name its file in api_key_file")]
     NoKey,
-    /// The profile cannot stand in a path.
+    /// The profile cannot be used in a path.
     #[error("hermes: the profile may only contain letters, digits, `-` and `_`")]
     Profile,
     /// The address or the key cannot be used.
@@ -64,12 +62,12 @@ pub enum HermesError {
 pub struct HermesAgent {
     settings: HermesSettings,
     http: AgentHttp,
-    transcripts: Transcripts,
-    errands: Errands,
+    transcripts: TranscriptStore,
+    background: BackgroundRequests,
 }
 
 impl HermesAgent {
-    /// An agent on `settings`, whose key the caller has read from where they say. Dials nothing yet.
+    /// Creates an agent; the caller has read the key. Connects to nothing.
     pub fn new(
         settings: HermesSettings,
         key: Option<SecretString>,
@@ -92,9 +90,9 @@ impl HermesAgent {
         };
         let http = AgentHttp::new(endpoint, egress)?;
         Ok(Self {
-            errands: Errands::new(http.clone()),
+            background: BackgroundRequests::new(http.clone()),
             http,
-            transcripts: Transcripts::new(Bounds {
+            transcripts: TranscriptStore::new(Bounds {
                 turns: settings.max_turns_kept,
                 chars: settings.max_chars_kept,
             }),
@@ -104,15 +102,15 @@ impl HermesAgent {
 
     async fn run_turn(&self, turn: Turn) -> TurnEnd {
         let prompt = prompt(&turn);
-        let mut loan = tokio::select! {
+        let mut active = tokio::select! {
             biased;
             // Nothing was asked yet, and what was recalled is recalled again.
             () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
-            loan = self.transcripts.hear(&turn.session, &turn.events, &prompt) => loan,
+            active = self.transcripts.begin(&turn.session, &turn.events, &prompt) => active,
         };
-        let mut said = Said::default();
-        let end = match self.start_run(&turn, &loan.transcript).await {
-            Ok(leash) => Run::new(self, &turn, leash, &mut said).drive().await,
+        let mut said = RunText::default();
+        let end = match self.start_run(&turn, &active.transcript).await {
+            Ok(handle) => Run::new(self, &turn, handle, &mut said).drive().await,
             Err(end) => end,
         };
         let mut text = said.text();
@@ -126,13 +124,13 @@ impl HermesAgent {
             }
             _ => Extent::Interrupted,
         };
-        loan.transcript.answer(&text, extent);
-        self.transcripts.settle(&turn.session, &turn.events, loan).await;
+        active.transcript.answer(&text, extent);
+        self.transcripts.finish(&turn.session, &turn.events, active).await;
         end
     }
 
-    /// Has a run accepted.
-    async fn start_run(&self, turn: &Turn, transcript: &Transcript) -> Result<Leash, TurnEnd> {
+    /// Starts a run.
+    async fn start_run(&self, turn: &Turn, transcript: &Transcript) -> Result<RunHandle, TurnEnd> {
         let mut history: Vec<Value> = transcript
             .messages()
             .map(|(role, text)| json!({"role": role.as_str(), "content": text}))
@@ -153,16 +151,16 @@ impl HermesAgent {
             body.insert("model".to_owned(), json!(model));
         }
         let body = serde_json::to_vec(&body).unwrap_or_default();
-        let start = || self.errands.start(body.clone(), session.clone());
-        self.until_taken(turn, start).await?.map_err(|detail| {
+        let start = || self.background.start(body.clone(), session.clone());
+        self.post_until_accepted(turn, start).await?.map_err(|detail| {
             let public = "Hermes accepted the message in a way that cannot be understood. Check base_url.";
             TurnEnd::Failed(Failure::new(FailureClass::Protocol, public, detail))
         })
     }
 
-    /// Posts until Hermes takes it. A busy or draining gateway is waited for; a cancelled turn still waits a moment for
-    /// the answer to what was posted, so that what was accepted can be stopped.
-    async fn until_taken<T, P>(&self, turn: &Turn, mut post: impl FnMut() -> P) -> Result<T, TurnEnd>
+    /// Posts until Hermes accepts. A busy or draining gateway is retried; a cancelled turn still waits a moment for the
+    /// response, so that an accepted run can be stopped.
+    async fn post_until_accepted<T, P>(&self, turn: &Turn, mut post: impl FnMut() -> P) -> Result<T, TurnEnd>
     where
         P: Future<Output = Result<Posted<T>, HttpError>>,
     {
@@ -174,8 +172,8 @@ impl HermesAgent {
                 biased;
                 () = turn.cancel.cancelled() => {
                     match tokio::time::timeout(self.stop_grace(), posting).await {
-                        Ok(Ok(Posted::Taken(taken))) => return Ok(taken),
-                        Ok(Ok(Posted::Refused(_)) | Err(HttpError::Connect { .. })) => {
+                        Ok(Ok(Posted::Accepted(taken))) => return Ok(taken),
+                        Ok(Ok(Posted::Rejected(_)) | Err(HttpError::Connect { .. })) => {
                             return Err(TurnEnd::Cancelled { confirmed: true });
                         }
                         Ok(Err(_)) | Err(_) => return Err(TurnEnd::Cancelled { confirmed: false }),
@@ -184,8 +182,8 @@ impl HermesAgent {
                 posted = &mut posting => posted,
             };
             let reply = match posted {
-                Ok(Posted::Taken(taken)) => return Ok(taken),
-                Ok(Posted::Refused(reply)) => reply,
+                Ok(Posted::Accepted(taken)) => return Ok(taken),
+                Ok(Posted::Rejected(reply)) => reply,
                 Err(error) => return Err(TurnEnd::Failed(FAILURES.transport(&error))),
             };
             let (status, wait) = (reply.status, reply.retry_after.unwrap_or(BUSY_WAIT));
@@ -221,13 +219,13 @@ impl HermesAgent {
         Duration::from_secs(self.settings.idle_timeout_secs)
     }
 
-    async fn look(&self) -> AgentHealth {
+    async fn check_status(&self) -> AgentHealth {
         let alive = AgentRequest {
             path: "/health",
             anonymous: true,
             ..AgentRequest::default()
         };
-        match self.http.send(alive, SHORT).await {
+        match self.http.send(alive, REQUEST_TIMEOUT).await {
             Ok(reply) if reply.is_success() => {}
             Ok(reply) => return AgentHealth::Down(format!("its /health answers HTTP {}", reply.status)),
             Err(error @ HttpError::Connect { .. }) => {
@@ -239,7 +237,7 @@ impl HermesAgent {
             path: "/v1/capabilities",
             ..AgentRequest::default()
         };
-        let reply = match self.http.send(capable, SHORT).await {
+        let reply = match self.http.send(capable, REQUEST_TIMEOUT).await {
             Ok(reply) => reply,
             Err(error) => return AgentHealth::Down(error.to_string()),
         };
@@ -249,14 +247,14 @@ impl HermesAgent {
                 let failure = FAILURES.status(&self.http, reply).await;
                 AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
             }
-            _ => match reply.short_body(SHORT).await {
+            _ => match reply.short_body(REQUEST_TIMEOUT).await {
                 Ok(body) => self.judge(&body),
                 Err(error) => AgentHealth::Down(error.to_string()),
             },
         }
     }
 
-    /// Whether the gateway can do what the mode needs, as far as it says.
+    /// Whether the gateway supports the mode, according to its capabilities.
     fn judge(&self, capabilities: &[u8]) -> AgentHealth {
         let said: Value = serde_json::from_slice(capabilities).unwrap_or_default();
         let features = said.get("features").unwrap_or(&said);
@@ -284,8 +282,8 @@ impl Agent for HermesAgent {
 
     fn health(&self) -> AgentFuture<'_, AgentHealth> {
         Box::pin(async {
-            let looked = tokio::time::timeout(SHORT, self.look()).await;
-            looked.unwrap_or_else(|_| AgentHealth::Down("Hermes does not answer in time".to_owned()))
+            let checked = tokio::time::timeout(REQUEST_TIMEOUT, self.check_status()).await;
+            checked.unwrap_or_else(|_| AgentHealth::Down("Hermes does not answer in time".to_owned()))
         })
     }
 
@@ -305,7 +303,7 @@ impl Agent for HermesAgent {
     }
 
     fn shutdown(&self) -> AgentFuture<'_, ()> {
-        Box::pin(self.errands.end())
+        Box::pin(self.background.end())
     }
 }
 
@@ -331,15 +329,15 @@ pub struct HermesSettings {
     pub profile: Option<String>,
     /// The model's name; the gateway's own choice when not given.
     pub model: Option<String>,
-    /// What the agent is told besides its own instructions.
+    /// Instructions added to the agent's own.
     pub instructions: Option<String>,
-    /// Most turns of a session that the agent is told again (`mode: runs`); older ones are forgotten.
+    /// Maximum turns of a session that are sent again (`mode: runs`); older ones are dropped.
     pub max_turns_kept: usize,
-    /// Most characters of a session that the agent is told again (`mode: runs`); older turns are forgotten first.
+    /// Maximum characters of a session that are sent again (`mode: runs`); older turns are dropped first.
     pub max_chars_kept: usize,
-    /// Longest silence before the first word in `mode: chat`.
+    /// Timeout for the first text in `mode: chat`.
     pub first_token_timeout_secs: u64,
-    /// Longest silence of a stream; Hermes breaks it every 30 seconds.
+    /// Idle timeout of a stream; Hermes sends something every 30 seconds.
     pub idle_timeout_secs: u64,
     /// How long a busy or restarting gateway is waited for before a turn fails.
     pub busy_wait_secs: u64,
@@ -387,7 +385,7 @@ impl Default for HermesSettings {
 }
 
 /// Longest name that Hermes takes.
-const MOST_CHARS: usize = 256;
+const MAX_NAME: usize = 256;
 
 /// The session's name at Hermes: its key where Hermes takes it, else a digest of it.
 pub(super) fn session_name(key: &SessionKey) -> String {
@@ -409,7 +407,7 @@ fn is_taken(key: &str) -> bool {
     // Visible ASCII only: a header carries nothing else safely.
     let plain = key.bytes().all(|byte| byte.is_ascii_graphic());
     !key.is_empty()
-        && key.len() <= MOST_CHARS
+        && key.len() <= MAX_NAME
         && plain
         && !drive
         && !key.contains("..")

@@ -1,4 +1,4 @@
-//! Who answers: one trait, one file per backend.
+//! Agents: one trait, one module per backend.
 //!
 //! An agent is handed one [`Turn`] and drives it to its [`TurnEnd`]; it never sees the connection, the
 //! journal or another session. What it says goes into the turn's [`EventSink`]; it stops when the turn's
@@ -106,7 +106,7 @@ pub trait Agent: Send + Sync + 'static {
     }
 
     /// Hands a message to a session's running turn, without waiting; `false` when it cannot be taken. Asked only
-    /// of agents that say they can, and only while nothing older waits.
+    /// if [`AgentInfo::steers`] is set, and only while nothing older waits.
     fn steer(&self, _session: &SessionKey, _input: &TurnInput) -> bool {
         false
     }

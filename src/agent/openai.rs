@@ -1,8 +1,8 @@
 //! A model behind an OpenAI-style address: Ollama, vLLM, LM Studio, llama.cpp, or a hosted service.
 //!
-//! The model only talks: it acts on nothing, so a turn may be run again. The conversation is kept here, as a bounded
-//! transcript per session, and told again with every request. A turn is stopped by closing its connection. It retries
-//! only as long as the server has not said a word, and never sends a key to another address than its own.
+//! The model has no side effects, so a turn may be run again. The conversation is kept here as a bounded transcript per
+//! session and sent with every request. A turn is stopped by closing its connection. Requests are retried only before the
+//! first output, and the key goes to its own address only.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncReadExt as _;
 
-use super::completion::{Ended, Listener, Patience};
+use super::completion::{CompletionReader, Ended, StreamTimeouts};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
-use super::transcript::{Bounds, Extent, Transcript, Transcripts};
+use super::transcript::{Bounds, Extent, Transcript, TranscriptStore};
 use super::{
     Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
 };
@@ -27,15 +27,15 @@ use crate::agent::{Attachment, MediaLocation};
 use crate::net::http::{Body, HttpEgress, HttpError, ResponseStream};
 use crate::wire::SessionKey;
 
-/// Longest wait that a server may ask for between two tries; one that asks for more is not tried again.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The wait before the first retry when the server does not say; it doubles.
+/// Maximum `Retry-After` that is waited for.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+/// Delay before the first retry without `Retry-After`; doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-/// Longest a health check may wait for the server.
-const HEALTH_PATIENCE: Duration = Duration::from_secs(10);
-/// Largest file of instructions.
-const MOST_PROMPT_BYTES: u64 = 256 * 1024;
-/// Headers that are ours to set.
+/// Timeout of a health check.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum size of the system prompt file.
+const MAX_PROMPT_BYTES: u64 = 256 * 1024;
+/// Headers that cannot be configured.
 const OWN_HEADERS: &[&str] = &[
     "authorization",
     "accept",
@@ -86,13 +86,13 @@ pub struct OpenAiAgent {
     http: AgentHttp,
     keyless: bool,
     instructions: String,
-    transcripts: Transcripts,
+    transcripts: TranscriptStore,
     /// Whether the server has refused `stream_options`.
     plain_stream: AtomicBool,
 }
 
 impl OpenAiAgent {
-    /// An agent on `settings`, whose key the caller has read from where they say. Dials nothing yet.
+    /// Creates an agent; the caller has read the key. Connects to nothing.
     pub fn new(
         settings: OpenAiSettings,
         key: Option<SecretString>,
@@ -115,7 +115,7 @@ impl OpenAiAgent {
             http: AgentHttp::new(endpoint, egress)?,
             keyless,
             instructions: instructions(&settings)?,
-            transcripts: Transcripts::new(Bounds {
+            transcripts: TranscriptStore::new(Bounds {
                 turns: settings.max_turns_kept,
                 chars: settings.max_chars_kept,
             }),
@@ -128,35 +128,40 @@ impl OpenAiAgent {
         let shown = |a: &&Attachment| self.settings.images && is_image(a);
         let unseen = turn.input.attachments.iter().filter(|a| !shown(a));
         let prompt = turn.input.as_prompt() + &attachment_lines(unseen, FileAccess::None);
-        let mut loan = tokio::select! {
+        let mut active = tokio::select! {
             biased;
             // Nothing was asked yet, and what was recalled is recalled again.
             () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
-            loan = self.transcripts.hear(&turn.session, &turn.events, &prompt) => loan,
+            active = self.transcripts.begin(&turn.session, &turn.events, &prompt) => active,
         };
-        let patience = Patience {
+        let timeouts = StreamTimeouts {
             first: Duration::from_secs(self.settings.first_token_timeout_secs),
             idle: Duration::from_secs(self.settings.idle_timeout_secs),
         };
-        let mut listener = Listener::new(&turn.events, patience, |_| None);
+        let mut reader = CompletionReader::new(&turn.events, timeouts, |_| None);
         let end = tokio::select! {
             biased;
-            // Dropping the answer closes its connection, which is how servers are told; nothing is left acting.
+            // Dropping the stream closes its connection, which stops the server.
             () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: true },
-            end = self.answer(&turn, &loan.transcript, &mut listener) => end,
+            end = self.answer(&turn, &active.transcript, &mut reader) => end,
         };
         let extent = match &end {
             TurnEnd::Completed => Extent::Whole,
             // What got no answer at all is not remembered, so that trying again does not ask twice.
-            TurnEnd::Failed(_) | TurnEnd::Refused if listener.text.trim().is_empty() => return end,
+            TurnEnd::Failed(_) | TurnEnd::Refused if reader.text.trim().is_empty() => return end,
             _ => Extent::Interrupted,
         };
-        loan.transcript.answer(&listener.text, extent);
-        self.transcripts.settle(&turn.session, &turn.events, loan).await;
+        active.transcript.answer(&reader.text, extent);
+        self.transcripts.finish(&turn.session, &turn.events, active).await;
         end
     }
 
-    async fn answer(&self, turn: &Turn, transcript: &Transcript, listener: &mut Listener<'_>) -> TurnEnd {
+    async fn answer(
+        &self,
+        turn: &Turn,
+        transcript: &Transcript,
+        reader: &mut CompletionReader<'_>,
+    ) -> TurnEnd {
         let images = if self.settings.images {
             load_images(&turn.input.attachments).await
         } else {
@@ -165,16 +170,16 @@ impl OpenAiAgent {
         let instructions = turn_instructions(&self.instructions, &turn.input.origin);
         let body = request_body(&self.settings, &instructions, transcript, images);
         let ended = match self.open(body).await {
-            Ok(reply) => listener.listen(reply).await,
+            Ok(reply) => reader.read(reply).await,
             Err(failure) => return TurnEnd::Failed(failure),
         };
-        let silent = listener.text.trim().is_empty();
+        let silent = reader.text.trim().is_empty();
         let failure = match ended {
             Ended::Complete => return TurnEnd::Completed,
             Ended::Length => return TurnEnd::Truncated(Truncation::Tokens),
             Ended::Filtered if silent => return TurnEnd::Refused,
             Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
-            Ended::WantsTool => {
+            Ended::ToolCall => {
                 let notice = "The model wanted to use a tool, but it has none here.";
                 turn.events.emit(AgentEvent::Notice(notice.to_owned())).await;
                 return TurnEnd::Completed;
@@ -184,19 +189,19 @@ impl OpenAiAgent {
                 "The model server failed while it answered. Please try again; the relay's log says why.",
                 self.http.redact(&error),
             ),
-            Ended::CutShort => Failure::new(
+            Ended::Interrupted => Failure::new(
                 FailureClass::Crashed,
                 "The model server broke off. Please try again.",
                 "the stream ended without finish_reason and without [DONE]",
             ),
-            Ended::Unreadable(why) => Failure::new(
+            Ended::Invalid(why) => Failure::new(
                 FailureClass::Protocol,
                 "The model server gave an answer that cannot be understood. Check base_url.",
                 why,
             ),
-            Ended::Lost(error) => FAILURES.transport(&error),
+            Ended::Transport(error) => FAILURES.transport(&error),
         };
-        // What was said cannot be taken back.
+        // Text that was sent cannot be taken back.
         TurnEnd::Failed(if silent {
             failure.without_side_effects()
         } else {
@@ -237,7 +242,7 @@ impl OpenAiAgent {
                 Err(error) => return Err(FAILURES.transport(&error).without_side_effects()),
             };
             let pause = asked.unwrap_or(wait);
-            if tries_left == 0 || pause > LONGEST_WAIT {
+            if tries_left == 0 || pause > MAX_WAIT {
                 return Err(failure);
             }
             tries_left -= 1;
@@ -259,25 +264,25 @@ impl OpenAiAgent {
             headers: self.headers(),
             anonymous: false,
         };
-        let patience = Duration::from_secs(self.settings.first_token_timeout_secs);
-        self.http.send(request, patience).await
+        let timeouts = Duration::from_secs(self.settings.first_token_timeout_secs);
+        self.http.send(request, timeouts).await
     }
 
     fn headers(&self) -> Vec<(&str, &str)> {
         let own = self.settings.extra_headers.iter();
         let own = own.map(|(name, value)| (name.as_str(), value.as_str()));
-        // Some servers want a key although they do not look at it.
+        // Some servers require a key but ignore it.
         let any_key = self.keyless.then_some(("authorization", "Bearer none"));
         own.chain(any_key).collect()
     }
 
-    async fn look(&self) -> AgentHealth {
+    async fn check_health(&self) -> AgentHealth {
         let request = AgentRequest {
             path: "/models",
             headers: self.headers(),
             ..AgentRequest::default()
         };
-        let reply = match self.http.send(request, HEALTH_PATIENCE).await {
+        let reply = match self.http.send(request, HEALTH_TIMEOUT).await {
             Ok(reply) => reply,
             Err(error) => return AgentHealth::Down(error.to_string()),
         };
@@ -288,7 +293,7 @@ impl OpenAiAgent {
                 let failure = FAILURES.status(&self.http, reply).await;
                 AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
             }
-            _ => match reply.body(HEALTH_PATIENCE).await {
+            _ => match reply.body(HEALTH_TIMEOUT).await {
                 Ok(body) if lists_others_only(&body, &self.settings.model) => AgentHealth::Degraded(format!(
                     "the server does not list the model \"{}\"; check the name, or load it",
                     self.settings.model
@@ -314,7 +319,7 @@ impl Agent for OpenAiAgent {
 
     fn health(&self) -> AgentFuture<'_, AgentHealth> {
         Box::pin(async {
-            let looked = tokio::time::timeout(HEALTH_PATIENCE, self.look()).await;
+            let looked = tokio::time::timeout(HEALTH_TIMEOUT, self.check_health()).await;
             looked
                 .unwrap_or_else(|_| AgentHealth::Down("the model server does not answer in time".to_owned()))
         })
@@ -339,7 +344,7 @@ fn instructions(settings: &OpenAiSettings) -> Result<String, OpenAiError> {
         reason,
     };
     let about = std::fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
-    if !about.is_file() || about.len() > MOST_PROMPT_BYTES {
+    if !about.is_file() || about.len() > MAX_PROMPT_BYTES {
         return Err(wrong("it must be a file of at most 256 KiB".to_owned()));
     }
     std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))
@@ -374,15 +379,15 @@ pub struct OpenAiSettings {
     pub api_key_file: Option<PathBuf>,
     /// Let the conversation and the key cross the network unencrypted, to another machine.
     pub allow_plaintext: bool,
-    /// What the model is told first.
+    /// System prompt.
     pub system_prompt: Option<String>,
-    /// File that holds what the model is told first, instead of `system_prompt`; at most 256 KiB.
+    /// File with the system prompt, instead of `system_prompt`; at most 256 KiB.
     pub system_prompt_file: Option<PathBuf>,
-    /// Most turns of a session that the model is told again; older ones are forgotten.
+    /// Maximum turns of a session that are sent again; older ones are dropped.
     pub max_turns_kept: usize,
-    /// Most characters of a session that the model is told again; older turns are forgotten first.
+    /// Maximum characters of a session that are sent again; older turns are dropped first.
     pub max_chars_kept: usize,
-    /// How freely the model chooses its words; the server's own choice when not given.
+    /// Sampling temperature; the server's default when not set.
     pub temperature: Option<f64>,
     /// Longest answer, in tokens; the server's own limit when not given.
     pub max_tokens: Option<u32>,
@@ -390,11 +395,11 @@ pub struct OpenAiSettings {
     pub images: bool,
     /// Whether the server is asked what an answer has cost.
     pub stream_options: StreamOptions,
-    /// Longest silence before the first word: models load, long prompts are read.
+    /// Timeout for the first output: models load, long prompts are read.
     pub first_token_timeout_secs: u64,
-    /// Longest silence after the first word.
+    /// Idle timeout after the first output.
     pub idle_timeout_secs: u64,
-    /// Tries after the first, when the server is busy or cannot be reached; never after it said a word.
+    /// Retries when the server is busy or unreachable; never after output.
     pub retries: u32,
     /// Further headers; not for secrets.
     pub extra_headers: BTreeMap<String, String>,

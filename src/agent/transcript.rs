@@ -1,4 +1,4 @@
-//! What was said in a session, for agents that do not remember it themselves.
+//! Conversation history of sessions, for agents that keep none themselves.
 //!
 //! Bounded by turns and characters: the oldest turns go first, and only then is what is left cut. User and agent always
 //! take turns, starting with the user: messages that got no answer are joined with the next one. It does no I/O;
@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use super::EventSink;
 use crate::wire::SessionKey;
 
-/// What is added to an answer that was not finished.
-const CUT_MARK: &str = "[the answer was interrupted here]";
-/// What stands for the part of a text that was not kept.
-const SHORTENED: &str = "[…]";
+/// Marks an interrupted answer.
+const INTERRUPTED_MARK: &str = "[the answer was interrupted here]";
+/// Marks removed text.
+const TRUNCATED_MARK: &str = "[…]";
 
-/// How much is remembered.
+/// Limits of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Most turns, the current one included; at least one is kept.
@@ -27,7 +27,7 @@ pub struct Bounds {
     pub chars: usize,
 }
 
-/// Who said something.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The people in the chat.
@@ -55,7 +55,7 @@ pub enum Extent {
     Interrupted,
 }
 
-/// What was said, oldest first.
+/// The messages, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
     exchanges: Vec<Exchange>,
@@ -72,12 +72,12 @@ struct Exchange {
 }
 
 impl Transcript {
-    /// Takes what was kept; something that cannot be read, or breaks the rules, is nothing.
+    /// Reads saved state; invalid state is empty.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         let read: Self = serde_json::from_slice(bytes).unwrap_or_default();
         let mut clean = Self::default();
         for exchange in read.exchanges {
-            clean.hear(&exchange.user);
+            clean.push_user(&exchange.user);
             let extent = if exchange.interrupted {
                 Extent::Interrupted
             } else {
@@ -88,7 +88,7 @@ impl Transcript {
         clean
     }
 
-    /// What to keep; empty for nothing.
+    /// Serializes it; empty for an empty transcript.
     pub fn to_bytes(&self) -> Vec<u8> {
         if self.exchanges.is_empty() {
             return Vec::new();
@@ -96,8 +96,8 @@ impl Transcript {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// Takes what a user says; joined with what is still unanswered.
-    pub fn hear(&mut self, text: &str) {
+    /// Appends a user message; joined with an unanswered one.
+    pub fn push_user(&mut self, text: &str) {
         match self.exchanges.last_mut() {
             Some(last) if last.agent.is_empty() => {
                 if !last.user.is_empty() && !text.is_empty() {
@@ -112,7 +112,7 @@ impl Transcript {
         }
     }
 
-    /// Takes the answer to what was heard last; an empty one leaves it unanswered.
+    /// Sets the answer to the last message; an empty one leaves it unanswered.
     pub fn answer(&mut self, text: &str, extent: Extent) {
         if let Some(last) = self.exchanges.last_mut()
             && last.agent.is_empty()
@@ -123,7 +123,7 @@ impl Transcript {
         }
     }
 
-    /// Lets the oldest turns go until it is within `bounds`; the last one stays, however long it is.
+    /// Drops the oldest turns until within `bounds`; the last one stays.
     pub fn forget_oldest(&mut self, bounds: Bounds) {
         let mut room = bounds.chars;
         let mut kept = 0;
@@ -151,7 +151,7 @@ impl Transcript {
         }
     }
 
-    /// Everything that was said, with who said it; starts with the user, and they take turns.
+    /// All messages with their roles, alternating, starting with the user.
     pub fn messages(&self) -> impl Iterator<Item = (Role, Cow<'_, str>)> {
         self.exchanges.iter().flat_map(|exchange| {
             let answer = (!exchange.agent.is_empty()).then(|| (Role::Assistant, exchange.answer()));
@@ -159,7 +159,7 @@ impl Transcript {
         })
     }
 
-    /// Whether nothing was said.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }
@@ -172,7 +172,7 @@ impl Exchange {
 
     fn answer(&self) -> Cow<'_, str> {
         if self.interrupted {
-            Cow::Owned(format!("{}\n\n{CUT_MARK}", self.agent))
+            Cow::Owned(format!("{}\n\n{INTERRUPTED_MARK}", self.agent))
         } else {
             Cow::Borrowed(&self.agent)
         }
@@ -185,20 +185,20 @@ fn shorten(text: &mut String, most: usize) {
     if chars <= most {
         return;
     }
-    let mark = SHORTENED.chars().count();
+    let mark = TRUNCATED_MARK.chars().count();
     let keep = most.saturating_sub(mark);
     let head: String = text.chars().take(keep - keep / 2).collect();
     let tail: String = text.chars().skip(chars - keep / 2).collect();
-    let mark: String = SHORTENED.chars().take(most).collect();
+    let mark: String = TRUNCATED_MARK.chars().take(most).collect();
     *text = head + &mark + &tail;
 }
 
-/// Most transcripts held in memory; the least recently used one makes room.
-const MOST_HELD: usize = 128;
+/// Maximum cached transcripts; the least recently used is evicted.
+const MAX_CACHED: usize = 128;
 
 /// The transcripts of one agent's sessions.
 #[derive(Debug)]
-pub(super) struct Transcripts {
+pub(super) struct TranscriptStore {
     bounds: Bounds,
     held: Mutex<Held>,
 }
@@ -214,18 +214,18 @@ struct Entry {
     transcript: Transcript,
     /// When it was last used.
     used: u64,
-    /// Which life of the session it belongs to: forgetting begins a new one.
-    life: u64,
+    /// Generation of the session; forgetting starts a new one.
+    generation: u64,
 }
 
-/// A transcript that a turn works with, and the life of the session that it belongs to.
+/// A transcript in use by a turn.
 #[derive(Debug)]
-pub(super) struct Loan {
+pub(super) struct ActiveTranscript {
     pub(super) transcript: Transcript,
-    life: u64,
+    generation: u64,
 }
 
-impl Transcripts {
+impl TranscriptStore {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
@@ -233,31 +233,41 @@ impl Transcripts {
         }
     }
 
-    /// The session's transcript, with what is asked now as its last message.
-    pub(super) async fn hear(&self, session: &SessionKey, events: &EventSink, text: &str) -> Loan {
-        let known = self.held().lend(session);
-        let mut loan = if let Some(loan) = known {
-            loan
+    /// The session's transcript with `text` appended.
+    pub(super) async fn begin(
+        &self,
+        session: &SessionKey,
+        events: &EventSink,
+        text: &str,
+    ) -> ActiveTranscript {
+        let known = self.held().checkout(session);
+        let mut active = if let Some(active) = known {
+            active
         } else {
             let kept = events.load_state().await.unwrap_or_default();
             let transcript = Transcript::from_bytes(&kept);
             self.held().begin(session, transcript)
         };
-        loan.transcript.hear(text);
-        loan.transcript.forget_oldest(self.bounds);
-        loan
+        active.transcript.push_user(text);
+        active.transcript.forget_oldest(self.bounds);
+        active
     }
 
-    /// Takes the transcript back after the turn, unless the session was forgotten meanwhile.
-    pub(super) async fn settle(&self, session: &SessionKey, events: &EventSink, mut loan: Loan) {
-        loan.transcript.fit(self.bounds);
-        let kept = loan.transcript.to_bytes();
-        if self.held().take_back(session, loan) {
+    /// Stores the transcript after the turn, unless the session was forgotten meanwhile.
+    pub(super) async fn finish(
+        &self,
+        session: &SessionKey,
+        events: &EventSink,
+        mut active: ActiveTranscript,
+    ) {
+        active.transcript.fit(self.bounds);
+        let kept = active.transcript.to_bytes();
+        if self.held().put_back(session, active) {
             events.save_state(kept).await;
         }
     }
 
-    /// Forgets a session. What the relay keeps of it is the relay's to forget.
+    /// Forgets a session in memory; saved state is cleared by the relay.
     pub(super) fn forget(&self, session: &SessionKey) {
         // An empty one stays, so that nothing is recalled that the relay has yet to forget.
         self.held().begin(session, Transcript::default());
@@ -269,19 +279,19 @@ impl Transcripts {
 }
 
 impl Held {
-    fn lend(&mut self, session: &SessionKey) -> Option<Loan> {
+    fn checkout(&mut self, session: &SessionKey) -> Option<ActiveTranscript> {
         let now = self.tick();
         let entry = self.entries.get_mut(session)?;
         entry.used = now;
-        Some(Loan {
+        Some(ActiveTranscript {
             transcript: entry.transcript.clone(),
-            life: entry.life,
+            generation: entry.generation,
         })
     }
 
-    fn begin(&mut self, session: &SessionKey, transcript: Transcript) -> Loan {
+    fn begin(&mut self, session: &SessionKey, transcript: Transcript) -> ActiveTranscript {
         let now = self.tick();
-        if self.entries.len() >= MOST_HELD && !self.entries.contains_key(session) {
+        if self.entries.len() >= MAX_CACHED && !self.entries.contains_key(session) {
             let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
             if let Some(oldest) = oldest.map(|(session, _)| session.clone()) {
                 self.entries.remove(&oldest);
@@ -290,19 +300,19 @@ impl Held {
         let entry = Entry {
             transcript: transcript.clone(),
             used: now,
-            life: now,
+            generation: now,
         };
         self.entries.insert(session.clone(), entry);
-        Loan {
+        ActiveTranscript {
             transcript,
-            life: now,
+            generation: now,
         }
     }
 
     /// Whether it was taken. One that made room meanwhile is recalled from what is kept now.
-    fn take_back(&mut self, session: &SessionKey, loan: Loan) -> bool {
+    fn put_back(&mut self, session: &SessionKey, active: ActiveTranscript) -> bool {
         match self.entries.get_mut(session) {
-            Some(entry) if entry.life == loan.life => entry.transcript = loan.transcript,
+            Some(entry) if entry.generation == active.generation => entry.transcript = active.transcript,
             Some(_) => return false,
             None => {}
         }
@@ -338,15 +348,15 @@ mod tests {
     #[test]
     fn unanswered_messages_are_joined_and_interrupted_answers_marked() {
         let mut transcript = Transcript::default();
-        transcript.hear("one");
+        transcript.push_user("one");
         transcript.answer("  ", Extent::Interrupted);
-        transcript.hear("two");
+        transcript.push_user("two");
         transcript.answer("half", Extent::Interrupted);
-        transcript.hear("three");
+        transcript.push_user("three");
         transcript.answer("all", Extent::Whole);
         let want = [
             ("user", "one\n\ntwo".to_owned()),
-            ("assistant", format!("half\n\n{CUT_MARK}")),
+            ("assistant", format!("half\n\n{INTERRUPTED_MARK}")),
             ("user", "three".to_owned()),
             ("assistant", "all".to_owned()),
         ];
@@ -368,13 +378,13 @@ mod tests {
     fn the_oldest_turns_go_first_and_the_last_one_is_cut_only_when_it_is_kept() {
         let mut transcript = Transcript::default();
         for text in ["1", "2", "3"] {
-            transcript.hear(text);
+            transcript.push_user(text);
             transcript.answer(text, Extent::Whole);
         }
         transcript.forget_oldest(Bounds { turns: 2, ..WIDE });
         assert_eq!(said(&transcript)[0].1, "2");
         let long = "x".repeat(300);
-        transcript.hear(&long);
+        transcript.push_user(&long);
         let narrow = Bounds { turns: 5, chars: 50 };
         transcript.forget_oldest(narrow);
         assert_eq!(said(&transcript), [("user", long)]);
@@ -382,7 +392,7 @@ mod tests {
         transcript.fit(narrow);
         let kept = said(&transcript);
         assert_eq!(kept[0].1.chars().count(), 47);
-        assert!(kept[0].1.contains(SHORTENED));
+        assert!(kept[0].1.contains(TRUNCATED_MARK));
         assert_eq!(kept[1].1, "yes");
     }
 
@@ -397,7 +407,7 @@ mod tests {
             let mut transcript = Transcript::default();
             for (step, text) in steps {
                 match step {
-                    0 => transcript.hear(&text),
+                    0 => transcript.push_user(&text),
                     1 => transcript.answer(&text, Extent::Whole),
                     _ => transcript.answer(&text, Extent::Interrupted),
                 }
@@ -439,11 +449,11 @@ mod tests {
         (recalls, kept)
     }
 
-    async fn turn(transcripts: &Transcripts, events: &EventSink, session: &str, text: &str) -> usize {
-        let mut loan = transcripts.hear(&key(session), events, text).await;
-        let heard = loan.transcript.messages().count();
-        loan.transcript.answer("yes", Extent::Whole);
-        transcripts.settle(&key(session), events, loan).await;
+    async fn turn(transcripts: &TranscriptStore, events: &EventSink, session: &str, text: &str) -> usize {
+        let mut active = transcripts.begin(&key(session), events, text).await;
+        let heard = active.transcript.messages().count();
+        active.transcript.answer("yes", Extent::Whole);
+        transcripts.finish(&key(session), events, active).await;
         heard
     }
 
@@ -451,10 +461,10 @@ mod tests {
     async fn a_session_is_recalled_once_and_kept_after_every_turn() {
         let (events, signals) = EventSink::new();
         let relay = tokio::spawn(relay(signals));
-        let transcripts = Transcripts::new(BOUNDS);
+        let transcripts = TranscriptStore::new(BOUNDS);
         assert_eq!(turn(&transcripts, &events, "a", "1").await, 1);
         assert_eq!(turn(&transcripts, &events, "a", "2").await, 3);
-        let later = Transcripts::new(BOUNDS);
+        let later = TranscriptStore::new(BOUNDS);
         assert_eq!(turn(&later, &events, "a", "3").await, 5);
         drop(events);
         let (recalls, kept) = relay.await.unwrap();
@@ -466,12 +476,12 @@ mod tests {
     async fn forgetting_holds_for_a_turn_that_is_running() {
         let (events, signals) = EventSink::new();
         let relay = tokio::spawn(relay(signals));
-        let transcripts = Transcripts::new(BOUNDS);
-        let mut loan = transcripts.hear(&key("a"), &events, "secret").await;
+        let transcripts = TranscriptStore::new(BOUNDS);
+        let mut active = transcripts.begin(&key("a"), &events, "secret").await;
         transcripts.forget(&key("a"));
-        loan.transcript.answer("yes", Extent::Whole);
-        transcripts.settle(&key("a"), &events, loan).await;
-        let fresh = transcripts.hear(&key("a"), &events, "hello").await;
+        active.transcript.answer("yes", Extent::Whole);
+        transcripts.finish(&key("a"), &events, active).await;
+        let fresh = transcripts.begin(&key("a"), &events, "hello").await;
         assert_eq!(fresh.transcript.messages().count(), 1);
         drop(events);
         assert_eq!(relay.await.unwrap(), (1, None));
@@ -481,12 +491,12 @@ mod tests {
     async fn only_so_many_are_held() {
         let (events, signals) = EventSink::new();
         let relay = tokio::spawn(relay(signals));
-        let transcripts = Transcripts::new(BOUNDS);
-        for n in 0..=MOST_HELD {
+        let transcripts = TranscriptStore::new(BOUNDS);
+        for n in 0..=MAX_CACHED {
             turn(&transcripts, &events, &n.to_string(), "x").await;
             turn(&transcripts, &events, "busy", "x").await;
         }
-        assert_eq!(transcripts.held().entries.len(), MOST_HELD);
+        assert_eq!(transcripts.held().entries.len(), MAX_CACHED);
         assert!(transcripts.held().entries.contains_key(&key("busy")));
         assert!(!transcripts.held().entries.contains_key(&key("0")));
         drop(events);

@@ -11,10 +11,10 @@ use super::event::EventSink;
 use crate::session::TurnId;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 
-/// What the agent is asked, by whom and where.
+/// Input of a turn.
 #[derive(Clone, Debug, Default)]
 pub struct TurnInput {
-    /// What was written.
+    /// The text.
     pub text: String,
     /// Who wrote it, by name.
     pub author: Option<String>,
@@ -26,9 +26,9 @@ pub struct TurnInput {
     pub reply_to_text: Option<String>,
     /// Who wrote the message that was answered, when it was not us.
     pub reply_to_author: Option<String>,
-    /// What came with it.
+    /// Files of the message.
     pub attachments: Vec<Attachment>,
-    /// What the relay has to say about it, such as that an attachment could not be had. Nobody in the chat wrote this.
+    /// Notes of the relay, such as a failed download. Not written by anyone in the chat.
     pub notes: Vec<String>,
     /// Where it was written.
     pub origin: ChatOrigin,
@@ -37,11 +37,11 @@ pub struct TurnInput {
 /// A file that came with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {
-    /// Where the file can be had: a path when it was downloaded, else its address.
+    /// Its path when it was downloaded, else its address.
     pub location: super::MediaLocation,
     /// Its mime type; empty when unknown.
     pub mime: String,
-    /// A name that is safe to use as a file's.
+    /// A safe file name.
     pub name: String,
 }
 
@@ -62,14 +62,14 @@ pub struct ChatOrigin {
     pub message_id: Option<String>,
     /// The profile that it was routed to.
     pub profile: Option<String>,
-    /// What the platform tells agents about itself.
+    /// The platform's hint for agents.
     pub hint: String,
     /// Which markdown it shows; `plain` for none.
     pub markdown: String,
 }
 
 impl TurnInput {
-    /// Takes what an agent may see out of a message.
+    /// Extracts what an agent may see from a message.
     pub fn from_event(event: MessageEvent) -> Self {
         let text = |field: Option<Scalar>| field.map(Scalar::into_string).filter(|text| !text.is_empty());
         let attachment = |(url, mime): (Value, String)| match url {
@@ -110,8 +110,7 @@ impl TurnInput {
 }
 
 impl TurnInput {
-    /// Puts made-up names in place of ids that may tell who somebody is, such as phone numbers. The same id gets
-    /// the same name.
+    /// Replaces ids that may identify a person, such as phone numbers, by stable pseudonyms.
     pub fn hide_people(&mut self) {
         let hide = |id: &mut String, sort: &str| {
             if !id.is_empty() {
@@ -132,15 +131,15 @@ impl TurnInput {
 /// One turn, as an agent gets it.
 #[derive(Debug)]
 pub struct Turn {
-    /// Its name in this process.
+    /// Its id in this process.
     pub id: TurnId,
     /// The conversation it belongs to.
     pub session: SessionKey,
-    /// What is asked.
+    /// The input.
     pub input: TurnInput,
-    /// Where the answer goes.
+    /// Sink for output.
     pub events: EventSink,
-    /// How people are asked.
+    /// Asks people for approval.
     pub approver: Approver,
     /// Cancelled when the turn is to stop.
     pub cancel: CancellationToken,
@@ -153,7 +152,7 @@ pub struct Turn {
 pub enum TurnEnd {
     /// The answer is complete.
     Completed,
-    /// The answer ends before its end.
+    /// The answer is incomplete.
     Truncated(Truncation),
     /// The agent will not answer this.
     Refused,
@@ -166,55 +165,55 @@ pub enum TurnEnd {
     Failed(Failure),
 }
 
-/// Why an answer ends before its end.
+/// Why an answer is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Truncation {
-    /// The model's longest answer.
+    /// The model's token limit.
     Tokens,
-    /// The most steps of one turn.
+    /// The step limit of a turn.
     Steps,
     /// The provider's filter.
     Filter,
-    /// More than one turn may say.
+    /// The output limit of a turn.
     Size,
 }
 
 /// Why a turn failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What sort of failure it is.
+    /// Its class.
     pub class: FailureClass,
-    /// What the chat is told.
+    /// Message for the chat.
     pub public_text: String,
-    /// What the log is told; never shown in the chat.
+    /// Detail for the log; never shown in the chat.
     pub detail: String,
-    /// Whether trying the same again may help.
+    /// Whether a retry may succeed.
     pub retryable: bool,
-    /// Whether the agent may have acted on the world before it failed.
+    /// Whether the agent may have had side effects.
     pub side_effects_possible: bool,
 }
 
-/// Sorts of failures.
+/// Classes of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureClass {
     /// The agent cannot be reached or started.
     Unavailable,
     /// The agent does not accept our credentials.
     Credentials,
-    /// It took too long, or said nothing for too long.
+    /// A timeout.
     Timeout,
-    /// It said something that cannot be understood.
+    /// An invalid response.
     Protocol,
-    /// It ended before its answer did.
+    /// The agent ended early.
     Crashed,
-    /// It says that it failed.
+    /// The agent reported an error.
     Reported,
-    /// A fault of our own.
+    /// An internal error.
     Internal,
 }
 
 impl Failure {
-    /// A failure that may have left traces and that trying again does not mend.
+    /// A failure with possible side effects that is not retryable.
     pub fn new(class: FailureClass, public_text: impl Into<String>, detail: impl Into<String>) -> Self {
         Self {
             class,
@@ -225,14 +224,14 @@ impl Failure {
         }
     }
 
-    /// The agent has certainly not acted on the world.
+    /// Marks the failure as free of side effects.
     #[must_use]
     pub fn without_side_effects(mut self) -> Self {
         self.side_effects_possible = false;
         self
     }
 
-    /// Trying the same again may help.
+    /// Marks the failure as retryable.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.retryable = true;

@@ -278,7 +278,7 @@ async fn enroll(
     }
     let source = IdentitySource::choose(context.env, &context.idp, context.home).map_err(identity_failure)?;
     let Some(token) = token else {
-        source.rehearse(context.http).await.map_err(identity_failure)?;
+        source.check(context.http).await.map_err(identity_failure)?;
         let file = destination.unwrap_or_default();
         let found = format!(
             "✓ Gateway \"{}\" can be enrolled at {}: an identity token is available, and {} can be written.\n  \

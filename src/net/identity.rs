@@ -149,10 +149,10 @@ impl IdentitySource {
 
     /// Whether the source would give a token, without writing anything: a stored login is only looked at, and refreshed
     /// when the token is needed; a provider is asked.
-    pub async fn rehearse(&self, http: &HttpClient) -> Result<(), IdentityError> {
+    pub async fn check(&self, http: &HttpClient) -> Result<(), IdentityError> {
         match self {
             Self::ClientCredentials { .. } | Self::Ambient { .. } => self.token(http).await.map(drop),
-            Self::Portal(login) => Ok(login.rehearse()?),
+            Self::Portal(login) => Ok(login.check()?),
         }
     }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 /// Longest status line that is read.
-const MOST_STATUS: usize = 1024;
+const MAX_STATUS: usize = 1024;
 
 /// Why the machine is not going to be suspended.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +33,7 @@ pub async fn suspend(socket: &Path, app: &str, machine: &str) -> Result<(), Mach
     );
     stream.write_all(request.as_bytes()).await?;
     let mut head = Vec::new();
-    let mut answer = stream.take(MOST_STATUS as u64);
+    let mut answer = stream.take(MAX_STATUS as u64);
     while !head.contains(&b'\n') && answer.read_buf(&mut head).await? > 0 {}
     match status(&head).ok_or(MachineError::NoAnswer)? {
         200..300 => Ok(()),

@@ -18,7 +18,7 @@ use super::proxy::ProxyRules;
 /// Longest a request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most headers that are sent along.
-const MOST_HEADERS: usize = 32;
+const MAX_HEADERS: usize = 32;
 
 /// Why a collector cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +151,7 @@ fn read_headers(text: &SecretString) -> Result<HeaderMap, CollectorError> {
         let value =
             decoded(value.trim()).ok_or_else(|| wrong("has a value that is not percent-encoded text"))?;
         let value = sensitive(&value).map_err(|_| wrong("has a value that no header can carry"))?;
-        if headers.len() == MOST_HEADERS {
+        if headers.len() == MAX_HEADERS {
             return Err(wrong("is one too many"));
         }
         headers.insert(name, value);

@@ -170,7 +170,7 @@ impl PortalLogin {
 
     /// Whether what is stored can give a token: it is good for two more minutes, or can be refreshed. Nothing is asked,
     /// refreshed or written.
-    pub fn rehearse(&self) -> Result<(), PortalError> {
+    pub fn check(&self) -> Result<(), PortalError> {
         let (_, store) = self.find()?;
         let login = login_of(&store).ok_or(PortalError::NotLoggedIn)?;
         if fresh_token(login).is_some() {

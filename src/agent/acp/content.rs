@@ -1,6 +1,6 @@
 //! A turn's input as the blocks of a prompt.
 //!
-//! Text comes first, then what came with it: pictures as such when the agent looks at pictures and they are small
+//! Text comes first, then what came with it: images as such when the agent looks at images and they are small
 //! enough, anything else as a link. It reads only files that the turn names.
 
 use std::path::Path;
@@ -13,39 +13,39 @@ use url::Url;
 use crate::agent::{Attachment, MediaLocation, TurnInput};
 
 /// Pictures of one prompt that are handed over as such; more are links.
-const PICTURES: usize = 8;
+const MAX_IMAGES: usize = 8;
 
 /// Attachments of one prompt; more are left out.
-const ATTACHMENTS: usize = 32;
+const MAX_ATTACHMENTS: usize = 32;
 
-/// Invisible, and no blank: no program strips it before it looks for a slash.
+/// Invisible and not whitespace: programs do not strip it before looking for a slash.
 const ZERO_WIDTH_SPACE: char = '\u{200B}';
 
 /// How the blocks are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// The agent looks at pictures.
+    /// The agent looks at images.
     pub(super) images: bool,
-    /// Largest picture that is handed over as such.
+    /// Largest image that is handed over as such.
     pub(super) image_bytes: u64,
-    /// A slash at the start of a text is made harmless.
+    /// Whether a leading slash is escaped.
     pub(super) escape_slash: bool,
-    /// The session is told about its platform.
+    /// Whether the platform hint is included.
     pub(super) hint: bool,
 }
 
 /// The blocks.
 pub(super) async fn blocks(input: &TurnInput, shape: Shape) -> Vec<Value> {
     let mut blocks = vec![json!({"type": "text", "text": text(input, shape)})];
-    let mut pictures = 0;
-    for attachment in input.attachments.iter().take(ATTACHMENTS) {
-        let picture = if shape.images && pictures < PICTURES {
-            picture(attachment, shape.image_bytes).await
+    let mut images = 0;
+    for attachment in input.attachments.iter().take(MAX_ATTACHMENTS) {
+        let image = if shape.images && images < MAX_IMAGES {
+            image(attachment, shape.image_bytes).await
         } else {
             None
         };
-        pictures += usize::from(picture.is_some());
-        blocks.extend(picture.or_else(|| link(attachment)));
+        images += usize::from(image.is_some());
+        blocks.extend(image.or_else(|| link(attachment)));
     }
     blocks
 }
@@ -65,7 +65,7 @@ fn text(input: &TurnInput, shape: Shape) -> String {
     text
 }
 
-async fn picture(attachment: &Attachment, most: u64) -> Option<Value> {
+async fn image(attachment: &Attachment, most: u64) -> Option<Value> {
     let MediaLocation::File(path) = &attachment.location else {
         return None;
     };
@@ -149,7 +149,7 @@ mod tests {
         let mut message = input("");
         message.attachments = vec![
             file("small.png", "image/png", b"abc"),
-            file("big picture.png", "image/png", b"0123456789x"),
+            file("big image.png", "image/png", b"0123456789x"),
             file("notes.txt", "text/plain", b"abc"),
             Attachment {
                 location: MediaLocation::Url("https://host/p/a.png?token=1".to_owned()),

@@ -1,8 +1,7 @@
-//! Where a process' updates and questions wait for the turn that they belong to.
+//! Queues of updates and permission requests per turn.
 //!
-//! The task that reads a connection puts them in without waiting; pieces of text that lie next to each other become
-//! one. Bounded: progress is dropped when [`MAILS`] wait; a turn of which more than [`BYTES`] wait has overrun, and no
-//! more of it is taken.
+//! The reading task enqueues without waiting; adjacent text chunks are joined. Bounded: progress is dropped beyond
+//! [`MAX_MAILS`]; beyond [`MAX_BYTES`] the queue overflows and takes nothing more.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,43 +12,43 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{METHOD_NOT_FOUND, RpcError};
 use super::permission::cancelled;
-use super::rpc::Listener;
+use super::rpc::MessageHandler;
 use super::sessions::is_id;
-use super::update::{Ear, commands, title};
+use super::update::{UpdateReader, commands, title};
 use crate::agent::{AgentCommand, AgentEvent};
 
-/// Mails that wait before progress is dropped.
-const MAILS: usize = 1024;
+/// Maximum queued mails before progress is dropped.
+const MAX_MAILS: usize = 1024;
 
-/// Bytes of text and questions that wait before a turn has overrun.
-const BYTES: usize = 16 * 1024 * 1024;
+/// Maximum queued bytes.
+const MAX_BYTES: usize = 16 * 1024 * 1024;
 
-/// Titles of sessions that wait for their next turn; more are dropped.
-const TITLES: usize = 256;
+/// Maximum titles kept for the next turn.
+const MAX_TITLES: usize = 256;
 
-/// Pieces of text become one up to this length, in bytes.
-const PIECE: usize = 64 * 1024;
+/// Maximum size of a joined chunk, in bytes.
+const MAX_CHUNK_BYTES: usize = 64 * 1024;
 
-/// Something for a turn.
+/// An item for a turn.
 #[derive(Debug, PartialEq)]
 pub(super) enum Mail {
-    /// The agent says something.
-    Said(AgentEvent),
-    /// The agent asks for a permission, under this name.
-    Asked(Value, Value),
+    /// An event.
+    Event(AgentEvent),
+    /// A permission request: id and parameters.
+    Permission(Value, Value),
 }
 
-/// What waits for one turn.
+/// The queue of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     waiting: Mutex<Waiting>,
-    bell: Notify,
-    overrun: CancellationToken,
+    arrived: Notify,
+    overflow: CancellationToken,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
-    ear: Ear,
+    reader: UpdateReader,
     mails: VecDeque<Mail>,
     bytes: usize,
 }
@@ -61,7 +60,7 @@ impl Mailbox {
             if let Some(mail) = self.take() {
                 return mail;
             }
-            self.bell.notified().await;
+            self.arrived.notified().await;
         }
     }
 
@@ -69,30 +68,30 @@ impl Mailbox {
     pub(super) fn take(&self) -> Option<Mail> {
         let mut waiting = self.waiting();
         let mail = waiting.mails.pop_front()?;
-        waiting.bytes -= weight(&mail);
+        waiting.bytes -= size(&mail);
         Some(mail)
     }
 
-    /// Waits until more was said than can wait; nothing is taken from then on. Cancel-safe.
-    pub(super) async fn overrun(&self) {
-        self.overrun.cancelled().await;
+    /// Waits for an overflow. Cancel-safe.
+    pub(super) async fn overflow(&self) {
+        self.overflow.cancelled().await;
     }
 
-    fn hear(&self, update: &Value) {
-        let events = self.waiting().ear.hear(update);
+    fn read(&self, update: &Value) {
+        let events = self.waiting().reader.read(update);
         for event in events {
-            self.put(Mail::Said(event));
+            self.put(Mail::Event(event));
         }
     }
 
     fn put(&self, mail: Mail) {
-        if self.overrun.is_cancelled() {
+        if self.overflow.is_cancelled() {
             return;
         }
-        if let Err(Overrun) = self.waiting().put(mail) {
-            self.overrun.cancel();
+        if let Err(Overflow) = self.waiting().put(mail) {
+            self.overflow.cancel();
         }
-        self.bell.notify_one();
+        self.arrived.notify_one();
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -100,23 +99,23 @@ impl Mailbox {
     }
 }
 
-/// More was said than can wait.
-struct Overrun;
+/// The queue overflowed.
+struct Overflow;
 
 impl Waiting {
-    fn put(&mut self, mail: Mail) -> Result<(), Overrun> {
-        let weight = weight(&mail);
-        if self.bytes + weight > BYTES {
-            return Err(Overrun);
+    fn put(&mut self, mail: Mail) -> Result<(), Overflow> {
+        let size = size(&mail);
+        if self.bytes + size > MAX_BYTES {
+            return Err(Overflow);
         }
-        if self.mails.len() >= MAILS && is_progress(&mail) {
+        if self.mails.len() >= MAX_MAILS && is_progress(&mail) {
             return Ok(());
         }
-        self.bytes += weight;
+        self.bytes += size;
         match (self.mails.back_mut(), mail) {
-            (Some(Mail::Said(AgentEvent::Text(last))), Mail::Said(AgentEvent::Text(more)))
-            | (Some(Mail::Said(AgentEvent::Thought(last))), Mail::Said(AgentEvent::Thought(more)))
-                if last.len() + more.len() <= PIECE =>
+            (Some(Mail::Event(AgentEvent::Text(last))), Mail::Event(AgentEvent::Text(more)))
+            | (Some(Mail::Event(AgentEvent::Thought(last))), Mail::Event(AgentEvent::Thought(more)))
+                if last.len() + more.len() <= MAX_CHUNK_BYTES =>
             {
                 last.push_str(&more);
             }
@@ -126,10 +125,10 @@ impl Waiting {
     }
 }
 
-/// Whether a mail may be lost.
+/// Whether a mail may be dropped.
 pub(super) fn is_progress(mail: &Mail) -> bool {
     match mail {
-        Mail::Said(event) => !matches!(
+        Mail::Event(event) => !matches!(
             event,
             AgentEvent::Text(_)
                 | AgentEvent::Replace(_)
@@ -138,25 +137,25 @@ pub(super) fn is_progress(mail: &Mail) -> bool {
                 | AgentEvent::Title(_)
                 | AgentEvent::Media(_)
         ),
-        Mail::Asked(..) => false,
+        Mail::Permission(..) => false,
     }
 }
 
-fn weight(mail: &Mail) -> usize {
+fn size(mail: &Mail) -> usize {
     match mail {
-        Mail::Said(AgentEvent::Text(text) | AgentEvent::Thought(text)) => text.len(),
-        Mail::Said(AgentEvent::Notice(text) | AgentEvent::Title(text)) => 256 + text.len(),
-        Mail::Said(_) => 256,
-        // Its name is the agent's choice, like what it asks.
-        Mail::Asked(id, params) => 256 + id.to_string().len() + params.to_string().len(),
+        Mail::Event(AgentEvent::Text(text) | AgentEvent::Thought(text)) => text.len(),
+        Mail::Event(AgentEvent::Notice(text) | AgentEvent::Title(text)) => 256 + text.len(),
+        Mail::Event(_) => 256,
+        // The id is the agent's choice, like the parameters.
+        Mail::Permission(id, params) => 256 + id.to_string().len() + params.to_string().len(),
     }
 }
 
-/// Which session's updates go where.
+/// Routes updates by session.
 #[derive(Debug)]
 pub(super) struct Routes {
     sessions: Mutex<HashMap<String, Route>>,
-    /// Titles that came between turns: agents think of them late.
+    /// Titles received between turns.
     titles: Mutex<HashMap<String, String>>,
     commands: Arc<Mutex<Vec<AgentCommand>>>,
 }
@@ -165,11 +164,11 @@ pub(super) struct Routes {
 enum Route {
     /// A turn runs.
     Turn(Arc<Mailbox>),
-    /// The session is being continued: what comes is a replay, and only counted.
+    /// The session is being resumed: updates are a replay and only counted.
     Replay(u64),
 }
 
-/// A session's place in the routes; given up when dropped.
+/// Routing of a session; ends on drop.
 #[derive(Debug)]
 pub(super) struct Routed {
     routes: Arc<Routes>,
@@ -186,16 +185,16 @@ impl Routes {
         })
     }
 
-    /// From now on this session's updates go into a mailbox.
+    /// Routes a session's updates to a mailbox.
     pub(super) fn turn(self: &Arc<Self>, id: &str) -> (Routed, Arc<Mailbox>) {
         let mailbox = Arc::new(Mailbox::default());
         if let Some(title) = self.titles().remove(id) {
-            mailbox.put(Mail::Said(AgentEvent::Title(title)));
+            mailbox.put(Mail::Event(AgentEvent::Title(title)));
         }
         (self.route(id, Route::Turn(Arc::clone(&mailbox))), mailbox)
     }
 
-    /// From now on this session's updates are only counted.
+    /// Counts a session's updates.
     pub(super) fn replay(self: &Arc<Self>, id: &str) -> Routed {
         self.route(id, Route::Replay(0))
     }
@@ -208,12 +207,12 @@ impl Routes {
         }
     }
 
-    fn keep_title(&self, id: &str, update: &Value) {
+    fn save_title(&self, id: &str, update: &Value) {
         let Some(title) = title(update).filter(|_| is_id(id)) else {
             return;
         };
         let mut titles = self.titles();
-        if titles.len() < TITLES || titles.contains_key(id) {
+        if titles.len() < MAX_TITLES || titles.contains_key(id) {
             titles.insert(id.to_owned(), title);
         }
     }
@@ -243,7 +242,7 @@ impl Drop for Routed {
     }
 }
 
-impl Listener for Routes {
+impl MessageHandler for Routes {
     fn notified(&self, method: &str, params: Value) {
         if method != "session/update" {
             return;
@@ -255,10 +254,10 @@ impl Listener for Routes {
         }
         let id = params["sessionId"].as_str().unwrap_or_default();
         match self.sessions().get_mut(id) {
-            Some(Route::Turn(mailbox)) => mailbox.hear(update),
+            Some(Route::Turn(mailbox)) => mailbox.read(update),
             Some(Route::Replay(count)) => *count += 1,
-            // Between turns: of a late piece of a turn that was given up, a cost, a title, only that is of use.
-            None => self.keep_title(id, update),
+            // Between turns only titles matter.
+            None => self.save_title(id, update),
         }
     }
 
@@ -274,7 +273,7 @@ impl Listener for Routes {
             .get(params["sessionId"].as_str().unwrap_or_default())
         {
             Some(Route::Turn(mailbox)) => {
-                mailbox.put(Mail::Asked(id, params));
+                mailbox.put(Mail::Permission(id, params));
                 None
             }
             Some(Route::Replay(_)) | None => Some(Ok(cancelled())),
@@ -298,7 +297,7 @@ mod tests {
     }
 
     fn text(text: &str) -> Mail {
-        Mail::Said(AgentEvent::Text(text.to_owned()))
+        Mail::Event(AgentEvent::Text(text.to_owned()))
     }
 
     #[tokio::test]
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!(first.next().await, text("12"));
         assert_eq!(
             first.take(),
-            Some(Mail::Asked(json!(0), json!({"sessionId": "a"})))
+            Some(Mail::Permission(json!(0), json!({"sessionId": "a"})))
         );
         assert_eq!(first.take(), Some(text("3")));
         assert_eq!((first.take(), second.take()), (None, Some(text("xx"))));
@@ -351,25 +350,25 @@ mod tests {
     fn what_waits_is_bounded_and_text_is_never_dropped_silently() {
         let routes = routes();
         let (_routed, mailbox) = routes.turn("a");
-        for number in 0..10 * MAILS {
+        for number in 0..10 * MAX_MAILS {
             let update = json!({"sessionUpdate": "tool_call", "toolCallId": number.to_string()});
             routes.notified("session/update", json!({"sessionId": "a", "update": update}));
         }
-        assert_eq!(mailbox.waiting().mails.len(), MAILS);
+        assert_eq!(mailbox.waiting().mails.len(), MAX_MAILS);
         let chunk = "x".repeat(1024 * 1024);
         for _ in 0..100 {
             says(&routes, "a", &chunk);
         }
-        assert!(mailbox.overrun.is_cancelled());
+        assert!(mailbox.overflow.is_cancelled());
         let mut said = 0;
         while let Some(mail) = mailbox.take() {
-            if let Mail::Said(AgentEvent::Text(text)) = &mail {
+            if let Mail::Event(AgentEvent::Text(text)) = &mail {
                 said += text.len();
             }
         }
         says(&routes, "a", "more");
         assert_eq!(mailbox.take(), None, "an answer with a hole is no answer");
-        assert!(said > BYTES / 2 && said <= BYTES);
+        assert!(said > MAX_BYTES / 2 && said <= MAX_BYTES);
     }
 
     #[test]
@@ -384,20 +383,20 @@ mod tests {
                 None
             );
         }
-        assert!(mailbox.overrun.is_cancelled());
-        assert!(mailbox.waiting().mails.len() <= BYTES / (1024 * 1024));
+        assert!(mailbox.overflow.is_cancelled());
+        assert!(mailbox.waiting().mails.len() <= MAX_BYTES / (1024 * 1024));
     }
 
     #[test]
     fn a_title_that_comes_between_turns_is_told_in_the_next() {
         let routes = routes();
-        for number in 0..10 * TITLES {
+        for number in 0..10 * MAX_TITLES {
             let update = json!({"sessionUpdate": "session_info_update", "title": "Of mice"});
             let params = json!({"sessionId": number.to_string(), "update": update});
             routes.notified("session/update", params);
         }
-        assert_eq!(routes.titles().len(), TITLES);
-        let told = Mail::Said(AgentEvent::Title("Of mice".to_owned()));
+        assert_eq!(routes.titles().len(), MAX_TITLES);
+        let told = Mail::Event(AgentEvent::Title("Of mice".to_owned()));
         assert_eq!(routes.turn("0").1.take(), Some(told));
         assert_eq!(routes.turn("0").1.take(), None);
     }

@@ -14,9 +14,9 @@ pub(super) const METHOD_NOT_FOUND: i64 = -32601;
 pub(super) const INTERNAL: i64 = -32603;
 /// ACP: sign in first.
 pub(super) const AUTH_REQUIRED: i64 = -32000;
-/// ACP: there is no such thing, mostly no such session.
+/// ACP: not found, usually a session.
 pub(super) const NOT_FOUND: i64 = -32002;
-/// ACP: the request was given up.
+/// ACP: the request was cancelled.
 pub(super) const CANCELLED: i64 = -32800;
 
 /// One message.
@@ -31,9 +31,9 @@ pub(super) enum Message {
         /// With what.
         params: Value,
     },
-    /// Someone tells.
+    /// A notification.
     Notification {
-        /// What is told.
+        /// Its method.
         method: String,
         /// With what.
         params: Value,
@@ -47,18 +47,18 @@ pub(super) enum Message {
     },
 }
 
-/// An answer that says no.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub(super) struct RpcError {
     /// What sort of no.
     pub(super) code: i64,
-    /// Why, in the other's words, with its details; bounded.
+    /// Message with details; truncated.
     pub(super) message: String,
 }
 
 impl Message {
-    /// Reads a line; `None` when it is no message: stray text, a batch, an answer to nothing.
+    /// Parses a line; `None` when it is not a message, such as stray text or a batch.
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         let Value::Object(mut object) = serde_json::from_slice(line).ok()? else {
             return None;

@@ -1,22 +1,22 @@
 //! Agents that speak ACP, the Agent Client Protocol, over their standard input and output.
 //!
-//! One process serves many conversations; each has a session of its own in it. What the agent says streams out as it
-//! comes, what it wants to be allowed is asked, and a stop is passed on. It offers the agent no files and no terminal:
-//! agents use their own. It never sends a prompt twice, unless the agent has certainly not taken it up.
+//! One process serves many conversations, each in a session of its own. Output streams out, permission requests go to
+//! people, and stops are forwarded. The agent gets no file or terminal access from the client: agents use their own. A
+//! prompt is never sent twice unless the agent has certainly not processed it.
 //!
 //! Requests are written by hand and what arrives is read as plain JSON: the protocol's own crate of types fails on
 //! updates that it does not know, and switches the order of keys in every JSON object of the program.
 //!
 //! | file | what it is |
 //! |---|---|
-//! | `settings`, `presets` | what can be set; known agents |
-//! | `line`, `message`, `rpc` | a connection, of any protocol |
-//! | `process`, `pool`, `backoff` | processes: started on first use, watched, replaced |
-//! | `capabilities`, `update`, `permission`, `content` | what is said, in both directions · *pure* but for reading pictures |
-//! | `sessions`, `verdict` | what to do before a prompt and after its answer · *pure* |
+//! | `settings` | settings; presets of known agents |
+//! | `message`, `rpc` | a JSON-RPC connection |
+//! | `process`, `pool` | processes: started on demand, supervised, restarted with backoff |
+//! | `update`, `permission`, `content` | mapping in both directions · *pure* but for reading images |
+//! | `sessions`, `result` | what to do before a prompt and after its answer · *pure* |
 //! | `mailbox`, `open`, `prompt` | a turn |
 //!
-//! A stop: open questions are answered "cancelled", the agent is told, and has its grace. After that its process is
+//! A stop: open questions are answered "cancelled", the agent gets `session/cancel` and a grace period. Then its process is
 //! killed when no other turn uses it. A session whose stop went wrong is tainted: the next turn works on a copy of it
 //! when the agent makes copies, else in a fresh process, and never on the session as it is.
 
@@ -47,19 +47,19 @@ use tokio::time::timeout;
 use self::content::Shape;
 use self::open::Opened;
 use self::outcome::OpenError;
-use self::outcome::{Aftermath, Course, Trouble, Verdict, judge};
+use self::outcome::{PromptContext, PromptError, PromptOutcome, SessionEffect, evaluate};
 use self::pool::Pool;
 use self::process::Process;
 use self::prompt::{Prompt, Stop};
 use self::rpc::CallError;
-use self::sessions::{Bound, Sessions, Standing};
+use self::sessions::{SessionRef, SessionStatus, Sessions};
 use self::settings::Launch;
 use super::child::{BaseEnv, program_exists};
 use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};
 use crate::wire::SessionKey;
 
-/// How long an agent may take over a small favour.
-const FAVOUR: Duration = Duration::from_secs(5);
+/// Timeout of a small request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An agent that speaks ACP.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl AcpAgent {
             pool: Pool::new(launch.clone(), Arc::clone(&commands)),
             settings,
             launch,
-            sessions: Arc::new(Mutex::new(Sessions::new(sessions::MOST))),
+            sessions: Arc::new(Mutex::new(Sessions::new(sessions::MAX_SESSIONS))),
             commands,
         })
     }
@@ -90,41 +90,41 @@ impl AcpAgent {
     async fn drive(&self, turn: Turn) -> TurnEnd {
         let stopped_early = TurnEnd::Cancelled { confirmed: true };
         let cwd = self.directory(&turn);
-        let (gate, let_go) = self.sessions().gate(&turn.session);
-        if let Some(bound) = let_go {
-            self.close(&bound);
+        let (gate, evicted) = self.sessions().gate(&turn.session);
+        if let Some(session) = evicted {
+            self.close(&session);
         }
         let inside = tokio::select! {
             biased;
             () = turn.cancel.cancelled() => return stopped_early,
             inside = gate.acquire_owned() => inside,
         };
-        let mut again = false;
+        let mut retried = false;
         loop {
             let opened = tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => return stopped_early,
-                // Dropped, it leaves what was known as it was.
+                // Cancel-safe.
                 opened = self.open(&turn, &cwd) => opened,
             };
             let opened = match opened {
                 Ok(opened) => opened,
                 Err(error) => return TurnEnd::Failed(self.not_opened(error)),
             };
-            match self.prompt(&turn, &opened, again).await {
+            match self.prompt(&turn, &opened, retried).await {
                 Some(end) => {
                     drop(inside);
                     return end;
                 }
-                None => again = true,
+                None => retried = true,
             }
         }
     }
 
-    /// Prompts once; `None` when the prompt was not taken up and may be sent again.
-    async fn prompt(&self, turn: &Turn, opened: &Opened, again: bool) -> Option<TurnEnd> {
+    /// Prompts once; `None` when the prompt was not processed and may be sent again.
+    async fn prompt(&self, turn: &Turn, opened: &Opened, retried: bool) -> Option<TurnEnd> {
         let key = &turn.session;
-        let process = &opened.seat.process;
+        let process = &opened.lease.process;
         let shape = Shape {
             images: process.capabilities.images,
             image_bytes: self.settings.image_bytes,
@@ -138,68 +138,68 @@ impl AcpAgent {
             id: &opened.id,
             sessions: &self.sessions,
             grace: self.launch.cancel_grace,
-            patience: self.launch.patience,
+            question_timeout: self.launch.question_timeout,
             by_option_id: self.launch.quirks.choose_by_option_id,
         };
         let Some(outcome) = prompt.run(blocks).await else {
             return Some(TurnEnd::Cancelled { confirmed: true });
         };
-        let course = Course {
-            said: outcome.said,
-            stopped: outcome.stop != Stop::No,
-            after_stop: self.sessions().standing(key).1,
-            again,
+        let context = PromptContext {
+            responded: outcome.responded,
+            stopped: outcome.stop != Stop::None,
+            after_stop: self.sessions().status(key).1,
+            retried,
             refusal_is_unknown: self.launch.quirks.refusal_is_unknown,
         };
-        let verdict = match &outcome.answer {
-            Some(answer) => judge(answer, course),
-            None => self.unstopped(key, opened).await,
+        let result = match &outcome.answer {
+            Some(answer) => evaluate(answer, context),
+            None => self.stop_timed_out(key, opened).await,
         };
-        let end = match verdict {
-            Verdict::Again(aftermath) => {
-                self.note(key, aftermath);
+        let end = match result {
+            PromptOutcome::Retry(effect) => {
+                self.apply(key, effect);
                 return None;
             }
-            Verdict::Ends(end, aftermath) => {
-                self.note(key, aftermath);
+            PromptOutcome::Ended(end, effect) => {
+                self.apply(key, effect);
                 end
             }
-            Verdict::Fails(trouble) => TurnEnd::Failed(self.failed(trouble, opened).await),
+            PromptOutcome::Failed(error) => TurnEnd::Failed(self.failed(error, opened).await),
         };
-        self.sessions().note_stopped(key, course.stopped);
+        self.sessions().set_stopped(key, context.stopped);
         Some(match outcome.stop {
-            Stop::Overrun => TurnEnd::Failed(outcome::overrun(&self.launch)),
-            Stop::No | Stop::Asked => end,
+            Stop::Overflow => TurnEnd::Failed(outcome::overflow(&self.launch)),
+            Stop::None | Stop::Requested => end,
         })
     }
 
-    /// The agent was told to stop, and did not in time.
-    async fn unstopped(&self, key: &SessionKey, opened: &Opened) -> Verdict {
-        // First of all nobody may use it again, should the turn be dropped while the process ends.
+    /// The agent did not stop within its grace period.
+    async fn stop_timed_out(&self, key: &SessionKey, opened: &Opened) -> PromptOutcome {
+        // Before anything else, in case the turn is dropped while the process exits.
         self.sessions().taint(key);
-        let confirmed = opened.seat.kill_alone().await;
-        if !confirmed && !opened.seat.process.capabilities.fork {
-            // It will not be copied: let the agent give it up, if it knows how.
-            close_in(&opened.seat.process, &opened.id);
+        let confirmed = opened.lease.kill_if_unused().await;
+        if !confirmed && !opened.lease.process.capabilities.fork {
+            // It will not be forked: let the agent close it.
+            close_in(&opened.lease.process, &opened.id);
         }
-        Verdict::Ends(TurnEnd::Cancelled { confirmed }, Aftermath::Tainted)
+        PromptOutcome::Ended(TurnEnd::Cancelled { confirmed }, SessionEffect::Tainted)
     }
 
-    fn note(&self, key: &SessionKey, aftermath: Aftermath) {
-        match aftermath {
-            Aftermath::Sound => {}
-            Aftermath::Tainted => self.sessions().taint(key),
-            Aftermath::Unknown => self.sessions().note(key, Standing::Anew),
+    fn apply(&self, key: &SessionKey, effect: SessionEffect) {
+        match effect {
+            SessionEffect::Usable => {}
+            SessionEffect::Tainted => self.sessions().taint(key),
+            SessionEffect::Unknown => self.sessions().set_status(key, SessionStatus::New),
         }
     }
 
-    async fn failed(&self, trouble: Trouble, opened: &Opened) -> Failure {
-        match trouble {
-            Trouble::SignIn(error) => {
-                outcome::credentials(&error, &self.launch, &opened.seat.process.capabilities.sign_in)
+    async fn failed(&self, error: PromptError, opened: &Opened) -> Failure {
+        match error {
+            PromptError::SignIn(error) => {
+                outcome::credentials(&error, &self.launch, &opened.lease.process.capabilities.sign_in)
             }
-            Trouble::Reported(error) => outcome::reported(&error, &self.launch),
-            Trouble::Gone => outcome::crashed(&opened.seat.process.obituary().await, &self.launch),
+            PromptError::Reported(error) => outcome::reported(&error, &self.launch),
+            PromptError::Exited => outcome::crashed(&opened.lease.process.exit_report().await, &self.launch),
         }
     }
 
@@ -218,18 +218,18 @@ impl AcpAgent {
         }
     }
 
-    /// Lets a session go in its process, when that is there and wants to know.
-    fn close(&self, bound: &Bound) {
-        if let Some(process) = self.pool.alive(bound.generation) {
-            close_in(&process, &bound.id);
+    /// Closes a session in its process, if it runs.
+    fn close(&self, session: &SessionRef) {
+        if let Some(process) = self.pool.alive(session.generation) {
+            close_in(&process, &session.id);
         }
     }
 
     async fn drop_session(&self, key: &SessionKey) {
-        let Some(bound) = self.sessions().forget(key) else {
+        let Some(session) = self.sessions().forget(key) else {
             return;
         };
-        let Some(process) = self.pool.alive(bound.generation) else {
+        let Some(process) = self.pool.alive(session.generation) else {
             return;
         };
         let method = match &process.capabilities {
@@ -237,26 +237,29 @@ impl AcpAgent {
             can if can.close => "session/close",
             _ => return,
         };
-        let asked = process.peer().call(method, &json!({"sessionId": bound.id})).await;
+        let asked = process
+            .peer()
+            .call(method, &json!({"sessionId": session.id}))
+            .await;
         if let Err(error) = asked {
             tracing::debug!(agent = %self.name, %error, "the agent did not let a session go");
         }
     }
 
-    async fn look(&self) -> AgentHealth {
+    async fn check_health(&self) -> AgentHealth {
         match (self.pool.any(), self.pool.last_failure()) {
             (Some(process), _) if !process.is_gone() => {
-                // No agent knows it, and every agent says so at once.
-                match timeout(FAVOUR, process.peer().call("ping", &Value::Null)).await {
+                // No agent knows this method; all reject it immediately.
+                match timeout(REQUEST_TIMEOUT, process.peer().call("ping", &Value::Null)).await {
                     Ok(Ok(_) | Err(CallError::Refused(_))) => AgentHealth::Ready,
-                    Ok(Err(CallError::Gone)) => ended(),
+                    Ok(Err(CallError::Gone)) => exited_health(),
                     Err(_) => AgentHealth::Degraded(format!(
                         "the agent has not answered for {} s",
-                        FAVOUR.as_secs()
+                        REQUEST_TIMEOUT.as_secs()
                     )),
                 }
             }
-            (Some(_), _) => ended(),
+            (Some(_), _) => exited_health(),
             (None, Some(failure)) => AgentHealth::Down(failure),
             (None, None) => self.installed(),
         }
@@ -285,15 +288,15 @@ impl AcpAgent {
     }
 }
 
-/// Lets a session go, when the agent knows how; nobody waits for it.
+/// Closes a session, if the agent supports it, without waiting.
 fn close_in(process: &Process, id: &str) {
     if process.capabilities.close {
         let params = json!({"sessionId": id});
-        let _ = process.peer().ask_in_passing("session/close", &params);
+        let _ = process.peer().request_detached("session/close", &params);
     }
 }
 
-fn ended() -> AgentHealth {
+fn exited_health() -> AgentHealth {
     AgentHealth::Degraded("the agent's process has ended; the next turn starts it again".to_owned())
 }
 
@@ -315,7 +318,7 @@ impl Agent for AcpAgent {
     }
 
     fn health(&self) -> AgentFuture<'_, AgentHealth> {
-        Box::pin(self.look())
+        Box::pin(self.check_health())
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
@@ -324,7 +327,7 @@ impl Agent for AcpAgent {
 
     fn forget<'a>(&'a self, session: &'a SessionKey) -> AgentFuture<'a, ()> {
         Box::pin(async move {
-            let _ = timeout(FAVOUR, self.drop_session(session)).await;
+            let _ = timeout(REQUEST_TIMEOUT, self.drop_session(session)).await;
         })
     }
 

@@ -1,4 +1,4 @@
-//! Gets a conversation its session: the one it has, a mended one, the one that was kept, or a new one.
+//! Opens a conversation's session: the existing, a repaired, the saved, or a new one.
 
 use std::path::Path;
 use std::sync::PoisonError;
@@ -8,108 +8,110 @@ use tokio::time::timeout;
 
 use super::AcpAgent;
 use super::outcome::OpenError;
-use super::pool::Seat;
+use super::pool::ProcessLease;
 use super::process::Process;
 use super::process::{Capabilities, Continue};
 use super::rpc::CallError;
-use super::sessions::{Bound, Kept, Standing, Step, is_id, step};
+use super::sessions::{OpenStep, SavedSession, SessionRef, SessionStatus, is_id, next_step};
 use super::settings::OptionValue;
 use crate::agent::{AgentEvent, Turn};
 
 /// A session that can be prompted.
 #[derive(Debug)]
 pub(super) struct Opened {
-    /// The place in its process.
-    pub(super) seat: Seat,
+    /// The lease of its process.
+    pub(super) lease: ProcessLease,
     /// The agent's name for it.
     pub(super) id: String,
-    /// Whether it has just begun.
+    /// Whether it is new.
     pub(super) fresh: bool,
 }
 
 /// What became of a session that was to be continued.
 #[derive(Debug, PartialEq, Eq)]
 enum Continued {
-    /// It goes on.
+    /// It continues.
     Restored,
-    /// The agent has made a new one instead, of this name.
+    /// The agent created a new one with this id.
     Other(String),
     /// The agent does not know it.
     Lost,
 }
 
 impl AcpAgent {
-    /// Opens the turn's session. Dropping the future leaves what was known as it was.
+    /// Opens the turn's session. Cancel-safe: what was known stays.
     pub(super) async fn open(&self, turn: &Turn, cwd: &Path) -> Result<Opened, OpenError> {
-        let mut standing = self.sessions().standing(&turn.session).0;
+        let mut status = self.sessions().status(&turn.session).0;
         loop {
-            let alive: Option<Capabilities> = match &standing {
-                Standing::Open(bound) | Standing::Tainted(bound) => self.pool.capabilities(bound.generation),
-                Standing::Unknown | Standing::Anew | Standing::Resting { .. } => None,
-            };
-            let rest = |bound: Bound| Standing::Resting {
-                id: bound.id,
-                cwd: bound.cwd,
-            };
-            match step(&standing, cwd, alive.as_ref()) {
-                Step::Recall => {
-                    let kept = turn.events.load_state().await.unwrap_or_default();
-                    standing = Kept::read(&kept, &self.name);
+            let alive: Option<Capabilities> = match &status {
+                SessionStatus::Open(session) | SessionStatus::Tainted(session) => {
+                    self.pool.capabilities(session.generation)
                 }
-                Step::Use(bound) => {
-                    let seat = self.seat(Some(&bound)).await?;
-                    if seat.process.generation == bound.generation {
+                SessionStatus::Unknown | SessionStatus::New | SessionStatus::Detached { .. } => None,
+            };
+            let rest = |session: SessionRef| SessionStatus::Detached {
+                id: session.id,
+                cwd: session.cwd,
+            };
+            match next_step(&status, cwd, alive.as_ref()) {
+                OpenStep::LoadState => {
+                    let kept = turn.events.load_state().await.unwrap_or_default();
+                    status = SavedSession::read(&kept, &self.name);
+                }
+                OpenStep::Use(session) => {
+                    let lease = self.acquire(Some(&session)).await?;
+                    if lease.process.generation == session.generation {
                         return Ok(Opened {
-                            seat,
-                            id: bound.id,
+                            lease,
+                            id: session.id,
                             fresh: false,
                         });
                     }
-                    standing = rest(bound);
+                    status = rest(session);
                 }
-                Step::Fork(bound) => {
-                    let seat = self.seat(Some(&bound)).await?;
-                    if seat.process.generation == bound.generation {
-                        let params = json!({"sessionId": bound.id, "cwd": cwd, "mcpServers": []});
-                        if let Ok(answer) = self.set_up(&seat.process, "session/fork", &params).await
+                OpenStep::Fork(session) => {
+                    let lease = self.acquire(Some(&session)).await?;
+                    if lease.process.generation == session.generation {
+                        let params = json!({"sessionId": session.id, "cwd": cwd, "mcpServers": []});
+                        if let Ok(answer) = self.set_up(&lease.process, "session/fork", &params).await
                             && let Some(id) = session_id(&answer)
                         {
-                            self.close(&bound);
-                            return self.opened(turn, cwd, seat, id, &answer).await;
+                            self.close(&session);
+                            return self.opened(turn, cwd, lease, id, &answer).await;
                         }
-                        self.pool.retire(bound.generation);
+                        self.pool.retire(session.generation);
                     }
-                    standing = rest(bound);
+                    status = rest(session);
                 }
-                Step::Replace(bound) => {
-                    self.pool.retire(bound.generation);
-                    standing = rest(bound);
+                OpenStep::Replace(session) => {
+                    self.pool.retire(session.generation);
+                    status = rest(session);
                 }
-                Step::Continue(id) => return self.resume(turn, cwd, id).await,
-                Step::Begin => {
-                    let seat = self.seat(None).await?;
-                    return self.begin(turn, cwd, seat).await;
+                OpenStep::Resume(id) => return self.resume(turn, cwd, id).await,
+                OpenStep::New => {
+                    let lease = self.acquire(None).await?;
+                    return self.begin(turn, cwd, lease).await;
                 }
             }
         }
     }
 
-    async fn seat(&self, wanted: Option<&Bound>) -> Result<Seat, OpenError> {
-        let wanted = wanted.map(|bound| bound.generation);
-        self.pool.seat(wanted).await.map_err(OpenError::Start)
+    async fn acquire(&self, wanted: Option<&SessionRef>) -> Result<ProcessLease, OpenError> {
+        let wanted = wanted.map(|session| session.generation);
+        self.pool.acquire(wanted).await.map_err(OpenError::Start)
     }
 
-    /// Has a session continued; begins a new one when the agent cannot, and says so.
+    /// Resumes a session; starts a new one with a notice when the agent cannot.
     async fn resume(&self, turn: &Turn, cwd: &Path, id: String) -> Result<Opened, OpenError> {
-        let seat = self.seat(None).await?;
-        if let Some(how) = seat.process.capabilities.continues() {
+        let lease = self.acquire(None).await?;
+        if let Some(how) = lease.process.capabilities.continues() {
             let params = json!({"sessionId": id, "cwd": cwd, "mcpServers": []});
             let method = match how {
                 Continue::Resume => "session/resume",
                 Continue::Load => "session/load",
             };
-            let replay = seat.process.routes.replay(&id);
-            let answer = match self.set_up(&seat.process, method, &params).await {
+            let replay = lease.process.routes.replay(&id);
+            let answer = match self.set_up(&lease.process, method, &params).await {
                 Ok(answer) => Some(answer),
                 Err(OpenError::Refused(error)) if error.code != super::message::AUTH_REQUIRED => {
                     tracing::info!(agent = %self.name, %error, "the agent could not continue a session");
@@ -121,10 +123,10 @@ impl AcpAgent {
             drop(replay);
             if let Some(answer) = answer {
                 match continued(&answer, &id, replayed, self.launch.quirks.doubtful_restore) {
-                    Continued::Restored => return self.opened(turn, cwd, seat, id, &answer).await,
+                    Continued::Restored => return self.opened(turn, cwd, lease, id, &answer).await,
                     Continued::Other(other) => {
-                        tell_lost(turn).await;
-                        let mut opened = self.opened(turn, cwd, seat, other, &answer).await?;
+                        notify_lost(turn).await;
+                        let mut opened = self.opened(turn, cwd, lease, other, &answer).await?;
                         opened.fresh = true;
                         return Ok(opened);
                     }
@@ -132,25 +134,25 @@ impl AcpAgent {
                 }
             }
         }
-        tell_lost(turn).await;
-        self.begin(turn, cwd, seat).await
+        notify_lost(turn).await;
+        self.begin(turn, cwd, lease).await
     }
 
-    async fn begin(&self, turn: &Turn, cwd: &Path, seat: Seat) -> Result<Opened, OpenError> {
+    async fn begin(&self, turn: &Turn, cwd: &Path, lease: ProcessLease) -> Result<Opened, OpenError> {
         let params = json!({"cwd": cwd, "mcpServers": []});
-        let answer = self.set_up(&seat.process, "session/new", &params).await?;
-        let id = session_id(&answer).ok_or(OpenError::Nonsense("a new session has no usable name"))?;
-        let mut opened = self.opened(turn, cwd, seat, id, &answer).await?;
+        let answer = self.set_up(&lease.process, "session/new", &params).await?;
+        let id = session_id(&answer).ok_or(OpenError::InvalidResponse("a new session has no usable name"))?;
+        let mut opened = self.opened(turn, cwd, lease, id, &answer).await?;
         opened.fresh = true;
         Ok(opened)
     }
 
-    /// Sets what is to be set, notes the session and keeps its name.
+    /// Applies mode and options, records the session and saves its id.
     async fn opened(
         &self,
         turn: &Turn,
         cwd: &Path,
-        seat: Seat,
+        lease: ProcessLease,
         id: String,
         answer: &Value,
     ) -> Result<Opened, OpenError> {
@@ -159,7 +161,7 @@ impl AcpAgent {
         {
             let params = json!({"sessionId": id, "modeId": mode});
             self.configure(
-                &seat.process,
+                &lease.process,
                 "session/set_mode",
                 &params,
                 &format!("mode \"{mode}\""),
@@ -176,23 +178,24 @@ impl AcpAgent {
                 OptionValue::Value(value) => params["value"] = json!(value),
             }
             let what = format!("option \"{option}\"");
-            self.configure(&seat.process, "session/set_config_option", &params, &what)
+            self.configure(&lease.process, "session/set_config_option", &params, &what)
                 .await?;
         }
-        let bound = Bound {
-            generation: seat.process.generation,
+        let session = SessionRef {
+            generation: lease.process.generation,
             id: id.clone(),
             cwd: cwd.to_owned(),
         };
-        self.sessions().note(&turn.session, Standing::Open(bound));
-        let kept = Kept {
+        self.sessions()
+            .set_status(&turn.session, SessionStatus::Open(session));
+        let kept = SavedSession {
             backend: self.name.clone(),
             session_id: id.clone(),
             cwd: cwd.to_owned(),
         };
         turn.events.save_state(kept.write()).await;
         Ok(Opened {
-            seat,
+            lease,
             id,
             fresh: false,
         })
@@ -207,24 +210,24 @@ impl AcpAgent {
     ) -> Result<(), OpenError> {
         match self.set_up(process, method, params).await {
             Ok(_) => Ok(()),
-            Err(OpenError::Refused(error)) => Err(OpenError::Unsettable(format!(
+            Err(OpenError::Refused(error)) => Err(OpenError::Configuration(format!(
                 "the {what} cannot be set: {error}; correct the agent's settings"
             ))),
             Err(error) => Err(error),
         }
     }
 
-    /// Asks for something that a session needs before its first prompt.
+    /// Sends a setup request.
     async fn set_up(&self, process: &Process, method: &str, params: &Value) -> Result<Value, OpenError> {
         let limit = self.launch.start_timeout;
         match timeout(limit, process.peer().call(method, params)).await {
             Err(_) => {
-                // One that does not do even that gets no other turn.
+                // A process that does not respond gets no further turn.
                 self.pool.retire(process.generation);
-                Err(OpenError::Slow(limit))
+                Err(OpenError::TimedOut(limit))
             }
             Ok(Err(CallError::Refused(error))) => Err(OpenError::Refused(error)),
-            Ok(Err(CallError::Gone)) => Err(OpenError::Ended(process.obituary().await)),
+            Ok(Err(CallError::Gone)) => Err(OpenError::Ended(process.exit_report().await)),
             Ok(Ok(answer)) => Ok(answer),
         }
     }
@@ -234,7 +237,7 @@ impl AcpAgent {
     }
 }
 
-async fn tell_lost(turn: &Turn) {
+async fn notify_lost(turn: &Turn) {
     let told = "The agent no longer has this conversation; it begins anew.";
     turn.events.emit(AgentEvent::Notice(told.to_owned())).await;
 }
@@ -246,8 +249,8 @@ fn session_id(answer: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// Whether a session really goes on. Some agents answer as if it did when they do not know it: then nothing was
-/// replayed and nothing is said about it, or another session's name stands in the answer.
+/// Whether a session was really resumed. Some agents report success for an unknown session: then nothing is replayed, no
+/// modes or options are returned, or another id is.
 fn continued(answer: &Value, asked: &str, replayed: u64, doubtful: bool) -> Continued {
     let provenance = &answer["_meta"]["hermes"]["sessionProvenance"]["acpSessionId"];
     let named = session_id(answer).or_else(|| provenance.as_str().filter(|id| is_id(id)).map(str::to_owned));

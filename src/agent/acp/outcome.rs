@@ -1,10 +1,10 @@
-//! What a prompt's answer means for the turn and for the session. Pure.
+//! What the response to a prompt means for the turn and the session, and failures as turn failures.
 //!
-//! | answer | turn | session |
+//! | response | turn | session |
 //! |---|---|---|
 //! | anything, after a stop was asked for | cancelled | tainted when the answer is an error |
-//! | an internal error at once, when the turn before was stopped | again, once | tainted |
-//! | no such session, and nothing was said | again, once | begins anew |
+//! | an internal error without output, after a stopped turn | sent again, once | tainted |
+//! | unknown session, without output | sent again, once | starts anew |
 //! | any other | ends | stays |
 
 use std::time::Duration;
@@ -12,42 +12,42 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::message::{AUTH_REQUIRED, CANCELLED, INTERNAL, NOT_FOUND, RpcError};
-use super::process::{Obituary, StartError};
+use super::process::{ExitReport, StartError};
 use super::rpc::CallError;
 use super::settings::Launch;
 use crate::agent::{Failure, FailureClass, Truncation, TurnEnd};
 
-/// What happened until the answer came.
+/// Context of a response.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Course {
-    /// The agent said, did or asked something.
-    pub(super) said: bool,
-    /// It was told to stop.
+pub(super) struct PromptContext {
+    /// Whether the agent sent anything.
+    pub(super) responded: bool,
+    /// Whether a stop was requested.
     pub(super) stopped: bool,
-    /// The turn before this one was told to stop.
+    /// Whether the previous turn was stopped.
     pub(super) after_stop: bool,
-    /// This prompt was sent for the second time.
-    pub(super) again: bool,
+    /// Whether this prompt was sent before.
+    pub(super) retried: bool,
     /// A refusal may mean that the session is not known.
     pub(super) refusal_is_unknown: bool,
 }
 
-/// What follows.
+/// Outcome of a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// The turn ends so.
-    Ends(TurnEnd, Aftermath),
-    /// The turn fails so.
-    Fails(Trouble),
-    /// The prompt was not taken up: mend the session and send it again.
-    Again(Aftermath),
+pub(super) enum PromptOutcome {
+    /// The turn ends.
+    Ended(TurnEnd, SessionEffect),
+    /// The turn fails.
+    Failed(PromptError),
+    /// The prompt was not processed: repair the session and send it again.
+    Retry(SessionEffect),
 }
 
-/// What becomes of the session.
+/// Effect on the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Aftermath {
-    /// It can be used again.
-    Sound,
+pub(super) enum SessionEffect {
+    /// It stays usable.
+    Usable,
     /// It must not be used as it is.
     Tainted,
     /// The agent does not know it.
@@ -56,40 +56,48 @@ pub(super) enum Aftermath {
 
 /// Why a turn fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// The agent wants someone to sign in.
+pub(super) enum PromptError {
+    /// A sign-in is required.
     SignIn(RpcError),
-    /// The agent says that it failed.
+    /// The agent reported an error.
     Reported(RpcError),
     /// The agent has ended.
-    Gone,
+    Exited,
 }
 
-/// Decides what follows.
-pub(super) fn judge(answer: &Result<Value, CallError>, course: Course) -> Verdict {
+/// Evaluates a response.
+pub(super) fn evaluate(answer: &Result<Value, CallError>, context: PromptContext) -> PromptOutcome {
     let confirmed = TurnEnd::Cancelled { confirmed: true };
-    let untouched = !course.said && !course.again;
+    let untouched = !context.responded && !context.retried;
     match answer {
-        Err(CallError::Refused(_)) if course.stopped => Verdict::Ends(confirmed, Aftermath::Tainted),
-        Ok(_) | Err(CallError::Gone) if course.stopped => Verdict::Ends(confirmed, Aftermath::Sound),
-        Err(CallError::Gone) => Verdict::Fails(Trouble::Gone),
+        Err(CallError::Refused(_)) if context.stopped => {
+            PromptOutcome::Ended(confirmed, SessionEffect::Tainted)
+        }
+        Ok(_) | Err(CallError::Gone) if context.stopped => {
+            PromptOutcome::Ended(confirmed, SessionEffect::Usable)
+        }
+        Err(CallError::Gone) => PromptOutcome::Failed(PromptError::Exited),
         Err(CallError::Refused(error)) => match error.code {
-            AUTH_REQUIRED => Verdict::Fails(Trouble::SignIn(error.clone())),
-            CANCELLED => Verdict::Ends(confirmed, Aftermath::Sound),
-            NOT_FOUND if untouched => Verdict::Again(Aftermath::Unknown),
-            INTERNAL if untouched && course.after_stop => Verdict::Again(Aftermath::Tainted),
-            _ => Verdict::Fails(Trouble::Reported(error.clone())),
+            AUTH_REQUIRED => PromptOutcome::Failed(PromptError::SignIn(error.clone())),
+            CANCELLED => PromptOutcome::Ended(confirmed, SessionEffect::Usable),
+            NOT_FOUND if untouched => PromptOutcome::Retry(SessionEffect::Unknown),
+            INTERNAL if untouched && context.after_stop => PromptOutcome::Retry(SessionEffect::Tainted),
+            _ => PromptOutcome::Failed(PromptError::Reported(error.clone())),
         },
         Ok(result) => match result["stopReason"].as_str() {
-            Some("max_tokens") => Verdict::Ends(TurnEnd::Truncated(Truncation::Tokens), Aftermath::Sound),
-            Some("max_turn_requests") => {
-                Verdict::Ends(TurnEnd::Truncated(Truncation::Steps), Aftermath::Sound)
+            Some("max_tokens") => {
+                PromptOutcome::Ended(TurnEnd::Truncated(Truncation::Tokens), SessionEffect::Usable)
             }
-            Some("refusal") if untouched && course.refusal_is_unknown => Verdict::Again(Aftermath::Unknown),
-            Some("refusal") => Verdict::Ends(TurnEnd::Refused, Aftermath::Sound),
-            Some("cancelled") => Verdict::Ends(confirmed, Aftermath::Sound),
+            Some("max_turn_requests") => {
+                PromptOutcome::Ended(TurnEnd::Truncated(Truncation::Steps), SessionEffect::Usable)
+            }
+            Some("refusal") if untouched && context.refusal_is_unknown => {
+                PromptOutcome::Retry(SessionEffect::Unknown)
+            }
+            Some("refusal") => PromptOutcome::Ended(TurnEnd::Refused, SessionEffect::Usable),
+            Some("cancelled") => PromptOutcome::Ended(confirmed, SessionEffect::Usable),
             // A reason from the future, or none: it did answer.
-            _ => Verdict::Ends(TurnEnd::Completed, Aftermath::Sound),
+            _ => PromptOutcome::Ended(TurnEnd::Completed, SessionEffect::Usable),
         },
     }
 }
@@ -97,18 +105,18 @@ pub(super) fn judge(answer: &Result<Value, CallError>, course: Course) -> Verdic
 /// Why a session could not be opened.
 #[derive(Debug)]
 pub(super) enum OpenError {
-    /// There is no process.
+    /// No process could be started.
     Start(std::sync::Arc<StartError>),
-    /// The agent said no.
+    /// The agent rejected it.
     Refused(RpcError),
     /// The agent has ended.
-    Ended(Obituary),
-    /// The agent took too long.
-    Slow(Duration),
-    /// The agent said something that makes no sense.
-    Nonsense(&'static str),
+    Ended(ExitReport),
+    /// The agent timed out.
+    TimedOut(Duration),
+    /// The response is invalid.
+    InvalidResponse(&'static str),
     /// A mode or an option could not be set.
-    Unsettable(String),
+    Configuration(String),
 }
 
 impl OpenError {
@@ -125,19 +133,19 @@ impl OpenError {
                 "The agent could not begin the conversation. Its operator finds the reason in the log.",
                 format!("{name} refused to open a session: {error}"),
             ),
-            Self::Ended(obituary) => crashed(&obituary, launch).retryable(),
-            Self::Slow(limit) => Failure::new(
+            Self::Ended(exit_report) => crashed(&exit_report, launch).retryable(),
+            Self::TimedOut(limit) => Failure::new(
                 FailureClass::Timeout,
                 "The agent took too long to begin. Try again later.",
                 format!("{name} did not open a session within {} s", limit.as_secs()),
             )
             .retryable(),
-            Self::Nonsense(what) => Failure::new(
+            Self::InvalidResponse(what) => Failure::new(
                 FailureClass::Protocol,
                 "The agent answered something that cannot be understood. Its operator finds more in the log.",
                 format!("{name}: {what}"),
             ),
-            Self::Unsettable(what) => Failure::new(
+            Self::Configuration(what) => Failure::new(
                 FailureClass::Unavailable,
                 "The agent does not accept its settings. Its operator finds the reason in the log.",
                 format!("{name}: {what}"),
@@ -147,7 +155,7 @@ impl OpenError {
     }
 }
 
-/// The agent wants someone to sign in.
+/// A sign-in is required.
 pub(super) fn credentials(error: &RpcError, launch: &Launch, sign_in: &[String]) -> Failure {
     let how = match launch.preset {
         Some(preset) => preset.sign_in.to_owned(),
@@ -169,15 +177,15 @@ pub(super) fn credentials(error: &RpcError, launch: &Launch, sign_in: &[String])
 }
 
 /// The agent ended before its answer did.
-pub(super) fn crashed(obituary: &Obituary, launch: &Launch) -> Failure {
+pub(super) fn crashed(exit_report: &ExitReport, launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Crashed,
         "The agent ended unexpectedly. It is started again for the next message.",
-        format!("{}: {obituary}", launch.name()),
+        format!("{}: {exit_report}", launch.name()),
     )
 }
 
-/// The agent says that it failed.
+/// The agent reported an error.
 pub(super) fn reported(error: &RpcError, launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Reported,
@@ -186,8 +194,8 @@ pub(super) fn reported(error: &RpcError, launch: &Launch) -> Failure {
     )
 }
 
-/// The agent said more than can be passed on.
-pub(super) fn overrun(launch: &Launch) -> Failure {
+/// The output overflowed.
+pub(super) fn overflow(launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Protocol,
         "The agent said more than can be passed on, and was stopped.",
@@ -202,30 +210,30 @@ fn start_failure(error: &StartError, launch: &Launch, sign_in: &[String]) -> Fai
         return credentials(error, launch, sign_in);
     }
     let passing = match error {
-        StartError::Spawn(error) => error.passing(),
-        StartError::Silent(_) | StartError::Ended(_) | StartError::Resting { .. } => true,
+        StartError::Spawn(error) => error.is_transient(),
+        StartError::TimedOut(_) | StartError::Ended(_) | StartError::BackingOff { .. } => true,
         StartError::Version(_) | StartError::Refused(_) | StartError::Closed => false,
     };
     let class = match error {
         StartError::Version(_) => FailureClass::Protocol,
-        StartError::Silent(_) => FailureClass::Timeout,
+        StartError::TimedOut(_) => FailureClass::Timeout,
         StartError::Spawn(_)
         | StartError::Refused(_)
         | StartError::Ended(_)
-        | StartError::Resting { .. }
+        | StartError::BackingOff { .. }
         | StartError::Closed => FailureClass::Unavailable,
     };
     let failure = Failure::new(
         class,
         "The agent could not be started. Its operator finds the reason in the log.",
-        told(error, launch),
+        detail_of(error, launch),
     )
     .without_side_effects();
     if passing { failure.retryable() } else { failure }
 }
 
-/// Why there is no process, and how to get one.
-pub(super) fn told(error: &StartError, launch: &Launch) -> String {
+/// The start error with a remedy.
+pub(super) fn detail_of(error: &StartError, launch: &Launch) -> String {
     use crate::agent::child::SpawnError;
     match (error, launch.preset) {
         (StartError::Spawn(SpawnError::NotInstalled(_)), Some(preset)) => {
@@ -258,7 +266,7 @@ mod tests {
 
     #[test]
     fn reasons_to_stop_are_ends_of_turns() {
-        let plain = Course::default();
+        let plain = PromptContext::default();
         for (reason, end) in [
             ("end_turn", TurnEnd::Completed),
             ("from_the_future", TurnEnd::Completed),
@@ -268,101 +276,107 @@ mod tests {
             ("cancelled", TurnEnd::Cancelled { confirmed: true }),
         ] {
             assert_eq!(
-                judge(&Ok(stops(reason)), plain),
-                Verdict::Ends(end, Aftermath::Sound),
+                evaluate(&Ok(stops(reason)), plain),
+                PromptOutcome::Ended(end, SessionEffect::Usable),
                 "{reason}"
             );
         }
         assert_eq!(
-            judge(&Ok(Value::Null), plain),
-            Verdict::Ends(TurnEnd::Completed, Aftermath::Sound)
+            evaluate(&Ok(Value::Null), plain),
+            PromptOutcome::Ended(TurnEnd::Completed, SessionEffect::Usable)
         );
-        let unknown = Course {
+        let unknown = PromptContext {
             refusal_is_unknown: true,
             ..plain
         };
         assert_eq!(
-            judge(&Ok(stops("refusal")), unknown),
-            Verdict::Again(Aftermath::Unknown)
+            evaluate(&Ok(stops("refusal")), unknown),
+            PromptOutcome::Retry(SessionEffect::Unknown)
         );
-        for course in [
-            Course {
-                said: true,
+        for context in [
+            PromptContext {
+                responded: true,
                 ..unknown
             },
-            Course {
-                again: true,
+            PromptContext {
+                retried: true,
                 ..unknown
             },
         ] {
             assert_eq!(
-                judge(&Ok(stops("refusal")), course),
-                Verdict::Ends(TurnEnd::Refused, Aftermath::Sound)
+                evaluate(&Ok(stops("refusal")), context),
+                PromptOutcome::Ended(TurnEnd::Refused, SessionEffect::Usable)
             );
         }
     }
 
     #[test]
     fn after_a_stop_every_answer_is_cancelled_and_an_error_taints() {
-        let stopped = Course {
+        let stopped = PromptContext {
             stopped: true,
-            ..Course::default()
+            ..PromptContext::default()
         };
-        let cancelled = |aftermath| Verdict::Ends(TurnEnd::Cancelled { confirmed: true }, aftermath);
+        let cancelled = |effect| PromptOutcome::Ended(TurnEnd::Cancelled { confirmed: true }, effect);
         for reason in ["cancelled", "end_turn", "refusal", "max_tokens"] {
-            assert_eq!(judge(&Ok(stops(reason)), stopped), cancelled(Aftermath::Sound));
+            assert_eq!(
+                evaluate(&Ok(stops(reason)), stopped),
+                cancelled(SessionEffect::Usable)
+            );
         }
         for code in [INTERNAL, CANCELLED, AUTH_REQUIRED] {
-            assert_eq!(judge(&fails(code), stopped), cancelled(Aftermath::Tainted));
+            assert_eq!(evaluate(&fails(code), stopped), cancelled(SessionEffect::Tainted));
         }
-        assert_eq!(judge(&Err(CallError::Gone), stopped), cancelled(Aftermath::Sound));
+        assert_eq!(
+            evaluate(&Err(CallError::Gone), stopped),
+            cancelled(SessionEffect::Usable)
+        );
     }
 
     #[test]
     fn a_prompt_is_sent_again_only_when_nothing_happened() {
-        let poisoned = Course {
+        let poisoned = PromptContext {
             after_stop: true,
-            ..Course::default()
+            ..PromptContext::default()
         };
         assert_eq!(
-            judge(&fails(INTERNAL), poisoned),
-            Verdict::Again(Aftermath::Tainted)
+            evaluate(&fails(INTERNAL), poisoned),
+            PromptOutcome::Retry(SessionEffect::Tainted)
         );
         assert_eq!(
-            judge(&fails(NOT_FOUND), Course::default()),
-            Verdict::Again(Aftermath::Unknown)
+            evaluate(&fails(NOT_FOUND), PromptContext::default()),
+            PromptOutcome::Retry(SessionEffect::Unknown)
         );
-        let reported = |code| Verdict::Fails(Trouble::Reported(error(code)));
-        for course in [
-            Course {
-                said: true,
+        let reported = |code| PromptOutcome::Failed(PromptError::Reported(error(code)));
+        for context in [
+            PromptContext {
+                responded: true,
                 ..poisoned
             },
-            Course {
-                again: true,
+            PromptContext {
+                retried: true,
                 ..poisoned
             },
-            Course::default(),
+            PromptContext::default(),
         ] {
-            assert_eq!(judge(&fails(INTERNAL), course), reported(INTERNAL));
+            assert_eq!(evaluate(&fails(INTERNAL), context), reported(INTERNAL));
         }
-        for course in [
-            Course {
-                said: true,
+        for context in [
+            PromptContext {
+                responded: true,
                 ..poisoned
             },
-            Course {
-                again: true,
+            PromptContext {
+                retried: true,
                 ..poisoned
             },
         ] {
-            assert_eq!(judge(&fails(NOT_FOUND), course), reported(NOT_FOUND));
+            assert_eq!(evaluate(&fails(NOT_FOUND), context), reported(NOT_FOUND));
         }
         assert_eq!(
-            judge(&Err(CallError::Gone), poisoned),
-            Verdict::Fails(Trouble::Gone)
+            evaluate(&Err(CallError::Gone), poisoned),
+            PromptOutcome::Failed(PromptError::Exited)
         );
-        let sign_in = Verdict::Fails(Trouble::SignIn(error(AUTH_REQUIRED)));
-        assert_eq!(judge(&fails(AUTH_REQUIRED), poisoned), sign_in);
+        let sign_in = PromptOutcome::Failed(PromptError::SignIn(error(AUTH_REQUIRED)));
+        assert_eq!(evaluate(&fails(AUTH_REQUIRED), poisoned), sign_in);
     }
 }

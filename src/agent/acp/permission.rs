@@ -1,7 +1,7 @@
-//! A permission that an agent asks for, as a question to people, and their answer in the agent's words. Pure.
+//! A permission request as a question to people, and the answer for the agent. Pure.
 //!
-//! An agent's names for its options may be any text, and the same twice: people's choices are known by position.
-//! Whatever goes wrong ends in "no": a question that is void is cancelled, one that nobody answers is rejected.
+//! Option ids may be any text, even duplicates: choices are identified by position. Whatever goes wrong ends in a denial:
+//! an open question is cancelled, an unanswered one is rejected.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use super::message::cut;
 use super::update::{one_line, text_of};
 use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
 
-/// Most options that people are offered; the rest is left out.
-const OPTIONS: usize = 20;
+/// Maximum options; further ones are dropped.
+const MAX_OPTIONS: usize = 20;
 
-/// Longest command or path that is shown, in bytes.
+/// Maximum length of a detail, in bytes.
 const DETAIL_BYTES: usize = 256 * 1024;
 
 /// A permission that is asked for.
 #[derive(Debug)]
-pub(super) struct PermissionAsked {
+pub(super) struct PermissionRequest {
     /// What people are asked.
     pub(super) question: Question,
     /// The agent's names for the choices, by position.
@@ -28,19 +28,19 @@ pub(super) struct PermissionAsked {
     no: Option<String>,
 }
 
-impl PermissionAsked {
+impl PermissionRequest {
     /// Reads the request.
-    pub(super) fn read(params: &Value, by_option_id: bool, patience: Duration) -> Self {
+    pub(super) fn read(params: &Value, by_option_id: bool, question_timeout: Duration) -> Self {
         let call = &params["toolCall"];
         let mut offered: Vec<Offered> = params["options"]
             .as_array()
             .map_or(&[][..], Vec::as_slice)
             .iter()
             .filter_map(|option| Offered::read(option, by_option_id))
-            .take(OPTIONS)
+            .take(MAX_OPTIONS)
             .collect();
-        // Who says no without looking closely says it for once.
-        offered.sort_by_key(|option| option.for_ever_no);
+        // The one-time denial comes before the permanent one.
+        offered.sort_by_key(|option| option.is_permanent_deny);
         let no = offered.iter().find(|option| option.meaning == Meaning::Deny);
         let detail = detail(call);
         let title = one_line(call["title"].as_str().unwrap_or_default(), 300);
@@ -64,13 +64,13 @@ impl PermissionAsked {
                         meaning: option.meaning,
                     })
                     .collect(),
-                timeout: Some(patience),
+                timeout: Some(question_timeout),
             },
             ids: offered.into_iter().map(|option| option.id).collect(),
         }
     }
 
-    /// What the agent is told.
+    /// The result for the agent.
     pub(super) fn outcome(&self, answer: &PromptAnswer) -> Value {
         match answer {
             PromptAnswer::Chosen(position) => {
@@ -86,7 +86,7 @@ impl PermissionAsked {
     }
 }
 
-/// What the agent is told when the question is void.
+/// The result of a cancelled question.
 pub(super) fn cancelled() -> Value {
     json!({"outcome": {"outcome": "cancelled"}})
 }
@@ -99,7 +99,7 @@ struct Offered {
     id: String,
     label: String,
     meaning: Meaning,
-    for_ever_no: bool,
+    is_permanent_deny: bool,
 }
 
 impl Offered {
@@ -118,7 +118,7 @@ impl Offered {
             label: if label.is_empty() { one_line(id, 80) } else { label },
             id: id.to_owned(),
             meaning,
-            for_ever_no: kind == "reject_always" || (by_option_id && id == "deny_always"),
+            is_permanent_deny: kind == "reject_always" || (by_option_id && id == "deny_always"),
         })
     }
 }
@@ -171,7 +171,7 @@ fn detail(call: &Value) -> Option<String> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(55);
+    const TIMEOUT: Duration = Duration::from_secs(55);
 
     fn hermes() -> Value {
         json!({"sessionId": "s", "toolCall": {"toolCallId": "perm-check-1", "title": "rm", "rawInput": {"command": "rm -r x"}},
@@ -184,14 +184,14 @@ mod tests {
         ]})
     }
 
-    fn chosen(asked: &PermissionAsked, answer: &PromptAnswer) -> Value {
+    fn chosen(asked: &PermissionRequest, answer: &PromptAnswer) -> Value {
         asked.outcome(answer)["outcome"].clone()
     }
 
     #[test]
     fn options_mean_what_their_kind_or_their_id_says() {
         let meanings = |by_id| {
-            let asked = PermissionAsked::read(&hermes(), by_id, PATIENCE);
+            let asked = PermissionRequest::read(&hermes(), by_id, TIMEOUT);
             asked
                 .question
                 .options
@@ -219,9 +219,9 @@ mod tests {
 
     #[test]
     fn a_choice_goes_back_by_position_and_silence_is_a_no_for_once() {
-        let asked = PermissionAsked::read(&hermes(), true, PATIENCE);
+        let asked = PermissionRequest::read(&hermes(), true, TIMEOUT);
         assert_eq!(asked.question.detail.as_deref(), Some("rm -r x"));
-        assert_eq!(asked.question.timeout, Some(PATIENCE));
+        assert_eq!(asked.question.timeout, Some(TIMEOUT));
         assert_eq!(
             chosen(&asked, &PromptAnswer::Chosen("1".to_owned()))["optionId"],
             "allow_session"
@@ -246,12 +246,12 @@ mod tests {
             json!({"options": 7}),
             json!({"options": [{}, 1, {"optionId": 3}]}),
         ] {
-            let asked = PermissionAsked::read(&params, false, PATIENCE);
+            let asked = PermissionRequest::read(&params, false, TIMEOUT);
             assert!(asked.question.options.is_empty() && !asked.question.text.is_empty());
             assert_eq!(chosen(&asked, &PromptAnswer::TimedOut)["outcome"], "cancelled");
         }
         let same = json!({"options": [{"optionId": "x", "kind": "reject_once"}, {"optionId": "x", "kind": "allow_once"}]});
-        let asked = PermissionAsked::read(&same, false, PATIENCE);
+        let asked = PermissionRequest::read(&same, false, TIMEOUT);
         let ids: Vec<_> = asked
             .question
             .options
@@ -262,8 +262,8 @@ mod tests {
         let many: Vec<Value> = (0..1000)
             .map(|n| json!({"optionId": n.to_string(), "kind": "new"}))
             .collect();
-        let asked = PermissionAsked::read(&json!({"options": many}), false, PATIENCE);
-        assert_eq!(asked.question.options.len(), OPTIONS);
+        let asked = PermissionRequest::read(&json!({"options": many}), false, TIMEOUT);
+        assert_eq!(asked.question.options.len(), MAX_OPTIONS);
         assert!(
             asked
                 .question
@@ -282,7 +282,7 @@ mod tests {
             ("may I?", "may I?"),
         ] {
             let call = json!({"toolCall": {"title": title, "rawInput": {"command": "rm  -r\n/x"}}});
-            let asked = PermissionAsked::read(&call, true, PATIENCE);
+            let asked = PermissionRequest::read(&call, true, TIMEOUT);
             assert_eq!(asked.question.text, shown);
         }
     }

@@ -1,7 +1,7 @@
-//! The processes of one agent: as few as needed, as many as allowed, each started on first use.
+//! The processes of one agent, started on demand up to a limit.
 //!
-//! A turn takes a [`Seat`] in one of them. A process that is retired takes no new turn and ends after its last one.
-//! One that failed is started again by the next turn, after a rest that grows.
+//! A turn takes a [`ProcessLease`]. A retired process gets no new turn and exits after its last one. A failed process is
+//! restarted by the next turn, with backoff.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -45,9 +45,9 @@ struct Slot {
     turns: usize,
 }
 
-/// A turn's place in a process.
+/// A turn's use of a process.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct ProcessLease {
     /// The process.
     pub(super) process: Arc<Process>,
     claim: Claim,
@@ -71,9 +71,11 @@ impl Pool {
         })
     }
 
-    /// A place in the wanted process when it is still there, else in the one that has most room; waits for one.
-    /// Dropping the future gives everything back.
-    pub(super) async fn seat(self: &Arc<Self>, wanted: Option<Generation>) -> Result<Seat, Arc<StartError>> {
+    /// Acquires the wanted process if it still runs, else the one with the most room. Cancel-safe.
+    pub(super) async fn acquire(
+        self: &Arc<Self>,
+        wanted: Option<Generation>,
+    ) -> Result<ProcessLease, Arc<StartError>> {
         loop {
             let (claim, start, rest) = self.claim(wanted)?;
             if !rest.is_zero() {
@@ -91,9 +93,9 @@ impl Pool {
                     return Err(Arc::clone(error));
                 }
             };
-            let permit = match &process.seats {
-                // Fails only when the places are closed, which nobody does.
-                Some(seats) => Arc::clone(seats).acquire_owned().await.ok(),
+            let permit = match &process.permits {
+                // Fails only when the semaphore is closed, which never happens.
+                Some(permits) => Arc::clone(permits).acquire_owned().await.ok(),
                 None => None,
             };
             if self.state().closed {
@@ -101,7 +103,7 @@ impl Pool {
                 return Err(Arc::new(StartError::Closed));
             }
             if !process.is_gone() {
-                return Ok(Seat {
+                return Ok(ProcessLease {
                     process,
                     claim,
                     _permit: permit,
@@ -110,7 +112,7 @@ impl Pool {
         }
     }
 
-    /// What the process of that start can do, when it still takes turns.
+    /// The running process of that start.
     pub(super) fn alive(&self, generation: Generation) -> Option<Arc<Process>> {
         let state = self.state();
         let slot = state.slots.iter().find(|slot| slot.generation == generation)?;
@@ -133,7 +135,7 @@ impl Pool {
         self.state().last_failure.clone()
     }
 
-    /// Gives a process no new turn, and ends it after its last one.
+    /// Retires a process.
     pub(super) fn retire(&self, generation: Generation) {
         let mut state = self.state();
         state.retire(generation);
@@ -151,7 +153,7 @@ impl Pool {
         };
         let ended = slots.iter().filter_map(Slot::process).map(|process| async move {
             process.stop();
-            process.obituary().await;
+            process.exit_report().await;
         });
         join_all(ended).await;
     }
@@ -163,14 +165,14 @@ impl Pool {
             return Err(StartError::Closed);
         }
         state.sweep();
-        let place = state.place(wanted, self.launch.processes, self.launch.turns);
+        let place = state.pick(wanted, self.launch.processes, self.launch.turns);
         let at = if let Some(at) = place {
             at
         } else {
             let wait = state.backoff.wait(now);
             if wait > self.launch.start_timeout {
                 let why = state.last_failure.clone().unwrap_or_default();
-                return Err(StartError::Resting { wait, why });
+                return Err(StartError::BackingOff { wait, why });
             }
             state.started += 1;
             let generation = Generation(state.started);
@@ -194,12 +196,12 @@ impl Pool {
         Ok((claim, Arc::clone(&slot.start), rest))
     }
 
-    /// Counted once, by whoever gets here first.
+    /// Counted once per start.
     fn start_failed(&self, generation: Generation, error: &StartError) {
         let mut state = self.state();
         if let Some(at) = state.slots.iter().position(|slot| slot.generation == generation) {
             state.slots.swap_remove(at);
-            // One that is not there is looked for again each time: that costs little.
+            // A missing program is looked for each time.
             if !matches!(error, StartError::Spawn(_)) {
                 state.backoff.failed(Instant::now(), Duration::ZERO);
                 state.last_failure = Some(error.to_string());
@@ -220,7 +222,7 @@ impl State {
         }
     }
 
-    /// Takes out what has ended, and ends what is retired and idle.
+    /// Removes exited processes and stops retired idle ones.
     fn sweep(&mut self) {
         let Self {
             slots,
@@ -254,8 +256,8 @@ impl State {
         });
     }
 
-    /// Where a turn goes; `None` for a process that is yet to be started.
-    fn place(&self, wanted: Option<Generation>, processes: usize, turns: Option<usize>) -> Option<usize> {
+    /// Picks the process of a turn; `None` to start one.
+    fn pick(&self, wanted: Option<Generation>, processes: usize, turns: Option<usize>) -> Option<usize> {
         if let Some(at) =
             wanted.and_then(|wanted| self.slots.iter().position(|slot| slot.generation == wanted))
         {
@@ -273,11 +275,11 @@ impl Slot {
     }
 }
 
-impl Seat {
-    /// Kills the process, unless another turn uses it; whether it is certain to be gone.
-    pub(super) async fn kill_alone(&self) -> bool {
+impl ProcessLease {
+    /// Kills the process unless another turn uses it; returns whether it was killed.
+    pub(super) async fn kill_if_unused(&self) -> bool {
         let alone = {
-            // In one go, so that nobody comes in between.
+            // Under one lock, so that no other turn gets in between.
             let mut state = self.claim.pool.state();
             let generation = self.claim.generation;
             let mut slots = state.slots.iter().chain(&state.retired);
@@ -289,7 +291,7 @@ impl Seat {
         };
         if alone {
             self.process.kill();
-            self.process.obituary().await;
+            self.process.exit_report().await;
         }
         alone
     }
@@ -310,13 +312,13 @@ impl Drop for Claim {
     }
 }
 
-/// After the first failure.
+/// First delay.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// At most.
+/// Maximum delay.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A process that lived so long was sound: its end counts as a first failure.
+/// A process that ran this long was healthy: its exit counts as a first failure.
 const SOUND: Duration = Duration::from_secs(60);
 
 /// Failures in a row.
@@ -327,7 +329,7 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// A process failed at that moment, after it had lived so long.
+    /// Records a failure after this lifetime.
     pub(super) fn failed(&mut self, at: Instant, lived: Duration) {
         if lived >= SOUND {
             self.failures = 0;
@@ -337,7 +339,7 @@ impl Backoff {
         self.not_before = at.checked_add(rest);
     }
 
-    /// How long to wait now.
+    /// Remaining delay.
     pub(super) fn wait(&self, now: Instant) -> Duration {
         self.not_before
             .map_or(Duration::ZERO, |then| then.saturating_duration_since(now))
@@ -359,25 +361,25 @@ mod tests {
     #[test]
     fn a_turn_goes_where_its_session_is_else_where_there_is_room() {
         let mut state = State::default();
-        assert_eq!(state.place(None, 2, Some(2)), None);
+        assert_eq!(state.pick(None, 2, Some(2)), None);
         state.slots = vec![slot(1, 1)];
-        assert_eq!(state.place(None, 2, Some(2)), Some(0));
+        assert_eq!(state.pick(None, 2, Some(2)), Some(0));
         state.slots = vec![slot(1, 2)];
-        assert_eq!(state.place(None, 2, Some(2)), None, "a second process");
+        assert_eq!(state.pick(None, 2, Some(2)), None, "a second process");
         assert_eq!(
-            state.place(Some(Generation(1)), 2, Some(2)),
+            state.pick(Some(Generation(1)), 2, Some(2)),
             Some(0),
             "its own, even when full"
         );
-        assert_eq!(state.place(Some(Generation(9)), 2, Some(2)), None);
+        assert_eq!(state.pick(Some(Generation(9)), 2, Some(2)), None);
         state.slots = vec![slot(1, 3), slot(2, 2)];
         assert_eq!(
-            state.place(None, 2, Some(2)),
+            state.pick(None, 2, Some(2)),
             Some(1),
             "waits where the line is shortest"
         );
         assert_eq!(
-            state.place(None, 9, None),
+            state.pick(None, 9, None),
             Some(1),
             "without a limit one process is enough"
         );

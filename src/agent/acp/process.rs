@@ -1,7 +1,6 @@
-//! One process of an agent: started, greeted, watched until its end.
+//! One process of an agent: start, handshake, supervision.
 //!
-//! A task of its own keeps the child: whoever holds the process only sees that it is gone, and why. Dropping it kills
-//! the process with everything it started.
+//! A task owns the child; holders of a process only see that it exited, and why. Dropping it kills the process group.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -14,29 +13,29 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Routes;
 use super::message::RpcError;
-use super::rpc::{CallError, Connection, Limits, Listener, Peer};
+use super::rpc::{CallError, Connection, Limits, MessageHandler, Peer};
 use super::sessions::Generation;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
 use crate::agent::child::{Child, Exit, PIPE_GRACE, SpawnError, StopSchedule, StopSignal};
 
-/// How a process is asked to end: its input is closed first.
-const LADDER: StopSchedule = StopSchedule {
+/// How a process is stopped.
+const STOP_SCHEDULE: StopSchedule = StopSchedule {
     eof: Duration::from_secs(1),
     signal: StopSignal::Terminate,
     grace: Duration::from_secs(2),
 };
 
-/// How long the end of a process may take to be known, at most.
-const OBITUARY: Duration = Duration::from_secs(10);
+/// Timeout for the exit report.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of standard error goes into a report, in bytes.
+/// Maximum bytes of standard error in a report.
 const STDERR_BYTES: usize = 2 * 1024;
 
 /// How a process ended.
 #[derive(Clone, Debug)]
-pub(super) struct Obituary {
-    /// How.
+pub(super) struct ExitReport {
+    /// How it exited.
     pub(super) exit: Exit,
     /// The last of what it wrote to standard error.
     pub(super) stderr: String,
@@ -44,7 +43,7 @@ pub(super) struct Obituary {
     pub(super) at: Instant,
 }
 
-impl std::fmt::Display for Obituary {
+impl std::fmt::Display for ExitReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the process {}", self.exit)?;
         match self.stderr.trim() {
@@ -54,65 +53,65 @@ impl std::fmt::Display for Obituary {
     }
 }
 
-/// Why there is no process.
+/// Why a process did not start.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     /// It did not start.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
-    /// It started and does not answer.
+    /// The handshake timed out.
     #[error("the agent did not say who it is within {} s; start it by hand to see what it waits for", .0.as_secs())]
-    Silent(Duration),
+    TimedOut(Duration),
     /// It speaks another version.
     #[error(transparent)]
-    Version(#[from] OtherVersion),
-    /// It does not want to.
+    Version(#[from] UnsupportedVersion),
+    /// It rejected the handshake.
     #[error("the agent refused to begin: {0}")]
     Refused(RpcError),
-    /// It ended at once.
+    /// It exited during the handshake.
     #[error("the agent ended before it said who it is: {0}")]
-    Ended(Obituary),
-    /// It failed so often that it rests.
+    Ended(ExitReport),
+    /// It failed repeatedly and is not restarted yet.
     #[error("the agent keeps failing and is started again in {} s; last: {why}", wait.as_secs())]
-    Resting {
-        /// How long.
+    BackingOff {
+        /// Remaining time.
         wait: Duration,
         /// Why it failed last.
         why: String,
     },
-    /// Everything was ended.
+    /// The pool is closed.
     #[error("the agent was shut down")]
     Closed,
 }
 
-/// A process that has said what it can do.
+/// A process after its handshake.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Which start it is.
+    /// Number of its start.
     pub(super) generation: Generation,
     /// What it can do.
     pub(super) capabilities: Capabilities,
     /// Where its updates go.
     pub(super) routes: Arc<Routes>,
-    /// Places for turns, when they are limited.
-    pub(super) seats: Option<Arc<Semaphore>>,
-    /// Since when it is there.
+    /// Turn permits, if limited.
+    pub(super) permits: Option<Arc<Semaphore>>,
+    /// When it started.
     pub(super) since: Instant,
     connection: Connection,
-    orders: Orders,
-    obituary: watch::Receiver<Option<Obituary>>,
-    _keeper: AbortOnDropHandle<()>,
+    stop_tokens: StopTokens,
+    exit_report: watch::Receiver<Option<ExitReport>>,
+    _supervisor: AbortOnDropHandle<()>,
 }
 
-/// What the keeper of a process is told.
+/// Requests to the supervisor.
 #[derive(Clone, Debug, Default)]
-struct Orders {
+struct StopTokens {
     stop: CancellationToken,
     kill: CancellationToken,
 }
 
 impl Process {
-    /// Starts one and greets it.
+    /// Starts a process and performs the handshake.
     pub(super) async fn start(
         launch: &Launch,
         generation: Generation,
@@ -120,68 +119,73 @@ impl Process {
     ) -> Result<Self, StartError> {
         let mut child = Child::spawn(&launch.program)?;
         let (Some(stdout), Some(stdin)) = (child.take_stdout(), child.take_stdin()) else {
-            return Err(StartError::Spawn(SpawnError::Nothing));
+            return Err(StartError::Spawn(SpawnError::NoProgram));
         };
         let routes = Routes::new(commands);
-        let listener = Arc::clone(&routes) as Arc<dyn Listener>;
-        let connection = Connection::start(stdout, stdin, listener, Limits::default());
-        let orders = Orders::default();
-        let (tell, obituary) = watch::channel(None);
-        let keeper = tokio::spawn(keep(child, connection.peer().clone(), orders.clone(), tell));
+        let handler = Arc::clone(&routes) as Arc<dyn MessageHandler>;
+        let connection = Connection::start(stdout, stdin, handler, Limits::default());
+        let stop_tokens = StopTokens::default();
+        let (tell, exit_report) = watch::channel(None);
+        let supervisor = tokio::spawn(supervise(
+            child,
+            connection.peer().clone(),
+            stop_tokens.clone(),
+            tell,
+        ));
         let mut process = Self {
             generation,
             capabilities: Capabilities::default(),
             routes,
-            seats: launch.turns.map(|turns| Arc::new(Semaphore::new(turns))),
+            permits: launch.turns.map(|turns| Arc::new(Semaphore::new(turns))),
             since: Instant::now(),
             connection,
-            orders,
-            obituary,
-            _keeper: AbortOnDropHandle::new(keeper),
+            stop_tokens,
+            exit_report,
+            _supervisor: AbortOnDropHandle::new(supervisor),
         };
         let greeting = Capabilities::initialize();
         let greeted = process.peer().call("initialize", &greeting);
         let answer = match timeout(launch.start_timeout, greeted).await {
-            Err(_) => return Err(StartError::Silent(launch.start_timeout)),
+            Err(_) => return Err(StartError::TimedOut(launch.start_timeout)),
             Ok(Err(CallError::Refused(error))) => return Err(StartError::Refused(error)),
-            Ok(Err(CallError::Gone)) => return Err(StartError::Ended(process.obituary().await)),
+            Ok(Err(CallError::Gone)) => return Err(StartError::Ended(process.exit_report().await)),
             Ok(Ok(answer)) => answer,
         };
         process.capabilities = Capabilities::read(&answer)?;
         Ok(process)
     }
 
-    /// The agent, to be spoken to.
+    /// The connection to the agent.
     pub(super) fn peer(&self) -> &Peer {
         self.connection.peer()
     }
 
-    /// Whether it has ended, or can be spoken to no more.
+    /// Whether it exited or is unreachable.
     pub(super) fn is_gone(&self) -> bool {
         self.peer().is_gone()
     }
 
-    /// Asks it to end; done in the background.
+    /// Stops it in the background.
     pub(super) fn stop(&self) {
-        self.orders.stop.cancel();
+        self.stop_tokens.stop.cancel();
     }
 
-    /// Kills it; done in the background.
+    /// Kills it in the background.
     pub(super) fn kill(&self) {
-        self.orders.kill.cancel();
+        self.stop_tokens.kill.cancel();
     }
 
-    /// How it ended, when it has.
-    pub(super) fn ended(&self) -> Option<Obituary> {
-        self.obituary.borrow().clone()
+    /// How it exited, if it did.
+    pub(super) fn ended(&self) -> Option<ExitReport> {
+        self.exit_report.borrow().clone()
     }
 
-    /// Waits for its end. Cancel-safe.
-    pub(super) async fn obituary(&self) -> Obituary {
-        let mut obituary = self.obituary.clone();
-        let told = timeout(OBITUARY, obituary.wait_for(Option::is_some)).await;
+    /// Waits for its exit. Cancel-safe.
+    pub(super) async fn exit_report(&self) -> ExitReport {
+        let mut exit_report = self.exit_report.clone();
+        let told = timeout(EXIT_TIMEOUT, exit_report.wait_for(Option::is_some)).await;
         let told = told.ok().and_then(Result::ok).and_then(|told| told.clone());
-        told.unwrap_or_else(|| Obituary {
+        told.unwrap_or_else(|| ExitReport {
             exit: Exit::Lost,
             stderr: String::new(),
             at: Instant::now(),
@@ -189,24 +193,29 @@ impl Process {
     }
 }
 
-/// Keeps the child until its end, and tells of it.
-async fn keep(mut child: Child, peer: Peer, orders: Orders, tell: watch::Sender<Option<Obituary>>) {
+/// Supervises the child until it exits, and reports how.
+async fn supervise(
+    mut child: Child,
+    peer: Peer,
+    stop_tokens: StopTokens,
+    tell: watch::Sender<Option<ExitReport>>,
+) {
     let polite = async {
         tokio::select! {
             biased;
-            () = orders.stop.cancelled() => {
+            () = stop_tokens.stop.cancelled() => {
                 peer.end();
-                child.stop(LADDER).await
+                child.stop(STOP_SCHEDULE).await
             }
-            // It closed its output: nobody hears it any more.
-            () = peer.gone() => child.stop(LADDER).await,
+            // It closed its output.
+            () = peer.gone() => child.stop(STOP_SCHEDULE).await,
             () = child.exited() => child.finish().await,
         }
     };
     let exit = tokio::select! {
         biased;
-        () = orders.kill.cancelled() => None,
-        // Dropped only to be killed at once instead.
+        () = stop_tokens.kill.cancelled() => None,
+        // Dropped only when the kill is requested.
         exit = polite => Some(exit),
     };
     let exit = match exit {
@@ -223,13 +232,13 @@ async fn keep(mut child: Child, peer: Peer, orders: Orders, tell: watch::Sender<
         .unwrap_or(0);
     stderr.drain(..start);
     let at = Instant::now();
-    tell.send_replace(Some(Obituary { exit, stderr, at }));
+    tell.send_replace(Some(ExitReport { exit, stderr, at }));
 }
 
 /// The version of the protocol that is spoken here.
 pub(super) const VERSION: u64 = 1;
 
-/// Most ways to sign in that are told to people.
+/// Maximum sign-in methods that are shown.
 const METHODS: usize = 8;
 
 /// What an agent can do.
@@ -241,11 +250,11 @@ pub(super) struct Capabilities {
     pub(super) resume: bool,
     /// It makes a copy of a session.
     pub(super) fork: bool,
-    /// It lets go of a session.
+    /// It can close a session.
     pub(super) close: bool,
     /// It deletes a session.
     pub(super) delete: bool,
-    /// It looks at pictures.
+    /// It looks at images.
     pub(super) images: bool,
     /// Ways to sign in, by name.
     pub(super) sign_in: Vec<String>,
@@ -266,13 +275,13 @@ pub(super) enum Continue {
     "the agent speaks version {theirs} of the protocol, and only version {VERSION} is spoken here; \
          update the agent, or this program, to one that speaks the same"
 )]
-pub(super) struct OtherVersion {
+pub(super) struct UnsupportedVersion {
     /// What it speaks.
     pub(super) theirs: String,
 }
 
 impl Capabilities {
-    /// What to say to an agent first. Files and terminals are not offered: the agent uses its own.
+    /// Parameters of `initialize`. Files and terminals are not offered: agents use their own.
     pub(super) fn initialize() -> Value {
         json!({
             "protocolVersion": VERSION,
@@ -285,7 +294,7 @@ impl Capabilities {
     }
 
     /// Reads the answer.
-    pub(super) fn read(answer: &Value) -> Result<Self, OtherVersion> {
+    pub(super) fn read(answer: &Value) -> Result<Self, UnsupportedVersion> {
         match &answer["protocolVersion"] {
             version if version.as_u64() == Some(VERSION) => {}
             // Left out by some early agents, which speak the first version.
@@ -293,7 +302,7 @@ impl Capabilities {
             other => {
                 let mut theirs = other.to_string();
                 super::message::cut(&mut theirs, 40);
-                return Err(OtherVersion { theirs });
+                return Err(UnsupportedVersion { theirs });
             }
         }
         let can = &answer["agentCapabilities"];

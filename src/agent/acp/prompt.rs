@@ -1,8 +1,7 @@
-//! One prompt, from sending it to its answer: what is said goes out in order, questions go to people, a stop goes to the
-//! agent.
+//! One prompt, from request to response: events go out in order, questions to people, a stop to the agent.
 //!
-//! `session/cancel` is sent only between the prompt and its answer. Dropping the future in between tells the agent to
-//! stop, answers its open questions with "cancelled" and taints the session.
+//! `session/cancel` is sent only while the prompt is in flight. Dropping the future in flight cancels the prompt, answers open
+//! questions with "cancelled" and taints the session.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,15 +11,15 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::mailbox::{Mail, is_progress};
-use super::permission::{PermissionAsked, cancelled};
+use super::permission::{PermissionRequest, cancelled};
 use super::process::Process;
 use super::rpc::{CallError, Peer};
 use super::sessions::Sessions;
 use crate::agent::{AgentEvent, AgentFuture, AgentSignal, PromptAnswer, Turn};
 use crate::wire::SessionKey;
 
-/// Questions that one turn may have open; more are void.
-const QUESTIONS: usize = 16;
+/// Maximum open questions of a turn; further ones are cancelled.
+const MAX_QUESTIONS: usize = 16;
 
 /// How a prompt is sent.
 #[derive(Debug)]
@@ -36,31 +35,31 @@ pub(super) struct Prompt<'a> {
     /// How long a stop may take.
     pub(super) grace: Duration,
     /// How long a question may take.
-    pub(super) patience: Duration,
-    /// What options mean stands in their ids.
+    pub(super) question_timeout: Duration,
+    /// Whether an option's meaning is in its id.
     pub(super) by_option_id: bool,
 }
 
-/// What came of a prompt.
+/// Result of a prompt.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// The answer; `None` when a stop was asked for and did not come in time.
     pub(super) answer: Option<Result<Value, CallError>>,
-    /// The agent said, did or asked something.
-    pub(super) said: bool,
-    /// Why it was told to stop, if it was.
+    /// Whether the agent sent anything.
+    pub(super) responded: bool,
+    /// Why it was stopped, if it was.
     pub(super) stop: Stop,
 }
 
-/// Whether, and why, the agent was told to stop.
+/// Whether and why the agent was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// It was not.
-    No,
+    None,
     /// The turn was cancelled.
-    Asked,
-    /// It said too much.
-    Overrun,
+    Requested,
+    /// The queue overflowed.
+    Overflow,
 }
 
 /// A prompt that is not answered yet.
@@ -77,7 +76,7 @@ struct InFlight<'a> {
 type Asking<'a> = FuturesUnordered<AgentFuture<'a, (Value, Value)>>;
 
 impl Prompt<'_> {
-    /// Sends the prompt and sees it through. `None` when the turn was cancelled before it was sent.
+    /// Sends the prompt and waits for its response. `None` when the turn was cancelled before.
     pub(super) async fn run(&self, blocks: Vec<Value>) -> Option<Outcome> {
         let peer = self.process.peer();
         let (_routed, mailbox) = self.process.routes.turn(self.id);
@@ -86,13 +85,13 @@ impl Prompt<'_> {
             biased;
             () = self.turn.cancel.cancelled() => return None,
             // Dropped, it has not been sent.
-            begun = peer.begin("session/prompt", &params) => begun,
+            begun = peer.start_call("session/prompt", &params) => begun,
         };
         drop(params);
         let mut outcome = Outcome {
             answer: None,
-            said: false,
-            stop: Stop::No,
+            responded: false,
+            stop: Stop::None,
         };
         let mut pending = match begun {
             Ok(pending) => pending,
@@ -116,40 +115,40 @@ impl Prompt<'_> {
         loop {
             tokio::select! {
                 biased;
-                () = self.turn.cancel.cancelled(), if outcome.stop == Stop::No => {
-                    outcome.stop = Stop::Asked;
+                () = self.turn.cancel.cancelled(), if outcome.stop == Stop::None => {
+                    outcome.stop = Stop::Requested;
                     deadline = Instant::now() + self.grace;
                     asking.clear();
                     flight.stop();
                 }
-                () = mailbox.overrun(), if outcome.stop == Stop::No => {
-                    outcome.stop = Stop::Overrun;
+                () = mailbox.overflow(), if outcome.stop == Stop::None => {
+                    outcome.stop = Stop::Overflow;
                     deadline = Instant::now() + self.grace;
                     asking.clear();
                     flight.stop();
                 }
-                () = sleep_until(deadline), if outcome.stop != Stop::No => break,
+                () = sleep_until(deadline), if outcome.stop != Stop::None => break,
                 // Each yields the agent's name for the question and what to answer.
                 Some((id, answer)) = asking.next(), if !asking.is_empty() => flight.settle(&id, answer),
                 // Cancel-safe: what is held stays held.
                 place = sink.reserve(), if held.is_some() => {
-                    // An error means that nobody listens any more: the turn is about to be dropped or cancelled.
+                    // An error means that the turn was abandoned.
                     if let (Ok(place), Some(event)) = (place, held.take()) {
                         place.send(AgentSignal::Event(event));
                     }
                 }
                 mail = mailbox.next(), if held.is_none() => match mail {
-                    Mail::Asked(id, params) => {
-                        outcome.said = true;
+                    Mail::Permission(id, params) => {
+                        outcome.responded = true;
                         flight.open.push(id.clone());
-                        if outcome.stop == Stop::No && asking.len() < QUESTIONS {
+                        if outcome.stop == Stop::None && asking.len() < MAX_QUESTIONS {
                             asking.push(self.ask(id, &params));
                         } else {
                             flight.settle(&id, cancelled());
                         }
                     }
-                    Mail::Said(event) => {
-                        outcome.said |= counts(&event);
+                    Mail::Event(event) => {
+                        outcome.responded |= counts(&event);
                         held = self.pass(event);
                     }
                 },
@@ -161,26 +160,26 @@ impl Prompt<'_> {
             }
         }
         asking.clear();
-        flight.void();
+        flight.cancel_questions();
         if outcome.answer.is_some() {
-            self.rest(&mailbox, held, &mut outcome, &mut flight).await;
+            self.drain(&mailbox, held, &mut outcome, &mut flight).await;
         } else {
-            // Given up by the caller, who knows what to do about the session.
+            // The caller handles the session.
             flight.answered = true;
         }
         Some(outcome)
     }
 
-    /// Passes on what waits when the answer is there: it was said before.
-    async fn rest(
+    /// Forwards what was queued before the response.
+    async fn drain(
         &self,
         mailbox: &super::mailbox::Mailbox,
         mut held: Option<AgentEvent>,
         outcome: &mut Outcome,
         flight: &mut InFlight<'_>,
     ) {
-        let patience = async {
-            if outcome.stop == Stop::No {
+        let question_timeout = async {
+            if outcome.stop == Stop::None {
                 self.turn.cancel.cancelled().await;
             }
             sleep(self.grace).await;
@@ -192,22 +191,22 @@ impl Prompt<'_> {
                 }
                 match mailbox.take() {
                     None => return,
-                    Some(Mail::Said(event)) => {
-                        outcome.said |= counts(&event);
+                    Some(Mail::Event(event)) => {
+                        outcome.responded |= counts(&event);
                         held = self.pass(event);
                     }
-                    Some(Mail::Asked(id, _)) => {
+                    Some(Mail::Permission(id, _)) => {
                         flight.open.push(id);
-                        flight.void();
+                        flight.cancel_questions();
                     }
                 }
             }
         };
         tokio::select! {
-            // What is said is preferred to the end of patience; both lose nothing that was passed on.
+            // Output is preferred to the timeout; neither loses what was forwarded.
             biased;
             () = passing => {}
-            () = patience => {}
+            () = question_timeout => {}
         }
         if let Some(Ok(answer)) = &outcome.answer
             && let Some(usage) = super::update::usage(answer)
@@ -216,32 +215,32 @@ impl Prompt<'_> {
         }
     }
 
-    /// Passes on progress at once, or drops it; gives back what must not be lost.
+    /// Forwards or drops progress; returns other events.
     fn pass(&self, event: AgentEvent) -> Option<AgentEvent> {
-        let mail = Mail::Said(event);
+        let mail = Mail::Event(event);
         let progress = is_progress(&mail);
         match mail {
-            Mail::Said(event) if progress => {
+            Mail::Event(event) if progress => {
                 self.turn.events.progress(event);
                 None
             }
-            Mail::Said(event) => Some(event),
-            Mail::Asked(..) => None,
+            Mail::Event(event) => Some(event),
+            Mail::Permission(..) => None,
         }
     }
 
     fn ask<'a>(&'a self, id: Value, params: &Value) -> AgentFuture<'a, (Value, Value)> {
-        let asked = PermissionAsked::read(params, self.by_option_id, self.patience);
+        let asked = PermissionRequest::read(params, self.by_option_id, self.question_timeout);
         let people = self.turn.approver.clone();
         Box::pin(async move {
-            let answer = timeout(self.patience, people.ask(asked.question.clone())).await;
+            let answer = timeout(self.question_timeout, people.ask(asked.question.clone())).await;
             let answer = answer.unwrap_or(PromptAnswer::TimedOut);
             (id, asked.outcome(&answer))
         })
     }
 }
 
-/// Whether something that the agent says shows that it has taken up the prompt.
+/// Whether an event shows that the prompt is being processed.
 fn counts(event: &AgentEvent) -> bool {
     !matches!(
         event,
@@ -250,10 +249,10 @@ fn counts(event: &AgentEvent) -> bool {
 }
 
 impl InFlight<'_> {
-    /// Tells the agent to stop. Questions are settled first, as the protocol wants it.
+    /// Stops the agent. Questions are answered first, as the protocol requires.
     fn stop(&mut self) {
-        self.void();
-        let _ = self.peer.tell("session/cancel", &json!({"sessionId": self.id}));
+        self.cancel_questions();
+        let _ = self.peer.notify("session/cancel", &json!({"sessionId": self.id}));
     }
 
     /// Answers a question.
@@ -263,7 +262,7 @@ impl InFlight<'_> {
     }
 
     /// Answers what is open: the questions are void.
-    fn void(&mut self) {
+    fn cancel_questions(&mut self) {
         for id in self.open.drain(..) {
             let _ = self.peer.answer(&id, Ok(cancelled()));
         }
@@ -278,6 +277,6 @@ impl Drop for InFlight<'_> {
         self.stop();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.taint(self.key);
-        sessions.note_stopped(self.key, true);
+        sessions.set_stopped(self.key, true);
     }
 }

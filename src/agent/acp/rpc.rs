@@ -1,7 +1,7 @@
 //! One JSON-RPC connection over lines, over any pair of pipes.
 //!
-//! The task that reads waits for nobody: answers settle their waiter at once, and what the other side asks or tells
-//! goes to a [`Listener`], which must not block either. Every waiter is settled when the connection ends, however it
+//! The reading task never waits: responses complete their request immediately, and requests and notifications go to a
+//! goes to a [`MessageHandler`], which must not block either. Every waiter is settled when the connection ends, however it
 //! ends. It knows nothing of the protocol that is spoken.
 //!
 //! Bounds: a line longer than [`Limits::line`] is skipped; lines that wait to be written are at most
@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::message::Lines;
 use super::message::{Message, RpcError};
 
-/// How much a connection takes.
+/// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// Longest line that is read, in bytes.
@@ -40,18 +40,18 @@ impl Default for Limits {
     }
 }
 
-/// Who hears what the other side says of itself. Called by the reading task: must not block.
-pub(super) trait Listener: Send + Sync + 'static {
-    /// Something is told.
+/// Handles requests and notifications. Called by the reading task: must not block.
+pub(super) trait MessageHandler: Send + Sync + 'static {
+    /// Handles a notification.
     fn notified(&self, method: &str, params: Value);
-    /// Something is asked; `None` when it is answered later through [`Peer::answer`].
+    /// Handles a request; `None` when it is answered later through [`Peer::answer`].
     fn requested(&self, id: Value, method: &str, params: Value) -> Option<Result<Value, RpcError>>;
 }
 
 /// Why a request has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CallError {
-    /// The answer is no.
+    /// An error response.
     #[error(transparent)]
     Refused(#[from] RpcError),
     /// The connection has ended, or the other side reads nothing any more.
@@ -84,7 +84,7 @@ struct Waiting {
 
 impl Connection {
     /// Starts to read and to write.
-    pub(super) fn start<R, W>(reader: R, writer: W, listener: Arc<dyn Listener>, limits: Limits) -> Self
+    pub(super) fn start<R, W>(reader: R, writer: W, handler: Arc<dyn MessageHandler>, limits: Limits) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
@@ -95,7 +95,7 @@ impl Connection {
             waiting: Arc::default(),
             ended: CancellationToken::new(),
         };
-        let reading = read(Lines::new(reader, limits.line), peer.clone(), listener);
+        let reading = read(Lines::new(reader, limits.line), peer.clone(), handler);
         let writing = write(writer, lines, peer.clone());
         Self {
             _reader: AbortOnDropHandle::new(tokio::spawn(reading)),
@@ -117,13 +117,13 @@ impl Drop for Connection {
 }
 
 impl Peer {
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the response.
     pub(super) async fn call(&self, method: &str, params: &Value) -> Result<Value, CallError> {
-        self.begin(method, params).await?.await
+        self.start_call(method, params).await?.await
     }
 
-    /// Asks; what it returns waits for the answer. Once this has returned, the request is on its way.
-    pub(super) async fn begin(&self, method: &str, params: &Value) -> Result<Pending, CallError> {
+    /// Sends a request; the returned future waits for the response.
+    pub(super) async fn start_call(&self, method: &str, params: &Value) -> Result<Pending, CallError> {
         let place = self.outgoing.reserve().await.map_err(|_| CallError::Gone)?;
         let (settle, settled) = oneshot::channel();
         let id = {
@@ -144,13 +144,13 @@ impl Peer {
         })
     }
 
-    /// Tells something, without waiting.
-    pub(super) fn tell(&self, method: &str, params: &Value) -> Result<(), CallError> {
+    /// Sends a notification, without waiting.
+    pub(super) fn notify(&self, method: &str, params: &Value) -> Result<(), CallError> {
         self.post(Message::notification(method, params))
     }
 
-    /// Asks something whose answer nobody wants, without waiting.
-    pub(super) fn ask_in_passing(&self, method: &str, params: &Value) -> Result<(), CallError> {
+    /// Sends a request whose response is ignored, without waiting.
+    pub(super) fn request_detached(&self, method: &str, params: &Value) -> Result<(), CallError> {
         let id = {
             let mut waiting = self.waiting();
             waiting.next += 1;
@@ -159,7 +159,7 @@ impl Peer {
         self.post(Message::request(id, method, params))
     }
 
-    /// Answers what was asked, without waiting.
+    /// Sends a response, without waiting.
     pub(super) fn answer(&self, id: &Value, answer: Result<Value, RpcError>) -> Result<(), CallError> {
         self.post(Message::answer(id, answer))
     }
@@ -222,13 +222,13 @@ impl Drop for Pending {
     }
 }
 
-async fn read<R: AsyncRead + Unpin>(mut lines: Lines<R>, peer: Peer, listener: Arc<dyn Listener>) {
-    let mut strays = 0_u64;
+async fn read<R: AsyncRead + Unpin>(mut lines: Lines<R>, peer: Peer, handler: Arc<dyn MessageHandler>) {
+    let mut invalid = 0_u64;
     loop {
         let line = tokio::select! {
             biased;
             () = peer.gone() => break,
-            // Dropped only when the connection ends, when half a line is of no use.
+            // Dropped only when the connection ends.
             line = lines.next() => line,
         };
         let Ok(Some(line)) = line else { break };
@@ -240,17 +240,17 @@ async fn read<R: AsyncRead + Unpin>(mut lines: Lines<R>, peer: Peer, listener: A
                 }
             }
             Some(Message::Request { id, method, params }) => {
-                if let Some(answer) = listener.requested(id.clone(), &method, params) {
+                if let Some(answer) = handler.requested(id.clone(), &method, params) {
                     let _ = peer.answer(&id, answer);
                 }
             }
-            Some(Message::Notification { method, params }) => listener.notified(&method, params),
-            None => strays += 1,
+            Some(Message::Notification { method, params }) => handler.notified(&method, params),
+            None => invalid += 1,
         }
     }
-    if strays + lines.skipped() > 0 {
+    if invalid + lines.skipped() > 0 {
         tracing::debug!(
-            strays,
+            invalid,
             too_long = lines.skipped(),
             "the agent wrote lines that are no messages"
         );
@@ -269,7 +269,7 @@ async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<V
         let written = tokio::select! {
             biased;
             () = peer.gone() => break,
-            // Dropped only when the connection ends, when half a line harms nobody.
+            // Dropped only when the connection ends.
             written = async {
                 writer.write_all(&line).await?;
                 writer.flush().await
@@ -298,7 +298,7 @@ mod tests {
     #[derive(Default)]
     struct Heard(Mutex<Vec<String>>);
 
-    impl Listener for Heard {
+    impl MessageHandler for Heard {
         fn notified(&self, method: &str, _: Value) {
             self.0.lock().unwrap().push(method.to_owned());
         }
@@ -341,7 +341,12 @@ mod tests {
         let (ours, theirs) = duplex(4096);
         let (their_writer, our_reader) = duplex(4096);
         let heard = Arc::new(Heard::default());
-        let connection = Connection::start(our_reader, ours, Arc::clone(&heard) as Arc<dyn Listener>, limits);
+        let connection = Connection::start(
+            our_reader,
+            ours,
+            Arc::clone(&heard) as Arc<dyn MessageHandler>,
+            limits,
+        );
         let other = Other {
             reader: BufReader::new(theirs),
             writer: their_writer,
@@ -356,8 +361,8 @@ mod tests {
             ..Limits::default()
         });
         let peer = connection.peer();
-        let first = peer.begin("a", &Value::Null).await.unwrap();
-        let second = peer.begin("b", &Value::Null).await.unwrap();
+        let first = peer.start_call("a", &Value::Null).await.unwrap();
+        let second = peer.start_call("b", &Value::Null).await.unwrap();
         assert_eq!(other.line().await["id"], 1);
         assert_eq!(other.line().await["method"], "b");
         other
@@ -411,7 +416,7 @@ mod tests {
         let waiting: Vec<Pending> = {
             let mut waiting = Vec::new();
             for _ in 0..20 {
-                waiting.push(peer.begin("never", &Value::Null).await.unwrap());
+                waiting.push(peer.start_call("never", &Value::Null).await.unwrap());
             }
             waiting
         };
@@ -427,7 +432,7 @@ mod tests {
     #[tokio::test]
     async fn dropping_the_connection_settles_every_waiter_and_closes_their_input() {
         let (connection, mut other, _) = connect(Limits::default());
-        let waiter = connection.peer().begin("never", &Value::Null).await.unwrap();
+        let waiter = connection.peer().start_call("never", &Value::Null).await.unwrap();
         drop(connection);
         assert_eq!(timeout(SOON, waiter).await.unwrap(), Err(CallError::Gone));
         let mut rest = Vec::new();
@@ -443,12 +448,12 @@ mod tests {
         });
         let peer = connection.peer();
         let big = json!("x".repeat(10_000));
-        while peer.tell("m", &big).is_ok() {
+        while peer.notify("m", &big).is_ok() {
             tokio::task::yield_now().await;
         }
-        assert_eq!(peer.tell("m", &big), Err(CallError::Gone));
+        assert_eq!(peer.notify("m", &big), Err(CallError::Gone));
         assert!(
-            timeout(Duration::from_millis(20), peer.begin("r", &big))
+            timeout(Duration::from_millis(20), peer.start_call("r", &big))
                 .await
                 .is_err()
         );
@@ -461,7 +466,7 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_is_given_up_leaves_nothing_behind() {
         let (connection, _other, _) = connect(Limits::default());
-        let waiter = connection.peer().begin("slow", &Value::Null).await.unwrap();
+        let waiter = connection.peer().start_call("slow", &Value::Null).await.unwrap();
         assert_eq!(connection.peer().waiting().requests.len(), 1);
         drop(waiter);
         assert!(connection.peer().waiting().requests.is_empty());

@@ -1,6 +1,6 @@
-//! Which session of which process a conversation has, and what to do before its next prompt. Pure.
+//! The session of each conversation, and the next step before its prompt. Pure.
 //!
-//! Bounded: at the limit the conversation that was idle longest is let go; what was kept of it brings it back.
+//! Bounded: at the limit the conversation idle longest is evicted; its saved state restores it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use super::process::Capabilities;
 use crate::wire::SessionKey;
 
-/// Most conversations that are known at once.
-pub(super) const MOST: usize = 4096;
+/// Maximum conversations.
+pub(super) const MAX_SESSIONS: usize = 4096;
 
-/// Longest name of a session that is taken from an agent, in bytes.
+/// Maximum length of an agent's session id, in bytes.
 pub(super) const ID_BYTES: usize = 1024;
 
 /// Which start of a process something belongs to; never used twice.
@@ -24,7 +24,7 @@ pub(super) struct Generation(pub(super) u64);
 
 /// A session in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bound {
+pub(super) struct SessionRef {
     /// The process.
     pub(super) generation: Generation,
     /// The agent's name for the session.
@@ -33,20 +33,20 @@ pub(super) struct Bound {
     pub(super) cwd: PathBuf,
 }
 
-/// What is known of a conversation.
+/// Status of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// Nothing: ask what was kept.
+pub(super) enum SessionStatus {
+    /// Unknown: load the saved state.
     #[default]
     Unknown,
-    /// It begins anew, whatever was kept.
-    Anew,
+    /// It starts anew, whatever was saved.
+    New,
     /// It is open in a process.
-    Open(Bound),
+    Open(SessionRef),
     /// It is open in a process but must not be used as it is.
-    Tainted(Bound),
-    /// It is open nowhere; the agent may have it in its own memory.
-    Resting {
+    Tainted(SessionRef),
+    /// Not open; the agent may have it in storage.
+    Detached {
         /// The agent's name for it.
         id: String,
         /// The directory that it works in.
@@ -54,45 +54,48 @@ pub(super) enum Standing {
     },
 }
 
-/// What to do before the next prompt.
+/// Next step before a prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Ask what was kept, and look again.
-    Recall,
-    /// Begin a new session.
-    Begin,
+pub(super) enum OpenStep {
+    /// Load the saved state and decide again.
+    LoadState,
+    /// Create a session.
+    New,
     /// Use the session as it is.
-    Use(Bound),
-    /// Make a copy of the session and use that.
-    Fork(Bound),
-    /// Give up the process, and have the session continued by another.
-    Replace(Bound),
-    /// Have the session continued.
-    Continue(String),
+    Use(SessionRef),
+    /// Fork the session and use the copy.
+    Fork(SessionRef),
+    /// Retire the process and resume the session in another.
+    Replace(SessionRef),
+    /// Resume the session.
+    Resume(String),
 }
 
-/// Decides what to do. `alive` is what the session's process can do, when it is still there.
-pub(super) fn step(standing: &Standing, cwd: &Path, alive: Option<&Capabilities>) -> Step {
-    let same_place = |bound: &&Bound| bound.cwd == cwd;
-    match standing {
-        Standing::Unknown => Step::Recall,
-        Standing::Open(bound) if same_place(&bound) => match alive {
-            Some(_) => Step::Use(bound.clone()),
-            None => Step::Continue(bound.id.clone()),
+/// Decides the next step. `alive`: capabilities of the session's process, if it runs.
+pub(super) fn next_step(status: &SessionStatus, cwd: &Path, alive: Option<&Capabilities>) -> OpenStep {
+    let same_place = |session: &&SessionRef| session.cwd == cwd;
+    match status {
+        SessionStatus::Unknown => OpenStep::LoadState,
+        SessionStatus::Open(session) if same_place(&session) => match alive {
+            Some(_) => OpenStep::Use(session.clone()),
+            None => OpenStep::Resume(session.id.clone()),
         },
-        Standing::Tainted(bound) if same_place(&bound) => match alive {
-            Some(Capabilities { fork: true, .. }) => Step::Fork(bound.clone()),
-            Some(_) => Step::Replace(bound.clone()),
-            None => Step::Continue(bound.id.clone()),
+        SessionStatus::Tainted(session) if same_place(&session) => match alive {
+            Some(Capabilities { fork: true, .. }) => OpenStep::Fork(session.clone()),
+            Some(_) => OpenStep::Replace(session.clone()),
+            None => OpenStep::Resume(session.id.clone()),
         },
-        Standing::Resting { id, cwd: place } if place == cwd => Step::Continue(id.clone()),
-        Standing::Anew | Standing::Open(_) | Standing::Tainted(_) | Standing::Resting { .. } => Step::Begin,
+        SessionStatus::Detached { id, cwd: place } if place == cwd => OpenStep::Resume(id.clone()),
+        SessionStatus::New
+        | SessionStatus::Open(_)
+        | SessionStatus::Tainted(_)
+        | SessionStatus::Detached { .. } => OpenStep::New,
     }
 }
 
-/// What is kept of a conversation for the time after a restart.
+/// Saved state of a conversation.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Kept {
+pub(super) struct SavedSession {
     /// The backend's name, so that another one does not take it for its own.
     pub(super) backend: String,
     /// The agent's name for the session.
@@ -101,21 +104,21 @@ pub(super) struct Kept {
     pub(super) cwd: PathBuf,
 }
 
-impl Kept {
-    /// What stands in the bytes, if it is ours.
-    pub(super) fn read(bytes: &[u8], backend: &str) -> Standing {
+impl SavedSession {
+    /// Reads saved state, if it is this backend's.
+    pub(super) fn read(bytes: &[u8], backend: &str) -> SessionStatus {
         match serde_json::from_slice::<Self>(bytes) {
-            Ok(kept) if kept.backend == backend && is_id(&kept.session_id) => Standing::Resting {
+            Ok(kept) if kept.backend == backend && is_id(&kept.session_id) => SessionStatus::Detached {
                 id: kept.session_id,
                 cwd: kept.cwd,
             },
-            _ => Standing::Anew,
+            _ => SessionStatus::New,
         }
     }
 
     /// As bytes.
     pub(super) fn write(&self) -> Vec<u8> {
-        // A path that is no text is not kept: the session begins anew then.
+        // A path that is not UTF-8 is not saved; the session starts anew.
         serde_json::to_vec(self).unwrap_or_default()
     }
 }
@@ -135,8 +138,8 @@ pub(super) struct Sessions {
 
 #[derive(Debug)]
 struct Entry {
-    standing: Standing,
-    /// The last turn was told to stop; the agent may take that for the next one.
+    status: SessionStatus,
+    /// Whether the last turn was cancelled; the agent may apply that to the next one.
     stopped: bool,
     used: u64,
     gate: Arc<Semaphore>,
@@ -152,72 +155,72 @@ impl Sessions {
         }
     }
 
-    /// The gate that lets one turn of a conversation through at a time, and the session that was let go for it.
-    pub(super) fn gate(&mut self, key: &SessionKey) -> (Arc<Semaphore>, Option<Bound>) {
+    /// The gate that admits one turn of a conversation at a time, and the session evicted for it.
+    pub(super) fn gate(&mut self, key: &SessionKey) -> (Arc<Semaphore>, Option<SessionRef>) {
         let room = self.entries.contains_key(key) || self.entries.len() < self.most;
-        let let_go = if room { None } else { self.let_go() };
+        let evicted = if room { None } else { self.evict() };
         self.uses += 1;
         let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
-            standing: Standing::Unknown,
+            status: SessionStatus::Unknown,
             stopped: false,
             used: 0,
             gate: Arc::new(Semaphore::new(1)),
         });
         entry.used = self.uses;
-        (Arc::clone(&entry.gate), let_go)
+        (Arc::clone(&entry.gate), evicted)
     }
 
-    /// What is known, and whether the last turn was told to stop.
-    pub(super) fn standing(&self, key: &SessionKey) -> (Standing, bool) {
+    /// The status, and whether the last turn was cancelled.
+    pub(super) fn status(&self, key: &SessionKey) -> (SessionStatus, bool) {
         let entry = self.entries.get(key);
-        entry.map_or_else(Default::default, |entry| (entry.standing.clone(), entry.stopped))
+        entry.map_or_else(Default::default, |entry| (entry.status.clone(), entry.stopped))
     }
 
-    /// Notes what is known now.
-    pub(super) fn note(&mut self, key: &SessionKey, standing: Standing) {
+    /// Sets the status.
+    pub(super) fn set_status(&mut self, key: &SessionKey, status: SessionStatus) {
         if let Some(entry) = self.entries.get_mut(key) {
-            entry.standing = standing;
+            entry.status = status;
         }
     }
 
-    /// Notes whether the last turn was told to stop.
-    pub(super) fn note_stopped(&mut self, key: &SessionKey, stopped: bool) {
+    /// Records whether the last turn was cancelled.
+    pub(super) fn set_stopped(&mut self, key: &SessionKey, stopped: bool) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.stopped = stopped;
         }
     }
 
-    /// The session must not be used as it is any more.
+    /// Marks the session as unusable.
     pub(super) fn taint(&mut self, key: &SessionKey) {
         if let Some(entry) = self.entries.get_mut(key)
-            && let Standing::Open(bound) = &entry.standing
+            && let SessionStatus::Open(session) = &entry.status
         {
-            entry.standing = Standing::Tainted(bound.clone());
+            entry.status = SessionStatus::Tainted(session.clone());
         }
     }
 
-    /// Begins anew next time; the session that there was.
-    pub(super) fn forget(&mut self, key: &SessionKey) -> Option<Bound> {
-        // Known also when it was not: what was kept must not bring it back.
+    /// Starts anew next time; returns the session there was.
+    pub(super) fn forget(&mut self, key: &SessionKey) -> Option<SessionRef> {
+        // Also for an unknown conversation, so that saved state does not restore it.
         self.gate(key);
         let entry = self.entries.get_mut(key)?;
         entry.stopped = false;
-        match std::mem::replace(&mut entry.standing, Standing::Anew) {
-            Standing::Open(bound) | Standing::Tainted(bound) => Some(bound),
-            Standing::Unknown | Standing::Anew | Standing::Resting { .. } => None,
+        match std::mem::replace(&mut entry.status, SessionStatus::New) {
+            SessionStatus::Open(session) | SessionStatus::Tainted(session) => Some(session),
+            SessionStatus::Unknown | SessionStatus::New | SessionStatus::Detached { .. } => None,
         }
     }
 
-    /// Takes out the one that was idle longest. When none is idle, none is: turns at once bound the number then.
-    fn let_go(&mut self) -> Option<Bound> {
+    /// Removes the conversation idle longest, if one is idle.
+    fn evict(&mut self) -> Option<SessionRef> {
         let idle = self.entries.iter().filter(|(_, entry)| {
-            // Only the entry itself holds its gate: nobody is inside, and nobody waits.
+            // The gate is held by the entry alone: no turn is inside or waiting.
             Arc::strong_count(&entry.gate) == 1
         });
         let oldest = idle.min_by_key(|(_, entry)| entry.used)?.0.clone();
-        match self.entries.remove(&oldest)?.standing {
-            Standing::Open(bound) | Standing::Tainted(bound) => Some(bound),
-            Standing::Unknown | Standing::Anew | Standing::Resting { .. } => None,
+        match self.entries.remove(&oldest)?.status {
+            SessionStatus::Open(session) | SessionStatus::Tainted(session) => Some(session),
+            SessionStatus::Unknown | SessionStatus::New | SessionStatus::Detached { .. } => None,
         }
     }
 }
@@ -233,8 +236,8 @@ mod tests {
         SessionKey::build(&source, Grouping::default(), None, &NoAliases)
     }
 
-    fn bound(id: &str) -> Bound {
-        Bound {
+    fn session(id: &str) -> SessionRef {
+        SessionRef {
             generation: Generation(1),
             id: id.to_owned(),
             cwd: "/w".into(),
@@ -249,47 +252,50 @@ mod tests {
             ..Capabilities::default()
         };
         let there = Path::new("/w");
-        let open = Standing::Open(bound("s"));
-        let tainted = Standing::Tainted(bound("s"));
-        let resting = Standing::Resting {
+        let open = SessionStatus::Open(session("s"));
+        let tainted = SessionStatus::Tainted(session("s"));
+        let resting = SessionStatus::Detached {
             id: "s".to_owned(),
             cwd: "/w".into(),
         };
-        let resumed = Step::Continue("s".to_owned());
-        for (standing, alive, expected) in [
-            (&Standing::Unknown, None, Step::Recall),
-            (&Standing::Anew, Some(&plain), Step::Begin),
-            (&open, Some(&plain), Step::Use(bound("s"))),
+        let resumed = OpenStep::Resume("s".to_owned());
+        for (status, alive, expected) in [
+            (&SessionStatus::Unknown, None, OpenStep::LoadState),
+            (&SessionStatus::New, Some(&plain), OpenStep::New),
+            (&open, Some(&plain), OpenStep::Use(session("s"))),
             (&open, None, resumed.clone()),
-            (&tainted, Some(&forks), Step::Fork(bound("s"))),
-            (&tainted, Some(&plain), Step::Replace(bound("s"))),
+            (&tainted, Some(&forks), OpenStep::Fork(session("s"))),
+            (&tainted, Some(&plain), OpenStep::Replace(session("s"))),
             (&tainted, None, resumed.clone()),
             (&resting, None, resumed),
         ] {
-            assert_eq!(step(standing, there, alive), expected, "{standing:?}");
+            assert_eq!(next_step(status, there, alive), expected, "{status:?}");
         }
         for moved in [open, tainted, resting] {
-            assert_eq!(step(&moved, Path::new("/elsewhere"), Some(&forks)), Step::Begin);
+            assert_eq!(
+                next_step(&moved, Path::new("/elsewhere"), Some(&forks)),
+                OpenStep::New
+            );
         }
     }
 
     #[test]
     fn what_was_kept_comes_back_only_to_its_own_backend() {
-        let kept = Kept {
+        let kept = SavedSession {
             backend: "a".to_owned(),
             session_id: "s".to_owned(),
             cwd: "/w".into(),
         };
         let bytes = kept.write();
-        assert!(matches!(Kept::read(&bytes, "a"), Standing::Resting { id, .. } if id == "s"));
-        assert_eq!(Kept::read(&bytes, "b"), Standing::Anew);
+        assert!(matches!(SavedSession::read(&bytes, "a"), SessionStatus::Detached { id, .. } if id == "s"));
+        assert_eq!(SavedSession::read(&bytes, "b"), SessionStatus::New);
         for junk in [
             &b""[..],
             b"{}",
             b"\xff",
             br#"{"backend":"a","session_id":"","cwd":"/"}"#,
         ] {
-            assert_eq!(Kept::read(junk, "a"), Standing::Anew);
+            assert_eq!(SavedSession::read(junk, "a"), SessionStatus::New);
         }
     }
 
@@ -299,13 +305,13 @@ mod tests {
         let busy = sessions.gate(&key("busy")).0;
         for chat in ["a", "b"] {
             sessions.gate(&key(chat));
-            sessions.note(&key(chat), Standing::Open(bound(chat)));
+            sessions.set_status(&key(chat), SessionStatus::Open(session(chat)));
         }
         sessions.gate(&key("a"));
-        assert_eq!(sessions.gate(&key("c")).1, Some(bound("b")));
-        assert_eq!(sessions.gate(&key("d")).1, Some(bound("a")));
+        assert_eq!(sessions.gate(&key("c")).1, Some(session("b")));
+        assert_eq!(sessions.gate(&key("d")).1, Some(session("a")));
         assert_eq!(sessions.entries.len(), 3);
-        assert_eq!(sessions.standing(&key("a")).0, Standing::Unknown);
+        assert_eq!(sessions.status(&key("a")).0, SessionStatus::Unknown);
         drop(busy);
         sessions.gate(&key("e"));
         assert!(!sessions.entries.contains_key(&key("busy")));
@@ -315,10 +321,10 @@ mod tests {
     fn forgetting_outlives_what_was_kept() {
         let mut sessions = Sessions::new(3);
         assert_eq!(sessions.forget(&key("x")), None);
-        assert_eq!(sessions.standing(&key("x")).0, Standing::Anew);
-        sessions.note(&key("x"), Standing::Open(bound("s")));
+        assert_eq!(sessions.status(&key("x")).0, SessionStatus::New);
+        sessions.set_status(&key("x"), SessionStatus::Open(session("s")));
         sessions.taint(&key("x"));
-        assert_eq!(sessions.standing(&key("x")).0, Standing::Tainted(bound("s")));
-        assert_eq!(sessions.forget(&key("x")), Some(bound("s")));
+        assert_eq!(sessions.status(&key("x")).0, SessionStatus::Tainted(session("s")));
+        assert_eq!(sessions.forget(&key("x")), Some(session("s")));
     }
 }

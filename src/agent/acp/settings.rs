@@ -1,4 +1,4 @@
-//! What can be set about an agent that speaks ACP, and what that comes to with its preset.
+//! Settings of an ACP agent, and the presets of known agents.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::EnvAdditions;
 use crate::agent::child::{BaseEnv, EnvPolicy, Program};
 
-/// What can be set about an agent that speaks ACP. Either `argv` or `preset` must be given.
+/// Settings of an ACP agent. Either `argv` or `preset` is required.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AcpSettings {
@@ -28,26 +28,26 @@ pub struct AcpSettings {
     /// Names of variables that are inherited although they sound like secrets; `*` at the end for any rest. The
     /// preset's are added.
     pub env_pass: Vec<String>,
-    /// Most processes at once; 1 unless the preset says more.
+    /// Maximum processes; the preset's, or 1, when not set.
     pub processes: Option<usize>,
-    /// Turns that one process runs at once; more wait, or go to another process.
+    /// Maximum concurrent turns of a process; further turns wait or use another process.
     pub turns_per_process: Option<usize>,
-    /// How long a process may take to say who it is, and a session to begin.
+    /// Timeout for the handshake, and for opening a session.
     pub start_timeout_secs: u64,
-    /// How long a turn that was told to stop may take, before its process is given up.
+    /// Time for a cancelled turn to end, before its process is killed.
     pub cancel_grace_secs: u64,
     /// The mode that sessions are put into, by the agent's own name for it; a turn fails when that cannot be done.
     pub mode: Option<String>,
     /// Options of sessions, by the agent's own names for them; a turn fails when one cannot be set.
     pub options: BTreeMap<String, OptionValue>,
-    /// Whether a new session is told about the platform it speaks on.
+    /// Whether a new session gets the platform's hint.
     pub system_hint: bool,
-    /// How long people may take over a question; less when the agent itself waits less.
+    /// Time for people to answer a question; less when the agent itself waits less.
     pub permission_patience_secs: u64,
     /// Whether people may give the program commands by texts that start with a slash. When not given, they may unless
     /// the preset says that this would let them steer other people's turns or change the program.
     pub slash_commands: Option<bool>,
-    /// Largest picture that is handed over as such, in bytes; a larger one is handed over as a link to its file.
+    /// Largest image that is handed over as such, in bytes; a larger one is handed over as a link to its file.
     pub image_bytes: u64,
 }
 
@@ -87,10 +87,10 @@ impl Default for AcpSettings {
 /// Settings that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AcpSettingsError {
-    /// Nothing says what to start.
+    /// Neither `argv` nor `preset` is set.
     #[error("an acp agent needs `argv` (its command) or `preset` (one of: {})", names())]
     Nothing,
-    /// There is no such preset.
+    /// Unknown preset.
     #[error(
         "there is no acp preset named \"{name}\"; known are: {}; for any other agent set `argv`",
         names()
@@ -109,7 +109,7 @@ fn names() -> String {
     names.join(", ")
 }
 
-/// What the settings come to.
+/// Settings resolved with the preset.
 #[derive(Clone)]
 pub(super) struct Launch {
     /// What is started.
@@ -122,20 +122,20 @@ pub(super) struct Launch {
     pub(super) cwd: PathBuf,
     /// Most processes.
     pub(super) processes: usize,
-    /// Turns at once in one process.
+    /// Maximum concurrent turns of a process.
     pub(super) turns: Option<usize>,
     /// How long a start may take.
     pub(super) start_timeout: Duration,
     /// How long a stop may take.
     pub(super) cancel_grace: Duration,
     /// How long a question may take.
-    pub(super) patience: Duration,
+    pub(super) question_timeout: Duration,
     /// Whether a slash at the start of a text is made harmless.
     pub(super) escape_slash: bool,
 }
 
 impl AcpSettings {
-    /// Fills in what the preset says.
+    /// Resolves the settings with the preset.
     pub(super) fn resolve(&self, base: &BaseEnv) -> Result<Launch, AcpSettingsError> {
         let known = match &self.preset {
             None => None,
@@ -170,7 +170,7 @@ impl AcpSettings {
                 .collect(),
             add: self.env.0.clone(),
         };
-        let patience = Duration::from_secs(self.permission_patience_secs);
+        let question_timeout = Duration::from_secs(self.permission_patience_secs);
         let cwd = self.cwd.clone().unwrap_or_else(|| PathBuf::from("."));
         Ok(Launch {
             program: Program {
@@ -187,7 +187,9 @@ impl AcpSettings {
                 .or(known.and_then(|known| known.turns_per_process)),
             start_timeout: Duration::from_secs(self.start_timeout_secs),
             cancel_grace: Duration::from_secs(self.cancel_grace_secs),
-            patience: quirks.patience.map_or(patience, |limit| limit.min(patience)),
+            question_timeout: quirks
+                .question_timeout
+                .map_or(question_timeout, |limit| limit.min(question_timeout)),
             escape_slash: !self.slash_commands.unwrap_or(!quirks.escape_slash),
         })
     }
@@ -227,7 +229,7 @@ pub struct Preset {
     pub env_pass: &'static [&'static str],
     /// Most processes.
     pub processes: usize,
-    /// Turns that one process runs at once; any number when not given.
+    /// Maximum concurrent turns of a process; `None` for no limit.
     pub turns_per_process: Option<usize>,
     /// Where it deviates from the protocol.
     pub quirks: Quirks,
@@ -236,21 +238,21 @@ pub struct Preset {
 /// Where an agent deviates from the protocol, or has limits of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
-    /// It denies by itself what was not answered in this time.
-    pub patience: Option<Duration>,
+    /// It denies by itself after this time.
+    pub question_timeout: Option<Duration>,
     /// A text that starts with a slash is a command to the program, not to the model.
     pub escape_slash: bool,
-    /// What a permission's option means stands in its id; its kind is too coarse.
+    /// A permission option's meaning is in its id; its kind is too coarse.
     pub choose_by_option_id: bool,
-    /// It says that a session was restored when there was none.
+    /// It reports unknown sessions as restored.
     pub doubtful_restore: bool,
-    /// It refuses a prompt to a session that it does not know, as if the model had refused.
+    /// It answers a prompt to an unknown session with `refusal`.
     pub refusal_is_unknown: bool,
 }
 
 /// No deviation that is known.
 const PLAIN: Quirks = Quirks {
-    patience: None,
+    question_timeout: None,
     escape_slash: false,
     choose_by_option_id: false,
     doubtful_restore: false,
@@ -342,8 +344,8 @@ pub const PRESETS: &[Preset] = &[
         processes: 2,
         turns_per_process: Some(4),
         quirks: Quirks {
-            // It gives up after 60 s; the answer must be there before.
-            patience: Some(Duration::from_secs(55)),
+            // It denies after 60 s; the answer must arrive earlier.
+            question_timeout: Some(Duration::from_secs(55)),
             escape_slash: true,
             choose_by_option_id: true,
             doubtful_restore: true,
@@ -390,7 +392,7 @@ mod tests {
             (launch.name().as_str(), launch.processes, launch.turns),
             ("hermes-acp", 2, Some(4))
         );
-        assert_eq!(launch.patience, Duration::from_secs(55));
+        assert_eq!(launch.question_timeout, Duration::from_secs(55));
         assert!(launch.escape_slash && launch.cwd.is_absolute());
         let launch = resolve(
             r#"{"preset": "hermes", "argv": ["hermes", "acp"], "processes": 1, "slash_commands": true,
@@ -402,7 +404,7 @@ mod tests {
             (2, 1, Some(7))
         );
         assert_eq!(
-            (launch.patience, launch.escape_slash),
+            (launch.question_timeout, launch.escape_slash),
             (Duration::from_secs(9), false)
         );
         let launch = resolve(r#"{"argv": ["x"], "slash_commands": false}"#).unwrap();

@@ -1,5 +1,4 @@
-//! What an agent's updates mean for the turn that they belong to. Pure: an [`Ear`] hears one update after the other and
-//! says what is to be told. An update that it does not know is skipped.
+//! Maps an agent's updates to events. Pure; unknown updates are skipped.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,21 +6,21 @@ use serde_json::Value;
 
 use crate::agent::{AgentCommand, AgentEvent, PlanStep, StepState, ToolCall, ToolKind, Usage};
 
-/// Tools of one turn that are remembered; the oldest is forgotten first.
-const TOOLS: usize = 256;
+/// Maximum tools tracked per turn; the oldest is dropped first.
+const MAX_TOOLS: usize = 256;
 
-/// Longest title of a tool or of a conversation, in characters.
+/// Maximum length of a title, in characters.
 const TITLE_CHARS: usize = 200;
 
-/// Steps of a plan that are told.
-const STEPS: usize = 50;
+/// Maximum steps of a plan.
+const MAX_STEPS: usize = 50;
 
-/// Commands of an agent that are remembered.
-const COMMANDS: usize = 100;
+/// Maximum commands.
+const MAX_COMMANDS: usize = 100;
 
-/// Hears the updates of one turn.
+/// Reads the updates of one turn.
 #[derive(Debug, Default)]
-pub(super) struct Ear {
+pub(super) struct UpdateReader {
     /// The message that the last text belonged to, when it was named.
     message: Option<String>,
     text: TextState,
@@ -30,21 +29,21 @@ pub(super) struct Ear {
     mode: Option<String>,
 }
 
-/// What stands before the next piece of text.
+/// State before the next text chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum TextState {
     /// Nothing in this message, or only blank lines: an agent may begin with them after a tool.
     #[default]
     Nothing,
-    /// Text, which goes on.
+    /// Text that continues.
     Running,
     /// Text, and then a tool: what follows is a message of its own.
     Interrupted,
 }
 
-impl Ear {
-    /// What this update tells. One update tells at most a break and one thing more.
-    pub(super) fn hear(&mut self, update: &Value) -> Vec<AgentEvent> {
+impl UpdateReader {
+    /// Events of an update: at most a break and one more.
+    pub(super) fn read(&mut self, update: &Value) -> Vec<AgentEvent> {
         match update["sessionUpdate"].as_str().unwrap_or_default() {
             "agent_message_chunk" => self.text(update),
             "agent_thought_chunk" => match text_of(&update["content"]) {
@@ -107,7 +106,7 @@ impl Ear {
         }
         let id = one_line(id, TITLE_CHARS);
         if !self.tools.contains_key(&id) {
-            if self.order.len() == TOOLS
+            if self.order.len() == MAX_TOOLS
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.tools.remove(&oldest);
@@ -159,7 +158,7 @@ pub(super) fn commands(update: &Value) -> Option<Vec<AgentCommand>> {
             description: one_line(command["description"].as_str().unwrap_or_default(), TITLE_CHARS),
         })
     });
-    Some(read.take(COMMANDS).collect())
+    Some(read.take(MAX_COMMANDS).collect())
 }
 
 /// The title that an update gives its session.
@@ -171,7 +170,7 @@ pub(super) fn title(update: &Value) -> Option<String> {
     (!title.is_empty()).then_some(title)
 }
 
-/// What a prompt's answer says about its cost.
+/// Usage in a prompt's response.
 pub(super) fn usage(answer: &Value) -> Option<AgentEvent> {
     let usage = &answer["usage"];
     let tokens = |name: &str| usage[name].as_u64();
@@ -184,7 +183,7 @@ pub(super) fn usage(answer: &Value) -> Option<AgentEvent> {
     }))
 }
 
-/// A text on one line, without control characters, cut to a bound.
+/// A text on one line, without control characters, cut to a session.
 pub(super) fn one_line(text: &str, chars: usize) -> String {
     let spaced: String = text
         .chars()
@@ -215,7 +214,7 @@ fn plan(entries: &Value) -> Vec<PlanStep> {
             state: step_state(entry["status"].as_str().unwrap_or_default()),
         })
     };
-    entries.iter().filter_map(step).take(STEPS).collect()
+    entries.iter().filter_map(step).take(MAX_STEPS).collect()
 }
 
 fn notice(update: &Value) -> Vec<AgentEvent> {
@@ -272,9 +271,9 @@ mod tests {
         json!({"sessionUpdate": "tool_call_update", "toolCallId": id, "status": status})
     }
 
-    fn texts(ear: &mut Ear, updates: &[Value]) -> String {
+    fn texts(reader: &mut UpdateReader, updates: &[Value]) -> String {
         let mut said = String::new();
-        for event in updates.iter().flat_map(|update| ear.hear(update)) {
+        for event in updates.iter().flat_map(|update| reader.read(update)) {
             match event {
                 AgentEvent::Text(text) => said.push_str(&text),
                 AgentEvent::Break => said.push('|'),
@@ -287,7 +286,7 @@ mod tests {
     #[test]
     fn a_new_message_begins_with_a_new_name_or_after_a_tool() {
         let said = texts(
-            &mut Ear::default(),
+            &mut UpdateReader::default(),
             &[
                 says_in("1", "a"),
                 says_in("1", "b"),
@@ -298,7 +297,7 @@ mod tests {
         );
         assert_eq!(said, "ab|cd");
         let said = texts(
-            &mut Ear::default(),
+            &mut UpdateReader::default(),
             &[
                 tool("t", "pending"),
                 says("a"),
@@ -310,12 +309,12 @@ mod tests {
         );
         assert_eq!(said, "a|b\nc");
         let said = texts(
-            &mut Ear::default(),
+            &mut UpdateReader::default(),
             &[tool("t", "completed"), says("\n\n"), says("a\n\n"), says("b")],
         );
         assert_eq!(said, "a\n\nb");
         let said = texts(
-            &mut Ear::default(),
+            &mut UpdateReader::default(),
             &[says(""), tool("t", "pending"), says("a"), tool("t", "pending")],
         );
         assert_eq!(said, "a", "nothing stands before a break, and none at the end");
@@ -323,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_tool_is_told_with_what_is_known_of_it() {
-        let mut ear = Ear::default();
+        let mut reader = UpdateReader::default();
         let begun =
             json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "ls\n-l", "kind": "execute"});
         let expected = |state| {
@@ -334,18 +333,21 @@ mod tests {
                 state,
             })]
         };
-        assert_eq!(ear.hear(&begun), expected(StepState::Pending));
-        assert_eq!(ear.hear(&tool("t", "in_progress")), expected(StepState::Running));
-        assert_eq!(ear.hear(&tool("t", "completed")), expected(StepState::Done));
-        for number in 0..10 * TOOLS {
-            ear.hear(&tool(&number.to_string(), "pending"));
+        assert_eq!(reader.read(&begun), expected(StepState::Pending));
+        assert_eq!(
+            reader.read(&tool("t", "in_progress")),
+            expected(StepState::Running)
+        );
+        assert_eq!(reader.read(&tool("t", "completed")), expected(StepState::Done));
+        for number in 0..10 * MAX_TOOLS {
+            reader.read(&tool(&number.to_string(), "pending"));
         }
-        assert!(ear.tools.len() == TOOLS && ear.order.len() == TOOLS);
+        assert!(reader.tools.len() == MAX_TOOLS && reader.order.len() == MAX_TOOLS);
     }
 
     #[test]
     fn progress_is_told_as_what_it_is() {
-        let mut ear = Ear::default();
+        let mut reader = UpdateReader::default();
         let plan = json!({"sessionUpdate": "plan", "entries": [
             {"content": "look", "status": "completed"}, {"content": "act", "status": "new"}, {"no": 1}]});
         let step = |text: &str, state| PlanStep {
@@ -353,27 +355,27 @@ mod tests {
             state,
         };
         assert_eq!(
-            ear.hear(&plan),
+            reader.read(&plan),
             [AgentEvent::Plan(vec![
                 step("look", StepState::Done),
                 step("act", StepState::Pending)
             ])]
         );
         let title = json!({"sessionUpdate": "session_info_update", "title": " Of\nmice "});
-        assert_eq!(ear.hear(&title), [AgentEvent::Title("Of mice".to_owned())]);
+        assert_eq!(reader.read(&title), [AgentEvent::Title("Of mice".to_owned())]);
         assert_eq!(
-            ear.hear(&json!({"sessionUpdate": "session_info_update", "title": null})),
+            reader.read(&json!({"sessionUpdate": "session_info_update", "title": null})),
             []
         );
         let mode = json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"});
-        assert_eq!(ear.hear(&mode).len(), 1);
-        assert_eq!(ear.hear(&mode), []);
+        assert_eq!(reader.read(&mode).len(), 1);
+        assert_eq!(reader.read(&mode), []);
         let thought =
             json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}});
-        assert_eq!(ear.hear(&thought), [AgentEvent::Thought("hm".to_owned())]);
+        assert_eq!(reader.read(&thought), [AgentEvent::Thought("hm".to_owned())]);
         let notice =
             json!({"sessionUpdate": "notice", "severity": "info", "title": "Low", "description": "disk"});
-        assert_eq!(ear.hear(&notice), [AgentEvent::Notice("Low: disk".to_owned())]);
+        assert_eq!(reader.read(&notice), [AgentEvent::Notice("Low: disk".to_owned())]);
         let Some(AgentEvent::Usage(used)) = usage(&json!({"usage": {"inputTokens": 3, "outputTokens": 4}}))
         else {
             panic!("no usage")
@@ -383,7 +385,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_skipped() {
-        let mut ear = Ear::default();
+        let mut reader = UpdateReader::default();
         for update in [
             Value::Null,
             json!([]),
@@ -398,7 +400,7 @@ mod tests {
             json!({"sessionUpdate": "tool_call", "title": "no id"}),
             json!({"sessionUpdate": "usage_update", "used": "many"}),
         ] {
-            assert_eq!(ear.hear(&update), [], "{update}");
+            assert_eq!(reader.read(&update), [], "{update}");
         }
         assert_eq!(usage(&json!({"usage": "much"})), None);
     }
@@ -415,7 +417,7 @@ mod tests {
         assert_eq!(names, [("help", "tells more"), ("plain", "")]);
         let many: Vec<Value> = (0..10_000).map(|n| json!({"name": n.to_string()})).collect();
         let update = json!({"sessionUpdate": "available_commands_update", "availableCommands": many});
-        assert_eq!(commands(&update).unwrap().len(), COMMANDS);
+        assert_eq!(commands(&update).unwrap().len(), MAX_COMMANDS);
         assert_eq!(commands(&says("x")), None);
     }
 }

@@ -7,7 +7,7 @@
 //! | that sounds like a secret: `..SECRET`, `..TOKEN`, `..PASSWORD`, `..API_KEY`, .. | only when `pass` names it |
 //! | any other | yes; with `clear`, only when `pass` names it |
 //!
-//! What `add` says is set last and wins over all of this: someone wrote it for this child.
+//! `add` is applied last and wins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -164,8 +164,8 @@ fn sounds_secret(name: &OsStr) -> bool {
     SECRET.iter().any(|end| name.ends_with(end.as_bytes()))
 }
 
-/// Where programs are looked for when nothing says where.
-const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// Search path when `PATH` is not set.
+const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// A program that is not there or cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -179,10 +179,10 @@ pub enum NotInstalled {
         /// What was looked for.
         program: OsString,
     },
-    /// There is no such file.
+    /// The file does not exist.
     #[error("there is no program at {}; install it or correct the path", .0.display())]
     NoFile(PathBuf),
-    /// The file is there and is no program.
+    /// The file is not executable.
     #[error("{} cannot be run; check that it is a program and that this user may execute it", .0.display())]
     NotExecutable(PathBuf),
 }
@@ -203,7 +203,7 @@ pub fn program_exists(argv0: &OsStr, path_env: Option<&OsStr>) -> Result<PathBuf
     if argv0.is_empty() {
         return Err(missing());
     }
-    let directories = path_env.unwrap_or(OsStr::new(USUAL_PATH));
+    let directories = path_env.unwrap_or(OsStr::new(DEFAULT_PATH));
     let candidates: Vec<PathBuf> = std::env::split_paths(directories)
         // An empty entry means the current directory, which is not ours to run programs from.
         .filter(|directory| directory.is_absolute())

@@ -120,7 +120,7 @@ async fn a_flood_on_standard_error_neither_blocks_nor_grows() {
     assert_eq!(timeout(SOON, child.finish()).await.unwrap(), Exit::Code(0));
     assert!(child.stderr_rest().await.ends_with("the end\n"));
     assert_eq!(child.stderr_bytes(), 20_000_008);
-    assert_eq!(child.stderr_tail().len(), KEPT);
+    assert_eq!(child.stderr_tail().len(), MAX_STDERR);
 }
 
 #[tokio::test]
@@ -167,13 +167,13 @@ fn the_newest_bytes_stay_and_the_bound_holds() {
     let mut ring = Ring::default();
     for piece in 0..1000_u32 {
         ring.push(format!("{piece:0200}").as_bytes());
-        assert!(ring.bytes.len() <= KEPT);
+        assert!(ring.bytes.len() <= MAX_STDERR);
     }
     assert_eq!(ring.total, 200_000);
     let text = String::from_utf8(ring.bytes.make_contiguous().to_vec()).unwrap();
     assert!(text.ends_with("0999"));
-    ring.push(&vec![b'x'; 3 * KEPT]);
-    assert!(ring.bytes.len() == KEPT && ring.bytes.iter().all(|byte| *byte == b'x'));
+    ring.push(&vec![b'x'; 3 * MAX_STDERR]);
+    assert!(ring.bytes.len() == MAX_STDERR && ring.bytes.iter().all(|byte| *byte == b'x'));
 }
 
 #[tokio::test]
@@ -184,8 +184,8 @@ async fn both_ways_see_the_end_and_leave_the_process_to_be_reaped() {
         .spawn()
         .unwrap();
     let pid = Pid::from_child(&child);
-    let watches = [ExitWatch::on(pid), ExitWatch::Looking(pid)];
-    assert!(matches!(watches[0], ExitWatch::Told(_)) || !cfg!(target_os = "linux"));
+    let watches = [ExitWatch::on(pid), ExitWatch::Polling(pid)];
+    assert!(matches!(watches[0], ExitWatch::Pidfd(_)) || !cfg!(target_os = "linux"));
     for watch in &watches {
         let early = timeout(Duration::from_millis(50), watch.exited()).await;
         assert!(early.is_err(), "it still reads");

@@ -1,4 +1,4 @@
-//! What a command says in `jsonl` output: one object per line.
+//! Output of a command: `jsonl` lines and plain text.
 
 use std::path::PathBuf;
 
@@ -10,26 +10,26 @@ use crate::agent::{
     ToolKind, Usage,
 };
 
-/// One line, understood.
+/// A decoded line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
-    /// Something for the turn's sink that must not be lost.
-    Say(AgentEvent),
+    /// An event that must not be dropped.
+    Event(AgentEvent),
     /// Progress.
     Progress(AgentEvent),
     /// A question, by the command's name for it.
     Ask(String, Question),
-    /// To be given back in the next turn of this session.
-    Keep(String),
-    /// The answer is complete; with a text, it is that.
+    /// State for the next turn of this session.
+    SaveState(String),
+    /// The answer is complete, with this text if given.
     Final(Option<String>),
-    /// The turn has failed, and whether trying again may help.
+    /// The turn failed, and whether it is retryable.
     Error(String, bool),
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Written {
+enum WireLine {
     Delta {
         text: String,
     },
@@ -56,7 +56,7 @@ enum Written {
         state: String,
     },
     Plan {
-        steps: Vec<WrittenStep>,
+        steps: Vec<WireStep>,
     },
     Usage {
         #[serde(default)]
@@ -76,7 +76,7 @@ enum Written {
         id: String,
         text: String,
         detail: Option<String>,
-        options: Vec<WrittenOption>,
+        options: Vec<WireOption>,
     },
     Keep {
         memory: String,
@@ -92,7 +92,7 @@ enum Written {
 }
 
 #[derive(Deserialize)]
-struct WrittenStep {
+struct WireStep {
     text: String,
     #[serde(default)]
     state: String,
@@ -100,7 +100,7 @@ struct WrittenStep {
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum WrittenOption {
+enum WireOption {
     Plain(String),
     Full {
         id: String,
@@ -113,15 +113,15 @@ enum WrittenOption {
 impl Line {
     /// Reads a line; nothing when it is not one of ours.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
-        let written: Written = serde_json::from_slice(line).ok()?;
+        let written: WireLine = serde_json::from_slice(line).ok()?;
         Some(match written {
-            Written::Delta { text } => Self::Say(AgentEvent::Text(text)),
-            Written::Replace { text } => Self::Say(AgentEvent::Replace(text)),
-            Written::Break => Self::Say(AgentEvent::Break),
-            Written::Thought { text } => Self::Progress(AgentEvent::Thought(text)),
-            Written::Status { text } => Self::Progress(AgentEvent::Notice(text)),
-            Written::Title { text } => Self::Say(AgentEvent::Title(text)),
-            Written::Tool {
+            WireLine::Delta { text } => Self::Event(AgentEvent::Text(text)),
+            WireLine::Replace { text } => Self::Event(AgentEvent::Replace(text)),
+            WireLine::Break => Self::Event(AgentEvent::Break),
+            WireLine::Thought { text } => Self::Progress(AgentEvent::Thought(text)),
+            WireLine::Status { text } => Self::Progress(AgentEvent::Notice(text)),
+            WireLine::Title { text } => Self::Event(AgentEvent::Title(text)),
+            WireLine::Tool {
                 id,
                 title,
                 kind,
@@ -132,7 +132,7 @@ impl Line {
                 kind: tool_kind(&kind),
                 state: step_state(&state),
             })),
-            Written::Plan { steps } => Self::Progress(AgentEvent::Plan(
+            WireLine::Plan { steps } => Self::Progress(AgentEvent::Plan(
                 steps
                     .into_iter()
                     .map(|step| PlanStep {
@@ -141,20 +141,20 @@ impl Line {
                     })
                     .collect(),
             )),
-            Written::Usage {
+            WireLine::Usage {
                 input_tokens,
                 output_tokens,
             } => Self::Progress(AgentEvent::Usage(Usage {
                 input_tokens,
                 output_tokens,
             })),
-            Written::Media {
+            WireLine::Media {
                 path,
                 url,
                 caption,
                 kind,
                 name,
-            } => Self::Say(AgentEvent::Media(Media {
+            } => Self::Event(AgentEvent::Media(Media {
                 location: match (path, url) {
                     (Some(path), _) => MediaLocation::File(path),
                     (None, Some(url)) => MediaLocation::Url(url),
@@ -164,27 +164,27 @@ impl Line {
                 kind,
                 name,
             })),
-            Written::Ask {
+            WireLine::Ask {
                 id,
                 text,
                 detail,
                 options,
             } => Self::Ask(id, question(text, detail, options)),
-            Written::Keep { memory } => Self::Keep(memory),
-            Written::Final { text } => Self::Final(text),
-            Written::Error { message, retryable } => Self::Error(message, retryable),
+            WireLine::Keep { memory } => Self::SaveState(memory),
+            WireLine::Final { text } => Self::Final(text),
+            WireLine::Error { message, retryable } => Self::Error(message, retryable),
         })
     }
 }
 
 /// An approval when one of the answers allows or denies something, else a choice.
-fn question(text: String, detail: Option<String>, options: Vec<WrittenOption>) -> Question {
+fn question(text: String, detail: Option<String>, options: Vec<WireOption>) -> Question {
     let options: Vec<Choice> = options
         .into_iter()
         .map(|option| {
             let (id, label, word) = match option {
-                WrittenOption::Plain(id) => (id.clone(), None, id),
-                WrittenOption::Full { id, label, meaning } => {
+                WireOption::Plain(id) => (id.clone(), None, id),
+                WireOption::Full { id, label, meaning } => {
                     let word = if meaning.is_empty() { id.clone() } else { meaning };
                     (id, label, word)
                 }
@@ -280,7 +280,7 @@ impl TextReader {
         }
     }
 
-    /// Takes off what is for a terminal. Decoding comes first: the stripper would drop bytes that are no text.
+    /// Strips terminal sequences. Decoding comes first: the stripper drops invalid bytes.
     fn plain(&mut self, decoded: &str) -> String {
         let plain: Vec<u8> = self
             .strip
@@ -321,7 +321,7 @@ mod tests {
         let line = |text: &str| Line::parse(text.as_bytes());
         assert_eq!(
             line(r#"{"type":"delta","text":"hi","more":1}"#),
-            Some(Line::Say(AgentEvent::Text("hi".to_owned())))
+            Some(Line::Event(AgentEvent::Text("hi".to_owned())))
         );
         assert_eq!(line(r#"{"type":"final"}"#), Some(Line::Final(None)));
         assert_eq!(

@@ -1,4 +1,4 @@
-//! What a command is told: a message on its standard input, and where it came from in its environment.
+//! Input of a command: the message on standard input, and metadata in the environment.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use crate::agent::child::set_variable;
 use crate::agent::{Attachment, MediaLocation, Turn, TurnInput};
 
 /// Longest value of a variable; the system refuses to start a program with one over 128 KiB.
-const LONGEST_VALUE: usize = 4096;
+const MAX_VALUE: usize = 4096;
 
 /// The bytes for standard input.
 pub(super) fn prompt(turn: &Turn, input: CommandInput, memory: Option<&[u8]>) -> Vec<u8> {
@@ -128,7 +128,7 @@ pub(super) fn add_metadata(vars: &mut BTreeMap<OsString, OsString>, turn: &Turn)
     ];
     for (name, value) in known {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            set_variable(vars, name, start(value, LONGEST_VALUE));
+            set_variable(vars, name, start(value, MAX_VALUE));
         }
     }
 }

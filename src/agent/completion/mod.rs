@@ -1,7 +1,7 @@
 //! Chat completions as they arrive: what OpenAI-style servers and Hermes' chat mode have in common.
 //!
-//! A [`Listener`] reads one answer to its end and says its text as it comes. It never sends, never retries, and never
-//! says a thought; what it heard stays with it when reading is given up.
+//! A [`CompletionReader`] reads one response to its end and emits its text. It never sends or retries, and emits no
+//! thoughts; its text survives cancellation.
 
 mod think;
 
@@ -16,21 +16,21 @@ use crate::agent::Usage;
 use crate::net::http::{HttpError, ResponseStream, excerpt};
 use crate::wire::SseEvent;
 
-/// Longest answer that is read, in bytes; a longer one ends there.
-const MOST_TEXT: usize = 4 * 1024 * 1024;
-/// How long the rest of a stream is waited for, altogether, once the answer has ended.
-const AFTER_END: Duration = Duration::from_secs(5);
+/// Maximum length of an answer, in bytes.
+const MAX_TEXT: usize = 4 * 1024 * 1024;
+/// Timeout for data after the end of the answer.
+const TRAILER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a server may say nothing.
+/// Timeouts of a stream.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
-    /// Before the first word: models load, prompts are read.
+pub(super) struct StreamTimeouts {
+    /// Until the first text: models load, prompts are read.
     pub(super) first: Duration,
-    /// From then on.
+    /// Between later reads.
     pub(super) idle: Duration,
 }
 
-/// How an answer ended.
+/// How a response ended.
 #[derive(Debug)]
 pub(super) enum Ended {
     /// It is complete.
@@ -39,24 +39,24 @@ pub(super) enum Ended {
     Length,
     /// By the provider's filter.
     Filtered,
-    /// The model wants a tool to be called, and there is none.
-    WantsTool,
-    /// The server says that it failed.
+    /// The model called a tool, and there is none.
+    ToolCall,
+    /// The server reported an error.
     Reported(String),
     /// The stream ended before the answer did.
-    CutShort,
-    /// Something came that is no chat completion.
-    Unreadable(&'static str),
+    Interrupted,
+    /// The response is not a chat completion.
+    Invalid(&'static str),
     /// The network failed.
-    Lost(HttpError),
+    Transport(HttpError),
 }
 
-/// Hears one answer.
-pub(super) struct Listener<'a> {
-    /// What was said so far.
+/// Reads one response.
+pub(super) struct CompletionReader<'a> {
+    /// Text so far.
     pub(super) text: String,
     events: &'a EventSink,
-    patience: Patience,
+    timeouts: StreamTimeouts,
     named: fn(&SseEvent) -> Option<AgentEvent>,
     think: ThinkFilter,
     started: bool,
@@ -64,17 +64,17 @@ pub(super) struct Listener<'a> {
     calls_tools: bool,
 }
 
-impl<'a> Listener<'a> {
-    /// Says what it hears into `events`; events with a name of their own mean what `named` says, or nothing.
+impl<'a> CompletionReader<'a> {
+    /// Emits into `events`; named events are mapped by `named`.
     pub(super) fn new(
         events: &'a EventSink,
-        patience: Patience,
+        timeouts: StreamTimeouts,
         named: fn(&SseEvent) -> Option<AgentEvent>,
     ) -> Self {
         Self {
             text: String::new(),
             events,
-            patience,
+            timeouts,
             named,
             think: ThinkFilter::default(),
             started: false,
@@ -83,59 +83,59 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Reads the answer to its end. Dropping the future keeps what was heard.
-    pub(super) async fn listen(&mut self, mut reply: ResponseStream) -> Ended {
+    /// Reads the response to its end. Cancel-safe: `text` is kept.
+    pub(super) async fn read(&mut self, mut reply: ResponseStream) -> Ended {
         let ended = if reply.is_json() {
             self.read_whole(reply).await
         } else {
             self.read_events(&mut reply).await
         };
         let rest = self.think.finish();
-        self.say(rest).await;
+        self.emit(rest).await;
         ended
     }
 
     async fn read_whole(&mut self, reply: ResponseStream) -> Ended {
-        let body = match reply.body(self.patience.first).await {
+        let body = match reply.body(self.timeouts.first).await {
             Ok(body) => body,
-            Err(error) => return Ended::Lost(error),
+            Err(error) => return Ended::Transport(error),
         };
         let Some(chunk) = Chunk::decode(&body) else {
-            return Ended::Unreadable("the answer is not a JSON object");
+            return Ended::Invalid("the answer is not a JSON object");
         };
         if let Some(ended) = self.take(chunk).await {
             return ended;
         }
-        // A whole answer is over whether it says why or not.
+        // A whole response is complete even without a finish reason.
         if self.text.is_empty() && self.finish.is_none() && !self.started {
-            return Ended::Unreadable("the answer holds no message");
+            return Ended::Invalid("the answer holds no message");
         }
         self.ended(Ended::Complete)
     }
 
     async fn read_events(&mut self, reply: &mut ResponseStream) -> Ended {
-        // A server may forget to say that it streams; one that then says nothing does not.
+        // Some servers omit the content type; without any event it is not a stream.
         let mut streams = reply.content_type == "text/event-stream";
         let mut over: Option<Instant> = None;
         loop {
-            let patience = if self.started {
-                self.patience.idle
+            let timeouts = if self.started {
+                self.timeouts.idle
             } else {
-                self.patience.first
+                self.timeouts.first
             };
-            // Once the answer has ended, whatever else is sent keeps nobody waiting.
+            // After the answer has ended, trailing data gets a short timeout.
             let next = if self.finish.is_none() {
-                reply.next_event(patience).await
+                reply.next_event(timeouts).await
             } else {
-                let over = *over.get_or_insert_with(|| Instant::now() + AFTER_END);
-                let next = timeout_at(over, reply.next_event(AFTER_END)).await;
-                next.unwrap_or(Err(HttpError::TimedOut(AFTER_END)))
+                let over = *over.get_or_insert_with(|| Instant::now() + TRAILER_TIMEOUT);
+                let next = timeout_at(over, reply.next_event(TRAILER_TIMEOUT)).await;
+                next.unwrap_or(Err(HttpError::TimedOut(TRAILER_TIMEOUT)))
             };
             let event = match next {
                 Ok(Some(event)) => event,
-                Ok(None) if !streams => return Ended::Unreadable("the answer is no stream of events"),
-                Ok(None) => return self.ended(Ended::CutShort),
-                Err(error) => return self.ended(Ended::Lost(error)),
+                Ok(None) if !streams => return Ended::Invalid("the answer is no stream of events"),
+                Ok(None) => return self.ended(Ended::Interrupted),
+                Err(error) => return self.ended(Ended::Transport(error)),
             };
             streams = true;
             if !matches!(event.name.as_str(), "" | "message" | "error") {
@@ -152,7 +152,7 @@ impl<'a> Listener<'a> {
                 continue;
             }
             let Some(chunk) = Chunk::decode(data.as_bytes()) else {
-                return self.ended(Ended::Unreadable("an event is not a JSON object"));
+                return self.ended(Ended::Invalid("an event is not a JSON object"));
             };
             if let Some(ended) = self.take(chunk).await {
                 return ended;
@@ -160,13 +160,13 @@ impl<'a> Listener<'a> {
         }
     }
 
-    /// Takes one piece; says how the answer ended when it ends here.
+    /// Handles one chunk; returns how the answer ended if it did.
     async fn take(&mut self, chunk: Chunk) -> Option<Ended> {
         self.started |= chunk.thinks || !chunk.text.is_empty();
         self.calls_tools |= chunk.calls_tools;
         if !chunk.text.is_empty() {
             let text = self.think.push(&chunk.text);
-            self.say(text).await;
+            self.emit(text).await;
         }
         if let Some(usage) = chunk.usage {
             self.events.emit(AgentEvent::Usage(usage)).await;
@@ -175,22 +175,22 @@ impl<'a> Listener<'a> {
             return Some(Ended::Reported(error));
         }
         self.finish = self.finish.or(chunk.finish);
-        (self.text.len() > MOST_TEXT).then_some(Ended::Length)
+        (self.text.len() > MAX_TEXT).then_some(Ended::Length)
     }
 
-    /// How the answer ended, when it had ended before `otherwise` happened.
+    /// How the answer ended if it had before `otherwise`.
     fn ended(&self, otherwise: Ended) -> Ended {
         match (self.finish, otherwise) {
             (Some(Finish::Length), _) => Ended::Length,
             (Some(Finish::Filter), _) => Ended::Filtered,
-            (Some(Finish::Tools), _) => Ended::WantsTool,
-            (None, Ended::Complete) if self.calls_tools => Ended::WantsTool,
+            (Some(Finish::Tools), _) => Ended::ToolCall,
+            (None, Ended::Complete) if self.calls_tools => Ended::ToolCall,
             (Some(Finish::Stop | Finish::Error), _) => Ended::Complete,
             (None, otherwise) => otherwise,
         }
     }
 
-    async fn say(&mut self, text: String) {
+    async fn emit(&mut self, text: String) {
         if !text.is_empty() {
             self.text.push_str(&text);
             self.events.text(text).await;
@@ -198,7 +198,7 @@ impl<'a> Listener<'a> {
     }
 }
 
-/// What one piece, or a whole answer, says.
+/// Content of one chunk or whole response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chunk {
     /// More of the answer.
@@ -218,20 +218,20 @@ pub(crate) struct Chunk {
 /// Why an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finish {
-    /// It is complete, or a word that we do not know.
+    /// Complete, or an unknown reason.
     Stop,
     /// The model's longest answer.
     Length,
     /// The provider's filter.
     Filter,
-    /// The model wants a tool to be called.
+    /// A tool call.
     Tools,
     /// It failed.
     Error,
 }
 
 impl Chunk {
-    /// Reads one piece or one whole answer; `None` when it is no JSON object.
+    /// Decodes a chunk or whole response; `None` when it is not a JSON object.
     pub(crate) fn decode(data: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(data).ok()?;
         let object = value.as_object()?;
@@ -278,7 +278,7 @@ impl Chunk {
     }
 }
 
-/// What an answer with an error status says, shortened: `error.message`, `error`, `message`, `detail`, or plain text.
+/// The error text of a response: `error.message`, `error`, `message`, `detail`, or plain text; shortened.
 pub(crate) fn error_text(body: &[u8]) -> String {
     let said = match serde_json::from_slice::<Value>(body) {
         Ok(Value::Object(object)) => ["error", "message", "detail"]
@@ -292,7 +292,7 @@ pub(crate) fn error_text(body: &[u8]) -> String {
         .unwrap_or_else(|| "no reason given".to_owned())
 }
 
-/// What an `error` field says; `None` when there is none.
+/// Text of an `error` field; `None` without an error.
 pub(crate) fn error_of(error: &Value) -> Option<String> {
     match error {
         Value::Null | Value::Bool(false) => None,
@@ -307,7 +307,7 @@ pub(crate) fn error_of(error: &Value) -> Option<String> {
     }
 }
 
-/// Tokens, under either of the names they go by; `None` when neither is told.
+/// Token counts under either naming; `None` without any.
 pub(crate) fn usage_of(usage: &Value) -> Option<Usage> {
     let count = |names: [&str; 2]| names.iter().find_map(|name| usage.get(*name)?.as_u64());
     let input = count(["prompt_tokens", "input_tokens"]);

@@ -1,19 +1,18 @@
 //! Takes a model's inline thoughts out of its answer: `<think>…</think>`, also when cut across pieces.
 //!
-//! A thought begins the answer or a line; the words in the middle of a line are the answer's own, as when someone asks
-//! about them. A thought that begins the answer and never ends is all thought; one that begins later and never ends
-//! was none, and is given back.
+//! A thought starts at the beginning of the answer or of a line; tags inside a line are part of the answer. An unclosed
+//! thought at the beginning is dropped; an unclosed later one is returned as text.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
-/// Longest thought after the answer began that is held back; a longer one was none.
-const MOST_HELD: usize = 32 * 1024;
+/// Maximum length of a later thought that is held; a longer one is text.
+const MAX_HELD: usize = 32 * 1024;
 
 /// What of an answer was seen so far.
 #[derive(Debug)]
 pub(crate) struct ThinkFilter {
     state: State,
-    /// What cannot be told yet: the beginning of a tag, or a thought that may turn out to be none.
+    /// Undecided text: a partial tag, or a later thought.
     held: String,
     /// Whether anything but white space was given out.
     began: bool,
@@ -115,7 +114,7 @@ impl ThinkFilter {
         } else if self.state == State::First {
             let keep = tag_start(&self.held);
             self.held.drain(..keep);
-        } else if self.held.len() > MOST_HELD {
+        } else if self.held.len() > MAX_HELD {
             let held = std::mem::take(&mut self.held);
             self.give(OPEN, out);
             self.give(&held, out);
@@ -174,7 +173,7 @@ mod tests {
         assert_eq!(filter.push(" <think>"), " <think>");
         let mut filter = ThinkFilter::default();
         filter.push("a\n<think>");
-        assert!(filter.push(&"x".repeat(MOST_HELD + 1)).len() > MOST_HELD);
+        assert!(filter.push(&"x".repeat(MAX_HELD + 1)).len() > MAX_HELD);
     }
 
     proptest! {

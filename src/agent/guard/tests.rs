@@ -248,7 +248,7 @@ async fn one_that_keeps_failing_rests_longer_each_time_until_it_is_well() {
     let AgentHealth::Down(why) = breaker.health().await else {
         panic!("it rests")
     };
-    assert!(why.contains("rests for another"), "{why}");
+    assert!(why.contains("paused for another"), "{why}");
 
     tokio::time::advance(Duration::from_secs(11)).await;
     assert_eq!(class(&run(&breaker).await.1), Some(FailureClass::Crashed));

@@ -1,9 +1,9 @@
-//! The approvals that a run waits for, in step with Hermes' own list of them.
+//! The approvals that a run waits for, in sync with Hermes' own list.
 //!
-//! Hermes gives an approval no name: an answer goes to the oldest that it still waits for, and it gives one up by
-//! itself after a time of its own, without a word. What it waits for is therefore the later part of this list, as long
-//! as nothing leaves the list before Hermes was told. An answer may meet a later approval than the one it was given to,
-//! so it waits for the answers to those, and is never more generous than they are; a no needs no wait. Pure.
+//! Hermes gives approvals no ids: an answer applies to the oldest that it still waits for, and it drops one silently after
+//! its own timeout. So Hermes waits for the later part of this list, as long as nothing leaves the list before Hermes was
+//! answered. An answer may apply to a later approval than the one it was given for, so it is sent once all are answered, and
+//! never grants more than the strictest of them; a denial is sent immediately.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,18 +11,18 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::SHORT;
-use super::event::{Approval, Standing, standing_of};
+use super::REQUEST_TIMEOUT;
+use super::event::{Approval, RunStatus, run_status};
 use super::run::Run;
 use crate::agent::http::AgentRequest;
 use crate::agent::{AgentEvent, PromptAnswer, Question};
 
-/// Approvals that may wait at once; with one more, all are denied.
-const MOST: usize = 16;
+/// Maximum open approvals; with one more, all are denied.
+const MAX_OPEN: usize = 16;
 
 /// What an answer allows, the strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Consent {
+pub(super) enum Grant {
     Deny,
     Once,
     Session,
@@ -34,22 +34,22 @@ pub(super) enum Consent {
 struct Open {
     since: Instant,
     approval: Approval,
-    answer: Option<Consent>,
-    /// Whether another was answered while this one waited; Hermes' status does not tell of this one then.
+    answer: Option<Grant>,
+    /// Whether another was answered while this one was open; then Hermes' status says nothing about this one.
     crossed: bool,
 }
 
 /// An answer that can be handed over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
-    /// What Hermes is told.
-    pub(super) consent: Consent,
-    /// What people said.
-    pub(super) meant: Consent,
+    /// What is sent to Hermes.
+    pub(super) grant: Grant,
+    /// What the person chose.
+    pub(super) chosen: Grant,
     /// Whether it comes too late for Hermes.
     pub(super) is_late: bool,
-    /// Whether Hermes' status tells if it waits for it.
-    pub(super) is_told: bool,
+    /// Whether Hermes' status shows if it waits for this one.
+    pub(super) is_visible: bool,
 }
 
 /// The approvals of a run, oldest first.
@@ -61,7 +61,7 @@ pub(super) struct Approvals {
     echoes: usize,
 }
 
-impl Consent {
+impl Grant {
     /// The choice by Hermes' name for it; whatever is not known is a no.
     pub(super) fn named(choice: &str) -> Self {
         match choice {
@@ -84,7 +84,7 @@ impl Consent {
 }
 
 impl Approvals {
-    /// None yet; each is given up after `patience`.
+    /// No approvals; each expires after `patience`.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
             patience,
@@ -93,10 +93,10 @@ impl Approvals {
         }
     }
 
-    /// Hermes waits for one more; `false` when that is too many, and all have to be denied.
+    /// Adds an approval; `false` when there are too many, and all have to be denied.
     #[must_use]
-    pub(super) fn hear(&mut self, approval: Approval, now: Instant) -> bool {
-        if self.open.len() >= MOST {
+    pub(super) fn add(&mut self, approval: Approval, now: Instant) -> bool {
+        if self.open.len() >= MAX_OPEN {
             return false;
         }
         self.open.push_back(Open {
@@ -120,46 +120,46 @@ impl Approvals {
             if left * 10 >= self.patience {
                 return Some(open.approval.question(left));
             }
-            open.answer = Some(Consent::Deny);
+            open.answer = Some(Grant::Deny);
         }
         None
     }
 
     /// The answer to what was asked last.
     pub(super) fn answer(&mut self, answer: &PromptAnswer) {
-        let consent = match answer {
-            PromptAnswer::Chosen(choice) => Consent::named(choice),
-            PromptAnswer::TimedOut | PromptAnswer::Cancelled => Consent::Deny,
+        let grant = match answer {
+            PromptAnswer::Chosen(choice) => Grant::named(choice),
+            PromptAnswer::TimedOut | PromptAnswer::Cancelled => Grant::Deny,
         };
         if let Some(open) = self.open.iter_mut().find(|open| open.answer.is_none()) {
-            open.answer = Some(consent);
+            open.answer = Some(grant);
         }
     }
 
-    /// The answer that can be handed over now: a no at once, anything else when all are answered, while it is waited
-    /// for, and no more of it than all of them allow.
+    /// The answer that can be sent now: a denial immediately, anything else once all are answered, before it expires, and
+    /// no more than the strictest.
     pub(super) fn due(&self, now: Instant) -> Option<Due> {
         let oldest = self.open.front()?;
-        let meant = oldest.answer?;
+        let chosen = oldest.answer?;
         let strictest = self.open.iter().map(|open| open.answer).min()?;
         let is_late = now - oldest.since > self.patience;
-        let consent = match strictest {
-            _ if is_late => Consent::Deny,
+        let grant = match strictest {
+            _ if is_late => Grant::Deny,
             // Someone has yet to answer a later one.
-            None if meant != Consent::Deny => return None,
-            None => Consent::Deny,
+            None if chosen != Grant::Deny => return None,
+            None => Grant::Deny,
             Some(strictest) => strictest,
         };
         Some(Due {
-            consent,
-            meant,
+            grant,
+            chosen,
             is_late,
-            is_told: !oldest.crossed,
+            is_visible: !oldest.crossed,
         })
     }
 
-    /// Hermes was told the oldest one's answer; `taken` when it waited for one.
-    pub(super) fn handed_over(&mut self, taken: bool) {
+    /// The oldest answer was sent; `taken` when Hermes waited for one.
+    pub(super) fn delivered(&mut self, taken: bool) {
         self.open.pop_front();
         if taken {
             self.echoes += 1;
@@ -167,14 +167,13 @@ impl Approvals {
         }
     }
 
-    /// Hermes was told to deny all that it waits for; `taken` when there was any.
+    /// A denial of all was sent; `taken` when there was any.
     pub(super) fn denied_all(&mut self, taken: bool) {
         self.open.clear();
         self.echoes += usize::from(taken);
     }
 
-    /// The stream tells that so many were answered; `true` when the one that people are asked about is among those that
-    /// someone else has answered.
+    /// Hermes reports this many answers; `true` when the question that is open was answered elsewhere.
     #[must_use]
     pub(super) fn responded(&mut self, resolved: usize) -> bool {
         if self.echoes > 0 {
@@ -195,60 +194,60 @@ impl Approvals {
     }
 }
 
-/// How much later than the event itself Hermes may note it in a run's status, in seconds.
-const NOTED_WITHIN: f64 = 1.0;
-/// How long the stream is read before the status is asked again.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// Tolerance between an event's time and the status' time, in seconds.
+const CLOCK_TOLERANCE: f64 = 1.0;
+/// Delay before the status is read again.
+const RECHECK_DELAY: Duration = Duration::from_millis(500);
 
 const TOO_LATE: &str = "Hermes no longer waits for this approval; it has denied it by itself.";
-const NOT_HANDED_OVER: &str = "The answer could not be handed to Hermes, which denies what is not answered.";
+const NOT_DELIVERED: &str = "The answer could not be handed to Hermes, which denies what is not answered.";
 const STRICTEST: &str = "Hermes asked for several approvals at once and cannot tell the answers apart, so none allows \
      more than the strictest of them.";
 const ALL_DENIED: &str = "Hermes may have mistaken one approval for another, so everything it waited for was denied. \
      Please ask again for what is still wanted.";
 
-/// What the status says about handing a yes over.
-enum Outlook {
-    /// Hermes waits, for nothing that was not read.
-    Clear,
-    /// The run has come further than its stream was read.
+/// Whether a grant can be sent.
+enum Readiness {
+    /// Hermes waits, and the stream was read up to its state.
+    Ready,
+    /// The stream was not read up to the run's state.
     Behind,
     /// Hermes does not wait for an approval.
-    Void,
-    /// Nothing could be seen.
-    Blind,
+    NotWaiting,
+    /// The status could not be read.
+    Unknown,
 }
 
 impl Run<'_> {
-    /// Hands over the answer that is due. Dropping this leaves it due, or unknown to the stop that follows.
-    pub(super) async fn hand_over(&mut self, due: Due) {
-        let mut consent = due.consent;
-        if consent != Consent::Deny {
-            match self.outlook(due).await {
-                Outlook::Clear => {}
-                Outlook::Behind => {
-                    self.look_again = Some(Instant::now() + LOOK_AGAIN);
+    /// Sends the answer that is due. Cancel-safe: it stays due, or is voided by the stop that follows.
+    pub(super) async fn deliver_answer(&mut self, due: Due) {
+        let mut grant = due.grant;
+        if grant != Grant::Deny {
+            match self.readiness(due).await {
+                Readiness::Ready => {}
+                Readiness::Behind => {
+                    self.recheck_at = Some(Instant::now() + RECHECK_DELAY);
                     return;
                 }
-                // It is told all the same: Hermes and we have to agree on what is answered.
-                Outlook::Void => consent = Consent::Deny,
-                Outlook::Blind => return self.lose_step(due).await,
+                // Sent all the same, to keep both lists in sync.
+                Readiness::NotWaiting => grant = Grant::Deny,
+                Readiness::Unknown => return self.deny_after_failure(due).await,
             }
         }
-        let body = json!({"choice": consent.name()}).to_string();
+        let body = json!({"choice": grant.name()}).to_string();
         let posted = self.control("approval", body).await;
         let taken = matches!(posted, Ok(200..=299));
         if !taken && !matches!(posted, Ok(409)) {
-            return self.lose_step(due).await;
+            return self.deny_after_failure(due).await;
         }
-        self.approvals.handed_over(taken);
-        if due.meant == Consent::Deny {
+        self.approvals.delivered(taken);
+        if due.chosen == Grant::Deny {
             return;
         }
-        if !taken || due.is_late || consent != due.consent {
-            self.tell(TOO_LATE).await;
-        } else if consent < due.meant {
-            self.tell(STRICTEST).await;
+        if !taken || due.is_late || grant != due.grant {
+            self.notify(TOO_LATE).await;
+        } else if grant < due.chosen {
+            self.notify(STRICTEST).await;
         }
     }
 
@@ -257,58 +256,58 @@ impl Run<'_> {
         let body = json!({"choice": "deny", "all": true}).to_string();
         let posted = self.control("approval", body).await;
         let taken = matches!(posted, Ok(200..=299));
-        // While Hermes cannot be told, nobody is asked: an answer might meet something else.
-        self.out_of_step = !taken && !matches!(posted, Ok(409));
-        if !self.out_of_step {
+        // Until Hermes is in sync again no question is asked: an answer might apply to another approval.
+        self.desynced = !taken && !matches!(posted, Ok(409));
+        if !self.desynced {
             self.approvals.denied_all(taken);
             if taken {
-                self.tell(ALL_DENIED).await;
+                self.notify(ALL_DENIED).await;
             }
         }
     }
 
-    /// Whether the answer arrived is not known, so neither is what Hermes waits for.
-    async fn lose_step(&mut self, due: Due) {
+    /// The answer may or may not have arrived, so it is unknown what Hermes waits for.
+    async fn deny_after_failure(&mut self, due: Due) {
         tracing::debug!("an approval's answer was not taken; all are denied");
-        if due.meant != Consent::Deny {
-            self.tell(NOT_HANDED_OVER).await;
+        if due.chosen != Grant::Deny {
+            self.notify(NOT_DELIVERED).await;
         }
         self.deny_all().await;
     }
 
-    async fn outlook(&self, due: Due) -> Outlook {
-        let path = format!("/v1/runs/{}", self.leash.id);
+    async fn readiness(&self, due: Due) -> Readiness {
+        let path = format!("/v1/runs/{}", self.handle.id);
         let request = AgentRequest {
             path: &path,
             ..AgentRequest::default()
         };
-        let body = match self.hermes.http.send(request, SHORT).await {
-            Ok(reply) if reply.status == 404 => return Outlook::Void,
-            Ok(reply) if reply.is_success() => reply.short_body(SHORT).await,
-            Ok(_) | Err(_) => return Outlook::Blind,
+        let body = match self.hermes.http.send(request, REQUEST_TIMEOUT).await {
+            Ok(reply) if reply.status == 404 => return Readiness::NotWaiting,
+            Ok(reply) if reply.is_success() => reply.short_body(REQUEST_TIMEOUT).await,
+            Ok(_) | Err(_) => return Readiness::Unknown,
         };
-        let Some(standing) = body.ok().and_then(|body| standing_of(&body)) else {
-            return Outlook::Blind;
+        let Some(status) = body.ok().and_then(|body| run_status(&body)) else {
+            return Readiness::Unknown;
         };
-        match standing {
-            Standing::Over => Outlook::Void,
-            Standing::Running { .. } if due.is_told => Outlook::Void,
-            Standing::Running { updated_at } | Standing::Waiting { updated_at } => {
+        match status {
+            RunStatus::Ended => Readiness::NotWaiting,
+            RunStatus::Running { .. } if due.is_visible => Readiness::NotWaiting,
+            RunStatus::Running { updated_at } | RunStatus::Waiting { updated_at } => {
                 let is_behind = match (self.read_up_to, updated_at) {
                     (_, None) => false,
-                    (None, Some(_)) => !matches!(standing, Standing::Waiting { .. }),
-                    (Some(read), Some(updated_at)) => updated_at > read + NOTED_WITHIN,
+                    (None, Some(_)) => !matches!(status, RunStatus::Waiting { .. }),
+                    (Some(read), Some(updated_at)) => updated_at > read + CLOCK_TOLERANCE,
                 };
                 if is_behind {
-                    Outlook::Behind
+                    Readiness::Behind
                 } else {
-                    Outlook::Clear
+                    Readiness::Ready
                 }
             }
         }
     }
 
-    async fn tell(&self, words: &str) {
+    async fn notify(&self, words: &str) {
         self.turn.events.emit(AgentEvent::Notice(words.to_owned())).await;
     }
 }
@@ -335,7 +334,7 @@ mod tests {
     fn some(commands: &[&str], now: Instant) -> Approvals {
         let mut approvals = Approvals::new(PATIENCE);
         for command in commands {
-            assert!(approvals.hear(approval(command), now));
+            assert!(approvals.add(approval(command), now));
         }
         approvals
     }
@@ -350,18 +349,18 @@ mod tests {
         PromptAnswer::Chosen(choice.to_owned())
     }
 
-    fn due(approvals: &Approvals, now: Instant) -> Option<Consent> {
-        approvals.due(now).map(|due| due.consent)
+    fn due(approvals: &Approvals, now: Instant) -> Option<Grant> {
+        approvals.due(now).map(|due| due.grant)
     }
 
     #[test]
     fn a_yes_waits_for_the_later_ones_and_allows_no_more_than_they_do() {
         let now = Instant::now();
         for (one, other, want) in [
-            ("once", "once", [Consent::Once, Consent::Once]),
-            ("always", "once", [Consent::Once, Consent::Once]),
-            ("once", "always", [Consent::Once, Consent::Always]),
-            ("always", "deny", [Consent::Deny, Consent::Deny]),
+            ("once", "once", [Grant::Once, Grant::Once]),
+            ("always", "once", [Grant::Once, Grant::Once]),
+            ("once", "always", [Grant::Once, Grant::Always]),
+            ("always", "deny", [Grant::Deny, Grant::Deny]),
         ] {
             let mut approvals = some(&["a", "b"], now);
             assert_eq!(asks(&mut approvals, now).as_deref(), Some("a"));
@@ -371,7 +370,7 @@ mod tests {
             approvals.answer(&chosen(other));
             for want in want {
                 assert_eq!(due(&approvals, now), Some(want), "{one} {other}");
-                approvals.handed_over(true);
+                approvals.delivered(true);
             }
             assert_eq!(due(&approvals, now), None);
         }
@@ -383,8 +382,8 @@ mod tests {
         for answer in [chosen("deny"), PromptAnswer::TimedOut, PromptAnswer::Cancelled] {
             let mut approvals = some(&["a", "b"], now);
             approvals.answer(&answer);
-            assert_eq!(due(&approvals, now), Some(Consent::Deny));
-            approvals.handed_over(false);
+            assert_eq!(due(&approvals, now), Some(Grant::Deny));
+            approvals.delivered(false);
             assert_eq!(asks(&mut approvals, now).as_deref(), Some("b"));
         }
     }
@@ -395,11 +394,11 @@ mod tests {
         let late = now + PATIENCE - Duration::from_secs(1);
         let mut approvals = some(&["a"], now);
         assert_eq!(asks(&mut approvals, late), None);
-        assert_eq!(due(&approvals, late), Some(Consent::Deny));
+        assert_eq!(due(&approvals, late), Some(Grant::Deny));
         // Nor is a yes handed over that comes when nobody waits for it.
         let mut approvals = some(&["a"], now);
         approvals.answer(&chosen("once"));
-        assert_eq!(due(&approvals, now + PATIENCE * 2), Some(Consent::Deny));
+        assert_eq!(due(&approvals, now + PATIENCE * 2), Some(Grant::Deny));
     }
 
     #[test]
@@ -412,9 +411,12 @@ mod tests {
         );
         assert_eq!(asks(&mut approvals, now).as_deref(), Some("b"));
         approvals.answer(&chosen("once"));
-        assert!(!approvals.due(now).unwrap().is_told, "the status told of a alone");
-        approvals.handed_over(true);
-        assert!(approvals.hear(approval("c"), now));
+        assert!(
+            !approvals.due(now).unwrap().is_visible,
+            "the status told of a alone"
+        );
+        approvals.delivered(true);
+        assert!(approvals.add(approval("c"), now));
         assert!(!approvals.responded(1), "that is our own answer to b");
         assert_eq!(asks(&mut approvals, now).as_deref(), Some("c"));
         assert!(approvals.due(now).is_none());
@@ -425,11 +427,11 @@ mod tests {
     #[test]
     fn too_many_are_denied_together() {
         let now = Instant::now();
-        let mut approvals = some(&["a"; MOST], now);
-        assert!(!approvals.hear(approval("b"), now));
+        let mut approvals = some(&["a"; MAX_OPEN], now);
+        assert!(!approvals.add(approval("b"), now));
         approvals.denied_all(true);
         assert_eq!(asks(&mut approvals, now), None);
-        assert!(approvals.hear(approval("c"), now));
+        assert!(approvals.add(approval("c"), now));
         assert!(!approvals.responded(17), "that is our own no to all");
         assert_eq!(asks(&mut approvals, now).as_deref(), Some("c"));
     }

@@ -1,6 +1,6 @@
 //! A turn as a chat completion: Hermes keeps the conversation under the session's name.
 //!
-//! A turn is stopped by closing its connection; Hermes notices at its next word, so the stop is never confirmed.
+//! A turn is stopped by closing its connection; Hermes notices at its next write, so the stop is never confirmed.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 
 use super::event::chat_progress;
 use super::start::Posted;
-use super::{FAILURES, HermesAgent, SHORT, prompt, session_name};
-use crate::agent::completion::{Ended, Listener, Patience};
+use super::{FAILURES, HermesAgent, REQUEST_TIMEOUT, prompt, session_name};
+use crate::agent::completion::{CompletionReader, Ended, StreamTimeouts};
 use crate::agent::http::AgentRequest;
 use crate::agent::{Failure, FailureClass, Truncation, Turn, TurnEnd};
 use crate::net::http::Body;
@@ -34,7 +34,7 @@ impl HermesAgent {
             ("x-hermes-session-id", session.as_str()),
             ("x-hermes-session-key", session.as_str()),
         ];
-        let patience = Patience {
+        let timeouts = StreamTimeouts {
             first: Duration::from_secs(self.settings.first_token_timeout_secs),
             idle: self.idle(),
         };
@@ -46,29 +46,29 @@ impl HermesAgent {
                 headers: headers.clone(),
                 anonymous: false,
             };
-            let reply = self.http.send(request, patience.first).await?;
+            let reply = self.http.send(request, timeouts.first).await?;
             Ok(if reply.is_success() {
-                Posted::Taken(reply)
+                Posted::Accepted(reply)
             } else {
-                Posted::Refused(Box::new(reply))
+                Posted::Rejected(Box::new(reply))
             })
         };
-        let reply = match self.until_taken(&turn, post).await {
+        let reply = match self.post_until_accepted(&turn, post).await {
             Ok(reply) => reply,
             Err(end) => return end,
         };
-        let mut listener = Listener::new(&turn.events, patience, chat_progress);
+        let mut reader = CompletionReader::new(&turn.events, timeouts, chat_progress);
         tokio::select! {
             biased;
-            // Dropping the answer closes its connection, which is how Hermes is told.
+            // Dropping the stream closes its connection, which stops Hermes.
             () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: false },
-            ended = listener.listen(reply) => self.end_of(ended),
+            ended = reader.read(reply) => self.end_of(ended),
         }
     }
 
     fn end_of(&self, ended: Ended) -> TurnEnd {
         let failure = match ended {
-            Ended::Complete | Ended::WantsTool => return TurnEnd::Completed,
+            Ended::Complete | Ended::ToolCall => return TurnEnd::Completed,
             Ended::Length => return TurnEnd::Truncated(Truncation::Tokens),
             Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
             Ended::Reported(error) => Failure::new(
@@ -76,22 +76,22 @@ impl HermesAgent {
                 "Hermes failed while it answered. Please try again; the relay's log says why.",
                 self.http.redact(&error),
             ),
-            Ended::CutShort => Failure::new(
+            Ended::Interrupted => Failure::new(
                 FailureClass::Crashed,
                 "Hermes broke off. Please try again.",
                 "the stream ended without finish_reason and without [DONE]",
             ),
-            Ended::Unreadable(why) => Failure::new(
+            Ended::Invalid(why) => Failure::new(
                 FailureClass::Protocol,
                 "Hermes gave an answer that cannot be understood. Check base_url.",
                 why,
             ),
-            Ended::Lost(error) => FAILURES.transport(&error),
+            Ended::Transport(error) => FAILURES.transport(&error),
         };
         TurnEnd::Failed(failure)
     }
 
-    /// Has Hermes forget the session; one that it does not know is forgotten already.
+    /// Deletes the session at Hermes; an unknown one is ignored.
     pub(super) async fn delete_session(&self, session: &SessionKey) {
         let name = session_name(session);
         let segment: String = url::form_urlencoded::byte_serialize(name.as_bytes()).collect();
@@ -101,7 +101,7 @@ impl HermesAgent {
             body: Body::Delete,
             ..AgentRequest::default()
         };
-        match self.http.send(request, SHORT).await {
+        match self.http.send(request, REQUEST_TIMEOUT).await {
             Ok(reply) if reply.is_success() || reply.status == 404 => {}
             Ok(reply) => tracing::warn!(status = reply.status, "hermes did not forget a session"),
             Err(error) => tracing::warn!(%error, "hermes could not be asked to forget a session"),

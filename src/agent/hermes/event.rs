@@ -1,7 +1,4 @@
-//! What a run says: its events and its status, as plain data.
-//!
-//! Pure, and lenient: what is not known is [`RunEvent::Other`]. `reasoning.available` repeats the answer and is
-//! not told apart from anything else that is passed over.
+//! Events and status of a run. Pure and lenient: unknown events are [`RunEvent::Other`].
 
 use std::time::Duration;
 
@@ -14,8 +11,8 @@ use crate::agent::{
 use crate::net::http::excerpt;
 use crate::wire::SseEvent;
 
-/// Longest command that is shown in a question, in characters.
-const MOST_DETAIL: usize = 2000;
+/// Maximum length of a command in a question, in characters.
+const MAX_DETAIL: usize = 2000;
 
 /// One event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +25,7 @@ pub(super) enum RunEvent {
     ToolCompleted { tool: String, failed: bool },
     /// Hermes waits for an approval.
     Approval(Approval),
-    /// So many approvals were given or denied, by us or by someone else.
+    /// This many approvals were answered, by us or elsewhere.
     Responded(usize),
     /// The run has ended.
     Ended(RunEnd),
@@ -56,7 +53,7 @@ pub(super) struct Approval {
 }
 
 impl RunEvent {
-    /// Reads one event, and when Hermes says that it happened, in its seconds; `None` when it is no JSON object.
+    /// Decodes an event and its time in Hermes' seconds; `None` when it is not a JSON object.
     pub(super) fn decode(event: &SseEvent) -> Option<(Self, Option<f64>)> {
         let object: Map<String, Value> = serde_json::from_str(&event.data).ok()?;
         let text = |name: &str| text_of(&object, name);
@@ -86,31 +83,31 @@ impl RunEvent {
     }
 }
 
-/// Where a run that is looked at stands with its approvals.
+/// Status of a run and its approvals.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Standing {
+pub(super) enum RunStatus {
     /// It works; when it last changed, in Hermes' seconds.
     Running { updated_at: Option<f64> },
     /// It waits for an approval; when it last changed, in Hermes' seconds.
     Waiting { updated_at: Option<f64> },
     /// It has ended, or is about to.
-    Over,
+    Ended,
 }
 
-/// Where a run stands by its status; `None` when that cannot be read.
-pub(super) fn standing_of(body: &[u8]) -> Option<Standing> {
+/// Decodes the status; `None` when it is unreadable.
+pub(super) fn run_status(body: &[u8]) -> Option<RunStatus> {
     let object: Map<String, Value> = serde_json::from_slice(body).ok()?;
     let updated_at = object.get("updated_at").and_then(Value::as_f64);
     match text_of(&object, "status").as_str() {
         "" => None,
-        "waiting_for_approval" => Some(Standing::Waiting { updated_at }),
-        "completed" | "failed" | "cancelled" | "stopping" => Some(Standing::Over),
-        _ => Some(Standing::Running { updated_at }),
+        "waiting_for_approval" => Some(RunStatus::Waiting { updated_at }),
+        "completed" | "failed" | "cancelled" | "stopping" => Some(RunStatus::Ended),
+        _ => Some(RunStatus::Running { updated_at }),
     }
 }
 
-/// What a status object says: how the run ended, or `None` while it goes on.
-pub(super) fn status_of(body: &[u8]) -> Result<Option<RunEnd>, &'static str> {
+/// How the run ended according to its status; `None` while it runs.
+pub(super) fn run_end(body: &[u8]) -> Result<Option<RunEnd>, &'static str> {
     let object: Map<String, Value> =
         serde_json::from_slice(body).map_err(|_| "the status of a run is not a JSON object")?;
     match text_of(&object, "status").as_str() {
@@ -122,7 +119,7 @@ pub(super) fn status_of(body: &[u8]) -> Result<Option<RunEnd>, &'static str> {
     }
 }
 
-/// What an accepted run is called; `None` when the name could not stand in a path.
+/// The id of an accepted run; `None` when it cannot be used in a path.
 pub(super) fn run_id_of(body: &[u8]) -> Option<String> {
     let object: Map<String, Value> = serde_json::from_slice(body).ok()?;
     let id = text_of(&object, "run_id");
@@ -183,7 +180,7 @@ impl Approval {
         }
     }
 
-    /// What people are asked.
+    /// The question for people.
     pub(super) fn question(&self, patience: Duration) -> Question {
         let options = self.choices.iter().map(|id| {
             let (label, meaning) = match id.as_str() {
@@ -204,7 +201,7 @@ impl Approval {
         } else {
             format!("Hermes wants to run a command ({about}). Allow it?")
         };
-        let mut detail: String = self.command.chars().take(MOST_DETAIL).collect();
+        let mut detail: String = self.command.chars().take(MAX_DETAIL).collect();
         if detail.len() < self.command.len() {
             detail.push('…');
         }
@@ -323,33 +320,30 @@ mod tests {
 
     #[test]
     fn statuses_and_run_ids_are_read() {
-        assert_eq!(status_of(br#"{"status":"running"}"#), Ok(None));
-        assert_eq!(
-            status_of(br#"{"status":"cancelled"}"#),
-            Ok(Some(RunEnd::Cancelled))
-        );
+        assert_eq!(run_end(br#"{"status":"running"}"#), Ok(None));
+        assert_eq!(run_end(br#"{"status":"cancelled"}"#), Ok(Some(RunEnd::Cancelled)));
         let at = Some(7.5);
         for (body, want) in [
             (
                 r#"{"status":"running","updated_at":7.5}"#,
-                Some(Standing::Running { updated_at: at }),
+                Some(RunStatus::Running { updated_at: at }),
             ),
             (
                 r#"{"status":"waiting_for_approval","updated_at":7.5}"#,
-                Some(Standing::Waiting { updated_at: at }),
+                Some(RunStatus::Waiting { updated_at: at }),
             ),
             (
                 r#"{"status":"waiting_for_approval"}"#,
-                Some(Standing::Waiting { updated_at: None }),
+                Some(RunStatus::Waiting { updated_at: None }),
             ),
-            (r#"{"status":"stopping"}"#, Some(Standing::Over)),
+            (r#"{"status":"stopping"}"#, Some(RunStatus::Ended)),
             ("{}", None),
             ("no", None),
         ] {
-            assert_eq!(standing_of(body.as_bytes()), want, "{body}");
+            assert_eq!(run_status(body.as_bytes()), want, "{body}");
         }
-        assert!(status_of(b"{}").is_err());
-        assert!(status_of(b"no").is_err());
+        assert!(run_end(b"{}").is_err());
+        assert!(run_end(b"no").is_err());
         assert_eq!(run_id_of(br#"{"run_id":"run_a-1"}"#).as_deref(), Some("run_a-1"));
         for bad in [
             r#"{"run_id":"../x"}"#,

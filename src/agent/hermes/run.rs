@@ -10,20 +10,20 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::approvals::Approvals;
-use super::event::{RunEnd, RunEvent, status_of, tool_event};
-use super::start::Leash;
-use super::{HermesAgent, SHORT};
+use super::event::{RunEnd, RunEvent, run_end, tool_event};
+use super::start::RunHandle;
+use super::{HermesAgent, REQUEST_TIMEOUT};
 use crate::agent::http::AgentRequest;
 use crate::agent::{AgentEvent, EventSink, Failure, FailureClass, PromptAnswer, StepState, Turn, TurnEnd};
 use crate::net::http::{Body, HttpError, ResponseStream};
 
-/// The first wait between two looks at the status; it grows to [`LONGEST_LOOK`].
-const FIRST_LOOK: Duration = Duration::from_millis(250);
-const LONGEST_LOOK: Duration = Duration::from_secs(5);
-/// Looks in a row that may fail before the run counts as lost.
-const MOST_BLIND_LOOKS: u32 = 8;
-/// Tools that may run at once and still be told apart.
-const MOST_TOOLS: usize = 64;
+/// First delay between status polls; doubles up to [`MAX_POLL`].
+const FIRST_POLL: Duration = Duration::from_millis(250);
+const MAX_POLL: Duration = Duration::from_secs(5);
+/// Failed polls in a row after which the run counts as lost.
+const MAX_FAILED_POLLS: u32 = 8;
+/// Maximum tools that are tracked.
+const MAX_TOOLS: usize = 64;
 
 type Asking<'a> = Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>;
 
@@ -31,30 +31,30 @@ type Asking<'a> = Pin<Box<dyn Future<Output = PromptAnswer> + Send + 'a>>;
 pub(super) struct Run<'a> {
     pub(super) hermes: &'a HermesAgent,
     pub(super) turn: &'a Turn,
-    pub(super) leash: Leash,
-    said: &'a mut Said,
+    pub(super) handle: RunHandle,
+    said: &'a mut RunText,
     /// Tools that run, oldest first.
-    tools: VecDeque<Use>,
+    tools: VecDeque<ToolUse>,
     tools_seen: u64,
     pub(super) approvals: Approvals,
-    /// Whether it is not known what Hermes waits for, and Hermes could not be told to deny it.
-    pub(super) out_of_step: bool,
-    /// How far the stream was read, in Hermes' seconds; `None` while no event has told its time.
+    /// Whether it is unknown what Hermes waits for, and denying all has failed.
+    pub(super) desynced: bool,
+    /// Time up to which the stream was read, in Hermes' seconds; `None` without timestamps.
     pub(super) read_up_to: Option<f64>,
-    /// When the status is asked again whether a yes can be handed over; any event that is read comes before.
-    pub(super) look_again: Option<Instant>,
+    /// When to check again whether a grant can be sent; any event comes first.
+    pub(super) recheck_at: Option<Instant>,
 }
 
 /// One use of a tool.
-struct Use {
+struct ToolUse {
     tool: String,
-    /// What it is used for, which Hermes says only when it begins.
+    /// Its purpose, which Hermes sends only at the start.
     preview: String,
     /// The id that we gave it.
     id: String,
 }
 
-/// What the stream came to.
+/// How the stream ended.
 enum Streamed {
     Ended(RunEnd),
     Lost,
@@ -62,19 +62,24 @@ enum Streamed {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(hermes: &'a HermesAgent, turn: &'a Turn, leash: Leash, said: &'a mut Said) -> Self {
+    pub(super) fn new(
+        hermes: &'a HermesAgent,
+        turn: &'a Turn,
+        handle: RunHandle,
+        said: &'a mut RunText,
+    ) -> Self {
         let patience = Duration::from_secs(hermes.settings.approval_patience_secs);
         Self {
             hermes,
             turn,
-            leash,
+            handle,
             said,
             tools: VecDeque::new(),
             tools_seen: 0,
             approvals: Approvals::new(patience),
-            out_of_step: false,
+            desynced: false,
             read_up_to: None,
-            look_again: None,
+            recheck_at: None,
         }
     }
 
@@ -82,23 +87,23 @@ impl<'a> Run<'a> {
     pub(super) async fn drive(mut self) -> TurnEnd {
         match self.stream().await {
             Streamed::Ended(end) => {
-                self.leash.settled = true;
+                self.handle.settled = true;
                 self.finish(end, false).await
             }
             Streamed::Cancelled(stream) => self.stop(stream).await,
-            Streamed::Lost => self.watch().await,
+            Streamed::Lost => self.poll_until_end().await,
         }
     }
 
     async fn stream(&mut self) -> Streamed {
-        let path = format!("/v1/runs/{}/events", self.leash.id);
+        let path = format!("/v1/runs/{}/events", self.handle.id);
         let request = AgentRequest {
             path: &path,
             ..AgentRequest::default()
         };
         let opened = tokio::select! {
             biased;
-            // The run goes on without a reader until it is stopped.
+            // The run continues without a reader until it is stopped.
             () = self.turn.cancel.cancelled() => return Streamed::Cancelled(None),
             opened = self.hermes.http.send(request, self.hermes.idle()) => opened,
         };
@@ -110,19 +115,19 @@ impl<'a> Run<'a> {
         let mut asking: Option<Asking<'_>> = None;
         loop {
             let now = Instant::now();
-            if asking.is_none() && !self.out_of_step {
+            if asking.is_none() && !self.desynced {
                 let question = self.approvals.next_question(now);
                 asking = question.map(|question| Box::pin(turn.approver.ask(question)) as Asking<'_>);
             }
             let due = self.approvals.due(now);
-            if let Some(due) = due.filter(|_| !self.out_of_step && self.look_again.is_none()) {
+            if let Some(due) = due.filter(|_| !self.desynced && self.recheck_at.is_none()) {
                 tokio::select! {
                     biased;
                     // The stop that follows voids the approval.
                     () = turn.cancel.cancelled() => return Streamed::Cancelled(Some(Box::new(stream))),
-                    () = self.hand_over(due) => {}
+                    () = self.deliver_answer(due) => {}
                 }
-                if self.approvals.is_empty() || self.out_of_step {
+                if self.approvals.is_empty() || self.desynced {
                     // What was asked about was denied with the rest.
                     asking = None;
                 }
@@ -143,12 +148,12 @@ impl<'a> Run<'a> {
                         continue;
                     };
                     self.read_up_to = self.read_up_to.into_iter().chain(at).reduce(f64::max);
-                    self.look_again = None;
+                    self.recheck_at = None;
                     match event {
                         RunEvent::Ended(end) => return Streamed::Ended(end),
                         RunEvent::Approval(approval) => {
-                            let fits = self.approvals.hear(approval, Instant::now());
-                            if !fits || self.out_of_step {
+                            let fits = self.approvals.add(approval, Instant::now());
+                            if !fits || self.desynced {
                                 asking = None;
                                 tokio::select! {
                                     biased;
@@ -163,15 +168,15 @@ impl<'a> Run<'a> {
                                 asking = None;
                             }
                         }
-                        event => self.hear(event).await,
+                        event => self.handle(event).await,
                     }
                 }
-                () = until(self.look_again) => self.look_again = None,
+                () = until(self.recheck_at) => self.recheck_at = None,
             }
         }
     }
 
-    async fn hear(&mut self, event: RunEvent) {
+    async fn handle(&mut self, event: RunEvent) {
         let events = &self.turn.events;
         match event {
             RunEvent::Delta(delta) => self.said.delta(events, &delta).await,
@@ -180,10 +185,10 @@ impl<'a> Run<'a> {
                 self.tools_seen += 1;
                 let id = format!("tool-{}", self.tools_seen);
                 events.progress(tool_event(id.clone(), &tool, &preview, StepState::Running));
-                if self.tools.len() >= MOST_TOOLS {
+                if self.tools.len() >= MAX_TOOLS {
                     self.tools.pop_front();
                 }
-                self.tools.push_back(Use { tool, preview, id });
+                self.tools.push_back(ToolUse { tool, preview, id });
             }
             RunEvent::ToolCompleted { tool, failed } => {
                 self.said.tool();
@@ -213,8 +218,8 @@ impl<'a> Run<'a> {
 
     async fn stopped(&mut self, stream: Option<Box<ResponseStream>>) -> bool {
         let asked = self.control("stop", "{}".to_owned()).await;
-        // Whoever drops a run that may still go on has it stopped once more.
-        self.leash.settled = matches!(asked, Ok(200..=299 | 404));
+        // Dropping a run that may still be active stops it again.
+        self.handle.settled = matches!(asked, Ok(200..=299 | 404));
         // A run that is not known any more has ended.
         if let Ok(404) = asked {
             return true;
@@ -227,35 +232,35 @@ impl<'a> Run<'a> {
             }
         }
         loop {
-            if let Look::Ended(_) | Look::Unknown = self.look().await {
+            if let StatusCheck::Ended(_) | StatusCheck::NotFound = self.check_status().await {
                 return true;
             }
-            tokio::time::sleep(FIRST_LOOK).await;
+            tokio::time::sleep(FIRST_POLL).await;
         }
     }
 
-    /// Follows a run whose stream was lost, by its status.
-    async fn watch(&mut self) -> TurnEnd {
+    /// Polls the status of a run whose stream was lost.
+    async fn poll_until_end(&mut self) -> TurnEnd {
         let turn = self.turn;
         let give_up = Instant::now() + Duration::from_secs(self.hermes.settings.lost_stream_wait_secs);
-        let (mut pause, mut blind) = (FIRST_LOOK, 0);
+        let (mut pause, mut failed_polls) = (FIRST_POLL, 0);
         tracing::debug!("the stream of a run was lost; its status is watched");
         loop {
-            let looked = tokio::select! {
+            let checked = tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => return self.stop(None).await,
                 // A look changes nothing, so dropping it is harmless.
-                looked = self.look() => looked,
+                checked = self.check_status() => checked,
             };
-            match looked {
-                Look::Ended(end) => {
-                    self.leash.settled = true;
+            match checked {
+                StatusCheck::Ended(end) => {
+                    self.handle.settled = true;
                     return self.finish(end, true).await;
                 }
-                Look::Running => blind = 0,
-                Look::Blind => blind += 1,
-                Look::Unknown => {
-                    self.leash.settled = true;
+                StatusCheck::Running => failed_polls = 0,
+                StatusCheck::Failed => failed_polls += 1,
+                StatusCheck::NotFound => {
+                    self.handle.settled = true;
                     return failed(
                         FailureClass::Crashed,
                         "Hermes no longer knows what it was doing; it was probably restarted. Please ask again.",
@@ -263,7 +268,7 @@ impl<'a> Run<'a> {
                     );
                 }
             }
-            if blind >= MOST_BLIND_LOOKS {
+            if failed_polls >= MAX_FAILED_POLLS {
                 return failed(
                     FailureClass::Unavailable,
                     "Hermes cannot be reached any more. Start it with `hermes gateway run`, and ask again.",
@@ -282,25 +287,25 @@ impl<'a> Run<'a> {
                 () = turn.cancel.cancelled() => return self.stop(None).await,
                 () = tokio::time::sleep(pause) => {}
             }
-            pause = (pause * 2).min(LONGEST_LOOK);
+            pause = (pause * 2).min(MAX_POLL);
         }
     }
 
-    async fn look(&self) -> Look {
-        let path = format!("/v1/runs/{}", self.leash.id);
+    async fn check_status(&self) -> StatusCheck {
+        let path = format!("/v1/runs/{}", self.handle.id);
         let request = AgentRequest {
             path: &path,
             ..AgentRequest::default()
         };
-        let body = match self.hermes.http.send(request, SHORT).await {
-            Ok(reply) if reply.status == 404 => return Look::Unknown,
-            Ok(reply) if reply.is_success() => reply.short_body(SHORT).await,
-            Ok(_) | Err(_) => return Look::Blind,
+        let body = match self.hermes.http.send(request, REQUEST_TIMEOUT).await {
+            Ok(reply) if reply.status == 404 => return StatusCheck::NotFound,
+            Ok(reply) if reply.is_success() => reply.short_body(REQUEST_TIMEOUT).await,
+            Ok(_) | Err(_) => return StatusCheck::Failed,
         };
-        match body.map(|body| status_of(&body)) {
-            Ok(Ok(Some(end))) => Look::Ended(end),
-            Ok(Ok(None)) => Look::Running,
-            Ok(Err(_)) | Err(_) => Look::Blind,
+        match body.map(|body| run_end(&body)) {
+            Ok(Ok(Some(end))) => StatusCheck::Ended(end),
+            Ok(Ok(None)) => StatusCheck::Running,
+            Ok(Err(_)) | Err(_) => StatusCheck::Failed,
         }
     }
 
@@ -328,7 +333,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) async fn control(&self, what: &str, body: String) -> Result<u16, HttpError> {
-        let path = format!("/v1/runs/{}/{what}", self.leash.id);
+        let path = format!("/v1/runs/{}/{what}", self.handle.id);
         let request = AgentRequest {
             path: &path,
             body: Body::Json(body.into_bytes()),
@@ -336,20 +341,20 @@ impl<'a> Run<'a> {
         };
         self.hermes
             .http
-            .send(request, SHORT)
+            .send(request, REQUEST_TIMEOUT)
             .await
             .map(|reply| reply.status)
     }
 }
 
-/// What one look at a run's status shows.
-enum Look {
+/// Result of reading a run's status.
+enum StatusCheck {
     Running,
     Ended(RunEnd),
     /// Hermes does not know the run.
-    Unknown,
-    /// Nothing could be seen.
-    Blind,
+    NotFound,
+    /// The status could not be read.
+    Failed,
 }
 
 fn failed(class: FailureClass, public: &str, detail: &str) -> TurnEnd {
@@ -370,12 +375,12 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
-/// Longest answer that is passed on, in bytes; the rest is not said.
-const MOST_TEXT: usize = 4 * 1024 * 1024;
+/// Maximum length of an answer, in bytes; the rest is dropped.
+const MAX_TEXT: usize = 4 * 1024 * 1024;
 
-/// What was said, in messages that tools stand between.
+/// The text of a run, split into messages by tools.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct RunText {
     /// The messages before the current one.
     before: String,
     /// The current message.
@@ -384,16 +389,16 @@ pub(super) struct Said {
     pending_break: bool,
 }
 
-impl Said {
-    /// Says more of the answer.
+impl RunText {
+    /// Appends text.
     pub(super) async fn delta(&mut self, events: &EventSink, delta: &str) {
-        // Hermes begins what it says after a tool with an empty line, also when it has said nothing before.
+        // Hermes starts text after a tool with an empty line, even when there was none before.
         let delta = if self.pending_break || self.message.is_empty() {
             delta.trim_start()
         } else {
             delta
         };
-        if delta.is_empty() || self.before.len() + self.message.len() + delta.len() > MOST_TEXT {
+        if delta.is_empty() || self.before.len() + self.message.len() + delta.len() > MAX_TEXT {
             return;
         }
         if std::mem::take(&mut self.pending_break) {
@@ -405,12 +410,12 @@ impl Said {
         events.text(delta).await;
     }
 
-    /// A tool runs: what follows is a message of its own.
+    /// A tool runs: text that follows is a new message.
     pub(super) fn tool(&mut self) {
         self.pending_break = !self.message.trim().is_empty();
     }
 
-    /// The run's own final answer, after a stream that was whole: what is missing at its end is said.
+    /// Completes the text with the run's final output, after a complete stream.
     pub(super) async fn complete(&mut self, events: &EventSink, output: &str) {
         let missing = if self.text().trim().is_empty() {
             Some(output)
@@ -423,9 +428,9 @@ impl Said {
         }
     }
 
-    /// The run's own final answer, after a stream that was lost: it stands for the current message.
+    /// Replaces the current message with the run's final output, after a lost stream.
     pub(super) async fn replace(&mut self, events: &EventSink, output: &str) {
-        if output.trim().is_empty() || output.trim() == self.message.trim() || output.len() > MOST_TEXT {
+        if output.trim().is_empty() || output.trim() == self.message.trim() || output.len() > MAX_TEXT {
             return;
         }
         output.clone_into(&mut self.message);
@@ -433,7 +438,7 @@ impl Said {
         events.emit(AgentEvent::Replace(output.to_owned())).await;
     }
 
-    /// Everything that was said.
+    /// The whole text.
     pub(super) fn text(&self) -> String {
         format!("{}{}", self.before, self.message)
     }
@@ -444,9 +449,9 @@ mod tests {
     use super::*;
     use crate::agent::AgentSignal;
 
-    async fn events(play: impl AsyncFnOnce(&mut Said, &EventSink)) -> (String, Vec<AgentEvent>) {
+    async fn events(play: impl AsyncFnOnce(&mut RunText, &EventSink)) -> (String, Vec<AgentEvent>) {
         let (sink, mut signals) = EventSink::new();
-        let mut said = Said::default();
+        let mut said = RunText::default();
         play(&mut said, &sink).await;
         drop(sink);
         let mut heard = Vec::new();

@@ -1,7 +1,7 @@
-//! The start of a run, and the stop of one that nobody follows any more: tasks that outlive the turn they belong to.
+//! Starts runs and stops abandoned ones, in tasks that outlive their turn.
 //!
 //! A request that is dropped before its answer may have started a run whose name nobody knows. So a start is never
-//! dropped with its turn: its answer is waited for, up to [`LATE`], and a run that is named too late is stopped. Every
+//! dropped with its turn: its answer is waited for, up to [`START_TIMEOUT`], and a run that is named too late is stopped. Every
 //! task ends with the backend's shutdown.
 
 use std::time::Duration;
@@ -10,44 +10,44 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{SHORT, event};
+use super::{REQUEST_TIMEOUT, event};
 use crate::agent::http::{AgentHttp, AgentRequest};
 use crate::net::http::{Body, HttpError, ResponseStream};
 
-/// How long the answer to a start is waited for when its turn does not wait any more.
-const LATE: Duration = Duration::from_secs(60);
+/// Timeout for the response to a start whose turn has ended.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What is done for runs beside their turns.
+/// Requests that outlive their turn.
 #[derive(Clone, Debug)]
-pub(super) struct Errands {
+pub(super) struct BackgroundRequests {
     http: AgentHttp,
     tasks: TaskTracker,
-    /// Cancelled when nothing is waited for any more.
+    /// Cancelled when the backend shuts down.
     over: CancellationToken,
 }
 
-/// What became of a request that may be refused.
+/// Response to a request that may be rejected.
 pub(super) enum Posted<T> {
-    /// It was taken.
-    Taken(T),
-    /// It was refused.
-    Refused(Box<ResponseStream>),
+    /// It was accepted.
+    Accepted(T),
+    /// It was rejected.
+    Rejected(Box<ResponseStream>),
 }
 
-/// A run that was started, or why it has no name that can be used.
-pub(super) type Started = Result<Leash, String>;
+/// A started run, or why its id is unusable.
+pub(super) type Started = Result<RunHandle, String>;
 
-/// The hold on a run. Dropped while the run may still go on, it has it stopped.
+/// A started run. Dropping it before its end is known stops it.
 #[derive(Debug)]
-pub(super) struct Leash {
-    /// The run's name.
+pub(super) struct RunHandle {
+    /// The run's id.
     pub(super) id: String,
     /// Whether its end is known, or its stop was asked for.
     pub(super) settled: bool,
-    errands: Errands,
+    background: BackgroundRequests,
 }
 
-impl Errands {
+impl BackgroundRequests {
     pub(super) fn new(http: AgentHttp) -> Self {
         Self {
             http,
@@ -56,25 +56,25 @@ impl Errands {
         }
     }
 
-    /// Starts a run, within [`SHORT`]. Dropping the future does not take the request back; a run that it started is
+    /// Starts a run, within [`REQUEST_TIMEOUT`]. Dropping the future does not take the request back; a run that it started is
     /// stopped then.
     pub(super) async fn start(&self, body: Vec<u8>, session: String) -> Result<Posted<Started>, HttpError> {
         let (tell, told) = oneshot::channel();
-        let errands = self.clone();
+        let background = self.clone();
         self.tasks.spawn(async move {
             let posted = tokio::select! {
                 biased;
-                // The backend is shut down, and the process with it: nobody is left to stop anything.
-                () = errands.over.cancelled() => return,
-                posted = errands.post(body, &session) => posted,
+                // The process exits; nothing can be stopped any more.
+                () = background.over.cancelled() => return,
+                posted = background.post(body, &session) => posted,
             };
-            // What nobody takes is dropped, and a run with it stopped.
+            // An unclaimed run is dropped, which stops it.
             let _ = tell.send(posted);
         });
-        match tokio::time::timeout(SHORT, told).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, told).await {
             Ok(Ok(posted)) => posted,
             Ok(Err(_)) => Err(HttpError::Broken("the backend was shut down".to_owned())),
-            Err(_) => Err(HttpError::TimedOut(SHORT)),
+            Err(_) => Err(HttpError::TimedOut(REQUEST_TIMEOUT)),
         }
     }
 
@@ -85,22 +85,22 @@ impl Errands {
             headers: vec![("x-hermes-session-key", session)],
             anonymous: false,
         };
-        let reply = self.http.send(request, LATE).await?;
+        let reply = self.http.send(request, START_TIMEOUT).await?;
         if !reply.is_success() {
-            return Ok(Posted::Refused(Box::new(reply)));
+            return Ok(Posted::Rejected(Box::new(reply)));
         }
-        let started = match reply.short_body(SHORT).await {
+        let started = match reply.short_body(REQUEST_TIMEOUT).await {
             Ok(body) => event::run_id_of(&body).ok_or("the answer names no usable run_id".to_owned()),
             Err(error) => Err(error.to_string()),
         };
-        Ok(Posted::Taken(started.map(|id| Leash {
+        Ok(Posted::Accepted(started.map(|id| RunHandle {
             id,
             settled: false,
-            errands: self.clone(),
+            background: self.clone(),
         })))
     }
 
-    /// Stops a run that nobody follows any more.
+    /// Stops an abandoned run.
     fn stop(&self, id: &str) {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return;
@@ -119,7 +119,7 @@ impl Errands {
             tokio::select! {
                 biased;
                 () = over.cancelled() => {}
-                sent = http.send(request, SHORT) => if let Err(error) = sent {
+                sent = http.send(request, REQUEST_TIMEOUT) => if let Err(error) = sent {
                     tracing::warn!(%error, "a run that was given up could not be stopped");
                 }
             }
@@ -127,21 +127,23 @@ impl Errands {
         self.tasks.spawn_on(stop, &runtime);
     }
 
-    /// Waits for everything that is under way, but not for long; what is left then is given up, as it is when the wait
-    /// is.
+    /// Waits for what is in flight, up to a timeout; then drops it.
     pub(super) async fn end(&self) {
         let _over = self.over.clone().drop_guard();
         self.tasks.close();
-        if tokio::time::timeout(3 * SHORT, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(3 * REQUEST_TIMEOUT, self.tasks.wait())
+            .await
+            .is_err()
+        {
             tracing::warn!("runs that were given up could not be stopped in time");
         }
     }
 }
 
-impl Drop for Leash {
+impl Drop for RunHandle {
     fn drop(&mut self) {
         if !self.settled {
-            self.errands.stop(&self.id);
+            self.background.stop(&self.id);
         }
     }
 }

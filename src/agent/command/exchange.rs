@@ -1,4 +1,4 @@
-//! The talk with one process, from its prompt to its end.
+//! The exchange with one process, from its prompt to its end.
 
 use std::time::Duration;
 
@@ -17,37 +17,37 @@ use crate::agent::child::{Child, Exit, PIPE_GRACE};
 use crate::agent::{AgentEvent, AgentFuture, PromptAnswer, Question, Turn};
 use crate::wire::{DEFAULT_MAX_LINE_BYTES, Line as Cut, LineFramer};
 
-/// How much is read at once.
+/// Bytes read at a time.
 const CHUNK: usize = 8 * 1024;
 
 /// How long a process may live on after it has closed its output: until then its code decides about the turn.
-const AFTER_OUTPUT: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Questions of one turn; more are left out like lines that are not understood.
-const MOST_QUESTIONS: usize = 256;
+const MAX_QUESTIONS: usize = 256;
 
-/// How the talk ended.
+/// How the exchange ended.
 #[derive(Debug)]
-pub(super) enum Talked {
+pub(super) enum OutputEnd {
     /// The process ended by itself; what is left of its group was killed.
     Exited(Exit),
-    /// It said that it is done; it still runs.
+    /// It reported the end; it still runs.
     Done,
     /// It has closed its output, and still runs.
     Closed,
-    /// It said that it failed, and whether trying again may help; it still runs.
+    /// It reported a failure, and whether it is retryable; it still runs.
     Failed(String, bool),
     /// It wrote more than it may; it still runs.
     TooMuch,
 }
 
-/// One talk.
-pub(super) struct Talk<'a> {
+/// One exchange.
+pub(super) struct Exchange<'a> {
     turn: &'a Turn,
     reader: Reader,
-    /// Whether anything was said that people can see.
+    /// Whether there was visible output.
     pub(super) spoke: bool,
-    /// Whether anything was said since the last break.
+    /// Whether there was output since the last break.
     segment: bool,
     answers: Option<mpsc::Sender<Vec<u8>>>,
     questions: FuturesUnordered<AgentFuture<'a, (String, PromptAnswer)>>,
@@ -60,7 +60,7 @@ enum Reader {
     Lines(LineFramer),
 }
 
-impl<'a> Talk<'a> {
+impl<'a> Exchange<'a> {
     pub(super) fn new(turn: &'a Turn, output: CommandOutput) -> Self {
         Self {
             turn,
@@ -77,16 +77,16 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Hands over the prompt and listens until the process ends or says that it has. Dropping it closes the pipes.
-    pub(super) async fn hold(
+    /// Sends the prompt and reads until the process exits or reports its end. Dropping it closes the pipes.
+    pub(super) async fn run(
         &mut self,
         child: &mut Child,
         settings: &CommandSettings,
         prompt: Vec<u8>,
-    ) -> Talked {
-        let (sender, queue) = mpsc::channel(MOST_QUESTIONS);
+    ) -> OutputEnd {
+        let (sender, queue) = mpsc::channel(MAX_QUESTIONS);
         // Without a sender the queue is at its end, and so is standard input once the prompt is written.
-        self.answers = settings.converses().then_some(sender);
+        self.answers = settings.is_interactive().then_some(sender);
         let feed = feed(child.take_stdin(), prompt, queue);
         tokio::pin!(feed);
         let mut stdout = child.take_stdout();
@@ -97,10 +97,10 @@ impl<'a> Talk<'a> {
         let mut closed: Option<Instant> = None;
         loop {
             if let (Some((exit, _)), None) = (exit, &stdout) {
-                return self.over(Talked::Exited(exit)).await;
+                return self.over(OutputEnd::Exited(exit)).await;
             }
             if stdout.is_none() {
-                closed.get_or_insert_with(|| Instant::now() + AFTER_OUTPUT);
+                closed.get_or_insert_with(|| Instant::now() + EXIT_TIMEOUT);
             }
             let wait = exit.map_or_else(Instant::now, |(_, deadline)| deadline);
             let last = closed.unwrap_or_else(Instant::now);
@@ -108,7 +108,7 @@ impl<'a> Talk<'a> {
                 biased;
                 () = sleep_until(wait), if exit.is_some() => stdout = None,
                 () = sleep_until(last), if exit.is_none() && closed.is_some() => {
-                    return self.over(Talked::Closed).await;
+                    return self.over(OutputEnd::Closed).await;
                 }
                 () = child.exited(), if exit.is_none() => {
                     exit = Some((child.finish().await, Instant::now() + PIPE_GRACE));
@@ -120,30 +120,30 @@ impl<'a> Talk<'a> {
                 length = read(&mut stdout, &mut chunk), if stdout.is_some() => {
                     let fits = length.min(room);
                     room -= fits;
-                    if let Some(end) = self.heard(&chunk[..fits]).await {
+                    if let Some(end) = self.handle_output(&chunk[..fits]).await {
                         return self.over(end).await;
                     }
                     if fits < length {
-                        return self.over(Talked::TooMuch).await;
+                        return self.over(OutputEnd::TooMuch).await;
                     }
                 }
             }
         }
     }
 
-    async fn over(&mut self, end: Talked) -> Talked {
+    async fn over(&mut self, end: OutputEnd) -> OutputEnd {
         let rest = match &mut self.reader {
             Reader::Text(reader) => Some(reader.end()),
             Reader::Lines(_) => None,
         };
         let end = match rest {
             Some(text) => {
-                self.speak(text).await;
+                self.text(text).await;
                 end
             }
             // The last line may lack its newline.
-            None if matches!(end, Talked::Exited(_) | Talked::Closed) => {
-                self.heard(b"\n").await.unwrap_or(end)
+            None if matches!(end, OutputEnd::Exited(_) | OutputEnd::Closed) => {
+                self.handle_output(b"\n").await.unwrap_or(end)
             }
             None => end,
         };
@@ -156,12 +156,12 @@ impl<'a> Talk<'a> {
         end
     }
 
-    /// Takes what was read; tells the end when that was said in it.
-    async fn heard(&mut self, chunk: &[u8]) -> Option<Talked> {
+    /// Handles output; returns the end if it was reported.
+    async fn handle_output(&mut self, chunk: &[u8]) -> Option<OutputEnd> {
         let framer = match &mut self.reader {
             Reader::Text(reader) => {
                 let text = reader.push(chunk);
-                self.speak(text).await;
+                self.text(text).await;
                 return None;
             }
             Reader::Lines(framer) => framer,
@@ -181,33 +181,33 @@ impl<'a> Talk<'a> {
         self.ignored += ignored;
         for line in lines {
             match line {
-                Line::Say(event) => self.say(event).await,
+                Line::Event(event) => self.emit(event).await,
                 Line::Progress(event) => self.turn.events.progress(event),
-                Line::Keep(memory) => self.turn.events.save_state(memory.into_bytes()).await,
+                Line::SaveState(memory) => self.turn.events.save_state(memory.into_bytes()).await,
                 Line::Ask(id, question) => self.ask(id, question),
-                Line::Error(message, retryable) => return Some(Talked::Failed(message, retryable)),
-                Line::Final(None) => return Some(Talked::Done),
+                Line::Error(message, retryable) => return Some(OutputEnd::Failed(message, retryable)),
+                Line::Final(None) => return Some(OutputEnd::Done),
                 Line::Final(Some(text)) => {
                     let event = if self.segment {
                         AgentEvent::Replace(text)
                     } else {
                         AgentEvent::Text(text)
                     };
-                    self.say(event).await;
-                    return Some(Talked::Done);
+                    self.emit(event).await;
+                    return Some(OutputEnd::Done);
                 }
             }
         }
         None
     }
 
-    async fn speak(&mut self, text: String) {
+    async fn text(&mut self, text: String) {
         if !text.is_empty() {
-            self.say(AgentEvent::Text(text)).await;
+            self.emit(AgentEvent::Text(text)).await;
         }
     }
 
-    async fn say(&mut self, event: AgentEvent) {
+    async fn emit(&mut self, event: AgentEvent) {
         match &event {
             AgentEvent::Text(text) | AgentEvent::Replace(text) => {
                 self.spoke |= !text.trim().is_empty();
@@ -221,7 +221,7 @@ impl<'a> Talk<'a> {
     }
 
     fn ask(&mut self, id: String, question: Question) {
-        if self.asked == MOST_QUESTIONS {
+        if self.asked == MAX_QUESTIONS {
             self.ignored += 1;
             return;
         }
