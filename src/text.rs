@@ -17,6 +17,15 @@ pub fn truncate_bytes(text: &str, max_bytes: usize) -> &str {
     &text[..end]
 }
 
+/// As many whole characters from the end as fit in `max_bytes`.
+pub fn last_bytes(text: &str, max_bytes: usize) -> &str {
+    let mut start = text.len().saturating_sub(max_bytes);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    &text[start..]
+}
+
 /// The first `max_chars` characters that are not control characters.
 pub fn printable(text: &str, max_chars: usize) -> String {
     text.chars()
@@ -37,6 +46,8 @@ mod tests {
         assert_eq!(truncate_bytes("héllo", 2), "h");
         assert_eq!(truncate_bytes("héllo", 3), "hé");
         assert_eq!(truncate_bytes("héllo", 99), "héllo");
+        assert_eq!(last_bytes("héllo", 4), "llo");
+        assert_eq!(last_bytes("héllo", 99), "héllo");
     }
 
     #[test]

@@ -68,6 +68,7 @@ use super::child::{BaseEnv, Child, Exit, Program, SpawnError};
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd};
 use crate::agent::child::{EnvPolicy, PIPE_GRACE, StopSchedule, StopSignal};
 use crate::agent::guard::{Guards, TimeLimits};
+use crate::text::{last_bytes, truncate_bytes};
 
 /// Text for a command without output.
 const NO_REPLY: &str = "(no reply)";
@@ -209,7 +210,7 @@ impl CommandAgent {
             Some(OutputEnd::Failed(message, retryable)) => {
                 child.stop(self.settings.finish_schedule()).await;
                 let detail = tail("the command reported a failure", &mut child).await;
-                let shown = prompt::start(&message, MAX_MESSAGE);
+                let shown = truncate_bytes(&message, MAX_MESSAGE);
                 let failure = Failure::new(FailureClass::Reported, shown, detail);
                 TurnEnd::Failed(if retryable { failure.retryable() } else { failure })
             }
@@ -296,11 +297,8 @@ async fn tail(what: &str, child: &mut Child) -> String {
     if stderr.is_empty() {
         return what.to_owned();
     }
-    let end = stderr.len().saturating_sub(MAX_LOGGED_STDERR);
-    let start = (end..=stderr.len())
-        .find(|at| stderr.is_char_boundary(*at))
-        .unwrap_or(0);
-    format!("{what}; the end of its standard error: {}", &stderr[start..])
+    let end = last_bytes(stderr, MAX_LOGGED_STDERR);
+    format!("{what}; the end of its standard error: {end}")
 }
 
 /// A command that answers one turn per process.

@@ -24,6 +24,7 @@ use super::{
     Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
 };
 use crate::agent::{Attachment, MediaLocation};
+use crate::backoff::Backoff;
 use crate::net::http::{Body, HttpEgress, HttpError, ResponseStream};
 use crate::wire::SessionKey;
 
@@ -211,7 +212,7 @@ impl OpenAiAgent {
 
     /// Sends the request until an answer begins.
     async fn open(&self, mut body: Map<String, Value>) -> Result<ResponseStream, Failure> {
-        let mut wait = FIRST_WAIT;
+        let mut backoff = Backoff::new(FIRST_WAIT, MAX_WAIT * 2);
         let mut tries_left = self.settings.retries;
         let mut plain = self.plain_stream.load(Ordering::Relaxed);
         loop {
@@ -241,7 +242,7 @@ impl OpenAiAgent {
                 Err(error @ HttpError::Connect { .. }) => (FAILURES.transport(&error), None),
                 Err(error) => return Err(FAILURES.transport(&error).without_side_effects()),
             };
-            let pause = asked.unwrap_or(wait);
+            let pause = asked.unwrap_or_else(|| backoff.next_delay());
             if tries_left == 0 || pause > MAX_WAIT {
                 return Err(failure);
             }
@@ -252,7 +253,6 @@ impl OpenAiAgent {
                 "the model server is tried again"
             );
             tokio::time::sleep(pause).await;
-            wait = wait.saturating_mul(2);
         }
     }
 

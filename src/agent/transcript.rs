@@ -2,15 +2,15 @@
 //!
 //! Bounded by turns and characters: the oldest turns go first, and only then is what is left cut. User and agent always
 //! take turns, starting with the user: messages that got no answer are joined with the next one. It does no I/O;
-//! `transcripts` keeps it.
+//! `TranscriptStore` keeps it.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
 use super::EventSink;
+use crate::collections::BoundedCache;
 use crate::wire::SessionKey;
 
 /// Marks an interrupted answer.
@@ -200,26 +200,11 @@ const MAX_CACHED: usize = 128;
 #[derive(Debug)]
 pub(super) struct TranscriptStore {
     bounds: Bounds,
-    held: Mutex<Held>,
+    cache: Mutex<Cache>,
 }
 
-#[derive(Debug, Default)]
-struct Held {
-    entries: HashMap<SessionKey, Entry>,
-    clock: u64,
-}
-
-#[derive(Debug)]
-struct Entry {
-    transcript: Transcript,
-    /// When it was last used.
-    used: u64,
-    /// Generation of the session; forgetting starts a new one.
-    generation: u64,
-}
-
-/// A transcript in use by a turn.
-#[derive(Debug)]
+/// A transcript in use by a turn, and the generation of its session; forgetting starts a new one.
+#[derive(Clone, Debug)]
 pub(super) struct ActiveTranscript {
     pub(super) transcript: Transcript,
     generation: u64,
@@ -229,7 +214,10 @@ impl TranscriptStore {
     pub(super) fn new(bounds: Bounds) -> Self {
         Self {
             bounds,
-            held: Mutex::default(),
+            cache: Mutex::new(Cache {
+                sessions: BoundedCache::new(MAX_CACHED),
+                generations: 0,
+            }),
         }
     }
 
@@ -240,13 +228,13 @@ impl TranscriptStore {
         events: &EventSink,
         text: &str,
     ) -> ActiveTranscript {
-        let known = self.held().checkout(session);
+        let known = self.cache().sessions.get(session).cloned();
         let mut active = if let Some(active) = known {
             active
         } else {
             let kept = events.load_state().await.unwrap_or_default();
             let transcript = Transcript::from_bytes(&kept);
-            self.held().begin(session, transcript)
+            self.cache().begin(session, transcript)
         };
         active.transcript.push_user(text);
         active.transcript.forget_oldest(self.bounds);
@@ -262,7 +250,7 @@ impl TranscriptStore {
     ) {
         active.transcript.fit(self.bounds);
         let kept = active.transcript.to_bytes();
-        if self.held().put_back(session, active) {
+        if self.cache().put_back(session, active) {
             events.save_state(kept).await;
         }
     }
@@ -270,58 +258,43 @@ impl TranscriptStore {
     /// Forgets a session in memory; saved state is cleared by the relay.
     pub(super) fn forget(&self, session: &SessionKey) {
         // An empty one stays, so that nothing is recalled that the relay has yet to forget.
-        self.held().begin(session, Transcript::default());
+        self.cache().begin(session, Transcript::default());
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cache(&self) -> MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
-    fn checkout(&mut self, session: &SessionKey) -> Option<ActiveTranscript> {
-        let now = self.tick();
-        let entry = self.entries.get_mut(session)?;
-        entry.used = now;
-        Some(ActiveTranscript {
-            transcript: entry.transcript.clone(),
-            generation: entry.generation,
-        })
-    }
+#[derive(Debug)]
+struct Cache {
+    sessions: BoundedCache<SessionKey, ActiveTranscript>,
+    /// Number of generations so far.
+    generations: u64,
+}
 
+impl Cache {
+    /// Starts a new generation of a session.
     fn begin(&mut self, session: &SessionKey, transcript: Transcript) -> ActiveTranscript {
-        let now = self.tick();
-        if self.entries.len() >= MAX_CACHED && !self.entries.contains_key(session) {
-            let oldest = self.entries.iter().min_by_key(|(_, entry)| entry.used);
-            if let Some(oldest) = oldest.map(|(session, _)| session.clone()) {
-                self.entries.remove(&oldest);
-            }
-        }
-        let entry = Entry {
-            transcript: transcript.clone(),
-            used: now,
-            generation: now,
-        };
-        self.entries.insert(session.clone(), entry);
-        ActiveTranscript {
+        self.generations += 1;
+        let active = ActiveTranscript {
             transcript,
-            generation: now,
-        }
+            generation: self.generations,
+        };
+        self.sessions.insert(session.clone(), active.clone());
+        active
     }
 
-    /// Whether it was taken. One that made room meanwhile is recalled from what is kept now.
+    /// Whether it was stored. An evicted session is loaded from its saved state later.
     fn put_back(&mut self, session: &SessionKey, active: ActiveTranscript) -> bool {
-        match self.entries.get_mut(session) {
-            Some(entry) if entry.generation == active.generation => entry.transcript = active.transcript,
-            Some(_) => return false,
-            None => {}
+        match self.sessions.get(session) {
+            Some(cached) if cached.generation == active.generation => {
+                self.sessions.insert(session.clone(), active);
+                true
+            }
+            Some(_) => false,
+            None => true,
         }
-        true
-    }
-
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
     }
 }
 
@@ -496,9 +469,9 @@ mod tests {
             turn(&transcripts, &events, &n.to_string(), "x").await;
             turn(&transcripts, &events, "busy", "x").await;
         }
-        assert_eq!(transcripts.held().entries.len(), MAX_CACHED);
-        assert!(transcripts.held().entries.contains_key(&key("busy")));
-        assert!(!transcripts.held().entries.contains_key(&key("0")));
+        assert_eq!(transcripts.cache().sessions.len(), MAX_CACHED);
+        assert!(transcripts.cache().sessions.get(&key("busy")).is_some());
+        assert!(transcripts.cache().sessions.get(&key("0")).is_none());
         drop(events);
         relay.await.unwrap();
     }

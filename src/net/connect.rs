@@ -12,10 +12,10 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
 
-/// How long one address has the field to itself before the next one starts.
+/// Delay before the next address is tried.
 const STAGGER: Duration = Duration::from_millis(250);
 
-/// The most addresses of one name that are tried.
+/// Maximum addresses tried per name.
 const MAX_ADDRESSES: usize = 16;
 
 /// Resolves `host`, a name or an address without brackets, into addresses in the order to try them.

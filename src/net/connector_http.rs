@@ -1,4 +1,4 @@
-//! The connector's HTTP routes: redeem an enrolment token, provision, declare a policy.
+//! The connector's HTTP routes: redeem an enrollment token, provision, declare a policy.
 //!
 //! It never retries, never stores what it is given, and never trusts an answer's types: a field that is
 //! not what the contract says counts as missing.
@@ -9,6 +9,7 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::text::truncate;
 use crate::wire::UpgradeToken;
 
 use super::http::{Body, HttpClient, HttpError, HttpResponse, Request, excerpt};
@@ -18,22 +19,22 @@ pub const MAX_DISPLAY_NAME: usize = 64;
 /// Longest secret, key or id taken from an answer, in bytes.
 const MAX_VALUE: usize = 4096;
 
-/// What a connector hands to a gateway that it has accepted.
+/// Credentials of an accepted gateway.
 #[derive(Debug, Clone)]
 pub struct Enrolled {
     /// Signs this gateway's tokens.
     pub secret: SecretString,
     /// Kept for compatibility; used for nothing today.
     pub delivery_key: Option<SecretString>,
-    /// Whom this gateway belongs to.
+    /// The gateway's tenant.
     pub tenant: Option<String>,
-    /// The id to use from now on; the connector's choice wins over ours.
+    /// The id to use; the connector's choice wins.
     pub gateway_id: String,
-    /// The connector's clock when it answered.
+    /// The connector's clock.
     pub date: Option<SystemTime>,
 }
 
-/// Why an enrolment did not happen.
+/// Why an enrollment failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrollError {
     /// 401: the identity token was not accepted.
@@ -44,7 +45,7 @@ pub enum EnrollError {
     /// 403: the enrolment token was not accepted.
     #[error("{}", reason.as_deref().unwrap_or("connector refused the enrollment token (403): it is invalid, expired, already used, or meant for another tenant"))]
     Forbidden {
-        /// What the connector said.
+        /// The connector's error text.
         reason: Option<String>,
     },
     /// Any other status that is not a success.
@@ -52,7 +53,7 @@ pub enum EnrollError {
     Status {
         /// The HTTP status.
         status: u16,
-        /// What the connector said.
+        /// The connector's error text.
         reason: Option<String>,
     },
     /// A success that carries no usable secret.
@@ -124,7 +125,7 @@ pub async fn enroll(
 pub struct ProvisionRequest {
     /// This gateway.
     pub gateway_id: String,
-    /// The platform it wants to be reachable on.
+    /// The platform to be reachable on.
     pub platform: String,
     /// The bot it answers as there.
     pub bot_id: String,
@@ -143,18 +144,18 @@ pub struct ProvisionRequest {
     pub display_name: Option<String>,
 }
 
-/// A connector's yes to one identity.
+/// An accepted identity.
 #[derive(Debug, Clone)]
 pub struct Provisioned {
     /// The secret, unless the connector withheld it.
     pub grant: Grant,
-    /// Whom this gateway belongs to.
+    /// The gateway's tenant.
     pub tenant: Option<String>,
-    /// The id to use from now on.
+    /// The id to use; the connector's choice wins.
     pub gateway_id: String,
     /// The routes the connector now holds for this gateway.
     pub route_keys: Vec<String>,
-    /// The connector's clock when it answered.
+    /// The connector's clock.
     pub date: Option<SystemTime>,
 }
 
@@ -168,7 +169,7 @@ pub enum Grant {
         /// Kept for compatibility; used for nothing today.
         delivery_key: Option<SecretString>,
     },
-    /// The connector said literally `secretIssued: false`: bound, but someone already holds the secret.
+    /// The connector sent `secretIssued: false`: bound, but the secret was issued before.
     Withheld,
 }
 
@@ -180,7 +181,7 @@ pub enum ProvisionError {
     Status {
         /// The HTTP status; 404 means that this connector does not provision.
         status: u16,
-        /// What the connector said.
+        /// The connector's error text.
         reason: Option<String>,
     },
     /// A success without a secret and without a literal `secretIssued: false`.
@@ -231,14 +232,14 @@ pub async fn provision(
     })
 }
 
-/// How each identity fared, in the order asked.
+/// Results of all identities, in the order requested.
 #[derive(Debug)]
 pub struct Provisioning {
     /// One result per request.
     pub results: Vec<Result<Provisioned, ProvisionError>>,
 }
 
-/// What a round of provision requests amounts to.
+/// Outcome of all provision requests.
 #[derive(Debug)]
 pub enum ProvisionOutcome<'a> {
     /// Dial with these: the first answer that carried a secret.
@@ -250,14 +251,14 @@ pub enum ProvisionOutcome<'a> {
         /// Kept for compatibility.
         delivery_key: Option<&'a SecretString>,
     },
-    /// Bound, but nobody gave us a secret: it must be pinned, or rotated at the connector.
+    /// Bound, but without a secret: it must be pinned, or rotated at the connector.
     Withheld,
     /// No identity was accepted.
     Failed,
 }
 
 impl Provisioning {
-    /// Sums the results up.
+    /// Summarizes the results.
     pub fn outcome(&self) -> ProvisionOutcome<'_> {
         let accepted = || self.results.iter().filter_map(|result| result.as_ref().ok());
         let issued = accepted().find_map(|provisioned| match &provisioned.grant {
@@ -298,7 +299,7 @@ pub enum PolicyError {
     Status {
         /// The HTTP status.
         status: u16,
-        /// What the connector said.
+        /// The connector's error text.
         reason: Option<String>,
         /// The connector's clock: a 401 is often our clock being wrong.
         date: Option<SystemTime>,
@@ -360,11 +361,7 @@ fn json(value: &impl Serialize) -> Vec<u8> {
 #[expect(clippy::ref_option, reason = "the signature that serde calls")]
 fn short_name<S: serde::Serializer>(name: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
     let name = name.as_deref().unwrap_or_default().trim();
-    let end = name
-        .char_indices()
-        .nth(MAX_DISPLAY_NAME)
-        .map_or(name.len(), |(at, _)| at);
-    serializer.serialize_str(&name[..end])
+    serializer.serialize_str(truncate(name, MAX_DISPLAY_NAME))
 }
 
 fn detail(reason: Option<&str>) -> String {

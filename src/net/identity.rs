@@ -20,7 +20,7 @@ const MIN_OPAQUE: usize = 32;
 /// The `gateway.idp` block of the configuration file.
 #[derive(Debug, Clone, Default)]
 pub struct IdpSettings {
-    /// Where tokens are asked for.
+    /// Token endpoint.
     pub token_url: Option<String>,
     /// OAuth2 client id.
     pub client_id: Option<String>,
@@ -35,7 +35,7 @@ pub struct IdpSettings {
 pub enum IdentitySource {
     /// OAuth2 client credentials.
     ClientCredentials {
-        /// Where tokens are asked for.
+        /// Token endpoint.
         token_url: String,
         /// OAuth2 client id.
         client_id: String,
@@ -44,9 +44,9 @@ pub enum IdentitySource {
         /// OAuth2 scope.
         scope: Option<String>,
     },
-    /// A token that the surroundings hand out to whoever asks from here.
+    /// A token from a metadata service.
     Ambient {
-        /// Where tokens are asked for.
+        /// Token endpoint.
         token_url: String,
     },
     /// The Nous Portal login stored in the home directory.
@@ -69,7 +69,7 @@ pub enum IdentityError {
     Status {
         /// The HTTP status.
         status: u16,
-        /// What it said.
+        /// Its error text.
         reason: Option<String>,
     },
     /// A success that holds no token.

@@ -1,4 +1,4 @@
-//! The machine's own socket: one request that suspends the machine that this program runs on.
+//! Suspends the machine this program runs on, through its local API socket.
 //!
 //! It never leaves this machine, carries no credential, and reads no more of the answer than its status.
 
@@ -8,19 +8,19 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// Longest status line that is read.
+/// Maximum length of a status line.
 const MAX_STATUS: usize = 1024;
 
-/// Why the machine is not going to be suspended.
+/// Why the machine was not suspended.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// The socket cannot be used.
     #[error("the machine's socket cannot be used: {0}")]
     Socket(#[from] io::Error),
-    /// What came back is no HTTP.
+    /// The response is not HTTP.
     #[error("the machine's socket gave no HTTP answer")]
     NoAnswer,
-    /// It answered, and not with yes.
+    /// The request was rejected.
     #[error("the machine's socket answered with HTTP status {0}")]
     Refused(u16),
 }

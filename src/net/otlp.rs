@@ -1,8 +1,7 @@
-//! A collector of traces, reached over OTLP/HTTP with the one HTTP client.
+//! A trace collector, reached over OTLP/HTTP.
 //!
-//! It posts one body at a time and says what became of it. It never retries, never follows a redirect, never reads the
-//! environment, and shows its headers to the collector's own address and to nobody else; over a network they travel
-//! encrypted or not at all.
+//! It posts one body at a time and never retries. Its headers go to the collector's own address only, and never
+//! unencrypted over a network.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +16,13 @@ use super::proxy::ProxyRules;
 
 /// Longest a request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Most headers that are sent along.
+/// Maximum headers.
 const MAX_HEADERS: usize = 32;
 
 /// Why a collector cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectorError {
-    /// One of the headers cannot be sent. Its value is not told.
+    /// A header is invalid. Its value is not shown.
     #[error(
         "header {place} for the collector {why}; write name=value, separated by commas, with percent signs \
          for what is special"
@@ -125,7 +124,7 @@ fn judge(answer: &HttpResponse) -> ExportOutcome {
     }
 }
 
-/// How many spans a collector says it left out of those it took.
+/// Number of spans the collector rejected.
 fn rejected(answer: &HttpResponse) -> u64 {
     let count = answer
         .object()
@@ -159,7 +158,7 @@ fn read_headers(text: &SecretString) -> Result<HeaderMap, CollectorError> {
     Ok(headers)
 }
 
-/// Text without its percent signs; `None` where one stands before no two digits, or what comes out is no text.
+/// Percent-decodes text; `None` when it is malformed.
 fn decoded(text: &str) -> Option<Zeroizing<String>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();

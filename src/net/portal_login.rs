@@ -270,7 +270,7 @@ async fn refresh(
     Ok(token)
 }
 
-/// Takes over the shared copy when another profile refreshed since; says whether it did.
+/// Adopts the shared copy if another profile has refreshed since; returns whether it did.
 fn adopt(login: &mut Map<String, Value>, shared: &Map<String, Value>) -> bool {
     let Some(refresh_token) = text(shared, "refresh_token") else {
         return false;

@@ -1,4 +1,4 @@
-//! Which proxy, if any, stands between this machine and a target.
+//! Selects the proxy for a target.
 //!
 //! The rules are curl's: `HTTPS_PROXY`, `HTTP_PROXY` and `ALL_PROXY` name proxies, `NO_PROXY` lists
 //! names, addresses and networks that are dialled directly; the lower-case spelling wins. A loopback
@@ -51,7 +51,7 @@ pub enum ProxyScheme {
     Socks5h,
 }
 
-/// What a proxy wants to know about its user.
+/// Credentials of a proxy.
 #[derive(Clone)]
 pub struct ProxyCredentials {
     /// The user name.

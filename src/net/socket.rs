@@ -31,13 +31,13 @@ use super::proxy::{ProxyRules, is_loopback};
 use super::tls::Tls;
 use super::{connect, http as client, tunnel};
 
-/// The time a dial is given when nothing else is configured.
+/// Default timeout of a dial.
 pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much is gathered before it is written, where the bound on the write buffer leaves room for it.
+/// Bytes buffered before a write.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
-/// How much is read at a time. The WebSocket crate clears that much before every read.
+/// Bytes read at a time. The WebSocket crate clears that much before every read.
 const READ_BUFFER_BYTES: usize = 16 * 1024;
 
 /// A connection that carries a WebSocket: plain TCP, or TLS over it.
@@ -101,7 +101,7 @@ impl Dialer {
         }
     }
 
-    /// Dials once. Dropping the future gives up at any point and closes what was opened.
+    /// Dials once. Cancel-safe: dropping the future closes what was opened.
     pub async fn dial(&self, request: DialRequest<'_>) -> Result<Dialed, DialError> {
         let target = Target::parse(request.url)?;
         if !target.secure && !target.is_loopback() && !request.allow_plaintext {
@@ -178,7 +178,7 @@ impl Dialer {
 pub(super) struct Target {
     pub(super) url: Url,
     secure: bool,
-    /// As it stands in the URL: an IPv6 address is in brackets.
+    /// As in the URL: an IPv6 address is in brackets.
     pub(super) host: String,
     pub(super) port: u16,
 }
@@ -292,7 +292,7 @@ fn bounds(max_message_bytes: usize, max_write_buffer_bytes: usize) -> WebSocketC
         .max_write_buffer_size(most)
 }
 
-/// What a failed upgrade means. Only words of our own and of the parser are kept, never the answer's body.
+/// Maps a failed upgrade. The response body is never kept.
 fn refusal(target: &Target, error: tungstenite::Error) -> DialError {
     use tungstenite::Error;
     let host = target.host.clone();
@@ -356,7 +356,7 @@ pub enum DialError {
     Dns {
         /// The name.
         host: String,
-        /// What the resolver said.
+        /// What the resolver reported.
         cause: io::Error,
     },
     /// No address of the connector accepts a connection.
@@ -368,7 +368,7 @@ pub enum DialError {
         host: String,
         /// The connector's port.
         port: u16,
-        /// What the system said about the last address tried.
+        /// What the system reported for the last address.
         cause: io::Error,
     },
     /// The proxy cannot be reached or gives no tunnel.
@@ -402,7 +402,7 @@ pub enum DialError {
     Refused {
         /// The HTTP status.
         status: u16,
-        /// How long it asks to be left alone, at most a day.
+        /// Its `Retry-After`, at most a day.
         retry_after: Option<Duration>,
         /// Its clock.
         server_date: Option<SystemTime>,
@@ -432,7 +432,7 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// How long the connector asks to be left alone.
+    /// The connector's `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,

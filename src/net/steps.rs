@@ -1,4 +1,4 @@
-//! The steps of a dial one at a time, for whoever asks which of them fails.
+//! The steps of a dial one at a time, to find the one that fails.
 //!
 //! It sends no bearer and no request, and keeps no connection: what a step opens, it closes. It sets no deadline of its
 //! own: the caller wraps each step in one, and dropping the future drops what was opened.
@@ -62,7 +62,7 @@ impl Steps {
         }
     }
 
-    /// Sets up TLS as if the clock stood `ahead` of what it says, and verifies the whole chain at that time.
+    /// Performs the TLS handshake as if the clock were `ahead`, and verifies the whole chain at that time.
     pub async fn secure(&self, ahead: Duration) -> Result<(), DialError> {
         let broken = |cause| DialError::Tls {
             host: self.target.host.clone(),

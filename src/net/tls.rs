@@ -41,7 +41,7 @@ pub enum TlsError {
         what: PemFile,
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// What the system reported.
         cause: io::Error,
     },
     /// A file is larger than any sensible PEM file.
@@ -70,7 +70,7 @@ pub enum TlsError {
     ClientIdentity {
         /// The certificate file.
         path: PathBuf,
-        /// What rustls said.
+        /// What rustls reported.
         cause: rustls::Error,
     },
     /// The verifier could not be built from the roots.

@@ -23,7 +23,7 @@ use super::proxy::{ProxyCredentials, ProxyScheme, ProxyTarget};
 /// The most bytes of an answer to `CONNECT` that are kept.
 const MAX_ANSWER_BYTES: usize = 16 * 1024;
 
-/// Why a proxy gives no tunnel, in words for a person, with the status where it gave one.
+/// Why a proxy refused a tunnel, with the HTTP status if there was one.
 #[derive(Debug)]
 pub(crate) struct TunnelError {
     pub(crate) status: Option<u16>,

@@ -5,6 +5,8 @@ use std::io;
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 
+use crate::text::truncate_bytes;
+
 /// Longest text of an error that is kept, in bytes.
 const ERROR_BYTES: usize = 2 * 1024;
 
@@ -131,19 +133,10 @@ fn answer(object: &mut Map<String, Value>) -> Result<Value, RpcError> {
                 Some(Value::String(data)) => message = format!("{message}: {data}"),
                 Some(data) => message = format!("{message}: {data}"),
             }
-            cut(&mut message, ERROR_BYTES);
+            let message = truncate_bytes(&message, ERROR_BYTES).to_owned();
             Err(RpcError { code, message })
         }
     }
-}
-
-/// Cuts a text to at most so many bytes, between characters.
-pub(super) fn cut(text: &mut String, bytes: usize) {
-    let mut end = bytes.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    text.truncate(end);
 }
 
 /// Cuts what it reads into lines.

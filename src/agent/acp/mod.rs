@@ -13,7 +13,7 @@
 //! | `message`, `rpc` | a JSON-RPC connection |
 //! | `process`, `pool` | processes: started on demand, supervised, restarted with backoff |
 //! | `update`, `permission`, `content` | mapping in both directions · *pure* but for reading images |
-//! | `sessions`, `result` | what to do before a prompt and after its answer · *pure* |
+//! | `sessions`, `outcome` | decisions before a prompt and after its response · *pure* |
 //! | `mailbox`, `open`, `prompt` | a turn |
 //!
 //! A stop: open questions are answered "cancelled", the agent gets `session/cancel` and a grace period. Then its process is

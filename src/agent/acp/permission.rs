@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::message::cut;
 use super::update::{one_line, text_of};
 use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
+use crate::text::truncate_bytes;
 
 /// Maximum options; further ones are dropped.
 const MAX_OPTIONS: usize = 20;
@@ -159,12 +159,11 @@ fn detail(call: &Value) -> Option<String> {
         Some(paths.join("\n"))
     };
     let filled = |text: &String| !text.trim().is_empty();
-    let mut detail = command
+    let detail = command
         .filter(filled)
         .or_else(|| shown().filter(filled))
         .or_else(|| files().filter(filled))?;
-    cut(&mut detail, DETAIL_BYTES);
-    Some(detail)
+    Some(truncate_bytes(&detail, DETAIL_BYTES).to_owned())
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::process::{Process, StartError};
 use super::sessions::Generation;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
+use crate::backoff::Backoff;
 
 /// A start, shared by everyone who waits for it.
 type Start = Arc<OnceCell<Result<Arc<Process>, Arc<StartError>>>>;
@@ -32,7 +33,7 @@ struct State {
     /// Take no new turn, and end after their last one.
     retired: Vec<Slot>,
     started: u64,
-    backoff: Backoff,
+    backoff: RestartBackoff,
     last_failure: Option<String>,
     closed: bool,
 }
@@ -312,35 +313,40 @@ impl Drop for Claim {
     }
 }
 
-/// First delay.
-const FIRST: Duration = Duration::from_secs(1);
-
-/// Maximum delay.
-const LONGEST: Duration = Duration::from_secs(60);
+/// First delay between restarts; doubles up to [`MAX_DELAY`].
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// A process that ran this long was healthy: its exit counts as a first failure.
-const SOUND: Duration = Duration::from_secs(60);
+const HEALTHY: Duration = Duration::from_secs(60);
 
-/// Failures in a row.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Backoff {
-    failures: u32,
+/// Backoff between restarts.
+#[derive(Clone, Copy, Debug)]
+struct RestartBackoff {
+    delays: Backoff,
     not_before: Option<Instant>,
 }
 
-impl Backoff {
-    /// Records a failure after this lifetime.
-    pub(super) fn failed(&mut self, at: Instant, lived: Duration) {
-        if lived >= SOUND {
-            self.failures = 0;
+impl Default for RestartBackoff {
+    fn default() -> Self {
+        Self {
+            delays: Backoff::new(FIRST_DELAY, MAX_DELAY),
+            not_before: None,
         }
-        let rest = FIRST.saturating_mul(1 << self.failures.min(6)).min(LONGEST);
-        self.failures = self.failures.saturating_add(1);
-        self.not_before = at.checked_add(rest);
+    }
+}
+
+impl RestartBackoff {
+    /// Records a failure at `at`, after this lifetime.
+    fn failed(&mut self, at: Instant, lived: Duration) {
+        if lived >= HEALTHY {
+            self.delays.reset();
+        }
+        self.not_before = at.checked_add(self.delays.next_delay());
     }
 
     /// Remaining delay.
-    pub(super) fn wait(&self, now: Instant) -> Duration {
+    fn wait(&self, now: Instant) -> Duration {
         self.not_before
             .map_or(Duration::ZERO, |then| then.saturating_duration_since(now))
     }
@@ -388,7 +394,7 @@ mod tests {
     #[test]
     fn rests_grow_to_a_bound_and_a_sound_life_starts_over() {
         let now = Instant::now();
-        let mut backoff = Backoff::default();
+        let mut backoff = RestartBackoff::default();
         assert_eq!(backoff.wait(now), Duration::ZERO);
         let rests: Vec<u64> = (0..100)
             .map(|_| {
@@ -398,8 +404,8 @@ mod tests {
             .collect();
         assert_eq!(rests[..8], [1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(rests[99], 60);
-        assert_eq!(backoff.wait(now + LONGEST), Duration::ZERO);
-        backoff.failed(now, SOUND);
-        assert_eq!(backoff.wait(now), FIRST);
+        assert_eq!(backoff.wait(now + MAX_DELAY), Duration::ZERO);
+        backoff.failed(now, HEALTHY);
+        assert_eq!(backoff.wait(now), FIRST_DELAY);
     }
 }

@@ -18,6 +18,7 @@ use super::sessions::Generation;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
 use crate::agent::child::{Child, Exit, PIPE_GRACE, SpawnError, StopSchedule, StopSignal};
+use crate::text::{last_bytes, truncate_bytes};
 
 /// How a process is stopped.
 const STOP_SCHEDULE: StopSchedule = StopSchedule {
@@ -225,12 +226,7 @@ async fn supervise(
     // What it wrote last is read to the end, unless someone who left the group holds the pipe.
     let _ = timeout(PIPE_GRACE, peer.gone()).await;
     peer.end();
-    let mut stderr = child.stderr_tail();
-    let start = stderr.len().saturating_sub(STDERR_BYTES);
-    let start = (start..=stderr.len())
-        .find(|at| stderr.is_char_boundary(*at))
-        .unwrap_or(0);
-    stderr.drain(..start);
+    let stderr = last_bytes(&child.stderr_tail(), STDERR_BYTES).to_owned();
     let at = Instant::now();
     tell.send_replace(Some(ExitReport { exit, stderr, at }));
 }
@@ -300,8 +296,7 @@ impl Capabilities {
             // Left out by some early agents, which speak the first version.
             Value::Null => {}
             other => {
-                let mut theirs = other.to_string();
-                super::message::cut(&mut theirs, 40);
+                let theirs = truncate_bytes(&other.to_string(), 40).to_owned();
                 return Err(UnsupportedVersion { theirs });
             }
         }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::CommandInput;
 use crate::agent::child::set_variable;
 use crate::agent::{Attachment, MediaLocation, Turn, TurnInput};
+use crate::text::truncate_bytes;
 
 /// Longest value of a variable; the system refuses to start a program with one over 128 KiB.
 const MAX_VALUE: usize = 4096;
@@ -128,18 +129,9 @@ pub(super) fn add_metadata(vars: &mut BTreeMap<OsString, OsString>, turn: &Turn)
     ];
     for (name, value) in known {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            set_variable(vars, name, start(value, MAX_VALUE));
+            set_variable(vars, name, truncate_bytes(value, MAX_VALUE));
         }
     }
-}
-
-/// The start of a text, of at most so many bytes.
-pub(super) fn start(text: &str, longest: usize) -> &str {
-    let mut end = longest.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use super::start::RunHandle;
 use super::{HermesAgent, REQUEST_TIMEOUT};
 use crate::agent::http::AgentRequest;
 use crate::agent::{AgentEvent, EventSink, Failure, FailureClass, PromptAnswer, StepState, Turn, TurnEnd};
+use crate::backoff::Backoff;
 use crate::net::http::{Body, HttpError, ResponseStream};
 
 /// First delay between status polls; doubles up to [`MAX_POLL`].
@@ -243,7 +244,8 @@ impl<'a> Run<'a> {
     async fn poll_until_end(&mut self) -> TurnEnd {
         let turn = self.turn;
         let give_up = Instant::now() + Duration::from_secs(self.hermes.settings.lost_stream_wait_secs);
-        let (mut pause, mut failed_polls) = (FIRST_POLL, 0);
+        let mut backoff = Backoff::new(FIRST_POLL, MAX_POLL);
+        let mut failed_polls = 0;
         tracing::debug!("the stream of a run was lost; its status is watched");
         loop {
             let checked = tokio::select! {
@@ -285,9 +287,8 @@ impl<'a> Run<'a> {
             tokio::select! {
                 biased;
                 () = turn.cancel.cancelled() => return self.stop(None).await,
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(backoff.next_delay()) => {}
             }
-            pause = (pause * 2).min(MAX_POLL);
         }
     }
 
