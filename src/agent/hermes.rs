@@ -153,7 +153,7 @@ impl HermesAgent {
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let start = || self.background.start(body.clone(), session.clone());
         self.post_until_accepted(turn, start).await?.map_err(|detail| {
-            let public = "Hermes accepted the message in a way that cannot be understood. Check base_url.";
+            let public = "Hermes sent an unexpected response to a start. Check base_url.";
             TurnEnd::Failed(Failure::new(FailureClass::Protocol, public, detail))
         })
     }
@@ -192,7 +192,7 @@ impl HermesAgent {
                 if !matches!(status, 429 | 503) || Instant::now() + wait > give_up {
                     return Err(TurnEnd::Failed(failure));
                 }
-                tracing::debug!(status, "hermes is busy; the message is posted again");
+                tracing::debug!(status, "Hermes is busy; retrying");
                 // A moment at least, so that a gateway that asks for none is not flooded.
                 tokio::time::sleep(wait.max(Duration::from_millis(50))).await;
                 Ok(())

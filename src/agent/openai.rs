@@ -192,12 +192,12 @@ impl OpenAiAgent {
             ),
             Ended::Interrupted => Failure::new(
                 FailureClass::Crashed,
-                "The model server broke off. Please try again.",
+                "The model server closed the connection early. Please try again.",
                 "the stream ended without finish_reason and without [DONE]",
             ),
             Ended::Invalid(why) => Failure::new(
                 FailureClass::Protocol,
-                "The model server gave an answer that cannot be understood. Check base_url.",
+                "The model server sent an unexpected response. Check base_url.",
                 why,
             ),
             Ended::Transport(error) => FAILURES.transport(&error),
@@ -250,7 +250,7 @@ impl OpenAiAgent {
             tracing::debug!(
                 detail = failure.detail,
                 wait_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
-                "the model server is tried again"
+                "retrying the model server"
             );
             tokio::time::sleep(pause).await;
         }

@@ -242,7 +242,7 @@ impl AcpAgent {
             .call(method, &json!({"sessionId": session.id}))
             .await;
         if let Err(error) = asked {
-            tracing::debug!(agent = %self.name, %error, "the agent did not let a session go");
+            tracing::debug!(agent = %self.name, %error, "the agent did not close a session");
         }
     }
 

@@ -114,7 +114,7 @@ impl AcpAgent {
             let answer = match self.set_up(&lease.process, method, &params).await {
                 Ok(answer) => Some(answer),
                 Err(OpenError::Refused(error)) if error.code != super::message::AUTH_REQUIRED => {
-                    tracing::info!(agent = %self.name, %error, "the agent could not continue a session");
+                    tracing::info!(agent = %self.name, %error, "the agent could not resume a session");
                     None
                 }
                 Err(error) => return Err(error),
@@ -238,7 +238,7 @@ impl AcpAgent {
 }
 
 async fn notify_lost(turn: &Turn) {
-    let told = "The agent no longer has this conversation; it begins anew.";
+    let told = "The agent no longer has this conversation; it starts a new one.";
     turn.events.emit(AgentEvent::Notice(told.to_owned())).await;
 }
 

@@ -130,24 +130,24 @@ impl OpenError {
             }
             Self::Refused(error) => Failure::new(
                 FailureClass::Reported,
-                "The agent could not begin the conversation. Its operator finds the reason in the log.",
+                "The agent could not start the conversation. See the relay's log.",
                 format!("{name} refused to open a session: {error}"),
             ),
             Self::Ended(exit_report) => crashed(&exit_report, launch).retryable(),
             Self::TimedOut(limit) => Failure::new(
                 FailureClass::Timeout,
-                "The agent took too long to begin. Try again later.",
+                "The agent timed out at start. Try again later.",
                 format!("{name} did not open a session within {} s", limit.as_secs()),
             )
             .retryable(),
             Self::InvalidResponse(what) => Failure::new(
                 FailureClass::Protocol,
-                "The agent answered something that cannot be understood. Its operator finds more in the log.",
+                "The agent sent an invalid response. See the relay's log.",
                 format!("{name}: {what}"),
             ),
             Self::Configuration(what) => Failure::new(
                 FailureClass::Unavailable,
-                "The agent does not accept its settings. Its operator finds the reason in the log.",
+                "The agent rejected its settings. See the relay's log.",
                 format!("{name}: {what}"),
             ),
         };
@@ -167,7 +167,7 @@ pub(super) fn credentials(error: &RpcError, launch: &Launch, sign_in: &[String])
     };
     Failure::new(
         FailureClass::Credentials,
-        "The agent is not signed in. Its operator has to sign in first.",
+        "The agent is not signed in. Its operator must sign in first.",
         format!(
             "{} wants someone to sign in: {error}; {how}{offers}",
             launch.name()
@@ -180,7 +180,7 @@ pub(super) fn credentials(error: &RpcError, launch: &Launch, sign_in: &[String])
 pub(super) fn crashed(exit_report: &ExitReport, launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Crashed,
-        "The agent ended unexpectedly. It is started again for the next message.",
+        "The agent exited unexpectedly. It restarts with the next message.",
         format!("{}: {exit_report}", launch.name()),
     )
 }
@@ -189,7 +189,7 @@ pub(super) fn crashed(exit_report: &ExitReport, launch: &Launch) -> Failure {
 pub(super) fn reported(error: &RpcError, launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Reported,
-        "The agent reported an error. Its operator finds it in the log.",
+        "The agent reported an error. See the relay's log.",
         format!("{}: {error}", launch.name()),
     )
 }
@@ -198,8 +198,8 @@ pub(super) fn reported(error: &RpcError, launch: &Launch) -> Failure {
 pub(super) fn overflow(launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Protocol,
-        "The agent said more than can be passed on, and was stopped.",
-        format!("{} said more at once than is taken", launch.name()),
+        "The agent produced too much output and was stopped.",
+        format!("{} overflowed the output queue", launch.name()),
     )
 }
 
@@ -225,7 +225,7 @@ fn start_failure(error: &StartError, launch: &Launch, sign_in: &[String]) -> Fai
     };
     let failure = Failure::new(
         class,
-        "The agent could not be started. Its operator finds the reason in the log.",
+        "The agent could not be started. See the relay's log.",
         detail_of(error, launch),
     )
     .without_side_effects();

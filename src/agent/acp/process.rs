@@ -61,16 +61,16 @@ pub(super) enum StartError {
     #[error(transparent)]
     Spawn(#[from] SpawnError),
     /// The handshake timed out.
-    #[error("the agent did not say who it is within {} s; start it by hand to see what it waits for", .0.as_secs())]
+    #[error("the agent did not answer the handshake within {} s; start it by hand to see why", .0.as_secs())]
     TimedOut(Duration),
     /// It speaks another version.
     #[error(transparent)]
     Version(#[from] UnsupportedVersion),
     /// It rejected the handshake.
-    #[error("the agent refused to begin: {0}")]
+    #[error("the agent rejected the handshake: {0}")]
     Refused(RpcError),
     /// It exited during the handshake.
-    #[error("the agent ended before it said who it is: {0}")]
+    #[error("the agent exited during the handshake: {0}")]
     Ended(ExitReport),
     /// It failed repeatedly and is not restarted yet.
     #[error("the agent keeps failing and is started again in {} s; last: {why}", wait.as_secs())]

@@ -252,7 +252,7 @@ async fn read<R: AsyncRead + Unpin>(mut lines: Lines<R>, peer: Peer, handler: Ar
         tracing::debug!(
             invalid,
             too_long = lines.skipped(),
-            "the agent wrote lines that are no messages"
+            "the agent wrote lines that are not messages"
         );
     }
     peer.end();

@@ -148,10 +148,7 @@ impl<'a> Exchange<'a> {
             None => end,
         };
         if self.ignored > 0 {
-            tracing::debug!(
-                lines = self.ignored,
-                "the command wrote lines that are not understood"
-            );
+            tracing::debug!(lines = self.ignored, "the command wrote invalid lines");
         }
         end
     }
@@ -227,7 +224,7 @@ impl<'a> Exchange<'a> {
         }
         self.asked += 1;
         if self.answers.is_none() {
-            tracing::warn!("the command asks but reads no answers; set its input to json");
+            tracing::warn!("the command asks questions but reads no answers; set its input to json");
             return;
         }
         let approver = self.turn.approver.clone();

@@ -268,7 +268,7 @@ impl Run<'_> {
 
     /// The answer may or may not have arrived, so it is unknown what Hermes waits for.
     async fn deny_after_failure(&mut self, due: Due) {
-        tracing::debug!("an approval's answer was not taken; all are denied");
+        tracing::debug!("the answer to an approval was not accepted; denying all");
         if due.chosen != Grant::Deny {
             self.notify(NOT_DELIVERED).await;
         }

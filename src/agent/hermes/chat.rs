@@ -78,12 +78,12 @@ impl HermesAgent {
             ),
             Ended::Interrupted => Failure::new(
                 FailureClass::Crashed,
-                "Hermes broke off. Please try again.",
+                "Hermes closed the connection early. Please try again.",
                 "the stream ended without finish_reason and without [DONE]",
             ),
             Ended::Invalid(why) => Failure::new(
                 FailureClass::Protocol,
-                "Hermes gave an answer that cannot be understood. Check base_url.",
+                "Hermes sent an unexpected response. Check base_url.",
                 why,
             ),
             Ended::Transport(error) => FAILURES.transport(&error),
@@ -103,8 +103,8 @@ impl HermesAgent {
         };
         match self.http.send(request, REQUEST_TIMEOUT).await {
             Ok(reply) if reply.is_success() || reply.status == 404 => {}
-            Ok(reply) => tracing::warn!(status = reply.status, "hermes did not forget a session"),
-            Err(error) => tracing::warn!(%error, "hermes could not be asked to forget a session"),
+            Ok(reply) => tracing::warn!(status = reply.status, "Hermes did not delete a session"),
+            Err(error) => tracing::warn!(%error, "Hermes could not be asked to delete a session"),
         }
     }
 }

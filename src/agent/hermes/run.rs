@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
                 read = stream.next_event(self.hermes.idle()) => {
                     let Ok(Some(event)) = read else { return Streamed::Lost };
                     let Some((event, at)) = RunEvent::decode(&event) else {
-                        tracing::debug!("an event of a run is no JSON object");
+                        tracing::debug!("a run event is not a JSON object");
                         continue;
                     };
                     self.read_up_to = self.read_up_to.into_iter().chain(at).reduce(f64::max);
@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
         let give_up = Instant::now() + Duration::from_secs(self.hermes.settings.lost_stream_wait_secs);
         let mut backoff = Backoff::new(FIRST_POLL, MAX_POLL);
         let mut failed_polls = 0;
-        tracing::debug!("the stream of a run was lost; its status is watched");
+        tracing::debug!("the stream of a run was lost; polling its status");
         loop {
             let checked = tokio::select! {
                 biased;

@@ -120,7 +120,7 @@ impl BackgroundRequests {
                 biased;
                 () = over.cancelled() => {}
                 sent = http.send(request, REQUEST_TIMEOUT) => if let Err(error) = sent {
-                    tracing::warn!(%error, "a run that was given up could not be stopped");
+                    tracing::warn!(%error, "an abandoned run could not be stopped");
                 }
             }
         };
@@ -135,7 +135,7 @@ impl BackgroundRequests {
             .await
             .is_err()
         {
-            tracing::warn!("runs that were given up could not be stopped in time");
+            tracing::warn!("abandoned runs could not be stopped in time");
         }
     }
 }

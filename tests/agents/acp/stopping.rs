@@ -102,7 +102,7 @@ async fn a_session_whose_stop_failed_is_never_used_again() {
     let (end, heard) = rig.turn("a", "history").await;
     assert_eq!(end, TurnEnd::Completed);
     assert!(
-        heard.text.starts_with("1 in ") && heard.notices()[0].contains("begins anew"),
+        heard.text.starts_with("1 in ") && heard.notices()[0].contains("starts a new one"),
         "{heard:?}"
     );
 }
