@@ -20,8 +20,8 @@ use super::files::OutgoingFile;
 use super::guard::{AddressGuard, Direction};
 use super::{DownloadLocation, Downloaded};
 use crate::adapter::media::{
-    clean_mime, disposition_name, header_name, is_media_id, numbered_name, percent_decode, download_name,
-    check_url,
+    check_url, clean_mime, disposition_name, download_name, header_name, is_media_id, numbered_name,
+    percent_decode,
 };
 use crate::net::http::{HttpError, HttpPolicy, ResponseStream, bearer, innermost};
 use crate::wire::UpgradeToken;
