@@ -130,7 +130,7 @@ async fn each_answer_to_an_enrolment_has_its_own_error() {
             "[]",
             "connector returned an unexpected response (no secret).",
         ),
-        (200, &oversize, "the answer was longer than 65536 bytes"),
+        (200, &oversize, "the response is longer than 65536 bytes"),
     ];
     for (status, body, expected) in cases {
         let stub = Stub::always(status, body).await;
