@@ -25,7 +25,7 @@ use crate::agent::{
 use crate::collections::BoundedCache;
 use crate::config::secret::{self, SecretError};
 use crate::config::{AgentEntry, Backend, DEFAULT_AGENT, Settings};
-use crate::net::agent_http::HttpEgress;
+use crate::net::http::HttpEgress;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::store::Command;
@@ -354,7 +354,7 @@ pub fn build_agents(
                 }
             })?;
         let slot = AgentSlot {
-            agent: guards(entry).around(agent),
+            agent: guards(entry).wrap(agent),
             permission: entry.permission,
             workdir: entry.working_dir().cloned(),
         };

@@ -24,6 +24,7 @@ use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, p
 use crate::adapter::stream::Position;
 use crate::agent::{Attachment, Media, MediaLocation, Turn};
 use crate::config::Settings;
+use crate::net::http::HttpEgress;
 use crate::net::media::{
     DownloadLocation, DownloadRequest, Downloaded, MediaAccess, MediaClient, TokenMinter, TurnDir,
 };
@@ -54,9 +55,11 @@ pub(super) fn open_client(
         connector,
         mint: token_minter(credentials, link),
         allow_plaintext: settings.connector.allow_plaintext,
-        tls,
-        proxies,
-        user_agent: USER_AGENT.to_owned(),
+        egress: HttpEgress {
+            tls,
+            proxies,
+            user_agent: USER_AGENT.to_owned(),
+        },
     };
     MediaClient::open(
         &settings.state_dir.join(DIRECTORY),
