@@ -109,7 +109,7 @@ impl Suspender {
             let (http, url) = (http.clone(), url.clone());
             async move {
                 let request = Request::new(&url, Body::Json(b"{}".to_vec()));
-                match timeout(PATIENCE, http.send(request)).await {
+                match timeout(SUSPEND_TIMEOUT, http.send(request)).await {
                     Ok(Ok(answer)) if answer.is_success() => Ok(()),
                     Ok(Ok(answer)) => Err(format!(
                         "the sleep URL answered with HTTP status {}",
