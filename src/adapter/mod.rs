@@ -16,4 +16,4 @@ pub use discord::{MANIFEST_PLATFORM, OfferedCommand, interaction_event, manifest
 pub use rate_limit::{Permit, PlatformRateLimit, RateLimitSettings, RateLimiter, TextWaits};
 pub use relay_adapter::{Adapters, RelayAdapter};
 pub use stream::ReplyStream;
-pub use threads::{ThreadRegistry, open_thread};
+pub use threads::ThreadRegistry;

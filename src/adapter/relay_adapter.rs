@@ -19,14 +19,14 @@ use crate::wire::{Action, CapabilityDescriptor, OpIds, Platform};
 /// ```
 /// use std::sync::Arc;
 /// use hermes_relay::adapter::{ChatFacts, ChatId, RelayAdapter};
-/// use hermes_relay::relay::{MemoryTransport, RelayTransport};
+/// use hermes_relay::relay::{MemoryTransport, RelayTransport, inbound_channel};
 /// use hermes_relay::wire::CapabilityDescriptor;
 ///
 /// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 /// # runtime.block_on(async {
 /// let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
-/// let (deliveries, _events) = tokio::sync::mpsc::channel(16);
-/// transport.connect(deliveries);
+/// let (inbound, _receiver) = inbound_channel();
+/// transport.connect(inbound);
 /// let descriptor = transport.handshake().await?;
 ///
 /// let adapter = RelayAdapter::new("discord", None, Some(descriptor), Arc::default());

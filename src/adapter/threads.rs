@@ -8,8 +8,6 @@ use crate::wire::{Action, Scalar, SessionSource};
 
 /// Longest name of a thread, in characters.
 const MAX_THREAD_NAME: usize = 100;
-/// Name of a thread that is opened without one.
-const DEFAULT_THREAD_NAME: &str = "handoff";
 
 #[derive(Clone, Debug)]
 struct OpenedThread {
@@ -88,15 +86,6 @@ impl ThreadRegistry {
     }
 }
 
-/// The op that opens a thread in a chat.
-pub fn open_thread(chat: &ChatId, facts: &ChatFacts, name: &str) -> Action {
-    Action::ThreadCreate {
-        chat_id: chat.chat.clone(),
-        thread_name: thread_name(name).unwrap_or_else(|| DEFAULT_THREAD_NAME.to_owned()),
-        metadata: facts.tags(),
-    }
-}
-
 /// A text as a thread's name: one line, truncated; `None` when it is blank.
 fn thread_name(text: &str) -> Option<String> {
     let words: Vec<&str> = text
@@ -161,11 +150,5 @@ mod tests {
         }
         assert!(threads.rename(&chat(), &facts("a"), "x").is_none());
         assert!(threads.rename(&chat(), &facts("c"), "x").is_some());
-    }
-
-    #[test]
-    fn a_thread_without_a_name_gets_the_default() {
-        let opened = serde_json::to_value(open_thread(&chat(), &facts("t"), " \n ")).unwrap();
-        assert_eq!(opened["thread_name"], "handoff");
     }
 }
