@@ -303,7 +303,7 @@ fn time_grows_with_the_line_and_not_with_its_square() {
     for ((name, small), (_, large)) in growing(SMALL).into_iter().zip(growing(SMALL * TIMES as usize)) {
         // A square would be 16 times the line's share. A busy machine gets another chance to be quiet.
         let (mut share, mut took) = (Duration::ZERO, Duration::MAX);
-        for _ in 0..3 {
+        for _ in 0..10 {
             share = share.max(cost(&small, 3) * TIMES);
             took = took.min(cost(&large, 1));
             if took <= share * 5 + Duration::from_millis(20) {

@@ -9,7 +9,7 @@ use hermes_relay::wire::{
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Real frames: every golden event, descriptor and forward, wrapped as it travels.
+/// Real frames: every golden event and descriptor that the contract accepts, and one frame of each other type.
 fn frames() -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for (file, list, kind, field) in [
@@ -27,7 +27,8 @@ fn frames() -> Vec<Vec<u8>> {
         ),
     ] {
         let file: Value = serde_json::from_str(file).unwrap();
-        for vector in file[list].as_array().unwrap() {
+        let vectors = file[list].as_array().unwrap().iter();
+        for vector in vectors.filter(|vector| vector["error"].is_null() && vector["error_newest"].is_null()) {
             frames.push(json!({"type": kind, field: vector["wire"], "bufferId": "b1"}));
         }
     }
