@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::rig::connector::Connector;
 use crate::rig::process::{Home, Relay};
 use crate::rig::state::{DialFate, Ending, Fate, Packing, State};
-use crate::rig::{Chance, asked_for};
+use crate::rig::{Rng, env_number};
 use crate::support::load::loading;
 use crate::support::wait::{eventually, eventually_within};
 use hermes_relay::store::Inspector;
@@ -38,7 +38,7 @@ struct Totals {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknown() {
     let _shared = loading().await;
-    let seed = asked_for("CHAOS_SEED", 1) as u64;
+    let seed = env_number("CHAOS_SEED", 1) as u64;
     let (connector, relay, _home) = run(seed, "").await;
     let totals = account(&connector, &relay);
     println!("not repeated, seed {seed}: {totals:?}");
@@ -57,7 +57,7 @@ async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknow
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_when_unknown_outcomes_are_repeated() {
     let _shared = loading().await;
-    let seed = asked_for("CHAOS_SEED", 1) as u64 + 1000;
+    let seed = env_number("CHAOS_SEED", 1) as u64 + 1000;
     let (connector, relay, _home) = run(seed, "sessions:\n  resend_unknown: true\n").await;
     let totals = account(&connector, &relay);
     println!("repeated, seed {seed}: {totals:?}");
@@ -76,7 +76,7 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
     let _shared = loading().await;
     let mut state = State::new(MESSAGES, 1);
     state.judge = Box::new(|_, _| Fate::Answer);
-    let connector = Connector::start_with_ear(state, Some(4096));
+    let connector = Connector::start_with_receive_buffer(state, Some(4096));
     let mut home = Home::new(&connector.url(), &format!("{LINK}  max_in_flight: 2000\n"));
     let relay = home.start();
     eventually("a greeting", async || {
@@ -95,7 +95,7 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
     connector.end_all(Ending::Reset);
     connector.state().deaf = false;
     let (missing, unknown) = eventually("everything answered or unknown", async || {
-        let unknown = relay.told(UNKNOWN);
+        let unknown = relay.log_count(UNKNOWN);
         let state = connector.state();
         let missing = state.messages.iter().filter(|m| m.replies.is_empty()).count();
         let acked = state.acked == MESSAGES;
@@ -113,25 +113,25 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
 
 /// Lets the storm pass and gives what is left when it is quiet.
 async fn run(seed: u64, settings: &str) -> (Connector, Relay, Home) {
-    let messages = asked_for("CHAOS_MESSAGES", 2_000);
+    let messages = env_number("CHAOS_MESSAGES", 2_000);
     let connector = Connector::start(stormy(seed));
     let mut home = Home::new(&connector.url(), &format!("{LINK}{settings}"));
     let relay = home.start();
-    let mut chance = Chance::new(seed ^ 0x5EED);
+    let mut rng = Rng::new(seed ^ 0x5EED);
     let mut pushed = 0;
     let mut next_blow = Instant::now();
     while pushed < messages {
-        for _ in 0..=chance.below(8) {
+        for _ in 0..=rng.below(8) {
             if pushed < messages {
-                connector.push(chance.index(CHATS), text(&mut chance, pushed));
+                connector.push(rng.index(CHATS), text(&mut rng, pushed));
                 pushed += 1;
             }
         }
         if Instant::now() >= next_blow {
-            blow(&connector, &mut chance);
-            next_blow = Instant::now() + Duration::from_millis(20 + chance.below(300));
+            blow(&connector, &mut rng);
+            next_blow = Instant::now() + Duration::from_millis(20 + rng.below(300));
         }
-        tokio::time::sleep(Duration::from_millis(5 + chance.below(45))).await;
+        tokio::time::sleep(Duration::from_millis(5 + rng.below(45))).await;
     }
     {
         let mut state = connector.state();
@@ -141,7 +141,7 @@ async fn run(seed: u64, settings: &str) -> (Connector, Relay, Home) {
     // Ops whose result never comes run into their deadline; a last reset settles them sooner.
     connector.end_all(Ending::Reset);
     eventually_within(Duration::from_secs(60), "everything settled", async || {
-        let unknown = relay.told(UNKNOWN);
+        let unknown = relay.log_count(UNKNOWN);
         let state = connector.state();
         let settled = state.messages.iter().all(|message| message.acked);
         let missing = state.messages.iter().filter(|m| m.replies.is_empty()).count();
@@ -153,15 +153,15 @@ async fn run(seed: u64, settings: &str) -> (Connector, Relay, Home) {
     relay.terminate();
     let mut relay = relay;
     assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
-    connector.all_heard().await;
+    connector.all_read().await;
     let left = Inspector::open(&home.state_dir).unwrap().counts().unwrap();
     assert_eq!((left.queued, left.running, left.ops), (0, 0, 0), "{left:?}");
     (connector, relay, home)
 }
 
-fn text(chance: &mut Chance, number: usize) -> String {
-    if chance.percent(10) {
-        format!("sleep={} t{number}", 1 + chance.below(40))
+fn text(rng: &mut Rng, number: usize) -> String {
+    if rng.percent(10) {
+        format!("sleep={} t{number}", 1 + rng.below(40))
     } else {
         format!("t{number}")
     }
@@ -169,22 +169,22 @@ fn text(chance: &mut Chance, number: usize) -> String {
 
 fn stormy(seed: u64) -> State {
     let mut state = State::new(64, seed);
-    let mut chance = Chance::new(seed ^ 0xFA7E);
+    let mut rng = Rng::new(seed ^ 0xFA7E);
     state.packing = Packing::Rough;
     state.repeat_percent = 10;
-    state.judge = Box::new(move |_, _| match chance.below(100) {
+    state.judge = Box::new(move |_, _| match rng.below(100) {
         0..75 => Fate::Answer,
-        75..99 => Fate::After(Duration::from_millis(1 + chance.below(50))),
+        75..99 => Fate::After(Duration::from_millis(1 + rng.below(50))),
         _ => Fate::Never,
     });
     state
 }
 
 /// One thing goes wrong.
-fn blow(connector: &Connector, chance: &mut Chance) {
-    let refusals: usize = chance.index(3);
+fn blow(connector: &Connector, rng: &mut Rng) {
+    let refusals: usize = rng.index(3);
     for _ in 0..refusals {
-        let fate = match chance.below(3) {
+        let fate = match rng.below(3) {
             0 => DialFate::Reset,
             1 => DialFate::Refuse(503),
             _ => DialFate::Refuse(429),
@@ -192,10 +192,10 @@ fn blow(connector: &Connector, chance: &mut Chance) {
         connector.state().dials.push_back(fate);
     }
     let codes = [1000, 1001, 1006, 1008, 1011, 1012, 1013, 4000, 4008];
-    connector.end_all(if chance.percent(60) {
+    connector.end_all(if rng.percent(60) {
         Ending::Reset
     } else {
-        Ending::Close(codes[chance.index(codes.len())])
+        Ending::Close(codes[rng.index(codes.len())])
     });
 }
 
@@ -204,7 +204,7 @@ fn account(connector: &Connector, relay: &Relay) -> Totals {
     let mut totals = Totals {
         messages: state.messages.len(),
         connections: state.dialed,
-        unknown_to_the_relay: relay.told(UNKNOWN),
+        unknown_to_the_relay: relay.log_count(UNKNOWN),
         ..Totals::default()
     };
     let mut last_in_chat = [0; CHATS];

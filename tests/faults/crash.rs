@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use crate::rig::connector::Connector;
 use crate::rig::process::{Home, Relay};
 use crate::rig::state::{Fate, State};
-use crate::rig::{Chance, asked_for, line};
+use crate::rig::{Rng, env_number, line};
 use crate::support::load::loading;
 use crate::support::wait::{eventually, eventually_within};
 use hermes_relay::store::{InspectError, Inspector, Section};
@@ -94,35 +94,35 @@ struct Totals {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     let _shared = loading().await;
-    let rounds = asked_for("CRASH_ROUNDS", 50);
-    let seed = asked_for("CRASH_SEED", 1) as u64;
-    let mut chance = Chance::new(seed);
+    let rounds = env_number("CRASH_ROUNDS", 50);
+    let seed = env_number("CRASH_SEED", 1) as u64;
+    let mut rng = Rng::new(seed);
     let connector = Connector::start(State::new(256, seed));
-    connector.judge_by(moody(seed));
+    connector.answer_with(moody(seed));
     let mut home = Home::new(&connector.url(), SETTINGS);
     let mut story = Story::default();
     for _ in 0..rounds {
         let mut relay = story.begin(&connector, &mut home);
         let greeted = connector.state().greeted;
-        if chance.percent(12) {
-            let end = Instant::now() + Duration::from_millis(chance.below(60));
-            talk(&connector, &mut chance, end).await;
+        if rng.percent(12) {
+            let end = Instant::now() + Duration::from_millis(rng.below(60));
+            talk(&connector, &mut rng, end).await;
         } else {
             eventually("a greeting", async || {
                 assert!(relay.ended().is_none(), "the relay ended by itself");
                 (connector.state().greeted > greeted).then_some(())
             })
             .await;
-            let end = Instant::now() + Duration::from_millis(chance.below(150));
-            talk(&connector, &mut chance, end).await;
+            let end = Instant::now() + Duration::from_millis(rng.below(150));
+            talk(&connector, &mut rng, end).await;
         }
         relay.kill();
-        connector.all_heard().await;
+        connector.all_read().await;
         story.end(&relay);
         story.check_sent_was_heard(&connector, &Owed::read(&home.state_dir).sent);
     }
 
-    connector.judge_by(Box::new(|_, _| Fate::Answer));
+    connector.answer_with(Box::new(|_, _| Fate::Answer));
     let mut relay = story.begin(&connector, &mut home);
     connector.wake();
     eventually_within(
@@ -137,7 +137,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     .await;
     relay.terminate();
     assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
-    connector.all_heard().await;
+    connector.all_read().await;
     story.end(&relay);
 
     let totals = story.account(&connector, rounds);
@@ -154,7 +154,7 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
 async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     let _shared = loading().await;
     let connector = Connector::start(State::new(256, 1));
-    connector.judge_by(Box::new(|_, _| Fate::Never));
+    connector.answer_with(Box::new(|_, _| Fate::Never));
     let mut home = Home::new(&connector.url(), "link:\n  max_in_flight: 8\n");
     let mut relay = home.start();
     let numbers: Vec<usize> = (0..CHATS)
@@ -166,7 +166,7 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     })
     .await;
     relay.kill();
-    connector.all_heard().await;
+    connector.all_read().await;
     let heard = |connector: &Connector| -> Vec<usize> {
         let state = connector.state();
         numbers
@@ -177,7 +177,7 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     assert_eq!(heard(&connector).iter().sum::<usize>(), 8);
     assert_eq!(held.sent.len(), 8, "{held:?}");
 
-    connector.judge_by(Box::new(|_, _| Fate::Answer));
+    connector.answer_with(Box::new(|_, _| Fate::Answer));
     let relay = home.start();
     eventually("the other replies", async || {
         (heard(&connector).iter().sum::<usize>() >= CHATS).then_some(())
@@ -185,13 +185,13 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     .await;
     assert_eq!(heard(&connector), [1; CHATS], "each exactly once");
     assert_eq!(
-        relay.told("not known whether this was delivered before the restart"),
+        relay.log_count("not known whether this was delivered before the restart"),
         8
     );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_turn_cut_short_is_told_however_long_their_messages_are_together() {
+async fn every_interrupted_turn_is_reported_however_long_their_messages_are() {
     const TURNS: usize = 500;
     let _shared = loading().await;
     let connector = Connector::start(State::new(TURNS, 1));
@@ -206,7 +206,7 @@ async fn every_turn_cut_short_is_told_however_long_their_messages_are_together()
     })
     .await;
     relay.kill();
-    connector.all_heard().await;
+    connector.all_read().await;
     let relay = home.start();
     let told = |state: &State| {
         let told = state
@@ -219,33 +219,33 @@ async fn every_turn_cut_short_is_told_however_long_their_messages_are_together()
         (told(&connector.state()) == TURNS).then_some(())
     })
     .await;
-    assert_eq!(relay.told("cut short by the end of the last run"), TURNS);
+    assert_eq!(relay.log_count("cut short by the end of the last run"), TURNS);
 }
 
 /// Answers most ops at once, some late, a few never.
 fn moody(seed: u64) -> crate::rig::state::Judge {
-    let mut chance = Chance::new(seed ^ 0xABCD);
-    Box::new(move |_, _| match chance.below(100) {
+    let mut rng = Rng::new(seed ^ 0xABCD);
+    Box::new(move |_, _| match rng.below(100) {
         0..70 => Fate::Answer,
-        70..92 => Fate::After(Duration::from_millis(1 + chance.below(90))),
+        70..92 => Fate::After(Duration::from_millis(1 + rng.below(90))),
         _ => Fate::Never,
     })
 }
 
 /// Delivers messages until then.
-async fn talk(connector: &Connector, chance: &mut Chance, end: Instant) {
+async fn talk(connector: &Connector, rng: &mut Rng, end: Instant) {
     while Instant::now() < end {
-        for _ in 0..=chance.below(5) {
-            let chat = chance.index(CHATS);
+        for _ in 0..=rng.below(5) {
+            let chat = rng.index(CHATS);
             let number = connector.state().messages.len();
-            let text = if chance.percent(15) {
-                format!("sleep={} t{number}", 1 + chance.below(60))
+            let text = if rng.percent(15) {
+                format!("sleep={} t{number}", 1 + rng.below(60))
             } else {
                 format!("t{number}")
             };
             connector.push(chat, text);
         }
-        let pause = Duration::from_micros(300 + chance.below(3000));
+        let pause = Duration::from_micros(300 + rng.below(3000));
         tokio::time::sleep(pause.min(end.saturating_duration_since(Instant::now()))).await;
     }
 }

@@ -37,7 +37,7 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
     disk.fill();
     eventually("the relay to notice", async || {
         connector.push(1, "into the full disk");
-        (relay.told("nothing is acknowledged until it can") > 0).then_some(())
+        (relay.log_count("nothing is acknowledged until it can") > 0).then_some(())
     })
     .await;
     let log = relay.log_text();
@@ -101,7 +101,7 @@ async fn a_small_disk_is_not_used_up_by_the_journals_own_log() {
     .await;
     println!(
         "{MESSAGES} messages through 8 MiB, {} times full",
-        relay.told("journal cannot be written, retrying")
+        relay.log_count("journal cannot be written, retrying")
     );
 }
 
@@ -199,7 +199,7 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
 }
 
 #[tokio::test]
-async fn a_read_only_state_directory_is_an_error_that_says_so() {
+async fn a_read_only_state_directory_is_a_clear_error() {
     let _shared = loading().await;
     let mut home = Home::new("ws://127.0.0.1:9", "");
     let Some(disk) = SmallDisk::mount(&home.state_dir, 2048) else {
@@ -255,7 +255,7 @@ async fn a_damaged_journal_is_refused_with_a_hint_and_moved_aside_when_asked() {
         (connector.state().messages[message].replies.len() == 1).then_some(())
     })
     .await;
-    assert_eq!(relay.told("it was moved aside"), 1);
+    assert_eq!(relay.log_count("it was moved aside"), 1);
     let names: Vec<String> = fs::read_dir(&home.state_dir)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())

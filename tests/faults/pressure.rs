@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::rig::connector::Connector;
 use crate::rig::process::{Home, Relay};
 use crate::rig::state::{Fate, State};
-use crate::rig::{asked_for, line};
+use crate::rig::{env_number, line};
 use crate::support::load::measuring;
 use crate::support::wait::eventually_within;
 
@@ -64,7 +64,7 @@ fn reply_at(connector: &Connector, message: usize) -> Option<Instant> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn turns_that_hang_delay_nobody_and_a_stop_silences_one_at_once() {
+async fn turns_that_hang_delay_nobody_and_a_stop_silences_one_immediately() {
     const CHATS: usize = 1_000;
     const HANGING: usize = 10;
     const SAMPLES: usize = 5;
@@ -121,7 +121,7 @@ async fn a_chat_whose_ops_are_never_answered_delays_no_other() {
     const EACH: usize = 10;
     let _alone = measuring().await;
     let connector = Connector::start(State::new(4096, 1));
-    connector.judge_by(Box::new(|_, _| Fate::Answer));
+    connector.answer_with(Box::new(|_, _| Fate::Answer));
     let mut home = Home::new(&connector.url(), "");
     let _relay = home.start();
     let push_all = || {
@@ -137,7 +137,7 @@ async fn a_chat_whose_ops_are_never_answered_delays_no_other() {
     let ordinary = begun.elapsed();
 
     let mute = line::chat(0);
-    connector.judge_by(Box::new(
+    connector.answer_with(Box::new(
         move |chat, _| if chat == mute { Fate::Never } else { Fate::Answer },
     ));
     let begun = Instant::now();
@@ -179,7 +179,7 @@ async fn memory_does_not_grow_with_the_number_of_messages() {
     const SESSIONS: usize = 2_000;
     const WARM: usize = 15_000;
     let _alone = measuring().await;
-    let messages = asked_for("MEMORY_MESSAGES", 60_000).max(2 * WARM);
+    let messages = env_number("MEMORY_MESSAGES", 60_000).max(2 * WARM);
     let connector = Connector::start(State::new(1024, 1));
     let mut home = Home::new(&connector.url(), "journal:\n  durability: process\n");
     let relay = home.start();

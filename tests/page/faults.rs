@@ -1,6 +1,6 @@
 //! Every fault of the page, clicked, with the page's own verdict.
 
-use crate::stage::Stage;
+use crate::server::Stage;
 
 #[tokio::test]
 async fn what_is_broken_heals_and_nothing_is_lost() {

@@ -3,11 +3,11 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod accessibility;
 mod browser;
+mod chat;
 mod faults;
 mod guard;
-mod looks;
 mod ops;
 mod replay;
-mod stage;
-mod talk;
+mod server;

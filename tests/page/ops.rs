@@ -159,7 +159,7 @@ async fn a_discord_chat_shows_edits_typing_reactions_files_and_refusals() {
 
     let url = scene
         .connector
-        .put_media("image/png", Some("dot.png"), crate::talk::DOT.to_vec());
+        .put_media("image/png", Some("dot.png"), crate::chat::DOT.to_vec());
     scene
         .op(json!({ "op": "send_media", "chat_id": chat, "media_kind": "image", "source_url": url, "content": "a picture", "filename": "dot.png" }))
         .await;

@@ -22,7 +22,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn what_was_recorded_is_said_again_and_answered_the_same() {
+fn what_was_recorded_is_sent_again_and_answered_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wire.jsonl");
     let file = file.to_str().unwrap();
@@ -64,7 +64,7 @@ fn what_was_recorded_is_said_again_and_answered_the_same() {
 }
 
 #[test]
-fn a_bad_file_or_a_taken_name_says_what_to_do() {
+fn a_bad_file_or_a_taken_name_explains_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");
     std::fs::write(&file, "dear diary\n").unwrap();

@@ -42,7 +42,7 @@ fn bare() -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn the_list_tells_what_can_be_used_and_how_to_install_what_cannot() {
+fn the_list_shows_what_can_be_used_and_how_to_install_the_rest() {
     let (dir, path) = bare();
     config(
         dir.path(),
@@ -119,7 +119,7 @@ fn an_agent_that_is_not_installed_ends_the_run_at_its_start_with_the_command_tha
 }
 
 #[test]
-fn what_is_wrong_in_the_settings_is_said_with_what_would_be_right() {
+fn wrong_settings_are_reported_with_the_right_ones() {
     let dir = tempfile::tempdir().unwrap();
     for (written, wanted) in [
         ("agents: {x: {kind: comand, argv: [a]}}\n", "expected one of"),

@@ -140,7 +140,7 @@ async fn half_a_credential_makes_no_request() {
 }
 
 #[tokio::test]
-async fn what_goes_wrong_at_the_identity_provider_is_told() {
+async fn what_goes_wrong_at_the_identity_provider_is_reported() {
     for (status, body, expected) in [
         (
             400,
@@ -237,7 +237,7 @@ async fn a_login_at_the_top_of_the_file_works_too() {
 }
 
 #[tokio::test]
-async fn two_at_once_spend_the_refresh_token_once() {
+async fn two_concurrent_requests_spend_the_refresh_token_once() {
     let stub = Stub::always(200, GRANT).await;
     let home = home_with_login(0);
     let env = portal_env(&stub);
@@ -368,7 +368,7 @@ async fn a_stored_portal_outside_nous_research_is_never_told_the_refresh_token()
 }
 
 #[tokio::test]
-async fn a_refused_refresh_changes_no_file_and_says_whether_to_log_in() {
+async fn a_refused_refresh_changes_no_file_and_reports_whether_to_log_in() {
     for (status, body, login) in [
         (400, r#"{"error":"invalid_grant"}"#, true),
         (400, r#"{"error":"refresh_token_reused"}"#, true),
@@ -389,7 +389,7 @@ async fn a_refused_refresh_changes_no_file_and_says_whether_to_log_in() {
 }
 
 #[tokio::test]
-async fn no_login_an_empty_one_and_a_broken_file_are_told_apart() {
+async fn no_login_an_empty_one_and_a_broken_file_are_distinguished() {
     let home = TempDir::new().unwrap();
     let login = PortalLogin::new(home.path(), &|_| None);
     assert!(matches!(

@@ -293,7 +293,7 @@ fn what_is_not_there_is_named_with_the_option_that_changes_it() {
 }
 
 #[test]
-fn what_is_typed_wrongly_is_told_what_would_be_right() {
+fn a_wrong_command_line_gets_a_suggestion() {
     let dir = tempfile::tempdir().unwrap();
     for (words, hint) in [
         (&["show", "mesage:1"][..], "did you mean message:1?"),

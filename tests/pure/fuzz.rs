@@ -102,7 +102,7 @@ fn the_same_seed_gives_the_same_inputs() {
 }
 
 #[test]
-fn a_failure_tells_the_seed_and_the_input() {
+fn a_failure_reports_the_seed_and_the_input() {
     let failed = catch_unwind(|| attempt("planted", |data| assert!(data != b"\x01\xab"), 42, b"\x01\xab"));
     let told = failed.expect_err("the target panics");
     let told = told.downcast_ref::<String>().expect("it says why");

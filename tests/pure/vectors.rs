@@ -224,7 +224,7 @@ fn texts_are_split_alike() {
 }
 
 #[test]
-fn frames_are_told_apart_and_errors_are_answers() {
+fn frames_are_distinguished_and_errors_are_answers() {
     let question = |line: &str| json!({ "line": line });
     let answers = oracle(
         "frame",

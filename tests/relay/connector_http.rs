@@ -364,7 +364,7 @@ async fn one_bad_identity_does_not_stop_the_rest() {
 }
 
 #[tokio::test]
-async fn withheld_everywhere_and_failed_everywhere_are_told_apart() {
+async fn withheld_everywhere_and_failed_everywhere_are_distinguished() {
     let withheld = by_platform(|p| {
         if p == "a" {
             reply(500, "")

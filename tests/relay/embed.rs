@@ -39,29 +39,29 @@ fn the_example_runs() {
 }
 
 #[tokio::test]
-async fn two_relays_in_one_process_do_not_hear_each_other() {
+async fn two_relays_in_one_process_are_independent() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let one = start_with(dirs[0].path(), Named("one"), |_| {}).await;
     let two = start_with(dirs[1].path(), Named("two"), |_| {}).await;
     for id in ["1", "2", "3"] {
-        one.hears("shared", id, id).await;
-        two.hears("shared", id, id).await;
-        two.hears("only two", id, id).await;
+        one.deliver("shared", id, id).await;
+        two.deliver("shared", id, id).await;
+        two.deliver("only two", id, id).await;
     }
     assert_eq!(
-        one.told("shared", 3).await,
+        one.replies("shared", 3).await,
         ["one heard 1", "one heard 2", "one heard 3"]
     );
     assert_eq!(
-        two.told("shared", 3).await,
+        two.replies("shared", 3).await,
         ["two heard 1", "two heard 2", "two heard 3"]
     );
-    two.told("only two", 3).await;
+    two.replies("only two", 3).await;
     let first = one
-        .stands("settled", |status| status.tally.ops_applied == 3)
+        .wait_for_status("settled", |status| status.tally.ops_applied == 3)
         .await;
     let second = two
-        .stands("settled", |status| status.tally.ops_applied == 6)
+        .wait_for_status("settled", |status| status.tally.ops_applied == 6)
         .await;
     assert_eq!(
         (first.link.as_str(), first.platforms),
@@ -81,8 +81,8 @@ async fn two_relays_in_one_process_do_not_hear_each_other() {
         (6, 6, 6)
     );
     one.stop().await;
-    two.hears("shared", "4", "4").await;
-    assert_eq!(two.told("shared", 4).await[3], "two heard 4");
+    two.deliver("shared", "4", "4").await;
+    assert_eq!(two.replies("shared", 4).await[3], "two heard 4");
     two.stop().await;
 }
 
@@ -138,8 +138,8 @@ async fn a_state_directory_serves_one_relay_at_a_time() {
 async fn a_chat_that_spoke_before_a_restart_can_be_spoken_to_after_it() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_with(dir.path(), EchoAgent, |_| {}).await;
-    relay.hears("a", "1", "hi").await;
-    relay.told("a", 1).await;
+    relay.deliver("a", "1", "hi").await;
+    relay.replies("a", 1).await;
     assert_eq!(
         relay.handle.send("b", "hello?").await,
         Err(SendError::UnknownChat)
@@ -175,20 +175,20 @@ async fn stop_turn_stops_exactly_one() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_with(dir.path(), EchoAgent, |settings| settings.shutdown.drain_secs = 0).await;
     for chat in ["a", "b", "c"] {
-        relay.hears(chat, "1", "sleep=600000 late").await;
+        relay.deliver(chat, "1", "sleep=600000 late").await;
     }
-    relay.runs(3).await;
+    relay.wait_for_turns(3).await;
     let stop = |chat: &str| {
         let (handle, session) = (relay.handle.clone(), SessionKey::from_text(session(chat)));
         async move { handle.stop_turn(session).await }
     };
     assert!(stop("b").await);
-    let status = relay.runs(2).await;
+    let status = relay.wait_for_turns(2).await;
     assert_eq!(status.tally.turns_stopped, 1);
     assert!(!stop("b").await);
     assert!(!stop("nobody").await);
-    relay.hears("b", "2", "again").await;
-    assert_eq!(relay.told("b", 1).await, ["echo: again"]);
-    relay.runs(2).await;
+    relay.deliver("b", "2", "again").await;
+    assert_eq!(relay.replies("b", 1).await, ["echo: again"]);
+    relay.wait_for_turns(2).await;
     relay.stop().await;
 }

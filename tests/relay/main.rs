@@ -4,7 +4,7 @@
 mod support;
 
 mod adapter;
-mod choosing;
+mod agent_choice;
 mod connector_http;
 mod dev_connector;
 mod dial;

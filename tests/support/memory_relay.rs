@@ -17,7 +17,7 @@ use tokio::time::timeout;
 pub(crate) use super::wait::SOON;
 use super::wait::eventually;
 
-/// A relay at work.
+/// A running relay.
 pub(crate) struct Running {
     pub(crate) connector: MemoryConnector,
     pub(crate) handle: RelayHandle,
@@ -87,18 +87,18 @@ impl Running {
     pub(crate) async fn seen(&self, what: &str, wanted: impl FnMut(&Record) -> bool) -> Record {
         let seen = self.connector.wait_for(SOON, wanted).await;
         let now = || self.connector.record().borrow().clone();
-        seen.unwrap_or_else(|| panic!("in vain for: {what}; saw {:?}", now()))
+        seen.unwrap_or_else(|| panic!("not seen: {what}; saw {:?}", now()))
     }
 
-    /// Waits until a chat was told exactly so much, and gives it.
-    pub(crate) async fn told(&self, chat: &str, count: usize) -> Vec<String> {
+    /// Waits until a chat has at least so many messages, and returns them.
+    pub(crate) async fn replies(&self, chat: &str, count: usize) -> Vec<String> {
         let what = format!("{count} messages to {chat}");
         let seen = self.seen(&what, |seen| seen.texts(chat).len() >= count).await;
         seen.texts(chat).into_iter().map(str::to_owned).collect()
     }
 
-    /// Waits until the relay stands as wanted.
-    pub(crate) async fn stands(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    /// Waits until the relay's status is as wanted.
+    pub(crate) async fn wait_for_status(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         eventually(what, async || {
             let status = self.handle.status().await.expect("the relay runs");
             if wanted(&status) { Ok(status) } else { Err(status) }
@@ -107,13 +107,13 @@ impl Running {
     }
 
     /// Waits until so many turns run.
-    pub(crate) async fn runs(&self, turns: usize) -> Status {
-        self.stands(&format!("{turns} turns"), |status| status.turns_running == turns)
+    pub(crate) async fn wait_for_turns(&self, turns: usize) -> Status {
+        self.wait_for_status(&format!("{turns} turns"), |status| status.turns_running == turns)
             .await
     }
 
     /// Delivers a message under a buffer id that is made of its chat and its id.
-    pub(crate) async fn hears(&self, chat: &str, id: &str, text: &str) {
+    pub(crate) async fn deliver(&self, chat: &str, id: &str, text: &str) {
         let buffer_id = format!("{chat}-{id}");
         let delivered = self
             .connector

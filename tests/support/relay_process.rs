@@ -17,8 +17,8 @@ use tokio::time::{Instant, timeout};
 pub(crate) use super::wait::SOON;
 use super::wait::eventually;
 
-/// Waits short enough for a test; what decides that a connection is dead stays long unless a test shortens it.
-const BRISK: [(&str, &str); 5] = [
+/// Timeouts short enough for a test; those that decide that a connection is dead stay long unless a test sets them.
+const SHORT_TIMEOUTS: [(&str, &str); 5] = [
     ("link.backoff_min_ms", "50"),
     ("link.backoff_max_ms", "400"),
     ("link.handshake_timeout_secs", "10"),
@@ -35,8 +35,8 @@ pub(crate) struct Setup {
 }
 
 impl Setup {
-    /// No connector, no credentials: a fresh home and the echoing agent.
-    pub(crate) fn bare() -> Self {
+    /// A fresh home and the echo agent, without a connector or credentials.
+    pub(crate) fn new() -> Self {
         let folder = Arc::new(tempfile::tempdir().expect("a folder"));
         fs::create_dir(folder.path().join("home")).expect("a home");
         let mut setup = Self {
@@ -51,23 +51,23 @@ impl Setup {
         }
         let state = setup.state_dir().display().to_string();
         setup.env.insert("HERMES_RELAY_STATE_DIR".to_owned(), state);
-        for (key, value) in BRISK {
+        for (key, value) in SHORT_TIMEOUTS {
             setup = setup.setting(key, value);
         }
         setup
     }
 
-    /// Knows a URL, and no credentials.
-    pub(crate) fn toward(url: &str) -> Self {
-        Self::bare().env("GATEWAY_RELAY_URL", url)
+    /// With a connector URL and no credentials.
+    pub(crate) fn with_url(url: &str) -> Self {
+        Self::new().env("GATEWAY_RELAY_URL", url)
     }
 
-    /// Knows a connector and the credentials of its first gateway, as a Discord bot without an id.
-    pub(crate) fn against(connector: &Connector) -> Self {
-        Self::toward(&connector.url()).enrolled_with(connector)
+    /// With the URL and the credentials of a connector's first gateway, as a Discord bot without an id.
+    pub(crate) fn for_connector(connector: &Connector) -> Self {
+        Self::with_url(&connector.url()).enrolled_with(connector)
     }
 
-    /// Knows the credentials of a connector's first gateway.
+    /// Adds the credentials of a connector's first gateway.
     pub(crate) fn enrolled_with(self, connector: &Connector) -> Self {
         let credentials = connector.credentials().expect("a gateway that may dial");
         self.env("GATEWAY_RELAY_ID", &credentials.gateway_id)
@@ -161,11 +161,11 @@ impl Setup {
         }
     }
 
-    /// Starts it and waits for its end: the exit code and everything it said.
+    /// Starts it and waits for its end: the exit code and standard error.
     pub(crate) async fn ends(&self) -> (i32, String) {
         let mut relay = self.start();
         let code = relay.exit_code(SOON).await;
-        (code, relay.said())
+        (code, relay.stderr())
     }
 
     fn yaml(&self) -> String {
@@ -179,7 +179,7 @@ impl Setup {
     }
 }
 
-/// A relay at work.
+/// A running relay.
 pub(crate) struct RelayProcess {
     child: Child,
     pid: Pid,
@@ -196,7 +196,7 @@ impl RelayProcess {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid, signal).expect("the relay is there to be told");
+        kill_process(self.pid, signal).expect("the relay runs");
     }
 
     /// Asks it to stop.
@@ -222,30 +222,30 @@ impl RelayProcess {
     }
 
     /// Asks it to stop and expects that it does, cleanly.
-    pub(crate) async fn stops(mut self) {
+    pub(crate) async fn stop(mut self) {
         self.terminate();
-        assert_eq!(self.exit_code(SOON).await, 0, "{}", self.said());
+        assert_eq!(self.exit_code(SOON).await, 0, "{}", self.stderr());
     }
 
     /// Everything on standard error so far.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn stderr(&self) -> String {
         read(&self.log)
     }
 
     /// Everything on standard output so far.
-    pub(crate) fn printed(&self) -> String {
+    pub(crate) fn stdout(&self) -> String {
         read(&self.out)
     }
 
     /// How many lines of standard error hold this.
     pub(crate) fn count(&self, part: &str) -> usize {
-        self.said().lines().filter(|line| line.contains(part)).count()
+        self.stderr().lines().filter(|line| line.contains(part)).count()
     }
 
-    /// Waits until standard error holds this, and gives the line.
-    pub(crate) async fn says(&self, part: &str) -> String {
+    /// Waits until standard error contains this, and returns the line.
+    pub(crate) async fn wait_for_log(&self, part: &str) -> String {
         eventually(&format!("the relay logs {part:?}"), async || {
-            let said = self.said();
+            let said = self.stderr();
             said.lines().find(|line| line.contains(part)).map(str::to_owned)
         })
         .await
@@ -265,7 +265,11 @@ impl RelayProcess {
 impl Drop for RelayProcess {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("--- the relay (pid {}) said:\n{}--- end", self.pid(), self.said());
+            eprintln!(
+                "--- stderr of the relay (pid {}):\n{}--- end",
+                self.pid(),
+                self.stderr()
+            );
         }
     }
 }

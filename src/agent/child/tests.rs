@@ -79,8 +79,9 @@ async fn each_step_of_the_ladder_stops_what_the_one_before_did_not() {
     assert_eq!(signalled.stop(schedule(20, 10_000)).await, Exit::Code(4));
 
     // A shell cannot trap a signal that was ignored when it started, as SIGINT is under nohup.
-    let mut interrupted =
-        start("exec env --default-signal=INT sh -c 'trap \"exit 5\" INT; echo up; while :; do sleep 0.02; done'");
+    let mut interrupted = start(
+        "exec env --default-signal=INT sh -c 'trap \"exit 5\" INT; echo up; while :; do sleep 0.02; done'",
+    );
     assert_eq!(first_line(&mut interrupted).await, "up");
     let keyboard = StopSchedule {
         signal: StopSignal::Interrupt,

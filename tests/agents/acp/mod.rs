@@ -1,9 +1,9 @@
 //! Agents that speak ACP: the backend against a small agent that behaves, and misbehaves, as it is told.
 
-mod asking;
+mod approvals;
 pub(crate) mod example;
+mod interrupt;
 mod processes;
-mod restoring;
+mod restore;
 mod rig;
-mod stopping;
-mod talking;
+mod turns;

@@ -72,7 +72,7 @@ async fn a_stop_reaches_a_turn_that_waits_for_a_place() {
 }
 
 #[tokio::test]
-async fn one_who_is_not_signed_in_is_told_how() {
+async fn a_missing_login_explains_how_to_sign_in() {
     let rig = Rig::with("auth", |settings| settings.preset = Some("claude".to_owned()));
     let failure = rig.fails("a", "hello").await;
     assert_eq!(failure.class, FailureClass::Credentials);
@@ -86,7 +86,7 @@ async fn one_who_is_not_signed_in_is_told_how() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_spoken_to_is_said_so() {
+async fn an_agent_that_cannot_be_spoken_to_is_reported() {
     let failure = Rig::new("version2").fails("a", "hello").await;
     assert_eq!(
         (failure.class, failure.side_effects_possible),
@@ -121,7 +121,7 @@ async fn one_that_keeps_failing_rests() {
 }
 
 #[tokio::test]
-async fn what_is_not_installed_says_how_to_get_it() {
+async fn what_is_not_installed_explains_how_to_get_it() {
     let rig = Rig::with("", |settings| {
         settings.argv.clear();
         settings.preset = Some("gemini".to_owned());

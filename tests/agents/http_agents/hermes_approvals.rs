@@ -99,7 +99,7 @@ async fn approvals_are_asked_and_answered_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn of_several_at_once_none_is_answered_before_all_are_and_the_strictest_counts() {
+async fn of_several_open_approvals_none_is_answered_before_all_are_and_the_strictest_counts() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("clean up");
     let (_, stream) = accept(&mut server).await;
@@ -127,7 +127,7 @@ async fn of_several_at_once_none_is_answered_before_all_are_and_the_strictest_co
 }
 
 #[tokio::test]
-async fn a_yes_does_not_meet_what_hermes_asked_after_it_gave_the_question_up() {
+async fn an_approval_does_not_answer_a_later_question_of_hermes() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("clean up");
     let (_, stream) = accept(&mut server).await;
@@ -153,7 +153,7 @@ async fn a_yes_does_not_meet_what_hermes_asked_after_it_gave_the_question_up() {
 }
 
 #[tokio::test]
-async fn without_times_in_the_stream_a_yes_is_said_when_hermes_waits() {
+async fn without_times_in_the_stream_an_approval_is_sent_when_hermes_waits() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("clean up");
     let (_, stream) = accept(&mut server).await;
@@ -166,7 +166,7 @@ async fn without_times_in_the_stream_a_yes_is_said_when_hermes_waits() {
 }
 
 #[tokio::test]
-async fn a_yes_is_not_said_when_hermes_waits_for_nothing() {
+async fn no_approval_is_sent_when_hermes_waits_for_none() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("clean up");
     let (_, stream) = accept(&mut server).await;
@@ -181,7 +181,7 @@ async fn a_yes_is_not_said_when_hermes_waits_for_nothing() {
 }
 
 #[tokio::test]
-async fn an_approval_that_others_gave_or_that_came_too_late_is_told() {
+async fn an_approval_that_others_gave_or_that_came_too_late_is_reported() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("clean up");
     let (_, stream) = accept(&mut server).await;

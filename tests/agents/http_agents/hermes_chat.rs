@@ -24,7 +24,7 @@ async fn start() -> (Server, Chat) {
 }
 
 #[tokio::test]
-async fn a_turn_names_its_session_and_tells_only_itself() {
+async fn a_turn_names_its_session_and_sends_only_itself() {
     let (mut server, chat) = start().await;
     for text in ["one", "two"] {
         let input = TurnInput {

@@ -160,7 +160,7 @@ async fn a_busy_gateway_is_waited_for_before_the_run_and_only_so_long() {
 }
 
 #[tokio::test]
-async fn refusals_and_absence_say_what_to_do() {
+async fn refusals_and_absence_explain_what_to_do() {
     let (mut server, chat) = start().await;
     let turn = chat.start("hi");
     let denied = json!({"error": {"message": format!("bad {KEY}"), "code": "invalid_api_key"}});

@@ -56,7 +56,7 @@ pub(crate) async fn completes(stream: Stream, output: &str) {
 }
 
 #[tokio::test]
-async fn a_run_is_told_the_conversation_and_the_place() {
+async fn a_run_gets_the_conversation_and_the_chat() {
     let mut server = Server::start().await;
     let mut own = settings(&server.base());
     own.instructions = Some("Be kind.".to_owned());
@@ -179,7 +179,7 @@ async fn a_run_streams_its_text_and_its_tools_and_not_its_reasoning() {
 }
 
 #[tokio::test]
-async fn a_failed_turn_is_not_told_again_and_a_forgotten_session_neither() {
+async fn a_failed_turn_is_not_sent_again_and_neither_is_a_forgotten_session() {
     let (mut server, chat) = start().await;
     let run = async |server: &mut Server, turn: Running| {
         let (body, stream) = accept(server).await;

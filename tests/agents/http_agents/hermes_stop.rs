@@ -80,7 +80,7 @@ async fn a_run_that_does_not_stop_in_time_is_not_known_to_have_stopped() {
 }
 
 #[tokio::test]
-async fn without_a_stream_the_status_tells_that_it_stopped() {
+async fn without_a_stream_the_status_reports_that_it_stopped() {
     let (mut server, chat) = start().await;
     let turn = chat.start("hi");
     let (_, stream) = accept(&mut server).await;
@@ -111,7 +111,7 @@ async fn a_run_that_is_accepted_while_the_turn_is_stopped_is_stopped_too() {
 }
 
 #[tokio::test]
-async fn a_run_that_is_named_after_its_turn_was_stopped_or_given_up_is_stopped() {
+async fn a_run_that_is_named_after_its_turn_was_stopped_or_abandoned_is_stopped() {
     let (mut server, chat) = start_impatient().await;
     for gives_up in [false, true] {
         let turn = chat.start("hi");
@@ -141,7 +141,7 @@ async fn a_run_that_is_named_after_its_turn_has_failed_is_stopped() {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_starts_that_were_given_up_and_ends_them_with_itself() {
+async fn a_shutdown_waits_for_starts_that_were_abandoned_and_ends_them_with_itself() {
     let (mut server, chat) = start().await;
     let turn = chat.start("hi");
     let asked = server.expect("POST", "/v1/runs").await;
@@ -210,7 +210,7 @@ async fn a_stop_takes_an_open_question_back() {
 }
 
 #[tokio::test]
-async fn a_run_whose_turn_is_given_up_is_stopped_all_the_same() {
+async fn a_run_whose_turn_is_abandoned_is_stopped_all_the_same() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("hi");
     let (_, stream) = accept(&mut server).await;

@@ -35,7 +35,7 @@ pub(crate) async fn start() -> (Server, Chat) {
 }
 
 #[tokio::test]
-async fn a_turn_streams_as_it_comes_and_tells_its_cost() {
+async fn a_turn_streams_as_it_comes_and_reports_its_cost() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("hello");
     let asked = server.expect("POST", CHAT).await;
@@ -158,7 +158,7 @@ async fn a_server_that_does_not_stream_is_understood() {
 }
 
 #[tokio::test]
-async fn the_reason_for_the_end_is_told() {
+async fn the_reason_for_the_end_is_reported() {
     let (mut server, chat) = start().await;
     for (text, reason, want) in [
         ("a", "length", TurnEnd::Truncated(Truncation::Tokens)),
@@ -311,7 +311,7 @@ async fn a_stopped_turn_closes_its_connection() {
 }
 
 #[tokio::test]
-async fn health_tells_a_missing_model_a_wrong_key_and_nobody() {
+async fn health_reports_a_missing_model_a_wrong_key_and_nobody() {
     let (mut server, chat) = start().await;
     let chat = std::sync::Arc::new(chat);
     let ask = || {

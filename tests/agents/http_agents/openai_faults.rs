@@ -90,7 +90,7 @@ async fn nonsense_is_an_error_and_no_panic() {
 }
 
 #[tokio::test]
-async fn refusals_are_sorted_and_their_words_kept_out_of_the_chat() {
+async fn refusals_are_classified_and_their_text_kept_out_of_the_chat() {
     let (mut server, chat) = start().await;
     let shapes = [
         json!({"error": {"message": format!("bad key {KEY}"), "type": "x"}}).to_string(),
@@ -119,7 +119,7 @@ async fn refusals_are_sorted_and_their_words_kept_out_of_the_chat() {
 }
 
 #[tokio::test]
-async fn stream_options_are_given_up_when_they_are_refused() {
+async fn stream_options_are_abandoned_when_they_are_refused() {
     let (mut server, chat) = start().await;
     let turn = chat.start("hi");
     let first = server.asked().await;
@@ -198,7 +198,7 @@ async fn patience_with_a_busy_server_has_an_end() {
 }
 
 #[tokio::test]
-async fn nothing_is_tried_again_after_the_first_word() {
+async fn nothing_is_retried_after_the_first_delta() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("hi");
     let stream = server.asked().await.stream();
@@ -210,7 +210,7 @@ async fn nothing_is_tried_again_after_the_first_word() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_there_is_tried_again_and_told() {
+async fn an_unreachable_server_is_retried_and_reported() {
     let mut settings = settings(&nobody());
     settings.retries = 1;
     let chat = Chat::new(agent(settings));
@@ -224,7 +224,7 @@ async fn a_server_that_is_not_there_is_tried_again_and_told() {
 }
 
 #[tokio::test]
-async fn a_stop_is_heard_while_waiting_for_the_next_try() {
+async fn a_stop_is_noticed_while_waiting_for_the_next_try() {
     let (mut server, chat) = start().await;
     let turn = chat.start("hi");
     server.asked().await.reply(503, &[("retry-after", "25")], "busy");
@@ -263,7 +263,7 @@ async fn silence_ends_a_turn_and_comments_are_no_silence() {
 }
 
 #[tokio::test]
-async fn an_answer_that_stalls_in_the_middle_of_its_body_is_given_up() {
+async fn an_answer_that_stalls_in_the_middle_of_its_body_is_abandoned() {
     let (mut server, chat) = start_with(|settings| settings.first_token_timeout_secs = 1).await;
     let turn = chat.start("hi");
     let whole = server.asked().await.pieces(200, "application/json");

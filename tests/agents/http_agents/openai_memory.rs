@@ -30,7 +30,7 @@ fn assistant(text: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_session_is_told_again_also_after_a_restart_and_others_are_not() {
+async fn a_session_is_sent_again_also_after_a_restart_and_others_are_not() {
     let (mut server, chat) = start().await;
     told(&mut server, &chat, "a", "I am Bo", "Hi Bo").await;
     assert_eq!(
@@ -83,7 +83,7 @@ async fn old_turns_are_let_go() {
 }
 
 #[tokio::test]
-async fn stopped_and_failed_turns_are_told_as_what_they_were() {
+async fn stopped_and_failed_turns_are_marked_in_the_history() {
     let (mut server, chat) = start().await;
     let session = |text: &str| {
         let input = TurnInput {

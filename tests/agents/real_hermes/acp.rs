@@ -11,7 +11,7 @@ async fn hermes_behind_acp_answers_asks_stops_and_remembers() {
     };
     let model = model::start().await;
     let connector = conversation::connector().await;
-    let mut setup = Setup::against(&connector).args(&["run", "--agent", "h"]);
+    let mut setup = Setup::for_connector(&connector).args(&["run", "--agent", "h"]);
     let home = Home::settle(&setup, &model.base());
     let offline = OFFLINE
         .map(|(name, value)| format!("{name}: \"{value}\""))

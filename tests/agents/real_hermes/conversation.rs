@@ -51,7 +51,7 @@ pub(crate) async fn held(connector: &Connector, setup: &Setup, home: &Home) {
 
 async fn ended(relay: RelayProcess) {
     let begun = Instant::now();
-    relay.stops().await;
+    relay.stop().await;
     println!("the relay ended in {:.1} s", begun.elapsed().as_secs_f32());
 }
 

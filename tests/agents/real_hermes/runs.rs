@@ -31,13 +31,13 @@ async fn hermes_behind_its_api_server_answers_asks_stops_and_remembers() {
     };
     let model = model::start().await;
     let connector = conversation::connector().await;
-    let mut setup = Setup::against(&connector).args(&["run", "--agent", "h"]);
+    let mut setup = Setup::for_connector(&connector).args(&["run", "--agent", "h"]);
     let home = Home::settle(&setup, &model.base());
     let gateway = Gateway::start(&hermes, &home).await;
     let agent = format!("{{kind: hermes, base_url: \"{}\"}}", gateway.base());
     setup = setup.setting("agents.h", &agent).env("API_SERVER_KEY", KEY);
     conversation::held(&connector, &setup, &home).await;
-    gateway.stops().await;
+    gateway.stop().await;
     processes::gone(home.folder(), "", processes::LEAVING).await;
 }
 

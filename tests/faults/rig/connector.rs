@@ -49,11 +49,11 @@ impl Drop for Hub {
 impl Connector {
     /// A connector on a free port; to be called in a runtime.
     pub(crate) fn start(state: State) -> Self {
-        Self::start_with_ear(state, None)
+        Self::start_with_receive_buffer(state, None)
     }
 
     /// The same with a receive buffer of so many bytes, so that a gateway soon finds it full.
-    pub(crate) fn start_with_ear(state: State, receive_buffer: Option<u32>) -> Self {
+    pub(crate) fn start_with_receive_buffer(state: State, receive_buffer: Option<u32>) -> Self {
         let socket = TcpSocket::new_v4().expect("a socket");
         if let Some(bytes) = receive_buffer {
             socket.set_recv_buffer_size(bytes).expect("a smaller buffer");
@@ -91,7 +91,7 @@ impl Connector {
         number
     }
 
-    pub(crate) fn judge_by(&self, judge: Judge) {
+    pub(crate) fn answer_with(&self, judge: Judge) {
         self.state().judge = judge;
     }
 
@@ -114,7 +114,7 @@ impl Connector {
     }
 
     /// Waits until every connection was heard to its end.
-    pub(crate) async fn all_heard(&self) {
+    pub(crate) async fn all_read(&self) {
         eventually_within(
             Duration::from_secs(10),
             "every connection heard to its end",
@@ -155,7 +155,7 @@ async fn serve(hub: Arc<Hub>, socket: TcpStream) {
     let Ok(socket) = tokio_tungstenite::accept_async(socket).await else {
         return;
     };
-    let connection = lock(&hub).seat();
+    let connection = lock(&hub).open_connection();
     let (mut sink, mut stream) = socket.split();
     let ending = {
         let hear = async {
@@ -178,12 +178,12 @@ async fn serve(hub: Arc<Hub>, socket: TcpStream) {
         }
     };
     if let (Some(ending), Ok(socket)) = (ending, sink.reunite(stream)) {
-        say_goodbye(socket, ending).await;
+        close_socket(socket, ending).await;
     }
-    lock(&hub).unseat(connection);
+    lock(&hub).close_connection(connection);
 }
 
-async fn say_goodbye(mut socket: WebSocketStream<TcpStream>, ending: Ending) {
+async fn close_socket(mut socket: WebSocketStream<TcpStream>, ending: Ending) {
     match ending {
         Ending::Reset => {
             let _ = socket.get_ref().set_zero_linger();

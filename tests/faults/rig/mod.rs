@@ -1,16 +1,16 @@
 //! What the fault tests stand on: the real binary in a process of its own, a connector reduced to the wire
-//! with every knob they turn, and seeded chance. It never decides what is right; the tests do.
+//! with every knob they turn, and seeded rng. It never decides what is right; the tests do.
 
 pub(crate) mod connector;
 pub(crate) mod line;
 pub(crate) mod process;
 pub(crate) mod state;
 
-/// Seeded chance.
+/// Seeded rng.
 #[derive(Clone, Debug)]
-pub(crate) struct Chance(u64);
+pub(crate) struct Rng(u64);
 
-impl Chance {
+impl Rng {
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
     }
@@ -35,7 +35,7 @@ impl Chance {
 }
 
 /// A number from the environment, for the long forms of tests.
-pub(crate) fn asked_for(name: &str, otherwise: usize) -> usize {
+pub(crate) fn env_number(name: &str, otherwise: usize) -> usize {
     std::env::var(name)
         .ok()
         .and_then(|number| number.parse().ok())

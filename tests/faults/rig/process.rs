@@ -125,7 +125,7 @@ impl Relay {
     }
 
     /// How many log lines have this message.
-    pub(crate) fn told(&self, message: &str) -> usize {
+    pub(crate) fn log_count(&self, message: &str) -> usize {
         self.log()
             .iter()
             .filter(|line| {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::{Chance, line};
+use super::{Rng, line};
 
 /// What becomes of an op that came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(crate) struct State {
     pub(crate) repeat_percent: u64,
     /// Nothing is read from the sockets.
     pub(crate) deaf: bool,
-    pub(crate) chance: Chance,
+    pub(crate) rng: Rng,
     pub(crate) judge: Judge,
     pub(crate) dials: VecDeque<DialFate>,
     pub(crate) dialed: u64,
@@ -116,7 +116,7 @@ impl State {
             packing: Packing::Single,
             repeat_percent: 0,
             deaf: false,
-            chance: Chance::new(seed),
+            rng: Rng::new(seed),
             judge: Box::new(|_, _| Fate::Answer),
             dials: VecDeque::new(),
             dialed: 0,
@@ -142,7 +142,7 @@ impl State {
         number
     }
 
-    pub(crate) fn seat(&mut self) -> u64 {
+    pub(crate) fn open_connection(&mut self) -> u64 {
         self.dialed += 1;
         self.open.insert(
             self.dialed,
@@ -157,7 +157,7 @@ impl State {
         self.dialed
     }
 
-    pub(crate) fn unseat(&mut self, connection: u64) {
+    pub(crate) fn close_connection(&mut self, connection: u64) {
         self.open.remove(&connection);
         self.ended.insert(connection, Instant::now());
     }
@@ -248,7 +248,7 @@ impl State {
             if !message.acked {
                 live.in_flight += 1;
                 lines.push(message.line.clone());
-                if self.chance.percent(self.repeat_percent) {
+                if self.rng.percent(self.repeat_percent) {
                     lines.push(message.line.clone());
                 }
             }
@@ -270,7 +270,7 @@ impl State {
         let mut all = lines.concat();
         let mut texts = Vec::new();
         while !all.is_empty() {
-            let mut cut = 1 + self.chance.index(all.len().min(600));
+            let mut cut = 1 + self.rng.index(all.len().min(600));
             while !all.is_char_boundary(cut) {
                 cut += 1;
             }

@@ -9,7 +9,7 @@ use crate::support::relay_process::{SOON, Setup};
 #[tokio::test]
 async fn a_healthy_set_up_passes_everything_and_keeps_its_secret() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).env("GATEWAY_RELAY_PLATFORMS", "discord,telegram");
+    let setup = Setup::for_connector(&connector).env("GATEWAY_RELAY_PLATFORMS", "discord,telegram");
     let report = doctor(setup, &[]).await;
     for row in &report.rows {
         assert_eq!(row["outcome"], "ok", "{row}");
@@ -47,30 +47,30 @@ async fn a_message_that_waits_is_not_taken() {
     connector
         .deliver(&text_event("discord", "c1", "m1", "wait for the relay"))
         .unwrap();
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.passes(&["handshake"]);
     assert!(connector.acks().is_empty(), "the doctor acknowledges nothing");
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector.reply_to(SOON, "m1").await.unwrap();
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_wrong_path_is_told_from_wrong_credentials() {
+async fn a_wrong_path_is_distinguished_from_wrong_credentials() {
     let connector = connector().await;
     let wrong = format!("{}/elsewhere", connector.url());
-    let report = doctor(Setup::toward(&wrong).enrolled_with(&connector), &[]).await;
+    let report = doctor(Setup::with_url(&wrong).enrolled_with(&connector), &[]).await;
     report
         .blames("upgrade", "HTTP 404", "path")
         .skips(&["token", "handshake"]);
 
     connector.refuse_dials(StatusCode::BAD_REQUEST, None);
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.blames("upgrade", "HTTP 400", "path");
 
     for status in [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN] {
         connector.refuse_dials(status, None);
-        let report = doctor(Setup::against(&connector), &[]).await;
+        let report = doctor(Setup::for_connector(&connector), &[]).await;
         let cause = format!("HTTP {}: the credentials", status.as_u16());
         report
             .blames("upgrade", &cause, "GATEWAY_RELAY_ID")
@@ -80,18 +80,18 @@ async fn a_wrong_path_is_told_from_wrong_credentials() {
     connector.answer_dials(DialRule::Redirect {
         location: "wss://elsewhere.example/relay".to_owned(),
     });
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.blames("upgrade", "redirected to elsewhere.example", "connector URL");
 
     connector.refuse_dials(StatusCode::SERVICE_UNAVAILABLE, Some(3));
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.blames("upgrade", "HTTP 503", "unavailable");
 }
 
 #[tokio::test]
-async fn a_wrong_secret_is_told_from_an_expired_token() {
+async fn a_wrong_secret_is_distinguished_from_an_expired_token() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).env("GATEWAY_RELAY_SECRET", "hush-hush");
+    let setup = Setup::for_connector(&connector).env("GATEWAY_RELAY_SECRET", "hush-hush");
     let report = doctor(setup, &[]).await;
     report
         .blames("token", "4401 `unauthorized`", "hermes-relay enroll")
@@ -105,14 +105,14 @@ async fn a_wrong_secret_is_told_from_an_expired_token() {
     );
 
     connector.unauthorized_next(1, "expired", When::AfterHello);
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.blames("token", "4401 `expired`", "clock");
 }
 
 #[tokio::test]
 async fn no_credentials_are_a_warning_and_the_connector_says_the_rest() {
     let connector = connector().await;
-    let report = doctor(Setup::toward(&connector.url()), &[]).await;
+    let report = doctor(Setup::with_url(&connector.url()), &[]).await;
     report
         .warns(
             "credentials",
@@ -122,7 +122,7 @@ async fn no_credentials_are_a_warning_and_the_connector_says_the_rest() {
         .blames("token", "4401", "hermes-relay enroll");
 
     let hosted =
-        Setup::toward(&connector.url()).env("GATEWAY_RELAY_IDP_TOKEN_URL", "http://127.0.0.1:1/token");
+        Setup::with_url(&connector.url()).env("GATEWAY_RELAY_IDP_TOKEN_URL", "http://127.0.0.1:1/token");
     let before = connector.dials().len();
     let report = doctor(hosted, &[]).await;
     report.passes(&["credentials"]).skips(&["token", "handshake"]);
@@ -132,17 +132,17 @@ async fn no_credentials_are_a_warning_and_the_connector_says_the_rest() {
 }
 
 #[tokio::test]
-async fn a_connector_that_answers_no_hello_and_one_that_speaks_of_another_platform_are_told() {
+async fn a_connector_that_answers_no_hello_and_one_that_speaks_of_another_platform_are_reported() {
     let connector = connector().await;
     connector.ignore_hellos(true);
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report
         .blames("handshake", "no descriptor", "relay endpoint")
         .passes(&["token"]);
 
     connector.ignore_hellos(false);
     connector.set_descriptor("discord", Preset::Telegram.wire("telegram"));
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.warns(
         "handshake",
         "no descriptor for this identity",
@@ -160,7 +160,7 @@ async fn a_connector_that_answers_no_hello_and_one_that_speaks_of_another_platfo
 async fn a_relay_that_names_no_platform_takes_what_the_connector_declares() {
     let connector = connector().await;
     connector.set_descriptor("relay", Preset::Telegram.wire("telegram"));
-    let setup = Setup::against(&connector).without_env("GATEWAY_RELAY_PLATFORMS");
+    let setup = Setup::for_connector(&connector).without_env("GATEWAY_RELAY_PLATFORMS");
     let report = doctor(setup, &[]).await;
     report.passes(&["handshake"]);
     assert!(
@@ -172,10 +172,10 @@ async fn a_relay_that_names_no_platform_takes_what_the_connector_declares() {
 }
 
 #[tokio::test]
-async fn a_policy_is_told_and_declared_only_with_leave() {
+async fn a_policy_is_reported_and_declared_only_with_permission() {
     let connector = connector().await;
     let setup = || {
-        let setup = Setup::against(&connector);
+        let setup = Setup::for_connector(&connector);
         setup.write("config.yaml", "require_mention: true\n");
         setup
     };
@@ -205,13 +205,13 @@ async fn a_policy_is_told_and_declared_only_with_leave() {
 async fn people_see_marks_that_their_terminal_has_and_remedies_below_failures() {
     let connector = connector().await;
     let wrong = || {
-        Setup::against(&connector)
+        Setup::for_connector(&connector)
             .env("GATEWAY_RELAY_SECRET", "hush-hush")
             .args(&["doctor"])
     };
     let mut plain = wrong().start();
     assert_eq!(plain.exit_code(SOON).await, 1);
-    let text = plain.printed();
+    let text = plain.stdout();
     assert!(text.is_ascii(), "{text}");
     let at = text
         .lines()
@@ -230,7 +230,7 @@ async fn people_see_marks_that_their_terminal_has_and_remedies_below_failures() 
 
     let mut fancy = wrong().env("LANG", "de_DE.UTF-8").start();
     assert_eq!(fancy.exit_code(SOON).await, 1);
-    let text = fancy.printed();
+    let text = fancy.stdout();
     assert!(
         text.contains("✗ Token accepted") && text.contains("✓ Settings") && text.contains("– Handshake"),
         "{text}"

@@ -10,7 +10,7 @@ const NETWORK: [&str; 7] = ["dns", "tcp", "tls", "clock", "upgrade", "token", "h
 
 #[tokio::test]
 async fn no_url_is_named_and_everything_toward_the_connector_is_skipped() {
-    let report = doctor(Setup::bare(), &[]).await;
+    let report = doctor(Setup::new(), &[]).await;
     report
         .blames("url", "no connector URL is configured", "hermes-relay enroll")
         .skips(&["proxy"])
@@ -20,7 +20,7 @@ async fn no_url_is_named_and_everything_toward_the_connector_is_skipped() {
 
 #[tokio::test]
 async fn a_scheme_that_cannot_be_dialled_is_named_with_where_it_was_written() {
-    let report = doctor(Setup::toward("ftp://connector.example"), &[]).await;
+    let report = doctor(Setup::with_url("ftp://connector.example"), &[]).await;
     report
         .blames("url", "ftp", "GATEWAY_RELAY_URL")
         .blames("url", "ftp", "wss://")
@@ -28,14 +28,14 @@ async fn a_scheme_that_cannot_be_dialled_is_named_with_where_it_was_written() {
 }
 
 #[tokio::test]
-async fn a_network_without_encryption_needs_leave() {
-    let report = doctor(Setup::toward("ws://connector.invalid"), &[]).await;
+async fn a_network_without_encryption_needs_permission() {
+    let report = doctor(Setup::with_url("ws://connector.invalid"), &[]).await;
     report.blames("url", "not encrypted", "wss://").skips(&NETWORK);
 }
 
 #[tokio::test]
 async fn an_unknown_key_is_named_with_its_line_and_the_nearest_key() {
-    let setup = Setup::toward("wss://connector.invalid").setting("link.backof_min_ms", "100");
+    let setup = Setup::with_url("wss://connector.invalid").setting("link.backof_min_ms", "100");
     let report = doctor(setup, &[]).await;
     report
         .blames("settings", "backof_min_ms", "hermes-relay config check")
@@ -46,7 +46,7 @@ async fn an_unknown_key_is_named_with_its_line_and_the_nearest_key() {
 
 #[tokio::test]
 async fn a_secret_file_that_others_may_read_is_named_and_not_printed() {
-    let setup = Setup::toward("wss://connector.invalid").env("GATEWAY_RELAY_ID", "gw-1");
+    let setup = Setup::with_url("wss://connector.invalid").env("GATEWAY_RELAY_ID", "gw-1");
     let path = setup.home().join("secret");
     fs::write(&path, "hush-hush").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
@@ -68,7 +68,7 @@ async fn a_secret_file_that_others_may_read_is_named_and_not_printed() {
 #[tokio::test]
 async fn a_state_directory_that_cannot_be_made_is_named_and_the_rest_goes_on() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write("file", "in the way");
     let place = setup.home().join("file/state").display().to_string();
     let report = doctor(setup.env("HERMES_RELAY_STATE_DIR", &place), &[]).await;
@@ -81,15 +81,15 @@ async fn a_state_directory_that_cannot_be_made_is_named_and_the_rest_goes_on() {
 async fn a_state_directory_that_nobody_may_write_is_named() {
     let connector = connector().await;
     // Not even root makes files there.
-    let setup = Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", "/proc");
+    let setup = Setup::for_connector(&connector).env("HERMES_RELAY_STATE_DIR", "/proc");
     let report = doctor(setup, &[]).await;
     report.blames("state_dir", "/proc cannot be written", "--state-dir");
 }
 
 #[tokio::test]
-async fn a_damaged_journal_is_told_from_one_with_lines_set_aside() {
+async fn a_damaged_journal_is_distinguished_from_one_with_lines_quarantined() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let state = setup.state_dir().display().to_string();
     let relay = setup.start();
     connector.deliver(&serde_json::json!("no event")).unwrap();
@@ -97,8 +97,8 @@ async fn a_damaged_journal_is_told_from_one_with_lines_set_aside() {
         (connector.waiting() == 0).then_some(())
     });
     taken.await.unwrap();
-    relay.stops().await;
-    let again = || Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", &state);
+    relay.stop().await;
+    let again = || Setup::for_connector(&connector).env("HERMES_RELAY_STATE_DIR", &state);
     let report = doctor(again(), &[]).await;
     report
         .warns("journal", "1 quarantined", "hermes-relay journal list")
@@ -116,9 +116,9 @@ async fn a_damaged_journal_is_told_from_one_with_lines_set_aside() {
 }
 
 #[tokio::test]
-async fn a_variable_that_hermes_would_read_differently_is_told_without_its_value() {
+async fn a_variable_that_hermes_would_read_differently_is_reported_without_its_value() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write(
         ".env",
         "GATEWAY_RELAY_SECRET=hush-hush\nGATEWAY_RELAY_ID=gw-dev\n",
@@ -144,16 +144,16 @@ async fn a_variable_that_hermes_would_read_differently_is_told_without_its_value
 #[tokio::test]
 async fn a_state_directory_that_is_a_file_is_named() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     fs::write(setup.state_dir(), "a file").unwrap();
     let report = doctor(setup, &[]).await;
     report.blames("state_dir", "not a directory", "--state-dir");
 }
 
 #[tokio::test]
-async fn a_directory_open_to_others_and_a_unit_that_kills_too_early_are_told() {
+async fn a_directory_open_to_others_and_a_unit_that_kills_too_early_are_reported() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     fs::create_dir(setup.state_dir()).unwrap();
     fs::set_permissions(setup.state_dir(), fs::Permissions::from_mode(0o755)).unwrap();
     let units = setup.home().join(".config/systemd/user");
@@ -172,14 +172,14 @@ async fn a_directory_open_to_others_and_a_unit_that_kills_too_early_are_told() {
 #[tokio::test]
 async fn a_running_relay_is_left_its_connection_unless_the_dial_is_asked_for() {
     let connector = connector().await;
-    let relay = Setup::against(&connector);
+    let relay = Setup::for_connector(&connector);
     let running = relay.start();
     connector.wait_connected(SOON).await.unwrap();
     let before = connector.dials().len();
     let pid = running.pid().to_string();
 
     let state = relay.state_dir().display().to_string();
-    let again = || Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", &state);
+    let again = || Setup::for_connector(&connector).env("HERMES_RELAY_STATE_DIR", &state);
     let report = doctor(again(), &[]).await;
     assert_eq!(report.code, 0, "a running relay is no failure");
     report
@@ -198,13 +198,13 @@ async fn a_running_relay_is_left_its_connection_unless_the_dial_is_asked_for() {
     let report = doctor(again(), &["--dial"]).await;
     report.passes(&["upgrade", "token", "handshake"]);
     assert!(connector.dials().len() > before);
-    running.stops().await;
+    running.stop().await;
 }
 
 #[tokio::test]
 async fn an_agent_that_is_not_installed_is_named() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write(
         "relay.yaml",
         "agents: {code: {kind: command, argv: [no-such-program]}, spare: {kind: command, argv: [nor-this]}}\nagent: code\n",
@@ -225,17 +225,17 @@ async fn an_agent_that_is_not_installed_is_named() {
 #[tokio::test]
 async fn a_running_relay_that_is_not_connected_is_asked_why_and_the_doctor_looks_for_itself() {
     let connector = connector().await;
-    let relay = Setup::against(&connector).env("GATEWAY_RELAY_SECRET", "another");
+    let relay = Setup::for_connector(&connector).env("GATEWAY_RELAY_SECRET", "another");
     let running = relay.start();
-    running.says("does not accept our credentials").await;
+    running.wait_for_log("does not accept our credentials").await;
     let state = relay.state_dir().display().to_string();
     let report = doctor(
-        Setup::against(&connector).env("HERMES_RELAY_STATE_DIR", &state),
+        Setup::for_connector(&connector).env("HERMES_RELAY_STATE_DIR", &state),
         &[],
     )
     .await;
     report
         .blames("lock", "does not receive messages", "it retries")
         .passes(&["upgrade", "token", "handshake"]);
-    running.stops().await;
+    running.stop().await;
 }

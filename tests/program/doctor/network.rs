@@ -9,7 +9,7 @@ use crate::support::tls_front::terminator;
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve_is_named() {
-    let report = doctor(Setup::toward("wss://no-such-host.invalid"), &[]).await;
+    let report = doctor(Setup::with_url("wss://no-such-host.invalid"), &[]).await;
     report
         .blames("dns", "no-such-host.invalid", "DNS")
         .skips(&["tcp", "tls", "clock", "upgrade", "token", "handshake"])
@@ -19,7 +19,7 @@ async fn a_name_that_does_not_resolve_is_named() {
 #[tokio::test]
 async fn a_port_where_nothing_listens_is_named() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let port = connector.port().to_string();
     connector.take_down().await;
     let report = doctor(setup, &[]).await;
@@ -33,7 +33,7 @@ async fn a_port_where_nothing_listens_is_named() {
 async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
     let connector = connector().await;
     let (port, pem) = terminator("localhost", connector.addr(), 1000).await;
-    let setup = || Setup::toward(&format!("wss://localhost:{port}")).enrolled_with(&connector);
+    let setup = || Setup::with_url(&format!("wss://localhost:{port}")).enrolled_with(&connector);
     let report = doctor(setup(), &[]).await;
     report
         .blames("tls", "UnknownIssuer", "ca_file")
@@ -62,7 +62,7 @@ async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
 async fn a_certificate_that_ends_soon_is_a_warning() {
     let connector = connector().await;
     let (port, pem) = terminator("localhost", connector.addr(), 3).await;
-    let setup = Setup::toward(&format!("wss://localhost:{port}"))
+    let setup = Setup::with_url(&format!("wss://localhost:{port}"))
         .enrolled_with(&connector)
         .setting("tls.ca_file", "authority.pem");
     setup.write("authority.pem", &pem);
@@ -77,15 +77,15 @@ async fn a_certificate_that_ends_soon_is_a_warning() {
 async fn a_clock_that_is_an_hour_off_is_named_and_the_secret_is_not_blamed() {
     let connector = connector().await;
     connector.set_clock_offset(3600);
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report
         .blames("clock", "s behind the connector's", "timedatectl")
         .passes(&["upgrade", "token", "handshake"]);
     connector.set_clock_offset(-3600);
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.blames("clock", "s ahead of the connector's", "timedatectl");
     connector.set_clock_offset(120);
-    let report = doctor(Setup::against(&connector), &[]).await;
+    let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.warns("clock", "s behind the connector's", "timedatectl");
     assert_eq!(report.code, 0, "the relay allows for so little");
 }
@@ -95,7 +95,7 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
     let port = verbatim(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
         .await
         .port();
-    let setup = Setup::toward("wss://connector.invalid").env(
+    let setup = Setup::with_url("wss://connector.invalid").env(
         "HTTPS_PROXY",
         &format!("http://someone:hush-hush@localhost:{port}"),
     );
@@ -115,16 +115,16 @@ async fn a_proxy_that_refuses_is_named_without_its_password() {
         .await
         .port();
     let setup =
-        Setup::toward("wss://connector.invalid").env("HTTPS_PROXY", &format!("http://localhost:{port}"));
+        Setup::with_url("wss://connector.invalid").env("HTTPS_PROXY", &format!("http://localhost:{port}"));
     doctor(setup, &[])
         .await
         .blames("proxy", "HTTP 407", "user:password@");
 }
 
 #[tokio::test]
-async fn a_proxy_variable_that_is_no_proxy_is_told() {
+async fn a_proxy_variable_that_is_no_proxy_is_reported() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).env("HTTPS_PROXY", "gopher://old");
+    let setup = Setup::for_connector(&connector).env("HTTPS_PROXY", "gopher://old");
     let report = doctor(setup, &[]).await;
     report
         .warns("proxy", "HTTPS_PROXY", "http://host:port")
@@ -132,10 +132,10 @@ async fn a_proxy_variable_that_is_no_proxy_is_told() {
 }
 
 #[tokio::test]
-async fn a_host_that_takes_the_connection_and_says_nothing_ends_within_the_time() {
+async fn a_host_that_takes_the_connection_and_sends_nothing_ends_within_the_time() {
     let port = silent().await.port();
     let begun = std::time::Instant::now();
-    let report = doctor(Setup::toward(&format!("wss://localhost:{port}")), &[]).await;
+    let report = doctor(Setup::with_url(&format!("wss://localhost:{port}")), &[]).await;
     report
         .blames("tls", "no response within 5 s", "speaks TLS")
         .skips(&["upgrade"]);

@@ -27,10 +27,10 @@ pub(crate) async fn doctor(setup: Setup, more: &[&str]) -> Report {
     let args = [&["doctor", "--json"], more].concat();
     let mut process = setup.args(&args).start();
     let code = process.exit_code(PATIENCE).await;
-    let text = process.printed();
+    let text = process.stdout();
     let rows: Vec<Value> =
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{}", process.said()));
-    assert_eq!(process.said(), "", "nothing beside the report");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{}", process.stderr()));
+    assert_eq!(process.stderr(), "", "nothing beside the report");
     Report { code, rows, text }
 }
 

@@ -1,12 +1,12 @@
 //! The `enroll` verb, end to end: what was typed, what was asked, what was printed, written and returned.
 
-mod enroll_story;
+mod fixture;
 
 use std::fs;
 
 use crate::support::http_stub::{Seen, Stub, nobody, reply, reply_with};
 use clap::Parser;
-use enroll_story::{ACCEPTED, Cli, Input, OLD_ENV, Story, Told, assert_discreet, connector, mode};
+use fixture::{ACCEPTED, Cli, Input, OLD_ENV, Story, Told, assert_discreet, connector, mode};
 use hermes_relay::cli::enroll::EnrollOutcome;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use secrecy::ExposeSecret;
@@ -109,7 +109,7 @@ async fn a_dry_run_leaves_a_login_that_ran_out_as_it_is() {
 }
 
 #[tokio::test]
-async fn the_log_is_told_to_hide_every_secret_as_soon_as_it_is_known() {
+async fn every_secret_is_redacted_from_the_log_as_soon_as_it_is_known() {
     let stub = Stub::always(200, ACCEPTED).await;
     let mut story = Story::new().await;
     story
@@ -140,7 +140,7 @@ async fn an_identity_failure_keeps_the_token_unspent() {
 }
 
 #[tokio::test]
-async fn every_refusal_of_the_connector_is_told_and_writes_nothing() {
+async fn every_refusal_of_the_connector_is_reported_and_writes_nothing() {
     let oversize = "x".repeat(70_000);
     for (status, body, line) in [
         (
@@ -195,7 +195,7 @@ async fn every_refusal_of_the_connector_is_told_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn a_redirecting_connector_is_named_and_the_other_origin_hears_nothing() {
+async fn a_redirecting_connector_is_named_and_the_other_origin_is_never_contacted() {
     let other = Stub::always(200, ACCEPTED).await;
     let target = other.base();
     let stub = Stub::start(move |_| reply_with(307, &[("location", &target)], "")).await;
@@ -212,7 +212,7 @@ async fn a_redirecting_connector_is_named_and_the_other_origin_hears_nothing() {
 }
 
 #[tokio::test]
-async fn a_place_that_cannot_be_written_is_found_before_the_token_is_spent() {
+async fn a_directory_that_cannot_be_written_is_found_before_the_token_is_spent() {
     let stub = Stub::always(200, ACCEPTED).await;
     let mut story = Story::new().await;
     let directory = story.home.path().to_str().unwrap().to_owned();

@@ -180,7 +180,7 @@ entries > entries
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_a_journal_it_says_so_and_runs_and_a_journal_that_goes_loses_no_line() {
+async fn without_a_journal_it_reports_it_and_runs_and_a_journal_that_goes_loses_no_line() {
     let Some(stage) = Stage::new().await else { return };
     let ran = stage.runs(
         r#"

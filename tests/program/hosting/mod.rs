@@ -10,7 +10,7 @@ mod machine;
 mod manager;
 mod names;
 mod notify;
-mod package_story;
+mod package_install;
 mod packages;
 mod process_one;
 mod system_agents;

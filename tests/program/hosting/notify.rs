@@ -53,10 +53,10 @@ impl Ear {
 }
 
 #[tokio::test]
-async fn a_relay_tells_that_it_is_ready_connected_alive_reloading_and_stopping() {
+async fn a_relay_reports_that_it_is_ready_connected_alive_reloading_and_stopping() {
     let ear = Ear::open();
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-    let mut relay = Setup::against(&connector)
+    let mut relay = Setup::for_connector(&connector)
         .env("NOTIFY_SOCKET", &ear.path())
         .env("WATCHDOG_USEC", "400000")
         .start();
@@ -78,15 +78,15 @@ async fn a_relay_tells_that_it_is_ready_connected_alive_reloading_and_stopping()
     relay.terminate();
     ear.until("STOPPING=1").await;
     assert_eq!(relay.exit_code(SOON).await, 0);
-    let said = relay.said();
+    let said = relay.stderr();
     let secret = connector.credentials().unwrap();
     assert!(!said.contains(secret.secret.expose_secret()));
 }
 
 #[tokio::test]
-async fn a_relay_that_stands_still_does_not_feed_the_watchdog() {
+async fn a_relay_that_is_stuck_does_not_feed_the_watchdog() {
     let ear = Ear::open();
-    let relay = Setup::toward("ws://127.0.0.1:9")
+    let relay = Setup::with_url("ws://127.0.0.1:9")
         .env("NOTIFY_SOCKET", &ear.path())
         .env("WATCHDOG_USEC", "300000")
         .start();
@@ -95,13 +95,13 @@ async fn a_relay_that_stands_still_does_not_feed_the_watchdog() {
     assert!(ear.is_silent(Duration::from_secs(1)).await);
     relay.signal(Signal::CONT);
     ear.until("WATCHDOG=1").await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn without_a_connector_the_relay_is_ready_and_says_what_is_wrong() {
     let ear = Ear::open();
-    let relay = Setup::toward("ws://127.0.0.1:9")
+    let relay = Setup::with_url("ws://127.0.0.1:9")
         .env("NOTIFY_SOCKET", &ear.path())
         .start();
     assert_eq!(ear.next().await, "READY=1");
@@ -110,13 +110,13 @@ async fn without_a_connector_the_relay_is_ready_and_says_what_is_wrong() {
         !heard.iter().any(|notice| notice.contains("WATCHDOG")),
         "{heard:?}"
     );
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn settings_that_cannot_be_used_are_never_ready() {
     let ear = Ear::open();
-    let (code, said) = Setup::toward("ws://127.0.0.1:9")
+    let (code, said) = Setup::with_url("ws://127.0.0.1:9")
         .env("NOTIFY_SOCKET", &ear.path())
         .setting("link.backoff_min_ms", "soon")
         .ends()

@@ -32,18 +32,18 @@ async fn say(socket: &Path, bytes: &[u8]) -> String {
 #[tokio::test]
 async fn only_the_owner_can_reach_it() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let socket = setup.state_dir().join("control.sock");
     assert_eq!((mode(&setup.state_dir()), mode(&socket)), (0o700, 0o600));
-    relay.stops().await;
+    relay.stop().await;
     assert!(!socket.exists());
 }
 
 #[tokio::test]
 async fn what_is_no_request_gets_a_reason_or_nothing() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let socket = setup.state_dir().join("control.sock");
     for (said, code) in [
@@ -68,13 +68,13 @@ async fn what_is_no_request_gets_a_reason_or_nothing() {
     );
     drop(UnixStream::connect(&socket).await.unwrap());
     assert_eq!(verb(&setup, &["status"]).await.code, 0);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn clients_that_say_nothing_keep_nobody_else_out_for_long() {
+async fn clients_that_send_nothing_keep_nobody_else_out_for_long() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let socket = setup.state_dir().join("control.sock");
     let mut silent = Vec::new();
@@ -91,21 +91,21 @@ async fn clients_that_say_nothing_keep_nobody_else_out_for_long() {
     let mut heard = Vec::new();
     let gone = timeout(SOON, silent[0].read_to_end(&mut heard)).await;
     assert!(gone.is_ok() && heard.is_empty(), "it hung up on the silent");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_state_directory_with_a_long_path_works_too() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let long = setup.home().join("d".repeat(90)).join("e".repeat(90));
     let setup = setup.env("HERMES_RELAY_STATE_DIR", &long.display().to_string());
     let relay = connected(&setup).await;
-    relay.says("the path of the control socket is long").await;
+    relay.wait_for_log("the path of the control socket is long").await;
     let health = verb(&setup, &["health"]).await;
     assert_eq!((health.code, health.out.as_str()), (0, "live\n"), "{health:?}");
     assert_eq!(mode(&long.join("control.sock")), 0o600);
-    relay.stops().await;
+    relay.stop().await;
     assert!(!long.join("control.sock").exists());
 }
 
@@ -117,7 +117,7 @@ async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
         return;
     }
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let (state, home) = (setup.state_dir(), setup.home());
     let folder = home.parent().unwrap();
@@ -147,7 +147,7 @@ async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
     let (code, told) = as_nobody(&["status"]).await;
     assert_eq!(code, Some(78), "{told}");
     assert!(told.contains("only the user that runs the relay"), "{told}");
-    relay.says("refused a request of another user").await;
+    relay.wait_for_log("refused a request of another user").await;
     let (code, told) = as_nobody(&["journal", "list"]).await;
     assert_eq!(code, Some(78), "{told}");
     assert!(
@@ -161,5 +161,5 @@ async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
         !told.contains("--fresh-journal"),
         "a journal of somebody else is not damaged: {told}"
     );
-    relay.stops().await;
+    relay.stop().await;
 }

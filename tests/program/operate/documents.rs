@@ -76,5 +76,5 @@ async fn every_metric_is_documented_and_every_documented_metric_exists() {
             known(&page, &name);
         }
     }
-    relay.stops().await;
+    relay.stop().await;
 }

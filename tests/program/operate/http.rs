@@ -14,7 +14,7 @@ use crate::support::relay_process::{RelayProcess, SOON, Setup};
 
 /// Where a relay says that it serves.
 pub(crate) async fn address(relay: &RelayProcess) -> SocketAddr {
-    let line = relay.says("serving health and metrics over HTTP").await;
+    let line = relay.wait_for_log("serving health and metrics over HTTP").await;
     let address = line
         .split("address=")
         .nth(1)
@@ -54,9 +54,9 @@ fn served(setup: Setup) -> Setup {
 }
 
 #[tokio::test]
-async fn each_endpoint_says_what_it_is_for() {
+async fn each_endpoint_answers_as_documented() {
     let connector = connector().await;
-    let setup = served(Setup::against(&connector));
+    let setup = served(Setup::for_connector(&connector));
     let relay = connected(&setup).await;
     let here = address(&relay).await;
     assert!(here.ip().is_loopback());
@@ -79,18 +79,18 @@ async fn each_endpoint_says_what_it_is_for() {
     }
     let answer = exchange(here, &format!("GET /metrics HTTP/1.1\r\nHost: {here}\r\n\r\n")).await;
     assert!(answer.contains("text/plain; version=0.0.4"), "{answer}");
-    relay.stops().await;
+    relay.stop().await;
     assert!(TcpStream::connect(here).await.is_err(), "it goes with the relay");
 }
 
 #[tokio::test]
-async fn a_relay_that_is_not_connected_is_alive_and_not_ready_and_a_knock_has_it_dial_at_once() {
+async fn a_relay_that_is_not_connected_is_alive_and_not_ready_and_a_knock_has_it_dial_immediately() {
     let connector = connector().await;
     connector.refuse_dials(StatusCode::SERVICE_UNAVAILABLE, Some(600));
-    let setup = served(Setup::against(&connector));
+    let setup = served(Setup::for_connector(&connector));
     let relay = setup.start();
     let here = address(&relay).await;
-    relay.says("cannot reach the connector").await;
+    relay.wait_for_log("cannot reach the connector").await;
     assert_eq!(ask(here, "GET", "/healthz").await.0, 200);
     let (status, why) = ask(here, "GET", "/readyz").await;
     assert_eq!(status, 503);
@@ -98,15 +98,15 @@ async fn a_relay_that_is_not_connected_is_alive_and_not_ready_and_a_knock_has_it
     connector.accept_dials();
     assert_eq!(ask(here, "POST", "/wake").await.0, 202);
     connector.wait_connected(SOON).await.unwrap();
-    relay.says("connected to the connector").await;
+    relay.wait_for_log("connected to the connector").await;
     assert_eq!(ask(here, "GET", "/readyz").await.0, 200);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_page_in_a_browser_reaches_nothing() {
     let connector = connector().await;
-    let setup = served(Setup::against(&connector));
+    let setup = served(Setup::for_connector(&connector));
     let relay = connected(&setup).await;
     let here = address(&relay).await;
     let rebound = "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n";
@@ -115,13 +115,13 @@ async fn a_page_in_a_browser_reaches_nothing() {
     assert_ne!(parts(&exchange(here, &twice).await).0, 200);
     let image = format!("GET /wake HTTP/1.1\r\nHost: {here}\r\nSec-Fetch-Site: cross-site\r\n\r\n");
     assert_eq!(parts(&exchange(here, &image).await).0, 403);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn other_machines_are_listened_to_only_when_told_so() {
+async fn requests_from_other_machines_are_accepted_only_when_configured() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).setting("serve.http", "0.0.0.0:0");
+    let setup = Setup::for_connector(&connector).setting("serve.http", "0.0.0.0:0");
     let (code, said) = setup.ends().await;
     assert_eq!(code, 78, "{said}");
     assert!(
@@ -132,15 +132,15 @@ async fn other_machines_are_listened_to_only_when_told_so() {
     let relay = connected(&setup).await;
     let here = address(&relay).await;
     assert!(here.ip().is_unspecified());
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told_and_may_be_tried_again() {
+async fn a_port_that_is_taken_is_reported_and_may_be_tried_again() {
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let connector = connector().await;
-    let setup = Setup::against(&connector).setting("serve.http", &address);
+    let setup = Setup::for_connector(&connector).setting("serve.http", &address);
     let (code, said) = setup.ends().await;
     assert_eq!(code, 75, "{said}");
     assert!(said.contains(&address) && said.contains("hint:"), "{said}");
@@ -175,22 +175,22 @@ fn listening(pid: i32) -> usize {
 #[cfg(target_os = "linux")]
 async fn nothing_is_listened_on_unless_it_is_wanted() {
     let connector = connector().await;
-    let relay = connected(&Setup::against(&connector)).await;
+    let relay = connected(&Setup::for_connector(&connector)).await;
     answered(&connector, "m1", "hello").await;
     assert_eq!(listening(relay.pid()), 0);
-    relay.stops().await;
-    let relay = connected(&served(Setup::against(&connector))).await;
+    relay.stop().await;
+    let relay = connected(&served(Setup::for_connector(&connector))).await;
     assert_eq!(listening(relay.pid()), 1);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_busy_relay_still_says_that_it_lives() {
+async fn a_busy_relay_still_answers_the_health_check() {
     const MESSAGES: usize = 1000;
     /// What asks restarts nothing before it heard nothing good so many times on end; one alone may be the machine.
     const ON_END: usize = 3;
     let connector = connector().await;
-    let setup = served(Setup::against(&connector));
+    let setup = served(Setup::for_connector(&connector));
     let relay = connected(&setup).await;
     let here = address(&relay).await;
     for number in 0..MESSAGES {
@@ -215,13 +215,13 @@ async fn a_busy_relay_still_says_that_it_lives() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(well > 0);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn slow_and_wordy_clients_cost_only_their_own_connections() {
     let connector = connector().await;
-    let setup = served(Setup::against(&connector));
+    let setup = served(Setup::for_connector(&connector));
     let relay = connected(&setup).await;
     let here = address(&relay).await;
     let mut slow = Vec::new();
@@ -246,5 +246,5 @@ async fn slow_and_wordy_clients_cost_only_their_own_connections() {
     let nonsense = exchange(here, "\u{1}\u{2} nonsense\r\n\r\n").await;
     assert!(!nonsense.contains("200 OK"), "{nonsense}");
     assert_eq!(ask(here, "GET", "/healthz").await.0, 200);
-    relay.stops().await;
+    relay.stop().await;
 }

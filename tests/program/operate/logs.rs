@@ -25,13 +25,13 @@ fn poison(from: usize, count: usize) -> String {
 #[tokio::test]
 async fn a_line_that_repeats_itself_is_left_out_and_counted() {
     let connector = connector().await;
-    let setup = Setup::against(&connector)
+    let setup = Setup::for_connector(&connector)
         .setting("serve.http", "127.0.0.1:0")
         .setting("log.repeat_burst", "3")
         .setting("log.repeat_window_secs", "1");
     let relay = connected(&setup).await;
     assert!(connector.send_raw(&poison(0, 20)));
-    let told = relay.says("repeated log lines were suppressed").await;
+    let told = relay.wait_for_log("repeated log lines were suppressed").await;
     assert!(told.contains("WARN") && told.contains("count=17"), "{told}");
     assert!(
         told.contains("example=\"a frame cannot be used and is set aside\""),
@@ -45,16 +45,16 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
     // Other settings hold from the next line on.
     let _all = setup.setting("log.repeat_burst", "0");
     relay.signal(Signal::HUP);
-    relay.says("settings reloaded").await;
+    relay.wait_for_log("settings reloaded").await;
     assert!(connector.send_raw(&poison(20, 20)));
     eventually("23 such lines", async || relay.count(set_aside) >= 23).await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn what_is_not_told_yet_is_told_at_the_end() {
+async fn suppressed_lines_are_counted_at_the_end() {
     let connector = connector().await;
-    let setup = Setup::against(&connector)
+    let setup = Setup::for_connector(&connector)
         .setting("log.repeat_burst", "2")
         .setting("log.repeat_window_secs", "3600");
     let mut relay = connected(&setup).await;
@@ -62,13 +62,13 @@ async fn what_is_not_told_yet_is_told_at_the_end() {
     crate::operate::answered(&connector, "m1", "after them").await;
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
-    let told = relay.says("repeated log lines were suppressed").await;
+    let told = relay.wait_for_log("repeated log lines were suppressed").await;
     assert!(told.contains("count=7"), "{told}");
 }
 
 #[tokio::test]
 async fn the_redacted_log_of_a_relay_holds_no_secret_and_no_id() {
-    let setup = Setup::bare().env("GATEWAY_RELAY_SECRET", SECRET);
+    let setup = Setup::new().env("GATEWAY_RELAY_SECRET", SECRET);
     setup.write(".env", "SOMEBODYS_API_KEY=key-that-nobody-logs\n");
     let token = UpgradeToken::mint("gw-1", &SECRET.into(), 300, 0);
     let log = format!(
@@ -115,8 +115,8 @@ async fn the_redacted_log_of_a_relay_holds_no_secret_and_no_id() {
 }
 
 #[tokio::test]
-async fn a_check_tells_kinds_and_lines_and_never_a_value() {
-    let setup = Setup::bare().env("GATEWAY_RELAY_SECRET", SECRET);
+async fn a_check_reports_kinds_and_lines_and_never_a_value() {
+    let setup = Setup::new().env("GATEWAY_RELAY_SECRET", SECRET);
     setup.write("one.log", &format!("fine\n{SECRET}\nfine\nx {SECRET} {SECRET}\n"));
     setup.write("two.log", "A_PASSWORD=swordfish-4\nchat=123456789\n");
     let [one, two] = ["one.log", "two.log"].map(|name| setup.home().join(name).display().to_string());
@@ -158,8 +158,8 @@ async fn a_check_tells_kinds_and_lines_and_never_a_value() {
 }
 
 #[tokio::test]
-async fn without_settings_it_says_so_and_goes_on_by_looks() {
-    let setup = Setup::bare()
+async fn without_settings_it_warns_and_redacts_by_pattern() {
+    let setup = Setup::new()
         .env("GATEWAY_RELAY_SECRET", SECRET)
         .setting("log.levle", "info");
     let log = format!("A_TOKEN=abcdef\n{SECRET}\n");
@@ -175,12 +175,12 @@ async fn without_settings_it_says_so_and_goes_on_by_looks() {
     );
     let check = verb_with(&setup, &["logs", "redact", "--check"], Some("A_TOKEN=abcdef\n")).await;
     assert_eq!(check.code, 78, "nobody knows: {check:?}");
-    let none = verb_with(&Setup::bare(), &["logs", "redact"], Some("x\n")).await;
+    let none = verb_with(&Setup::new(), &["logs", "redact"], Some("x\n")).await;
     assert!(
         none.err.contains("contain no gateway secret") && none.err.contains("--config"),
         "{none:?}"
     );
-    let check = verb_with(&Setup::bare(), &["logs", "redact", "--check"], Some("x\n")).await;
+    let check = verb_with(&Setup::new(), &["logs", "redact", "--check"], Some("x\n")).await;
     assert!(
         check.code == 78 && check.out.contains("unknown whether"),
         "{check:?}"
@@ -189,7 +189,7 @@ async fn without_settings_it_says_so_and_goes_on_by_looks() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
-    let setup = Setup::bare().env("GATEWAY_RELAY_SECRET", SECRET);
+    let setup = Setup::new().env("GATEWAY_RELAY_SECRET", SECRET);
     setup.write("there.log", "here\n");
     let there = setup.home().join("there.log").display().to_string();
     let folder = setup.home().display().to_string();
@@ -214,7 +214,7 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
 
 #[tokio::test]
 async fn garbage_and_endless_lines_go_through_in_bounded_memory() {
-    let setup = Setup::bare().env("GATEWAY_RELAY_SECRET", SECRET);
+    let setup = Setup::new().env("GATEWAY_RELAY_SECRET", SECRET);
     let path = setup.home().join("garbage");
     let mut file = fs::File::create(&path).unwrap();
     let noise: Vec<u8> = (0..100_000_u32)
@@ -250,7 +250,7 @@ async fn garbage_and_endless_lines_go_through_in_bounded_memory() {
 
 #[tokio::test]
 async fn a_reader_that_goes_ends_it_quietly_and_a_line_is_not_held_back() {
-    let setup = Setup::bare();
+    let setup = Setup::new();
     let mut command = setup.verb(&["logs", "redact"]);
     command
         .stdin(Stdio::piped())
@@ -284,27 +284,27 @@ async fn a_reader_that_goes_ends_it_quietly_and_a_line_is_not_held_back() {
 async fn a_secret_that_slips_into_a_line_is_hidden_and_so_is_a_new_one() {
     let connector = connector().await;
     for format in ["text", "json"] {
-        let setup = Setup::against(&connector)
+        let setup = Setup::for_connector(&connector)
             .env("HERMES_GATEWAY_BUSY_INPUT_MODE", "the-first-delivery-key")
             .setting("serve.http", "127.0.0.1:0")
             .setting("log.format", format);
         setup.write(".env", "GATEWAY_RELAY_DELIVERY_KEY=the-first-delivery-key\n");
         let relay = connected(&setup).await;
-        let line = relay.says("busy mode from").await;
+        let line = relay.wait_for_log("busy mode from").await;
         assert!(line.contains("`<hidden>` is not one of"), "{line}");
         setup.write(".env", "GATEWAY_RELAY_DELIVERY_KEY=the-second-delivery-key\n");
         relay.signal(Signal::HUP);
-        relay.says("settings reloaded").await;
+        relay.wait_for_log("settings reloaded").await;
         setup.write("relay.yaml", "log:\n  level: the-second-delivery-key\n");
         relay.signal(Signal::HUP);
-        let line = relay.says("cannot reload the settings").await;
+        let line = relay.wait_for_log("cannot reload the settings").await;
         assert!(line.contains("<hidden>"), "{line}");
         // Its address is read from a line of text.
         if format == "text" {
             let page = crate::operate::metrics::page(&relay).await;
             assert!(page.value("log_secrets_hidden_total", &[]) > 1.5);
         }
-        assert!(!relay.said().contains("delivery-key"), "{}", relay.said());
-        relay.stops().await;
+        assert!(!relay.stderr().contains("delivery-key"), "{}", relay.stderr());
+        relay.stop().await;
     }
 }

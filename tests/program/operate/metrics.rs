@@ -161,7 +161,7 @@ async fn until(relay: &RelayProcess, name: &str, labels: &[(&str, &str)], least:
 
 /// A relay with a page.
 pub(crate) async fn measured(connector: &Connector) -> RelayProcess {
-    let setup = Setup::against(connector).setting("serve.http", "127.0.0.1:0");
+    let setup = Setup::for_connector(connector).setting("serve.http", "127.0.0.1:0");
     connected(&setup).await
 }
 
@@ -235,7 +235,7 @@ async fn the_numbers_move_with_what_happens() {
             "{secret} is nobody's business"
         );
     }
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]

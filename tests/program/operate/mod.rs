@@ -27,7 +27,7 @@ async fn connector() -> Connector {
 /// A relay that is connected.
 async fn connected(setup: &Setup) -> RelayProcess {
     let relay = setup.start();
-    relay.says("connected to the connector").await;
+    relay.wait_for_log("connected to the connector").await;
     relay
 }
 

@@ -9,26 +9,26 @@ use crate::support::relay_process::{SOON, Setup};
 #[tokio::test]
 async fn usr1_lets_a_running_turn_finish_and_asks_to_be_started_again() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let mut relay = connected(&setup).await;
     connector
         .deliver(&text_event("discord", "c1", "m1", "sleep=700 x"))
         .unwrap();
     status_until(&setup, "a turn", |status| status["turns_running"] == 1).await;
     relay.signal(Signal::USR1);
-    assert_eq!(relay.exit_code(SOON).await, 75, "{}", relay.said());
+    assert_eq!(relay.exit_code(SOON).await, 75, "{}", relay.stderr());
     let sent = connector.sent_messages();
     assert_eq!(sent.len(), 1, "{sent:?}");
     assert_eq!(sent[0].text, "echo: x");
     let again = connected(&setup).await;
     assert_eq!(status(&setup).await["tally"]["turns_interrupted"], 0);
-    again.stops().await;
+    again.stop().await;
 }
 
 #[tokio::test]
 async fn a_stop_during_a_restart_is_a_stop() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let mut relay = connected(&setup).await;
     connector
         .deliver(&text_event("discord", "c1", "m1", "sleep=1500 x"))
@@ -39,29 +39,29 @@ async fn a_stop_during_a_restart_is_a_stop() {
     assert_eq!(leaving["ready"], false);
     relay.signal(Signal::USR1);
     relay.terminate();
-    assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.said());
+    assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
     assert_eq!(connector.sent_messages().len(), 1, "the turn was let finish");
 }
 
 #[tokio::test]
-async fn usr2_tells_the_log_of_link_sessions_and_queues() {
+async fn usr2_logs_link_sessions_and_queues() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     connector
         .deliver(&text_event("discord", "c1", "m1", "sleep=60000 hush"))
         .unwrap();
     status_until(&setup, "a turn", |status| status["turns_running"] == 1).await;
     relay.signal(Signal::USR2);
-    assert!(relay.says("dump: link").await.contains("live"));
-    let session = relay.says("dump: session").await;
+    assert!(relay.wait_for_log("dump: link").await.contains("live"));
+    let session = relay.wait_for_log("dump: session").await;
     assert!(
         session.contains("running") && session.contains("echo"),
         "{session}"
     );
-    let queues = relay.says("dump: queues").await;
+    let queues = relay.wait_for_log("dump: queues").await;
     assert!(queues.contains("owed"), "{queues}");
-    relay.says("dump: counts").await;
-    assert!(!relay.said().contains("hush"), "not what was said");
+    relay.wait_for_log("dump: counts").await;
+    assert!(!relay.stderr().contains("hush"), "not what was said");
     relay.signal(Signal::TERM);
 }

@@ -11,9 +11,9 @@ use crate::operate::{answered, connected, connector, status, status_until, verb,
 use crate::support::relay_process::{SOON, Setup};
 
 #[tokio::test]
-async fn status_tells_how_everything_stands() {
+async fn status_reports_everything() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     answered(&connector, "m1", "hello").await;
     let status = status_until(&setup, "a settled answer", |status| {
@@ -54,13 +54,13 @@ async fn status_tells_how_everything_stands() {
         "no colour into a pipe: {:?}",
         told.out
     );
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn sessions_are_listed_and_one_of_them_is_stopped() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let none = verb(&setup, &["sessions"]).await;
     assert_eq!((none.code, none.out.as_str()), (0, "no session runs or waits\n"));
@@ -117,7 +117,7 @@ async fn sessions_are_listed_and_one_of_them_is_stopped() {
 #[tokio::test]
 async fn a_message_is_sent_unasked_from_the_command_line_and_from_a_pipe() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let unknown = verb(&setup, &["send", "--chat", "c1", "hi"]).await;
     assert_eq!(unknown.code, 1);
@@ -153,13 +153,13 @@ async fn a_message_is_sent_unasked_from_the_command_line_and_from_a_pipe() {
     assert!(empty.code == 1 && empty.err.contains("empty"), "{empty:?}");
     let long = verb_with(&setup, &["send", "--chat", "c1", "-"], Some(&"x".repeat(70_000))).await;
     assert!(long.code == 1 && long.err.contains("too long"), "{long:?}");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn reload_tells_what_needs_a_restart_and_what_is_wrong() {
+async fn reload_lists_what_needs_a_restart_and_what_is_wrong() {
     let connector = connector().await;
-    let mut setup = Setup::against(&connector);
+    let mut setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let same = verb(&setup, &["reload"]).await;
     assert_eq!((same.code, same.out.as_str()), (0, "settings reloaded\n"));
@@ -171,7 +171,7 @@ async fn reload_tells_what_needs_a_restart_and_what_is_wrong() {
         changed["needs_restart"],
         serde_json::json!(["serve.http", "sessions.max_queue"])
     );
-    relay.says("need a restart").await;
+    relay.wait_for_log("need a restart").await;
     setup.write("relay.yaml", "link:\n  backof_min_ms: 5\n");
     // The asker finds the relay by another file: it is the relay that is told of the mistake.
     setup.write("asker.yaml", "log:\n  level: info\n");
@@ -183,17 +183,17 @@ async fn reload_tells_what_needs_a_restart_and_what_is_wrong() {
         broken.err.contains("backoff_min_ms") && broken.err.contains("old settings"),
         "{broken:?}"
     );
-    relay.says("cannot reload the settings").await;
-    relay.stops().await;
+    relay.wait_for_log("cannot reload the settings").await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_relay_that_waits_says_so_and_wakes_at_once() {
+async fn a_relay_that_waits_reports_it_and_wakes_immediately() {
     let connector = connector().await;
     connector.refuse_dials(StatusCode::SERVICE_UNAVAILABLE, Some(600));
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = setup.start();
-    relay.says("cannot reach the connector").await;
+    relay.wait_for_log("cannot reach the connector").await;
     let status = status_until(&setup, "a wait", |status| status["link"] == "waiting").await;
     let wait = status["link_retry_at_ms"].as_i64().unwrap() - status["now_ms"].as_i64().unwrap();
     assert!(
@@ -214,19 +214,19 @@ async fn a_relay_that_waits_says_so_and_wakes_at_once() {
     let woken = verb(&setup, &["wake"]).await;
     assert_eq!(woken.code, 0, "{woken:?}");
     connector.wait_connected(SOON).await.unwrap();
-    relay.says("connected to the connector").await;
+    relay.wait_for_log("connected to the connector").await;
     let well = verb(&setup, &["health"]).await;
     assert_eq!((well.code, well.out.as_str()), (0, "live\n"));
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_connector_that_is_down_harms_no_verb() {
     let connector = connector().await;
     connector.take_down().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = setup.start();
-    relay.says("cannot reach the connector").await;
+    relay.wait_for_log("cannot reach the connector").await;
     for args in [&["status"][..], &["sessions"], &["reload"], &["wake"]] {
         let spoken = verb(&setup, args).await;
         assert_eq!(spoken.code, 0, "{args:?}: {spoken:?}");
@@ -234,13 +234,13 @@ async fn a_connector_that_is_down_harms_no_verb() {
     let ill = verb(&setup, &["health", "--json"]).await;
     assert_eq!(ill.code, 1);
     assert!(ill.out.contains(r#""ready":false"#), "{ill:?}");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn who_watches_sees_line_after_line_until_the_reader_goes() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     let mut watching = setup.verb(&["status", "--watch", "--json"]);
     let mut watching = watching
@@ -257,13 +257,13 @@ async fn who_watches_sees_line_after_line_until_the_reader_goes() {
     let ended = timeout(SOON, watching.wait_with_output()).await.unwrap().unwrap();
     assert_eq!(ended.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_reader_that_has_gone_is_no_panic() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     for args in [
         &["status"][..],
@@ -287,5 +287,5 @@ async fn a_reader_that_has_gone_is_no_panic() {
         assert_eq!(ended.status.code(), Some(0), "{args:?}");
         assert_eq!(String::from_utf8_lossy(&ended.stderr), "", "{args:?}");
     }
-    relay.stops().await;
+    relay.stop().await;
 }

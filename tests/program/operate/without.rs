@@ -6,8 +6,8 @@ use crate::operate::{connected, connector, verb};
 use crate::support::relay_process::Setup;
 
 #[tokio::test]
-async fn with_nothing_running_every_verb_says_so_and_how_to_start_one() {
-    let setup = Setup::bare();
+async fn with_nothing_running_every_verb_reports_it_and_how_to_start_one() {
+    let setup = Setup::new();
     for args in [
         &["status"][..],
         &["status", "--json"],
@@ -38,7 +38,7 @@ async fn with_nothing_running_every_verb_says_so_and_how_to_start_one() {
 #[tokio::test]
 async fn a_socket_that_a_dead_relay_left_is_no_relay_and_is_replaced() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     std::fs::create_dir(setup.state_dir()).unwrap();
     let socket = setup.state_dir().join("control.sock");
     drop(UnixListener::bind(&socket).unwrap());
@@ -46,7 +46,7 @@ async fn a_socket_that_a_dead_relay_left_is_no_relay_and_is_replaced() {
     assert_eq!(verb(&setup, &["status"]).await.code, 69);
     let relay = connected(&setup).await;
     assert_eq!(verb(&setup, &["status"]).await.code, 0);
-    relay.stops().await;
+    relay.stop().await;
     assert!(!socket.exists(), "it goes with the relay");
     assert_eq!(verb(&setup, &["status"]).await.code, 69);
 }
@@ -54,31 +54,31 @@ async fn a_socket_that_a_dead_relay_left_is_no_relay_and_is_replaced() {
 #[tokio::test]
 async fn something_else_in_the_sockets_place_is_left_alone_and_the_relay_runs() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     std::fs::create_dir(setup.state_dir()).unwrap();
     let socket = setup.state_dir().join("control.sock");
     std::fs::write(&socket, "precious").unwrap();
     let relay = connected(&setup).await;
-    relay.says("cannot create the control socket").await;
-    relay.stops().await;
+    relay.wait_for_log("cannot create the control socket").await;
+    relay.stop().await;
     assert_eq!(std::fs::read_to_string(&socket).unwrap(), "precious");
 }
 
 #[tokio::test]
-async fn a_relay_without_a_control_socket_says_how_to_get_one() {
+async fn a_relay_without_a_control_socket_explains_how_to_get_one() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).setting("serve.control", "false");
+    let setup = Setup::for_connector(&connector).setting("serve.control", "false");
     let relay = connected(&setup).await;
     assert!(!setup.state_dir().join("control.sock").exists());
     let spoken = verb(&setup, &["status"]).await;
     assert_eq!(spoken.code, 69);
     assert!(spoken.err.contains("serve.control"), "{spoken:?}");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_typo_is_usage_and_told_what_was_meant() {
-    let setup = Setup::bare();
+async fn a_typo_is_a_usage_error_with_a_suggestion() {
+    let setup = Setup::new();
     for (args, meant) in [
         (&["staus"][..], "status"),
         (&["status", "--jsn"], "--json"),
@@ -98,7 +98,7 @@ async fn a_typo_is_usage_and_told_what_was_meant() {
 
 #[tokio::test]
 async fn every_verb_explains_itself_with_an_example_and_in_the_manual() {
-    let setup = Setup::bare();
+    let setup = Setup::new();
     let verbs = verbs_below(&setup, &[]).await;
     assert!(verbs.len() > 15, "{verbs:?}");
     for name in &verbs {
@@ -161,7 +161,7 @@ async fn explained(setup: &Setup, verbs: &[&str]) -> String {
 
 #[tokio::test]
 async fn the_exit_codes_are_one_table_in_the_help_the_manual_and_the_documents() {
-    let setup = Setup::bare();
+    let setup = Setup::new();
     let help = verb(&setup, &["--help"]).await.out;
     let (_, table) = help.split_once("Exit codes:\n").expect("a table");
     let rows: Vec<_> = table
@@ -196,7 +196,7 @@ async fn a_port_in_use_is_tried_again_and_what_is_secret_is_in_no_complaint() {
     let connector = connector().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let setup = Setup::against(&connector).setting("serve.http", &address);
+    let setup = Setup::for_connector(&connector).setting("serve.http", &address);
     let spoken = verb(&setup, &["run"]).await;
     assert_eq!(spoken.code, 75, "{spoken:?}");
     assert!(
@@ -204,7 +204,7 @@ async fn a_port_in_use_is_tried_again_and_what_is_secret_is_in_no_complaint() {
         "{spoken:?}"
     );
 
-    let setup = Setup::bare()
+    let setup = Setup::new()
         .env("A_SERVICE_TOKEN", "token-in-the-wrong-place")
         .setting("log.level", "token-in-the-wrong-place");
     setup.write(".env", "OTHER_TOKEN=another-in-the-wrong-place\n");
@@ -220,7 +220,7 @@ async fn a_port_in_use_is_tried_again_and_what_is_secret_is_in_no_complaint() {
 /// for people on standard error.
 #[tokio::test]
 async fn an_error_is_json_too_where_json_was_asked_for() {
-    let setup = Setup::bare();
+    let setup = Setup::new();
     setup.write("wrong.yaml", "agnet: echo\n");
     let wrong = setup.home().join("wrong.yaml").display().to_string();
     for (args, code) in [
@@ -251,7 +251,7 @@ async fn an_error_is_json_too_where_json_was_asked_for() {
 
 #[tokio::test]
 async fn a_full_disk_or_a_reader_that_has_gone_is_no_panic() {
-    let setup = Setup::bare();
+    let setup = Setup::new();
     for args in [
         &["--help"][..],
         &["agents", "list"],
@@ -287,8 +287,8 @@ async fn a_full_disk_or_a_reader_that_has_gone_is_no_panic() {
 
 #[cfg(not(feature = "otlp"))]
 #[tokio::test]
-async fn a_program_that_sends_no_traces_says_so_when_it_is_told_to() {
-    let setup = Setup::bare().setting("telemetry.otlp_endpoint", "http://127.0.0.1:4318");
+async fn a_program_built_without_traces_reports_it_when_they_are_enabled() {
+    let setup = Setup::new().setting("telemetry.otlp_endpoint", "http://127.0.0.1:4318");
     let file = setup.home().join("relay.yaml").display().to_string();
     let checked = verb(&setup, &["config", "check", &file]).await;
     assert!(

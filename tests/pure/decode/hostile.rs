@@ -26,7 +26,7 @@ fn not_json(line: &[u8]) -> Option<String> {
 }
 
 #[test]
-fn deep_nesting_where_it_would_be_kept_is_refused_and_the_buffer_id_is_told() {
+fn deep_nesting_where_it_would_be_kept_is_refused_and_the_buffer_id_is_reported() {
     const LEVELS: usize = 100_000;
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let deep = format!("{}0{}", open.repeat(LEVELS), close.repeat(LEVELS));
@@ -139,7 +139,7 @@ fn a_lone_half_of_a_pair_becomes_the_replacement_character() {
 }
 
 #[test]
-fn what_is_not_json_is_refused_and_the_buffer_id_is_told() {
+fn what_is_not_json_is_refused_and_the_buffer_id_is_reported() {
     for broken in [
         &br#"{"type":"inbound","event":{"text":NaN},"bufferId":"b1"}"#[..],
         br#"{"type":"inbound","event":{"text":-Infinity},"bufferId":"b1"}"#,
@@ -216,7 +216,7 @@ fn known_frames_of_the_wrong_shape_say_which_field_and_keep_their_buffer_id() {
 }
 
 #[test]
-fn no_error_repeats_what_was_said() {
+fn no_error_quotes_message_text() {
     for line in [
         r#"{"type":"inbound","event":{"text":"hunter2","source":{"chat_id":{"k":"hunter2"}}}}"#,
         r#"{"type":"inbound","event":{"text":"hunter2" hunter2}}"#,

@@ -47,7 +47,7 @@ async fn ten_thousand_tokens_a_second_in_each_of_many_chats() {
     .await;
     let began = Instant::now();
     for chat in 0..CHATS {
-        rig.hears(&format!("c{chat}"), &format!("m{chat}"), "speak");
+        rig.deliver(&format!("c{chat}"), &format!("m{chat}"), "speak");
     }
     rig.is_quiet(CHATS as u64).await;
     let took = began.elapsed();

@@ -19,7 +19,7 @@ fn speech() -> (Vec<String>, String) {
 async fn spoken_on(platform: &str) -> (Rig, String) {
     let (pieces, whole) = speech();
     let rig = start(platform, Player::says(pieces, Duration::from_millis(10)), |_| {}).await;
-    rig.hears("c1", "m1", "speak");
+    rig.deliver("c1", "m1", "speak");
     rig.is_quiet(1).await;
     (rig, whole)
 }
@@ -148,7 +148,7 @@ async fn a_connector_from_before_the_list_of_ops_is_asked_only_for_what_it_alway
 async fn every_op_names_tenant_author_profile_thread_platform_and_bot() {
     let (pieces, _) = speech();
     let rig = start("discord", Player::says(pieces, Duration::from_millis(5)), |_| {}).await;
-    rig.hears_event(&json!({
+    rig.deliver_event(&json!({
         "text": "hi", "message_type": "text", "message_id": "m1",
         "source": {"platform": "discord", "chat_id": "c1", "chat_type": "thread", "thread_id": "t1",
                    "user_id": "u1", "scope_id": "g1", "profile": "coder"},
@@ -197,7 +197,7 @@ async fn tools_are_one_message_of_progress_that_answers_nothing() {
         TurnEnd::Completed
     });
     let rig = start("discord", player.clone(), |_| {}).await;
-    rig.hears("c1", "m1", "work");
+    rig.deliver("c1", "m1", "work");
     rig.is_quiet(1).await;
     let shown = rig.shown("c1");
     assert_eq!(shown.len(), 2, "{shown:?}");
@@ -215,7 +215,7 @@ async fn tools_are_one_message_of_progress_that_answers_nothing() {
         settings.streaming.tool_progress = false;
     })
     .await;
-    rig.hears("c1", "m1", "work");
+    rig.deliver("c1", "m1", "work");
     rig.is_quiet(1).await;
     assert_eq!(rig.texts("c1"), ["all done"]);
     rig.stop().await;
@@ -238,8 +238,8 @@ async fn a_title_renames_a_thread_that_the_connector_opened_and_no_other() {
                        "auto_thread_initial_name": "hi"},
         })
     };
-    rig.hears_event(&event("t1", true));
-    rig.hears_event(&event("t2", false));
+    rig.deliver_event(&event("t1", true));
+    rig.deliver_event(&event("t2", false));
     rig.is_quiet(2).await;
     let renames = rig.ops("thread_rename");
     assert_eq!(renames.len(), 1);

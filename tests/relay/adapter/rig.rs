@@ -117,11 +117,11 @@ pub(crate) async fn start(platform: &str, agent: Player, tune: impl FnOnce(&mut 
 
 impl Rig {
     /// Somebody writes in a chat.
-    pub(crate) fn hears(&self, chat: &str, id: &str, text: &str) {
-        self.hears_event(&text_event(&self.platform, chat, id, text));
+    pub(crate) fn deliver(&self, chat: &str, id: &str, text: &str) {
+        self.deliver_event(&text_event(&self.platform, chat, id, text));
     }
 
-    pub(crate) fn hears_event(&self, event: &Value) {
+    pub(crate) fn deliver_event(&self, event: &Value) {
         self.connector.deliver(event).unwrap();
     }
 

@@ -22,7 +22,7 @@ async fn spoken(platform: &str, rules: Vec<ResultRule>) -> Rig {
     for rule in rules {
         rig.connector.script(rule);
     }
-    rig.hears("c1", "m1", "speak");
+    rig.deliver("c1", "m1", "speak");
     rig.is_quiet(1).await;
     rig
 }
@@ -44,7 +44,7 @@ fn refuse(error: &str) -> OpAnswer {
 }
 
 #[tokio::test]
-async fn a_refused_edit_is_followed_by_the_rest_and_nothing_is_said_twice() {
+async fn a_refused_edit_is_followed_by_the_rest_and_nothing_is_sent_twice() {
     let rig = spoken(
         "discord",
         vec![ResultRule::on("edit", refuse("message is too old"))],
@@ -93,7 +93,7 @@ async fn a_connection_lost_in_mid_stream_loses_and_doubles_nothing() {
             |_| {},
         )
         .await;
-        rig.hears("c1", "m1", "speak");
+        rig.deliver("c1", "m1", "speak");
         tokio::time::sleep(Duration::from_millis(300)).await;
         rig.connector.drop_sockets();
         rig.is_quiet(1).await;
@@ -107,7 +107,7 @@ async fn a_connection_lost_in_mid_stream_loses_and_doubles_nothing() {
 }
 
 #[tokio::test]
-async fn a_platform_that_says_too_much_is_spoken_to_more_slowly_and_still_gets_everything() {
+async fn a_rate_limited_platform_is_slowed_down_and_still_gets_everything() {
     let rig = spoken(
         "discord",
         vec![ResultRule::on("edit", refuse("rate limited: retry after 0.05")).times(3)],
@@ -129,7 +129,7 @@ async fn a_platform_that_says_too_much_is_spoken_to_more_slowly_and_still_gets_e
     .await;
     rig.connector
         .script(ResultRule::on("send", refuse("Too Many Requests: retry after 0.1")).times(2));
-    rig.hears("c1", "m1", "speak");
+    rig.deliver("c1", "m1", "speak");
     rig.is_quiet(1).await;
     assert_eq!(rig.texts("c1"), ["short"]);
     assert_eq!(rig.ops("send").len(), 3);
@@ -147,7 +147,7 @@ async fn a_chat_that_is_held_up_holds_up_no_other() {
     .await;
     rig.connector
         .script(ResultRule::on("send", refuse("Too Many Requests: retry after 2")).once());
-    rig.hears("slow", "m1", "speak");
+    rig.deliver("slow", "m1", "speak");
     let began = tokio::time::Instant::now();
     rig.connector
         .wait_for("the refused send", super::rig::SOON, |frame| {
@@ -155,7 +155,7 @@ async fn a_chat_that_is_held_up_holds_up_no_other() {
         })
         .await
         .unwrap();
-    rig.hears("quick", "m2", "speak");
+    rig.deliver("quick", "m2", "speak");
     rig.connector.reply_to(super::rig::SOON, "m2").await.unwrap();
     assert!(began.elapsed() < Duration::from_millis(1500));
     rig.is_quiet(2).await;

@@ -170,7 +170,7 @@ async fn an_enrolled_gateway_has_a_buffer_of_its_own() {
 }
 
 #[tokio::test]
-async fn waiting_in_vain_says_what_for() {
+async fn a_wait_that_times_out_reports_what_was_missing() {
     let connector = connector().await;
     let missed = connector
         .wait_for("a hello", Duration::from_millis(20), |record| {

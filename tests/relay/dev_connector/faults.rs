@@ -91,7 +91,7 @@ async fn revocation_closes_and_keeps_out_until_it_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_stalled_socket_stays_open_and_says_nothing_not_even_pong() {
+async fn a_stalled_socket_stays_open_and_sends_nothing_not_even_pong() {
     let connector = connector().await;
     let mut client = greeted(&connector, "discord").await;
     connector.stall();
@@ -195,7 +195,7 @@ async fn a_gateway_that_does_not_pong_is_dropped() {
 }
 
 #[tokio::test]
-async fn a_gateway_that_does_not_read_is_still_heard() {
+async fn frames_of_a_gateway_that_does_not_read_are_still_read() {
     let connector = connector().await;
     let mut client = greeted(&connector, "slack").await;
     connector.script(ResultRule::on_all(OpAnswer::Result(json!({ "x": "y".repeat(100_000) }))).times(200));

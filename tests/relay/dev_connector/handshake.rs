@@ -180,7 +180,7 @@ async fn descriptors_can_be_set() {
 }
 
 #[tokio::test]
-async fn what_is_no_upgrade_is_told_so() {
+async fn a_request_without_an_upgrade_gets_a_clear_error() {
     let connector = connector().await;
     let plain = crate::dev_connector::routes::request(&connector, "GET", "/relay", None, "").await;
     assert_eq!(plain.status, 426);

@@ -206,7 +206,7 @@ async fn media_is_kept_for_its_owner_up_to_25_mib() {
 }
 
 #[tokio::test]
-async fn a_route_fails_as_told_and_is_mended() {
+async fn a_route_fails_as_configured_and_recovers() {
     let connector = connector().await;
     let body = json!({ "gatewayId": "gw-vm" });
     let ask = async || post(&connector, "/relay/provision", Some("me"), &body).await;

@@ -25,7 +25,7 @@ fn answer(status: &str, headers: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn the_upgrade_says_what_the_contract_wants_and_nothing_else() {
+async fn the_upgrade_request_has_the_headers_of_the_contract_and_no_other() {
     let mut server = Server::start(Answer::Echo(DATE)).await;
     let bearer = SecretString::from("Z3c6MQ-_token");
     let url = format!("ws://user:hunter2@localhost:{}/relay?a=1#part", server.port);

@@ -1,7 +1,7 @@
 //! The journal from outside: what is held, in which order, and what survives.
 
-mod held;
-mod kept;
+mod contents;
+mod files;
 
 use hermes_relay::store::{
     ChatRow, Command, Completion, DedupeKey, InboxKind, Journal, JournalSettings, NewOp, Opened,

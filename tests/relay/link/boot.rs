@@ -16,9 +16,9 @@ async fn ends_with(setup: &Setup, code: i32, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn without_a_url_it_says_how_to_get_one() {
+async fn without_a_url_it_explains_how_to_get_one() {
     ends_with(
-        &Setup::bare(),
+        &Setup::new(),
         78,
         &[
             "error: no connector URL is configured",
@@ -39,14 +39,14 @@ async fn a_url_that_is_none_is_refused() {
         "https://",
         "http://[::1",
     ] {
-        ends_with(&Setup::toward(url), 78, &["error: "]).await;
+        ends_with(&Setup::with_url(url), 78, &["error: "]).await;
     }
 }
 
 #[tokio::test]
 async fn a_url_that_would_carry_the_token_in_the_clear_is_refused() {
     ends_with(
-        &Setup::toward("ws://192.0.2.7:8080"),
+        &Setup::with_url("ws://192.0.2.7:8080"),
         78,
         &["is not encrypted", "wss://", "allow_plaintext"],
     )
@@ -54,9 +54,9 @@ async fn a_url_that_would_carry_the_token_in_the_clear_is_refused() {
 }
 
 #[tokio::test]
-async fn a_relay_that_was_switched_off_says_where() {
+async fn a_relay_that_was_switched_off_reports_where() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write("config.yaml", "platforms:\n  relay:\n    enabled: false\n");
     // An address given to this program stands; one that Hermes shares does not.
     let setup = setup.without_env("GATEWAY_RELAY_URL");
@@ -68,7 +68,7 @@ async fn a_relay_that_was_switched_off_says_where() {
 #[tokio::test]
 async fn an_unknown_agent_is_refused_with_the_known_ones_listed() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).args(&["run", "--agent", "parrot"]);
+    let setup = Setup::for_connector(&connector).args(&["run", "--agent", "parrot"]);
     ends_with(&setup, 78, &["parrot", "echo", "noop"]).await;
     assert!(connector.dials().is_empty());
 }
@@ -76,7 +76,7 @@ async fn an_unknown_agent_is_refused_with_the_known_ones_listed() {
 #[tokio::test]
 async fn a_misspelt_setting_is_refused_with_its_line_and_the_nearest_key() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write("relay.yaml", "agent: echo\nlink:\n  ping_intervall_secs: 30\n");
     ends_with(
         &setup,
@@ -90,7 +90,7 @@ async fn a_misspelt_setting_is_refused_with_its_line_and_the_nearest_key() {
 #[tokio::test]
 async fn a_state_directory_in_use_is_refused_with_the_holders_pid_and_the_holder_goes_on() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = setup.start();
     connector.wait_connected(SOON).await.unwrap();
     let pid = relay.pid().to_string();
@@ -100,18 +100,18 @@ async fn a_state_directory_in_use_is_refused_with_the_holders_pid_and_the_holder
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert_eq!(connector.dials().len(), 1);
-    relay.stops().await;
+    relay.stop().await;
     let again = setup.start();
-    again.says("connected to the connector").await;
-    again.stops().await;
+    again.wait_for_log("connected to the connector").await;
+    again.stop().await;
 }
 
 #[tokio::test]
 async fn what_hermes_calls_it_works_too() {
     let connector = connector().await;
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .args(&["gateway", "run", "--agent", "echo"])
         .start();
     connector.wait_connected(SOON).await.unwrap();
-    relay.stops().await;
+    relay.stop().await;
 }

@@ -11,13 +11,13 @@ use crate::link::refusals::dials;
 use crate::support::relay_process::{SOON, Setup};
 
 #[tokio::test]
-async fn a_relay_that_was_stopped_for_longer_than_the_silence_it_allows_is_back_at_once() {
+async fn a_relay_that_was_stopped_for_longer_than_the_silence_it_allows_is_back_immediately() {
     let settings = ConnectorSettings {
         ping_interval: None,
         ..ConnectorSettings::default()
     };
     let connector = Connector::start(settings).await.unwrap();
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .setting("link.ping_interval_secs", "1")
         .setting("link.dead_after_secs", "2")
         .start();
@@ -39,14 +39,14 @@ async fn a_relay_that_was_stopped_for_longer_than_the_silence_it_allows_is_back_
     connector.reply_to(SOON, "m2").await.unwrap();
     assert_eq!(connector.sent_messages().len(), 2);
     assert_eq!(connector.open_connections().len(), 1);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 /// Connects in spite of the difference, reconnects without trouble, and warns once.
 async fn gets_along_with_a_clock_that_is_off_by(seconds: i64) {
     let connector = connector().await;
     connector.set_clock_offset(seconds);
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write("config.yaml", "discord:\n  require_mention: true\n");
     let relay = setup.start();
     connector.wait_connected(SOON).await.unwrap();
@@ -69,7 +69,7 @@ async fn gets_along_with_a_clock_that_is_off_by(seconds: i64) {
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     let line = relay
-        .says("this machine's clock differs from the connector's")
+        .wait_for_log("this machine's clock differs from the connector's")
         .await;
     assert!(line.contains("skew_ms="), "{line}");
     assert_eq!(relay.count("clock differs from the connector's"), 1);
@@ -81,7 +81,7 @@ async fn gets_along_with_a_clock_that_is_off_by(seconds: i64) {
             .then_some(())
     });
     taken.await.unwrap();
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ fn line(message_id: &str, text: &str) -> String {
 
 async fn connected() -> (Connector, RelayProcess) {
     let connector = connector().await;
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector.wait_connected(SOON).await.unwrap();
     (connector, relay)
 }
@@ -49,7 +49,7 @@ async fn several_frames_in_one_message_are_taken_in_order() {
     );
     assert!(connector.send_raw(&joined));
     answered(&connector, &[("m1", "a"), ("m2", "b"), ("m3", "c")]).await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn a_frame_cut_into_single_bytes_is_taken_when_its_newline_comes() {
         assert!(connector.send_binary(&[*byte]));
     }
     answered(&connector, &[("m1", "grüße 😀"), ("m2", "next")]).await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -74,7 +74,7 @@ async fn a_cut_across_text_messages_joins_the_end_of_one_frame_to_the_start_of_t
     assert!(connector.send_raw(&format!("{tail}\n{neck}")));
     assert!(connector.send_raw(&format!("{rest}\n")));
     answered(&connector, &[("m1", "one"), ("m2", "two")]).await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn carriage_returns_and_binary_messages_make_no_difference() {
     assert!(connector.send_raw(&format!("{}\r\n", line("m1", "crlf"))));
     assert!(connector.send_binary(format!("{}\r\n\r\n", line("m2", "bytes")).as_bytes()));
     answered(&connector, &[("m1", "crlf"), ("m2", "bytes")]).await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -98,5 +98,5 @@ async fn a_delivery_that_comes_again_is_acknowledged_again_and_answered_once() {
     answered(&connector, &[("m1", "once"), ("m2", "after")]).await;
     let acks: Vec<_> = connector.acks().into_iter().map(|ack| ack.buffer_id).collect();
     assert_eq!(acks, ["x1", "x1", "x2"]);
-    relay.stops().await;
+    relay.stop().await;
 }

@@ -12,7 +12,7 @@ pub(crate) async fn connector() -> Connector {
 #[tokio::test]
 async fn the_dial_shows_a_valid_token_our_name_and_no_extension() {
     let connector = connector().await;
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector.wait_connected(SOON).await.unwrap();
     let dials = connector.dials();
     assert_eq!(dials.len(), 1, "{dials:?}");
@@ -25,15 +25,15 @@ async fn the_dial_shows_a_valid_token_our_name_and_no_extension() {
     assert_eq!(header("sec-websocket-version"), Some("13"));
     assert_eq!(header("sec-websocket-extensions"), None);
     assert_eq!(header("sec-websocket-protocol"), None);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn every_identity_says_hello_in_order_before_any_descriptor_comes() {
+async fn every_identity_sends_hello_in_order_before_any_descriptor_comes() {
     let connector = connector().await;
     connector.ignore_hellos(true);
     let bots = r#"{"telegram":{"botId":"42"},"slack":{"botId":"B7","username":"@robot"}}"#;
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .env("GATEWAY_RELAY_PLATFORMS", "telegram,discord,slack")
         .env("GATEWAY_RELAY_BOT_IDS", bots)
         .start();
@@ -76,7 +76,7 @@ async fn every_identity_says_hello_in_order_before_any_descriptor_comes() {
 #[tokio::test]
 async fn a_message_is_answered_where_it_came_from_and_tagged_with_whose_it_is() {
     let connector = connector().await;
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .env("GATEWAY_RELAY_PLATFORMS", "discord,telegram")
         .env("GATEWAY_RELAY_BOT_IDS", r#"{"telegram":{"botId":"42"}}"#)
         .start();
@@ -110,7 +110,7 @@ async fn a_message_is_answered_where_it_came_from_and_tagged_with_whose_it_is() 
         .unwrap();
     let sent = connector.reply_to(SOON, "m2").await.unwrap();
     assert_eq!((&*sent.platform, sent.bot_id), ("discord", None));
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn a_numeric_buffer_id_is_acknowledged_as_text() {
         ..ConnectorSettings::default()
     };
     let connector = Connector::start(settings).await.unwrap();
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector
         .deliver(&text_event("discord", "c1", "m1", "one"))
         .unwrap();
@@ -131,14 +131,14 @@ async fn a_numeric_buffer_id_is_acknowledged_as_text() {
     assert_eq!(*ack.json(), json!({ "type": "inbound_ack", "bufferId": "1" }));
     connector.reply_to(SOON, "m1").await.unwrap();
     assert!(connector.acks().iter().all(|ack| ack.matched));
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_socket_that_goes_between_hello_and_descriptor_leaves_nobody_waiting() {
     let connector = connector().await;
     connector.ignore_hellos(true);
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .setting("link.handshake_timeout_secs", "600")
         .start();
     let first = connector
@@ -152,13 +152,13 @@ async fn a_socket_that_goes_between_hello_and_descriptor_leaves_nobody_waiting()
         .unwrap();
     let sent = connector.reply_to(SOON, "m1").await.unwrap();
     assert!(sent.connection > first.connection);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn what_a_connector_declares_on_a_new_connection_replaces_what_it_declared_before() {
     let connector = connector().await;
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector.wait_connected(SOON).await.unwrap();
     let long = "word ".repeat(30);
     connector
@@ -181,16 +181,16 @@ async fn what_a_connector_declares_on_a_new_connection_replaces_what_it_declared
     let parts = parts.await.unwrap();
     assert!(parts.iter().all(|part| part.text.chars().count() <= 100));
     assert!(parts.iter().all(|part| part.reply_to.as_deref() == Some("m2")));
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_message_without_a_buffer_id_is_answered_and_not_acknowledged() {
     let connector = connector().await;
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector.wait_connected(SOON).await.unwrap();
     assert!(connector.deliver_live(&text_event("discord", "c1", "m1", "live")));
     connector.reply_to(SOON, "m1").await.unwrap();
     assert!(connector.acks().is_empty());
-    relay.stops().await;
+    relay.stop().await;
 }

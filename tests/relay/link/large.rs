@@ -11,9 +11,9 @@ use crate::support::relay_process::{SOON, Setup};
 const MIB: usize = 1024 * 1024;
 
 #[tokio::test]
-async fn a_message_of_five_mebibytes_is_set_aside_and_the_link_holds() {
+async fn a_message_of_five_mebibytes_is_quarantined_and_the_link_holds() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = setup.start();
     connector.wait_connected(SOON).await.unwrap();
     let huge = "x".repeat(5 * MIB);
@@ -52,7 +52,7 @@ async fn a_message_of_five_mebibytes_is_set_aside_and_the_link_holds() {
         3,
         "nobody answers what was set aside"
     );
-    relay.stops().await;
+    relay.stop().await;
     let inspector = Inspector::open(&setup.state_dir()).unwrap();
     let aside = inspector.list(Section::Quarantine, 0, 10).unwrap();
     assert_eq!(aside.len(), 2, "{aside:?}");
@@ -66,9 +66,9 @@ async fn a_message_of_five_mebibytes_is_set_aside_and_the_link_holds() {
 }
 
 #[tokio::test]
-async fn a_message_beyond_the_hard_bound_ends_the_link_which_says_why_and_dials_again() {
+async fn a_message_beyond_the_hard_bound_ends_the_link_which_reports_why_and_dials_again() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).setting("link.max_message_bytes", "2097152");
+    let setup = Setup::for_connector(&connector).setting("link.max_message_bytes", "2097152");
     let mut relay = setup.start();
     connector.wait_connected(SOON).await.unwrap();
     connector
@@ -76,7 +76,7 @@ async fn a_message_beyond_the_hard_bound_ends_the_link_which_says_why_and_dials_
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert!(connector.send_raw(&"x".repeat(3 * MIB)));
-    let line = relay.says("link.max_message_bytes").await;
+    let line = relay.wait_for_log("link.max_message_bytes").await;
     assert!(
         line.contains("lost the connector") && line.contains("3145728"),
         "{line}"
@@ -87,14 +87,14 @@ async fn a_message_beyond_the_hard_bound_ends_the_link_which_says_why_and_dials_
         .unwrap();
     connector.reply_to(SOON, "m2").await.unwrap();
     assert!(!relay.has_ended());
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_message_of_lines_that_mean_nothing_costs_little_memory_and_one_line_of_the_log() {
     const LINES: usize = 3 * MIB / 2;
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = setup.start();
     connector.wait_connected(SOON).await.unwrap();
     let event = text_event("discord", "c1", "m1", "after");
@@ -104,7 +104,7 @@ async fn a_message_of_lines_that_mean_nothing_costs_little_memory_and_one_line_o
     connector.reply_to(SOON, "m1").await.unwrap();
     let grew = relay.memory_kib("VmHWM") - before;
     assert!(grew < 48 * 1024, "{grew} KiB for {} KiB", 3 * 1024);
-    let said = relay.said();
+    let said = relay.stderr();
     let told: Vec<_> = said
         .lines()
         .filter(|line| line.contains("cannot decode a frame"))
@@ -114,5 +114,5 @@ async fn a_message_of_lines_that_mean_nothing_costs_little_memory_and_one_line_o
         "{told:?}"
     );
     assert_eq!(connector.dials().len(), 1);
-    relay.stops().await;
+    relay.stop().await;
 }

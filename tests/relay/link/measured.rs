@@ -10,7 +10,7 @@ use crate::support::relay_process::{SOON, Setup};
 #[tokio::test]
 async fn a_cold_start_reaches_the_connector_soon_and_in_little_memory() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     for start in ["first", "second"] {
         let mark = connector.mark();
         let relay = setup.start();
@@ -29,6 +29,6 @@ async fn a_cold_start_reaches_the_connector_soon_and_in_little_memory() {
         let (now, peak) = (relay.memory_kib("VmRSS"), relay.memory_kib("VmHWM"));
         println!("{start} start: {now} KiB resident after one message, {peak} KiB at most");
         assert!(peak < 200 * 1024, "{peak} KiB");
-        relay.stops().await;
+        relay.stop().await;
     }
 }

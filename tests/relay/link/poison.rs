@@ -101,7 +101,7 @@ async fn reconnected(connector: &Connector, relay: &mut RelayProcess, expected_d
 #[tokio::test]
 async fn a_frame_without_a_use_is_skipped_on_every_connection_and_the_next_one_answered() {
     let connector = strict().await;
-    let mut relay = Setup::against(&connector).start();
+    let mut relay = Setup::for_connector(&connector).start();
     let mut number = 0;
     for round in 1..=ROUNDS {
         reconnected(&connector, &mut relay, round).await;
@@ -124,13 +124,13 @@ async fn a_frame_without_a_use_is_skipped_on_every_connection_and_the_next_one_a
     }
     reconnected(&connector, &mut relay, ROUNDS + 1).await;
     assert!(connector.acks().is_empty(), "nothing was there to acknowledge");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_buffered_poison_is_set_aside_and_acknowledged_so_that_what_is_behind_it_comes() {
+async fn a_buffered_poison_is_quarantined_and_acknowledged_so_that_what_is_behind_it_comes() {
     let connector = strict().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let mut ids = Vec::new();
     for (number, poison) in poisons().iter().enumerate() {
         let (id, event) = good(number);
@@ -153,7 +153,7 @@ async fn a_buffered_poison_is_set_aside_and_acknowledged_so_that_what_is_behind_
         .await
         .unwrap();
     one_at_a_time(&connector, 1);
-    relay.stops().await;
+    relay.stop().await;
     let inspector = Inspector::open(&setup.state_dir()).unwrap();
     let aside = inspector.list(Section::Quarantine, 0, 100).unwrap();
     assert_eq!(aside.len(), poisons().len() + 2, "{aside:?}");
@@ -167,7 +167,7 @@ async fn a_buffered_poison_is_set_aside_and_acknowledged_so_that_what_is_behind_
 #[tokio::test]
 async fn a_line_that_is_broken_deep_or_too_long_is_acknowledged_under_the_name_that_it_still_shows() {
     let connector = strict().await;
-    let mut relay = Setup::against(&connector).start();
+    let mut relay = Setup::for_connector(&connector).start();
     reconnected(&connector, &mut relay, 1).await;
     let inbound =
         |event: &str, name: &str| format!("{{\"type\":\"inbound\",\"event\":{event},\"bufferId\":{name}}}\n");
@@ -182,13 +182,13 @@ async fn a_line_that_is_broken_deep_or_too_long_is_acknowledged_under_the_name_t
     let names: Vec<_> = connector.acks().into_iter().map(|ack| ack.buffer_id).collect();
     assert_eq!(names, ["broken", "deep", "long", "17"]);
     one_at_a_time(&connector, 1);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn events_that_are_merely_odd_are_taken_as_they_are() {
     let connector = strict().await;
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .env("GATEWAY_RELAY_PLATFORMS", "discord,slack")
         .start();
     let mut reply_to = text_event("discord", "c1", "odd-1", "quotes oddly");
@@ -211,14 +211,14 @@ async fn events_that_are_merely_odd_are_taken_as_they_are() {
         .await
         .unwrap();
     one_at_a_time(&connector, 1);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_torn_handshake_is_dialled_again_and_not_in_a_hurry() {
     let connector = strict().await;
     connector.set_descriptor("discord", json!({ "platform": "discord" }));
-    let mut relay = Setup::against(&connector)
+    let mut relay = Setup::for_connector(&connector)
         .setting("link.handshake_timeout_secs", "1")
         .start();
     dials(&connector, 3).await;

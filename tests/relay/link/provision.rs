@@ -35,7 +35,7 @@ async fn strangers() -> (Connector, Stub, Setup) {
     };
     let connector = Connector::start(settings).await.unwrap();
     let provider = identity_provider().await;
-    let setup = Setup::toward(&connector.url())
+    let setup = Setup::with_url(&connector.url())
         .env(
             "GATEWAY_RELAY_IDP_TOKEN_URL",
             &format!("{}/token", provider.base()),
@@ -95,19 +95,19 @@ async fn a_relay_without_a_secret_asks_for_one_as_every_identity_and_keeps_it_to
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert!(!setup.home().join(".env").exists(), "nothing is written");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_connector_that_withholds_the_secret_is_reported_and_dialled_without_one() {
     let (connector, _provider, setup) = strangers().await;
     let mut relay = setup.env("GATEWAY_RELAY_ID", "gw-dev").start();
-    let line = relay.says("gave no secret").await;
+    let line = relay.wait_for_log("gave no secret").await;
     assert!(
         line.contains("rotate") && line.contains("GATEWAY_RELAY_SECRET"),
         "{line}"
     );
-    relay.says("does not accept our credentials").await;
+    relay.wait_for_log("does not accept our credentials").await;
     assert_eq!(connector.dials()[0].token, TokenCheck::Missing);
     assert!(!relay.has_ended());
 }
@@ -119,22 +119,22 @@ async fn an_identity_that_fails_does_not_keep_the_others_from_being_provisioned(
     connector.fail_route(HttpRoute::Provision, broken.once());
     let relay = setup.env("GATEWAY_RELAY_ID", "gw-new").start();
     connector.wait_connected(SOON).await.unwrap();
-    let line = relay.says("did not provision this identity").await;
+    let line = relay.wait_for_log("did not provision this identity").await;
     assert!(
         line.contains("discord") && line.contains("out of order"),
         "{line}"
     );
     assert_eq!(connector.dials()[0].token, TokenCheck::Valid);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_relay_that_nobody_vouches_for_starts_all_the_same() {
     let connector = connector().await;
-    let mut relay = Setup::toward(&connector.url()).start();
-    let line = relay.says("no identity to request one with").await;
+    let mut relay = Setup::with_url(&connector.url()).start();
+    let line = relay.wait_for_log("no identity to request one with").await;
     assert!(line.contains("dialing without credentials"), "{line}");
-    relay.says("does not accept our credentials").await;
+    relay.wait_for_log("does not accept our credentials").await;
     assert!(!relay.has_ended());
     assert!(connector.requests().is_empty());
 }
@@ -146,13 +146,13 @@ async fn pinned_credentials_are_not_asked_for_again() {
     connector.wait_connected(SOON).await.unwrap();
     assert!(provider.seen().is_empty());
     assert!(posted(&connector, "/relay/provision").is_empty());
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn the_policy_is_declared_for_each_platform_that_has_one() {
     let connector = connector().await;
-    let setup = Setup::against(&connector)
+    let setup = Setup::for_connector(&connector)
         .env("GATEWAY_RELAY_PLATFORMS", "discord,telegram,slack")
         .env("TELEGRAM_ALLOW_BOTS", "Mentions");
     setup.write(
@@ -187,7 +187,7 @@ async fn the_policy_is_declared_for_each_platform_that_has_one() {
         Some("gw-dev"),
         "signed like a dial"
     );
-    relay.stops().await;
+    relay.stop().await;
     assert_eq!(posted(&connector, "/relay/policy").len(), 2, "nothing for slack");
 }
 
@@ -196,17 +196,17 @@ async fn a_policy_that_is_not_taken_is_declared_again() {
     let connector = connector().await;
     let broken = HttpRouteFault::answering(StatusCode::NO_CONTENT, "");
     connector.fail_route(HttpRoute::Policy, broken.once());
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write("config.yaml", "require_mention: true\n");
     let relay = setup.start();
-    relay.says("did not accept the relevance policy").await;
-    relay.says("accepted the relevance policy").await;
+    relay.wait_for_log("did not accept the relevance policy").await;
+    relay.wait_for_log("accepted the relevance policy").await;
     let statuses: Vec<_> = posted(&connector, "/relay/policy")
         .iter()
         .map(|(status, _)| status.as_u16())
         .collect();
     assert_eq!(statuses, [204, 200]);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -217,7 +217,7 @@ async fn a_slow_policy_route_keeps_nobody_waiting() {
         ..HttpRouteFault::answering(StatusCode::OK, "{}")
     };
     connector.fail_route(HttpRoute::Policy, slow);
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write("config.yaml", "require_mention: true\n");
     let relay = setup.start();
     connector
@@ -228,17 +228,17 @@ async fn a_slow_policy_route_keeps_nobody_waiting() {
         posted(&connector, "/relay/policy").is_empty(),
         "still not answered"
     );
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn nothing_is_declared_when_nothing_was_said() {
+async fn no_policy_is_declared_when_none_is_configured() {
     let connector = connector().await;
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector
         .deliver(&text_event("discord", "c1", "m1", "hello"))
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
-    relay.stops().await;
+    relay.stop().await;
     assert!(connector.requests().is_empty());
 }

@@ -58,7 +58,7 @@ async fn another_second(connector: &Connector) {
 async fn credentials_refused_before_any_handshake_are_tried_again_slowly_and_for_ever() {
     let connector = connector().await;
     connector.revoke();
-    let mut relay = Setup::against(&connector)
+    let mut relay = Setup::for_connector(&connector)
         .setting("link.refused_retry_secs", "8")
         .start();
     dials(&connector, 3).await;
@@ -68,20 +68,20 @@ async fn credentials_refused_before_any_handshake_are_tried_again_slowly_and_for
         gaps(&connector)
     );
     assert!(!relay.has_ended());
-    let line = relay.says("does not accept our credentials").await;
+    let line = relay.wait_for_log("does not accept our credentials").await;
     assert!(line.contains("hermes-relay enroll"), "{line}");
     connector.reinstate();
     // A refusal of the hello, before any descriptor, is the same.
     connector.unauthorized_next(1, "unauthorized", When::AfterHello);
     connector.wait_connected(SOON).await.unwrap();
     answers(&connector, "m1").await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_token_found_expired_after_a_handshake_means_a_plain_reconnect() {
     let connector = connector().await;
-    let mut relay = started(&Setup::against(&connector), &connector).await;
+    let mut relay = started(&Setup::for_connector(&connector), &connector).await;
     for round in 1..=4 {
         connector.close_with(4401, "expired");
         dials(&connector, round + 1).await;
@@ -89,13 +89,13 @@ async fn a_token_found_expired_after_a_handshake_means_a_plain_reconnect() {
     }
     answers(&connector, "m1").await;
     assert!(!relay.has_ended());
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_first_refusal_of_working_credentials_is_answered_by_one_immediate_dial_with_a_fresh_token() {
     let connector = connector().await;
-    let setup = Setup::against(&connector)
+    let setup = Setup::for_connector(&connector)
         .setting("link.backoff_min_ms", "120000")
         .setting("link.backoff_max_ms", "120000");
     let relay = started(&setup, &connector).await;
@@ -110,16 +110,16 @@ async fn a_first_refusal_of_working_credentials_is_answered_by_one_immediate_dia
     let after = dials[1].at.duration_since(connector.closed()[0].at);
     assert!(after < Duration::from_secs(5), "at once, not after {after:?}");
     assert_eq!(dials.len(), 2);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_second_refusal_on_the_fresh_token_ends_the_relay_with_77_and_no_further_dial() {
     let connector = connector().await;
-    let mut relay = started(&Setup::against(&connector), &connector).await;
+    let mut relay = started(&Setup::for_connector(&connector), &connector).await;
     connector.revoke();
     assert_eq!(relay.exit_code(SOON).await, 77);
-    let said = relay.said();
+    let said = relay.stderr();
     assert!(said.contains("error: the connector has revoked this gateway (unauthorized)"));
     assert!(said.contains("hint: enrol again with `hermes-relay enroll`"));
     assert_eq!(connector.dials().len(), 2);
@@ -128,7 +128,7 @@ async fn a_second_refusal_on_the_fresh_token_ends_the_relay_with_77_and_no_furth
 #[tokio::test]
 async fn a_refusal_of_the_fresh_token_counts_even_after_its_descriptor() {
     let connector = connector().await;
-    let mut relay = started(&Setup::against(&connector), &connector).await;
+    let mut relay = started(&Setup::for_connector(&connector), &connector).await;
     connector.unauthorized_next(1, "unauthorized", When::AfterDescriptor);
     connector.close_with(4401, "unauthorized");
     assert_eq!(relay.exit_code(SOON).await, 77);
@@ -138,22 +138,22 @@ async fn a_refusal_of_the_fresh_token_counts_even_after_its_descriptor() {
 #[tokio::test]
 async fn a_revoked_relay_that_is_to_stay_stays_and_dials_no_more() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).setting("link.on_revoked", "stay");
+    let setup = Setup::for_connector(&connector).setting("link.on_revoked", "stay");
     let mut relay = started(&setup, &connector).await;
     connector.revoke();
-    let line = relay.says("has revoked this gateway").await;
+    let line = relay.wait_for_log("has revoked this gateway").await;
     assert!(line.contains("hermes-relay enroll"), "{line}");
     // Several times the longest backoff.
     sleep(Duration::from_millis(1500)).await;
     assert_eq!(connector.dials().len(), 2);
     assert!(!relay.has_ended());
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_network_failure_during_the_retry_does_not_use_it_up() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).setting("link.connect_timeout_secs", "1");
+    let setup = Setup::for_connector(&connector).setting("link.connect_timeout_secs", "1");
     let mut relay = started(&setup, &connector).await;
     connector.answer_next_dials(1, &DialRule::Hang);
     let status = StatusCode::BAD_GATEWAY;
@@ -171,7 +171,7 @@ async fn a_network_failure_during_the_retry_does_not_use_it_up() {
 #[tokio::test]
 async fn an_expired_token_during_the_retry_clears_the_suspicion() {
     let connector = connector().await;
-    let relay = started(&Setup::against(&connector), &connector).await;
+    let relay = started(&Setup::for_connector(&connector), &connector).await;
     connector.unauthorized_next(1, "expired", When::AtOnce);
     connector.close_with(4401, "unauthorized");
     dials(&connector, 3).await;
@@ -180,13 +180,13 @@ async fn an_expired_token_during_the_retry_clears_the_suspicion() {
     connector.close_with(4401, "unauthorized");
     dials(&connector, 4).await;
     answers(&connector, "m1").await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_connection_that_has_held_makes_a_later_refusal_the_first_again() {
     let connector = connector().await;
-    let setup = Setup::against(&connector).setting("link.stable_secs", "1");
+    let setup = Setup::for_connector(&connector).setting("link.stable_secs", "1");
     let relay = started(&setup, &connector).await;
     for round in 1..=2 {
         sleep_until(Instant::now() + Duration::from_millis(2500)).await;
@@ -195,25 +195,25 @@ async fn a_connection_that_has_held_makes_a_later_refusal_the_first_again() {
         connector.wait_connected(SOON).await.unwrap();
     }
     answers(&connector, "m1").await;
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn credentials_refused_at_the_upgrade_are_no_revocation_and_tried_again_slowly() {
     for status in [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN] {
         let connector = connector().await;
-        let setup = Setup::against(&connector).setting("link.refused_retry_secs", "8");
+        let setup = Setup::for_connector(&connector).setting("link.refused_retry_secs", "8");
         let mut relay = started(&setup, &connector).await;
         connector.refuse_dials(status, None);
         connector.drop_sockets();
         dials(&connector, 3).await;
         assert!(gaps(&connector)[1] >= SLOW, "{:?}", gaps(&connector));
-        let line = relay.says("does not accept our credentials").await;
+        let line = relay.wait_for_log("does not accept our credentials").await;
         assert!(line.contains(status.as_str()), "{line}");
         assert!(!relay.has_ended());
         connector.accept_dials();
         answers(&connector, "m1").await;
-        relay.stops().await;
+        relay.stop().await;
     }
 }
 
@@ -225,19 +225,19 @@ async fn a_busy_connector_is_left_alone_for_as_long_as_it_asks() {
         retry_after: Some(2),
     };
     connector.answer_next_dials(1, &busy);
-    let relay = started(&Setup::against(&connector), &connector).await;
+    let relay = started(&Setup::for_connector(&connector), &connector).await;
     let gaps = gaps(&connector);
     assert!(
         gaps.len() == 1 && gaps[0] >= Duration::from_millis(1950),
         "{gaps:?}"
     );
-    let line = relay.says("cannot reach the connector").await;
+    let line = relay.wait_for_log("cannot reach the connector").await;
     assert!(line.contains("503"), "{line}");
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_its_target_never_hears_of_us() {
+async fn a_redirect_is_not_followed_and_its_target_is_never_contacted() {
     let (connector, elsewhere) = (connector().await, connector().await);
     connector.answer_next_dials(
         2,
@@ -245,9 +245,9 @@ async fn a_redirect_is_not_followed_and_its_target_never_hears_of_us() {
             location: format!("{}/relay", elsewhere.http_base()),
         },
     );
-    let relay = started(&Setup::against(&connector), &connector).await;
+    let relay = started(&Setup::for_connector(&connector), &connector).await;
     assert_eq!(connector.dials().len(), 3);
     assert!(elsewhere.dials().is_empty() && elsewhere.requests().is_empty());
     answers(&connector, "m1").await;
-    relay.stops().await;
+    relay.stop().await;
 }

@@ -10,7 +10,7 @@ use crate::support::relay_process::{RelayProcess, SOON, Setup};
 
 async fn connected(setup: &Setup) -> RelayProcess {
     let relay = setup.start();
-    relay.says("connected to the connector").await;
+    relay.wait_for_log("connected to the connector").await;
     relay
 }
 
@@ -31,7 +31,7 @@ async fn policies(connector: &Connector, count: usize) -> Vec<Value> {
 #[tokio::test]
 async fn a_changed_mention_rule_is_declared_again_over_the_same_connection() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     setup.write("config.yaml", "discord:\n  require_mention: true\n");
     let relay = connected(&setup).await;
     assert_eq!(policies(&connector, 1).await[0]["requireAddress"], true);
@@ -46,31 +46,31 @@ async fn a_changed_mention_rule_is_declared_again_over_the_same_connection() {
             "allowOtherBots": false,
         })
     );
-    relay.says("settings reloaded").await;
+    relay.wait_for_log("settings reloaded").await;
     assert_eq!(connector.dials().len(), 1);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_changed_log_level_is_in_force_at_once() {
+async fn a_changed_log_level_is_in_force_immediately() {
     let connector = connector().await;
-    let mut setup = Setup::against(&connector);
+    let mut setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     assert_eq!(relay.count("dialing the connector"), 0);
     setup = setup.setting("log.level", "debug");
     relay.signal(Signal::HUP);
-    let line = relay.says("settings reloaded").await;
+    let line = relay.wait_for_log("settings reloaded").await;
     assert!(line.contains("in force"), "{line}");
     connector.drop_sockets();
-    relay.says("dialing the connector").await;
+    relay.wait_for_log("dialing the connector").await;
     drop(setup);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn what_needs_a_restart_is_named() {
     let connector = connector().await;
-    let mut setup = Setup::against(&connector);
+    let mut setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     setup = setup
         .setting("link.backoff_min_ms", "75")
@@ -78,7 +78,7 @@ async fn what_needs_a_restart_is_named() {
         .setting("shutdown.drain_secs", "3")
         .setting("connector.display_name", "Somebody");
     relay.signal(Signal::HUP);
-    let line = relay.says("need a restart").await;
+    let line = relay.wait_for_log("need a restart").await;
     for key in [
         "link.backoff_min_ms",
         "sessions.max_queue",
@@ -90,7 +90,7 @@ async fn what_needs_a_restart_is_named() {
     let named = line.matches("\", \"").count() + 1;
     assert_eq!(named, 4, "nothing else has changed: {line}");
     drop(setup);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 /// A file that only its owner may read.
@@ -105,7 +105,7 @@ fn write_private(setup: &Setup, name: &str, text: &str) -> String {
 #[tokio::test]
 async fn a_change_inside_an_agent_is_named_and_its_secrets_are_not() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let key = write_private(&setup, "key", "first-key");
     let coder = |value: &str| format!("{{kind: command, argv: [cat], env: {{TOKEN: {value}, SAME: same}}}}");
     let model =
@@ -116,30 +116,30 @@ async fn a_change_inside_an_agent_is_named_and_its_secrets_are_not() {
         .setting("agents.same", "{kind: echo}");
     let relay = connected(&setup).await;
     relay.signal(Signal::HUP);
-    relay.says("are applied").await;
+    relay.wait_for_log("are applied").await;
     setup = setup.setting("agents.coder", &coder("second-token"));
     write_private(&setup, "key", "second-key");
     relay.signal(Signal::HUP);
-    let line = relay.says("need a restart").await;
+    let line = relay.wait_for_log("need a restart").await;
     assert!(
         line.contains(r#"["agents.coder.env", "agents.model.api_key_file"]"#),
         "{line}"
     );
-    let said = relay.said();
+    let said = relay.stderr();
     for secret in ["first-token", "second-token", "first-key", "second-key"] {
         assert!(!said.contains(secret), "{said}");
     }
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn settings_that_cannot_be_read_leave_the_old_ones_in_force() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let relay = connected(&setup).await;
     setup.write("relay.yaml", "link:\n  backof_min_ms: 5\n");
     relay.signal(Signal::HUP);
-    let line = relay.says("cannot reload the settings").await;
+    let line = relay.wait_for_log("cannot reload the settings").await;
     assert!(
         line.contains("backoff_min_ms") && line.contains("relay.yaml:2"),
         "{line}"
@@ -148,7 +148,7 @@ async fn settings_that_cannot_be_read_leave_the_old_ones_in_force() {
         .deliver(&text_event("discord", "c1", "m1", "still there?"))
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
-    relay.stops().await;
+    relay.stop().await;
 }
 
 fn two_secrets() -> ConnectorSettings {
@@ -169,12 +169,12 @@ fn dotenv(secret: &str) -> String {
 #[tokio::test]
 async fn a_rotated_secret_signs_the_next_dial() {
     let connector = Connector::start(two_secrets()).await.unwrap();
-    let setup = Setup::toward(&connector.url()).env("GATEWAY_RELAY_PLATFORMS", "discord");
+    let setup = Setup::with_url(&connector.url()).env("GATEWAY_RELAY_PLATFORMS", "discord");
     setup.write(".env", &dotenv("the-old-secret"));
     let relay = connected(&setup).await;
     setup.write(".env", &dotenv("the-new-secret"));
     relay.signal(Signal::HUP);
-    relay.says("settings reloaded").await;
+    relay.wait_for_log("settings reloaded").await;
     assert_eq!(connector.dials().len(), 1, "a live connection is kept");
     connector.drop_sockets();
     dials(&connector, 2).await;
@@ -186,36 +186,36 @@ async fn a_rotated_secret_signs_the_next_dial() {
         hermes_relay::wire::UpgradeToken::verify(bearer, [secret], dial.expires_at.unwrap()).is_some()
     };
     assert!(signed_by(0, "the-old-secret") && signed_by(1, "the-new-secret"));
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_relay_that_was_refused_dials_at_once_when_it_gets_a_good_secret() {
+async fn a_relay_that_was_refused_dials_immediately_when_it_gets_a_good_secret() {
     let connector = Connector::start(two_secrets()).await.unwrap();
-    let setup = Setup::toward(&connector.url())
+    let setup = Setup::with_url(&connector.url())
         .env("GATEWAY_RELAY_PLATFORMS", "discord")
         .setting("link.refused_retry_secs", "600");
     setup.write(".env", &dotenv("a-wrong-secret"));
     let relay = setup.start();
-    relay.says("does not accept our credentials").await;
+    relay.wait_for_log("does not accept our credentials").await;
     setup.write(".env", &dotenv("the-new-secret"));
     relay.signal(Signal::HUP);
     connector.wait_connected(SOON).await.unwrap();
     let verdicts: Vec<_> = connector.dials().iter().map(|dial| dial.token).collect();
     assert_eq!(verdicts, [TokenCheck::Unauthorized, TokenCheck::Valid]);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_revoked_relay_that_stayed_comes_back_with_a_new_secret() {
     let connector = Connector::start(two_secrets()).await.unwrap();
-    let setup = Setup::toward(&connector.url())
+    let setup = Setup::with_url(&connector.url())
         .env("GATEWAY_RELAY_PLATFORMS", "discord")
         .setting("link.on_revoked", "stay");
     setup.write(".env", &dotenv("the-old-secret"));
     let relay = connected(&setup).await;
     connector.revoke();
-    relay.says("has revoked this gateway").await;
+    relay.wait_for_log("has revoked this gateway").await;
     connector.reinstate();
     setup.write(".env", &dotenv("the-new-secret"));
     relay.signal(Signal::HUP);
@@ -224,5 +224,5 @@ async fn a_revoked_relay_that_stayed_comes_back_with_a_new_secret() {
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert_eq!(connector.dials().len(), 3);
-    relay.stops().await;
+    relay.stop().await;
 }

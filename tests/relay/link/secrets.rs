@@ -40,13 +40,13 @@ fn nothing_of(secrets: &[String], output: &str) {
 }
 
 fn everything(relay: &RelayProcess) -> String {
-    relay.said() + &relay.printed()
+    relay.stderr() + &relay.stdout()
 }
 
 #[tokio::test]
 async fn no_secret_and_no_message_text_is_logged_even_at_trace() {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-    let setup = talkative(Setup::against(&connector));
+    let setup = talkative(Setup::for_connector(&connector));
     setup.write("config.yaml", "require_mention: true\n");
     let mut relay = setup.start();
     connector.wait_connected(SOON).await.unwrap();
@@ -58,8 +58,8 @@ async fn no_secret_and_no_message_text_is_logged_even_at_trace() {
     // Poison and refusals, which are logged in more words.
     let torn = format!("{{\"type\":\"inbound\",\"event\":\"{SAID}\"}}\n{{\"text\":\"{SAID}\n");
     assert!(connector.send_raw(&torn));
-    relay.says("cannot decode a frame").await;
-    relay.says("accepted the relevance policy").await;
+    relay.wait_for_log("cannot decode a frame").await;
+    relay.wait_for_log("accepted the relevance policy").await;
     connector.unauthorized_next(1, "unauthorized", When::AfterHello);
     connector.revoke();
     assert_eq!(relay.exit_code(SOON).await, 77);
@@ -85,7 +85,7 @@ async fn enrolling_and_checking_shows_no_secret_and_says_that_the_check_went_wel
     let answer = format!("{{\"access_token\":\"{IDENTITY}\"}}");
     let provider = Stub::always(200, &answer).await;
     let url = connector.http_base();
-    let setup = talkative(Setup::bare())
+    let setup = talkative(Setup::new())
         .env("GATEWAY_RELAY_IDP_TOKEN_URL", &provider.base())
         .env("GATEWAY_RELAY_IDP_CLIENT_ID", "robot")
         .env("GATEWAY_RELAY_IDP_CLIENT_SECRET", "hush-hush-client")
@@ -105,7 +105,7 @@ async fn enrolling_and_checking_shows_no_secret_and_says_that_the_check_went_wel
     assert_eq!(code, 0, "{output}");
     assert!(
         enrolling
-            .printed()
+            .stdout()
             .contains("The connector accepts the new credentials"),
         "{output}"
     );
@@ -129,7 +129,7 @@ async fn enrolling_and_checking_shows_no_secret_and_says_that_the_check_went_wel
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     nothing_of(&hidden, &everything(&relay));
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -141,19 +141,19 @@ async fn a_check_between_clocks_that_differ_takes_one_more_dial() {
     let connector = connector.await.unwrap();
     connector.set_clock_offset(1000);
     let provider = Stub::always(200, &format!("{{\"access_token\":\"{IDENTITY}\"}}")).await;
-    let setup = Setup::bare()
+    let setup = Setup::new()
         .env("GATEWAY_RELAY_IDP_TOKEN_URL", &provider.base())
         .env("GATEWAY_RELAY_ENROLL_TOKEN", ENROL_TOKEN)
         .args(&["enroll", "--connector-url", &connector.http_base(), "--check"]);
     let mut enrolling = setup.start();
     let code = enrolling.exit_code(SOON).await;
     assert_eq!(code, 0, "{}", everything(&enrolling));
-    assert!(enrolling.printed().contains("accepts the new credentials"));
+    assert!(enrolling.stdout().contains("accepts the new credentials"));
     assert_eq!(connector.dials().len(), 2);
 }
 
 #[tokio::test]
-async fn a_check_that_fails_says_why_and_shows_no_secret() {
+async fn a_check_that_fails_reports_why_and_shows_no_secret() {
     let connector = Connector::start(ConnectorSettings {
         enrol_tokens: vec![ENROL_TOKEN.to_owned()],
         ..ConnectorSettings::default()
@@ -162,7 +162,7 @@ async fn a_check_that_fails_says_why_and_shows_no_secret() {
     connector.refuse_dials(http::StatusCode::FORBIDDEN, None);
     let provider = Stub::always(200, &format!("{{\"access_token\":\"{IDENTITY}\"}}")).await;
     let url = connector.http_base();
-    let setup = talkative(Setup::bare())
+    let setup = talkative(Setup::new())
         .env("GATEWAY_RELAY_IDP_TOKEN_URL", &provider.base())
         .env("GATEWAY_RELAY_ENROLL_TOKEN", ENROL_TOKEN)
         .args(&[

@@ -10,7 +10,7 @@ use crate::support::tls_front::terminator;
 async fn a_private_authority_is_trusted_by_its_file_for_the_link_and_the_policy_alike() {
     let connector = connector().await;
     let (port, pem) = terminator("localhost", connector.addr(), 1000).await;
-    let setup = Setup::toward(&format!("https://localhost:{port}"))
+    let setup = Setup::with_url(&format!("https://localhost:{port}"))
         .enrolled_with(&connector)
         .setting("tls.ca_file", "authority.pem");
     setup.write("authority.pem", &pem);
@@ -20,28 +20,28 @@ async fn a_private_authority_is_trusted_by_its_file_for_the_link_and_the_policy_
         .deliver(&text_event("discord", "c1", "m1", "sealed"))
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
-    relay.says("accepted the relevance policy").await;
-    relay.stops().await;
+    relay.wait_for_log("accepted the relevance policy").await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn an_unknown_authority_is_named_as_the_reason_and_the_relay_keeps_trying() {
     let connector = connector().await;
     let (port, _) = terminator("localhost", connector.addr(), 1000).await;
-    let mut relay = Setup::toward(&format!("wss://localhost:{port}"))
+    let mut relay = Setup::with_url(&format!("wss://localhost:{port}"))
         .enrolled_with(&connector)
         .start();
-    let line = relay.says("cannot reach the connector").await;
+    let line = relay.wait_for_log("cannot reach the connector").await;
     assert!(line.to_lowercase().contains("certificate"), "{line}");
     assert!(line.contains("retry_ms"), "{line}");
     assert!(connector.dials().is_empty(), "no token goes to a stranger");
     assert!(!relay.has_ended());
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn an_authority_file_that_is_not_there_is_a_configuration_error() {
-    let setup = Setup::toward("wss://localhost:1").setting("tls.ca_file", "nowhere.pem");
+    let setup = Setup::with_url("wss://localhost:1").setting("tls.ca_file", "nowhere.pem");
     let (code, said) = setup.ends().await;
     assert_eq!(code, 78, "{said}");
     assert!(said.contains("nowhere.pem"), "{said}");

@@ -35,10 +35,10 @@ async fn said_goodbye(connector: &Connector) {
 }
 
 #[tokio::test]
-async fn sigterm_and_sigint_let_a_running_turn_finish_and_say_goodbye() {
+async fn sigterm_and_sigint_let_a_running_turn_finish_and_go_idle() {
     for signal in [Signal::TERM, Signal::INT] {
         let connector = connector().await;
-        let mut relay = busy(&connector, &Setup::against(&connector), 500).await;
+        let mut relay = busy(&connector, &Setup::for_connector(&connector), 500).await;
         relay.signal(signal);
         connector
             .wait_for("going_idle", SOON, |frame| frame.from_gateway("going_idle"))
@@ -68,8 +68,8 @@ async fn sigterm_and_sigint_let_a_running_turn_finish_and_say_goodbye() {
 #[tokio::test]
 async fn an_idle_relay_waits_for_the_acknowledgement_before_it_goes() {
     let connector = connector().await;
-    let mut relay = Setup::against(&connector).start();
-    relay.says("connected to the connector").await;
+    let mut relay = Setup::for_connector(&connector).start();
+    relay.wait_for_log("connected to the connector").await;
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
     said_goodbye(&connector).await;
@@ -83,9 +83,9 @@ async fn an_idle_relay_waits_for_the_acknowledgement_before_it_goes() {
 async fn a_connector_that_does_not_acknowledge_keeps_nobody_from_going() {
     let connector = connector().await;
     connector.ignore_going_idle(true);
-    let setup = Setup::against(&connector).setting("shutdown.going_idle_secs", "1");
+    let setup = Setup::for_connector(&connector).setting("shutdown.going_idle_secs", "1");
     let mut relay = setup.start();
-    relay.says("connected to the connector").await;
+    relay.wait_for_log("connected to the connector").await;
     let told = Instant::now();
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
@@ -101,8 +101,8 @@ async fn a_connector_that_does_not_acknowledge_keeps_nobody_from_going() {
 async fn a_connector_that_is_not_there_keeps_nobody_from_going() {
     let connector = connector().await;
     connector.take_down().await;
-    let mut relay = Setup::against(&connector).start();
-    relay.says("cannot reach the connector").await;
+    let mut relay = Setup::for_connector(&connector).start();
+    relay.wait_for_log("cannot reach the connector").await;
     let told = Instant::now();
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
@@ -112,7 +112,7 @@ async fn a_connector_that_is_not_there_keeps_nobody_from_going() {
 #[tokio::test]
 async fn a_turn_that_does_not_end_is_stopped_when_its_time_is_up() {
     let connector = connector().await;
-    let setup = Setup::against(&connector)
+    let setup = Setup::for_connector(&connector)
         .setting("shutdown.drain_secs", "1")
         .setting("shutdown.budget_secs", "5")
         .setting("shutdown.going_idle_secs", "1");
@@ -126,9 +126,9 @@ async fn a_turn_that_does_not_end_is_stopped_when_its_time_is_up() {
 }
 
 #[tokio::test]
-async fn a_second_signal_ends_it_at_once() {
+async fn a_second_signal_ends_it_immediately() {
     let connector = connector().await;
-    let mut relay = busy(&connector, &Setup::against(&connector), 60_000).await;
+    let mut relay = busy(&connector, &Setup::for_connector(&connector), 60_000).await;
     relay.terminate();
     connector
         .wait_for("going_idle", SOON, |frame| frame.from_gateway("going_idle"))
@@ -138,14 +138,14 @@ async fn a_second_signal_ends_it_at_once() {
     relay.signal(Signal::INT);
     assert_eq!(relay.exit_code(SOON).await, 1);
     assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
-    assert!(relay.said().contains("a second time"));
+    assert!(relay.stderr().contains("a second time"));
     assert!(connector.sent_messages().is_empty());
 }
 
 #[tokio::test]
-async fn what_was_not_answered_before_the_end_is_told_after_the_next_start() {
+async fn what_was_not_answered_before_the_end_is_reported_after_the_next_start() {
     let connector = connector().await;
-    let setup = Setup::against(&connector);
+    let setup = Setup::for_connector(&connector);
     let mut relay = busy(&connector, &setup, 60_000).await;
     relay.signal(Signal::KILL);
     relay.exited(SOON).await;
@@ -157,5 +157,5 @@ async fn what_was_not_answered_before_the_end_is_told_after_the_next_start() {
         .unwrap();
     connector.reply_to(SOON, "m2").await.unwrap();
     assert_eq!(connector.sent_messages().len(), 2);
-    relay.stops().await;
+    relay.stop().await;
 }

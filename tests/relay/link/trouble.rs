@@ -39,7 +39,7 @@ fn replies(sent: &[SentMessage]) -> Vec<&str> {
 #[tokio::test]
 async fn a_connector_that_closes_after_every_handshake_is_dialled_ever_more_slowly_and_never_in_step() {
     let connector = strict().await;
-    let setup = Setup::against(&connector)
+    let setup = Setup::for_connector(&connector)
         .setting("link.backoff_min_ms", "100")
         .setting("link.backoff_max_ms", "800");
     let mut relay = setup.start();
@@ -69,14 +69,14 @@ async fn a_connector_that_closes_after_every_handshake_is_dialled_ever_more_slow
     assert!(!relay.has_ended());
     say(&connector, "c1", "m1");
     connector.reply_to(SOON, "m1").await.unwrap();
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_connector_that_never_answers_the_hello_is_given_up_and_dialled_again_one_socket_at_a_time() {
+async fn a_connector_that_never_answers_the_hello_is_abandoned_and_dialled_again_one_socket_at_a_time() {
     let connector = strict().await;
     connector.ignore_hellos(true);
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .setting("link.handshake_timeout_secs", "1")
         .start();
     dials(&connector, 3).await;
@@ -90,13 +90,13 @@ async fn a_connector_that_never_answers_the_hello_is_given_up_and_dialled_again_
     say(&connector, "c1", "m1");
     connector.reply_to(SOON, "m1").await.unwrap();
     never_two(&connector);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn an_op_that_is_never_answered_holds_up_its_own_chat_and_no_other() {
     let connector = connector().await;
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .setting("link.request_timeout_secs", "3")
         .start();
     connector.wait_connected(SOON).await.unwrap();
@@ -116,15 +116,15 @@ async fn an_op_that_is_never_answered_holds_up_its_own_chat_and_no_other() {
     assert_eq!(order.len(), 22, "{order:?}");
     assert_eq!((order[0], order[21]), ("slow-1", "slow-2"));
     assert_eq!(connector.dials().len(), 1);
-    relay.says("outcome of an op unknown").await;
-    relay.stops().await;
+    relay.wait_for_log("outcome of an op unknown").await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_connector_that_stalls_is_found_dead_and_dialled_again() {
     // NewestWins: a stalled connector cannot notice that its old socket was left.
     let connector = connector().await;
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .setting("link.ping_interval_secs", "1")
         .setting("link.dead_after_secs", "2")
         .start();
@@ -137,9 +137,9 @@ async fn a_connector_that_stalls_is_found_dead_and_dialled_again() {
         stalled.elapsed() >= Duration::from_millis(900),
         "pings were answered until then"
     );
-    relay.says("stopped responding").await;
+    relay.wait_for_log("stopped responding").await;
     assert_eq!(connector.open_connections().len(), 1);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -149,7 +149,7 @@ async fn a_quiet_connector_that_answers_pings_is_left_alone() {
         ..ConnectorSettings::default()
     };
     let connector = Connector::start(settings).await.unwrap();
-    let relay = Setup::against(&connector)
+    let relay = Setup::for_connector(&connector)
         .setting("link.ping_interval_secs", "1")
         .setting("link.dead_after_secs", "3")
         .start();
@@ -159,7 +159,7 @@ async fn a_quiet_connector_that_answers_pings_is_left_alone() {
         (connector.dials().len(), relay.count("stopped responding")),
         (1, 0)
     );
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -169,34 +169,34 @@ async fn a_connector_that_pings_hears_from_a_relay_whose_agent_is_busy() {
         ..ConnectorSettings::default()
     };
     let connector = Connector::start(settings).await.unwrap();
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector
         .deliver(&text_event("discord", "c1", "m1", "sleep=4500 done"))
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert_eq!(connector.dials().len(), 1, "{:?}", connector.closed());
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn a_connector_that_is_not_there_yet_is_found_when_it_comes() {
     let connector = connector().await;
     connector.take_down().await;
-    let mut relay = Setup::against(&connector).start();
-    let line = relay.says("cannot reach the connector").await;
+    let mut relay = Setup::for_connector(&connector).start();
+    let line = relay.wait_for_log("cannot reach the connector").await;
     assert!(line.contains("retry_ms"), "{line}");
     say(&connector, "c1", "m1");
     assert!(!relay.has_ended());
     connector.bring_up().await.unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn after_a_restart_of_the_connector_the_backlog_is_drained_in_order_and_once() {
     const BACKLOG: usize = 100;
     let connector = connector().await;
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     let (before, after): (Vec<String>, Vec<String>) = (
         (0..10).map(|n| format!("before-{n}")).collect(),
         (0..BACKLOG).map(|n| format!("after-{n}")).collect(),
@@ -215,14 +215,14 @@ async fn after_a_restart_of_the_connector_the_backlog_is_drained_in_order_and_on
     let expected: Vec<&str> = before.iter().chain(&after).map(String::as_str).collect();
     assert_eq!(replies(&sent), expected);
     assert_eq!(connector.waiting(), 0);
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
 async fn sockets_that_keep_dying_in_the_middle_of_a_backlog_lose_no_message_and_repeat_no_answer() {
     const MESSAGES: usize = 60;
     let connector = connector().await;
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     let ids: Vec<String> = (0..MESSAGES).map(|n| format!("m{n}")).collect();
     for (n, id) in ids.iter().enumerate() {
         say(&connector, &format!("c{}", n % 5), id);
@@ -255,5 +255,5 @@ async fn sockets_that_keep_dying_in_the_middle_of_a_backlog_lose_no_message_and_
     once.dedup();
     assert_eq!(once.len(), order.len(), "an answer came twice: {order:?}");
     println!("{} of {MESSAGES} answered, {given_up} given up", order.len() - 1);
-    relay.stops().await;
+    relay.stop().await;
 }

@@ -152,7 +152,7 @@ async fn every_stop_of_a_redirect_is_judged() {
 }
 
 #[tokio::test]
-async fn five_redirects_are_followed_and_tell_nobody_where_from() {
+async fn five_redirects_are_followed_without_a_referrer() {
     let server = Server::start(|seen| {
         let left: u32 = seen.uri.trim_start_matches('/').parse().expect("a number");
         match left.checked_sub(1) {

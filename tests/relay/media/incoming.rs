@@ -130,7 +130,7 @@ async fn empty_and_compressed_bodies_are_no_files() {
 }
 
 #[tokio::test]
-async fn a_server_that_drips_or_stays_silent_is_given_up() {
+async fn a_server_that_drips_or_stays_silent_is_abandoned() {
     let taken = Arc::new(AtomicUsize::new(0));
     let server = Server::start(move |seen| match seen.uri.as_str() {
         "/drip" => answer(&[], pieces(1, usize::MAX, Duration::from_millis(100), &taken)),

@@ -18,7 +18,7 @@ fn kinds<'a>(ops: impl IntoIterator<Item = &'a SeenOp>) -> Vec<&'a str> {
 }
 
 #[tokio::test]
-async fn the_author_s_press_answers_and_the_message_says_so() {
+async fn the_authors_press_answers_and_the_message_shows_it() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
     let question = ask(&relay, "a", "1").await;
@@ -29,10 +29,10 @@ async fn the_author_s_press_answers_and_the_message_says_so() {
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1);
 
     delivered(&relay, "p1", press(&question, "o0", &owner("a"))).await;
-    let told = relay.told("a", 3).await;
+    let told = relay.replies("a", 3).await;
     assert_eq!(told[2], "echo: allowed once hi");
     assert!(told[1].contains("✅") && told[1].starts_with("May I"), "{told:?}");
-    let status = relay.runs(0).await;
+    let status = relay.wait_for_turns(0).await;
     assert_eq!(status.prompts_open, 0);
     assert_eq!(
         (
@@ -48,21 +48,21 @@ async fn the_author_s_press_answers_and_the_message_says_so() {
 }
 
 #[tokio::test]
-async fn a_stranger_s_press_decides_nothing_and_is_told_so_once() {
+async fn a_strangers_press_decides_nothing_and_is_answered_once() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
     let question = ask(&relay, "a", "1").await;
     delivered(&relay, "p1", press(&question, "o0", "mallory")).await;
-    let told = relay.told("a", 2).await;
+    let told = relay.replies("a", 2).await;
     assert!(told[1].starts_with("Only the person"), "{told:?}");
     delivered(&relay, "p2", press(&question, "o1", "mallory")).await;
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.prompts_open, status.turns_running), (1, 1));
     // The same message id as the stranger's press, and not a duplicate of it.
     delivered(&relay, "p3", press(&question, "o3", &owner("a"))).await;
-    let told = relay.told("a", 4).await;
+    let told = relay.replies("a", 4).await;
     assert_eq!(told[3], "echo: denied hi");
-    let status = relay.runs(0).await;
+    let status = relay.wait_for_turns(0).await;
     assert_eq!((status.tally.turns_started, status.tally.duplicates), (1, 0));
     assert_eq!(relay.stop().await.texts("a").len(), 4);
 }
@@ -83,14 +83,14 @@ async fn presses_that_come_again_or_are_not_ours_are_acknowledged_and_swallowed(
 
     let answer = press(&question, "o0", &owner("a"));
     delivered(&relay, "p1", answer.clone()).await;
-    relay.told("a", 3).await;
+    relay.replies("a", 3).await;
     delivered(&relay, "p1 again", answer).await;
     delivered(&relay, "too late", press(&question, "o3", &owner("a"))).await;
     delivered(&relay, "a-2", event("a", "2", "still here")).await;
-    let told = relay.told("a", 4).await;
+    let told = relay.replies("a", 4).await;
     assert_eq!(told[2..], ["echo: allowed once hi", "echo: still here"]);
     let status = relay
-        .stands("two turns", |status| status.tally.turns_done == 2)
+        .wait_for_status("two turns", |status| status.tally.turns_done == 2)
         .await;
     assert_eq!((status.tally.turns_started, status.tally.duplicates), (2, 1));
     assert_eq!(relay.stop().await.texts("a").len(), 4);
@@ -134,9 +134,9 @@ async fn a_discord_component_is_a_press() {
     });
     let forwarded = relay.connector.deliver_line_buffered("f1", line.to_string());
     forwarded.await.unwrap();
-    let told = relay.told("a", 3).await;
+    let told = relay.replies("a", 3).await;
     assert_eq!(told[2], "echo: allowed for this conversation hi");
-    let status = relay.runs(0).await;
+    let status = relay.wait_for_turns(0).await;
     assert_eq!((status.tally.forwards, status.tally.turns_started), (1, 1));
     relay.stop().await;
 }
@@ -161,16 +161,16 @@ async fn in_a_group_others_may_answer_only_where_that_is_set() {
         let mut by_bob = press(&question, "o0", "bob");
         by_bob["source"]["chat_type"] = json!("group");
         delivered(&relay, "p1", by_bob).await;
-        let told = relay.told("a", 2).await;
+        let told = relay.replies("a", 2).await;
         assert_eq!(told[1].starts_with("Only the person"), !anyone, "{told:?}");
         if anyone {
-            assert_eq!(relay.told("a", 3).await[2], "echo: allowed once hi");
+            assert_eq!(relay.replies("a", 3).await[2], "echo: allowed once hi");
         } else {
-            relay.runs(1).await;
+            relay.wait_for_turns(1).await;
             let key = format!("agent:main:discord:group:a:{}", owner("a"));
             relay.connector.interrupt(&key, "a").await.unwrap();
         }
-        relay.runs(0).await;
+        relay.wait_for_turns(0).await;
         relay.stop().await;
     }
 }
@@ -191,7 +191,7 @@ async fn a_press_from_before_a_restart_does_nothing_after_it() {
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.prompts_open, status.turns_running), (1, 1));
     relay.interrupt("a").await;
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     let told = relay.stop().await;
     assert!(
         told.texts("a").iter().all(|text| !text.starts_with("echo")),

@@ -2,11 +2,11 @@
 //! a question, and that nothing waits for it but the turn that asks.
 
 mod buttons;
-mod ends;
-mod showing;
+mod display;
+mod expiry;
 #[cfg(feature = "dev")]
-mod whole;
-mod words;
+mod process;
+mod typed_answers;
 
 use crate::support::memory_relay::{Running, event, start_on};
 use hermes_relay::adapter::stream::StreamMode;
@@ -64,10 +64,10 @@ pub(crate) async fn start_asking<A: Agent + Clone>(
 /// Has a chat ask, and gives the op that shows the question once it is settled.
 pub(crate) async fn ask(relay: &Running, chat: &str, id: &str) -> SeenOp {
     let before = relay.handle.status().await.unwrap().tally.ops_applied;
-    relay.hears(chat, id, "ask hi").await;
+    relay.deliver(chat, id, "ask hi").await;
     let shown = shown(relay, chat).await;
     relay
-        .stands("the question shown", |status| status.tally.ops_applied > before)
+        .wait_for_status("the question shown", |status| status.tally.ops_applied > before)
         .await;
     shown
 }

@@ -1,15 +1,15 @@
 //! Whole conversations over a connector in memory, with a real journal: what is acknowledged when, who is
 //! answered in which order, what stops, what is owed, and what the end and a crash leave behind.
 
-mod arriving;
-mod at_once;
-mod declining;
-mod ending;
-mod line;
-mod owing;
-mod queueing;
+mod accepting;
+mod declined;
+mod inline;
+mod interrupt;
+mod memory_transport;
+mod pending_ops;
+mod queue;
+mod shutdown;
 mod steering;
-mod stopping;
 
 use crate::support::memory_relay::{Running, start_with};
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};

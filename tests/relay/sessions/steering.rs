@@ -55,10 +55,10 @@ async fn what_the_agent_takes_joins_the_turn_and_what_it_does_not_take_waits_its
     })
     .await;
     for (id, text) in [("1", "listen"), ("2", "left"), ("3", "right")] {
-        relay.hears("a", id, text).await;
+        relay.deliver("a", id, text).await;
     }
-    relay.hears("a", "4", "no thanks").await;
-    relay.hears("a", "5", "later").await;
+    relay.deliver("a", "4", "no thanks").await;
+    relay.deliver("a", "5", "later").await;
     relay
         .seen("five acknowledgements", |seen| seen.acks.len() == 5)
         .await;
@@ -69,7 +69,7 @@ async fn what_the_agent_takes_joins_the_turn_and_what_it_does_not_take_waits_its
     );
     agent.end.notify_one();
     assert_eq!(
-        relay.told("a", 3).await,
+        relay.replies("a", 3).await,
         ["listen left right", "no thanks ", "later "]
     );
     let tally = relay.handle.status().await.unwrap().tally;

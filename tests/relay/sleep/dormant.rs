@@ -55,7 +55,7 @@ async fn sleepy(adjust: impl FnOnce(&mut Settings)) -> Sleepy {
 }
 
 impl Sleepy {
-    async fn stands(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
+    async fn wait_for_status(&self, what: &str, wanted: impl Fn(&Status) -> bool) -> Status {
         eventually(what, async || {
             let status = self.handle.status().await.expect("the relay runs");
             if wanted(&status) { Ok(status) } else { Err(status) }
@@ -64,13 +64,13 @@ impl Sleepy {
     }
 
     async fn falls_asleep(&self) -> Status {
-        self.stands("a sleep", |status| {
+        self.wait_for_status("a sleep", |status| {
             status.link == "dormant" && status.tally.sleeps > 0
         })
         .await
     }
 
-    fn hears(&self, id: &str, text: &str) {
+    fn deliver(&self, id: &str, text: &str) {
         let event = text_event("discord", "c1", id, text);
         self.connector.deliver(&event).unwrap();
     }
@@ -104,10 +104,11 @@ async fn wake_on_poke(sleepy: &Sleepy) -> JoinHandle<usize> {
 }
 
 #[tokio::test]
-async fn an_idle_relay_says_so_waits_for_the_word_and_leaves_and_a_poke_brings_the_backlog_in_order() {
+async fn an_idle_relay_sends_going_idle_waits_for_the_ack_and_disconnects_and_a_wake_request_brings_the_backlog_in_order()
+ {
     let sleepy = sleepy(|_| {}).await;
     let poked = wake_on_poke(&sleepy).await;
-    sleepy.hears("m0", "zero");
+    sleepy.deliver("m0", "zero");
     sleepy.connector.reply_to(SOON, "m0").await.unwrap();
     sleepy.falls_asleep().await;
     let order: Vec<String> = sleepy
@@ -127,7 +128,7 @@ async fn an_idle_relay_says_so_waits_for_the_word_and_leaves_and_a_poke_brings_t
     assert_eq!(sleepy.connector.dials().len(), 1, "the dial is held back");
 
     for (id, text) in [("m1", "one"), ("m2", "two"), ("m3", "three")] {
-        sleepy.hears(id, text);
+        sleepy.deliver(id, text);
     }
     sleepy.connector.reply_to(SOON, "m3").await.unwrap();
     let said: Vec<String> = sleepy
@@ -137,29 +138,31 @@ async fn an_idle_relay_says_so_waits_for_the_word_and_leaves_and_a_poke_brings_t
         .map(|sent| sent.text)
         .collect();
     assert_eq!(said, ["echo: zero", "echo: one", "echo: two", "echo: three"]);
-    let status = sleepy.stands("a wake", |status| status.tally.wakes == 1).await;
+    let status = sleepy
+        .wait_for_status("a wake", |status| status.tally.wakes == 1)
+        .await;
     let ms = status.last_wake_ms.expect("the wake was measured");
     eprintln!("from the wake to the first acknowledgement: {ms} ms");
     assert!(ms < 5_000, "{ms} ms");
     assert_eq!(sleepy.connector.dials().len(), 2);
 
     sleepy
-        .stands("another sleep", |status| status.tally.sleeps == 2)
+        .wait_for_status("another sleep", |status| status.tally.sleeps == 2)
         .await;
     sleepy.ends().await;
     poked.abort();
 }
 
 #[tokio::test]
-async fn without_the_word_there_is_no_sleep_and_nothing_is_missed_because_it_was_asked_for() {
+async fn without_the_ack_there_is_no_sleep_and_nothing_is_missed() {
     let sleepy = sleepy(|_| {}).await;
     sleepy.connector.ignore_going_idle(true);
     let status = sleepy
-        .stands("a refusal", |status| status.tally.sleeps_refused > 0)
+        .wait_for_status("a refusal", |status| status.tally.sleeps_refused > 0)
         .await;
     assert_eq!(status.tally.sleeps, 0);
     // This connector buffers although its word was lost, and delivers on a new connection only.
-    sleepy.hears("m1", "still there?");
+    sleepy.deliver("m1", "still there?");
     sleepy.connector.reply_to(SOON, "m1").await.unwrap();
     let status = sleepy.handle.status().await.unwrap();
     assert_eq!((status.tally.sleeps, status.link.as_str()), (0, "live"));
@@ -169,7 +172,7 @@ async fn without_the_word_there_is_no_sleep_and_nothing_is_missed_because_it_was
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_in_one_breath_with_the_word_is_not_slept_over() {
+async fn a_message_together_with_the_ack_keeps_the_relay_awake() {
     let sleepy = sleepy(|_| {}).await;
     sleepy.connector.ignore_going_idle(true);
     sleepy
@@ -193,15 +196,17 @@ async fn the_longest_sleep_ends_by_itself() {
     let sleepy = sleepy(|settings| settings.sleep.max_secs = 2).await;
     sleepy.falls_asleep().await;
     let since = Instant::now();
-    sleepy.stands("a wake", |status| status.tally.wakes > 0).await;
+    sleepy
+        .wait_for_status("a wake", |status| status.tally.wakes > 0)
+        .await;
     assert!(since.elapsed() > Duration::from_secs(1), "{:?}", since.elapsed());
     sleepy.ends().await;
 }
 
 #[tokio::test]
-async fn something_to_say_ends_a_sleep_and_so_does_the_end() {
+async fn an_outgoing_message_ends_a_sleep_and_so_does_a_shutdown() {
     let sleepy = sleepy(|_| {}).await;
-    sleepy.hears("m0", "zero");
+    sleepy.deliver("m0", "zero");
     sleepy.connector.reply_to(SOON, "m0").await.unwrap();
     sleepy.falls_asleep().await;
     sleepy.handle.send("c1", "by the way").await.unwrap();
@@ -210,7 +215,7 @@ async fn something_to_say_ends_a_sleep_and_so_does_the_end() {
         .wait_for_sent("a message unasked", SOON, |sent| sent.text == "by the way");
     said.await.unwrap();
     sleepy
-        .stands("another sleep", |status| status.tally.sleeps == 2)
+        .wait_for_status("another sleep", |status| status.tally.sleeps == 2)
         .await;
     let asked = Instant::now();
     sleepy.ends().await;

@@ -28,7 +28,7 @@ fn sleeps(settings: &mut Settings, action: SleepAction) {
 }
 
 #[tokio::test]
-async fn work_between_the_question_and_the_word_calls_the_sleep_off() {
+async fn work_between_going_idle_and_the_ack_cancels_the_sleep() {
     let folder = tempfile::tempdir().unwrap();
     let relay = start_with(folder.path(), EchoAgent, |settings| {
         sleeps(settings, SleepAction::Exit);
@@ -36,14 +36,14 @@ async fn work_between_the_question_and_the_word_calls_the_sleep_off() {
     .await;
     relay.connector.hold_idle();
     relay.seen("the question", |seen| seen.idles == 1).await;
-    relay.hears("c1", "m1", "sleep=500 hello").await;
-    relay.runs(1).await;
+    relay.deliver("c1", "m1", "sleep=500 hello").await;
+    relay.wait_for_turns(1).await;
     relay.connector.answer_idle();
     let status = relay
-        .stands("no sleep", |status| status.tally.sleeps_refused == 1)
+        .wait_for_status("no sleep", |status| status.tally.sleeps_refused == 1)
         .await;
     assert_eq!(status.tally.sleeps, 0);
-    assert_eq!(relay.told("c1", 1).await, ["echo: hello"]);
+    assert_eq!(relay.replies("c1", 1).await, ["echo: hello"]);
     // A connector that buffers delivers on a new connection only, so there is one.
     let seen = relay.seen("a new connection", |seen| seen.connections == 2).await;
     assert_eq!(seen.texts("c1").len(), 1);
@@ -51,7 +51,7 @@ async fn work_between_the_question_and_the_word_calls_the_sleep_off() {
 }
 
 #[tokio::test]
-async fn a_wake_between_the_question_and_the_word_calls_the_sleep_off() {
+async fn a_wake_between_going_idle_and_the_ack_cancels_the_sleep() {
     let folder = tempfile::tempdir().unwrap();
     let relay = start_with(folder.path(), EchoAgent, |settings| {
         sleeps(settings, SleepAction::Wait);
@@ -62,11 +62,11 @@ async fn a_wake_between_the_question_and_the_word_calls_the_sleep_off() {
     assert!(relay.handle.wake().await);
     relay.connector.answer_idle();
     let status = relay
-        .stands("no sleep", |status| status.tally.sleeps_refused == 1)
+        .wait_for_status("no sleep", |status| status.tally.sleeps_refused == 1)
         .await;
     assert_eq!(status.tally.sleeps, 0);
     relay
-        .stands("a sleep later", |status| {
+        .wait_for_status("a sleep later", |status| {
             status.tally.sleeps == 1 && status.link == "dormant"
         })
         .await;
@@ -87,14 +87,14 @@ async fn a_message_that_the_journal_alone_refuses_does_not_keep_the_relay_awake(
              BEGIN SELECT RAISE(ABORT, 'not this one'); END",
         )
         .unwrap();
-    relay.hears("poison", "m1", "hello").await;
-    relay.hears("c1", "m1", "hello").await;
-    assert_eq!(relay.told("c1", 1).await, ["echo: hello"]);
+    relay.deliver("poison", "m1", "hello").await;
+    relay.deliver("c1", "m1", "hello").await;
+    assert_eq!(relay.replies("c1", 1).await, ["echo: hello"]);
     relay
-        .stands("a refusal", |status| status.tally.refused_by_journal == 1)
+        .wait_for_status("a refusal", |status| status.tally.refused_by_journal == 1)
         .await;
     let status = relay
-        .stands("a sleep", |status| {
+        .wait_for_status("a sleep", |status| {
             status.tally.sleeps > 0 && status.link == "dormant"
         })
         .await;
@@ -161,7 +161,7 @@ impl RelayTransport for Meddler {
 }
 
 #[tokio::test]
-async fn work_between_the_word_and_the_close_ends_the_sleep_before_it_begins() {
+async fn work_between_the_ack_and_the_close_ends_the_sleep_before_it_begins() {
     for action in [SleepAction::Exit, SleepAction::Wait, SleepAction::Suspend] {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = Settings::embedded(folder.path());

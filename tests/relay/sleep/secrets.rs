@@ -32,7 +32,7 @@ fn put(path: &Path, secret: &str) {
 
 /// A relay with its secret in a file, connected.
 async fn started(connector: &Connector, path: &Path) -> RelayProcess {
-    let relay = Setup::toward(&connector.url())
+    let relay = Setup::with_url(&connector.url())
         .env("GATEWAY_RELAY_PLATFORMS", "discord")
         .env("GATEWAY_RELAY_ID", "gw-dev")
         .env("GATEWAY_RELAY_SECRET_FILE", path.to_str().unwrap())
@@ -62,14 +62,14 @@ async fn a_new_secret_in_its_file_signs_the_next_dial_and_the_connection_stays()
     put(&path, "the-old-secret");
     let relay = started(&connector, &path).await;
     put(&path, "the-new-secret");
-    relay.says("found new credentials").await;
+    relay.wait_for_log("found new credentials").await;
     assert_eq!(connector.dials().len(), 1, "a live connection is kept");
     connector.drop_sockets();
     dialled(&connector, 2).await;
     assert!(signed_by(&connector, 0, "the-old-secret") && signed_by(&connector, 1, "the-new-secret"));
-    relay.says("accepts the new secret").await;
-    assert!(!relay.said().contains("the-new-secret"));
-    relay.stops().await;
+    relay.wait_for_log("accepts the new secret").await;
+    assert!(!relay.stderr().contains("the-new-secret"));
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_secret_that_the_connector_does_not_know_yet_falls_back_to_the_one_bef
     put(&path, "the-old-secret");
     let relay = started(&connector, &path).await;
     put(&path, "not-known-yet");
-    relay.says("found new credentials").await;
+    relay.wait_for_log("found new credentials").await;
     connector.drop_sockets();
     dialled(&connector, 3).await;
     let verdicts: Vec<_> = connector.dials().iter().map(|dial| dial.token).collect();
@@ -97,7 +97,7 @@ async fn a_secret_that_the_connector_does_not_know_yet_falls_back_to_the_one_bef
     connector.drop_sockets();
     dialled(&connector, 5).await;
     assert!(signed_by(&connector, 3, "not-known-yet") && signed_by(&connector, 4, "the-old-secret"));
-    relay.stops().await;
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -108,9 +108,11 @@ async fn a_secret_file_that_cannot_be_used_leaves_the_old_secret_in_force() {
     put(&path, "the-old-secret");
     let relay = started(&connector, &path).await;
     put(&path, "");
-    relay.says("cannot be used; keeping the old credentials").await;
+    relay
+        .wait_for_log("cannot be used; keeping the old credentials")
+        .await;
     connector.drop_sockets();
     dialled(&connector, 2).await;
     assert!(signed_by(&connector, 1, "the-old-secret"));
-    relay.stops().await;
+    relay.stop().await;
 }

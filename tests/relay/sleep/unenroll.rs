@@ -11,7 +11,7 @@ const DOTENV: &str = "# mine\nOPENAI_API_KEY='k#1'\n\n  export GATEWAY_RELAY_ID=
 const LEFT: &str = "# mine\nOPENAI_API_KEY='k#1'\n\nGATEWAY_RELAY_PLATFORMS=discord\nLAST=\"a\nb\"";
 
 fn enrolled() -> Setup {
-    let setup = Setup::bare();
+    let setup = Setup::new();
     setup.write(".env", DOTENV);
     let path = setup.home().join(".env");
     fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -21,7 +21,7 @@ fn enrolled() -> Setup {
 async fn run(setup: &Setup) -> (i32, String, String) {
     let mut relay = setup.start();
     let code = relay.exit_code(crate::support::relay_process::SOON).await;
-    (code, relay.printed(), relay.said())
+    (code, relay.stdout(), relay.stderr())
 }
 
 #[tokio::test]

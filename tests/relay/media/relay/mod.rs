@@ -1,7 +1,7 @@
 //! Attachments through a whole relay: the embedded connector on one side, an agent of the test's own on the other.
 
-mod coming;
-mod going;
+mod incoming;
+mod outgoing;
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ impl Running {
     }
 
     /// A message with files, by address and mime type.
-    fn hears(&self, chat: &str, id: &str, text: &str, files: &[(&str, &str)]) {
+    fn deliver(&self, chat: &str, id: &str, text: &str, files: &[(&str, &str)]) {
         let mut event = text_event(&self.platform, chat, id, text);
         event["media_urls"] = files.iter().map(|(url, _)| json!(url)).collect();
         event["media"] = files
@@ -121,7 +121,7 @@ impl Running {
     }
 
     /// What the chat was told, once it is so much: the op and the text.
-    async fn told(&self, chat: &str, count: usize) -> Vec<(&'static str, String)> {
+    async fn replies(&self, chat: &str, count: usize) -> Vec<(&'static str, String)> {
         let told = |connector: &Connector| {
             let sent = connector.sent_messages().into_iter();
             let sent = sent.filter(|sent| sent.chat_id == chat);
@@ -136,7 +136,7 @@ impl Running {
             .unwrap()
     }
 
-    async fn runs(&self, turns: usize) {
+    async fn wait_for_turns(&self, turns: usize) {
         eventually("so many turns", async || {
             self.handle.status().await.unwrap().turns_running == turns
         })

@@ -27,7 +27,7 @@ fn process(id: &str) -> &str {
 }
 
 #[tokio::test]
-async fn a_stop_that_is_heard_leaves_the_session_as_it_was() {
+async fn a_stop_that_is_obeyed_leaves_the_session_as_it_was() {
     let rig = Rig::new("");
     let (_, before) = history(&rig, "a").await;
     let (end, heard) = stopped(&rig, "a", "hang").await;
@@ -120,7 +120,7 @@ async fn a_stop_that_comes_too_late_does_not_poison_the_next_turn() {
 }
 
 #[tokio::test]
-async fn an_agent_hears_of_a_stop_only_while_it_works() {
+async fn an_agent_gets_a_stop_only_while_it_works() {
     let rig = Rig::new("hermes load");
     let running = rig.start("a", "hello");
     let cancel = running.cancel.clone();

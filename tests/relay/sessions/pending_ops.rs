@@ -9,14 +9,14 @@ async fn a_refused_op_is_not_repeated_and_holds_nothing_up() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
     relay.connector.set_reply_mode(ReplyMode::Refuse("no".into()));
-    relay.hears("a", "1", "one").await;
+    relay.deliver("a", "1", "one").await;
     relay
-        .stands("a refusal", |status| status.tally.ops_refused == 1)
+        .wait_for_status("a refusal", |status| status.tally.ops_refused == 1)
         .await;
     relay.connector.set_reply_mode(ReplyMode::Apply);
-    relay.hears("a", "2", "two").await;
+    relay.deliver("a", "2", "two").await;
     relay
-        .stands("both settled", |status| status.tally.ops_applied == 1)
+        .wait_for_status("both settled", |status| status.tally.ops_applied == 1)
         .await;
     assert_eq!(relay.stop().await.texts("a"), ["echo: one", "echo: two"]);
 }
@@ -27,10 +27,10 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
     let relay = start(dir.path(), |_| {}).await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
     for (chat, id) in [("a", "1"), ("a", "2"), ("b", "1")] {
-        relay.hears(chat, id, id).await;
+        relay.deliver(chat, id, id).await;
     }
     relay
-        .stands("three owed", |status| {
+        .wait_for_status("three owed", |status| {
             status.tally.turns_done == 3 && status.ops_owed == 3
         })
         .await;
@@ -39,12 +39,14 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
     let first = seen.ops.iter().find(|op| op.chat() == Some("a")).unwrap();
     assert!(relay.connector.answer(first.id, &json!({"success": true})));
     assert!(!relay.connector.answer(first.id, &json!({"success": true})));
-    assert_eq!(relay.told("a", 2).await, ["echo: 1", "echo: 2"]);
+    assert_eq!(relay.replies("a", 2).await, ["echo: 1", "echo: 2"]);
     let seen = relay.connector.record().borrow().clone();
     for op in seen.ops {
         relay.connector.answer(op.id, &json!({"success": true}));
     }
-    relay.stands("all settled", |status| status.ops_owed == 0).await;
+    relay
+        .wait_for_status("all settled", |status| status.ops_owed == 0)
+        .await;
     relay.stop().await;
 }
 
@@ -53,17 +55,17 @@ async fn what_may_have_been_done_is_not_repeated() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
-    relay.hears("a", "1", "one").await;
+    relay.deliver("a", "1", "one").await;
     relay.seen("the op", |seen| seen.in_flight == 1).await;
     relay.connector.drop_connection();
     let status = relay
-        .stands("it is unknown", |status| status.tally.ops_unknown == 1)
+        .wait_for_status("it is unknown", |status| status.tally.ops_unknown == 1)
         .await;
     assert_eq!(status.ops_owed, 0);
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.connector.restore();
-    relay.hears("a", "2", "two").await;
-    assert_eq!(relay.told("a", 2).await, ["echo: one", "echo: two"]);
+    relay.deliver("a", "2", "two").await;
+    assert_eq!(relay.replies("a", 2).await, ["echo: one", "echo: two"]);
     assert_eq!(relay.stop().await.texts("a"), ["echo: one", "echo: two"]);
 }
 
@@ -72,17 +74,17 @@ async fn what_may_have_been_done_is_repeated_when_that_is_wanted() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| settings.sessions.resend_unknown = true).await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
-    relay.hears("a", "1", "one").await;
+    relay.deliver("a", "1", "one").await;
     relay.seen("the op", |seen| seen.in_flight == 1).await;
     relay.connector.drop_connection();
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.connector.restore();
     relay
-        .stands("it is done", |status| status.tally.ops_applied == 1)
+        .wait_for_status("it is done", |status| status.tally.ops_applied == 1)
         .await;
-    relay.hears("a", "2", "two").await;
+    relay.deliver("a", "2", "two").await;
     relay
-        .stands("both are done", |status| status.tally.ops_applied == 2)
+        .wait_for_status("both are done", |status| status.tally.ops_applied == 2)
         .await;
     assert_eq!(
         relay.stop().await.texts("a"),
@@ -96,44 +98,48 @@ async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
     let relay = start(dir.path(), |_| {}).await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
     for id in ["1", "2", "3"] {
-        relay.hears("a", id, id).await;
+        relay.deliver("a", id, id).await;
     }
     relay
-        .stands("three owed", |status| {
+        .wait_for_status("three owed", |status| {
             status.tally.turns_done == 3 && status.ops_owed == 3
         })
         .await;
     relay.seen("the first", |seen| seen.in_flight == 1).await;
     relay.connector.drop_connection();
     relay
-        .stands("the first unknown", |status| status.tally.ops_unknown == 1)
+        .wait_for_status("the first unknown", |status| status.tally.ops_unknown == 1)
         .await;
     relay.handle.send("a", "said offline").await.unwrap();
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.ops_owed, status.link.as_str()), (3, "waiting"));
     relay.connector.set_reply_mode(ReplyMode::Apply);
-    relay.hears("a", "4", "4").await;
+    relay.deliver("a", "4", "4").await;
     relay.connector.restore();
-    let told = relay.told("a", 5).await;
+    let told = relay.replies("a", 5).await;
     assert_eq!(told, ["echo: 1", "echo: 2", "echo: 3", "said offline", "echo: 4"]);
     assert_eq!(relay.stop().await.texts("a").len(), 5);
 }
 
 #[tokio::test]
-async fn what_is_owed_outlives_the_relay() {
+async fn what_is_pending_outlives_the_relay() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.hears("a", "1", "one").await;
-    relay.told("a", 1).await;
-    relay.stands("settled", |status| status.ops_owed == 0).await;
+    relay.deliver("a", "1", "one").await;
+    relay.replies("a", 1).await;
+    relay
+        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .await;
     relay.connector.drop_connection();
     for text in ["two", "three"] {
         relay.handle.send("a", text).await.unwrap();
     }
     assert_eq!(relay.stop().await.texts("a"), ["echo: one"]);
     let relay = start(dir.path(), |_| {}).await;
-    assert_eq!(relay.told("a", 2).await, ["two", "three"]);
-    let status = relay.stands("settled", |status| status.ops_owed == 0).await;
+    assert_eq!(relay.replies("a", 2).await, ["two", "three"]);
+    let status = relay
+        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .await;
     assert_eq!(status.tally.ops_recovered, 2);
     relay.stop().await;
     let relay = start(dir.path(), |_| {}).await;
@@ -146,20 +152,22 @@ async fn an_op_that_was_out_at_a_crash_is_not_repeated() {
         let dir = tempfile::tempdir().unwrap();
         let relay = start(dir.path(), |_| {}).await;
         relay.connector.set_reply_mode(ReplyMode::Hold);
-        relay.hears("a", "1", "one").await;
+        relay.deliver("a", "1", "one").await;
         relay.seen("the op", |seen| seen.in_flight == 1).await;
         let look = hermes_relay::store::Inspector::open(dir.path()).unwrap();
         relay
-            .stands("the journal knows that it is out", |_| {
+            .wait_for_status("the journal knows that it is out", |_| {
                 let ops = look.list(hermes_relay::store::Section::Ops, 0, 10).unwrap();
                 ops.iter().any(|op| op.state == "sent")
             })
             .await;
         relay.crash().await;
         let relay = start(dir.path(), |settings| settings.sessions.resend_unknown = resend).await;
-        relay.hears("b", "1", "other").await;
-        relay.told("b", 1).await;
-        let status = relay.stands("settled", |status| status.ops_owed == 0).await;
+        relay.deliver("b", "1", "other").await;
+        relay.replies("b", 1).await;
+        let status = relay
+            .wait_for_status("settled", |status| status.ops_owed == 0)
+            .await;
         assert_eq!(status.tally.ops_unknown, 1 - expected);
         let seen = relay.stop().await;
         assert_eq!(seen.texts("a").len() as u64, expected, "resend {resend}");
@@ -167,14 +175,14 @@ async fn an_op_that_was_out_at_a_crash_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_hanging_turn_does_not_hold_up_what_is_said_unasked() {
+async fn a_hanging_turn_does_not_hold_up_what_is_sent_unasked() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| settings.shutdown.drain_secs = 0).await;
-    relay.hears("a", "1", HANG).await;
+    relay.deliver("a", "1", HANG).await;
     relay
-        .stands("a turn", |status| status.tally.turns_started == 1)
+        .wait_for_status("a turn", |status| status.tally.turns_started == 1)
         .await;
     relay.handle.send("a", "by the way").await.unwrap();
-    assert_eq!(relay.told("a", 1).await, ["by the way"]);
+    assert_eq!(relay.replies("a", 1).await, ["by the way"]);
     relay.stop().await;
 }

@@ -13,15 +13,15 @@ async fn nothing_is_acknowledged_while_the_journal_cannot_hold_it() {
     };
     let agent = Witness::default();
     let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
-    relay.hears("a", "1", "before").await;
+    relay.deliver("a", "1", "before").await;
     relay.seen("an ack", |seen| seen.acked("a-1") == 1).await;
-    relay.told("a", 1).await;
+    relay.replies("a", 1).await;
     disk.fill();
     let long = "x".repeat(200_000);
-    relay.hears("a", "2", &long).await;
-    relay.hears("b", "1", &long).await;
+    relay.deliver("a", "2", &long).await;
+    relay.deliver("b", "1", &long).await;
     let status = relay
-        .stands("two refusals", |status| {
+        .wait_for_status("two refusals", |status| {
             status.tally.refused_by_journal >= 2 && status.journal_failing.is_some()
         })
         .await;
@@ -40,7 +40,7 @@ async fn nothing_is_acknowledged_while_the_journal_cannot_hold_it() {
         "what was not acknowledged was asked for again"
     );
     let status = relay
-        .stands("both turns", |status| status.tally.turns_done == 3)
+        .wait_for_status("both turns", |status| status.tally.turns_done == 3)
         .await;
     assert_eq!(status.journal_failing, None);
     let seen = relay.stop().await;
@@ -63,7 +63,7 @@ async fn a_duplicate_is_acknowledged_again_and_not_run_again() {
             (seen.acked("first"), seen.acked("second")) == (1, 1)
         })
         .await;
-    assert_eq!(relay.told("a", 1).await, ["echo: hi"]);
+    assert_eq!(relay.replies("a", 1).await, ["echo: hi"]);
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.tally.duplicates, status.tally.turns_started), (1, 1));
     relay.stop().await;
@@ -72,8 +72,8 @@ async fn a_duplicate_is_acknowledged_again_and_not_run_again() {
     let hi = event("a", "1", "hi");
     relay.connector.deliver_buffered("third", hi).await.unwrap();
     relay.seen("its ack", |seen| seen.acked("third") == 1).await;
-    relay.hears("a", "2", "more").await;
-    assert_eq!(relay.told("a", 1).await, ["echo: more"]);
+    relay.deliver("a", "2", "more").await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: more"]);
     assert_eq!(agent.ran(), ["hi", "more"]);
     assert_eq!(relay.stop().await.texts("a"), ["echo: more"]);
 }
@@ -83,12 +83,12 @@ async fn a_message_without_a_buffer_id_is_answered_and_not_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
     relay.connector.deliver(event("a", "1", "live")).await.unwrap();
-    assert_eq!(relay.told("a", 1).await, ["echo: live"]);
+    assert_eq!(relay.replies("a", 1).await, ["echo: live"]);
     assert!(relay.stop().await.acks.is_empty());
 }
 
 #[tokio::test]
-async fn poison_is_set_aside_acknowledged_and_does_not_stop_the_rest() {
+async fn poison_is_quarantined_acknowledged_and_does_not_stop_the_rest() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
     let poison = [
@@ -104,8 +104,8 @@ async fn poison_is_set_aside_acknowledged_and_does_not_stop_the_rest() {
         delivered.unwrap();
     }
     relay.connector.deliver_line("not even json").await.unwrap();
-    relay.hears("a", "1", "well").await;
-    assert_eq!(relay.told("a", 1).await, ["echo: well"]);
+    relay.deliver("a", "1", "well").await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: well"]);
     let seen = relay.seen("all acks", |seen| seen.acks.len() == 4).await;
     assert_eq!(seen.acks, ["p1", "p2", "p3", "a-1"]);
     let status = relay.handle.status().await.unwrap();
@@ -122,11 +122,11 @@ async fn an_acknowledgement_goes_to_the_connection_that_brought_the_message() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
     relay.connector.drop_connection();
-    relay.hears("a", "1", "kept").await;
+    relay.deliver("a", "1", "kept").await;
     assert!(relay.connector.deliver(event("a", "2", "lost")).await.is_err());
     relay.connector.restore();
     relay.seen("its ack", |seen| seen.acked("a-1") == 1).await;
-    assert_eq!(relay.told("a", 1).await, ["echo: kept"]);
+    assert_eq!(relay.replies("a", 1).await, ["echo: kept"]);
     let seen = relay.stop().await;
     assert_eq!((seen.connections, seen.unacknowledged), (2, 0));
 }

@@ -93,18 +93,18 @@ async fn decline_first(relay: &Running) {
     relay.connector.set_reply_mode(ReplyMode::Apply);
     assert!(relay.connector.answer(seen.ops[0].id, &declined()));
     relay
-        .stands("a refusal", |status| status.tally.ops_refused == 1)
+        .wait_for_status("a refusal", |status| status.tally.ops_refused == 1)
         .await;
 }
 
 /// Whatever else there was to say has had its chance when a later message is answered.
 async fn heard_later(relay: Running, expected: &[&str]) {
     relay
-        .stands("nothing owed", |status| {
+        .wait_for_status("nothing owed", |status| {
             status.turns_running == 0 && status.ops_owed == 0
         })
         .await;
-    relay.hears("a", "later", "later").await;
+    relay.deliver("a", "later", "later").await;
     relay
         .seen("the later answer", |seen| seen.texts("a").contains(&"later"))
         .await;
@@ -120,7 +120,7 @@ async fn a_declined_file_silences_the_turn_that_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let agent = Painter::default();
         let relay = start(dir.path(), &agent, ReplyMode::Hold, mode).await;
-        relay.hears("a", "1", "picture wait words picture more").await;
+        relay.deliver("a", "1", "picture wait words picture more").await;
         decline_first(&relay).await;
         agent.go_on.notify_one();
         heard_later(relay, &["send_media"]).await;
@@ -133,20 +133,20 @@ async fn a_message_that_meets_a_declined_turn_is_answered_by_a_turn_of_its_own()
     let agent = Painter::default();
     let steering = |settings: &mut Settings| settings.sessions.busy_mode = BusyMode::Steer;
     let relay = start_answering(dir.path(), agent.clone(), &platform(), ReplyMode::Hold, steering).await;
-    relay.hears("a", "1", "picture wait words").await;
+    relay.deliver("a", "1", "picture wait words").await;
     relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
-    relay.hears("a", "2", "joins").await;
+    relay.deliver("a", "2", "joins").await;
     relay
-        .stands("a steered message", |status| status.tally.steered == 1)
+        .wait_for_status("a steered message", |status| status.tally.steered == 1)
         .await;
     decline_first(&relay).await;
-    relay.hears("a", "3", "own").await;
+    relay.deliver("a", "3", "own").await;
     relay
         .seen("three acknowledgements", |seen| seen.acks.len() == 3)
         .await;
     agent.go_on.notify_one();
     assert_eq!(
-        relay.told("a", 2).await,
+        relay.replies("a", 2).await,
         ["", "own"],
         "the file, and a turn of its own"
     );
@@ -161,7 +161,7 @@ async fn a_declined_text_keeps_the_files_of_its_turn_back() {
     let agent = Painter::default();
     let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Auto).await;
     relay
-        .hears("a", "1", "some-words-to-show wait picture more")
+        .deliver("a", "1", "some-words-to-show wait picture more")
         .await;
     decline_first(&relay).await;
     agent.go_on.notify_one();
@@ -173,9 +173,9 @@ async fn what_waits_behind_a_declined_file_is_taken_back() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
     let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Auto).await;
-    relay.hears("a", "1", "picture words picture more").await;
+    relay.deliver("a", "1", "picture words picture more").await;
     relay
-        .stands("the end", |status| status.tally.turns_done == 1)
+        .wait_for_status("the end", |status| status.tally.turns_done == 1)
         .await;
     decline_first(&relay).await;
     heard_later(relay, &["send_media"]).await;
@@ -186,46 +186,52 @@ async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
     let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
-    relay.hears("a", "1", "picture words picture more").await;
+    relay.deliver("a", "1", "picture words picture more").await;
     relay
-        .stands("four owed", |status| {
+        .wait_for_status("four owed", |status| {
             status.tally.turns_done == 1 && status.ops_owed == 4
         })
         .await;
     relay.crash().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
-    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    let status = relay
+        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .await;
     assert_eq!((status.tally.ops_recovered, status.tally.ops_refused), (4, 1));
     relay.connector.set_reply_mode(ReplyMode::Apply);
     heard_later(relay, &["send_media"]).await;
 }
 
 #[tokio::test]
-async fn a_file_that_is_declined_after_a_restart_takes_the_word_of_the_cut_turn_along() {
+async fn a_file_declined_after_a_restart_drops_the_notice_of_the_interrupted_turn_too() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
     let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
-    relay.hears("a", "1", "picture wait words").await;
+    relay.deliver("a", "1", "picture wait words").await;
     relay.seen("the file", |seen| ops(seen) == ["send_media"]).await;
     relay.crash().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
-    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    let status = relay
+        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .await;
     assert_eq!(status.tally.turns_interrupted, 1);
     relay.connector.set_reply_mode(ReplyMode::Apply);
     heard_later(relay, &["send_media"]).await;
 }
 
 #[tokio::test]
-async fn a_turn_that_was_declined_before_a_restart_is_not_told_as_cut_short() {
+async fn a_turn_that_was_declined_before_a_restart_is_not_reported_as_interrupted() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
     let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
-    relay.hears("a", "1", "picture wait words").await;
+    relay.deliver("a", "1", "picture wait words").await;
     decline_first(&relay).await;
     written_off(dir.path()).await;
     relay.crash().await;
     let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
-    let status = relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    let status = relay
+        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .await;
     assert_eq!(status.tally.turns_interrupted, 0);
     heard_later(relay, &[]).await;
 }
@@ -240,19 +246,25 @@ async fn written_off(dir: &Path) {
 }
 
 #[tokio::test]
-async fn what_is_said_unasked_is_one_delivery_too() {
+async fn what_is_sent_unasked_is_one_delivery_too() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Painter::default();
     let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
-    relay.hears("a", "1", "words").await;
-    relay.told("a", 1).await;
-    relay.stands("settled", |status| status.ops_owed == 0).await;
+    relay.deliver("a", "1", "words").await;
+    relay.replies("a", 1).await;
+    relay
+        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .await;
     relay.connector.drop_connection();
     relay.handle.send("a", &"many words ".repeat(200)).await.unwrap();
-    relay.stands("some owed", |status| status.ops_owed > 2).await;
+    relay
+        .wait_for_status("some owed", |status| status.ops_owed > 2)
+        .await;
     relay.stop().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
-    relay.stands("nothing owed", |status| status.ops_owed == 0).await;
+    relay
+        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .await;
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.handle.send("a", "another").await.unwrap();
     heard_later(relay, &["send", "send"]).await;

@@ -40,9 +40,9 @@ async fn what_was_wished_for_counts_and_what_waits_goes_on() {
         let dir = tempfile::tempdir().unwrap();
         let relay = start_with(dir.path(), Quick { at_once }, |_| {}).await;
         for (number, text) in ["first", "second", "recall"].into_iter().enumerate() {
-            relay.hears("a", &number.to_string(), text).await;
+            relay.deliver("a", &number.to_string(), text).await;
         }
-        assert_eq!(relay.told("a", 1).await, ["second"], "{at_once}");
+        assert_eq!(relay.replies("a", 1).await, ["second"], "{at_once}");
         relay.stop().await;
     }
 }
@@ -52,12 +52,12 @@ async fn a_panic_ends_its_turn_alone() {
     for at_once in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let relay = start_with(dir.path(), Quick { at_once }, |_| {}).await;
-        relay.hears("a", "1", "panic").await;
-        let told = relay.told("a", 1).await;
+        relay.deliver("a", "1", "panic").await;
+        let told = relay.replies("a", 1).await;
         assert!(told[0].contains("went wrong"), "{at_once}: {told:?}");
-        relay.hears("a", "2", "kept").await;
-        relay.hears("a", "3", "recall").await;
-        assert_eq!(relay.told("a", 2).await[1], "kept", "{at_once}");
+        relay.deliver("a", "2", "kept").await;
+        relay.deliver("a", "3", "recall").await;
+        assert_eq!(relay.replies("a", 2).await[1], "kept", "{at_once}");
         relay.stop().await;
     }
 }

@@ -5,10 +5,10 @@ use hermes_relay::dev::{Connector, ConnectorSettings, Preset, text_event};
 use hermes_relay::wire::Action;
 
 #[tokio::test]
-async fn a_pressed_button_and_a_typed_word_answer_the_echo_s_question() {
+async fn a_pressed_button_and_typed_text_answer_the_question() {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     connector.set_descriptor("discord", Preset::Discord.wire("discord"));
-    let relay = Setup::against(&connector).start();
+    let relay = Setup::for_connector(&connector).start();
     connector.wait_connected(SOON).await.unwrap();
     for (chat, button) in [("c1", true), ("c2", false)] {
         let event = text_event("discord", chat, &format!("ask-{chat}"), "ask hi");
@@ -41,5 +41,5 @@ async fn a_pressed_button_and_a_typed_word_answer_the_echo_s_question() {
             .await
             .unwrap();
     }
-    relay.stops().await;
+    relay.stop().await;
 }

@@ -249,7 +249,7 @@ async fn cut_short(dir: &Path) -> Vec<i64> {
 }
 
 #[tokio::test]
-async fn more_turns_than_are_told_at_once_are_told_start_by_start_and_each_once() {
+async fn more_interrupted_turns_than_one_start_reports_are_reported_over_several_starts_each_once() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path());
     let accepts = (0..7).map(|token| accept(token, &format!("s{token}"), None, true));
@@ -265,7 +265,7 @@ async fn more_turns_than_are_told_at_once_are_told_start_by_start_and_each_once(
 }
 
 #[tokio::test]
-async fn the_number_of_a_message_is_not_given_again_while_something_is_owed_for_it() {
+async fn the_number_of_a_message_is_not_given_again_while_something_is_pending_for_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut opened = open(dir.path());
     ask(&mut opened, vec![accept(0, "s", None, true)], 1).await;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, TAB};
-use crate::stage::Stage;
+use crate::server::Stage;
 
 /// What a person can act on.
 const ACTIVE: &str =

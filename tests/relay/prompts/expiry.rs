@@ -10,18 +10,18 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 #[tokio::test]
-async fn a_question_that_nobody_answers_in_time_is_denied_and_says_so() {
+async fn a_question_that_nobody_answers_in_time_is_denied_and_reports_it() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |settings| settings.prompts.timeout_secs = 1).await;
     let question = ask(&relay, "a", "1").await;
     assert_eq!(question.action["timeout_s"], json!(1));
-    let told = relay.told("a", 3).await;
+    let told = relay.replies("a", 3).await;
     assert_eq!(told[2], "echo: nobody answered hi");
-    let status = relay.runs(0).await;
+    let status = relay.wait_for_turns(0).await;
     assert_eq!((status.prompts_open, status.tally.prompts_expired), (0, 1));
     let late = press(&question, "o0", &owner("a"));
     relay.connector.deliver_buffered("late", late).await.unwrap();
-    let told = relay.told("a", 4).await;
+    let told = relay.replies("a", 4).await;
     assert_eq!(told[3], "That question is no longer open.");
     let seen = relay.stop().await;
     let edit = seen.ops.iter().find(|op| op.kind() == Some("edit")).unwrap();
@@ -39,10 +39,10 @@ async fn an_interrupt_releases_an_agent_that_waits_for_an_answer() {
     .await;
     ask(&relay, "a", "1").await;
     relay.interrupt("a").await;
-    let status = relay.runs(0).await;
+    let status = relay.wait_for_turns(0).await;
     assert_eq!((status.prompts_open, status.tally.turns_stopped), (0, 1));
     assert_eq!(agent.answers(), [PromptAnswer::Cancelled]);
-    let told = relay.told("a", 2).await;
+    let told = relay.replies("a", 2).await;
     assert!(told[1].ends_with("⏹ No longer asked"), "{told:?}");
     relay.stop().await;
 }
@@ -55,11 +55,11 @@ async fn a_newer_message_takes_the_question_back_where_messages_interrupt() {
     })
     .await;
     ask(&relay, "a", "1").await;
-    relay.hears("a", "2", "never mind").await;
-    let told = relay.told("a", 3).await;
+    relay.deliver("a", "2", "never mind").await;
+    let told = relay.replies("a", 3).await;
     assert!(told[1].ends_with("⏹ No longer asked"), "{told:?}");
     assert_eq!(told[2], "echo: never mind");
-    assert_eq!(relay.runs(0).await.prompts_open, 0);
+    assert_eq!(relay.wait_for_turns(0).await.prompts_open, 0);
     relay.stop().await;
 }
 
@@ -80,9 +80,9 @@ async fn an_agent_that_gave_up_takes_its_question_with_it() {
 }
 
 async fn shown_and_taken_back(relay: &crate::support::memory_relay::Running) {
-    relay.hears("a", "1", "x").await;
+    relay.deliver("a", "1", "x").await;
     shown(relay, "a").await;
-    let told = relay.told("a", 2).await;
+    let told = relay.replies("a", 2).await;
     assert!(told[1].ends_with("⏹ No longer asked"), "{told:?}");
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 0);
 }
@@ -109,20 +109,20 @@ async fn nothing_waits_for_a_question_but_the_turn_that_asks_it() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
     let question = ask(&relay, "a", "1").await;
-    relay.hears("a", "2", "next").await;
+    relay.deliver("a", "2", "next").await;
     for chat in ["b", "c"] {
-        relay.hears(chat, "1", "hello").await;
-        assert_eq!(relay.told(chat, 1).await, ["echo: hello"]);
+        relay.deliver(chat, "1", "hello").await;
+        assert_eq!(relay.replies(chat, 1).await, ["echo: hello"]);
     }
     relay.handle.send("a", "by the way").await.unwrap();
     let other = ask(&relay, "d", "1").await;
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 2);
     let answer = press(&other, "o0", &owner("d"));
     relay.connector.deliver(answer).await.unwrap();
-    assert_eq!(relay.told("d", 3).await[2], "echo: allowed once hi");
+    assert_eq!(relay.replies("d", 3).await[2], "echo: allowed once hi");
     let answer = press(&question, "o0", &owner("a"));
     relay.connector.deliver(answer).await.unwrap();
-    let told = relay.told("a", 5).await;
+    let told = relay.replies("a", 5).await;
     assert_eq!(told[1], "by the way");
     assert_eq!(told[3..], ["echo: allowed once hi", "echo: next"]);
     relay.stop().await;
@@ -133,11 +133,14 @@ async fn one_question_too_many_is_not_asked() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |settings| settings.prompts.max_open = 1).await;
     ask(&relay, "a", "1").await;
-    relay.hears("b", "1", "ask hi").await;
-    assert_eq!(relay.told("b", 1).await, ["echo: the question was taken back hi"]);
+    relay.deliver("b", "1", "ask hi").await;
+    assert_eq!(
+        relay.replies("b", 1).await,
+        ["echo: the question was taken back hi"]
+    );
     assert_eq!(relay.handle.status().await.unwrap().tally.prompts_opened, 1);
     relay.interrupt("a").await;
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     relay.stop().await;
 }
 
@@ -154,14 +157,14 @@ async fn an_answer_that_the_journal_cannot_hold_counts_once_it_can() {
     answer["prompt_response"]["label"] = json!("x".repeat(200_000));
     relay.connector.deliver_buffered("p1", answer).await.unwrap();
     let status = relay
-        .stands("a refusal", |status| status.tally.refused_by_journal >= 1)
+        .wait_for_status("a refusal", |status| status.tally.refused_by_journal >= 1)
         .await;
     assert_eq!((status.prompts_open, status.turns_running), (1, 1));
     disk.free();
     relay.seen("an ack", |seen| seen.acked("p1") == 1).await;
-    assert_eq!(relay.told("a", 3).await[2], "echo: allowed once hi");
+    assert_eq!(relay.replies("a", 3).await[2], "echo: allowed once hi");
     relay.connector.deliver(event("a", "2", "on")).await.unwrap();
-    relay.told("a", 4).await;
+    relay.replies("a", 4).await;
     relay.stop().await;
     drop(disk);
 }

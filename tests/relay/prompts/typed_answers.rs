@@ -19,10 +19,10 @@ async fn without_buttons_a_number_or_a_command_answers_and_is_no_message() {
         let question = ask(&relay, "a", "1").await;
         assert_eq!(question.kind(), Some("send"));
         assert!(question.text().unwrap().contains("1. Allow once"), "{question:?}");
-        relay.hears("a", "2", words).await;
-        let told = relay.told("a", 3).await;
+        relay.deliver("a", "2", words).await;
+        let told = relay.replies("a", 3).await;
         assert_eq!(told[2], said, "{words}");
-        let status = relay.runs(0).await;
+        let status = relay.wait_for_turns(0).await;
         assert_eq!((status.tally.turns_started, status.messages_waiting), (1, 0));
         assert_eq!(relay.stop().await.acked("a-2"), 1);
         let rows = Inspector::open(dir.path()).unwrap();
@@ -39,18 +39,18 @@ async fn with_buttons_a_command_answers_and_a_number_is_a_message() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
     ask(&relay, "a", "1").await;
-    relay.hears("a", "2", "1").await;
+    relay.deliver("a", "2", "1").await;
     relay
-        .stands("it waits", |status| status.messages_waiting == 1)
+        .wait_for_status("it waits", |status| status.messages_waiting == 1)
         .await;
-    relay.hears("a", "3", "/approve").await;
-    let told = relay.told("a", 4).await;
+    relay.deliver("a", "3", "/approve").await;
+    let told = relay.replies("a", 4).await;
     assert_eq!(told[2..], ["echo: allowed once hi", "echo: 1"]);
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn words_of_others_and_words_beside_the_question_are_messages() {
+async fn text_of_others_and_text_that_is_no_option_are_messages() {
     let dir = tempfile::tempdir().unwrap();
     // One session for the whole group, so that only the person tells an answer from a message.
     let relay = start(dir.path(), PLAIN, |settings| {
@@ -70,7 +70,7 @@ async fn words_of_others_and_words_beside_the_question_are_messages() {
         .unwrap();
     super::shown(&relay, "a").await;
     relay
-        .stands("it is shown", |status| status.tally.ops_applied == 1)
+        .wait_for_status("it is shown", |status| status.tally.ops_applied == 1)
         .await;
     for (id, by, text) in [
         ("2", "bob", "/approve"),
@@ -83,11 +83,11 @@ async fn words_of_others_and_words_beside_the_question_are_messages() {
     picture["media_urls"] = json!(["https://media.example/1"]);
     relay.connector.deliver(picture).await.unwrap();
     relay
-        .stands("four wait", |status| status.messages_waiting == 4)
+        .wait_for_status("four wait", |status| status.messages_waiting == 4)
         .await;
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1);
     relay.connector.deliver(in_group("6", "ann", "1")).await.unwrap();
-    let told = relay.told("a", 7).await;
+    let told = relay.replies("a", 7).await;
     assert_eq!(
         told[2..],
         [
@@ -109,12 +109,12 @@ async fn an_answer_comes_before_the_relay_s_own_commands_and_neither_waits() {
     })
     .await;
     ask(&relay, "a", "1").await;
-    relay.hears("a", "2", "/status").await;
-    let told = relay.told("a", 2).await;
+    relay.deliver("a", "2", "/status").await;
+    let told = relay.replies("a", 2).await;
     assert!(told[1].contains("working on a message"), "{told:?}");
-    relay.hears("a", "3", "later").await;
-    relay.hears("a", "4", "/deny").await;
-    let told = relay.told("a", 5).await;
+    relay.deliver("a", "3", "later").await;
+    relay.deliver("a", "4", "/deny").await;
+    let told = relay.replies("a", 5).await;
     assert_eq!(told[3..], ["echo: denied hi", "echo: later"]);
     relay.stop().await;
 }
@@ -124,15 +124,15 @@ async fn an_answer_that_waited_in_the_journal_over_a_restart_answers_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), PLAIN, |settings| settings.shutdown.drain_secs = 0).await;
     // Before anything is asked it is a message, and waits its turn.
-    relay.hears("a", "1", "sleep=600000 x").await;
-    relay.hears("a", "2", "/approve").await;
+    relay.deliver("a", "1", "sleep=600000 x").await;
+    relay.deliver("a", "2", "/approve").await;
     relay
-        .stands("it waits", |status| status.messages_waiting == 1)
+        .wait_for_status("it waits", |status| status.messages_waiting == 1)
         .await;
     relay.stop().await;
     let relay = start(dir.path(), PLAIN, |_| {}).await;
-    assert_eq!(relay.told("a", 1).await, ["echo: /approve"]);
-    let status = relay.runs(0).await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: /approve"]);
+    let status = relay.wait_for_turns(0).await;
     assert_eq!(status.tally.prompts_answered, 0);
     relay.stop().await;
 }

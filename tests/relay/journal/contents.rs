@@ -159,7 +159,7 @@ async fn an_end_is_all_or_nothing_and_happens_once() {
 }
 
 #[tokio::test]
-async fn a_crash_leaves_waiting_running_and_owed_work_to_the_next_run() {
+async fn a_crash_leaves_waiting_running_and_pending_work_to_the_next_run() {
     let (dir, crashed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut opened = open(dir.path());
     let mut accepts = vec![
@@ -329,7 +329,7 @@ async fn the_depth_counts_what_is_not_through_and_each_commit_is_measured() {
 }
 
 #[tokio::test]
-async fn submitters_wait_for_room_and_a_closed_journal_says_so() {
+async fn submitters_wait_for_room_and_a_closed_journal_reports_it() {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings {
         queue: 8,

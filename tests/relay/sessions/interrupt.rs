@@ -8,13 +8,13 @@ async fn an_interrupt_stops_exactly_that_turn_and_the_next_message_runs() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| settings.shutdown.drain_secs = 0).await;
     for chat in ["a", "b"] {
-        relay.hears(chat, "1", HANG).await;
+        relay.deliver(chat, "1", HANG).await;
     }
-    relay.hears("a", "2", "next").await;
-    relay.runs(2).await;
+    relay.deliver("a", "2", "next").await;
+    relay.wait_for_turns(2).await;
     relay.interrupt("a").await;
-    assert_eq!(relay.told("a", 1).await, ["echo: next"]);
-    let status = relay.runs(1).await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: next"]);
+    let status = relay.wait_for_turns(1).await;
     assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (1, 1));
     assert!(relay.stop().await.texts("b").len() == 1, "told at the end only");
 }
@@ -23,26 +23,28 @@ async fn an_interrupt_stops_exactly_that_turn_and_the_next_message_runs() {
 async fn an_interrupt_that_comes_too_late_stops_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.hears("a", "1", "one").await;
-    relay.told("a", 1).await;
+    relay.deliver("a", "1", "one").await;
+    relay.replies("a", 1).await;
     for chat in ["a", "never heard of", ""] {
         relay.interrupt(chat).await;
     }
-    relay.hears("a", "2", "two").await;
-    assert_eq!(relay.told("a", 2).await, ["echo: one", "echo: two"]);
+    relay.deliver("a", "2", "two").await;
+    assert_eq!(relay.replies("a", 2).await, ["echo: one", "echo: two"]);
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.tally.interrupts, status.tally.turns_stopped), (3, 0));
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_stopped_turn_keeps_what_it_had_said() {
+async fn a_stopped_turn_keeps_what_it_had_sent() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Witness::default();
     let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
-    relay.hears("a", "1", "stream=600000 never said").await;
+    relay.deliver("a", "1", "stream=600000 never said").await;
     // It begins and says its first word in one go.
-    relay.stands("its first word", |_| agent.ran().len() == 1).await;
+    relay
+        .wait_for_status("its first word", |_| agent.ran().len() == 1)
+        .await;
     relay.interrupt("a").await;
     let marked = |text: &&str| text.starts_with("echo:") && text.ends_with("[stopped]");
     relay
@@ -52,24 +54,24 @@ async fn a_stopped_turn_keeps_what_it_had_said() {
 }
 
 #[tokio::test]
-async fn stop_and_new_can_be_said_in_the_chat() {
+async fn stop_and_new_work_as_chat_commands() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Witness::default();
     let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
-    relay.hears("a", "1", HANG).await;
-    relay.runs(1).await;
-    relay.hears("a", "2", "/stop").await;
-    relay.runs(0).await;
-    relay.hears("a", "3", "/STOP@bot please").await;
-    relay.hears("a", "4", "/stopping is not stopping").await;
-    relay.told("a", 3).await;
-    relay.hears("a", "5", HANG).await;
-    relay.runs(1).await;
-    relay.hears("a", "6", "/new").await;
-    relay.runs(0).await;
-    relay.hears("a", "7", "fresh").await;
+    relay.deliver("a", "1", HANG).await;
+    relay.wait_for_turns(1).await;
+    relay.deliver("a", "2", "/stop").await;
+    relay.wait_for_turns(0).await;
+    relay.deliver("a", "3", "/STOP@bot please").await;
+    relay.deliver("a", "4", "/stopping is not stopping").await;
+    relay.replies("a", 3).await;
+    relay.deliver("a", "5", HANG).await;
+    relay.wait_for_turns(1).await;
+    relay.deliver("a", "6", "/new").await;
+    relay.wait_for_turns(0).await;
+    relay.deliver("a", "7", "fresh").await;
     assert_eq!(
-        relay.told("a", 5).await,
+        relay.replies("a", 5).await,
         [
             "Stopped.",
             "Nothing is running.",

@@ -69,7 +69,7 @@ async fn junk_on_either_output_harms_nothing() {
 }
 
 #[tokio::test]
-async fn reasons_to_stop_are_told_apart() {
+async fn reasons_to_stop_are_distinguished() {
     let rig = Rig::new("");
     assert_eq!(
         rig.turn("a", "stop tokens").await.0,
@@ -132,7 +132,7 @@ async fn a_slash_is_harmless_where_it_would_command_the_program() {
 }
 
 #[tokio::test]
-async fn a_new_session_is_told_about_its_platform_once() {
+async fn a_new_session_gets_its_platform_once() {
     let rig = Rig::new("");
     let say = |hint: &str| {
         let mut input = TurnInput {

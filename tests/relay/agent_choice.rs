@@ -104,14 +104,14 @@ fn try_start(
     Ok((connector, tokio::spawn(relay.run(std::future::pending()))))
 }
 
-async fn says(connector: &MemoryConnector, id: &str, text: &str) {
+async fn send(connector: &MemoryConnector, id: &str, text: &str) {
     connector
         .deliver_buffered(id, event("a", id, text))
         .await
         .unwrap();
 }
 
-async fn told(connector: &MemoryConnector, count: usize) -> Vec<String> {
+async fn replies(connector: &MemoryConnector, count: usize) -> Vec<String> {
     let seen = connector
         .wait_for(SOON, |seen| seen.texts("a").len() >= count)
         .await
@@ -124,15 +124,15 @@ async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_rest
     let dir = tempfile::tempdir().unwrap();
     let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
     let (connector, running) = start(dir.path(), &safe, &acting).await;
-    says(&connector, "1", "hi").await;
-    told(&connector, 1).await;
-    says(&connector, "2", "!act now").await;
-    told(&connector, 2).await;
-    says(&connector, "3", "/agent acting").await;
-    told(&connector, 3).await;
-    says(&connector, "4", "you there?").await;
+    send(&connector, "1", "hi").await;
+    replies(&connector, 1).await;
+    send(&connector, "2", "!act now").await;
+    replies(&connector, 2).await;
+    send(&connector, "3", "/agent acting").await;
+    replies(&connector, 3).await;
+    send(&connector, "4", "you there?").await;
     assert_eq!(
-        told(&connector, 4).await,
+        replies(&connector, 4).await,
         [
             "safe: hi",
             "acting: now",
@@ -140,13 +140,13 @@ async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_rest
             "acting: you there?"
         ]
     );
-    says(&connector, "5", "/agent nobody").await;
-    assert!(told(&connector, 5).await[4].contains("acting, safe"));
+    send(&connector, "5", "/agent nobody").await;
+    assert!(replies(&connector, 5).await[4].contains("acting, safe"));
     running.abort();
     let _ = running.await;
     let (connector, running) = start(dir.path(), &safe, &acting).await;
-    says(&connector, "6", "and now?").await;
-    let told = told(&connector, 1).await;
+    send(&connector, "6", "and now?").await;
+    let told = replies(&connector, 1).await;
     assert_eq!(told.last().map(String::as_str), Some("acting: and now?"));
     running.abort();
 }
@@ -156,16 +156,16 @@ async fn a_turn_of_an_agent_that_a_person_chose_is_not_repeated_after_a_crash_be
     let dir = tempfile::tempdir().unwrap();
     let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
     let (connector, running) = start(dir.path(), &safe, &acting).await;
-    says(&connector, "1", "/agent acting").await;
-    told(&connector, 1).await;
-    says(&connector, "2", HANG).await;
+    send(&connector, "1", "/agent acting").await;
+    replies(&connector, 1).await;
+    send(&connector, "2", HANG).await;
     until_asked(&acting, 1).await;
     running.abort();
     let _ = running.await;
     let (connector, running) = start(dir.path(), &safe, &acting).await;
-    assert_eq!(told(&connector, 1).await, ["cut short"]);
-    says(&connector, "3", "go on").await;
-    told(&connector, 2).await;
+    assert_eq!(replies(&connector, 1).await, ["cut short"]);
+    send(&connector, "3", "go on").await;
+    replies(&connector, 2).await;
     assert_eq!(acting.asked(), [HANG, "go on"]);
     assert!(safe.asked().is_empty());
     running.abort();
@@ -177,9 +177,9 @@ async fn a_choice_that_comes_with_the_first_message_holds() {
     let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
     let (connector, running) = start(dir.path(), &safe, &acting).await;
     for (id, text) in [("1", "hi"), ("2", "/agent acting"), ("3", "do it")] {
-        says(&connector, id, text).await;
+        send(&connector, id, text).await;
     }
-    let mut told = told(&connector, 3).await;
+    let mut told = replies(&connector, 3).await;
     told.sort();
     assert!(told.contains(&"acting: do it".to_owned()), "{told:?}");
     running.abort();
@@ -192,19 +192,19 @@ async fn only_what_is_for_the_running_agent_on_the_same_terms_is_steered_into_it
         let (mut safe, acting) = (Named::new("safe", true), Named::new("acting", false));
         safe.steers = true;
         let (connector, running) = start(dir.path(), &safe, &acting).await;
-        says(&connector, "1", HANG).await;
+        send(&connector, "1", HANG).await;
         acked(&connector, 1).await;
         until_asked(&safe, 1).await;
-        says(&connector, "2", "left").await;
-        says(&connector, "3", "!safe right").await;
+        send(&connector, "2", "left").await;
+        send(&connector, "3", "!safe right").await;
         until_asked(&safe, 3).await;
-        says(&connector, "4", text).await;
-        says(&connector, "5", "after it").await;
+        send(&connector, "4", text).await;
+        send(&connector, "5", "after it").await;
         acked(&connector, 5).await;
         assert_eq!(safe.asked(), [HANG, "steered: left", "steered: right"], "{text}");
         assert!(acting.asked().is_empty());
         connector.interrupt(&session("a"), "a").await.unwrap();
-        assert_eq!(told(&connector, 2).await, [answer, "safe: after it"]);
+        assert_eq!(replies(&connector, 2).await, [answer, "safe: after it"]);
         running.abort();
     }
 }

@@ -10,11 +10,13 @@ async fn every_chat_is_answered_in_order() {
     let chats = ["a", "b", "c", "d", "e"];
     for id in 0..60 {
         for chat in chats {
-            relay.hears(chat, &id.to_string(), &id.to_string()).await;
+            relay.deliver(chat, &id.to_string(), &id.to_string()).await;
         }
         // Now and then the queue runs dry, so that a message may meet a turn that has just ended.
         if id % 7 == 0 {
-            relay.stands("quiet", |status| status.sessions_active < 3).await;
+            relay
+                .wait_for_status("quiet", |status| status.sessions_active < 3)
+                .await;
         }
     }
     let notice = |text: &String| text.starts_with("Many messages");
@@ -26,7 +28,7 @@ async fn every_chat_is_answered_in_order() {
             })
             .await;
         let expected: Vec<String> = (0..60).map(|id| format!("echo: {id}")).collect();
-        assert_eq!(answers(relay.told(chat, 60).await), expected, "{chat}");
+        assert_eq!(answers(relay.replies(chat, 60).await), expected, "{chat}");
     }
     assert_eq!(relay.stop().await.acks.len(), 300);
 }
@@ -41,15 +43,15 @@ async fn a_message_does_not_overtake_one_that_is_still_being_written_down() {
     })
     .await;
     for id in 0..300 {
-        relay.hears("a", &id.to_string(), &id.to_string()).await;
+        relay.deliver("a", &id.to_string(), &id.to_string()).await;
         // As fast as the relay takes them, one at a time.
         let taken = id + 1;
         relay
-            .stands("taken", |status| status.tally.inbound == taken)
+            .wait_for_status("taken", |status| status.tally.inbound == taken)
             .await;
     }
     let expected: Vec<String> = (0..300).map(|id| format!("echo: {id}")).collect();
-    assert_eq!(relay.told("a", 300).await, expected);
+    assert_eq!(relay.replies("a", 300).await, expected);
     relay.stop().await;
 }
 
@@ -59,39 +61,41 @@ async fn ten_chats_that_hang_do_not_hold_up_the_other_ninety() {
     let relay = start(dir.path(), |settings| settings.shutdown.drain_secs = 0).await;
     for chat in 0..100 {
         let text = if chat % 10 == 0 { HANG } else { "quick" };
-        relay.hears(&format!("c{chat}"), "1", text).await;
+        relay.deliver(&format!("c{chat}"), "1", text).await;
     }
     for chat in (0..100).filter(|chat| chat % 10 != 0) {
-        assert_eq!(relay.told(&format!("c{chat}"), 1).await, ["echo: quick"]);
+        assert_eq!(relay.replies(&format!("c{chat}"), 1).await, ["echo: quick"]);
     }
-    let status = relay.runs(10).await;
+    let status = relay.wait_for_turns(10).await;
     assert_eq!((status.tally.turns_started, status.tally.turns_done), (100, 90));
     let seen = relay.stop().await;
     assert_eq!(seen.texts("c10").len(), 1, "told that it was cut short");
 }
 
 #[tokio::test]
-async fn an_overflowing_queue_is_told_once_and_everything_is_answered_in_order() {
+async fn an_overflowing_queue_is_reported_once_and_everything_is_answered_in_order() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| {
         settings.sessions.max_queue = 2;
         settings.sessions.overflow_notice = Some("crowded".into());
     })
     .await;
-    relay.hears("a", "0", HANG).await;
-    relay.runs(1).await;
+    relay.deliver("a", "0", HANG).await;
+    relay.wait_for_turns(1).await;
     for id in 1..=50 {
-        relay.hears("a", &id.to_string(), &id.to_string()).await;
+        relay.deliver("a", &id.to_string(), &id.to_string()).await;
     }
     relay.seen("all acks", |seen| seen.acks.len() == 51).await;
-    let status = relay.runs(1).await;
+    let status = relay.wait_for_turns(1).await;
     assert!(status.messages_waiting <= 2, "the rest waits in the journal only");
     relay.interrupt("a").await;
     let expected: Vec<String> = std::iter::once("crowded".to_owned())
         .chain((1..=50).map(|id| format!("echo: {id}")))
         .collect();
-    assert_eq!(relay.told("a", 51).await, expected);
-    let status = relay.stands("quiet", |status| status.sessions_active == 0).await;
+    assert_eq!(relay.replies("a", 51).await, expected);
+    let status = relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
     assert_eq!((status.tally.overflows, status.ops_owed), (1, 0));
     assert_eq!(relay.stop().await.texts("a").len(), 51);
 }
@@ -100,8 +104,8 @@ async fn an_overflowing_queue_is_told_once_and_everything_is_answered_in_order()
 async fn at_a_limit_of_one_nobody_goes_twice_before_all_have_gone_once() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| settings.sessions.max_concurrent_turns = 1).await;
-    relay.hears("a", "0", HANG).await;
-    relay.runs(1).await;
+    relay.deliver("a", "0", HANG).await;
+    relay.wait_for_turns(1).await;
     for (chat, id) in [
         ("a", "1"),
         ("a", "2"),
@@ -110,7 +114,7 @@ async fn at_a_limit_of_one_nobody_goes_twice_before_all_have_gone_once() {
         ("c", "1"),
         ("b", "2"),
     ] {
-        relay.hears(chat, id, &format!("{chat}{id}")).await;
+        relay.deliver(chat, id, &format!("{chat}{id}")).await;
     }
     relay.seen("all acks", |seen| seen.acks.len() == 7).await;
     relay.interrupt("a").await;
@@ -133,12 +137,12 @@ async fn in_busy_mode_interrupt_a_newer_message_takes_the_turn() {
         settings.shutdown.drain_secs = 0;
     })
     .await;
-    relay.hears("a", "1", HANG).await;
-    relay.hears("b", "1", HANG).await;
-    relay.runs(2).await;
-    relay.hears("a", "2", "newer").await;
-    assert_eq!(relay.told("a", 1).await, ["echo: newer"]);
-    let status = relay.runs(1).await;
+    relay.deliver("a", "1", HANG).await;
+    relay.deliver("b", "1", HANG).await;
+    relay.wait_for_turns(2).await;
+    relay.deliver("a", "2", "newer").await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: newer"]);
+    let status = relay.wait_for_turns(1).await;
     assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (1, 1));
     relay.stop().await;
 }

@@ -49,13 +49,13 @@ async fn sent(relay: &Running) -> SentMessage {
 }
 
 #[tokio::test]
-async fn a_file_arrives_with_its_caption_and_its_bytes_after_what_was_said_before_it() {
+async fn a_file_arrives_with_its_caption_and_its_bytes_after_what_was_sent_before_it() {
     let relay = Running::start("discord", sender("Here it is:"), |_| {}).await;
     let bytes = vec![3_u8; 200_000];
     relay.put("chart.png", &bytes);
-    relay.hears("a", "1", "chart.png", &[]);
+    relay.deliver("a", "1", "chart.png", &[]);
     let sent = sent(&relay).await;
-    let told = relay.told("a", 2).await;
+    let told = relay.replies("a", 2).await;
     assert_eq!(told[0], ("send", "Here it is:".to_owned()));
     assert_eq!(told[1], ("send_media", "Look.".to_owned()));
     let Action::SendMedia {
@@ -116,8 +116,8 @@ async fn a_relative_name_is_meant_from_where_the_agents_program_is_started() {
     };
     let (_, member) = build_agents(&settings, &around, |_| true).unwrap().remove(0);
     let relay = Running::start_member("discord", member, work, |_| {}).await;
-    relay.hears("a", "1", "go", &[]);
-    let told = relay.told("a", 3).await;
+    relay.deliver("a", "1", "go", &[]);
+    let told = relay.replies("a", 3).await;
     let ops: Vec<_> = told.iter().map(|(op, _)| *op).collect();
     assert_eq!(ops, ["send", "send", "send_media"], "{told:?}");
     assert_eq!(told[2].1, "chart.png");
@@ -133,18 +133,18 @@ async fn without_a_place_to_work_in_names_are_those_of_what_came_with_the_messag
     let url = relay
         .connector
         .put_media("image/png", Some("cat.png"), vec![7; 10]);
-    relay.hears("a", "1", "cat.png here.png", &[(&url, "image/png")]);
-    let told = relay.told("a", 2).await;
+    relay.deliver("a", "1", "cat.png here.png", &[(&url, "image/png")]);
+    let told = relay.replies("a", 2).await;
     let ops: Vec<_> = told.iter().map(|(op, _)| *op).collect();
     assert_eq!(ops, ["send_media", "send"], "{told:?}");
     // Without that there is nowhere to look.
-    relay.hears("b", "2", "here.png", &[]);
-    assert_eq!(relay.told("b", 1).await[0].0, "send");
+    relay.deliver("b", "2", "here.png", &[]);
+    assert_eq!(relay.replies("b", 1).await[0].0, "send");
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn files_keep_their_place_between_what_is_said() {
+async fn files_keep_their_place_between_what_is_sent() {
     for mode in [StreamMode::Auto, StreamMode::Segments, StreamMode::Off] {
         let agent = Scripted(|turn: Turn| async move {
             for name in ["one", "two"] {
@@ -158,7 +158,7 @@ async fn files_keep_their_place_between_what_is_said() {
         let relay = Running::start("discord", agent, |settings| settings.streaming.mode = mode).await;
         relay.put("one.png", b"x");
         relay.put("two.png", b"y");
-        relay.hears("a", "1", "go", &[]);
+        relay.deliver("a", "1", "go", &[]);
         let expected = [
             ("send", "Before one."),
             ("send_media", "one"),
@@ -167,7 +167,7 @@ async fn files_keep_their_place_between_what_is_said() {
             ("send", "The end."),
         ];
         assert_eq!(
-            relay.told("a", 5).await,
+            relay.replies("a", 5).await,
             expected.map(|(op, text)| (op, text.to_owned())),
             "{mode:?}"
         );
@@ -176,12 +176,12 @@ async fn files_keep_their_place_between_what_is_said() {
 }
 
 #[tokio::test]
-async fn where_no_files_can_be_sent_the_chat_is_told() {
+async fn where_no_files_can_be_sent_the_chat_is_notified() {
     let relay = Running::start("plain", sender(""), |_| {}).await;
     relay.put("chart.png", b"x");
-    relay.hears("a", "1", "chart.png https://files.example/cat.png", &[]);
+    relay.deliver("a", "1", "chart.png https://files.example/cat.png", &[]);
     assert_eq!(
-        relay.told("a", 2).await,
+        relay.replies("a", 2).await,
         [
             ("send", "Look.\n(could not deliver chart.png)".to_owned()),
             ("send", "Look.\nhttps://files.example/cat.png".to_owned()),
@@ -207,9 +207,9 @@ async fn a_file_from_elsewhere_is_not_sent_and_its_path_not_told() {
         allowed.path().join("report.txt"),
     ];
     let paths = paths.map(|path| path.to_str().unwrap().to_owned());
-    relay.hears("a", "1", &paths.join(" "), &[]);
+    relay.deliver("a", "1", &paths.join(" "), &[]);
     assert_eq!(
-        relay.told("a", 2).await,
+        relay.replies("a", 2).await,
         [
             ("send", "Look.\n(could not deliver secret.txt)".to_owned()),
             ("send_media", "Look.".to_owned()),
@@ -229,13 +229,13 @@ async fn what_came_with_the_message_may_be_sent_back() {
     let url = relay
         .connector
         .put_media("image/png", Some("cat.png"), vec![1; 1000]);
-    relay.hears("a", "1", "back", &[(&url, "image/png")]);
-    assert_eq!(relay.told("a", 1).await, [("send_media", "Yours.".to_owned())]);
+    relay.deliver("a", "1", "back", &[(&url, "image/png")]);
+    assert_eq!(relay.replies("a", 1).await, [("send_media", "Yours.".to_owned())]);
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_refusal_is_told_and_a_matter_of_permission_is_not() {
+async fn a_refusal_is_reported_and_a_matter_of_permission_is_not() {
     let relay = Running::start("discord", sender(""), |_| {}).await;
     relay.put("chart.png", b"x");
     let refuse = |code: Option<&str>| OpAnswer::Refuse {
@@ -245,34 +245,34 @@ async fn a_refusal_is_told_and_a_matter_of_permission_is_not() {
     relay
         .connector
         .script(ResultRule::on("send_media", refuse(None)).once());
-    relay.hears("a", "1", "chart.png", &[]);
+    relay.deliver("a", "1", "chart.png", &[]);
     assert_eq!(
-        relay.told("a", 1).await,
+        relay.replies("a", 1).await,
         [("send", "Look.\n(could not deliver chart.png)".to_owned())]
     );
     relay
         .connector
         .script(ResultRule::on("send_media", refuse(Some("egress_declined"))).once());
-    relay.hears("b", "2", "chart.png", &[]);
+    relay.deliver("b", "2", "chart.png", &[]);
     super::eventually("the refusal", async || {
         relay.handle.status().await.unwrap().tally.ops_refused == 2
     })
     .await;
-    relay.hears("b", "3", "chart.png", &[]);
-    assert_eq!(relay.told("b", 1).await, [("send_media", "Look.".to_owned())]);
+    relay.deliver("b", "3", "chart.png", &[]);
+    assert_eq!(relay.replies("b", 1).await, [("send_media", "Look.".to_owned())]);
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_failed_upload_is_told_in_its_place() {
+async fn a_failed_upload_is_reported_in_its_place() {
     let relay = Running::start("discord", sender("First:"), |_| {}).await;
     relay.put("one.png", b"x");
     relay.put("two.png", b"y");
     let fault = HttpRouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, "");
     relay.connector.fail_route(HttpRoute::MediaUpload, fault.once());
-    relay.hears("a", "1", "one.png two.png", &[]);
+    relay.deliver("a", "1", "one.png two.png", &[]);
     assert_eq!(
-        relay.told("a", 3).await,
+        relay.replies("a", 3).await,
         [
             ("send", "First:".to_owned()),
             ("send", "Look.\n(could not deliver one.png)".to_owned()),
@@ -290,9 +290,9 @@ async fn a_picture_on_the_web_is_shown_from_there_and_anything_else_is_linked() 
         "https://files.example/report.pdf",
         "http://10.0.0.1/cat.png",
     ];
-    relay.hears("a", "1", &addresses.join(" "), &[]);
+    relay.deliver("a", "1", &addresses.join(" "), &[]);
     assert_eq!(
-        relay.told("a", 3).await,
+        relay.replies("a", 3).await,
         [
             ("send_media", "Look.".to_owned()),
             ("send", "Look.\nhttps://files.example/report.pdf".to_owned()),
@@ -308,11 +308,11 @@ async fn a_picture_on_the_web_is_shown_from_there_and_anything_else_is_linked() 
 }
 
 #[tokio::test]
-async fn a_turn_sends_sixteen_files_and_tells_of_the_rest() {
+async fn a_turn_sends_sixteen_files_and_reports_the_rest() {
     let relay = Running::start("discord", sender(""), |_| {}).await;
     relay.put("a.png", b"x");
-    relay.hears("a", "1", &["a.png"; 17].join(" "), &[]);
-    let told = relay.told("a", 17).await;
+    relay.deliver("a", "1", &["a.png"; 17].join(" "), &[]);
+    let told = relay.replies("a", 17).await;
     let files = told.iter().filter(|(op, _)| *op == "send_media").count();
     assert_eq!((files, told.len()), (16, 17));
     assert!(
@@ -333,18 +333,18 @@ async fn a_file_goes_out_while_the_turn_goes_on_and_not_after_a_stop() {
     });
     let relay = Running::start("discord", agent, |_| {}).await;
     relay.put("a.png", b"x");
-    relay.hears("a", "1", "a.png", &[]);
-    assert_eq!(relay.told("a", 1).await, [("send_media", String::new())]);
-    relay.runs(1).await;
+    relay.deliver("a", "1", "a.png", &[]);
+    assert_eq!(relay.replies("a", 1).await, [("send_media", String::new())]);
+    relay.wait_for_turns(1).await;
 
     let fault = HttpRouteFault {
         delay: super::SOON,
         ..HttpRouteFault::answering(StatusCode::INTERNAL_SERVER_ERROR, "")
     };
     relay.connector.fail_route(HttpRoute::MediaUpload, fault);
-    relay.hears("b", "2", "a.png", &[]);
-    relay.runs(2).await;
+    relay.deliver("b", "2", "a.png", &[]);
+    relay.wait_for_turns(2).await;
     relay.connector.interrupt("agent:main:discord:dm:b", "b");
-    relay.runs(1).await;
+    relay.wait_for_turns(1).await;
     relay.stop().await;
 }

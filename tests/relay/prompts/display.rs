@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Has a chat ask a connector that does not answer, and gives the op.
 async fn asked(relay: &Running) -> SeenOp {
     relay.connector.set_reply_mode(ReplyMode::Hold);
-    relay.hears("a", "1", "ask hi").await;
+    relay.deliver("a", "1", "ask hi").await;
     shown(relay, "a").await
 }
 
@@ -29,13 +29,13 @@ async fn refused_buttons_become_a_list_that_numbers_answer() {
         &question,
         &json!({"success": false, "error": "no buttons here"}),
     );
-    let told = relay.told("a", 2).await;
+    let told = relay.replies("a", 2).await;
     assert!(told[1].contains("1. Allow once"), "{told:?}");
     relay
-        .stands("it is shown", |status| status.tally.ops_applied == 1)
+        .wait_for_status("it is shown", |status| status.tally.ops_applied == 1)
         .await;
-    relay.hears("a", "2", "1").await;
-    assert_eq!(relay.told("a", 4).await[3], "echo: allowed once hi");
+    relay.deliver("a", "2", "1").await;
+    assert_eq!(relay.replies("a", 4).await[3], "echo: allowed once hi");
     relay.stop().await;
 }
 
@@ -45,16 +45,16 @@ async fn a_question_that_cannot_be_shown_is_void_and_what_comes_next_is_a_messag
     let relay = start(dir.path(), PLAIN, |_| {}).await;
     let question = asked(&relay).await;
     // Nobody has seen it: this is no answer, whatever becomes of the op.
-    relay.hears("a", "2", "1").await;
+    relay.deliver("a", "2", "1").await;
     relay
-        .stands("it waits", |status| status.messages_waiting == 1)
+        .wait_for_status("it waits", |status| status.messages_waiting == 1)
         .await;
     answered(&relay, &question, &json!({"success": false, "error": "no"}));
-    let told = relay.told("a", 3).await;
+    let told = relay.replies("a", 3).await;
     assert_eq!(told[1..], ["echo: the question was taken back hi", "echo: 1"]);
-    relay.hears("a", "3", "/approve").await;
-    assert_eq!(relay.told("a", 4).await[3], "echo: /approve");
-    let status = relay.runs(0).await;
+    relay.deliver("a", "3", "/approve").await;
+    assert_eq!(relay.replies("a", 4).await[3], "echo: /approve");
+    let status = relay.wait_for_turns(0).await;
     assert_eq!((status.prompts_open, status.tally.prompts_answered), (0, 0));
     relay.stop().await;
 }
@@ -66,9 +66,9 @@ async fn a_declined_question_is_void_and_not_shown_another_way() {
     let question = asked(&relay).await;
     let declined = json!({"success": false, "error": "egress declined", "code": "egress_declined"});
     answered(&relay, &question, &declined);
-    let told = relay.told("a", 2).await;
+    let told = relay.replies("a", 2).await;
     assert_eq!(told[1], "echo: the question was taken back hi");
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     assert_eq!(relay.stop().await.ops.len(), 2);
 }
 
@@ -88,19 +88,19 @@ async fn a_question_that_is_too_much_is_tried_again_and_keeps_its_place() {
     assert_eq!(again.action["prompt_id"], question.action["prompt_id"]);
     let answer = press(again, "o0", &owner("a"));
     relay.connector.deliver(answer).await.unwrap();
-    assert_eq!(relay.told("a", 5).await[4], "echo: allowed once hi");
+    assert_eq!(relay.replies("a", 5).await[4], "echo: allowed once hi");
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_question_that_is_too_much_every_time_is_given_up() {
+async fn a_question_that_is_always_rate_limited_is_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |settings| {
         settings.budget.max_retry_after_secs = 0;
     })
     .await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
-    relay.hears("a", "1", "ask hi").await;
+    relay.deliver("a", "1", "ask hi").await;
     for tried in 1..=6 {
         let seen = relay.seen("a try", |seen| seen.ops.len() == tried).await;
         let op = seen.ops.back().unwrap();
@@ -112,7 +112,7 @@ async fn a_question_that_is_too_much_every_time_is_given_up() {
     let last = seen.ops.back().unwrap();
     assert_eq!(last.text(), Some("echo: the question was taken back hi"));
     assert!(relay.connector.answer(last.id, &json!({"success": true})));
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     relay.stop().await;
 }
 
@@ -126,25 +126,25 @@ async fn a_question_waits_for_the_connection_and_is_forgotten_with_its_turn() {
     };
     let relay = start_asking(dir.path(), agent.clone(), BUTTONS, |_| {}).await;
     for chat in ["a", "b"] {
-        relay.hears(chat, "1", "hi").await;
+        relay.deliver(chat, "1", "hi").await;
     }
-    relay.runs(2).await;
+    relay.wait_for_turns(2).await;
     relay.connector.drop_connection();
     relay
-        .stands("no connection", |status| status.link == "waiting")
+        .wait_for_status("no connection", |status| status.link == "waiting")
         .await;
     gate.cancel();
     relay
-        .stands("two questions", |status| status.prompts_open == 2)
+        .wait_for_status("two questions", |status| status.prompts_open == 2)
         .await;
     let key = hermes_relay::wire::SessionKey::from_text(crate::support::memory_relay::session("b"));
     assert!(relay.handle.stop_turn(key).await);
-    relay.runs(1).await;
+    relay.wait_for_turns(1).await;
     relay.connector.restore();
     let question = shown(&relay, "a").await;
     let answer = press(&question, "o0", &owner("a"));
     relay.connector.deliver(answer).await.unwrap();
-    assert_eq!(relay.told("a", 3).await[2], "done");
+    assert_eq!(relay.replies("a", 3).await[2], "done");
     assert_eq!(
         agent.answers(),
         [PromptAnswer::Cancelled, PromptAnswer::Chosen("yes".to_owned())]
@@ -175,12 +175,12 @@ async fn a_question_that_may_have_been_shown_stays_open() {
 }
 
 #[tokio::test]
-async fn a_question_taken_back_while_it_is_out_says_so_once_it_is_there() {
+async fn a_question_withdrawn_while_in_flight_is_marked_once_it_arrives() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
     let question = asked(&relay).await;
     relay.interrupt("a").await;
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     answered(&relay, &question, &json!({"success": true, "message_id": "77"}));
     let seen = relay.seen("an edit", |seen| {
         seen.ops.iter().any(|op| op.kind() == Some("edit"))
@@ -195,6 +195,6 @@ async fn a_question_taken_back_while_it_is_out_says_so_once_it_is_there() {
         .await;
     assert_eq!(ask(&relay, "b", "1").await.kind(), Some("prompt"));
     relay.interrupt("b").await;
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     relay.stop().await;
 }

@@ -61,7 +61,7 @@ async fn silence_is_a_no_before_the_agent_loses_patience() {
 }
 
 #[tokio::test]
-async fn a_stop_voids_open_questions_before_the_agent_hears_of_it() {
+async fn a_stop_cancels_open_questions_before_it_reaches_the_agent() {
     let rig = Rig::new("");
     let mut running = rig.start("a", "askhang");
     running

@@ -36,7 +36,7 @@ async fn a_picture_reaches_the_agent_as_a_file_and_goes_with_the_turn() {
     let url = relay
         .connector
         .put_media("image/png", Some("../cat.png"), bytes.clone());
-    relay.hears("a", "1", "wait", &[(&url, "image/png")]);
+    relay.deliver("a", "1", "wait", &[(&url, "image/png")]);
     let (input, files) = next(&mut given).await;
     assert_eq!(files, [bytes]);
     let [cat] = &input.attachments[..] else {
@@ -50,7 +50,7 @@ async fn a_picture_reaches_the_agent_as_a_file_and_goes_with_the_turn() {
     assert!(input.notes.is_empty());
 
     relay.connector.interrupt("agent:main:discord:dm:a", "a");
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     assert!(!path.exists());
     assert_eq!(entries(&relay.folder()), 0);
     relay.stop().await;
@@ -61,15 +61,15 @@ async fn a_slow_attachment_holds_up_nobody_else_and_ends_with_its_turn() {
     let (server, taken) = endless().await;
     let (agent, mut given) = reader();
     let relay = Running::start("discord", agent, allow(&server)).await;
-    relay.hears("slow", "1", "look", &[(&server.url("/big.png"), "image/png")]);
+    relay.deliver("slow", "1", "look", &[(&server.url("/big.png"), "image/png")]);
     eventually("the download to begin", async || taken.load(Ordering::SeqCst) > 2).await;
-    relay.hears("other", "2", "hi", &[]);
-    assert_eq!(relay.told("other", 1).await, [("send", "read hi".to_owned())]);
+    relay.deliver("other", "2", "hi", &[]);
+    assert_eq!(relay.replies("other", 1).await, [("send", "read hi".to_owned())]);
     assert_eq!(next(&mut given).await.0.text, "hi");
     assert_eq!(entries(&relay.folder()), 1);
 
     relay.connector.interrupt("agent:main:discord:dm:slow", "slow");
-    relay.runs(0).await;
+    relay.wait_for_turns(0).await;
     assert_eq!(entries(&relay.folder()), 0);
     assert!(given.try_recv().is_err(), "the agent of a stopped turn ran");
     let mut last = taken.load(Ordering::SeqCst);
@@ -78,8 +78,11 @@ async fn a_slow_attachment_holds_up_nobody_else_and_ends_with_its_turn() {
         std::mem::replace(&mut last, taken.load(Ordering::SeqCst)) == taken.load(Ordering::SeqCst)
     })
     .await;
-    relay.hears("slow", "3", "again", &[]);
-    assert_eq!(relay.told("slow", 1).await, [("send", "read again".to_owned())]);
+    relay.deliver("slow", "3", "again", &[]);
+    assert_eq!(
+        relay.replies("slow", 1).await,
+        [("send", "read again".to_owned())]
+    );
     relay.stop().await;
 }
 
@@ -93,7 +96,7 @@ async fn what_cannot_be_had_does_not_take_its_message_with_it() {
     let good = relay
         .connector
         .put_media("text/plain", Some("a.txt"), b"abc".to_vec());
-    relay.hears(
+    relay.deliver(
         "a",
         "1",
         "look",
@@ -106,7 +109,7 @@ async fn what_cannot_be_had_does_not_take_its_message_with_it() {
     assert_eq!(input.attachments[0].mime, "application/pdf");
     assert_eq!(input.attachments[1].name, "a.txt");
     assert_eq!(input.notes, ["(one attachment could not be downloaded)"]);
-    assert_eq!(relay.told("a", 1).await.len(), 1);
+    assert_eq!(relay.replies("a", 1).await.len(), 1);
     relay.stop().await;
 }
 
@@ -118,8 +121,8 @@ async fn the_end_of_the_relay_leaves_no_files() {
     let url = relay
         .connector
         .put_media("image/png", Some("cat.png"), vec![1; 1000]);
-    relay.hears("a", "1", "wait", &[(&url, "image/png")]);
-    relay.hears("b", "2", "look", &[(&server.url("/big.png"), "image/png")]);
+    relay.deliver("a", "1", "wait", &[(&url, "image/png")]);
+    relay.deliver("b", "2", "look", &[(&server.url("/big.png"), "image/png")]);
     next(&mut given).await;
     eventually("the download to begin", async || taken.load(Ordering::SeqCst) > 2).await;
     assert_eq!(entries(&relay.folder()), 2);
@@ -136,9 +139,9 @@ async fn a_message_with_a_file_waits_for_a_turn_of_its_own() {
     let url = relay
         .connector
         .put_media("image/png", Some("cat.png"), vec![1; 1000]);
-    relay.hears("a", "1", "wait", &[]);
+    relay.deliver("a", "1", "wait", &[]);
     next(&mut given).await;
-    relay.hears("a", "2", "look", &[(&url, "image/png")]);
+    relay.deliver("a", "2", "look", &[(&url, "image/png")]);
     eventually("it to wait", async || {
         relay.handle.status().await.unwrap().messages_waiting == 1
     })
@@ -156,7 +159,7 @@ async fn a_folder_that_cannot_be_made_leaves_the_addresses() {
         std::fs::write(settings.state_dir.join("media"), "in the way").unwrap();
     })
     .await;
-    relay.hears(
+    relay.deliver(
         "a",
         "1",
         "look",
@@ -167,5 +170,5 @@ async fn a_folder_that_cannot_be_made_leaves_the_addresses() {
         input.attachments[0].location,
         MediaLocation::Url("https://files.example/cat.png".into())
     );
-    assert_eq!(relay.told("a", 1).await.len(), 1);
+    assert_eq!(relay.replies("a", 1).await.len(), 1);
 }

@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 const NOTICE: &str = "cut short";
 
 #[tokio::test]
-async fn a_running_turn_finishes_and_the_connector_is_told_that_we_go() {
+async fn a_running_turn_finishes_and_the_connector_gets_going_idle() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.hears("a", "1", "sleep=300 done").await;
-    relay.runs(1).await;
+    relay.deliver("a", "1", "sleep=300 done").await;
+    relay.wait_for_turns(1).await;
     let seen = relay.stop().await;
     assert_eq!(seen.texts("a"), ["echo: done"]);
     assert_eq!((seen.idles, seen.closed, seen.in_flight), (1, true, 0));
 }
 
 #[tokio::test]
-async fn a_hanging_turn_is_told_as_interrupted_and_what_waits_runs_next_time() {
+async fn a_hanging_turn_is_reported_as_interrupted_and_queued_messages_run_next_time() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Witness::default();
     let relay = start_with(dir.path(), agent.clone(), |settings| {
@@ -32,15 +32,15 @@ async fn a_hanging_turn_is_told_as_interrupted_and_what_waits_runs_next_time() {
         settings.sessions.interrupted_notice = Some(NOTICE.into());
     })
     .await;
-    relay.hears("a", "1", HANG).await;
-    relay.hears("a", "2", "waiting").await;
+    relay.deliver("a", "1", HANG).await;
+    relay.deliver("a", "2", "waiting").await;
     relay.seen("both acks", |seen| seen.acks.len() == 2).await;
-    relay.runs(1).await;
+    relay.wait_for_turns(1).await;
     assert_eq!(relay.stop().await.texts("a"), [NOTICE]);
     assert_eq!(agent.ran(), [HANG]);
 
     let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
-    assert_eq!(relay.told("a", 1).await, ["echo: waiting"]);
+    assert_eq!(relay.replies("a", 1).await, ["echo: waiting"]);
     relay.stop().await;
     assert_eq!(agent.ran(), [HANG, "waiting"]);
 }
@@ -67,12 +67,12 @@ async fn what_comes_until_the_connector_buffers_is_kept_for_the_next_run() {
     );
 
     let relay = start(dir.path(), |_| {}).await;
-    assert_eq!(relay.told("a", 1).await, ["echo: just in time"]);
+    assert_eq!(relay.replies("a", 1).await, ["echo: just in time"]);
     relay.stop().await;
 }
 
 #[tokio::test]
-async fn a_connector_that_never_says_that_it_buffers_does_not_hold_up_the_end() {
+async fn a_connector_that_never_acknowledges_going_idle_does_not_delay_the_shutdown() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |settings| settings.shutdown.going_idle_secs = 1).await;
     relay.connector.hold_idle();
@@ -80,23 +80,25 @@ async fn a_connector_that_never_says_that_it_buffers_does_not_hold_up_the_end() 
 }
 
 #[tokio::test]
-async fn after_a_crash_the_cut_off_are_told_the_waiting_run_and_nothing_happens_twice() {
+async fn after_a_crash_interrupted_turns_are_reported_queued_ones_run_and_nothing_happens_twice() {
     let (dir, copied) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let agent = Witness::default();
     let relay = start_with(dir.path(), agent.clone(), |_| {}).await;
-    relay.hears("a", "1", "answered").await;
-    relay.told("a", 1).await;
-    relay.stands("settled", |status| status.ops_owed == 0).await;
-    relay.hears("a", "2", HANG).await;
-    relay.hears("b", "1", HANG).await;
-    relay.runs(2).await;
+    relay.deliver("a", "1", "answered").await;
+    relay.replies("a", 1).await;
+    relay
+        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .await;
+    relay.deliver("a", "2", HANG).await;
+    relay.deliver("b", "1", HANG).await;
+    relay.wait_for_turns(2).await;
     for id in ["3", "4"] {
-        relay.hears("a", id, id).await;
+        relay.deliver("a", id, id).await;
     }
     relay.seen("all acks", |seen| seen.acks.len() == 5).await;
     let look = Inspector::open(dir.path()).unwrap();
     relay
-        .stands("the journal is quiet", |_| {
+        .wait_for_status("the journal is quiet", |_| {
             look.list(Section::Ops, 0, 1).unwrap().is_empty()
         })
         .await;
@@ -111,20 +113,22 @@ async fn after_a_crash_the_cut_off_are_told_the_waiting_run_and_nothing_happens_
         })
         .await;
         for (chat, id) in [("a", "1"), ("a", "2"), ("b", "1"), ("a", "4")] {
-            relay.hears(chat, id, "again").await;
+            relay.deliver(chat, id, "again").await;
         }
-        assert_eq!(relay.told("a", 3).await, [NOTICE, "echo: 3", "echo: 4"]);
-        assert_eq!(relay.told("b", 1).await, [NOTICE]);
+        assert_eq!(relay.replies("a", 3).await, [NOTICE, "echo: 3", "echo: 4"]);
+        assert_eq!(relay.replies("b", 1).await, [NOTICE]);
         relay.seen("acks", |seen| seen.unacknowledged == 0).await;
-        let status = relay.stands("settled", |status| status.ops_owed == 0).await;
+        let status = relay
+            .wait_for_status("settled", |status| status.ops_owed == 0)
+            .await;
         assert_eq!((status.tally.turns_interrupted, status.tally.duplicates), (2, 4));
         assert_eq!(agent.ran(), ["3", "4"]);
         let seen = relay.stop().await;
         assert_eq!(seen.ops.len(), 4);
 
         let relay = start(state, |_| {}).await;
-        relay.hears("a", "5", "last").await;
-        assert_eq!(relay.told("a", 1).await, ["echo: last"]);
+        relay.deliver("a", "5", "last").await;
+        assert_eq!(relay.replies("a", 1).await, ["echo: last"]);
         assert_eq!(relay.stop().await.ops.len(), 1);
     }
     assert_eq!(agent.ran(), ["answered", HANG, HANG]);
@@ -180,7 +184,7 @@ impl Agent for Clinging {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_turn_that_is_given_up_lets_go_before_its_agent_is_shut_down() {
+async fn a_turn_that_is_abandoned_lets_go_before_its_agent_is_shut_down() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Clinging::default();
     let relay = start_with(dir.path(), agent.clone(), |settings| {
@@ -188,10 +192,10 @@ async fn a_turn_that_is_given_up_lets_go_before_its_agent_is_shut_down() {
         settings.sessions.grace_secs = 0;
     })
     .await;
-    relay.hears("a", "1", "hold on").await;
-    relay.runs(1).await;
+    relay.deliver("a", "1", "hold on").await;
+    relay.wait_for_turns(1).await;
     relay
-        .stands("a turn that holds on", |_| agent.held.load(Ordering::SeqCst))
+        .wait_for_status("a turn that holds on", |_| agent.held.load(Ordering::SeqCst))
         .await;
     relay.stop().await;
     assert!(!agent.held_at_the_end.load(Ordering::SeqCst));

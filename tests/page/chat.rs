@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::browser::ESCAPE;
-use crate::stage::Stage;
+use crate::server::Stage;
 
 #[tokio::test]
 async fn the_first_message_is_answered_and_the_wire_shows_how() {

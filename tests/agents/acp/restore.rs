@@ -9,7 +9,7 @@ fn hermes(settings: &mut AcpSettings) {
 }
 
 #[tokio::test]
-async fn a_session_goes_on_after_a_restart_and_the_replay_is_not_heard() {
+async fn a_session_goes_on_after_a_restart_and_the_replay_is_not_shown() {
     for words in ["load", "resume", "load resume"] {
         let rig = Rig::new(words);
         assert_eq!(rig.says("a", "one").await, "heard: one");
@@ -23,7 +23,7 @@ async fn a_session_goes_on_after_a_restart_and_the_replay_is_not_heard() {
 }
 
 #[tokio::test]
-async fn a_session_that_is_lost_begins_anew_and_says_so() {
+async fn a_session_that_is_lost_begins_anew_and_reports_it() {
     for (words, quirks) in [
         ("load", None),
         ("", None),
