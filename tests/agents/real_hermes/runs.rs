@@ -112,7 +112,7 @@ impl Gateway {
         timeout(Duration::from_secs(5), asked).await.ok().flatten() == Some(true)
     }
 
-    async fn stops(mut self) {
+    async fn stop(mut self) {
         self.signal(Signal::TERM);
         let begun = Instant::now();
         let ended = timeout(END, self.child.wait()).await;
