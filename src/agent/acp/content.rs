@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pictures_are_handed_over_and_the_rest_is_linked() {
+    async fn small_images_are_embedded_and_the_rest_is_linked() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, mime: &str, bytes: &[u8]| {
             let path = folder.path().join(name);
@@ -168,7 +168,7 @@ mod tests {
             json!({"type": "image", "mimeType": "image/png", "data": "YWJj"})
         );
         assert!(
-            made[2]["uri"].as_str().unwrap().ends_with("/big%20picture.png"),
+            made[2]["uri"].as_str().unwrap().ends_with("/big%20image.png"),
             "{}",
             made[2]
         );
