@@ -354,6 +354,6 @@ async fn the_key_and_the_message_are_in_no_log() {
     server.asked().await.reply(401, &[], echoed);
     turn.over().await.failure();
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
-    assert!(log.contains("tried again"), "{log}");
+    assert!(log.contains("retrying the model server"), "{log}");
     assert!(!log.contains(KEY) && !log.contains("private words"), "{log}");
 }
