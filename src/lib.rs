@@ -20,7 +20,7 @@
 //! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed; the program's log and its net for secrets |
 //! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
 //! | | [`check`] | the doctor's probes, each with a remedy |
-//! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; counts, and with `otlp` traces |
+//! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; counts |
 //! | | [`serve`] | the owner's control socket, and the HTTP listener that is off unless it is wanted |
 //! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
 //! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |

@@ -212,6 +212,21 @@ pub enum FailureClass {
     Internal,
 }
 
+impl FailureClass {
+    /// Its name in traces.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Unavailable => "unavailable",
+            Self::Credentials => "credentials",
+            Self::Timeout => "timeout",
+            Self::Protocol => "protocol",
+            Self::Crashed => "crashed",
+            Self::Reported => "reported",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl Failure {
     /// A failure with possible side effects that is not retryable.
     pub fn new(class: FailureClass, public_text: impl Into<String>, detail: impl Into<String>) -> Self {

@@ -116,14 +116,16 @@ fn run_locally<F: Future<Output = ExitCode>>(
         Ok(loaded) => loaded,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    logging::start(&loaded, process, Repeats::Unlimited);
+    let log = logging::start(&loaded, process, Repeats::Unlimited);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build();
     match runtime {
         Ok(runtime) => {
-            let code = runtime.block_on(work(loaded.settings));
+            let settings = loaded.settings.clone();
+            let working = work(loaded.settings);
+            let code = runtime.block_on(log.export_traces(&settings, env, working));
             // The thread that reads the terminal may block for ever.
             runtime.shutdown_background();
             code

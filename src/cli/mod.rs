@@ -27,6 +27,8 @@ mod service;
 mod sessions;
 mod status;
 mod stop;
+#[cfg(feature = "otlp")]
+mod telemetry;
 mod unenroll;
 mod wake;
 

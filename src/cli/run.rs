@@ -116,7 +116,9 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
     };
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            let code = runtime.block_on(serve(args, loaded, url, process, &log));
+            let settings = loaded.settings.clone();
+            let serving = serve(args, loaded, url, process, &log);
+            let code = runtime.block_on(log.export_traces(&settings, env, serving));
             log.flush_suppressed();
             code
         }
@@ -181,7 +183,8 @@ async fn serve(
     let service = ControlService::new(handle.clone(), &settings.state_dir)
         .reloads(reloads)
         .connector(&url, watched.clone())
-        .log_counts(log.counts());
+        .log_counts(log.counts())
+        .trace_counts(log.trace_counts());
     let serving = match Serving::start(&settings.serve, service) {
         Ok(serving) => serving,
         Err(error) => return serve_failure(&error, &fatal),

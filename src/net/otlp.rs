@@ -3,7 +3,6 @@
 //! It posts one body at a time and never retries. Its headers go to the collector's own address only, and never
 //! unencrypted over a network.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, TRANSFER_ENCODING};
@@ -12,10 +11,9 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::http::{Body, HttpClient, HttpEgress, HttpError, HttpPolicy, HttpResponse, Request, sensitive};
-use super::proxy::ProxyRules;
 
-/// Longest a request may take.
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a request.
+const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum headers.
 const MAX_HEADERS: usize = 32;
 
@@ -24,8 +22,7 @@ const MAX_HEADERS: usize = 32;
 pub enum CollectorError {
     /// A header is invalid. Its value is not shown.
     #[error(
-        "header {place} for the collector {why}; write name=value, separated by commas, with percent signs \
-         for what is special"
+        "header {place} for the collector {why}; write name=value, separated by commas, values percent-encoded"
     )]
     Header {
         /// Which one, from 1.
@@ -33,7 +30,7 @@ pub enum CollectorError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// The address cannot be used, or the client not be set up.
+    /// The address cannot be used, or the client cannot be built.
     #[error(transparent)]
     Http(#[from] HttpError),
 }
@@ -60,26 +57,20 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector that takes traces at `url`, with `headers` as their variable writes them.
+    /// A collector that accepts traces at `url`, with `headers` in the form of their variable.
     pub fn new(
-        (tls, proxies): (&Arc<rustls::ClientConfig>, ProxyRules),
-        user_agent: &str,
+        egress: &HttpEgress,
         url: &str,
         headers: Option<&SecretString>,
     ) -> Result<Self, CollectorError> {
-        let headers = headers.map(read_headers).transpose()?.unwrap_or_default();
-        let egress = HttpEgress {
-            tls: Arc::clone(tls).into(),
-            proxies,
-            user_agent: user_agent.to_owned(),
-        };
+        let headers = headers.map(parse_headers).transpose()?.unwrap_or_default();
         let policy = HttpPolicy {
-            timeout: Some(TIMEOUT),
+            timeout: Some(EXPORT_TIMEOUT),
             // Traces hold no secrets, so a collector on the same network needs no certificate; headers may be secret.
             allow_plaintext: headers.is_empty(),
             ..HttpPolicy::default()
         };
-        let http = HttpClient::new(&egress, policy)?;
+        let http = HttpClient::new(egress, policy)?;
         let origin = http.check(&request(url, Vec::new()))?.origin();
         Ok(Self {
             http,
@@ -89,7 +80,7 @@ impl Collector {
         })
     }
 
-    /// Its address without a path, for people.
+    /// Its origin, for the log.
     pub fn origin(&self) -> &str {
         &self.origin
     }
@@ -99,7 +90,7 @@ impl Collector {
         let mut request = request(&self.url, json);
         request.headers = self.headers.clone();
         match self.http.send(request).await {
-            Ok(answer) => judge(&answer),
+            Ok(answer) => outcome_of(&answer),
             Err(error @ (HttpError::TimedOut(_) | HttpError::Connect { .. } | HttpError::Broken(_))) => {
                 ExportOutcome::RetryLater(error.to_string())
             }
@@ -112,13 +103,13 @@ fn request(url: &str, json: Vec<u8>) -> Request<'_> {
     Request::new(url, Body::Json(json)).accept("application/json")
 }
 
-fn judge(answer: &HttpResponse) -> ExportOutcome {
+fn outcome_of(answer: &HttpResponse) -> ExportOutcome {
     match answer.status {
         200..300 => match rejected(answer) {
             0 => ExportOutcome::Accepted,
             count => ExportOutcome::Rejected(format!("it rejected {count} spans")),
         },
-        // The statuses after which the protocol has the same request sent again.
+        // The statuses after which OTLP repeats a request.
         429 | 502..=504 => ExportOutcome::RetryLater(format!("it answered {}", answer.status)),
         status => ExportOutcome::Rejected(format!("it answered {status}")),
     }
@@ -137,7 +128,7 @@ fn rejected(answer: &HttpResponse) -> u64 {
 }
 
 /// `name=value`, separated by commas, values percent-encoded.
-fn read_headers(text: &SecretString) -> Result<HeaderMap, CollectorError> {
+fn parse_headers(text: &SecretString) -> Result<HeaderMap, CollectorError> {
     let mut headers = HeaderMap::new();
     let entries = text.expose_secret().split(',').map(str::trim);
     for (place, entry) in (1..).zip(entries).filter(|(_, entry)| !entry.is_empty()) {
@@ -181,7 +172,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<HeaderMap, CollectorError> {
-        read_headers(&SecretString::from(text))
+        parse_headers(&SecretString::from(text))
     }
 
     #[test]
@@ -219,26 +210,26 @@ mod tests {
             "{\"partialSuccess\":{}}",
             "{\"partialSuccess\":{\"rejectedSpans\":\"0\"}}",
         ] {
-            assert_eq!(judge(&answer(200, body)), ExportOutcome::Accepted, "{body}");
+            assert_eq!(outcome_of(&answer(200, body)), ExportOutcome::Accepted, "{body}");
         }
         for body in [
             "{\"partialSuccess\":{\"rejectedSpans\":\"3\"}}",
             "{\"partialSuccess\":{\"rejectedSpans\":3}}",
         ] {
             assert_eq!(
-                judge(&answer(200, body)),
+                outcome_of(&answer(200, body)),
                 ExportOutcome::Rejected("it rejected 3 spans".to_owned())
             );
         }
         for status in [429, 502, 503, 504] {
             assert!(
-                matches!(judge(&answer(status, "")), ExportOutcome::RetryLater(_)),
+                matches!(outcome_of(&answer(status, "")), ExportOutcome::RetryLater(_)),
                 "{status}"
             );
         }
         for status in [300, 400, 401, 404, 413, 500] {
             assert!(
-                matches!(judge(&answer(status, "")), ExportOutcome::Rejected(_)),
+                matches!(outcome_of(&answer(status, "")), ExportOutcome::Rejected(_)),
                 "{status}"
             );
         }

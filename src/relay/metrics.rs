@@ -28,9 +28,6 @@ const BATCH: &[f64] = &[
 /// Outcomes of an op, as a label.
 const OP_OUTCOMES: [&str; 6] = ["applied", "refused", "limited", "unknown", "not_sent", "shed"];
 
-/// Outcomes of an exported trace, as a label.
-pub(super) const TRACE_OUTCOMES: [&str; 3] = ["sent", "dropped", "refused"];
-
 /// Measurements sorted by size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
@@ -264,8 +261,6 @@ pub struct Metrics {
     pub sessions_active: usize,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
-    /// Exported traces by outcome.
-    pub traces: Counts,
 }
 
 #[cfg(test)]

@@ -122,6 +122,14 @@ impl OpKind {
         }
     }
 
+    /// How often it has been sent, this time included.
+    fn attempt(&self) -> u32 {
+        match self {
+            Self::Durable(_, op) => op.attempts + 1,
+            Self::Ephemeral { .. } => 1,
+        }
+    }
+
     fn span(&self) -> Option<&tracing::Span> {
         match self {
             Self::Durable(_, op) => Some(&op.span),
@@ -368,7 +376,9 @@ impl Outbox {
         }
         let body = queued.kind.body();
         let span = queued.kind.span().map_or_else(tracing::Span::none, |turn| {
-            tracing::debug_span!(parent: turn, "op", kind = &*body.name, outcome = tracing::field::Empty)
+            let kind = &*body.name;
+            let attempt = queued.kind.attempt();
+            tracing::debug_span!(parent: turn, "op", kind, attempt, outcome = tracing::field::Empty)
         });
         let timeout = match &queued.kind {
             OpKind::Ephemeral { op, .. } => op.timeout,
@@ -577,6 +587,7 @@ impl Outbox {
                 let kind = &*op.body.name;
                 tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "the connector refused an op");
                 if declined {
+                    op.span.record("outcome", "declined");
                     let group = op.group;
                     self.settle(id, effects);
                     return effects.push(Effect::Declined(group));

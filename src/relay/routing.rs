@@ -11,7 +11,7 @@ use super::effects::{Accepting, Effect, Intent, Pending};
 use super::event_loop::{EventLoop, adapters};
 use super::handle::{HandleRequest, SendError, SendTarget};
 use super::inbound::{NewMessage, accept, dedupe_key};
-use super::metrics::{Counts, Metrics, TRACE_OUTCOMES};
+use super::metrics::Metrics;
 use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
 use super::slash_commands::SlashCommand;
 use super::sleep::SleepStep;
@@ -387,7 +387,7 @@ impl EventLoop {
             let facts = ChatFacts::from_source(&event.source);
             return self.run_command(command, None, &session, row.seq, (&chat, &facts));
         }
-        self.turns.set_chat(turn, &event);
+        self.turns.set_chat(turn, row, &event, self.clock.unix_ms());
         self.start_turn(turn, row.seq, event);
     }
 
@@ -590,6 +590,7 @@ impl EventLoop {
             group,
             &origin.span,
         );
+        origin.span.record("ops", ops.len());
         self.end_message(
             ended.row,
             ended.outcome,
@@ -1079,7 +1080,6 @@ impl EventLoop {
             turns_running: sessions.running(),
             sessions_active: sessions.active(),
             journal_failing: self.journal.failing().is_some(),
-            traces: Counts::new(&TRACE_OUTCOMES),
         }
     }
 

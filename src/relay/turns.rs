@@ -28,6 +28,7 @@ use tokio::task::{JoinError, JoinSet, unconstrained};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
+use tracing::field::Empty;
 
 use super::effects::{Effects, Pending, SelectedAgent};
 use super::metrics::TurnMetrics;
@@ -35,7 +36,7 @@ use super::ops::{DurableOp, OpGroup};
 use super::turn_task::{TurnContext, TurnReport, TurnRequest, run_turn};
 use crate::adapter::stream::TurnResult;
 use crate::adapter::{ChatFacts, ChatId, interaction_event};
-use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
+use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput, Usage};
 use crate::collections::IdMap;
 use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
 use crate::store::{Command, InboxKind, InboxRow, InboxSeq, TurnState as RowOutcome};
@@ -106,6 +107,10 @@ struct Running {
     row: InboxSeq,
     agent: SelectedAgent,
     started: Instant,
+    /// Follows the agent's run.
+    span: tracing::Span,
+    /// Messages that it was handed while it ran.
+    steered: u64,
     /// Cancelled when the turn is over; made when somebody waits for that.
     ended: Option<CancellationToken>,
     /// The session starts a new conversation: what the agent saves is dropped.
@@ -484,8 +489,12 @@ impl Turns {
     }
 
     /// A loaded message belongs to this chat.
-    pub(super) fn set_chat(&mut self, turn: TurnId, event: &MessageEvent) {
+    pub(super) fn set_chat(&mut self, turn: TurnId, row: &InboxRow, event: &MessageEvent, now_ms: i64) {
         if let Some(live) = self.live.get_mut(&turn) {
+            live.origin.span.record("attempt", row.attempt);
+            live.origin
+                .span
+                .record("waited_ms", now_ms.saturating_sub(row.received_at));
             let chat = ChatId::from_source(&event.source);
             live.origin.lane = chat.key().into();
             live.origin.chat = Arc::new(chat);
@@ -537,11 +546,17 @@ impl Turns {
             turn = id.0,
             agent = &*agent.name,
             platform = live.origin.chat.platform,
+            failure = Empty,
+            first_text_ms = Empty,
+            input_tokens = Empty,
+            output_tokens = Empty,
         );
         live.state = TurnState::Running(Running {
             row,
             agent: agent.clone(),
             started: Instant::now(),
+            span: span.clone(),
+            steered: 0,
             ended: None,
             forgotten: false,
             declined: false,
@@ -643,7 +658,7 @@ impl Turns {
         let Some(LiveTurn {
             state: TurnState::Running(running),
             ..
-        }) = self.live.get(&met)
+        }) = self.live.get_mut(&met)
         else {
             return false;
         };
@@ -651,6 +666,7 @@ impl Turns {
             && running.agent.is_same(agent)
             && running.agent.agent.info().steers
             && running.agent.agent.steer(session, input);
+        running.steered += u64::from(steered);
         self.counters.steered += u64::from(steered);
         steered
     }
@@ -787,6 +803,16 @@ impl Turns {
         self.counters.output_tokens += report.usage.output_tokens;
         let (outcome, result, notice) = self.conclude(report, live.stop);
         let span = &live.origin.span;
+        span.record("steered", running.steered);
+        span.record(
+            "outcome",
+            if running.declined {
+                "declined"
+            } else {
+                outcome_label(outcome)
+            },
+        );
+        record_report(&running.span, report);
         tracing::debug!(parent: span, turn = report.turn.0, ?outcome, "turn ended");
         Some(EndedTurn {
             origin: live.origin,
@@ -910,7 +936,43 @@ impl Turns {
 
 /// The span that follows one message through the log.
 pub(super) fn message_span(session: &SessionKey) -> tracing::Span {
-    tracing::info_span!("session", session = session.as_str())
+    tracing::info_span!(
+        "session",
+        session = session.as_str(),
+        attempt = Empty,
+        waited_ms = Empty,
+        steered = Empty,
+        ops = Empty,
+        outcome = Empty,
+    )
+}
+
+/// Adds to a turn's span what its agent reported.
+fn record_report(span: &tracing::Span, report: &TurnReport) {
+    if let TurnEnd::Failed(failure) = &report.end {
+        span.record("failure", failure.class.label());
+    }
+    if let Some(after) = report.first_text {
+        span.record(
+            "first_text_ms",
+            u64::try_from(after.as_millis()).unwrap_or(u64::MAX),
+        );
+    }
+    if report.usage != Usage::default() {
+        span.record("input_tokens", report.usage.input_tokens);
+        span.record("output_tokens", report.usage.output_tokens);
+    }
+}
+
+/// How a turn ended, for its span.
+fn outcome_label(outcome: RowOutcome) -> &'static str {
+    match outcome {
+        RowOutcome::Done => "done",
+        RowOutcome::Stopped => "stopped",
+        RowOutcome::Failed => "failed",
+        RowOutcome::Interrupted => "interrupted",
+        _ => "other",
+    }
 }
 
 /// Reads a journaled line back.

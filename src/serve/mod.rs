@@ -21,7 +21,7 @@ use self::control::ControlSocket;
 use crate::config::ServeConfig;
 
 pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
-pub use self::service::{ControlService, LogCounts, Reload};
+pub use self::service::{ControlService, LogCounts, Reload, TraceCounts};
 
 /// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

@@ -13,6 +13,8 @@ pub(super) struct Process {
     pub(super) log_suppressed: u64,
     pub(super) log_redacted: u64,
     pub(super) log_lost: u64,
+    /// Exported traces by outcome.
+    pub(super) traces: [(&'static str, u64); 3],
 }
 
 /// All states of a link.
@@ -28,6 +30,7 @@ pub(super) fn page(metrics: &Metrics, process: &Process) -> String {
     write_messages(&mut page, metrics);
     write_turns(&mut page, metrics);
     write_ops(&mut page, metrics);
+    write_traces(&mut page, process);
     page.0
 }
 
@@ -196,12 +199,17 @@ fn write_ops(page: &mut Page, metrics: &Metrics) {
         "Durable ops recovered from an earlier run.",
         tally.ops_recovered,
     );
-    page.counts(
+}
+
+fn write_traces(page: &mut Page, process: &Process) {
+    page.family(
         "traces_total",
+        "counter",
         "Traces of turns sent to a collector, by outcome.",
-        "outcome",
-        &metrics.traces,
     );
+    for (outcome, count) in process.traces {
+        page.sample("traces_total", &[("outcome", outcome)], count);
+    }
 }
 
 /// Writes a page. Names are given without [`PREFIX`].

@@ -39,6 +39,17 @@ pub struct LogCounts {
     pub lost: AtomicU64,
 }
 
+/// Counts of traces of turns, kept by whoever exports them.
+#[derive(Debug, Default)]
+pub struct TraceCounts {
+    /// Traces that the collector accepted.
+    pub sent: AtomicU64,
+    /// Traces that were dropped: a queue was full, or the program ended first.
+    pub dropped: AtomicU64,
+    /// Traces that the collector refused.
+    pub refused: AtomicU64,
+}
+
 /// Answers requests about a running relay.
 #[derive(Debug)]
 pub struct ControlService {
@@ -48,6 +59,7 @@ pub struct ControlService {
     started_at_ms: i64,
     reloads: Option<mpsc::Sender<Reload>>,
     log: Arc<LogCounts>,
+    traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
 }
 
@@ -90,6 +102,7 @@ impl ControlService {
             started_at_ms: now_ms(),
             reloads: None,
             log: Arc::default(),
+            traces: Arc::default(),
             connector: None,
         }
     }
@@ -98,6 +111,13 @@ impl ControlService {
     #[must_use]
     pub fn log_counts(mut self, counts: Arc<LogCounts>) -> Self {
         self.log = counts;
+        self
+    }
+
+    /// Also reports these counts.
+    #[must_use]
+    pub fn trace_counts(mut self, counts: Arc<TraceCounts>) -> Self {
+        self.traces = counts;
         self
     }
 
@@ -145,6 +165,11 @@ impl ControlService {
             log_suppressed: self.log.suppressed.load(Ordering::Relaxed),
             log_redacted: self.log.redacted.load(Ordering::Relaxed),
             log_lost: self.log.lost.load(Ordering::Relaxed),
+            traces: [
+                ("sent", self.traces.sent.load(Ordering::Relaxed)),
+                ("dropped", self.traces.dropped.load(Ordering::Relaxed)),
+                ("refused", self.traces.refused.load(Ordering::Relaxed)),
+            ],
         };
         Some(prometheus::page(&metrics, &process))
     }

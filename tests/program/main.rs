@@ -10,3 +10,5 @@ mod hosting;
 mod identity;
 mod journal_verb;
 mod operate;
+#[cfg(feature = "otlp")]
+mod traces;

@@ -9,13 +9,16 @@ mod rate_limit;
 mod redacting;
 
 use std::convert::Infallible;
+use std::future::Future;
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr as _;
 use std::sync::Arc;
+#[cfg(feature = "otlp")]
+use std::sync::{Mutex, PoisonError};
 
 use secrecy::SecretString;
 use tracing::Subscriber;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{FilterExt as _, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
@@ -26,9 +29,11 @@ use self::journald::Journald;
 use self::rate_limit::RateLimit;
 use self::redacting::{LogRedactor, MakeRedactingWriter};
 use super::redact::{KnownSecret, known_secrets};
+#[cfg(feature = "otlp")]
+use super::telemetry::{self, FinishedTraces};
 use super::{Environment, ProcessEnv};
-use crate::config::{Loaded, LogConfig, LogFormat};
-use crate::serve::LogCounts;
+use crate::config::{Loaded, LogConfig, LogFormat, Settings};
+use crate::serve::{LogCounts, TraceCounts};
 
 pub(super) use self::fatal::FatalErrors;
 
@@ -38,6 +43,9 @@ pub(super) struct LogHandle {
     filter: reload::Handle<Targets, Registry>,
     redactor: LogRedactor,
     rate_limit: Option<RateLimit>,
+    trace_counts: Arc<TraceCounts>,
+    #[cfg(feature = "otlp")]
+    traces: Arc<Mutex<Option<FinishedTraces>>>,
 }
 
 impl LogHandle {
@@ -69,6 +77,29 @@ impl LogHandle {
 
     pub(super) fn counts(&self) -> Arc<LogCounts> {
         Arc::clone(self.redactor.counts())
+    }
+
+    pub(super) fn trace_counts(&self) -> Arc<TraceCounts> {
+        Arc::clone(&self.trace_counts)
+    }
+
+    /// Exports traces of turns, if that is configured, while `work` runs.
+    pub(super) async fn export_traces<T>(
+        &self,
+        settings: &Settings,
+        env: Environment<'_>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        #[cfg(feature = "otlp")]
+        {
+            let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(traces) = traces {
+                return telemetry::export(traces, settings, env, work).await;
+            }
+        }
+        #[cfg(not(feature = "otlp"))]
+        let _ = (settings, env);
+        work.await
     }
 
     /// Reports suppressed lines at the end of each window. Never returns; cancel-safe.
@@ -115,10 +146,15 @@ pub(super) fn start(loaded: &Loaded, process: &ProcessEnv<'_>, repeats: Repeats)
         .then(|| RateLimit::new(log, &targets, Arc::clone(redactor.counts())));
     let (filter, filter_handle) = reload::Layer::new(targets);
     let (output, error) = Output::choose(log.format, env);
-    let layers = tracing_subscriber::registry()
-        .with(filter)
-        .with(rate_limit.clone())
-        .with(output.layer(&redactor, env));
+    let filter = filter.and(rate_limit.clone());
+    // The filter is the log's own: traces take spans that it does not print.
+    let layers = tracing_subscriber::registry().with(output.layer(&redactor, env).with_filter(filter));
+    let trace_counts = Arc::<TraceCounts>::default();
+    #[cfg(feature = "otlp")]
+    let (layers, traces) = {
+        let (layer, traces) = telemetry::layer(&loaded.settings.telemetry, &trace_counts).unzip();
+        (layers.with(layer), Arc::new(Mutex::new(traces)))
+    };
     let _ = layers.try_init();
     if let Some(error) = error {
         tracing::warn!(
@@ -132,6 +168,9 @@ pub(super) fn start(loaded: &Loaded, process: &ProcessEnv<'_>, repeats: Repeats)
         filter: filter_handle,
         redactor,
         rate_limit,
+        trace_counts,
+        #[cfg(feature = "otlp")]
+        traces,
     }
 }
 

@@ -16,10 +16,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Subscriber};
-use tracing_subscriber::Layer;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata};
 use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::Context;
+use tracing_subscriber::layer::{Context, Filter};
 
 use crate::config::LogConfig;
 use crate::serve::LogCounts;
@@ -173,7 +174,7 @@ struct Shared {
     counts: Arc<LogCounts>,
 }
 
-/// The layer that suppresses repeated lines. Clones share their state.
+/// The filter that suppresses repeated lines. Clones share their state.
 #[derive(Clone)]
 pub(super) struct RateLimit(Arc<Shared>);
 
@@ -260,8 +261,20 @@ fn is_unlimited(level: Level, target: &str) -> bool {
     })
 }
 
-impl<S: Subscriber> Layer<S> for RateLimit {
-    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+impl<S> Filter<S> for RateLimit {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::always()
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::TRACE)
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         self.passes(event)
     }
 }
@@ -281,6 +294,8 @@ impl Visit for Message {
 mod tests {
     use std::path::Path;
 
+    use tracing::Subscriber;
+    use tracing_subscriber::Layer;
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
@@ -394,9 +409,7 @@ mod tests {
 
     fn record(limit: &RateLimit, log: impl FnOnce()) -> Recorder {
         let recorder = Recorder::default();
-        let layers = tracing_subscriber::registry()
-            .with(limit.clone())
-            .with(recorder.clone());
+        let layers = tracing_subscriber::registry().with(recorder.clone().with_filter(limit.clone()));
         tracing::subscriber::with_default(layers, log);
         recorder
     }
@@ -443,9 +456,7 @@ mod tests {
     async fn suppressed_lines_are_reported_after_the_window() {
         let limit = layer(1, Level::INFO);
         let recorder = Recorder::default();
-        let layers = tracing_subscriber::registry()
-            .with(limit.clone())
-            .with(recorder.clone());
+        let layers = tracing_subscriber::registry().with(recorder.clone().with_filter(limit.clone()));
         let _guard = tracing::subscriber::set_default(layers);
         let reporting = async { match limit.report().await {} };
         let logging = async {

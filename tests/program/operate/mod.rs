@@ -5,7 +5,7 @@ mod control;
 mod documents;
 mod http;
 mod logs;
-mod metrics;
+pub(crate) mod metrics;
 mod signals;
 mod verbs;
 mod without;

@@ -14,7 +14,7 @@ pub(crate) struct Rules {
     pub(crate) targets: Vec<String>,
     licences: Vec<String>,
     banned: Vec<String>,
-    /// Crates that may be there in this major version beside another one: `name@major`.
+    /// Crates that may be there in this version beside another one: `name@1` or `name@0.9`.
     twice: Vec<String>,
     registries: Vec<String>,
 }
@@ -76,8 +76,12 @@ impl Rules {
         }
         for (name, versions) in versions {
             let counted = versions.iter().filter(|version| {
-                let major = version.split('.').next().unwrap_or_default();
-                !self.twice.contains(&format!("{name}@{major}"))
+                let allowed = |skip: &String| {
+                    let rest = skip.strip_prefix(name).and_then(|rest| rest.strip_prefix('@'));
+                    let rest = rest.and_then(|major| version.strip_prefix(major));
+                    rest.is_some_and(|rest| rest.starts_with('.'))
+                };
+                !self.twice.iter().any(allowed)
             });
             if counted.count() > 1 {
                 wrong.push(format!("{name}: in several versions, {versions:?}"));
