@@ -266,8 +266,12 @@ impl<S> Filter<S> for RateLimit {
         true
     }
 
-    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::always()
+    fn callsite_enabled(&self, meta: &'static Metadata<'static>) -> Interest {
+        if meta.is_event() {
+            Interest::sometimes()
+        } else {
+            Interest::always()
+        }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

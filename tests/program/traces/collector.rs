@@ -83,7 +83,7 @@ async fn a_redirect_is_not_followed_and_a_refusal_is_not_repeated() {
 
 #[tokio::test]
 async fn traces_beyond_the_queue_are_dropped_and_counted() {
-    const TURNS: usize = 1500;
+    const TURNS: u32 = 1500;
     let connector = connector().await;
     let relay = started(&exporting(&connector, &format!("http://{}", silent().await))).await;
     for first in (0..TURNS).step_by(100) {
@@ -96,7 +96,7 @@ async fn traces_beyond_the_queue_are_dropped_and_counted() {
     }
     // One batch is in flight, and 1,024 traces wait behind it.
     let dropped = counted(&relay, "dropped", 100.0).await;
-    assert!(dropped <= (TURNS - 1024) as f64, "{dropped}");
+    assert!(dropped <= f64::from(TURNS - 1024), "{dropped}");
     assert!(counted(&relay, "sent", 0.0).await < 0.5);
     let asked = Instant::now();
     relay.stop().await;

@@ -1,7 +1,7 @@
 //! What a trace contains, and what it never does.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hermes_relay::dev::{OpAnswer, ResultRule};
 use rustix::process::Signal;
@@ -201,12 +201,15 @@ async fn what_an_earlier_run_left_is_traced_from_its_arrival() {
         .unwrap();
     relay.signal(Signal::KILL);
     relay.exited(SOON).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let restarted = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let relay = started(&setup).await;
     connector.reply_to(SOON, "2").await.unwrap();
     let trace = received(&collector, 1).await.remove(0);
     let queued: u64 = attribute(&trace[0], "relay.queued_ms").unwrap().parse().unwrap();
-    assert!(queued >= 300, "{queued}");
+    let (arrived, _) = times(&trace[0]);
+    assert!(u128::from(arrived) < restarted.as_nanos(), "before the restart");
+    let began = times(only(&trace, "turn")).0;
+    assert!(queued * 1_000_000 <= began - arrived && began - arrived < (queued + 2) * 1_000_000);
     relay.stop().await;
 }
 
