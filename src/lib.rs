@@ -17,7 +17,7 @@
 //!
 //! | | module | what it is |
 //! |---|---|---|
-//! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed; the program's log and its net for secrets |
+//! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed; the program's log with its redaction, and with `otlp` its traces |
 //! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
 //! | | [`check`] | the doctor's probes, each with a remedy |
 //! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; counts |

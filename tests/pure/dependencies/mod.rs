@@ -89,7 +89,7 @@ fn every_dependency_is_one_that_may_be_used() {
 
 #[test]
 fn every_direct_dependency_has_a_comment_with_its_reason() {
-    let wrong = unexplained(&text_of("DeliveryBody.toml"));
+    let wrong = unexplained(&text_of("Cargo.toml"));
     assert!(wrong.is_empty(), "no comment above: {}", wrong.join(", "));
     assert_eq!(
         unexplained(
