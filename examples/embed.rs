@@ -4,10 +4,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
-use hermes_relay::config::Settings;
-use hermes_relay::relay::{MemoryTransport, Relay};
-use hermes_relay::wire::CapabilityDescriptor;
+use hermes_relay::{
+    Agent, AgentFuture, AgentInfo, CapabilityDescriptor, MemoryTransport, Relay, Settings, Turn, TurnEnd,
+};
 use serde_json::json;
 
 /// Says everything louder.

@@ -1,12 +1,10 @@
 //! Maps and sets keyed by the program's own ids, and a bounded cache. Pure: no I/O, no clock.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 /// A map keyed by ids that this program assigns itself.
 pub type IdMap<K, V> = HashMap<K, V, BuildHasherDefault<IdHasher>>;
-/// A set of ids that this program assigns itself.
-pub type IdSet<K> = HashSet<K, BuildHasherDefault<IdHasher>>;
 
 /// Hashes an id with one multiplication. Not for keys that come from outside: those need the standard hasher, which
 /// resists chosen collisions.
@@ -121,6 +119,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
     }
 
     /// Whether there are no entries.
+    #[cfg(any(test, feature = "internals"))]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,15 +1,72 @@
 //! `hermes-relay`: the dial-out half of the Hermes relay contract.
 //!
-//! One program, one socket, many conversations. The relay dials out to a *connector* (which holds the bots and
-//! their secrets), learns from capability descriptors what each platform can do, and turns every message into
-//! one turn of an *agent*: durably, in order, stoppable, answered exactly once. It holds no platform secret and
-//! listens on no port unless asked to.
+//! One program, one socket, many conversations. The relay dials out to a *connector* (which holds the bots and their
+//! secrets), learns from capability descriptors what each platform can do, and turns every message into one turn of an
+//! *agent*: durably, in order, stoppable, answered exactly once. It holds no platform secret and listens on no port unless
+//! asked to.
+//!
+//! # Embedding
+//!
+//! An embedder needs the names of this page: [`Settings`], an [`Agent`] (or one of the built-in ones), and a [`Relay`]. Every
+//! other module is internal. The cargo feature `internals` makes them public for this crate's own tests, benches and fuzz
+//! targets; it is not covered by any promise.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use hermes_relay::{
+//!     Agent, AgentFuture, AgentInfo, CapabilityDescriptor, MemoryTransport, Relay, Settings, Turn, TurnEnd,
+//! };
+//! use serde_json::json;
+//!
+//! /// Repeats what it reads, louder.
+//! struct Shout;
+//!
+//! impl Agent for Shout {
+//!     fn info(&self) -> AgentInfo {
+//!         AgentInfo { name: "shout".into(), ..AgentInfo::default() }
+//!     }
+//!
+//!     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+//!         Box::pin(async move {
+//!             turn.events.text(turn.input.text.to_uppercase()).await;
+//!             TurnEnd::Completed
+//!         })
+//!     }
+//! }
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let state = tempfile::tempdir()?;
+//! let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+//! let relay = Relay::builder(Settings::embedded(state.path()))
+//!     .agent("shout", Shout)
+//!     .transport(Arc::new(transport))
+//!     .build()?;
+//! let handle = relay.handle();
+//! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+//! let running = tokio::spawn(relay.run(async { drop(stopped.await) }));
+//!
+//! let source = json!({"platform": "discord", "chat_id": "c1", "chat_type": "dm", "user_id": "u1"});
+//! connector.deliver(json!({"text": "hello", "message_id": "m1", "source": source})).await?;
+//! let seen = connector.wait_for(Duration::from_secs(10), |seen| !seen.ops.is_empty()).await;
+//! assert_eq!(seen.expect("an answer").ops[0].text(), Some("HELLO"));
+//! assert_eq!(handle.status().await.expect("it runs").tally.inbound, 1);
+//!
+//! drop(stop);
+//! running.await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Without `transport`, the relay dials `settings.connector.url`. [`RelayAdapter`] plans what a platform is sent, with or
+//! without a relay around it; whoever writes a [`RelayTransport`] finds the types of its methods in [`transport`].
 //!
 //! # Words
 //!
-//! relay (this program) · connector (the other end) · agent (who answers) · link (the connection to the
-//! connector) · frame · op (an outbound action) · chat · session (one conversation, named by its session key) ·
-//! turn (one run of the agent) · journal (the durable inbox and outbox) · identity (platform, bot id).
+//! relay (this program) · connector (the other end) · agent (who answers) · link (the connection to the connector) · frame ·
+//! op (an outbound action) · chat · session (one conversation, named by its session key) · turn (one run of the agent) ·
+//! journal (the durable inbox and outbox) · identity (platform, bot id).
 //!
 //! # Map
 //!
@@ -17,109 +74,203 @@
 //!
 //! | | module | what it is |
 //! |---|---|---|
-//! | L5 | [`cli`] | one file per verb: what was typed, what is done, what is printed; the program's log with its redaction, and with `otlp` its traces |
-//! | | `dev` | the embedded connector: the other end of the contract on loopback, and its chat page |
-//! | | [`check`] | the doctor's probes, each with a remedy |
-//! | L4 | [`relay`] | the running thing: drives link, sessions, store and agents; counts |
-//! | | [`serve`] | the owner's control socket, and the HTTP listener that is off unless it is wanted |
-//! | L3 | [`config`] | what was written and what it means; every option and variable in one list |
-//! | L2 | [`store`] | the journal on SQLite; the only module that names the database crate |
-//! | | [`net`] | dialling, TLS, proxies, HTTP to the connector and to agents; the only one that names those crates |
-//! | | [`agent`] | who answers: one trait, one file per backend; those behind HTTP go through `net` |
-//! | L1 | [`link`] | the connection as a state machine · *pure* |
-//! | | [`session`] | whose turn it is, and what waits to go out, as state machines · *pure* |
-//! | | [`adapter`] | what may be said where, and how: speech, splitting, prompts, budgets, media, chat memory, interactions · *pure* |
-//! | L0 | [`wire`] | what travels: frames, events, session keys, actions, tokens, lines, server-sent events · *pure* |
-//! | | [`collections`], [`backoff`], [`text`] | maps by id and a bounded cache, exponential backoff, text truncation · *pure* |
+//! | L6 | `cli` | one file per verb: what was typed, what is done, what is printed; the log, its redaction, and with `otlp` its traces |
+//! | | `check` | the probes of `doctor`, each with a remedy |
+//! | | `dev` | the embedded connector and its chat page |
+//! | L5 | `relay` | the running relay: an event loop over parts; the only module that spawns |
+//! | | `serve` | the owner's control socket, and the optional HTTP listener |
+//! | L4 | `config` | settings and where each came from; every option and variable in one list |
+//! | L3 | `store` | the journal on SQLite; the only module that names the database crate |
+//! | | `net` | dialling, TLS, proxies, HTTP; the only module that names those crates |
+//! | | `agent` | the agent trait, one file per backend, and the process supervision they share |
+//! | L2 | `link` | the connection as a state machine · *pure* |
+//! | | `session` | turns, lanes and idleness as state machines · *pure* |
+//! | | `adapter` | [`RelayAdapter`]: streaming, splitting, prompts, rate limits, attachments, chat memory · *pure* |
+//! | L1 | `wire` | frames, events, session keys, actions, op ids, tokens, lines · *pure* |
+//! | L0 | `collections`, `backoff`, `text` | maps by id, a bounded cache, one backoff, one truncation · *pure* |
 //!
-//! The pure modules do no I/O and read no clock: time comes in as `now`, chance as a seed.
+//! The pure modules do no I/O and read no clock: time comes in as `now`, randomness as a seed. The parts of `relay` are listed
+//! there. `docs/architecture.md` has the walks of a message and of an interrupt as lists of functions, and where each thing
+//! is decided.
 //!
 //! # A message, from socket to reply
 //!
-//! 1. `net` yields one WebSocket message; [`wire::LineFramer`] cuts lines and [`wire::ConnectorFrame::decode`]
-//!    reads each. A frame that cannot be used is counted, set aside in the journal when the connector waits for
-//!    an acknowledgement, and never harms the next one.
-//! 2. Results of ops and descriptors go to [`link::Link`] at once; the task that resolves them waits for nobody. Only
-//!    when the journal is behind does the socket's reader wait, and the network with it.
-//! 3. A message gets its session key, and [`session::Sessions`] says whether it may start at once. It goes to the
-//!    journal's writer, which commits everything that is waiting with one fsync.
-//! 4. Committed: only now is it acknowledged — the acknowledgement needs a [`store::Committed`], which only the
-//!    store can make. A duplicate is acknowledged again and not run again.
-//! 5. The turn runs, with the agent that a route, a person's choice or the settings name: in a task of its own, or, with
-//!    an agent that answers at once, polled once where it begins and only then, if it waits after all, in a task.
-//!    Messages of the same session wait in the journal, by row number.
-//! 6. What the agent says goes to the turn's [`adapter::ReplyStream`], which plans what the chat sees of it and when: drafts,
-//!    edits, parts, typing, reactions. Those ops are not journaled; text among them keeps its place in the chat's lane,
-//!    and everything draws on the chat's budget. What the agent asks becomes a prompt, and its answer never passes
-//!    through the reader.
-//! 7. The turn ends: the answer's ops and "done" are one commit, and then the ops go out, one at a time per chat
-//!    ([`session::Lanes`]). While the link is down they wait, and go out in order after the next handshake. An op
-//!    whose outcome is unknown is not repeated unless repeating it is harmless. A part of the answer that the connector
-//!    declines ends all of it, while the turn runs and after a restart. That an op is out is written down a
-//!    moment after it went; a process killed in that moment sends it again, and counts it.
+//! 1. The reader decodes each line. Frames of the link go to the link's driver, interrupts to the event loop past everything
+//!    else, deliveries to the event loop in order. A frame that cannot be decoded is counted, and quarantined in the journal
+//!    when the connector waits for its acknowledgement.
+//! 2. The loop asks in order: is it an answer to a question, a slash command, or a message for the agent? It goes to the
+//!    journal's writer, which commits everything that waits with one fsync.
+//! 3. Committed: only now is it acknowledged. The acknowledgement needs a `store::Committed`, which only the store can make. A
+//!    duplicate is acknowledged again and not run again.
+//! 4. The turn runs in a task of its own, with the agent that a route, a person's choice or the settings name. An agent that
+//!    answers inline is polled once where it begins. Messages of the same session wait in the journal, by row.
+//! 5. What the agent emits goes to the turn's reply stream, which plans what the chat is shown and when: drafts, edits,
+//!    messages, typing, reactions. Those ops are ephemeral. Questions become prompts; their answers are messages too.
+//! 6. The turn ends: its durable ops and "done" are one commit, and then the ops go out, one at a time per chat. Offline they
+//!    wait, and go out in order after the next handshake. An op whose outcome is unknown is not repeated unless that is
+//!    harmless or wanted. When the connector declines one op of an answer, the rest of it is not sent.
 //!
-//! After a crash: rows that were not started run; a turn that was running is told to the chat as cut short and
-//! not run again, because agents act on the world; what was owed goes out. A turn that said nothing has its end written
-//! down up to 50 ms later, so a crash in that moment tells it as cut short too.
-//!
-//! A panic is such a crash in the program, which aborts; in an embedder's build that unwinds, an agent's panic fails its
-//! own turn and nothing else.
+//! After a crash, rows that were not started run; a turn that was running is reported as interrupted and not run again,
+//! because agents act on the world; durable ops go out. A panic is such a crash in the program, which aborts; in a build that
+//! unwinds, an agent's panic fails its own turn and nothing else.
 //!
 //! # An interrupt
 //!
-//! `interrupt_inbound` names a session. The turn that it meets is told to stop through its cancellation token and
-//! is given up when it has not stopped within the grace period; it ends once, either way. Its open questions are taken
-//! back. A stale or unknown key does nothing. Messages that waited stay, and run.
+//! `interrupt_inbound` names a session. Its turn's cancellation token is cancelled, its open questions are withdrawn, and the
+//! turn is dropped when it has not stopped within the grace period; it ends once, either way. A stale or unknown key does
+//! nothing. Messages that wait stay, and run.
 //!
-//! # A sleep
+//! # Sleep
 //!
-//! Where someone can wake it and it was told that it may, a relay without work closes its socket: [`session::IdleWatch`]
-//! says when, the connector is asked to buffer and has to say that it does, and work is looked for again before and after
-//! the socket goes. Then the process ends, the machine is suspended, or it waits. Whatever calls a sleep off dials anew,
-//! because a connector that was asked to buffer delivers on a new connection only.
+//! Where someone can wake it and the settings allow it, an idle relay asks the connector to buffer, waits for the
+//! acknowledgement, looks for work again, closes the socket, looks again, and then exits, suspends the machine or waits.
+//! Whatever calls a sleep off reconnects, because a connector that was asked to buffer delivers on a new connection only.
 //!
 //! # Invariants
 //!
 //! 1. Nothing is acknowledged before it is committed (`store`, `tests/relay/sessions`).
 //! 2. Outside `Ended`, the link has a timer armed: it cannot hang (`link` random walks).
 //! 3. Every turn ends exactly once (`session` random walks).
-//! 4. Every queue, buffer, cache and line has a bound, and says what happens at it.
+//! 4. Every queue, buffer, cache and line has a bound and a stated behaviour at it.
 //! 5. The library takes no process-wide liberty: no signal handler, no global subscriber, no exit, no environment.
 //! 6. Secrets are never printed, logged, put on a command line or handed to a child; message text is never logged
-//!    (`tests/relay/link`). Under the log is a net that hides known secrets all the same (`cli`).
-//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/relay/dial`, `tests/relay/media`), an
-//!    agent's key to the agent's (`tests/agents/http_agents`).
-//! 8. It never listens on the network unless `serve.http` is set, and on loopback alone unless `serve.allow_remote` is;
-//!    the embedded connector of `dev` listens on loopback (`tests/program/operate`).
+//!    (`tests/relay/link`). The log redacts known secrets all the same (`cli`).
+//! 7. The bearer goes to the connector's own origin and nowhere else (`tests/relay/dial`, `tests/relay/media`), an agent's key
+//!    to the agent's (`tests/agents/http_agents`).
+//! 8. It never listens on the network unless `serve.http` is set, and on loopback alone unless `serve.allow_remote` is; the
+//!    embedded connector of `dev` listens on loopback (`tests/program/operate`).
 //!
 //! # Where things are added
 //!
 //! | to add | declare | what catches you |
 //! |---|---|---|
-//! | a frame or op | a variant in [`wire`] | exhaustive matches; the golden files |
-//! | a backend | a file in [`agent`], a kind in `config::agents`, a line in `relay::hiring` | `tests/agents/conformance` runs it through every case |
-//! | what a platform can do | the descriptor's flag or op in [`adapter::stream`] | its tables of exact ops, and `tests/relay/adapter` |
-//! | a metric | `relay::metrics`, `serve`'s page, `docs/metrics.md` | page and document are compared |
-//! | a verb | a file in [`cli`] and a variant | help is checked |
-//! | a probe | a function and a line of the table in [`check`] | its id must be its own, its remedy not empty |
-//! | an option | the section in [`config`], `config.example.yaml` | the example must show every option |
+//! | a frame or op | a variant in `wire` | exhaustive matches; the golden files |
+//! | a backend | a file in `agent`, a kind in `config`, a line in `relay::agents` | `tests/agents/conformance` runs it through every case |
+//! | what a platform can do | the descriptor's flag or op in `adapter::stream` | its tables of exact ops, and `tests/relay/adapter` |
+//! | a part of the relay | a file in `relay`, a field of the event loop | the list of outstanding work names every field |
+//! | a metric | `relay::metrics`, the page in `serve`, `docs/metrics.md` | page and document are compared |
+//! | a verb | a file in `cli` and a variant | help is checked |
+//! | a probe | a function and a line of the table in `check` | its id must be unique, its remedy not empty |
+//! | an option | the section in `config`, `config.example.yaml` | the example must show every option |
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
+#![cfg_attr(
+    not(feature = "internals"),
+    expect(unused_imports, reason = "modules name what their tests use, too")
+)]
 
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod adapter;
+#[cfg(not(feature = "internals"))]
+mod adapter;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod agent;
+#[cfg(not(feature = "internals"))]
+mod agent;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod backoff;
+#[cfg(not(feature = "internals"))]
+mod backoff;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod check;
+#[cfg(not(feature = "internals"))]
+mod check;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod cli;
+#[cfg(not(feature = "internals"))]
+mod cli;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod collections;
+#[cfg(not(feature = "internals"))]
+mod collections;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod config;
-#[cfg(feature = "dev")]
+#[cfg(not(feature = "internals"))]
+mod config;
+#[cfg(all(feature = "dev", feature = "internals"))]
+#[doc(hidden)]
 pub mod dev;
+#[cfg(all(feature = "dev", not(feature = "internals")))]
+#[expect(
+    dead_code,
+    reason = "tests script the embedded connector far beyond what the dev verb needs"
+)]
+mod dev;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod link;
+#[cfg(not(feature = "internals"))]
+mod link;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod net;
+#[cfg(not(feature = "internals"))]
+mod net;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod relay;
+#[cfg(not(feature = "internals"))]
+mod relay;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod serve;
+#[cfg(not(feature = "internals"))]
+mod serve;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod session;
+#[cfg(not(feature = "internals"))]
+mod session;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod store;
+#[cfg(not(feature = "internals"))]
+mod store;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod text;
+#[cfg(not(feature = "internals"))]
+mod text;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod wire;
+#[cfg(not(feature = "internals"))]
+mod wire;
+
+pub use adapter::RelayAdapter;
+pub use agent::{
+    Agent, AgentEvent, AgentFuture, AgentInfo, EchoAgent, EventSink, Failure, FailureClass, Permission,
+    PromptAnswer, Question, Turn, TurnEnd, TurnInput,
+};
+pub use config::Settings;
+pub use relay::{
+    AgentSlot, BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay, RelayBuilder, RelayHandle,
+    RelayTransport, SendError, Status, WebSocketTransport,
+};
+pub use wire::{CapabilityDescriptor, SessionKey};
+
+/// The types of [`RelayTransport`]'s methods, for those who write a transport of their own.
+pub mod transport {
+    pub use crate::link::{DormancyRefused, End, Generation, NotSent, Op, SendResult};
+    pub use crate::relay::{
+        ChatInfo, Delivery, DeliveryBody, InboundSender, InterruptRequest, LinkStatus, ResultSender,
+        TransportFuture,
+    };
+    pub use crate::wire::{Action, MessageEvent, OpId, Outcome};
+}
+
+/// The program behind the `hermes-relay` binary; returns its exit code.
+#[doc(hidden)]
+pub fn program(
+    env: &dyn Fn(&str) -> Option<String>,
+    vars: impl IntoIterator<Item = (std::ffi::OsString, std::ffi::OsString)>,
+) -> std::process::ExitCode {
+    cli::main(env, vars)
+}

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    hermes_relay::cli::main(&|name| std::env::var(name).ok(), std::env::vars_os())
+    hermes_relay::program(&|name| std::env::var(name).ok(), std::env::vars_os())
 }

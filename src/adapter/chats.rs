@@ -158,13 +158,9 @@ impl ChatMemory {
     }
 
     /// Number of known chats.
+    #[expect(clippy::len_without_is_empty, reason = "a count for the status")]
     pub fn len(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether no chat is known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

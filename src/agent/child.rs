@@ -123,6 +123,7 @@ pub enum StopSignal {
     #[default]
     Terminate,
     /// SIGINT, for programs that are usually stopped from a keyboard.
+    #[cfg(test)]
     Interrupt,
 }
 
@@ -217,11 +218,13 @@ impl Child {
     }
 
     /// Bytes written to standard error so far.
+    #[cfg(test)]
     pub fn stderr_bytes(&self) -> u64 {
         self.stderr.total()
     }
 
     /// Its process group id, until it is reaped.
+    #[cfg(test)]
     pub fn group(&self) -> Option<i32> {
         match &self.state {
             State::Unreaped { group, .. } => Some(group.as_raw_nonzero().get()),
@@ -252,6 +255,7 @@ impl Child {
         }
         self.signal(match schedule.signal {
             StopSignal::Terminate => Signal::TERM,
+            #[cfg(test)]
             StopSignal::Interrupt => Signal::INT,
         });
         // Over or not: the next step is the same.
@@ -380,6 +384,7 @@ impl StderrTail {
     }
 
     /// Total bytes read.
+    #[cfg(test)]
     pub(super) fn total(&self) -> u64 {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).total
     }

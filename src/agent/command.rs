@@ -88,7 +88,7 @@ const MAX_MESSAGE: usize = 1000;
 pub struct NoProgram;
 
 /// A program that answers, one process per turn. Times and numbers are limited by the [guards](super::guard) around
-/// it; [`Command::guarded`] puts them there.
+/// it; [`CommandAgent::guarded`] puts them there.
 #[derive(Debug)]
 pub struct CommandAgent {
     name: String,

@@ -160,6 +160,7 @@ impl Transcript {
     }
 
     /// Whether it is empty.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.exchanges.is_empty()
     }

@@ -1,4 +1,4 @@
-//! The sd_notify protocol: readiness, status and watchdog messages to the service manager.
+//! The `sd_notify` protocol: readiness, status and watchdog messages to the service manager.
 //!
 //! One datagram per message, to the socket in `NOTIFY_SOCKET`: a path, or an abstract name after `@`. Without that variable
 //! nothing is sent. Sending has a timeout, never fails the relay, and never lets text from outside start a new line.

@@ -129,6 +129,10 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
     }
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "one select over everything that happens to a running relay"
+)]
 async fn serve(
     args: &RunArgs,
     loaded: Loaded,

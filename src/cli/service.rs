@@ -167,7 +167,7 @@ fn install(
         Ok(Some(before)) if before == rendered => {
             outln!("{} is already installed and up to date.", file.display());
             return verify_and(location.user, &file, || {
-                print_next_steps(location.user, name, &rendered)
+                print_next_steps(location.user, name, &rendered);
             });
         }
         Ok(Some(before)) if !safety.force && unit_state(&before) != UnitState::Unchanged => {
@@ -187,7 +187,7 @@ fn install(
     }
     outln!("Wrote {}.", file.display());
     verify_and(location.user, &file, || {
-        print_next_steps(location.user, name, &rendered)
+        print_next_steps(location.user, name, &rendered);
     })
 }
 

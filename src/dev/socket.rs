@@ -264,13 +264,13 @@ async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>
         let Some(ready) = ready else {
             return End::Lost;
         };
-        let mut frames = Vec::with_capacity(ready.len());
+        let mut received = Vec::with_capacity(ready.len());
         let mut end = None;
         for message in ready {
             let mut feed = |bytes: &[u8]| {
                 framer.feed(bytes, |line| match line {
-                    Line::Whole(line) => frames.push(ReceivedFrame::read(line)),
-                    Line::TooLong { .. } => frames.push(ReceivedFrame::too_long()),
+                    Line::Whole(line) => received.push(ReceivedFrame::read(line)),
+                    Line::TooLong { .. } => received.push(ReceivedFrame::too_long()),
                 });
             };
             match message {
@@ -283,7 +283,7 @@ async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>
                 }
             }
         }
-        hub.change(|state| state.handle_frames(handle.id, frames, hub.settings.auto_answer));
+        hub.change(|state| state.handle_frames(handle.id, received, hub.settings.auto_answer));
         handle.wake.notify_one();
         if let Some(end) = end {
             return end;

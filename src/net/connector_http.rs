@@ -146,6 +146,13 @@ pub struct ProvisionRequest {
 
 /// An accepted identity.
 #[derive(Debug, Clone)]
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(
+        dead_code,
+        reason = "the connector's whole answer, of which the relay needs a part"
+    )
+)]
 pub struct Provisioned {
     /// The secret, unless the connector withheld it.
     pub grant: Grant,
@@ -241,6 +248,13 @@ pub struct Provisioning {
 
 /// Outcome of all provision requests.
 #[derive(Debug)]
+#[cfg_attr(
+    not(feature = "internals"),
+    expect(
+        dead_code,
+        reason = "the connector's whole answer, of which the relay needs a part"
+    )
+)]
 pub enum ProvisionOutcome<'a> {
     /// Dial with these: the first answer that carried a secret.
     Issued {

@@ -31,9 +31,6 @@ use super::proxy::{ProxyRules, is_loopback};
 use super::tls::Tls;
 use super::{connect, http as client, tunnel};
 
-/// Default timeout of a dial.
-pub const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Bytes buffered before a write.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 

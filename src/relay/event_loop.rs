@@ -23,7 +23,6 @@ use super::journal_io::JournalIo;
 use super::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Lifecycle, Step};
 use super::metrics::CommitMetrics;
 use super::outbox::{MAX_IN_FLIGHT, Outbox};
-use super::recovery::Cursor;
 use super::slash_commands::SlashCommands;
 use super::sleep::{SleepEvent, SleepStep, SleepTask, Sleeper};
 use super::transport::{
@@ -37,7 +36,7 @@ use crate::config::{BusyMode, Settings};
 use crate::link::{End, SendResult};
 use crate::net::media::MediaClient;
 use crate::session::{OutstandingWork, SessionLimits, StopReason, TurnId};
-use crate::store::{Batch, Health, Opened};
+use crate::store::{Batch, Health, OpSeq, Opened};
 use crate::wire::{OpId, OpIds};
 
 /// Maximum length of one turn's answer, in bytes.
@@ -142,6 +141,13 @@ pub(super) struct Channels {
     pub(super) results: mpsc::Receiver<(OpId, SendResult)>,
     /// From where on what an earlier run left is to be read.
     pub(super) recovery: Cursor,
+}
+
+/// How far what an earlier run left has been read; each kind is done when it is empty.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    pub(super) last_op: Option<OpSeq>,
+    pub(super) last_session: Option<Arc<str>>,
 }
 
 /// What woke the loop.

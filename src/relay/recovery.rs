@@ -5,22 +5,17 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::event_loop::EventLoop;
+use super::event_loop::{Cursor, EventLoop};
+use super::ops::OpGroup;
+use super::turns::decode_row;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::store::{Batch, Command, Completion, OpSeq, Recovered, Subject};
+use crate::store::{Batch, Command, Completion, InboxRow, Recovered, Subject, TurnState as RowOutcome};
 use crate::wire::SessionKey;
 
 /// Rows of one kind that are read at a time.
 const PAGE: u32 = 1024;
 /// How long to wait before reading a page again that could not be read.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
-
-/// How far ops and sessions have been read; each is done when it is empty.
-#[derive(Debug, Default)]
-pub(super) struct Cursor {
-    last_op: Option<OpSeq>,
-    last_session: Option<Arc<str>>,
-}
 
 impl EventLoop {
     /// Takes in what was read when the journal was opened; returns from where on the rest is to be read.
@@ -54,6 +49,32 @@ impl EventLoop {
                 .last()
                 .map(|waiting| Arc::clone(&waiting.session)),
         }
+    }
+
+    /// A turn was running when an earlier run ended. The agent may have acted, so it is not run again but reported to the
+    /// chat, unless running it twice does no harm whoever ran it.
+    pub(super) fn turn_interrupted(&mut self, row: &InboxRow) {
+        let now_ms = self.clock.unix_ms();
+        let event = decode_row(row);
+        if event.is_some() && self.agents.are_repeatable() {
+            return self.turns.run_again(row, now_ms, &mut self.effects);
+        }
+        self.turns.count_interrupted();
+        tracing::warn!(
+            row = row.seq.0,
+            "a turn was interrupted by the end of the last run"
+        );
+        let ops = match (event, self.settings.interrupted_notice.clone()) {
+            (Some(mut event), Some(notice)) => {
+                self.threads.learn(&event.source);
+                let session = self.inbound.session_of(&mut event);
+                let chat = ChatId::from_source(&event.source);
+                let facts = ChatFacts::from_source(&event.source);
+                self.plan_text(&notice, &session, &chat, &facts, OpGroup::Message(row.seq))
+            }
+            _ => Vec::new(),
+        };
+        self.end_message(row.seq, RowOutcome::Interrupted, ops, None);
     }
 
     fn recover_session(&mut self, session: &Arc<str>) {

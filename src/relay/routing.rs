@@ -391,32 +391,6 @@ impl EventLoop {
         self.start_turn(turn, row.seq, event);
     }
 
-    /// A turn was running when an earlier run ended. The agent may have acted, so it is not run again but reported to the
-    /// chat, unless running it twice does no harm whoever ran it.
-    pub(super) fn turn_interrupted(&mut self, row: &InboxRow) {
-        let now_ms = self.clock.unix_ms();
-        let event = decode_row(row);
-        if event.is_some() && self.agents.are_repeatable() {
-            return self.turns.run_again(row, now_ms, &mut self.effects);
-        }
-        self.turns.count_interrupted();
-        tracing::warn!(
-            row = row.seq.0,
-            "a turn was interrupted by the end of the last run"
-        );
-        let ops = match (event, self.settings.interrupted_notice.clone()) {
-            (Some(mut event), Some(notice)) => {
-                self.threads.learn(&event.source);
-                let session = self.inbound.session_of(&mut event);
-                let chat = ChatId::from_source(&event.source);
-                let facts = ChatFacts::from_source(&event.source);
-                self.plan_text(&notice, &session, &chat, &facts, OpGroup::Message(row.seq))
-            }
-            _ => Vec::new(),
-        };
-        self.end_message(row.seq, RowOutcome::Interrupted, ops, None);
-    }
-
     pub(super) fn handle_turn_request(&mut self, turn: TurnId, request: TurnRequest) {
         let Some(origin) = self.turns.origin(turn).cloned() else {
             // The turn is over; whoever waits learns it from the dropped channel.
@@ -602,7 +576,7 @@ impl EventLoop {
 
     /// Ends a message. Its ops go out after the commit, and then the indicators; without ops there is nothing that the
     /// indicators have to wait for.
-    fn end_message(
+    pub(super) fn end_message(
         &mut self,
         row: InboxSeq,
         outcome: RowOutcome,
@@ -653,7 +627,7 @@ impl EventLoop {
     }
 
     /// Durable ops that deliver a text to a chat.
-    fn plan_text(
+    pub(super) fn plan_text(
         &mut self,
         text: &str,
         session: &SessionKey,

@@ -144,14 +144,4 @@ impl Lanes {
             .map(|(id, _)| Arc::clone(id))
             .collect();
     }
-
-    /// Ops that have not completed.
-    pub fn len(&self) -> usize {
-        self.lane_of.len()
-    }
-
-    /// Whether all ops have completed.
-    pub fn is_empty(&self) -> bool {
-        self.lane_of.is_empty()
-    }
 }

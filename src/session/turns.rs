@@ -2,7 +2,7 @@
 //!
 //! A session exists here only while it runs or has messages waiting. A message whose session is free is admitted
 //! immediately and reserves the turn while the journal commits it; every other message is queued by its journal row once it
-//! is committed (`admit`, then `enqueue`, `cancel_admission` or `cancel_waiting`). Rows in_journal the queue's capacity stay in
+//! is committed (`admit`, then `enqueue`, `cancel_admission` or `cancel_waiting`). Rows beyond the queue's capacity stay in
 //! the journal and are read again with `refill`. Invariants: a session's messages start in order of arrival; a turn ends
 //! exactly once; the number of running turns never exceeds the limit.
 

@@ -38,11 +38,13 @@ impl OpSeqs {
     }
 
     /// How many ops were written.
+    #[cfg(feature = "internals")]
     pub fn len(&self) -> usize {
         self.count as usize
     }
 
     /// Whether there was no op.
+    #[cfg(feature = "internals")]
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -66,6 +68,7 @@ impl Committed {
     }
 
     /// The connector's name for the delivery, if it carried one.
+    #[cfg(feature = "internals")]
     pub fn buffer_id(&self) -> Option<&str> {
         self.buffer_id.as_deref()
     }
@@ -76,6 +79,7 @@ impl Committed {
     }
 
     /// The id to acknowledge; an empty buffer id is none.
+    #[cfg(feature = "internals")]
     pub fn ack_id(&self) -> Option<&str> {
         self.buffer_id.as_deref().filter(|id| !id.is_empty())
     }

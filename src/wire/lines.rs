@@ -89,6 +89,7 @@ impl LineFramer {
     }
 
     /// Bytes held for a line whose newline has not come yet.
+    #[cfg(any(test, feature = "internals"))]
     pub fn held(&self) -> usize {
         self.partial.len()
     }

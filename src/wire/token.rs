@@ -86,6 +86,7 @@ impl UpgradeToken {
 
     /// When a token stops being valid, read without checking its signature; `None` when it never does or
     /// is malformed.
+    #[cfg(any(feature = "dev", feature = "internals", test))]
     pub fn expiry(token: &str) -> Option<i64> {
         let decoded = String::from_utf8(TOKEN_BASE64.decode(token).ok()?).ok()?;
         let exp = decoded.rsplit(':').nth(1)?.parse().ok()?;

@@ -184,10 +184,7 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
     })
     .await;
     assert_eq!(heard(&connector), [1; CHATS], "each exactly once");
-    assert_eq!(
-        relay.log_count("not known whether this was delivered before the restart"),
-        8
-    );
+    assert_eq!(relay.log_count("sent before the restart; not repeated"), 8);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,7 +216,7 @@ async fn every_interrupted_turn_is_reported_however_long_their_messages_are() {
         (told(&connector.state()) == TURNS).then_some(())
     })
     .await;
-    assert_eq!(relay.log_count("cut short by the end of the last run"), TURNS);
+    assert_eq!(relay.log_count("interrupted by the end of the last run"), TURNS);
 }
 
 /// Answers most ops at once, some late, a few never.
@@ -272,15 +269,15 @@ impl Story {
         let owed = &self.runs.last().unwrap().owed;
         let log = relay.log();
         for line in &log {
-            if line["message"] == "a turn was cut short by the end of the last run" {
+            if line["message"] == "a turn was interrupted by the end of the last run" {
                 self.cut_short.insert(line["row"].as_i64().unwrap());
             }
         }
         let going_on = log
             .iter()
-            .find(|line| line["message"] == "going on where the last run ended");
+            .find(|line| line["message"] == "resuming where the last run ended");
         if let Some(told) = going_on {
-            assert_eq!(told["owed"], owed.pending.len(), "{told}");
+            assert_eq!(told["unsent"], owed.pending.len(), "{told}");
             assert_eq!(told["unknown"], owed.sent.len(), "{told}");
             self.totals.owed += owed.pending.len();
             self.totals.unknown += owed.sent.len();

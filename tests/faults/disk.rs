@@ -37,7 +37,7 @@ async fn a_full_disk_stops_acknowledgements_and_nothing_else_and_space_brings_th
     disk.fill();
     eventually("the relay to notice", async || {
         connector.push(1, "into the full disk");
-        (relay.log_count("nothing is acknowledged until it can") > 0).then_some(())
+        (relay.log_count("nothing is acknowledged until that works") > 0).then_some(())
     })
     .await;
     let log = relay.log_text();

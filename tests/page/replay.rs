@@ -80,7 +80,7 @@ fn a_bad_file_or_a_taken_name_explains_what_to_do() {
     assert!(text(&missing.stderr).contains("hint:"));
     let recorded = relay(&["dev", "--smoke", "--record", file], "");
     assert_eq!(recorded.status.code(), Some(78));
-    assert!(text(&recorded.stderr).contains("not accepted"));
+    assert!(text(&recorded.stderr).contains("does not overwrite a file"));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "dear diary\n");
 }
 

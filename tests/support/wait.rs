@@ -65,6 +65,10 @@ pub(crate) async fn eventually_within<C: Check>(
 }
 
 /// The same for tests without a runtime.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "there is no runtime whose timer could wait"
+)]
 pub(crate) fn eventually_blocking<C: Check>(what: &str, mut check: impl FnMut() -> C) -> C::Found {
     let deadline = std::time::Instant::now() + SOON;
     loop {

@@ -273,13 +273,6 @@ pub struct TypedAnswer {
     pub(super) decision: Decision,
 }
 
-impl TypedAnswer {
-    /// The question that it answers.
-    pub fn prompt(&self) -> &PromptId {
-        &self.prompt
-    }
-}
-
 /// What people type instead of pressing a button.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TypedText {

@@ -147,7 +147,7 @@ impl JournaldLayer {
         let line = format!("{level} {}", text.line());
         let line = format!("{}\n", truncate(&line, MAX_FALLBACK));
         let fallback = self.fallback.as_ref().filter(|file| is_writable(file));
-        if !fallback.is_some_and(|mut file| file.write_all(line.as_bytes()).is_ok()) {
+        if fallback.is_none_or(|mut file| file.write_all(line.as_bytes()).is_err()) {
             self.unreported.fetch_add(1, Ordering::Relaxed);
             self.redactor.counts().lost.fetch_add(1, Ordering::Relaxed);
         }

@@ -37,7 +37,6 @@ const UNLIMITED: &[&str] = &[
     "hermes_relay::relay::outbox",
     // What an earlier run left, row by row.
     "hermes_relay::relay::recovery",
-    "hermes_relay::relay::routing",
     // Whether the journal can be written.
     "hermes_relay::store::writer",
 ];

@@ -192,6 +192,7 @@ impl MediaClient {
 
     /// Replaces the system resolver.
     #[must_use]
+    #[cfg(feature = "internals")]
     pub fn with_lookup(mut self, lookup: Arc<dyn Lookup>) -> Self {
         self.guard.lookup = lookup;
         self
@@ -199,6 +200,7 @@ impl MediaClient {
 
     /// Replaces the rule [`crate::adapter::media::is_public_ip`].
     #[must_use]
+    #[cfg(feature = "internals")]
     pub fn with_address_rule(mut self, rule: AddressRule) -> Self {
         self.guard.rule = rule;
         self

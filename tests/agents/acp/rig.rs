@@ -178,7 +178,7 @@ impl Rig {
                         tell.send_modify(|heard| heard.questions.push(*question));
                     }
                     AgentSignal::SaveState(memory) => {
-                        drop(kept.lock().unwrap().insert(session.clone(), memory))
+                        drop(kept.lock().unwrap().insert(session.clone(), memory));
                     }
                     AgentSignal::LoadState(answer) => {
                         let _ = answer.send(kept.lock().unwrap().get(&session).cloned());

@@ -84,7 +84,7 @@ impl Chat {
                     AgentSignal::Question(asked, answer) => drop(question.send((*asked, answer)).await),
                     AgentSignal::SaveState(memory) => drop(kept.lock().unwrap().insert(key.clone(), memory)),
                     AgentSignal::LoadState(answer) => {
-                        drop(answer.send(kept.lock().unwrap().get(&key).cloned()))
+                        drop(answer.send(kept.lock().unwrap().get(&key).cloned()));
                     }
                 }
             }

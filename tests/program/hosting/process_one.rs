@@ -135,7 +135,11 @@ async fn it_reaps_what_agents_leave_behind_and_passes_signals_on() {
     .await;
     signal(first, Signal::TERM);
     assert_eq!(namespace.ended().await, 0, "{}", namespace.log());
-    assert!(!namespace.log().contains("a second time"), "{}", namespace.log());
+    assert!(
+        !namespace.log().contains("second stop signal"),
+        "{}",
+        namespace.log()
+    );
 }
 
 #[tokio::test]

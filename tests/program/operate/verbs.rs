@@ -122,7 +122,7 @@ async fn a_message_is_sent_unasked_from_the_command_line_and_from_a_pipe() {
     let unknown = verb(&setup, &["send", "--chat", "c1", "hi"]).await;
     assert_eq!(unknown.code, 1);
     assert!(
-        unknown.err.contains("never spoken") && unknown.err.contains("hint:"),
+        unknown.err.contains("no message ever came from this chat") && unknown.err.contains("hint:"),
         "{unknown:?}"
     );
     answered(&connector, "m1", "hello").await;

@@ -3,6 +3,7 @@
 //! and a library that reads the environment or exits the process.
 
 mod lexer;
+mod relay;
 mod rules;
 mod source;
 

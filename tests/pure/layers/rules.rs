@@ -276,6 +276,23 @@ impl File {
         wrong
     }
 
+    /// The part of `relay` that the file belongs to, and those that it imports from.
+    pub(crate) fn relay_imports(&self) -> Option<(String, Vec<String>)> {
+        let [relay, part, ..] = self.module.as_slice() else {
+            return None;
+        };
+        let imports = self
+            .paths
+            .iter()
+            .filter_map(|path| match path.segments.as_slice() {
+                [root, module, to, _, ..] if root == "crate" && module == "relay" && to != part => {
+                    Some(to.clone())
+                }
+                _ => None,
+            });
+        (relay == "relay").then(|| (part.clone(), imports.collect()))
+    }
+
     /// Whether the file is the module, or below it.
     fn is_in(&self, module: &str) -> bool {
         let mut own = self.module.iter();

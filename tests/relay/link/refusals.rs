@@ -121,7 +121,7 @@ async fn a_second_refusal_on_the_fresh_token_ends_the_relay_with_77_and_no_furth
     assert_eq!(relay.exit_code(SOON).await, 77);
     let said = relay.stderr();
     assert!(said.contains("error: the connector has revoked this gateway (unauthorized)"));
-    assert!(said.contains("hint: enrol again with `hermes-relay enroll`"));
+    assert!(said.contains("hint: enroll again with `hermes-relay enroll`"));
     assert_eq!(connector.dials().len(), 2);
 }
 

@@ -60,7 +60,7 @@ async fn a_changed_log_level_is_in_force_immediately() {
     setup = setup.setting("log.level", "debug");
     relay.signal(Signal::HUP);
     let line = relay.wait_for_log("settings reloaded").await;
-    assert!(line.contains("in force"), "{line}");
+    assert!(line.contains("are applied"), "{line}");
     connector.drop_sockets();
     relay.wait_for_log("dialing the connector").await;
     drop(setup);

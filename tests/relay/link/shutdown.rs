@@ -138,7 +138,7 @@ async fn a_second_signal_ends_it_immediately() {
     relay.signal(Signal::INT);
     assert_eq!(relay.exit_code(SOON).await, 1);
     assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
-    assert!(relay.stderr().contains("a second time"));
+    assert!(relay.stderr().contains("second stop signal"));
     assert!(connector.sent_messages().is_empty());
 }
 

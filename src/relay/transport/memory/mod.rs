@@ -436,14 +436,14 @@ impl Pipe {
                 self.record
                     .send_modify(|record| record.unacknowledged = state.unacknowledged.len());
             }
-            let Connection::Live(live) = &mut state.connection else {
+            let Connection::Live(current) = &mut state.connection else {
                 return if outlives {
                     Ok(())
                 } else {
                     Err(DeliverError::NotConnected)
                 };
             };
-            (live.frames.clone(), live.decode(&line), outlives)
+            (current.frames.clone(), current.decode(&line), outlives)
         };
         let Some(frame) = frame else { return Ok(()) };
         match queue.send(frame).await {

@@ -1,0 +1,179 @@
+//! The shape of `relay` and of the crate's front door, and the walks of `docs/architecture.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use super::rules::File;
+use super::sources;
+
+/// The parts of the relay: the type that owns the state, and its file. None imports another.
+const PARTS: &[(&str, &str)] = &[
+    ("Inbound", "inbound"),
+    ("Turns", "turns"),
+    ("Outbox", "outbox"),
+    ("Approvals", "approvals"),
+    ("SlashCommands", "slash_commands"),
+    ("AgentRegistry", "agents"),
+    ("JournalIo", "journal_io"),
+    ("Lifecycle", "lifecycle"),
+    ("Sleeper", "sleep"),
+];
+
+/// Maximum number of names at the crate root.
+const MAX_FRONT_DOOR: usize = 40;
+
+fn imports(files: &[(String, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut graph: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (name, text) in files {
+        if let Some((part, to)) = File::new(name, text).relay_imports() {
+            graph.entry(part).or_default().extend(to);
+        }
+    }
+    graph
+}
+
+/// A cycle among the modules, if there is one.
+fn cycle(graph: &BTreeMap<String, BTreeSet<String>>) -> Option<Vec<String>> {
+    fn visit(
+        module: &str,
+        graph: &BTreeMap<String, BTreeSet<String>>,
+        path: &mut Vec<String>,
+        done: &mut BTreeSet<String>,
+    ) -> Option<Vec<String>> {
+        if let Some(at) = path.iter().position(|seen| seen == module) {
+            return Some(path[at..].to_vec());
+        }
+        if !done.insert(module.to_owned()) {
+            return None;
+        }
+        path.push(module.to_owned());
+        for to in graph.get(module).into_iter().flatten() {
+            if let Some(found) = visit(to, graph, path, done) {
+                return Some(found);
+            }
+        }
+        path.pop();
+        None
+    }
+    let mut done = BTreeSet::new();
+    graph
+        .keys()
+        .find_map(|module| visit(module, graph, &mut Vec::new(), &mut done))
+}
+
+#[test]
+fn relay_has_no_module_cycle_and_no_part_imports_another() {
+    let graph = imports(&sources());
+    assert!(graph.len() > 15, "found only {:?}", graph.keys());
+    assert_eq!(cycle(&graph), None);
+    for (_, part) in PARTS {
+        let imports = &graph[*part];
+        // Effects name the command that a message is.
+        let other = PARTS.iter().find(|(_, other)| imports.contains(*other));
+        assert_eq!(other, None, "{part} imports another part");
+    }
+}
+
+#[test]
+fn a_cycle_is_found() {
+    let file = |name: &str, text: &str| (format!("relay/{name}.rs"), text.to_owned());
+    let files = [
+        file("a", "use super::b::B;"),
+        file("b", "use crate::relay::c::{C, D};"),
+        file("c", "use super::a::A;"),
+    ];
+    assert_eq!(cycle(&imports(&files)).map(|cycle| cycle.len()), Some(3));
+    assert_eq!(cycle(&imports(&files[..2])), None);
+}
+
+/// The body of a struct with named fields.
+fn fields<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    let (_, after) = text.split_once(&format!("struct {name} {{"))?;
+    after.split_once("\n}").map(|(body, _)| body)
+}
+
+#[test]
+fn no_field_of_a_part_is_visible_outside_it() {
+    let files = sources();
+    for (part, file) in PARTS {
+        let (_, text) = files
+            .iter()
+            .find(|(name, _)| *name == format!("relay/{file}.rs"))
+            .unwrap();
+        let fields = fields(text, part).unwrap_or_else(|| panic!("{part} is in relay/{file}.rs"));
+        assert!(fields.contains(':'), "{part} has fields");
+        assert!(!fields.contains("pub"), "a field of {part} is visible outside it");
+    }
+}
+
+#[test]
+fn public_items_are_reached_through_the_front_door_only() {
+    let root = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs")).unwrap();
+    let lines: Vec<&str> = root.lines().collect();
+    let mut modules = 0;
+    for (at, line) in lines.iter().enumerate() {
+        let Some(module) = line
+            .strip_prefix("pub mod ")
+            .and_then(|rest| rest.strip_suffix(';'))
+        else {
+            continue;
+        };
+        let gate = lines[at - 2];
+        assert!(
+            gate.contains("feature = \"internals\"") && !gate.contains("not("),
+            "{module} is public"
+        );
+        modules += 1;
+    }
+    assert!(modules > 10, "found only {modules} modules");
+    let exports: Vec<&str> = root
+        .split("\npub use ")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(';').map(|(names, _)| names))
+        .collect();
+    let names: usize = exports
+        .iter()
+        .map(|names| names.split(',').filter(|name| !name.trim().is_empty()).count())
+        .sum();
+    assert!(
+        (10..=MAX_FRONT_DOOR).contains(&names),
+        "{names} names at the crate root"
+    );
+}
+
+#[test]
+fn the_walks_of_the_architecture_page_exist_and_are_short() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(manifest.join("docs/architecture.md")).unwrap();
+    let quoted =
+        |text: &str| -> Vec<String> { text.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    for walk in ["The walk of a message", "The walk of an interrupt"] {
+        let (_, section) = page.split_once(&format!("## {walk}\n")).expect(walk);
+        let section = section.split("\n## ").next().unwrap();
+        let mut files = BTreeSet::new();
+        for row in section.lines().filter(|line| line.contains("`src/")) {
+            let cells: Vec<&str> = row.split('|').collect();
+            let file = quoted(cells[2]).remove(0);
+            let text =
+                std::fs::read_to_string(manifest.join(&file)).unwrap_or_else(|_| panic!("{file} is gone"));
+            let functions = quoted(cells[3]);
+            assert!(!functions.is_empty(), "{row}");
+            for function in functions {
+                let declared = [format!("fn {function}("), format!("fn {function}<")];
+                assert!(
+                    declared.iter().any(|fun| text.contains(fun)),
+                    "{file} has no function {function}"
+                );
+            }
+            files.insert(file);
+        }
+        assert!(
+            (5..=12).contains(&files.len()),
+            "{walk} crosses {} files",
+            files.len()
+        );
+    }
+    for path in quoted(&page).iter().filter(|text| text.starts_with("src/")) {
+        assert!(manifest.join(path).exists(), "{path} is gone");
+    }
+}
