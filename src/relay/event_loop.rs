@@ -422,6 +422,10 @@ impl EventLoop {
     }
 
     fn step_lifecycle(&mut self, now: Duration) {
+        // Counting what is uncommitted costs a look at each entry, which only a shutdown needs.
+        if self.lifecycle.is_serving() {
+            return;
+        }
         let committed = self.journal.uncommitted() == 0 && self.turns.ending() == 0;
         let sent = self.outbox.durable() == 0 || !self.is_live();
         let flushed = committed && sent && !self.deliveries_waiting;
