@@ -1,6 +1,6 @@
 //! The running relay: drives the link, the sessions, the journal and the agents; the only place that spawns.
 //!
-//! [`Relay`] is built from settings and agents and runs until it is told to stop. Inside, one task runs the event loop, one
+//! [`Relay`] is built from settings and agents and runs until it is asked to stop. Inside, one task runs the event loop, one
 //! drives the link (`transport::driver`), two serve each socket (`transport::connection`), and one runs each turn
 //! (`turn_task`). They communicate over bounded channels.
 //!

@@ -20,7 +20,7 @@ use crate::session::{IdleDecision, IdleWatch, OutstandingWork};
 const IDLE_ACK_TIMEOUT: Duration = Duration::from_secs(10);
 /// A first acknowledgement that comes later than this is not the end of a wake.
 const MAX_WAKE: Duration = Duration::from_secs(60);
-/// How long a machine may take to freeze after it was told to; a socket dialled meanwhile would freeze with it.
+/// How long a machine may take to freeze after the request; a socket dialled meanwhile would freeze with it.
 const FREEZE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often the clocks are compared while the machine may freeze at any moment.
 const FREEZE_CHECK: Duration = Duration::from_millis(250);
@@ -67,7 +67,7 @@ enum SleepState {
     Suspending {
         checked: Moment,
     },
-    /// The machine was told to freeze, and has or has not by then.
+    /// The machine was asked to freeze, and has or has not by then.
     Freezing {
         until: Deadline,
     },
@@ -76,7 +76,7 @@ enum SleepState {
         checked: Moment,
         until: Deadline,
     },
-    /// There is no socket yet, and the transport was told to dial.
+    /// There is no socket yet, and the transport is dialling.
     Waking,
     /// The process is to end.
     Over,

@@ -463,7 +463,7 @@ impl Writer {
         }
     }
 
-    /// Writes one command. An op that has its result already is left out: its sender was told that it was not sent.
+    /// Writes one command. An op that has its result already is left out: its sender was notified that it was not sent.
     async fn write(&mut self, command: WriteCommand) -> Result<(), WriteFailed> {
         match command {
             WriteCommand::Line(line) => self.socket.write_line(line).await,

@@ -65,7 +65,7 @@ impl Driver {
         }
     }
 
-    /// Connects and stays connected until it is told to disconnect.
+    /// Connects and stays connected until it is asked to disconnect.
     pub(super) async fn run(mut self, inbound: InboundSender) {
         let clock = Clock::start();
         let identities = std::mem::take(&mut self.settings.identities);

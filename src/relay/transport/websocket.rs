@@ -63,7 +63,7 @@ pub struct WebSocketTransport {
     status: watch::Receiver<LinkStatus>,
     tracker: Arc<WriteTracker>,
     frames: Arc<FrameCounters>,
-    /// The driver, until it is told to connect.
+    /// The driver, until `connect` is called.
     driver: Mutex<Option<Driver>>,
 }
 
@@ -82,7 +82,7 @@ pub(super) enum DriverCommand {
 }
 
 impl WebSocketTransport {
-    /// A transport that dials once it is told to connect.
+    /// A transport that dials once `connect` is called.
     pub fn new(settings: WebSocketSettings) -> Self {
         let (commands, command_queue) = mpsc::channel(MAX_COMMANDS);
         let (status_sender, status) = watch::channel(LinkStatus::starting());

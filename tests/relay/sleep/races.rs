@@ -202,7 +202,7 @@ async fn a_lever_is_pulled_once_without_a_socket_and_one_that_fails_brings_the_s
     let (inner, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let (pulls, mut pulled) = mpsc::channel::<bool>(8);
     let watched = connector.clone();
-    let lever = Suspender::new(
+    let suspender = Suspender::new(
         move || -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
             let (pulls, connected) = (pulls.clone(), watched.record().borrow().connected);
             Box::pin(async move {
@@ -214,7 +214,7 @@ async fn a_lever_is_pulled_once_without_a_socket_and_one_that_fails_brings_the_s
     let relay = Relay::builder(settings)
         .agent("echo", EchoAgent)
         .transport(Arc::new(inner))
-        .suspender(lever)
+        .suspender(suspender)
         .build()
         .unwrap();
     let handle = relay.handle();

@@ -187,7 +187,7 @@ impl MemoryConnector {
         self.0.answer(op, result)
     }
 
-    /// From now on does not confirm that it buffers until it is told to.
+    /// From now on does not confirm that it buffers until [`Self::answer_idle`].
     pub fn hold_idle(&self) {
         self.0.hold_idle(true);
     }
