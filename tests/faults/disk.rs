@@ -15,6 +15,7 @@ use crate::support::wait::{SOON, eventually, eventually_within};
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 use hermes_relay::config::{self, Flags, Sources};
 use hermes_relay::relay::Relay;
+use hermes_relay::store::Inspector;
 use tokio::sync::Notify;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,14 +175,14 @@ async fn no_turn_begins_before_the_disk_has_taken_that_it_does() {
         handle.status().await.unwrap().journal_failing.is_some()
     })
     .await;
+    let journal = Inspector::open(&home.state_dir).unwrap();
     let watched = Instant::now();
     while watched.elapsed() < Duration::from_millis(300) {
         handle.status().await.unwrap();
-        assert_eq!(
-            *ran.lock().unwrap(),
-            ["hold"],
-            "a turn began that the journal does not know of"
-        );
+        let ran = ran.lock().unwrap().len() as u64;
+        // The journal's file may have room for one more commit when its disk has none, so the second turn may run.
+        let started = 2 - journal.counts().unwrap().queued;
+        assert!(ran <= started, "a turn began that the journal does not know of");
     }
     disk.free();
     eventually("both answered", async || {
