@@ -10,7 +10,7 @@ use crate::wire::{Action, Scalar, SessionSource};
 const MAX_THREAD_NAME: usize = 100;
 
 #[derive(Clone, Debug)]
-struct OpenedThread {
+struct ThreadEntry {
     /// The chat that it was opened in.
     parent: String,
     /// The name that the connector gave it, if known.
@@ -20,7 +20,7 @@ struct OpenedThread {
 
 /// Threads that the connector opened, by platform and thread id. Bounded: the least recently used one is dropped first.
 #[derive(Debug)]
-pub struct ThreadRegistry(BoundedCache<ChatId, OpenedThread>);
+pub struct ThreadRegistry(BoundedCache<ChatId, ThreadEntry>);
 
 impl ThreadRegistry {
     /// Remembers up to `capacity` threads.
@@ -51,7 +51,7 @@ impl ThreadRegistry {
             let renamed = false;
             self.0.insert(
                 id,
-                OpenedThread {
+                ThreadEntry {
                     parent,
                     name,
                     renamed,

@@ -130,14 +130,14 @@ pub enum StopSignal {
 /// A started process and its group.
 #[derive(Debug)]
 pub struct Child {
-    state: State,
+    state: ChildState,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
     stderr: StderrTail,
 }
 
 #[derive(Debug)]
-enum State {
+enum ChildState {
     /// Not reaped: its number is its own, so the group may be signalled.
     Unreaped {
         leader: Box<tokio::process::Child>,
@@ -188,7 +188,7 @@ impl Child {
             stdin: leader.stdin.take(),
             stdout: leader.stdout.take(),
             stderr: StderrTail::drain(leader.stderr.take()),
-            state: State::Unreaped {
+            state: ChildState::Unreaped {
                 leader: Box::new(leader),
                 group,
                 watch: ExitWatch::on(group),
@@ -227,15 +227,15 @@ impl Child {
     #[cfg(test)]
     pub fn group(&self) -> Option<i32> {
         match &self.state {
-            State::Unreaped { group, .. } => Some(group.as_raw_nonzero().get()),
-            State::Ended(_) => None,
+            ChildState::Unreaped { group, .. } => Some(group.as_raw_nonzero().get()),
+            ChildState::Ended(_) => None,
         }
     }
 
     /// Waits until the leader has ended by itself. Does not reap it and does not touch its group: call
     /// [`Child::finish`] next. Cancel-safe.
     pub async fn exited(&self) {
-        if let State::Unreaped { watch, .. } = &self.state {
+        if let ChildState::Unreaped { watch, .. } = &self.state {
             watch.exited().await;
         }
     }
@@ -266,7 +266,7 @@ impl Child {
     /// Kills the group, whether its leader lives or not, and reaps the leader. Cancel-safe.
     pub async fn kill(&mut self) -> Exit {
         self.signal(Signal::KILL);
-        let State::Unreaped { leader, .. } = &mut self.state else {
+        let ChildState::Unreaped { leader, .. } = &mut self.state else {
             return self.end();
         };
         let exit = match timeout(REAP_TIMEOUT, leader.wait()).await {
@@ -274,19 +274,19 @@ impl Child {
             Ok(Err(_)) | Err(_) => Exit::Lost,
         };
         // A leader that is lost is dropped here, which leaves it to the runtime to be reaped.
-        self.state = State::Ended(exit);
+        self.state = ChildState::Ended(exit);
         exit
     }
 
     fn end(&self) -> Exit {
         match self.state {
-            State::Ended(exit) => exit,
-            State::Unreaped { .. } => Exit::Lost,
+            ChildState::Ended(exit) => exit,
+            ChildState::Unreaped { .. } => Exit::Lost,
         }
     }
 
     fn signal(&self, signal: Signal) {
-        if let State::Unreaped { group, leader, .. } = &self.state
+        if let ChildState::Unreaped { group, leader, .. } = &self.state
             && leader.id().is_some()
         {
             // Fails when the group is empty: there is nothing to stop.
@@ -347,12 +347,12 @@ const CHUNK: usize = 8 * 1024;
 /// Reads standard error until its end and keeps the tail. Ends its task when dropped.
 #[derive(Debug)]
 pub(super) struct StderrTail {
-    kept: Arc<Mutex<Ring>>,
+    kept: Arc<Mutex<TailBuffer>>,
     reader: Option<AbortOnDropHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Ring {
+struct TailBuffer {
     bytes: VecDeque<u8>,
     total: u64,
 }
@@ -360,7 +360,7 @@ struct Ring {
 impl StderrTail {
     /// Starts to read.
     pub(super) fn drain(stderr: Option<ChildStderr>) -> Self {
-        let kept = Arc::new(Mutex::new(Ring::default()));
+        let kept = Arc::new(Mutex::new(TailBuffer::default()));
         let reader = stderr.map(|stderr| {
             let kept = Arc::clone(&kept);
             AbortOnDropHandle::new(tokio::spawn(read(stderr, kept)))
@@ -390,7 +390,7 @@ impl StderrTail {
     }
 }
 
-async fn read(mut stderr: ChildStderr, kept: Arc<Mutex<Ring>>) {
+async fn read(mut stderr: ChildStderr, kept: Arc<Mutex<TailBuffer>>) {
     let mut chunk = vec![0; CHUNK];
     while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
         kept.lock()
@@ -399,7 +399,7 @@ async fn read(mut stderr: ChildStderr, kept: Arc<Mutex<Ring>>) {
     }
 }
 
-impl Ring {
+impl TailBuffer {
     fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let bytes = &bytes[bytes.len().saturating_sub(MAX_STDERR)..];

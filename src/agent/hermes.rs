@@ -24,7 +24,7 @@ use self::run::{Run, RunText};
 use self::start::{BackgroundRequests, Posted, RunHandle};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
-use super::transcript::{Bounds, Extent, Transcript, TranscriptStore};
+use super::transcript::{Bounds, AnswerExtent, Transcript, TranscriptStore};
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Turn, TurnEnd};
 use crate::net::http::{HttpEgress, HttpError};
 use crate::wire::SessionKey;
@@ -115,14 +115,14 @@ impl HermesAgent {
         };
         let mut text = said.text();
         let extent = match &end {
-            TurnEnd::Completed => Extent::Whole,
+            TurnEnd::Completed => AnswerExtent::Whole,
             // What got no answer at all is not remembered, so that trying again does not ask twice.
             TurnEnd::Failed(_) if text.trim().is_empty() => return end,
             TurnEnd::Cancelled { .. } if text.trim().is_empty() => {
                 STOPPED.clone_into(&mut text);
-                Extent::Whole
+                AnswerExtent::Whole
             }
-            _ => Extent::Interrupted,
+            _ => AnswerExtent::Interrupted,
         };
         active.transcript.answer(&text, extent);
         self.transcripts.finish(&turn.session, &turn.events, active).await;

@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt as _;
 use super::completion::{CompletionReader, Ended, StreamTimeouts};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
-use super::transcript::{Bounds, Extent, Transcript, TranscriptStore};
+use super::transcript::{Bounds, AnswerExtent, Transcript, TranscriptStore};
 use super::{
     Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
 };
@@ -147,10 +147,10 @@ impl OpenAiAgent {
             end = self.answer(&turn, &active.transcript, &mut reader) => end,
         };
         let extent = match &end {
-            TurnEnd::Completed => Extent::Whole,
+            TurnEnd::Completed => AnswerExtent::Whole,
             // What got no answer at all is not remembered, so that trying again does not ask twice.
             TurnEnd::Failed(_) | TurnEnd::Refused if reader.text.trim().is_empty() => return end,
-            _ => Extent::Interrupted,
+            _ => AnswerExtent::Interrupted,
         };
         active.transcript.answer(&reader.text, extent);
         self.transcripts.finish(&turn.session, &turn.events, active).await;

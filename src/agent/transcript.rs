@@ -48,7 +48,7 @@ impl Role {
 
 /// How far an answer got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
+pub enum AnswerExtent {
     /// To its end.
     Whole,
     /// Not to its end.
@@ -58,11 +58,11 @@ pub enum Extent {
 /// The messages, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transcript {
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<TranscriptTurn>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Exchange {
+struct TranscriptTurn {
     user: String,
     /// Empty as long as there is no answer, which only the last exchange may be.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -79,9 +79,9 @@ impl Transcript {
         for exchange in read.exchanges {
             clean.push_user(&exchange.user);
             let extent = if exchange.interrupted {
-                Extent::Interrupted
+                AnswerExtent::Interrupted
             } else {
-                Extent::Whole
+                AnswerExtent::Whole
             };
             clean.answer(&exchange.agent, extent);
         }
@@ -105,21 +105,21 @@ impl Transcript {
                 }
                 last.user.push_str(text);
             }
-            _ => self.exchanges.push(Exchange {
+            _ => self.exchanges.push(TranscriptTurn {
                 user: text.to_owned(),
-                ..Exchange::default()
+                ..TranscriptTurn::default()
             }),
         }
     }
 
     /// Sets the answer to the last message; an empty one leaves it unanswered.
-    pub fn answer(&mut self, text: &str, extent: Extent) {
+    pub fn answer(&mut self, text: &str, extent: AnswerExtent) {
         if let Some(last) = self.exchanges.last_mut()
             && last.agent.is_empty()
             && !text.trim().is_empty()
         {
             text.trim().clone_into(&mut last.agent);
-            last.interrupted = extent == Extent::Interrupted;
+            last.interrupted = extent == AnswerExtent::Interrupted;
         }
     }
 
@@ -166,7 +166,7 @@ impl Transcript {
     }
 }
 
-impl Exchange {
+impl TranscriptTurn {
     fn chars(&self) -> usize {
         self.user.chars().count() + self.agent.chars().count()
     }
@@ -304,7 +304,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::event::{AgentSignal, SignalReceiver};
-    use super::super::transcript::Extent;
+    use super::super::transcript::AnswerExtent;
     use super::*;
 
     const WIDE: Bounds = Bounds {
@@ -323,11 +323,11 @@ mod tests {
     fn unanswered_messages_are_joined_and_interrupted_answers_marked() {
         let mut transcript = Transcript::default();
         transcript.push_user("one");
-        transcript.answer("  ", Extent::Interrupted);
+        transcript.answer("  ", AnswerExtent::Interrupted);
         transcript.push_user("two");
-        transcript.answer("half", Extent::Interrupted);
+        transcript.answer("half", AnswerExtent::Interrupted);
         transcript.push_user("three");
-        transcript.answer("all", Extent::Whole);
+        transcript.answer("all", AnswerExtent::Whole);
         let want = [
             ("user", "one\n\ntwo".to_owned()),
             ("assistant", format!("half\n\n{INTERRUPTED_MARK}")),
@@ -353,7 +353,7 @@ mod tests {
         let mut transcript = Transcript::default();
         for text in ["1", "2", "3"] {
             transcript.push_user(text);
-            transcript.answer(text, Extent::Whole);
+            transcript.answer(text, AnswerExtent::Whole);
         }
         transcript.forget_oldest(Bounds { turns: 2, ..WIDE });
         assert_eq!(said(&transcript)[0].1, "2");
@@ -362,7 +362,7 @@ mod tests {
         let narrow = Bounds { turns: 5, chars: 50 };
         transcript.forget_oldest(narrow);
         assert_eq!(said(&transcript), [("user", long)]);
-        transcript.answer("yes", Extent::Whole);
+        transcript.answer("yes", AnswerExtent::Whole);
         transcript.fit(narrow);
         let kept = said(&transcript);
         assert_eq!(kept[0].1.chars().count(), 47);
@@ -382,11 +382,11 @@ mod tests {
             for (step, text) in steps {
                 match step {
                     0 => transcript.push_user(&text),
-                    1 => transcript.answer(&text, Extent::Whole),
-                    _ => transcript.answer(&text, Extent::Interrupted),
+                    1 => transcript.answer(&text, AnswerExtent::Whole),
+                    _ => transcript.answer(&text, AnswerExtent::Interrupted),
                 }
                 transcript.fit(bounds);
-                let total: usize = transcript.exchanges.iter().map(Exchange::chars).sum();
+                let total: usize = transcript.exchanges.iter().map(TranscriptTurn::chars).sum();
                 prop_assert!(total <= chars, "{total} > {chars}");
                 prop_assert!(transcript.exchanges.len() <= turns.max(1));
                 for (at, (role, _)) in transcript.messages().enumerate() {
@@ -426,7 +426,7 @@ mod tests {
     async fn turn(transcripts: &TranscriptStore, events: &EventSink, session: &str, text: &str) -> usize {
         let mut active = transcripts.begin(&key(session), events, text).await;
         let heard = active.transcript.messages().count();
-        active.transcript.answer("yes", Extent::Whole);
+        active.transcript.answer("yes", AnswerExtent::Whole);
         transcripts.finish(&key(session), events, active).await;
         heard
     }
@@ -453,7 +453,7 @@ mod tests {
         let transcripts = TranscriptStore::new(BOUNDS);
         let mut active = transcripts.begin(&key("a"), &events, "secret").await;
         transcripts.forget(&key("a"));
-        active.transcript.answer("yes", Extent::Whole);
+        active.transcript.answer("yes", AnswerExtent::Whole);
         transcripts.finish(&key("a"), &events, active).await;
         let fresh = transcripts.begin(&key("a"), &events, "hello").await;
         assert_eq!(fresh.transcript.messages().count(), 1);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use crate::agent::child::BaseEnv;
-use crate::config::{Flags, Loaded, Settings};
+use crate::config::{Flags, LoadedConfig, Settings};
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Socket;
 use crate::net::steps::Steps;
@@ -48,7 +48,7 @@ pub struct CheckContext<'e> {
 
 /// The settings, once loaded.
 pub(super) struct LoadedSettings {
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedConfig,
     pub(super) tls: Tls,
 }
 

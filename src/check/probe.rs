@@ -25,7 +25,7 @@ pub(super) type ProbeFuture<'a> = Pin<Box<dyn Future<Output = Vec<ProbeResult>> 
 
 /// The outcome of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ProbeOutcome {
     /// No problem.
     Ok,
     /// It works, with a problem to look at.
@@ -36,7 +36,7 @@ pub enum Outcome {
     Skipped,
 }
 
-impl Outcome {
+impl ProbeOutcome {
     /// The name for programs.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ pub(super) struct ProbeResult {
     /// The subject, where a probe checks several.
     pub subject: Option<String>,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: ProbeOutcome,
     /// What was found.
     pub detail: String,
     /// A specific remedy.
@@ -70,19 +70,19 @@ pub(super) struct ProbeResult {
 
 impl ProbeResult {
     pub(super) fn ok(detail: impl Into<String>) -> Self {
-        Self::new(Outcome::Ok, detail, None)
+        Self::new(ProbeOutcome::Ok, detail, None)
     }
 
     pub(super) fn warn(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(Outcome::Warn, detail, Some(remedy.into()))
+        Self::new(ProbeOutcome::Warn, detail, Some(remedy.into()))
     }
 
     pub(super) fn failed(detail: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(Outcome::Failed, detail, Some(remedy.into()))
+        Self::new(ProbeOutcome::Failed, detail, Some(remedy.into()))
     }
 
     pub(super) fn skipped(detail: impl Into<String>) -> Self {
-        Self::new(Outcome::Skipped, detail, None)
+        Self::new(ProbeOutcome::Skipped, detail, None)
     }
 
     pub(super) fn about(mut self, subject: impl Into<String>) -> Self {
@@ -90,7 +90,7 @@ impl ProbeResult {
         self
     }
 
-    fn new(outcome: Outcome, detail: impl Into<String>, remedy: Option<String>) -> Self {
+    fn new(outcome: ProbeOutcome, detail: impl Into<String>, remedy: Option<String>) -> Self {
         Self {
             subject: None,
             outcome,
@@ -110,7 +110,7 @@ pub struct Finding {
     /// The subject, where a probe checks several.
     pub subject: Option<String>,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: ProbeOutcome,
     /// What was found.
     pub detail: String,
     /// What to do, for every failure and warning.
@@ -160,13 +160,13 @@ fn blocker(probe: &Probe, findings: &[Finding]) -> Option<&'static str> {
 
 fn finding(probe: &Probe, result: ProbeResult) -> Finding {
     let remedy = match result.outcome {
-        Outcome::Warn | Outcome::Failed => Some(
+        ProbeOutcome::Warn | ProbeOutcome::Failed => Some(
             result
                 .remedy
                 .filter(|remedy| !remedy.is_empty())
                 .unwrap_or_else(|| probe.remedy.to_owned()),
         ),
-        Outcome::Ok | Outcome::Skipped => None,
+        ProbeOutcome::Ok | ProbeOutcome::Skipped => None,
     };
     Finding {
         id: probe.id,
@@ -244,11 +244,11 @@ mod tests {
         assert_eq!(
             shown,
             [
-                ("a", Outcome::Ok, None),
-                ("a", Outcome::Failed, None),
-                ("b", Outcome::Skipped, Some("a")),
-                ("c", Outcome::Skipped, Some("b")),
-                ("d", Outcome::Ok, None),
+                ("a", ProbeOutcome::Ok, None),
+                ("a", ProbeOutcome::Failed, None),
+                ("b", ProbeOutcome::Skipped, Some("a")),
+                ("c", ProbeOutcome::Skipped, Some("b")),
+                ("d", ProbeOutcome::Ok, None),
             ]
         );
         assert_eq!(
@@ -263,7 +263,7 @@ mod tests {
     fn a_warning_blocks_nothing() {
         let found = run(&[probe("a", &[], odd), probe("b", &["a"], fine)]);
         assert_eq!(found[0].remedy.as_deref(), Some("mend it"));
-        assert_eq!(found[1].outcome, Outcome::Ok);
+        assert_eq!(found[1].outcome, ProbeOutcome::Ok);
     }
 
     #[test]

@@ -103,10 +103,10 @@ fn evaluate(holder: &str, status: &Value) -> Vec<ProbeResult> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Outcome;
+    use crate::check::ProbeOutcome;
     use serde_json::json;
 
-    fn evaluated(status: &Value) -> Vec<(Outcome, String)> {
+    fn evaluated(status: &Value) -> Vec<(ProbeOutcome, String)> {
         let results = evaluate("7", status).into_iter();
         results.map(|result| (result.outcome, result.detail)).collect()
     }
@@ -118,13 +118,13 @@ mod tests {
             json!({"link": "live", "version": version, "agents": [{"name": "a", "state": "ready"}]});
         assert_eq!(
             evaluated(&healthy),
-            [(Outcome::Ok, "process 7, link live".to_owned())]
+            [(ProbeOutcome::Ok, "process 7, link live".to_owned())]
         );
         let failing = json!({"link": "waiting", "version": "0.0.1", "not_ready": "the link is waiting: refused",
             "journal_failing": "full", "agents": [{"name": "a", "state": "down", "why": "gone"}]});
         let found = evaluated(&failing);
         let outcomes: Vec<_> = found.iter().map(|(outcome, _)| *outcome).collect();
-        let (failed, warn) = (Outcome::Failed, Outcome::Warn);
+        let (failed, warn) = (ProbeOutcome::Failed, ProbeOutcome::Warn);
         assert_eq!(outcomes, [failed, failed, warn, warn]);
         for (part, (_, detail)) in ["refused", "full", "`a` is down: gone", "0.0.1"]
             .iter()

@@ -156,7 +156,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::check::Outcome;
+    use crate::check::ProbeOutcome;
 
     #[test]
     fn systemd_durations_are_parsed() {
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(checked(name), None);
         std::fs::write(packaged.join(name), "[Service]\nTimeoutStopSec=20\n").expect("a unit");
         let short = checked(name).expect("a result");
-        assert_eq!(short.outcome, Outcome::Failed);
+        assert_eq!(short.outcome, ProbeOutcome::Failed);
         assert!(
             short
                 .remedy
@@ -212,10 +212,10 @@ mod tests {
         std::fs::create_dir(&more).expect("a folder");
         std::fs::write(more.join("stop.conf"), "[Service]\nTimeoutStopSec=2min\n").expect("a drop-in");
         let overridden = checked(name).expect("a result");
-        assert_eq!(overridden.outcome, Outcome::Ok);
+        assert_eq!(overridden.outcome, ProbeOutcome::Ok);
         std::fs::remove_file(more.join("stop.conf")).expect("no drop-in");
         std::fs::write(own.join(name), "[Service]\nTimeoutStopSec=50\n").expect("a unit");
         let hidden = checked(name).expect("a result");
-        assert_eq!(hidden.outcome, Outcome::Ok, "overrides the package's");
+        assert_eq!(hidden.outcome, ProbeOutcome::Ok, "overrides the package's");
     }
 }

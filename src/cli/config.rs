@@ -18,11 +18,11 @@ use crate::config::{self, Origin, Sources};
 )]
 pub(super) struct ConfigArgs {
     #[command(subcommand)]
-    action: Action,
+    action: ConfigCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Action {
+enum ConfigCommand {
     /// Print every setting with its origin; secrets are redacted.
     ///
     /// Exit codes: 0 shown, 78 invalid configuration.
@@ -57,7 +57,7 @@ enum Action {
 /// Runs the verb.
 pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
     match &args.action {
-        Action::Check { file } => match config::check_file(file) {
+        ConfigCommand::Check { file } => match config::check_file(file) {
             Ok(warnings) => {
                 outln!("{} is valid", file.display());
                 for warning in warnings {
@@ -67,11 +67,11 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
             }
             Err(error) => fail(exit::CONFIGURATION, error, None),
         },
-        Action::Reference => {
+        ConfigCommand::Reference => {
             let mut out = anstream::stdout().lock();
             finish(write!(out, "{}", config::reference()).and_then(|()| out.flush()))
         }
-        Action::Show {
+        ConfigCommand::Show {
             shared,
             json,
             changed,
@@ -85,7 +85,7 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
     }
 }
 
-fn show(loaded: &config::Loaded, as_json: bool, changed: bool) -> ExitCode {
+fn show(loaded: &config::LoadedConfig, as_json: bool, changed: bool) -> ExitCode {
     let mut rows = loaded.describe();
     rows.retain(|row| !changed || row.origin != Origin::Default);
     let mut out = anstream::stdout().lock();

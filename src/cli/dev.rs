@@ -21,7 +21,7 @@ use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
 use crate::config::{self, Flags, LogLevel, Settings, Sources};
 use crate::dev::{
-    Connector, ConnectorSettings, HINTS, PageSettings, Preset, Recording, random_token, text_event,
+    Connector, ConnectorSettings, HINTS, PageSettings, PlatformPreset, Recording, random_token, text_event,
 };
 use crate::wire::Grouping;
 use chat::{CHAT, chat};
@@ -48,7 +48,7 @@ pub(super) struct DevArgs {
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
     /// Platform to simulate.
-    #[arg(long, value_name = "NAME", default_value = "discord", value_parser = PossibleValuesParser::new(Preset::ALL.map(Preset::name)))]
+    #[arg(long, value_name = "NAME", default_value = "discord", value_parser = PossibleValuesParser::new(PlatformPreset::ALL.map(PlatformPreset::name)))]
     platform: String,
     /// Port of the connector; 0 chooses a free one.
     #[arg(long, value_name = "PORT", default_value_t = 0)]

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::exit::{self, ErrorFormat, fail};
 use super::{Environment, ProcessEnv, SharedArgs};
-use crate::check::{CheckContext, Consent, Finding, Outcome, PROBES, run_probes};
+use crate::check::{CheckContext, Consent, Finding, ProbeOutcome, PROBES, run_probes};
 use crate::config::Flags;
 
 /// Find out why the relay does not work, and what to do about it.
@@ -79,7 +79,7 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
             .filter(|finding| finding.outcome == outcome)
             .count()
     };
-    let (failed, warned) = (count(Outcome::Failed), count(Outcome::Warn));
+    let (failed, warned) = (count(ProbeOutcome::Failed), count(ProbeOutcome::Warn));
     let written = written.and_then(|()| {
         if args.json {
             let rows: Vec<_> = findings.iter().map(row).collect();
@@ -172,12 +172,12 @@ impl Marks {
         }
     }
 
-    fn for_outcome(&self, outcome: Outcome) -> (&'static str, &'static str) {
+    fn for_outcome(&self, outcome: ProbeOutcome) -> (&'static str, &'static str) {
         match outcome {
-            Outcome::Ok => (self.ok, "\u{1b}[32m"),
-            Outcome::Warn => ("!", "\u{1b}[33m"),
-            Outcome::Failed => (self.failed, "\u{1b}[31m"),
-            Outcome::Skipped => (self.skipped, "\u{1b}[2m"),
+            ProbeOutcome::Ok => (self.ok, "\u{1b}[32m"),
+            ProbeOutcome::Warn => ("!", "\u{1b}[33m"),
+            ProbeOutcome::Failed => (self.failed, "\u{1b}[31m"),
+            ProbeOutcome::Skipped => (self.skipped, "\u{1b}[2m"),
         }
     }
 }

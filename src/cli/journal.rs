@@ -14,10 +14,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
-use self::entry::{Entry, parse_item};
+use self::entry::{JournalEntry, parse_item};
 use super::Environment;
 use super::exit::{self, ErrorFormat};
-use crate::config::{self, Flags, Loaded, Sources};
+use crate::config::{self, Flags, LoadedConfig, Sources};
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Section};
 
 /// Inspect the journal of a relay, running or not; retry or drop an entry.
@@ -42,11 +42,11 @@ pub(super) struct JournalArgs {
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    action: Action,
+    action: JournalCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Action {
+enum JournalCommand {
     /// List entries without message text.
     #[command(
         after_help = "Examples:\n  hermes-relay journal list\n  hermes-relay journal list --section quarantine"
@@ -188,11 +188,11 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
     let dir = &loaded.settings.state_dir;
     let mut out = anstream::stdout().lock();
     let done = match &args.action {
-        Action::List { section, limit } => list(dir, *section, *limit, args.json, &mut out),
-        Action::Show { id, text } => show(dir, *id, *text, args.json, &mut out),
-        Action::Retry { id } => retry(dir, *id, args.json, &mut out),
-        Action::Drop { id, yes } => drop_entry(dir, *id, *yes, args.json, &mut out),
-        Action::Export {
+        JournalCommand::List { section, limit } => list(dir, *section, *limit, args.json, &mut out),
+        JournalCommand::Show { id, text } => show(dir, *id, *text, args.json, &mut out),
+        JournalCommand::Retry { id } => retry(dir, *id, args.json, &mut out),
+        JournalCommand::Drop { id, yes } => drop_entry(dir, *id, *yes, args.json, &mut out),
+        JournalCommand::Export {
             section,
             output,
             text,
@@ -231,12 +231,12 @@ fn list(
             }
         };
         if as_json {
-            entries.extend(listed.iter().map(|listed| Entry::new(listed).to_json()));
+            entries.extend(listed.iter().map(|listed| JournalEntry::new(listed).to_json()));
             continue;
         }
         writeln!(out, "\n{}", part.heading(&counts))?;
         for listed in &listed {
-            writeln!(out, "  {}", Entry::new(listed).row(now_ms))?;
+            writeln!(out, "  {}", JournalEntry::new(listed).row(now_ms))?;
         }
         let rest = part.count(&counts).saturating_sub(listed.len() as u64);
         if rest > 0 && !listed.is_empty() {
@@ -256,7 +256,7 @@ fn list(
 
 fn show(dir: &Path, id: Item, text: bool, as_json: bool, out: &mut impl Write) -> Result<(), JournalError> {
     let (listed, content) = read_entry(dir, id)?;
-    let entry = Entry::new(&listed).with_content(content, text);
+    let entry = JournalEntry::new(&listed).with_content(content, text);
     if as_json {
         writeln!(out, "{}", entry.to_json())?;
     } else {
@@ -270,7 +270,7 @@ fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<()
     Inspector::retry(dir, id, now_ms()).map_err(|error| match error {
         InspectError::NotRetryable => JournalError::new(
             exit::FAILED,
-            format!("{} is {} and cannot be retried", Entry::name(id), listed.state),
+            format!("{} is {} and cannot be retried", JournalEntry::name(id), listed.state),
             "only a running message and a sent op can be retried; queued and pending entries need no retry",
         ),
         other => other.into(),
@@ -291,16 +291,16 @@ fn drop_entry(
             exit::FAILED,
             format!(
                 "{} has ended ({}); there is nothing to drop",
-                Entry::name(id),
+                JournalEntry::name(id),
                 listed.state
             ),
             "finished entries are deleted after `journal.keep_days`",
         ));
     }
-    if !yes && io::stdin().is_terminal() && !confirm(&Entry::new(&listed).row(now_ms()))? {
+    if !yes && io::stdin().is_terminal() && !confirm(&JournalEntry::new(&listed).row(now_ms()))? {
         return Err(JournalError::Message {
             code: exit::FAILED,
-            message: format!("{} is kept", Entry::name(id)),
+            message: format!("{} is kept", JournalEntry::name(id)),
             hint: None,
         });
     }
@@ -315,7 +315,7 @@ fn print_done(
     as_json: bool,
     out: &mut impl Write,
 ) -> Result<(), JournalError> {
-    let name = Entry::name(id);
+    let name = JournalEntry::name(id);
     if as_json {
         writeln!(out, "{}", json!({"id": name, "done": action}))?;
     } else {
@@ -338,7 +338,7 @@ fn read_entry(dir: &Path, id: Item) -> Result<(Listed, Option<Vec<u8>>), Journal
     Inspector::open(dir)?.show(id).map_err(|error| match error {
         InspectError::NoSuchItem => JournalError::new(
             exit::FAILED,
-            format!("there is no {} in the journal", Entry::name(id)),
+            format!("there is no {} in the journal", JournalEntry::name(id)),
             "`hermes-relay journal list` lists the entries",
         ),
         other => other.into(),
@@ -391,7 +391,7 @@ fn write_all(
     let mut count = 0;
     for part in parts {
         journal.export(part.section(), |listed, content| {
-            let entry = Entry::new(&listed).with_content(content, text);
+            let entry = JournalEntry::new(&listed).with_content(content, text);
             writeln!(out, "{}", entry.to_json())?;
             count += 1;
             Ok::<(), JournalError>(())
@@ -447,7 +447,7 @@ impl From<InspectError> for JournalError {
 }
 
 /// Reports an error and returns its exit code. A reader that went away is no failure.
-fn report_error(error: JournalError, loaded: &Loaded, errors: ErrorFormat) -> ExitCode {
+fn report_error(error: JournalError, loaded: &LoadedConfig, errors: ErrorFormat) -> ExitCode {
     let dir = loaded.settings.state_dir.display();
     match error {
         JournalError::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,

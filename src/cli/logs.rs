@@ -28,11 +28,11 @@ const TRUNCATION_MARGIN: usize = 8 * 1024;
 #[command(after_help = "Example:\n  journalctl -u hermes-relay | hermes-relay logs redact > log.txt")]
 pub(super) struct LogsArgs {
     #[command(subcommand)]
-    action: Action,
+    action: LogsCommand,
 }
 
 #[derive(Subcommand, Debug)]
-enum Action {
+enum LogsCommand {
     Redact(RedactArgs),
 }
 
@@ -81,7 +81,7 @@ struct RedactArgs {
 /// Runs the verb.
 pub(super) fn run(args: &LogsArgs, process: &ProcessEnv<'_>) -> ExitCode {
     match &args.action {
-        Action::Redact(args) => redact(args, process),
+        LogsCommand::Redact(args) => redact(args, process),
     }
 }
 
@@ -193,7 +193,7 @@ fn copy(file: &Path, redactor: &Redactor, scan: &mut FileScan, out: &mut dyn Wri
     } else {
         Box::new(File::open(file).map_err(CopyError::Read)?)
     };
-    let mut lines = Lines::new(BufReader::new(source));
+    let mut lines = LogLines::new(BufReader::new(source));
     while let Some(line) = lines.next().map_err(CopyError::Read)? {
         let shown = redact_line(&line, redactor, scan);
         out.write_all(&shown).map_err(CopyError::Write)?;
@@ -205,7 +205,7 @@ fn copy(file: &Path, redactor: &Redactor, scan: &mut FileScan, out: &mut dyn Wri
     Ok(())
 }
 
-fn redact_line(line: &Line, redactor: &Redactor, scan: &mut FileScan) -> Vec<u8> {
+fn redact_line(line: &LogLine, redactor: &Redactor, scan: &mut FileScan) -> Vec<u8> {
     scan.next_line();
     let mut text = line.text.as_slice();
     let mut matches = redactor.find(text);
@@ -233,7 +233,7 @@ fn redact_line(line: &Line, redactor: &Redactor, scan: &mut FileScan) -> Vec<u8>
 
 /// A line of arbitrary bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Line {
+struct LogLine {
     /// Without its newline.
     text: Vec<u8>,
     is_truncated: bool,
@@ -241,13 +241,13 @@ struct Line {
 }
 
 /// Reads lines of bounded length.
-struct Lines<R> {
+struct LogLines<R> {
     source: R,
     /// The next line may block.
     is_drained: bool,
 }
 
-impl<R: BufRead> Lines<R> {
+impl<R: BufRead> LogLines<R> {
     fn new(source: R) -> Self {
         Self {
             source,
@@ -256,8 +256,8 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line; `None` at the end.
-    fn next(&mut self) -> io::Result<Option<Line>> {
-        let mut line = Line::default();
+    fn next(&mut self) -> io::Result<Option<LogLine>> {
+        let mut line = LogLine::default();
         let mut has_bytes = false;
         loop {
             let bytes = match self.source.fill_buf() {
@@ -293,14 +293,14 @@ mod tests {
 
     const SECRET: &str = "the-gateways-secret";
 
-    fn lines(bytes: &[u8]) -> Vec<Line> {
-        let mut lines = Lines::new(BufReader::with_capacity(7, bytes));
+    fn lines(bytes: &[u8]) -> Vec<LogLine> {
+        let mut lines = LogLines::new(BufReader::with_capacity(7, bytes));
         std::iter::from_fn(|| lines.next().unwrap()).collect()
     }
 
     #[test]
     fn lines_end_at_newlines_only() {
-        let line = |text: &[u8], has_newline| Line {
+        let line = |text: &[u8], has_newline| LogLine {
             text: text.to_vec(),
             is_truncated: false,
             has_newline,
@@ -331,7 +331,7 @@ mod tests {
 
     fn redact_truncated(text: Vec<u8>) -> String {
         let redactor = Redactor::thorough(vec![KnownSecret::new("connector.secret", SECRET)], false);
-        let line = Line {
+        let line = LogLine {
             text,
             is_truncated: true,
             has_newline: true,

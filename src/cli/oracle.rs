@@ -34,7 +34,7 @@ const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 pub(super) struct OracleArgs {
     /// Kind of question.
     #[arg(value_enum, required_unless_present = "list")]
-    kind: Option<QuestionKind>,
+    kind: Option<OracleKind>,
     /// Print every kind with one example of input and output.
     #[arg(long, conflicts_with = "kind")]
     list: bool,
@@ -42,7 +42,7 @@ pub(super) struct OracleArgs {
 
 /// A kind of question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum QuestionKind {
+enum OracleKind {
     /// Mint an upgrade token.
     Token,
     /// Check a token against secrets.
@@ -65,7 +65,7 @@ enum QuestionKind {
     Frame,
 }
 
-impl QuestionKind {
+impl OracleKind {
     fn example(self) -> &'static str {
         match self {
             Self::Token => {
@@ -133,7 +133,7 @@ pub(super) fn run(args: &OracleArgs, env: Environment<'_>) -> ExitCode {
 }
 
 fn list(output: &mut impl Write) -> io::Result<()> {
-    for kind in QuestionKind::value_variants() {
+    for kind in OracleKind::value_variants() {
         let name = kind.to_possible_value().expect("no kind is hidden");
         let question: Value = serde_json::from_str(kind.example()).expect("examples are JSON");
         writeln!(
@@ -153,7 +153,7 @@ fn list(output: &mut impl Write) -> io::Result<()> {
 }
 
 fn answer_all(
-    kind: QuestionKind,
+    kind: OracleKind,
     home: Option<&Path>,
     mut input: impl Read,
     output: &mut impl Write,

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Environment;
 use super::exit::{self, ErrorFormat};
-use crate::config::{self, ConfigError, Flags, Loaded, Sources};
+use crate::config::{self, ConfigError, Flags, LoadedConfig, Sources};
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
 
@@ -29,7 +29,7 @@ pub(super) struct RemoteArgs {
 
 /// A relay that can be called while it runs.
 pub(super) struct RemoteRelay {
-    loaded: Loaded,
+    loaded: LoadedConfig,
     errors: ErrorFormat,
 }
 

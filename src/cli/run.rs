@@ -24,7 +24,7 @@ use super::logging::{self, FatalErrors, LogHandle, Repeats};
 use super::notify::{Notification, ServiceManager};
 use super::{ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
-use crate::config::{self, Backend, Flags, Loaded, Settings, SleepAction, Sources};
+use crate::config::{self, Backend, Flags, LoadedConfig, Settings, SleepAction, Sources};
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
@@ -135,7 +135,7 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
 )]
 async fn serve(
     args: &RunArgs,
-    loaded: Loaded,
+    loaded: LoadedConfig,
     url: ConnectorUrl,
     process: &ProcessEnv<'_>,
     log: &LogHandle,

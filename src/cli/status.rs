@@ -70,7 +70,7 @@ fn show(status: &Value, args: &StatusArgs) -> io::Result<()> {
             // The newline separates two pages where escape codes are stripped.
             write!(out, "\n\x1b[H\x1b[2J")?;
         }
-        write!(out, "{}", Page(status))?;
+        write!(out, "{}", StatusView(status))?;
     }
     out.flush()
 }
@@ -87,9 +87,9 @@ fn show_error(error: &dyn std::fmt::Display, args: &StatusArgs) -> io::Result<()
 }
 
 /// Formats a status for people.
-struct Page<'a>(&'a Value);
+struct StatusView<'a>(&'a Value);
 
-impl Page<'_> {
+impl StatusView<'_> {
     fn number(&self, path: &str) -> u64 {
         self.0.pointer(path).and_then(Value::as_u64).unwrap_or(0)
     }
@@ -155,7 +155,7 @@ impl Page<'_> {
     }
 }
 
-impl std::fmt::Display for Page<'_> {
+impl std::fmt::Display for StatusView<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let memory = self.0["rss_bytes"].as_u64().map(megabytes);
         writeln!(
@@ -261,7 +261,7 @@ mod tests {
             "link": "waiting", "link_since_ms": 1_000, "link_retry_at_ms": 9_000, "now_ms": 4_000,
             "last_loss": "it said \u{1b}[2J", "descriptors": [{"platform": "x\n", "label": "\u{7}", "ops": ["a\r"]}],
         });
-        let page = Page(&status).to_string();
+        let page = StatusView(&status).to_string();
         assert!(page.contains("for 3 s, next dial in 5 s"), "{page}");
         let text = page.replace("\u{1b}[33m", "").replace("\u{1b}[0m", "");
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");

@@ -138,7 +138,7 @@ fn is_traced(meta: &Metadata<'_>) -> bool {
 #[derive(Debug)]
 struct TraceBuffer {
     open: Mutex<HashMap<TraceId, OpenTrace>>,
-    finished: mpsc::Sender<Trace>,
+    finished: mpsc::Sender<TurnTrace>,
     counts: Arc<TraceCounts>,
 }
 
@@ -152,7 +152,7 @@ struct OpenTrace {
 
 /// A finished trace.
 #[derive(Debug)]
-struct Trace {
+struct TurnTrace {
     root: SpanData,
     turn: SpanData,
     ops: Vec<SpanData>,
@@ -190,7 +190,7 @@ impl TraceBuffer {
                 ops,
                 unlisted_ops,
             }) => {
-                let trace = Trace {
+                let trace = TurnTrace {
                     root,
                     turn,
                     ops,
@@ -230,7 +230,7 @@ impl SpanProcessor for TraceBuffer {
     }
 }
 
-impl Trace {
+impl TurnTrace {
     fn len(&self) -> usize {
         2 + self.ops.len()
     }
@@ -344,7 +344,7 @@ fn count(counter: &AtomicU64, traces: usize) {
 
 /// Finished traces that wait to be sent.
 pub(super) struct FinishedTraces {
-    queue: mpsc::Receiver<Trace>,
+    queue: mpsc::Receiver<TurnTrace>,
     counts: Arc<TraceCounts>,
 }
 
@@ -428,7 +428,7 @@ impl Exporter {
     }
 
     /// The next trace; none after `until`, or when the program ends and none waits.
-    async fn next(&mut self, until: Option<Instant>) -> Option<Trace> {
+    async fn next(&mut self, until: Option<Instant>) -> Option<TurnTrace> {
         let timer = async {
             match until {
                 Some(until) => tokio::time::sleep_until(until).await,
@@ -444,9 +444,9 @@ impl Exporter {
         }
     }
 
-    async fn send(&mut self, batch: Vec<Trace>) {
+    async fn send(&mut self, batch: Vec<TurnTrace>) {
         let traces = batch.len();
-        let spans = batch.into_iter().flat_map(Trace::into_spans).collect();
+        let spans = batch.into_iter().flat_map(TurnTrace::into_spans).collect();
         let request = ExportTraceServiceRequest {
             resource_spans: group_spans_by_resource_and_scope(spans, &self.resource),
         };

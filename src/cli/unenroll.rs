@@ -12,7 +12,7 @@ use super::exit::{self, fail, outln};
 use super::format::printable;
 use super::{Environment, SharedArgs};
 use crate::config::dotenv_edit::{present, remove};
-use crate::config::{self, Loaded, Origin, Sources};
+use crate::config::{self, LoadedConfig, Origin, Sources};
 
 /// Variables that `enroll` writes.
 const KEYS: [&str; 5] = [
@@ -132,7 +132,7 @@ fn confirm(yes: bool, path: &Path, keys: &[&str]) -> io::Result<bool> {
 }
 
 /// Lists what still contains credentials.
-fn list_remaining(loaded: &Loaded, env: Environment<'_>) {
+fn list_remaining(loaded: &LoadedConfig, env: Environment<'_>) {
     let dotenv = loaded.settings.hermes_home.as_ref().map(|home| home.join(".env"));
     let files = loaded
         .credential_files

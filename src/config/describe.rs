@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::env::VARIABLES;
 use super::settings::HIDDEN;
-use super::{Loaded, Origin};
+use super::{LoadedConfig, Origin};
 
 /// One setting, for display.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct SettingRow {
     pub origin: Origin,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Every setting, ordered by key.
     pub fn describe(&self) -> Vec<SettingRow> {
         let mut rows = Vec::new();

@@ -80,7 +80,7 @@ impl fmt::Debug for Sources<'_> {
 
 /// The settings with their origins and warnings.
 #[derive(Debug, Clone)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The settings.
     pub settings: Settings,
     /// The origin of each.
@@ -96,7 +96,7 @@ pub struct Loaded {
     allow_bots: BTreeMap<String, String>,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// The value of `<PLATFORM>_ALLOW_BOTS`: from our own file, else the process environment, else Hermes' `.env`.
     pub fn allow_bots(&self, platform: &str) -> Option<String> {
         let own = self

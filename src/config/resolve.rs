@@ -11,7 +11,7 @@ use super::file::SYSTEM_PATH;
 use super::layers::{Layers, non_empty};
 use super::sections::{BusyMode, SessionsConfig, SlackConfig, SleepConfig};
 use super::settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings};
-use super::{ConfigError, DEFAULT_AGENT, Loaded, Origin, Sources, secret};
+use super::{ConfigError, DEFAULT_AGENT, LoadedConfig, Origin, Sources, secret};
 
 /// Maximum length of the display name in characters.
 const MAX_DISPLAY_NAME: usize = 64;
@@ -24,12 +24,12 @@ const IDLE_MINUTES: &str = "gateway.scale_to_zero.idle_timeout_minutes";
 const MAX_IDLE_MINUTES: f64 = 7.0 * 24.0 * 60.0;
 
 /// Loads the settings from all layers.
-pub fn load(sources: &Sources<'_>) -> Result<Loaded, ConfigError> {
+pub fn load(sources: &Sources<'_>) -> Result<LoadedConfig, ConfigError> {
     load_from(sources, Path::new(SYSTEM_PATH))
 }
 
 /// [`load`] with another path of the system's file.
-pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, ConfigError> {
+pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedConfig, ConfigError> {
     let mut layers = Layers::open(sources, system)?;
     let connector = layers.connector()?;
     let idp = layers.idp()?;
@@ -64,7 +64,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<Loaded, 
     }
     let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
     layers.warn_of_conflicts();
-    Ok(Loaded {
+    Ok(LoadedConfig {
         settings: Settings {
             connector,
             tls,

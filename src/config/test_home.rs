@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use super::resolve::load_from;
-use super::{ConfigError, Flags, Loaded, Sources};
+use super::{ConfigError, Flags, LoadedConfig, Sources};
 
 /// A temporary Hermes home with environment and flags.
 pub(super) struct TestHome {
@@ -43,7 +43,7 @@ impl TestHome {
         self
     }
 
-    pub(super) fn try_load(&self) -> Result<Loaded, ConfigError> {
+    pub(super) fn try_load(&self) -> Result<LoadedConfig, ConfigError> {
         let env = |name: &str| self.env.get(name).cloned();
         let sources = Sources {
             flags: self.flags.clone(),
@@ -52,7 +52,7 @@ impl TestHome {
         load_from(&sources, &self.path("etc/config.yaml"))
     }
 
-    pub(super) fn load(&self) -> Loaded {
+    pub(super) fn load(&self) -> LoadedConfig {
         self.try_load().unwrap()
     }
 }

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use url::Url;
 
-use super::buffer::{BufferId, Delivery, NotBuffered};
+use super::buffer::{BufferId, BufferedDelivery, NotBuffered};
 use super::gateway_frames::text;
 use super::state::{Hub, SocketEnd};
 use crate::wire::{Action, is_loopback_host};
@@ -22,7 +22,7 @@ impl Hub {
     pub(super) fn buffer(
         self: &Arc<Self>,
         gateway_id: Option<&str>,
-        delivery: Delivery<'_>,
+        delivery: BufferedDelivery<'_>,
     ) -> Result<BufferId, NotBuffered> {
         let cooldown = self.settings.wake_cooldown;
         let (id, wake_url) = self.change(|state| {
@@ -36,7 +36,7 @@ impl Hub {
     }
 
     /// Sends a delivery once; returns whether a gateway is connected and not idle.
-    pub(super) fn send_live(&self, delivery: Delivery<'_>) -> bool {
+    pub(super) fn send_live(&self, delivery: BufferedDelivery<'_>) -> bool {
         let idle = {
             let state = self.lock();
             let gateway = state.gateways.get(&state.primary);
@@ -89,7 +89,7 @@ impl Hub {
     /// there is no such button.
     pub(super) fn press(&self, prompt_id: &str, option_id: &str, who: Option<&Value>) -> Option<Value> {
         let state = self.lock();
-        let (sent, label) = state.ledger.messages.iter().rev().find_map(|sent| {
+        let (sent, label) = state.contents.messages.iter().rev().find_map(|sent| {
             let Action::Prompt {
                 prompt_id: minted,
                 options,

@@ -38,14 +38,14 @@ pub enum NotBuffered {
 
 /// What is buffered.
 #[derive(Clone, Copy)]
-pub(super) enum Delivery<'a> {
+pub(super) enum BufferedDelivery<'a> {
     /// An event, delivered as `inbound`.
     Event(&'a Value),
     /// A provider request, delivered as `passthrough_forward`.
     Forward(&'a Value),
 }
 
-impl Delivery<'_> {
+impl BufferedDelivery<'_> {
     /// The frame without its closing brace.
     fn open(self) -> String {
         let (kind, key, value) = match self {
@@ -62,8 +62,8 @@ impl Delivery<'_> {
 }
 
 /// One gateway's buffer.
-pub(super) struct Mailbox {
-    entries: VecDeque<Entry>,
+pub(super) struct DeliveryBuffer {
+    entries: VecDeque<BufferedLine>,
     /// The name of `entries[0]`.
     first: u64,
     /// Entries before this one were sent on the present connection.
@@ -75,12 +75,12 @@ pub(super) struct Mailbox {
     numeric: bool,
 }
 
-struct Entry {
+struct BufferedLine {
     line: Utf8Bytes,
     acked: bool,
 }
 
-impl Mailbox {
+impl DeliveryBuffer {
     pub(super) fn new(window: usize, limit: usize, numeric: bool) -> Self {
         Self {
             entries: VecDeque::new(),
@@ -94,7 +94,7 @@ impl Mailbox {
         }
     }
 
-    pub(super) fn push(&mut self, delivery: Delivery<'_>) -> Result<BufferId, NotBuffered> {
+    pub(super) fn push(&mut self, delivery: BufferedDelivery<'_>) -> Result<BufferId, NotBuffered> {
         if self.entries.len() >= self.limit {
             return Err(NotBuffered::Full(self.limit));
         }
@@ -105,7 +105,7 @@ impl Mailbox {
         } else {
             format!("{frame},\"bufferId\":\"{id}\"}}\n")
         };
-        self.entries.push_back(Entry {
+        self.entries.push_back(BufferedLine {
             line: line.into(),
             acked: false,
         });
@@ -176,10 +176,10 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn filled(window: usize, count: u64) -> Mailbox {
-        let mut mailbox = Mailbox::new(window, 1000, false);
+    fn filled(window: usize, count: u64) -> DeliveryBuffer {
+        let mut mailbox = DeliveryBuffer::new(window, 1000, false);
         for n in 0..count {
-            mailbox.push(Delivery::Event(&json!({ "n": n }))).unwrap();
+            mailbox.push(BufferedDelivery::Event(&json!({ "n": n }))).unwrap();
         }
         mailbox
     }
@@ -214,16 +214,16 @@ mod tests {
             assert!(mailbox.ack(id));
         }
         assert!(mailbox.is_empty());
-        mailbox.push(Delivery::Event(&json!({}))).unwrap();
+        mailbox.push(BufferedDelivery::Event(&json!({}))).unwrap();
         assert!(mailbox.next().unwrap().contains("b5"), "names are never reused");
     }
 
     #[test]
     fn a_full_buffer_says_so() {
-        let mut mailbox = Mailbox::new(1, 1, true);
-        mailbox.push(Delivery::Forward(&json!({}))).unwrap();
+        let mut mailbox = DeliveryBuffer::new(1, 1, true);
+        mailbox.push(BufferedDelivery::Forward(&json!({}))).unwrap();
         assert_eq!(
-            mailbox.push(Delivery::Forward(&json!({}))),
+            mailbox.push(BufferedDelivery::Forward(&json!({}))),
             Err(NotBuffered::Full(1))
         );
         assert!(mailbox.next().unwrap().contains("\"bufferId\":1}"));

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tower_service::Service as _;
 use url::Url;
 
-use super::buffer::{BufferId, Delivery, NotBuffered};
+use super::buffer::{BufferId, BufferedDelivery, NotBuffered};
 use super::faults::ResultRule;
 use super::gateway_frames::{answer, text};
 use super::http::router;
@@ -139,29 +139,29 @@ impl Connector {
     /// Buffers an event for the gateway, whether it listens or not: delivered in order, again on every new
     /// connection, until it is acknowledged. The gateway is the one last enrolled or greeted, else the first.
     pub fn deliver(&self, event: &Value) -> Result<BufferId, NotBuffered> {
-        self.hub.buffer(None, Delivery::Event(event))
+        self.hub.buffer(None, BufferedDelivery::Event(event))
     }
 
     /// The same for a gateway by name.
     pub fn deliver_to(&self, gateway_id: &str, event: &Value) -> Result<BufferId, NotBuffered> {
-        self.hub.buffer(Some(gateway_id), Delivery::Event(event))
+        self.hub.buffer(Some(gateway_id), BufferedDelivery::Event(event))
     }
 
     /// Sends an event once, without a buffer id, ahead of what is buffered. Tells whether a gateway listens
     /// that has not gone idle; one that has is given live events again when its buffer is empty.
     pub fn deliver_live(&self, event: &Value) -> bool {
         self.hub.change(|state| state.chats.learn(event));
-        self.hub.send_live(Delivery::Event(event))
+        self.hub.send_live(BufferedDelivery::Event(event))
     }
 
     /// Buffers a provider request.
     pub fn forward(&self, forward: &Value) -> Result<BufferId, NotBuffered> {
-        self.hub.buffer(None, Delivery::Forward(forward))
+        self.hub.buffer(None, BufferedDelivery::Forward(forward))
     }
 
     /// Sends a provider request once. Tells whether a gateway listens that has not gone idle.
     pub fn forward_live(&self, forward: &Value) -> bool {
-        self.hub.send_live(Delivery::Forward(forward))
+        self.hub.send_live(BufferedDelivery::Forward(forward))
     }
 
     /// Asks for a session's turn to stop. Tells whether a gateway listens.
@@ -192,7 +192,7 @@ impl Connector {
 
     /// Binds a capability to a session, for `follow_up` to use.
     pub fn grant_follow_up(&self, session_key: &str, kind: &str) {
-        self.hub.change(|state| state.ledger.grant(session_key, kind));
+        self.hub.change(|state| state.contents.grant(session_key, kind));
     }
 
     /// Keeps a file for the gateway to fetch, and returns its URL.

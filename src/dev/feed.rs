@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::buffer::{BufferId, Delivery};
+use super::buffer::{BufferId, BufferedDelivery};
 use super::ops::RequestedOp;
-use super::record::{Closed, ClosedBy, ConnectionId, Ring, TokenCheck};
+use super::record::{Closed, ClosedBy, ConnectionId, BoundedLog, TokenCheck};
 use crate::wire::{Grouping, MessageEvent, NoAliases, PassthroughForward, SessionKey};
 
 /// Entries that are kept, and bytes of all of them together.
@@ -28,18 +28,18 @@ pub(super) struct Happening {
 /// The list, once someone looks.
 pub(super) struct Feed {
     began: Instant,
-    open: Option<Open>,
+    open: Option<RecordedFeed>,
 }
 
-struct Open {
-    ring: Ring<Happening>,
+struct RecordedFeed {
+    ring: BoundedLog<Happening>,
     bytes: usize,
     grouping: Grouping,
     /// Session keys with the chat and thread that they speak in.
-    sessions: Ring<(String, String, String)>,
+    sessions: BoundedLog<(String, String, String)>,
 }
 
-impl Open {
+impl RecordedFeed {
     fn keep(&mut self, json: Arc<str>) {
         self.bytes += json.len();
         while self.ring.len() >= MAX_EVENTS || self.bytes > MAX_BYTES {
@@ -62,11 +62,11 @@ impl Feed {
 
     /// Begins to keep what happens.
     pub(super) fn open(&mut self, grouping: Grouping) {
-        self.open.get_or_insert_with(|| Open {
-            ring: Ring::new(MAX_EVENTS),
+        self.open.get_or_insert_with(|| RecordedFeed {
+            ring: BoundedLog::new(MAX_EVENTS),
             bytes: 0,
             grouping,
-            sessions: Ring::new(SESSIONS),
+            sessions: BoundedLog::new(SESSIONS),
         });
     }
 
@@ -111,14 +111,14 @@ impl Feed {
     }
 
     /// A delivery; with its buffer id, if it is buffered.
-    pub(super) fn delivery(&mut self, delivery: Delivery<'_>, buffer: Option<BufferId>) {
+    pub(super) fn delivery(&mut self, delivery: BufferedDelivery<'_>, buffer: Option<BufferId>) {
         let Some(open) = &mut self.open else {
             return;
         };
         let buffer = buffer.map(|buffer| buffer.to_string());
         let read = match delivery {
-            Delivery::Event(event) => MessageEvent::from_value(event).ok(),
-            Delivery::Forward(forward) => PassthroughForward::from_value(forward)
+            BufferedDelivery::Event(event) => MessageEvent::from_value(event).ok(),
+            BufferedDelivery::Forward(forward) => PassthroughForward::from_value(forward)
                 .ok()
                 .and_then(|forward| crate::adapter::interaction_event(&forward)),
         };
@@ -138,11 +138,11 @@ impl Feed {
             key.as_str().to_owned()
         });
         let (kind, what) = match delivery {
-            Delivery::Event(event) => (
+            BufferedDelivery::Event(event) => (
                 "in",
                 json!({ "event": event, "buffer": buffer, "session": session }),
             ),
-            Delivery::Forward(forward) => {
+            BufferedDelivery::Forward(forward) => {
                 let body = PassthroughForward::from_value(forward).unwrap_or_default().body;
                 let body: Value = serde_json::from_slice(&body).unwrap_or_default();
                 (
@@ -238,11 +238,11 @@ mod tests {
     fn a_closed_feed_keeps_nothing_and_an_open_one_no_more_than_it_may() {
         let mut feed = Feed::new();
         let event = text_event("discord", "c", "m", "hi");
-        feed.delivery(Delivery::Event(&event), None);
+        feed.delivery(BufferedDelivery::Event(&event), None);
         assert!(feed.since(0, 10).is_empty());
         feed.open(Grouping::default());
         for _ in 0..MAX_EVENTS + 5 {
-            feed.delivery(Delivery::Event(&event), None);
+            feed.delivery(BufferedDelivery::Event(&event), None);
         }
         assert_eq!(feed.since(0, usize::MAX).len(), MAX_EVENTS);
         assert_eq!(feed.begin(0), 5);

@@ -7,11 +7,11 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::faults::OpAnswer;
 use super::faults::When;
-use super::ledger::Origin;
+use super::chat_contents::OpOrigin;
 use super::ops::{RequestedOp, perform_op};
-use super::presets::Preset;
+use super::presets::PlatformPreset;
 use super::record::{Ack, ConnectionId, Direction};
-use super::state::{AnnouncedIdentity, SocketEnd, State, unauthorized};
+use super::state::{AnnouncedIdentity, SocketEnd, ConnectorState, unauthorized};
 use crate::wire::{CapabilityDescriptor, GatewayFrame};
 
 const MAX_IDENTITIES: usize = 100;
@@ -76,7 +76,7 @@ impl ReceivedFrame {
     }
 }
 
-impl State {
+impl ConnectorState {
     /// Handles the frames of one connection, in order.
     pub(super) fn handle_frames(&mut self, id: ConnectionId, frames: Vec<ReceivedFrame>, auto_answer: bool) {
         if let Some(live) = self.connections.get_mut(&id) {
@@ -111,7 +111,7 @@ impl State {
             .descriptors
             .get(platform)
             .cloned()
-            .unwrap_or_else(|| Preset::named(platform).wire(platform));
+            .unwrap_or_else(|| PlatformPreset::named(platform).wire(platform));
         live.identities.push(AnnouncedIdentity {
             platform: platform.to_owned(),
             descriptor: CapabilityDescriptor::from_value(&wire).ok(),
@@ -236,13 +236,13 @@ impl State {
                 .or(live.identities.first())
                 .ok_or("this connection sent no hello")?
         };
-        let origin = Origin {
+        let origin = OpOrigin {
             platform: &identity.platform,
             bot_id: outbound.bot_id.as_deref(),
             connection: id,
         };
         let descriptor = identity.descriptor.as_ref();
-        perform_op(&outbound.op, &mut self.ledger, &self.chats, descriptor, &origin)
+        perform_op(&outbound.op, &mut self.contents, &self.chats, descriptor, &origin)
     }
 
     fn answer(&mut self, id: ConnectionId, request_id: &str, result: &Value) {

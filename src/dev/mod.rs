@@ -26,7 +26,7 @@ mod faults;
 mod feed;
 mod gateway_frames;
 mod http;
-mod ledger;
+mod chat_contents;
 mod ops;
 mod page;
 mod presets;
@@ -40,9 +40,9 @@ pub use connector::{
     Connector, ConnectorSettings, GatewayCredentials, SecondConnection, random_token, text_event,
 };
 pub use faults::{DialRule, HttpRoute, HttpRouteFault, OpAnswer, ResultRule, When};
-pub use ledger::{OpenedThread, SentMessage};
+pub use chat_contents::{OpenedThread, SentMessage};
 pub use page::{HINTS, Hint, PageSettings};
-pub use presets::Preset;
+pub use presets::PlatformPreset;
 pub use record::{
     Ack, Closed, ClosedBy, ConnectionId, Dial, Direction, Mark, NotSeen, RecordedFrame, RecordedRequest,
     TokenCheck,

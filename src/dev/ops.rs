@@ -6,9 +6,9 @@
 
 use serde_json::{Value, json};
 
-use super::ledger::Chats;
-use super::ledger::{Ledger, Origin};
-use super::presets::Preset;
+use super::chat_contents::Chats;
+use super::chat_contents::{ChatContents, OpOrigin};
+use super::presets::PlatformPreset;
 use crate::wire::{Action, CapabilityDescriptor, LenUnit};
 
 /// What an outbound frame asks for, as far as it can be read.
@@ -62,10 +62,10 @@ impl RequestedOp {
 /// Performs an op, or returns why it is refused.
 pub(super) fn perform_op(
     asked: &RequestedOp,
-    ledger: &mut Ledger,
+    contents: &mut ChatContents,
     chats: &Chats,
     descriptor: Option<&CapabilityDescriptor>,
-    origin: &Origin<'_>,
+    origin: &OpOrigin<'_>,
 ) -> Result<Value, String> {
     let action = match asked {
         RequestedOp::Known(action) => &**action,
@@ -80,10 +80,10 @@ pub(super) fn perform_op(
     }
     match action {
         Action::Send { .. } | Action::SendMedia { .. } | Action::Prompt { .. } | Action::FollowUp { .. } => {
-            post(action, ledger, origin)
+            post(action, contents, origin)
         }
-        Action::Edit { .. } | Action::Delete { .. } => change(action, ledger),
-        Action::Draft { .. } => stream(action, ledger, origin),
+        Action::Edit { .. } | Action::Delete { .. } => change(action, contents),
+        Action::Draft { .. } => stream(action, contents, origin),
         Action::Typing { .. } | Action::TaskCard { .. } | Action::TaskCardStop { .. } => Ok(done()),
         Action::React {
             chat_id,
@@ -92,15 +92,15 @@ pub(super) fn perform_op(
             remove,
             ..
         } => {
-            ledger.react(chat_id, message_id, emoji, *remove);
+            contents.react(chat_id, message_id, emoji, *remove);
             Ok(done())
         }
         Action::GetChatInfo { chat_id } => Ok(json!({ "success": true, "chat_info": chats.info(chat_id) })),
-        Action::ThreadCreate { .. } | Action::ThreadRename { .. } => thread(action, ledger),
+        Action::ThreadCreate { .. } | Action::ThreadRename { .. } => thread(action, contents),
     }
 }
 
-fn post(action: &Action, ledger: &mut Ledger, origin: &Origin<'_>) -> Result<Value, String> {
+fn post(action: &Action, contents: &mut ChatContents, origin: &OpOrigin<'_>) -> Result<Value, String> {
     let (text, reply_to, metadata) = match action {
         Action::Send {
             chat_id,
@@ -109,7 +109,7 @@ fn post(action: &Action, ledger: &mut Ledger, origin: &Origin<'_>) -> Result<Val
             metadata,
         } => {
             if origin.platform == "telegram" {
-                ledger.clear_previews(chat_id);
+                contents.clear_previews(chat_id);
             }
             (content, reply_to.as_ref(), metadata)
         }
@@ -131,17 +131,17 @@ fn post(action: &Action, ledger: &mut Ledger, origin: &Origin<'_>) -> Result<Val
             content,
             metadata,
         } => {
-            if !ledger.is_granted(session_key, kind) {
+            if !contents.is_granted(session_key, kind) {
                 return Err(format!("no {kind} is held for this session"));
             }
             (content, None, metadata)
         }
         _ => return Err(unsupported(action.op())),
     };
-    Ok(made(&ledger.post(action, text, reply_to, metadata, origin)))
+    Ok(made(&contents.post(action, text, reply_to, metadata, origin)))
 }
 
-fn change(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
+fn change(action: &Action, contents: &mut ChatContents) -> Result<Value, String> {
     match action {
         Action::Edit {
             chat_id,
@@ -149,7 +149,7 @@ fn change(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
             content,
             ..
         } => {
-            let sent = ledger.standing(chat_id, message_id).ok_or_else(gone)?;
+            let sent = contents.standing(chat_id, message_id).ok_or_else(gone)?;
             content.clone_into(&mut sent.text);
             sent.edits += 1;
             Ok(made(message_id))
@@ -157,14 +157,14 @@ fn change(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
         Action::Delete {
             chat_id, message_id, ..
         } => {
-            ledger.standing(chat_id, message_id).ok_or_else(gone)?.deleted = true;
+            contents.standing(chat_id, message_id).ok_or_else(gone)?.deleted = true;
             Ok(done())
         }
         _ => Err(unsupported(action.op())),
     }
 }
 
-fn stream(action: &Action, ledger: &mut Ledger, origin: &Origin<'_>) -> Result<Value, String> {
+fn stream(action: &Action, contents: &mut ChatContents, origin: &OpOrigin<'_>) -> Result<Value, String> {
     let Action::Draft {
         chat_id,
         draft_id,
@@ -175,27 +175,27 @@ fn stream(action: &Action, ledger: &mut Ledger, origin: &Origin<'_>) -> Result<V
     else {
         return Err(unsupported(action.op()));
     };
-    if ledger.is_sealed(chat_id, *draft_id) {
+    if contents.is_sealed(chat_id, *draft_id) {
         return Err("the draft is a message already".to_owned());
     }
     if *r#final {
-        ledger.seal(chat_id, *draft_id);
-        return Ok(made(&ledger.post(action, content, None, metadata, origin)));
+        contents.seal(chat_id, *draft_id);
+        return Ok(made(&contents.post(action, content, None, metadata, origin)));
     }
-    if ledger.draft(chat_id, *draft_id, content) {
+    if contents.draft(chat_id, *draft_id, content) {
         Ok(done())
     } else {
         Err("too many drafts are open".to_owned())
     }
 }
 
-fn thread(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
+fn thread(action: &Action, contents: &mut ChatContents) -> Result<Value, String> {
     match action {
         Action::ThreadCreate {
             chat_id, thread_name, ..
         } => {
             check_thread_name(thread_name)?;
-            let thread_id = ledger.open_thread(chat_id, thread_name);
+            let thread_id = contents.open_thread(chat_id, thread_name);
             Ok(json!({ "success": true, "thread_id": thread_id }))
         }
         Action::ThreadRename {
@@ -205,7 +205,7 @@ fn thread(action: &Action, ledger: &mut Ledger) -> Result<Value, String> {
             ..
         } => {
             check_thread_name(thread_name)?;
-            let thread = ledger
+            let thread = contents
                 .threads
                 .iter_mut()
                 .find(|thread| thread.thread_id == *message_id)
@@ -256,10 +256,10 @@ fn check_length(action: &Action, descriptor: &CapabilityDescriptor) -> Result<()
 
 /// Limits of the platform that its descriptor does not state.
 fn check_platform(action: &Action, platform: &str) -> Result<(), String> {
-    let preset = Preset::named(platform);
+    let preset = PlatformPreset::named(platform);
     match action {
         Action::Prompt { options, .. }
-            if preset != Preset::Plain && options.len() > preset.most_options() =>
+            if preset != PlatformPreset::Plain && options.len() > preset.most_options() =>
         {
             Err(format!(
                 "{} answers: at most {} can be shown",
@@ -302,26 +302,26 @@ fn made(message_id: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::presets::Preset;
+    use super::super::presets::PlatformPreset;
     use super::super::record::ConnectionId;
     use super::*;
 
-    struct Platform {
-        ledger: Ledger,
-        preset: Preset,
+    struct FakePlatform {
+        contents: ChatContents,
+        preset: PlatformPreset,
     }
 
-    impl Platform {
-        fn new(preset: Preset) -> Self {
+    impl FakePlatform {
+        fn new(preset: PlatformPreset) -> Self {
             Self {
-                ledger: Ledger::new(),
+                contents: ChatContents::new(),
                 preset,
             }
         }
 
         fn ask(&mut self, action: &Value) -> Result<Value, String> {
             let descriptor = self.preset.descriptor(self.preset.name());
-            let origin = Origin {
+            let origin = OpOrigin {
                 platform: self.preset.name(),
                 bot_id: None,
                 connection: ConnectionId(1),
@@ -329,7 +329,7 @@ mod tests {
             let asked = RequestedOp::read(&action.to_string());
             perform_op(
                 &asked,
-                &mut self.ledger,
+                &mut self.contents,
                 &Chats::default(),
                 Some(&descriptor),
                 &origin,
@@ -343,7 +343,7 @@ mod tests {
 
     #[test]
     fn messages_are_made_edited_and_deleted() {
-        let mut platform = Platform::new(Preset::Discord);
+        let mut platform = FakePlatform::new(PlatformPreset::Discord);
         assert_eq!(platform.ask(&send("one")).unwrap()["message_id"], "m1");
         assert_eq!(platform.ask(&send("two")).unwrap()["message_id"], "m2");
         platform
@@ -355,13 +355,13 @@ mod tests {
         let delete = json!({ "op": "delete", "chat_id": "c", "message_id": "m2" });
         platform.ask(&delete).unwrap();
         platform.ask(&delete).unwrap_err();
-        let texts: Vec<_> = platform.ledger.messages.iter().map(|sent| &*sent.text).collect();
+        let texts: Vec<_> = platform.contents.messages.iter().map(|sent| &*sent.text).collect();
         assert_eq!(texts, ["uno", "two"]);
     }
 
     #[test]
     fn what_is_not_listed_or_not_known_is_unsupported() {
-        let mut platform = Platform::new(Preset::Plain);
+        let mut platform = FakePlatform::new(PlatformPreset::Plain);
         let edit = json!({ "op": "edit", "chat_id": "c", "message_id": "m1", "content": "x" });
         assert_eq!(platform.ask(&edit).unwrap_err(), "unsupported op: edit");
         assert_eq!(
@@ -371,7 +371,7 @@ mod tests {
         assert_eq!(platform.ask(&json!({})).unwrap_err(), "unsupported op: ");
         let half = platform.ask(&json!({ "op": "send" })).unwrap_err();
         assert!(half.starts_with("malformed action: "), "{half}");
-        let mut legacy = Platform::new(Preset::Legacy);
+        let mut legacy = FakePlatform::new(PlatformPreset::Legacy);
         legacy.ask(&send("x")).unwrap();
         legacy.ask(&edit).unwrap();
         legacy
@@ -381,11 +381,11 @@ mod tests {
 
     #[test]
     fn length_is_measured_in_the_platforms_unit() {
-        let mut telegram = Platform::new(Preset::Telegram);
+        let mut telegram = FakePlatform::new(PlatformPreset::Telegram);
         telegram.ask(&send(&"\u{1f600}".repeat(2048))).unwrap();
         let over = telegram.ask(&send(&"\u{1f600}".repeat(2049))).unwrap_err();
         assert_eq!(over, "message too long: 4098 of 4096");
-        Platform::new(Preset::Discord)
+        FakePlatform::new(PlatformPreset::Discord)
             .ask(&send(&"\u{1f600}".repeat(2000)))
             .unwrap();
         telegram.ask(&send("")).unwrap_err();
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_draft_grows_and_is_sealed_once() {
-        let mut platform = Platform::new(Preset::Slack);
+        let mut platform = FakePlatform::new(PlatformPreset::Slack);
         let draft = |text: &str, last: bool| json!({ "op": "draft", "chat_id": "c", "draft_id": 7, "content": text, "final": last });
         assert!(
             platform
@@ -403,25 +403,25 @@ mod tests {
                 .is_none()
         );
         platform.ask(&draft("ab", false)).unwrap();
-        assert_eq!(platform.ledger.drafts.values().next().unwrap(), "ab");
+        assert_eq!(platform.contents.drafts.values().next().unwrap(), "ab");
         assert_eq!(platform.ask(&draft("abc", true)).unwrap()["message_id"], "m1");
-        assert!(platform.ledger.drafts.is_empty());
+        assert!(platform.contents.drafts.is_empty());
         platform.ask(&draft("abcd", true)).unwrap_err();
     }
 
     #[test]
     fn a_follow_up_needs_its_capability() {
-        let mut platform = Platform::new(Preset::Discord);
+        let mut platform = FakePlatform::new(PlatformPreset::Discord);
         let follow_up =
             json!({ "op": "follow_up", "session_key": "k", "kind": "discord.token", "content": "x" });
         platform.ask(&follow_up).unwrap_err();
-        platform.ledger.grant("k", "discord.token");
+        platform.contents.grant("k", "discord.token");
         assert_eq!(platform.ask(&follow_up).unwrap()["message_id"], "m1");
     }
 
     #[test]
     fn threads_are_opened_and_renamed_under_their_guard() {
-        let mut platform = Platform::new(Preset::Discord);
+        let mut platform = FakePlatform::new(PlatformPreset::Discord);
         let opened = platform
             .ask(&json!({ "op": "thread_create", "chat_id": "c", "thread_name": "a" }))
             .unwrap();
@@ -431,7 +431,7 @@ mod tests {
         };
         platform.ask(&rename("z")).unwrap_err();
         platform.ask(&rename("a")).unwrap();
-        assert_eq!(platform.ledger.threads.iter().next().unwrap().name, "b");
+        assert_eq!(platform.contents.threads.iter().next().unwrap().name, "b");
     }
 
     #[test]
@@ -448,24 +448,24 @@ mod tests {
             "content": caption })
         };
         for (preset, most) in [
-            (Preset::WhatsApp, 10),
-            (Preset::Discord, 25),
-            (Preset::Slack, 25),
-            (Preset::Telegram, 100),
+            (PlatformPreset::WhatsApp, 10),
+            (PlatformPreset::Discord, 25),
+            (PlatformPreset::Slack, 25),
+            (PlatformPreset::Telegram, 100),
         ] {
-            let mut platform = Platform::new(preset);
+            let mut platform = FakePlatform::new(preset);
             platform.ask(&prompt(most)).unwrap();
             platform.ask(&prompt(most + 1)).unwrap_err();
             let long = platform.ask(&media(&"x".repeat(1025)));
-            let short = matches!(preset, Preset::WhatsApp | Preset::Telegram);
+            let short = matches!(preset, PlatformPreset::WhatsApp | PlatformPreset::Telegram);
             assert_eq!(long.is_err(), short, "{preset:?}");
             platform.ask(&media(&"x".repeat(1024))).unwrap();
             let react = json!({ "op": "react", "chat_id": "c", "message_id": "m", "emoji": "\u{2705}", "remove": false });
-            assert_eq!(platform.ask(&react).is_err(), preset == Preset::Telegram);
+            assert_eq!(platform.ask(&react).is_err(), preset == PlatformPreset::Telegram);
             let typing = json!({ "op": "typing", "chat_id": "c" });
-            assert_eq!(platform.ask(&typing).is_err(), preset == Preset::WhatsApp);
+            assert_eq!(platform.ask(&typing).is_err(), preset == PlatformPreset::WhatsApp);
         }
-        let mut telegram = Platform::new(Preset::Telegram);
+        let mut telegram = FakePlatform::new(PlatformPreset::Telegram);
         let opened = telegram
             .ask(&json!({ "op": "thread_create", "chat_id": "c", "thread_name": "a" }))
             .unwrap();

@@ -6,7 +6,7 @@ use crate::wire::CapabilityDescriptor;
 
 /// A ready-made descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preset {
+pub enum PlatformPreset {
     /// 2000 characters, edits, threads, reactions, prompts and media.
     Discord,
     /// 4096 UTF-16 units, edits, draft previews, topics, and reactions of its own choosing.
@@ -21,7 +21,7 @@ pub enum Preset {
     Legacy,
 }
 
-impl Preset {
+impl PlatformPreset {
     /// Every preset.
     pub const ALL: [Self; 6] = [
         Self::Discord,
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn every_preset_is_read_back_as_it_was_meant() {
-        for preset in Preset::ALL {
+        for preset in PlatformPreset::ALL {
             let wire = preset.wire("somewhere");
             let read = CapabilityDescriptor::from_value(&wire).unwrap();
             assert_eq!(read.platform, "somewhere");
@@ -234,9 +234,9 @@ mod tests {
             assert_eq!(read.supports_edit, read.supports_op("edit"), "{preset:?}");
             assert_eq!(read.supports_draft_streaming, read.supports_op("draft"));
         }
-        assert!(Preset::Legacy.wire("x").get("supported_ops").is_none());
-        assert_eq!(Preset::named("matrix"), Preset::Plain);
-        assert_eq!(Preset::named("slack"), Preset::Slack);
+        assert!(PlatformPreset::Legacy.wire("x").get("supported_ops").is_none());
+        assert_eq!(PlatformPreset::named("matrix"), PlatformPreset::Plain);
+        assert_eq!(PlatformPreset::named("slack"), PlatformPreset::Slack);
     }
 
     #[test]
@@ -245,37 +245,37 @@ mod tests {
         // Preset, length, unit, edits, drafts, threads, renames, typing, reactions, questions, files, deletes, context.
         for (preset, length, unit, can) in [
             (
-                Preset::Discord,
+                PlatformPreset::Discord,
                 2000,
                 "chars",
                 [yes, no, yes, yes, yes, yes, yes, yes, yes, yes],
             ),
             (
-                Preset::Telegram,
+                PlatformPreset::Telegram,
                 4096,
                 "utf16",
                 [yes, yes, yes, yes, yes, yes, yes, yes, yes, yes],
             ),
             (
-                Preset::Slack,
+                PlatformPreset::Slack,
                 39_000,
                 "chars",
                 [yes, yes, yes, no, yes, yes, yes, yes, yes, yes],
             ),
             (
-                Preset::WhatsApp,
+                PlatformPreset::WhatsApp,
                 4096,
                 "chars",
                 [no, no, no, no, no, yes, yes, yes, no, yes],
             ),
             (
-                Preset::Plain,
+                PlatformPreset::Plain,
                 4096,
                 "chars",
                 [no, no, no, no, no, no, no, no, no, no],
             ),
             (
-                Preset::Legacy,
+                PlatformPreset::Legacy,
                 4096,
                 "chars",
                 [yes, no, no, no, yes, no, no, no, no, no],
@@ -303,11 +303,11 @@ mod tests {
             );
             assert_eq!(
                 op("follow_up"),
-                matches!(preset, Preset::Discord | Preset::Legacy),
+                matches!(preset, PlatformPreset::Discord | PlatformPreset::Legacy),
                 "{preset:?}"
             );
             assert_eq!(op("prompt"), preset.most_options() > 0, "{preset:?}");
-            assert_eq!(op("task_card"), preset == Preset::Slack, "{preset:?}");
+            assert_eq!(op("task_card"), preset == PlatformPreset::Slack, "{preset:?}");
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::timeout_at;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
 use super::connector::Connector;
-use super::ledger::{OpenedThread, SentMessage};
+use super::chat_contents::{OpenedThread, SentMessage};
 
 /// One socket, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,13 +178,13 @@ pub struct RecordedRequest {
 }
 
 /// A list that forgets its oldest entry when it is full.
-pub(super) struct Ring<T> {
+pub(super) struct BoundedLog<T> {
     items: VecDeque<T>,
     capacity: usize,
     pushed: u64,
 }
 
-impl<T> Ring<T> {
+impl<T> BoundedLog<T> {
     pub(super) fn new(capacity: usize) -> Self {
         Self {
             items: VecDeque::new(),
@@ -256,11 +256,11 @@ impl<T> Ring<T> {
 /// Everything on record.
 pub(super) struct Log {
     pub(super) recording: bool,
-    pub(super) frames: Ring<RecordedFrame>,
-    pub(super) dials: Ring<Dial>,
-    pub(super) closed: Ring<Closed>,
-    pub(super) acks: Ring<Ack>,
-    pub(super) requests: Ring<RecordedRequest>,
+    pub(super) frames: BoundedLog<RecordedFrame>,
+    pub(super) dials: BoundedLog<Dial>,
+    pub(super) closed: BoundedLog<Closed>,
+    pub(super) acks: BoundedLog<Ack>,
+    pub(super) requests: BoundedLog<RecordedRequest>,
     pub(super) accepted: u64,
 }
 
@@ -270,11 +270,11 @@ impl Log {
     pub(super) fn new(recording: bool, frames: usize) -> Self {
         Self {
             recording,
-            frames: Ring::new(frames),
-            dials: Ring::new(Self::EVENTS),
-            closed: Ring::new(Self::EVENTS),
-            acks: Ring::new(frames),
-            requests: Ring::new(Self::EVENTS),
+            frames: BoundedLog::new(frames),
+            dials: BoundedLog::new(Self::EVENTS),
+            closed: BoundedLog::new(Self::EVENTS),
+            acks: BoundedLog::new(frames),
+            requests: BoundedLog::new(Self::EVENTS),
             accepted: 0,
         }
     }
@@ -392,7 +392,7 @@ impl Connector {
     ) -> Result<SentMessage, NotSeen> {
         self.until(what, deadline, |connector| {
             let state = connector.hub.lock();
-            state.ledger.messages.iter().find(|sent| wanted(sent)).cloned()
+            state.contents.messages.iter().find(|sent| wanted(sent)).cloned()
         })
         .await
     }
@@ -416,19 +416,19 @@ impl Connector {
 
     /// Every message in the chats, in order, as they are now.
     pub fn sent_messages(&self) -> Vec<SentMessage> {
-        self.hub.lock().ledger.messages.iter().cloned().collect()
+        self.hub.lock().contents.messages.iter().cloned().collect()
     }
 
     /// The reactions on a message now.
     pub fn reactions(&self, chat_id: &str, message_id: &str) -> Vec<String> {
-        self.hub.lock().ledger.reactions(chat_id, message_id)
+        self.hub.lock().contents.reactions(chat_id, message_id)
     }
 
     /// The open drafts in a chat: their ids and texts.
     pub fn drafts(&self, chat_id: &str) -> Vec<(u64, String)> {
         let state = self.hub.lock();
         let here = state
-            .ledger
+            .contents
             .drafts
             .iter()
             .filter(|((chat, _), _)| chat == chat_id);
@@ -438,7 +438,7 @@ impl Connector {
 
     /// The threads that the gateway opened.
     pub fn threads(&self) -> Vec<OpenedThread> {
-        self.hub.lock().ledger.threads.iter().cloned().collect()
+        self.hub.lock().contents.threads.iter().cloned().collect()
     }
 
     /// Every dial, accepted or not.
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn a_full_ring_forgets_the_oldest_and_keeps_its_numbers() {
-        let mut ring = Ring::new(3);
+        let mut ring = BoundedLog::new(3);
         for n in 0..5 {
             ring.push(n);
         }

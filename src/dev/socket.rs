@@ -164,7 +164,7 @@ const WRITE_BATCH: usize = 1_024;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a session ended.
-enum End {
+enum Disconnect {
     Requested(SocketEnd),
     ByGateway(Option<CloseFrame>),
     Lost,
@@ -189,10 +189,10 @@ pub(super) async fn serve(
     let mut ending = handle.ending.clone();
     let end = tokio::select! {
         biased;
-        () = hub.stop.cancelled() => End::Stopped,
+        () = hub.stop.cancelled() => Disconnect::Stopped,
         requested = ending.wait_for(Option::is_some) => {
             let requested = requested.ok().and_then(|end| end.clone());
-            End::Requested(requested.unwrap_or(SocketEnd::Abort))
+            Disconnect::Requested(requested.unwrap_or(SocketEnd::Abort))
         }
         end = read(&hub, &handle, &mut stream) => end,
         end = write(&hub, &handle, &mut sink) => end,
@@ -202,12 +202,12 @@ pub(super) async fn serve(
     }
 }
 
-async fn finish(hub: &Hub, handle: &SocketHandle, mut socket: Socket, end: End) {
+async fn finish(hub: &Hub, handle: &SocketHandle, mut socket: Socket, end: Disconnect) {
     let (by, code, reason) = match &end {
-        End::Requested(SocketEnd::Close { code, reason }) => {
+        Disconnect::Requested(SocketEnd::Close { code, reason }) => {
             (ClosedBy::Connector, Some(*code), reason.clone())
         }
-        End::ByGateway(frame) => (
+        Disconnect::ByGateway(frame) => (
             ClosedBy::Gateway,
             frame.as_ref().map(|frame| frame.code.into()),
             frame
@@ -215,14 +215,14 @@ async fn finish(hub: &Hub, handle: &SocketHandle, mut socket: Socket, end: End) 
                 .map(|frame| frame.reason.as_str().to_owned())
                 .unwrap_or_default(),
         ),
-        End::Requested(SocketEnd::Abort) | End::Lost | End::Stopped => {
+        Disconnect::Requested(SocketEnd::Abort) | Disconnect::Lost | Disconnect::Stopped => {
             (ClosedBy::Nobody, None, String::new())
         }
     };
     let queued = hub.change(|state| state.close_connection(handle.id, by, code, reason));
     let closing = async {
         match end {
-            End::Requested(SocketEnd::Close { code, reason }) => {
+            Disconnect::Requested(SocketEnd::Close { code, reason }) => {
                 for message in queued {
                     if socket.feed(message).await.is_err() {
                         return;
@@ -236,24 +236,24 @@ async fn finish(hub: &Hub, handle: &SocketHandle, mut socket: Socket, end: End) 
                     while let Some(Ok(_)) = socket.next().await {}
                 }
             }
-            End::ByGateway(_) => while let Some(Ok(_)) = socket.next().await {},
-            End::Requested(SocketEnd::Abort) => {
+            Disconnect::ByGateway(_) => while let Some(Ok(_)) = socket.next().await {},
+            Disconnect::Requested(SocketEnd::Abort) => {
                 // Without lingering, the close is a reset, as when a machine or a middlebox dies.
                 let _ = socket.get_ref().set_zero_linger();
             }
-            End::Lost | End::Stopped => {}
+            Disconnect::Lost | Disconnect::Stopped => {}
         }
     };
     let _ = timeout(CLOSE_TIMEOUT, closing).await;
 }
 
-async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>) -> End {
+async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>) -> Disconnect {
     let mut framer = LineFramer::new(hub.settings.max_message_bytes);
     let mut stalled = handle.stalled.clone();
     let mut messages = stream.ready_chunks(READ_BATCH);
     loop {
         if stalled.wait_for(|stalled| !stalled).await.is_err() {
-            return End::Lost;
+            return Disconnect::Lost;
         }
         wait_for_room(hub, handle).await;
         let ready = tokio::select! {
@@ -262,7 +262,7 @@ async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>
             ready = messages.next() => ready,
         };
         let Some(ready) = ready else {
-            return End::Lost;
+            return Disconnect::Lost;
         };
         let mut received = Vec::with_capacity(ready.len());
         let mut end = None;
@@ -276,7 +276,7 @@ async fn read(hub: &Hub, handle: &SocketHandle, stream: &mut SplitStream<Socket>
             match message {
                 Ok(Message::Text(text)) => feed(text.as_bytes()),
                 Ok(Message::Binary(bytes)) => feed(&bytes),
-                Ok(Message::Close(frame)) => end = Some(End::ByGateway(frame)),
+                Ok(Message::Close(frame)) => end = Some(Disconnect::ByGateway(frame)),
                 Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_)) => {}
                 Err(error) => {
                     end.get_or_insert(after_error(&error));
@@ -307,17 +307,17 @@ async fn wait_for_room(hub: &Hub, handle: &SocketHandle) {
     }
 }
 
-fn after_error(error: &Error) -> End {
+fn after_error(error: &Error) -> Disconnect {
     match error {
-        Error::Capacity(_) => End::Requested(SocketEnd::Close {
+        Error::Capacity(_) => Disconnect::Requested(SocketEnd::Close {
             code: 1009,
             reason: "message too big".to_owned(),
         }),
-        _ => End::Lost,
+        _ => Disconnect::Lost,
     }
 }
 
-async fn write(hub: &Hub, handle: &SocketHandle, sink: &mut SplitSink<Socket, Message>) -> End {
+async fn write(hub: &Hub, handle: &SocketHandle, sink: &mut SplitSink<Socket, Message>) -> Disconnect {
     let mut stalled = handle.stalled.clone();
     let quiet = hub.settings.ping_interval.filter(|every| !every.is_zero());
     let every = quiet.unwrap_or(Duration::from_secs(3_600));
@@ -325,7 +325,7 @@ async fn write(hub: &Hub, handle: &SocketHandle, sink: &mut SplitSink<Socket, Me
     ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         if stalled.wait_for(|stalled| !stalled).await.is_err() {
-            return End::Lost;
+            return Disconnect::Lost;
         }
         let (batch, next_due) = hub.change(|state| state.outgoing(handle.id, WRITE_BATCH));
         if batch.is_empty() {
@@ -335,13 +335,13 @@ async fn write(hub: &Hub, handle: &SocketHandle, sink: &mut SplitSink<Socket, Me
                 () = until(next_due) => {}
                 _ = ping.tick(), if quiet.is_some() => {
                     if silent_for(hub, handle) > every * 2 {
-                        return End::Requested(SocketEnd::Close {
+                        return Disconnect::Requested(SocketEnd::Close {
                             code: 1011,
                             reason: "keepalive ping timeout".to_owned(),
                         });
                     }
                     if sink.send(Message::Ping(Vec::new().into())).await.is_err() {
-                        return End::Lost;
+                        return Disconnect::Lost;
                     }
                 }
             }
@@ -349,11 +349,11 @@ async fn write(hub: &Hub, handle: &SocketHandle, sink: &mut SplitSink<Socket, Me
         }
         for message in batch {
             if sink.feed(message).await.is_err() {
-                return End::Lost;
+                return Disconnect::Lost;
             }
         }
         if sink.flush().await.is_err() {
-            return End::Lost;
+            return Disconnect::Lost;
         }
     }
 }

@@ -13,14 +13,14 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::buffer::{BufferId, Delivery, Mailbox, NotBuffered};
+use super::buffer::{BufferId, BufferedDelivery, DeliveryBuffer, NotBuffered};
 use super::connector::{ConnectorSettings, SecondConnection};
 use super::faults::ResultRules;
 use super::faults::{Denial, Faults, When};
 use super::feed::Feed;
 use super::http::MediaStore;
-use super::ledger::Chats;
-use super::ledger::Ledger;
+use super::chat_contents::Chats;
+use super::chat_contents::ChatContents;
 use super::page::Page;
 use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenCheck};
 use crate::wire::{CapabilityDescriptor, UpgradeToken};
@@ -42,12 +42,12 @@ pub(super) struct Hub {
     pub(super) changed: Notify,
     pub(super) stop: CancellationToken,
     pub(super) runtime: Handle,
-    state: Mutex<State>,
+    state: Mutex<ConnectorState>,
 }
 
 impl Hub {
     pub(super) fn new(settings: ConnectorSettings, addr: SocketAddr, runtime: Handle) -> Self {
-        let state = State::new(&settings);
+        let state = ConnectorState::new(&settings);
         Self {
             settings,
             addr,
@@ -65,12 +65,12 @@ impl Hub {
     }
 
     /// Locks the state.
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, ConnectorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state and notifies those who wait.
-    pub(super) fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut ConnectorState) -> T) -> T {
         let out = change(&mut self.lock());
         self.changed.notify_waiters();
         out
@@ -100,7 +100,7 @@ impl Hub {
 /// A gateway that may dial.
 pub(super) struct Gateway {
     pub(super) secrets: Vec<SecretString>,
-    pub(super) mailbox: Mailbox,
+    pub(super) mailbox: DeliveryBuffer,
     pub(super) current: Option<ConnectionId>,
     /// The connection on which it went idle: nothing more is delivered there.
     pub(super) idle_since: Option<ConnectionId>,
@@ -124,7 +124,7 @@ pub(super) struct AnnouncedIdentity {
 }
 
 /// An open socket.
-pub(super) struct Connection {
+pub(super) struct GatewayConnection {
     pub(super) gateway_id: Option<String>,
     pub(super) identities: Vec<AnnouncedIdentity>,
     pub(super) outgoing: VecDeque<Message>,
@@ -138,7 +138,7 @@ pub(super) struct Connection {
     pub(super) stalled: watch::Sender<bool>,
 }
 
-impl Connection {
+impl GatewayConnection {
     /// Queues a message; returns whether there was room.
     pub(super) fn push(&mut self, message: Message) -> bool {
         let room = self.outgoing.len() < MAX_OUTGOING;
@@ -167,15 +167,15 @@ pub(super) struct SocketHandle {
 }
 
 /// The connector's state.
-pub(super) struct State {
+pub(super) struct ConnectorState {
     pub(super) gateways: BTreeMap<String, Gateway>,
     /// The gateway that deliveries without an address go to: the one last enrolled or greeted.
     pub(super) primary: String,
-    pub(super) connections: BTreeMap<ConnectionId, Connection>,
+    pub(super) connections: BTreeMap<ConnectionId, GatewayConnection>,
     pub(super) descriptors: BTreeMap<String, Value>,
     pub(super) enrol_tokens: BTreeSet<String>,
     pub(super) chats: Chats,
-    pub(super) ledger: Ledger,
+    pub(super) contents: ChatContents,
     pub(super) result_rules: ResultRules,
     pub(super) faults: Faults,
     pub(super) media: MediaStore,
@@ -186,7 +186,7 @@ pub(super) struct State {
     mailbox: (usize, usize, bool),
 }
 
-impl State {
+impl ConnectorState {
     fn new(settings: &ConnectorSettings) -> Self {
         let mut state = Self {
             gateways: BTreeMap::new(),
@@ -195,7 +195,7 @@ impl State {
             descriptors: settings.descriptors.clone(),
             enrol_tokens: settings.enrol_tokens.iter().cloned().collect(),
             chats: Chats::default(),
-            ledger: Ledger::new(),
+            contents: ChatContents::new(),
             result_rules: ResultRules::default(),
             faults: Faults::default(),
             media: MediaStore::default(),
@@ -227,7 +227,7 @@ impl State {
             .entry(gateway_id.to_owned())
             .or_insert_with(|| Gateway {
                 secrets: Vec::new(),
-                mailbox: Mailbox::new(window, limit, numeric),
+                mailbox: DeliveryBuffer::new(window, limit, numeric),
                 current: None,
                 idle_since: None,
                 wake_url: None,
@@ -269,7 +269,7 @@ impl State {
         let (ending, ending_seen) = watch::channel(None);
         let (stalled, stalled_seen) = watch::channel(false);
         let wake = Arc::new(Notify::new());
-        let live = Connection {
+        let live = GatewayConnection {
             gateway_id,
             identities: Vec::new(),
             outgoing: VecDeque::new(),
@@ -301,7 +301,7 @@ impl State {
     }
 
     /// Makes the connection its gateway's current one; returns true when it is a refused duplicate.
-    fn make_current(&mut self, id: ConnectionId, live: &Connection) -> bool {
+    fn make_current(&mut self, id: ConnectionId, live: &GatewayConnection) -> bool {
         let denied = live
             .denial
             .as_ref()
@@ -355,7 +355,7 @@ impl State {
     }
 
     /// The current connection of a gateway, once it sent a hello.
-    pub(super) fn live_connection(&mut self, gateway_id: &str) -> Option<&mut Connection> {
+    pub(super) fn live_connection(&mut self, gateway_id: &str) -> Option<&mut GatewayConnection> {
         let id = self.gateways.get(gateway_id)?.current?;
         let live = self.connections.get_mut(&id)?;
         (!live.identities.is_empty()).then_some(live)
@@ -365,10 +365,10 @@ impl State {
     pub(super) fn buffer(
         &mut self,
         gateway_id: &str,
-        delivery: Delivery<'_>,
+        delivery: BufferedDelivery<'_>,
         cooldown: Duration,
     ) -> Result<(BufferId, Option<Url>), NotBuffered> {
-        if let Delivery::Event(event) = delivery {
+        if let BufferedDelivery::Event(event) = delivery {
             self.chats.learn(event);
         }
         let gateway = self

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
 use super::record::Direction;
-use super::state::{Hub, State};
+use super::state::{Hub, ConnectorState};
 
 /// Bytes after which nothing more is written, and which are read at most.
 const LARGEST: u64 = 256 * 1024 * 1024;
@@ -105,7 +105,7 @@ async fn write(hub: Arc<Hub>, mut file: File, head: Value, stop: CancellationTok
 }
 
 /// Puts the next frames on `text`; returns how many.
-fn take(state: &State, seen: &mut u64, text: &mut String) -> u64 {
+fn take(state: &ConnectorState, seen: &mut u64, text: &mut String) -> u64 {
     let begin = state.log.frames.begin(*seen);
     if begin > *seen {
         let _ = writeln!(text, "{}", json!({ "lost": begin - *seen }));

@@ -105,7 +105,7 @@ impl Dialer {
             return Err(DialError::Plaintext { host: target.host });
         }
         let upgrade = upgrade_request(&target, &request)?;
-        let deadline = Deadline::after(self.connect_timeout);
+        let deadline = DialDeadline::after(self.connect_timeout);
 
         let tcp = self.reach(&target, &deadline).await?;
         let stream: BoxedStream = if target.secure {
@@ -140,7 +140,7 @@ impl Dialer {
         Ok(Dialed { socket, server_date })
     }
 
-    async fn reach(&self, target: &Target, deadline: &Deadline) -> Result<TcpStream, DialError> {
+    async fn reach(&self, target: &Target, deadline: &DialDeadline) -> Result<TcpStream, DialError> {
         if let Some(proxy) = self.proxies.proxy_for(&target.url) {
             let tunnel = tunnel::open(&proxy, &target.host, target.port);
             return deadline
@@ -236,12 +236,12 @@ impl Target {
 }
 
 /// The one deadline of a dial, named at each stage for the person who hits it.
-struct Deadline {
+struct DialDeadline {
     at: Instant,
     after: Duration,
 }
 
-impl Deadline {
+impl DialDeadline {
     fn after(after: Duration) -> Self {
         const LONGEST: Duration = Duration::from_secs(60 * 60);
         Self {

@@ -104,10 +104,10 @@ impl std::fmt::Display for PemFile {
 /// Reading a platform's roots costs more time and memory than everything else a start does, and a connector on
 /// this machine never needs them.
 #[derive(Debug, Clone)]
-pub struct Tls(Arc<Shared>);
+pub struct Tls(Arc<TlsState>);
 
 #[derive(Debug)]
-struct Shared {
+struct TlsState {
     settings: TlsSettings,
     config: OnceLock<Arc<ClientConfig>>,
 }
@@ -115,7 +115,7 @@ struct Shared {
 impl Tls {
     /// Reads nothing yet.
     pub fn new(settings: TlsSettings) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(TlsState {
             settings,
             config: OnceLock::new(),
         }))

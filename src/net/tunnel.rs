@@ -155,7 +155,7 @@ async fn socks5(proxy: &ProxyTarget, authority: &str) -> Result<TcpStream, Tunne
         .path_and_query("/");
     let target = target.build().map_err(bad_target)?;
     let stream = reach(proxy).await?;
-    let mut socks = SocksV5::new(Uri::default(), Opened(Some(TokioIo::new(stream))));
+    let mut socks = SocksV5::new(Uri::default(), ProxyStream(Some(TokioIo::new(stream))));
     if let Some(credentials) = &proxy.credentials {
         let password = credentials.password.expose_secret().to_owned();
         socks = socks.with_auth(credentials.user.clone(), password);
@@ -167,9 +167,9 @@ async fn socks5(proxy: &ProxyTarget, authority: &str) -> Result<TcpStream, Tunne
 }
 
 /// A connection that is already there, in the shape of something that makes one.
-struct Opened(Option<TokioIo<TcpStream>>);
+struct ProxyStream(Option<TokioIo<TcpStream>>);
 
-impl Service<Uri> for Opened {
+impl Service<Uri> for ProxyStream {
     type Response = TokioIo<TcpStream>;
     type Error = io::Error;
     type Future = Ready<Result<Self::Response, Self::Error>>;

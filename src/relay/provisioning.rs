@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::clock::unix_ms;
 use super::transport::Credentials;
 use crate::backoff::Backoff;
-use crate::config::{Loaded, Settings};
+use crate::config::{LoadedConfig, Settings};
 use crate::net::connector_http::{
     PolicyError, ProvisionOutcome, ProvisionRequest, declare_policy, provision_all,
 };
@@ -125,7 +125,7 @@ pub async fn self_provision(
 }
 
 /// What is to be declared, by platform; nothing for platforms whose settings say nothing.
-pub fn policies(loaded: &Loaded) -> Vec<RelevancePolicy> {
+pub fn policies(loaded: &LoadedConfig) -> Vec<RelevancePolicy> {
     let mut policies: Vec<RelevancePolicy> = Vec::new();
     for identity in &loaded.settings.connector.identities {
         let platform = &identity.platform;

@@ -7,7 +7,7 @@ use std::fmt::{Display, Write as _};
 use crate::relay::{Counts, Histogram, Metrics};
 
 /// Numbers of the process itself.
-pub(super) struct Process {
+pub(super) struct ProcessInfo {
     pub(super) started_at_ms: i64,
     pub(super) resident_bytes: Option<u64>,
     pub(super) log_suppressed: u64,
@@ -23,8 +23,8 @@ const LINK_STATES: [&str; 9] = [
 ];
 
 /// The whole page.
-pub(super) fn page(metrics: &Metrics, process: &Process) -> String {
-    let mut page = Page(String::with_capacity(32 * 1024));
+pub(super) fn page(metrics: &Metrics, process: &ProcessInfo) -> String {
+    let mut page = MetricsPage(String::with_capacity(32 * 1024));
     write_process(&mut page, process);
     write_link(&mut page, metrics);
     write_messages(&mut page, metrics);
@@ -34,7 +34,7 @@ pub(super) fn page(metrics: &Metrics, process: &Process) -> String {
     page.0
 }
 
-fn write_process(page: &mut Page, process: &Process) {
+fn write_process(page: &mut MetricsPage, process: &ProcessInfo) {
     page.family("build_info", "gauge", "Always 1; the version is the label.");
     page.sample("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
     page.family(
@@ -67,7 +67,7 @@ fn write_process(page: &mut Page, process: &Process) {
     page.sample("log_lines_lost_total", &[], process.log_lost);
 }
 
-fn write_link(page: &mut Page, metrics: &Metrics) {
+fn write_link(page: &mut MetricsPage, metrics: &Metrics) {
     let (link, measures) = (&metrics.link, &metrics.link_metrics);
     page.family("link_up", "gauge", "1 while connected to the connector.");
     page.sample("link_up", &[], u8::from(metrics.link_state == "live"));
@@ -101,7 +101,7 @@ fn write_link(page: &mut Page, metrics: &Metrics) {
     page.counts("frames_sent_total", "Frames sent.", "type", &metrics.frames_sent);
 }
 
-fn write_messages(page: &mut Page, metrics: &Metrics) {
+fn write_messages(page: &mut MetricsPage, metrics: &Metrics) {
     let tally = &metrics.tally;
     page.counter(
         "messages_total",
@@ -145,7 +145,7 @@ fn write_messages(page: &mut Page, metrics: &Metrics) {
     page.histogram("commit_seconds", "Duration of commits.", &metrics.commit_seconds);
 }
 
-fn write_turns(page: &mut Page, metrics: &Metrics) {
+fn write_turns(page: &mut MetricsPage, metrics: &Metrics) {
     let tally = &metrics.tally;
     page.counter("turns_started_total", "Turns started.", tally.turns_started);
     page.family("turns_total", "counter", "Turns ended, by outcome.");
@@ -176,7 +176,7 @@ fn write_turns(page: &mut Page, metrics: &Metrics) {
     }
 }
 
-fn write_ops(page: &mut Page, metrics: &Metrics) {
+fn write_ops(page: &mut MetricsPage, metrics: &Metrics) {
     let tally = &metrics.tally;
     page.family("ops_total", "counter", "Ops requested, by outcome.");
     for (op, outcomes) in &metrics.ops {
@@ -201,7 +201,7 @@ fn write_ops(page: &mut Page, metrics: &Metrics) {
     );
 }
 
-fn write_traces(page: &mut Page, process: &Process) {
+fn write_traces(page: &mut MetricsPage, process: &ProcessInfo) {
     page.family(
         "traces_total",
         "counter",
@@ -213,12 +213,12 @@ fn write_traces(page: &mut Page, process: &Process) {
 }
 
 /// Writes a page. Names are given without [`PREFIX`].
-struct Page(String);
+struct MetricsPage(String);
 
 /// Prefix of every metric's name.
 const PREFIX: &str = "hermes_relay_";
 
-impl Page {
+impl MetricsPage {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a String does not fail.
         let _ = writeln!(
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped_in_order() {
-        let mut page = Page(String::new());
+        let mut page = MetricsPage(String::new());
         page.sample("x", &[("a", "1"), ("b", "q\"\\\n")], 2.5);
         page.sample("y", &[], 3);
         assert_eq!(

@@ -159,7 +159,7 @@ impl ControlService {
             .await
             .ok()
             .flatten()?;
-        let process = prometheus::Process {
+        let process = prometheus::ProcessInfo {
             started_at_ms: self.started_at_ms,
             resident_bytes: resident_bytes(),
             log_suppressed: self.log.suppressed.load(Ordering::Relaxed),

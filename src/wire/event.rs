@@ -124,7 +124,7 @@ pub(super) struct EventParts {
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
+enum EventKey {
     Text,
     MessageType,
     Source,
@@ -145,17 +145,17 @@ impl ObjectParts for Box<EventParts> {
         let mut parts = Self::default();
         while let Some(key) = map.next_key()? {
             match key {
-                Key::Text => parts.text = map.next_value()?,
-                Key::MessageType => parts.message_type = map.next_value()?,
-                Key::Source => parts.source = Some(map.next_value()?),
-                Key::MessageId => parts.message_id = map.next_value()?,
-                Key::ReplyToMessageId => parts.reply_to_message_id = map.next_value()?,
-                Key::ReplyTo => parts.reply_to = Some(map.next_value()?),
-                Key::MediaUrls => parts.media_urls = map.next_value()?,
-                Key::Media => parts.media = map.next_value()?,
-                Key::Context => parts.context = map.next_value()?,
-                Key::PromptResponse => parts.prompt_response = map.next_value()?,
-                Key::Other => {
+                EventKey::Text => parts.text = map.next_value()?,
+                EventKey::MessageType => parts.message_type = map.next_value()?,
+                EventKey::Source => parts.source = Some(map.next_value()?),
+                EventKey::MessageId => parts.message_id = map.next_value()?,
+                EventKey::ReplyToMessageId => parts.reply_to_message_id = map.next_value()?,
+                EventKey::ReplyTo => parts.reply_to = Some(map.next_value()?),
+                EventKey::MediaUrls => parts.media_urls = map.next_value()?,
+                EventKey::Media => parts.media = map.next_value()?,
+                EventKey::Context => parts.context = map.next_value()?,
+                EventKey::PromptResponse => parts.prompt_response = map.next_value()?,
+                EventKey::Other => {
                     map.next_value::<serde::de::IgnoredAny>()?;
                 }
             }

@@ -148,7 +148,7 @@ struct FrameParts {
 #[derive(Deserialize)]
 #[serde(field_identifier)]
 #[expect(clippy::enum_variant_names, reason = "named as the contract's keys")]
-enum Key {
+enum FrameKey {
     #[serde(rename = "type")]
     Type,
     #[serde(rename = "bufferId")]
@@ -176,16 +176,16 @@ impl ObjectParts for FrameParts {
         let mut parts = Self::default();
         while let Some(key) = map.next_key()? {
             match key {
-                Key::Type => parts.kind = map.next_value()?,
-                Key::BufferId => parts.buffer_id = map.next_value()?,
-                Key::Event => parts.event = Some(map.next_value()?),
-                Key::RequestId => parts.request_id = map.next_value()?,
-                Key::Result => parts.result = Some(map.next_value()?),
-                Key::SessionKey => parts.session_key = map.next_value()?,
-                Key::ChatId => parts.chat_id = map.next_value()?,
-                Key::Descriptor => parts.descriptor = map.next_value()?,
-                Key::Forward => parts.forward = Some(map.next_value()?),
-                Key::Other => {
+                FrameKey::Type => parts.kind = map.next_value()?,
+                FrameKey::BufferId => parts.buffer_id = map.next_value()?,
+                FrameKey::Event => parts.event = Some(map.next_value()?),
+                FrameKey::RequestId => parts.request_id = map.next_value()?,
+                FrameKey::Result => parts.result = Some(map.next_value()?),
+                FrameKey::SessionKey => parts.session_key = map.next_value()?,
+                FrameKey::ChatId => parts.chat_id = map.next_value()?,
+                FrameKey::Descriptor => parts.descriptor = map.next_value()?,
+                FrameKey::Forward => parts.forward = Some(map.next_value()?),
+                FrameKey::Other => {
                     map.next_value::<IgnoredAny>()?;
                 }
             }

@@ -103,7 +103,7 @@ pub struct OpResult {
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
+enum OpResultKey {
     Success,
     MessageId,
     Error,
@@ -124,26 +124,26 @@ impl ObjectParts for OpResult {
         let mut result = Self::default();
         while let Some(key) = map.next_key()? {
             let slot = match key {
-                Key::Success => {
+                OpResultKey::Success => {
                     result.success = map.next_value::<Loose>()?.is_truthy();
                     continue;
                 }
-                Key::ChatInfo => {
+                OpResultKey::ChatInfo => {
                     result.chat_info = map.next_value()?;
                     continue;
                 }
-                Key::Other => {
+                OpResultKey::Other => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                Key::MessageId => &mut result.message_id,
-                Key::Error => &mut result.error,
-                Key::Code => &mut result.code,
-                Key::RetryAfter => &mut result.retry_after,
-                Key::ThreadId => &mut result.thread_id,
-                Key::AutoThreadName => &mut result.auto_thread_name,
-                Key::Name => &mut result.name,
-                Key::Type => &mut result.chat_type,
+                OpResultKey::MessageId => &mut result.message_id,
+                OpResultKey::Error => &mut result.error,
+                OpResultKey::Code => &mut result.code,
+                OpResultKey::RetryAfter => &mut result.retry_after,
+                OpResultKey::ThreadId => &mut result.thread_id,
+                OpResultKey::AutoThreadName => &mut result.auto_thread_name,
+                OpResultKey::Name => &mut result.name,
+                OpResultKey::Type => &mut result.chat_type,
             };
             *slot = map.next_value::<Loose>()?.into_scalar();
         }

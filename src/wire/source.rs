@@ -97,7 +97,7 @@ pub(super) struct SourceParts {
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "snake_case")]
-enum Key {
+enum SourceKey {
     Platform,
     ChatId,
     ChatType,
@@ -128,27 +128,27 @@ impl ObjectParts for Box<SourceParts> {
         let mut parts = Self::default();
         while let Some(key) = map.next_key()? {
             let slot = match key {
-                Key::Platform => &mut parts.platform,
-                Key::ChatId => &mut parts.chat_id,
-                Key::ChatType => &mut parts.chat_type,
-                Key::ChatName => &mut parts.chat_name,
-                Key::UserId => &mut parts.user_id,
-                Key::UserName => &mut parts.user_name,
-                Key::UserDisplayName => &mut parts.user_display_name,
-                Key::UserHandle => &mut parts.user_handle,
-                Key::ThreadId => &mut parts.thread_id,
-                Key::ChatTopic => &mut parts.chat_topic,
-                Key::UserIdAlt => &mut parts.user_id_alt,
-                Key::ChatIdAlt => &mut parts.chat_id_alt,
-                Key::GuildId => &mut parts.guild_id,
-                Key::ScopeId => &mut parts.scope_id,
-                Key::ParentChatId => &mut parts.parent_chat_id,
-                Key::MessageId => &mut parts.message_id,
-                Key::Profile => &mut parts.profile,
-                Key::AutoThreadCreated => &mut parts.auto_thread_created,
-                Key::AutoThreadInitialName => &mut parts.auto_thread_initial_name,
-                Key::ProspectiveThreadId => &mut parts.prospective_thread_id,
-                Key::Other => {
+                SourceKey::Platform => &mut parts.platform,
+                SourceKey::ChatId => &mut parts.chat_id,
+                SourceKey::ChatType => &mut parts.chat_type,
+                SourceKey::ChatName => &mut parts.chat_name,
+                SourceKey::UserId => &mut parts.user_id,
+                SourceKey::UserName => &mut parts.user_name,
+                SourceKey::UserDisplayName => &mut parts.user_display_name,
+                SourceKey::UserHandle => &mut parts.user_handle,
+                SourceKey::ThreadId => &mut parts.thread_id,
+                SourceKey::ChatTopic => &mut parts.chat_topic,
+                SourceKey::UserIdAlt => &mut parts.user_id_alt,
+                SourceKey::ChatIdAlt => &mut parts.chat_id_alt,
+                SourceKey::GuildId => &mut parts.guild_id,
+                SourceKey::ScopeId => &mut parts.scope_id,
+                SourceKey::ParentChatId => &mut parts.parent_chat_id,
+                SourceKey::MessageId => &mut parts.message_id,
+                SourceKey::Profile => &mut parts.profile,
+                SourceKey::AutoThreadCreated => &mut parts.auto_thread_created,
+                SourceKey::AutoThreadInitialName => &mut parts.auto_thread_initial_name,
+                SourceKey::ProspectiveThreadId => &mut parts.prospective_thread_id,
+                SourceKey::Other => {
                     map.next_value::<serde::de::IgnoredAny>()?;
                     continue;
                 }

@@ -10,7 +10,7 @@ use super::question::{
 };
 use super::render::{self, MessageFormat, QuestionText};
 use super::types::{
-    ButtonPress, Decision, Meaning, NotOpened, Opened, Person, PressResult, PromptId, PromptOption,
+    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOption,
     PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
 };
 use crate::adapter::RelayAdapter;
@@ -57,7 +57,7 @@ impl Prompts {
         request: PromptRequest,
         adapter: &RelayAdapter,
         now: Duration,
-    ) -> Result<Opened, NotOpened> {
+    ) -> Result<OpenedQuestion, NotOpened> {
         if self.open.iter().any(|open| open.question == request.id) {
             return Err(NotOpened::AlreadyOpen);
         }
@@ -113,7 +113,7 @@ impl Prompts {
             deadline: now.saturating_add(wait),
             strangers_notified: false,
         });
-        Ok(Opened {
+        Ok(OpenedQuestion {
             prompt: id,
             op,
             native,

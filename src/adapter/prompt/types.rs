@@ -120,7 +120,7 @@ pub enum NotOpened {
 
 /// A question that was opened and is to be shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Opened {
+pub struct OpenedQuestion {
     /// Its id on the wire.
     pub prompt: PromptId,
     /// The op that shows it; report its outcome to [`Prompts::op_finished`](super::Prompts::op_finished).

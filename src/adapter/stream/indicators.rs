@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::settings::StreamSettings;
-use super::text_stream::Pace;
+use super::text_stream::EditPace;
 use super::types::{OpOutcome, PlanLine, StepState, StreamTarget, ToolLine, TurnResult};
 use crate::adapter::action_builder::{ActionBuilder, TextKind, is_slack};
 use crate::wire::{Action, LenUnit, OpId, Platform};
@@ -43,7 +43,7 @@ enum Typing {
 }
 
 #[derive(Debug)]
-enum Purpose {
+enum IndicatorOp {
     Reaction,
     Typing,
     Progress { text: String },
@@ -60,8 +60,8 @@ pub(super) struct Indicators {
     progress: Progress,
     /// Whether the progress message is out of date.
     stale: bool,
-    pace: Pace,
-    in_flight: Option<(OpId, Purpose)>,
+    pace: EditPace,
+    in_flight: Option<(OpId, IndicatorOp)>,
     status: Option<String>,
     /// Nothing before this: the platform limits the rate.
     held_until: Duration,
@@ -96,7 +96,7 @@ impl Indicators {
             },
             progress: Progress::new(settings),
             stale: false,
-            pace: Pace::new(settings.interval_ms, settings.max_interval_ms, soon),
+            pace: EditPace::new(settings.interval_ms, settings.max_interval_ms, soon),
             in_flight: None,
             status: status.cloned(),
             held_until: Duration::ZERO,
@@ -159,14 +159,14 @@ impl Indicators {
         let past = |due: Option<Duration>| due.is_some_and(|due| due <= now);
         if self.reaction == Reaction::Wanted {
             self.reaction = Reaction::Added;
-            self.in_flight = Some((id, Purpose::Reaction));
+            self.in_flight = Some((id, IndicatorOp::Reaction));
             let action = react(builder, RUNNING, false)?;
             return Some((action, Some(deadline)));
         }
         if past(self.typing_due()) {
             self.typing = Typing::Shown;
             self.next_typing = now + Duration::from_millis(self.settings.typing_every_ms.max(1));
-            self.in_flight = Some((id, Purpose::Typing));
+            self.in_flight = Some((id, IndicatorOp::Typing));
             let action = typing(builder, self.status.clone());
             return Some((action, Some(deadline)));
         }
@@ -182,7 +182,7 @@ impl Indicators {
             ProgressMessage::Absent | ProgressMessage::Unwanted => return None,
         };
         self.pace.sent(now);
-        self.in_flight = Some((id, Purpose::Progress { text }));
+        self.in_flight = Some((id, IndicatorOp::Progress { text }));
         Some((action, None))
     }
 
@@ -200,17 +200,17 @@ impl Indicators {
             _ => {}
         }
         match purpose {
-            Purpose::Reaction => {
+            IndicatorOp::Reaction => {
                 if !matches!(outcome, OpOutcome::Applied { .. } | OpOutcome::Unknown) {
                     self.reaction = Reaction::Unwanted;
                 }
             }
-            Purpose::Typing => {
+            IndicatorOp::Typing => {
                 if *outcome == OpOutcome::Refused {
                     self.typing = Typing::Unwanted;
                 }
             }
-            Purpose::Progress { text } => self.progress_finished(text, outcome, now),
+            IndicatorOp::Progress { text } => self.progress_finished(text, outcome, now),
         }
     }
 
@@ -247,7 +247,7 @@ impl Indicators {
         }
         if let ProgressMessage::Shown { id, text } = &self.message {
             let rendered = self.progress.render(Some(result), builder.limit, builder.unit);
-            let in_flight = matches!(self.in_flight, Some((_, Purpose::Progress { .. })));
+            let in_flight = matches!(self.in_flight, Some((_, IndicatorOp::Progress { .. })));
             if rendered != *text || in_flight {
                 last.push(builder.edit(id, rendered, TextKind::Plain));
             }

@@ -23,16 +23,16 @@ const MAX_NOTICES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextOp {
     /// A new message.
-    Send(Extent),
+    Send(TextExtent),
     /// New text for the message that is shown.
-    Edit(Extent),
+    Edit(TextExtent),
     /// New text for the draft; a complete one is sealed.
-    Draft(Extent),
+    Draft(TextExtent),
 }
 
 /// How much of a message an op shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Extent {
+enum TextExtent {
     /// The text so far; more will follow.
     Growing,
     /// All of it.
@@ -50,7 +50,7 @@ enum Flow {
 
 /// What an op in flight shows.
 #[derive(Debug, Clone, Copy)]
-enum Purpose {
+enum OpContent {
     Text {
         op: TextOp,
         /// How much of it is new.
@@ -60,9 +60,9 @@ enum Purpose {
 }
 
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub(super) struct TextInFlight {
     id: OpId,
-    purpose: Purpose,
+    purpose: OpContent,
     text: String,
 }
 
@@ -75,8 +75,8 @@ pub(super) struct TextStream {
     pub(super) notices: VecDeque<String>,
     pub(super) draft_id: u64,
     last_draft_id: u64,
-    pub(super) pace: Pace,
-    pub(super) in_flight: Option<InFlight>,
+    pub(super) pace: EditPace,
+    pub(super) in_flight: Option<TextInFlight>,
     cursor: String,
     /// When the agent last did something, and how long it is idle when it pauses.
     active_at: Duration,
@@ -108,7 +108,7 @@ impl TextStream {
             notices: VecDeque::new(),
             draft_id,
             last_draft_id: draft_id.saturating_add(ReplyStream::DRAFT_IDS - 1),
-            pace: Pace::new(settings.interval_ms, settings.max_interval_ms, now),
+            pace: EditPace::new(settings.interval_ms, settings.max_interval_ms, now),
             in_flight: None,
             cursor: cursor.to_owned(),
             active_at: now,
@@ -176,29 +176,29 @@ impl TextStream {
         let flow = if paused { Flow::Paused } else { Flow::Writing };
         let (purpose, text, action) = self.take_next(flow, builder)?;
         self.pace.sent(now);
-        self.in_flight = Some(InFlight { id, purpose, text });
+        self.in_flight = Some(TextInFlight { id, purpose, text });
         Some(action)
     }
 
-    fn take_next(&mut self, flow: Flow, builder: &ActionBuilder) -> Option<(Purpose, String, Action)> {
+    fn take_next(&mut self, flow: Flow, builder: &ActionBuilder) -> Option<(OpContent, String, Action)> {
         if let Some(notice) = self.notices.pop_front() {
             let action = builder.message(notice.clone(), TextKind::Plain);
-            return Some((Purpose::Notice, notice, action));
+            return Some((OpContent::Notice, notice, action));
         }
         loop {
             let op = self.next_op(flow)?;
             let (TextOp::Send(extent) | TextOp::Edit(extent) | TextOp::Draft(extent)) = op;
             let front = self.pending.front_mut()?;
             let text = match extent {
-                Extent::Complete => front.head(self.room, builder.limit).part.clone(),
-                Extent::Growing => front.body(),
+                TextExtent::Complete => front.head(self.room, builder.limit).part.clone(),
+                TextExtent::Growing => front.body(),
             };
             if is_shown(&front.shown, &text, extent, &self.cursor)
                 || (front.shown == Shown::Nothing && text.trim().is_empty())
             {
                 match extent {
-                    Extent::Complete => self.advance(),
-                    Extent::Growing => front.fresh = 0,
+                    TextExtent::Complete => self.advance(),
+                    TextExtent::Growing => front.fresh = 0,
                 }
                 continue;
             }
@@ -206,7 +206,7 @@ impl TextStream {
             let front = self.pending.front_mut()?;
             let fresh = std::mem::take(&mut front.fresh);
             front.touched = true;
-            return Some((Purpose::Text { op, fresh }, text, action));
+            return Some((OpContent::Text { op, fresh }, text, action));
         }
     }
 
@@ -218,8 +218,8 @@ impl TextStream {
             _ => self.room,
         });
         let extent = |enough: bool| match (complete, enough) {
-            (true, _) => Some(Extent::Complete),
-            (false, true) => Some(Extent::Growing),
+            (true, _) => Some(TextExtent::Complete),
+            (false, true) => Some(TextExtent::Growing),
             (false, false) => None,
         };
         let begins = front.visible() >= self.first_chars;
@@ -241,7 +241,7 @@ impl TextStream {
             }
             (Strategy::Drafts(_), Shown::Nothing) if !complete => extent(begins).map(TextOp::Draft),
             (Strategy::Drafts(_), Shown::Nothing | Shown::Stream { .. }) => {
-                Some(TextOp::Send(Extent::Complete))
+                Some(TextOp::Send(TextExtent::Complete))
             }
             (Strategy::Silent | Strategy::Held | Strategy::Segments, _)
             | (_, Shown::Unsure | Shown::Message { .. }) => None,
@@ -251,20 +251,20 @@ impl TextStream {
     fn action(&self, op: TextOp, text: &str, builder: &ActionBuilder) -> Option<Action> {
         let with_cursor = || [text, &self.cursor].concat();
         Some(match op {
-            TextOp::Send(Extent::Growing) => builder.reply(with_cursor(), TextKind::Growing),
-            TextOp::Send(Extent::Complete) => builder.reply(text.to_owned(), TextKind::Plain),
+            TextOp::Send(TextExtent::Growing) => builder.reply(with_cursor(), TextKind::Growing),
+            TextOp::Send(TextExtent::Complete) => builder.reply(text.to_owned(), TextKind::Plain),
             TextOp::Edit(extent) => {
                 let Shown::Message { id: Some(id), .. } = &self.pending.front()?.shown else {
                     return None;
                 };
                 let content = match extent {
-                    Extent::Growing => with_cursor(),
-                    Extent::Complete => text.to_owned(),
+                    TextExtent::Growing => with_cursor(),
+                    TextExtent::Complete => text.to_owned(),
                 };
                 builder.edit(id, content, TextKind::Plain)
             }
             TextOp::Draft(extent) => {
-                let sealed = extent == Extent::Complete;
+                let sealed = extent == TextExtent::Complete;
                 builder.draft(self.draft_id, text.to_owned(), sealed, TextKind::Plain)
             }
         })
@@ -282,7 +282,7 @@ impl TextStream {
 
     /// The outcome of the op in flight; `false` when that is another op.
     pub(super) fn op_finished(&mut self, id: OpId, outcome: &OpOutcome, now: Duration) -> bool {
-        let Some(InFlight { purpose, text, .. }) = self.in_flight.take_if(|op| op.id == id) else {
+        let Some(TextInFlight { purpose, text, .. }) = self.in_flight.take_if(|op| op.id == id) else {
             return false;
         };
         match outcome {
@@ -319,12 +319,12 @@ impl TextStream {
         self.notices.clear();
     }
 
-    fn applied(&mut self, purpose: Purpose, text: String, message_id: Option<&str>) {
-        let (Purpose::Text { op, .. }, Some(front)) = (purpose, self.pending.front_mut()) else {
+    fn applied(&mut self, purpose: OpContent, text: String, message_id: Option<&str>) {
+        let (OpContent::Text { op, .. }, Some(front)) = (purpose, self.pending.front_mut()) else {
             return;
         };
         let (extent, id) = match (op, &front.shown) {
-            (TextOp::Draft(Extent::Growing), _) => {
+            (TextOp::Draft(TextExtent::Growing), _) => {
                 front.shown = Shown::Stream { text };
                 return;
             }
@@ -333,7 +333,7 @@ impl TextStream {
                 (extent, message_id.map(str::to_owned))
             }
         };
-        let complete = extent == Extent::Complete && front.is_head(&text);
+        let complete = extent == TextExtent::Complete && front.is_head(&text);
         // A message without an id cannot be edited: one that is incomplete continues at the end.
         if id.is_none() && self.strategy == Strategy::Edits {
             self.strategy = Strategy::Segments;
@@ -348,8 +348,8 @@ impl TextStream {
         }
     }
 
-    fn refused(&mut self, purpose: Purpose) {
-        let (Purpose::Text { op, .. }, Some(front)) = (purpose, self.pending.front_mut()) else {
+    fn refused(&mut self, purpose: OpContent) {
+        let (OpContent::Text { op, .. }, Some(front)) = (purpose, self.pending.front_mut()) else {
             return;
         };
         self.strategy = match (op, &front.shown) {
@@ -365,8 +365,8 @@ impl TextStream {
         }
     }
 
-    fn unknown(&mut self, purpose: Purpose, text: String) {
-        let (Purpose::Text { op, .. }, Some(front)) = (purpose, self.pending.front_mut()) else {
+    fn unknown(&mut self, purpose: OpContent, text: String) {
+        let (OpContent::Text { op, .. }, Some(front)) = (purpose, self.pending.front_mut()) else {
             return;
         };
         match op {
@@ -388,10 +388,10 @@ impl TextStream {
     }
 
     /// Another op will show what this one would have shown.
-    fn put_back(&mut self, purpose: Purpose, text: String) {
+    fn put_back(&mut self, purpose: OpContent, text: String) {
         match purpose {
-            Purpose::Notice => self.notices.push_front(text),
-            Purpose::Text { fresh, .. } => {
+            OpContent::Notice => self.notices.push_front(text),
+            OpContent::Text { fresh, .. } => {
                 if let Some(front) = self.pending.front_mut() {
                     front.fresh = front.fresh.saturating_add(fresh);
                 }
@@ -406,27 +406,27 @@ fn fits(message: &str, line: &str, builder: &ActionBuilder) -> bool {
 }
 
 /// What an op shows after its text.
-fn trail(extent: Extent, cursor: &str) -> Trail {
+fn trail(extent: TextExtent, cursor: &str) -> Trail {
     match extent {
-        Extent::Growing if !cursor.is_empty() => Trail::Cursor,
-        Extent::Growing | Extent::Complete => Trail::Clean,
+        TextExtent::Growing if !cursor.is_empty() => Trail::Cursor,
+        TextExtent::Growing | TextExtent::Complete => Trail::Clean,
     }
 }
 
 /// Whether the chat shows exactly this already.
-fn is_shown(shown: &Shown, text: &str, extent: Extent, cursor: &str) -> bool {
+fn is_shown(shown: &Shown, text: &str, extent: TextExtent, cursor: &str) -> bool {
     matches!(shown, Shown::Message { text: seen, trail: after, .. } if *after == trail(extent, cursor) && seen == text)
 }
 
 /// The time between two ops; it grows when the platform limits the rate, and never shrinks within a turn.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct EditPace {
     interval: Duration,
     max: Duration,
     next: Duration,
 }
 
-impl Pace {
+impl EditPace {
     pub(super) fn new(interval_ms: u64, max_ms: u64, first: Duration) -> Self {
         let interval = Duration::from_millis(interval_ms);
         Self {

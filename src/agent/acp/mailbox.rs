@@ -41,13 +41,13 @@ pub(super) enum Mail {
 /// The queue of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<MailQueue>,
     arrived: Notify,
     overflow: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct MailQueue {
     reader: UpdateReader,
     mails: VecDeque<Mail>,
     bytes: usize,
@@ -94,7 +94,7 @@ impl Mailbox {
         self.arrived.notify_one();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, MailQueue> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -102,7 +102,7 @@ impl Mailbox {
 /// The queue overflowed.
 struct Overflow;
 
-impl Waiting {
+impl MailQueue {
     fn put(&mut self, mail: Mail) -> Result<(), Overflow> {
         let size = size(&mail);
         if self.bytes + size > MAX_BYTES {
@@ -154,14 +154,14 @@ fn size(mail: &Mail) -> usize {
 /// Routes updates by session.
 #[derive(Debug)]
 pub(super) struct Routes {
-    sessions: Mutex<HashMap<String, Route>>,
+    sessions: Mutex<HashMap<String, Recipient>>,
     /// Titles received between turns.
     titles: Mutex<HashMap<String, String>>,
     commands: Arc<Mutex<Vec<AgentCommand>>>,
 }
 
 #[derive(Debug)]
-enum Route {
+enum Recipient {
     /// A turn runs.
     Turn(Arc<Mailbox>),
     /// The session is being resumed: updates are a replay and only counted.
@@ -191,15 +191,15 @@ impl Routes {
         if let Some(title) = self.titles().remove(id) {
             mailbox.put(Mail::Event(AgentEvent::Title(title)));
         }
-        (self.route(id, Route::Turn(Arc::clone(&mailbox))), mailbox)
+        (self.route(id, Recipient::Turn(Arc::clone(&mailbox))), mailbox)
     }
 
     /// Counts a session's updates.
     pub(super) fn replay(self: &Arc<Self>, id: &str) -> Routed {
-        self.route(id, Route::Replay(0))
+        self.route(id, Recipient::Replay(0))
     }
 
-    fn route(self: &Arc<Self>, id: &str, route: Route) -> Routed {
+    fn route(self: &Arc<Self>, id: &str, route: Recipient) -> Routed {
         self.sessions().insert(id.to_owned(), route);
         Routed {
             routes: Arc::clone(self),
@@ -221,7 +221,7 @@ impl Routes {
         self.titles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Route>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Recipient>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -230,8 +230,8 @@ impl Routed {
     /// Updates that were counted.
     pub(super) fn replayed(&self) -> u64 {
         match self.routes.sessions().get(&self.id) {
-            Some(Route::Replay(count)) => *count,
-            Some(Route::Turn(_)) | None => 0,
+            Some(Recipient::Replay(count)) => *count,
+            Some(Recipient::Turn(_)) | None => 0,
         }
     }
 }
@@ -254,8 +254,8 @@ impl MessageHandler for Routes {
         }
         let id = params["sessionId"].as_str().unwrap_or_default();
         match self.sessions().get_mut(id) {
-            Some(Route::Turn(mailbox)) => mailbox.read(update),
-            Some(Route::Replay(count)) => *count += 1,
+            Some(Recipient::Turn(mailbox)) => mailbox.read(update),
+            Some(Recipient::Replay(count)) => *count += 1,
             // Between turns only titles matter.
             None => self.save_title(id, update),
         }
@@ -272,11 +272,11 @@ impl MessageHandler for Routes {
             .sessions()
             .get(params["sessionId"].as_str().unwrap_or_default())
         {
-            Some(Route::Turn(mailbox)) => {
+            Some(Recipient::Turn(mailbox)) => {
                 mailbox.put(Mail::Permission(id, params));
                 None
             }
-            Some(Route::Replay(_)) | None => Some(Ok(cancelled())),
+            Some(Recipient::Replay(_)) | None => Some(Ok(cancelled())),
         }
     }
 }

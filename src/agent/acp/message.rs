@@ -23,7 +23,7 @@ pub(super) const CANCELLED: i64 = -32800;
 
 /// One message.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Message {
+pub(super) enum RpcMessage {
     /// Someone asks and waits. The name may be any number or text, also 0.
     Request {
         /// What the answer must be marked with.
@@ -59,7 +59,7 @@ pub(super) struct RpcError {
     pub(super) message: String,
 }
 
-impl Message {
+impl RpcMessage {
     /// Parses a line; `None` when it is not a message, such as stray text or a batch.
     pub(super) fn read(line: &[u8]) -> Option<Self> {
         let Value::Object(mut object) = serde_json::from_slice(line).ok()? else {
@@ -141,14 +141,14 @@ fn answer(object: &mut Map<String, Value>) -> Result<Value, RpcError> {
 
 /// Cuts what it reads into lines.
 #[derive(Debug)]
-pub(super) struct Lines<R> {
+pub(super) struct LineReader<R> {
     reader: BufReader<R>,
     line: Vec<u8>,
     longest: usize,
     skipped: u64,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     /// Reads lines of at most `longest` bytes.
     pub(super) fn new(reader: R, longest: usize) -> Self {
         Self {
@@ -201,8 +201,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Option<Message> {
-        Message::read(text.as_bytes())
+    fn read(text: &str) -> Option<RpcMessage> {
+        RpcMessage::read(text.as_bytes())
     }
 
     #[test]
@@ -210,13 +210,13 @@ mod tests {
         for id in ["0", "7", "-1", "1.5", "\"a\"", "\"\""] {
             let message = read(&format!(r#"{{"id":{id},"method":"m"}}"#)).unwrap();
             assert!(
-                matches!(&message, Message::Request { id: seen, .. } if *seen == serde_json::from_str::<Value>(id).unwrap()),
+                matches!(&message, RpcMessage::Request { id: seen, .. } if *seen == serde_json::from_str::<Value>(id).unwrap()),
                 "{message:?}"
             );
         }
         assert!(matches!(
             read(r#"{"id":null,"method":"m","params":[]}"#),
-            Some(Message::Notification { .. })
+            Some(RpcMessage::Notification { .. })
         ));
     }
 
@@ -239,13 +239,13 @@ mod tests {
         ] {
             assert_eq!(read(junk), None, "{junk}");
         }
-        assert_eq!(Message::read(&[0xff, 0xfe, b'{']), None);
+        assert_eq!(RpcMessage::read(&[0xff, 0xfe, b'{']), None);
         assert_eq!(read(&"[".repeat(100_000)), None);
     }
 
     #[test]
     fn answers_are_read_with_their_reasons() {
-        let answered = |id, answer| Some(Message::Answer { id, answer });
+        let answered = |id, answer| Some(RpcMessage::Answer { id, answer });
         assert_eq!(read(r#"{"id":3,"result":null}"#), answered(3, Ok(Value::Null)));
         assert_eq!(read(r#"{"id":"3","result":{}}"#), answered(3, Ok(json!({}))));
         assert_eq!(read(r#"{"id":3}"#), answered(3, Ok(Value::Null)));
@@ -264,7 +264,7 @@ mod tests {
             answered(3, no(INTERNAL, "no reason given"))
         );
         let long = format!(r#"{{"id":3,"error":{{"message":"{}"}}}}"#, "é".repeat(9000));
-        let Some(Message::Answer {
+        let Some(RpcMessage::Answer {
             answer: Err(error), ..
         }) = read(&long)
         else {
@@ -275,15 +275,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_one_line() {
-        let line = Message::request(1, "m", &json!({"text": "a\nb\u{2028}"}));
+        let line = RpcMessage::request(1, "m", &json!({"text": "a\nb\u{2028}"}));
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
-        assert!(matches!(Message::read(&line), Some(Message::Request { .. })));
-        let line = Message::answer(&json!("x\n"), Ok(json!({"a": "\r\n"})));
+        assert!(matches!(RpcMessage::read(&line), Some(RpcMessage::Request { .. })));
+        let line = RpcMessage::answer(&json!("x\n"), Ok(json!({"a": "\r\n"})));
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
     }
 
     async fn all(input: &[u8], longest: usize) -> (Vec<String>, u64) {
-        let mut lines = Lines::new(input, longest);
+        let mut lines = LineReader::new(input, longest);
         let mut seen = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             seen.push(String::from_utf8(line.to_vec()).unwrap());

@@ -45,14 +45,14 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use self::content::Shape;
-use self::open::Opened;
-use self::outcome::OpenError;
+use self::open::OpenedSession;
+use self::outcome::SessionError;
 use self::outcome::{PromptContext, PromptError, PromptOutcome, SessionEffect, evaluate};
 use self::pool::Pool;
 use self::process::Process;
-use self::prompt::{Prompt, Stop};
+use self::prompt::{Prompt, StopCause};
 use self::rpc::CallError;
-use self::sessions::{SessionRef, SessionStatus, Sessions};
+use self::sessions::{SessionRef, AgentSessionStatus, AgentSessions};
 use self::settings::Launch;
 use super::child::{BaseEnv, program_exists};
 use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};
@@ -68,7 +68,7 @@ pub struct AcpAgent {
     settings: AcpSettings,
     launch: Launch,
     pool: Arc<Pool>,
-    sessions: Arc<Mutex<Sessions>>,
+    sessions: Arc<Mutex<AgentSessions>>,
     commands: Arc<Mutex<Vec<AgentCommand>>>,
 }
 
@@ -82,7 +82,7 @@ impl AcpAgent {
             pool: Pool::new(launch.clone(), Arc::clone(&commands)),
             settings,
             launch,
-            sessions: Arc::new(Mutex::new(Sessions::new(sessions::MAX_SESSIONS))),
+            sessions: Arc::new(Mutex::new(AgentSessions::new(sessions::MAX_SESSIONS))),
             commands,
         })
     }
@@ -122,7 +122,7 @@ impl AcpAgent {
     }
 
     /// Prompts once; `None` when the prompt was not processed and may be sent again.
-    async fn prompt(&self, turn: &Turn, opened: &Opened, retried: bool) -> Option<TurnEnd> {
+    async fn prompt(&self, turn: &Turn, opened: &OpenedSession, retried: bool) -> Option<TurnEnd> {
         let key = &turn.session;
         let process = &opened.lease.process;
         let shape = Shape {
@@ -146,7 +146,7 @@ impl AcpAgent {
         };
         let context = PromptContext {
             responded: outcome.responded,
-            stopped: outcome.stop != Stop::None,
+            stopped: outcome.stop != StopCause::None,
             after_stop: self.sessions().status(key).1,
             retried,
             refusal_is_unknown: self.launch.quirks.refusal_is_unknown,
@@ -168,13 +168,13 @@ impl AcpAgent {
         };
         self.sessions().set_stopped(key, context.stopped);
         Some(match outcome.stop {
-            Stop::Overflow => TurnEnd::Failed(outcome::overflow(&self.launch)),
-            Stop::None | Stop::Requested => end,
+            StopCause::Overflow => TurnEnd::Failed(outcome::overflow(&self.launch)),
+            StopCause::None | StopCause::Requested => end,
         })
     }
 
     /// The agent did not stop within its grace period.
-    async fn stop_timed_out(&self, key: &SessionKey, opened: &Opened) -> PromptOutcome {
+    async fn stop_timed_out(&self, key: &SessionKey, opened: &OpenedSession) -> PromptOutcome {
         // Before anything else, in case the turn is dropped while the process exits.
         self.sessions().taint(key);
         let confirmed = opened.lease.kill_if_unused().await;
@@ -189,11 +189,11 @@ impl AcpAgent {
         match effect {
             SessionEffect::Usable => {}
             SessionEffect::Tainted => self.sessions().taint(key),
-            SessionEffect::Unknown => self.sessions().set_status(key, SessionStatus::New),
+            SessionEffect::Unknown => self.sessions().set_status(key, AgentSessionStatus::New),
         }
     }
 
-    async fn failed(&self, error: PromptError, opened: &Opened) -> Failure {
+    async fn failed(&self, error: PromptError, opened: &OpenedSession) -> Failure {
         match error {
             PromptError::SignIn(error) => {
                 outcome::credentials(&error, &self.launch, &opened.lease.process.capabilities.sign_in)
@@ -203,7 +203,7 @@ impl AcpAgent {
         }
     }
 
-    fn not_opened(&self, error: OpenError) -> Failure {
+    fn not_opened(&self, error: SessionError) -> Failure {
         let sign_in = self
             .pool
             .any()

@@ -7,18 +7,18 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::AcpAgent;
-use super::outcome::OpenError;
+use super::outcome::SessionError;
 use super::pool::ProcessLease;
 use super::process::Process;
 use super::process::{Capabilities, Continue};
 use super::rpc::CallError;
-use super::sessions::{OpenStep, SavedSession, SessionRef, SessionStatus, is_id, next_step};
+use super::sessions::{OpenStep, SavedSession, SessionRef, AgentSessionStatus, is_id, next_step};
 use super::settings::OptionValue;
 use crate::agent::{AgentEvent, Turn};
 
 /// A session that can be prompted.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenedSession {
     /// The lease of its process.
     pub(super) lease: ProcessLease,
     /// The agent's name for it.
@@ -40,16 +40,16 @@ enum Continued {
 
 impl AcpAgent {
     /// Opens the turn's session. Cancel-safe: what was known stays.
-    pub(super) async fn open(&self, turn: &Turn, cwd: &Path) -> Result<Opened, OpenError> {
+    pub(super) async fn open(&self, turn: &Turn, cwd: &Path) -> Result<OpenedSession, SessionError> {
         let mut status = self.sessions().status(&turn.session).0;
         loop {
             let alive: Option<Capabilities> = match &status {
-                SessionStatus::Open(session) | SessionStatus::Tainted(session) => {
+                AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => {
                     self.pool.capabilities(session.generation)
                 }
-                SessionStatus::Unknown | SessionStatus::New | SessionStatus::Detached { .. } => None,
+                AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => None,
             };
-            let rest = |session: SessionRef| SessionStatus::Detached {
+            let rest = |session: SessionRef| AgentSessionStatus::Detached {
                 id: session.id,
                 cwd: session.cwd,
             };
@@ -61,7 +61,7 @@ impl AcpAgent {
                 OpenStep::Use(session) => {
                     let lease = self.acquire(Some(&session)).await?;
                     if lease.process.generation == session.generation {
-                        return Ok(Opened {
+                        return Ok(OpenedSession {
                             lease,
                             id: session.id,
                             fresh: false,
@@ -96,13 +96,13 @@ impl AcpAgent {
         }
     }
 
-    async fn acquire(&self, wanted: Option<&SessionRef>) -> Result<ProcessLease, OpenError> {
+    async fn acquire(&self, wanted: Option<&SessionRef>) -> Result<ProcessLease, SessionError> {
         let wanted = wanted.map(|session| session.generation);
-        self.pool.acquire(wanted).await.map_err(OpenError::Start)
+        self.pool.acquire(wanted).await.map_err(SessionError::Start)
     }
 
     /// Resumes a session; starts a new one with a notice when the agent cannot.
-    async fn resume(&self, turn: &Turn, cwd: &Path, id: String) -> Result<Opened, OpenError> {
+    async fn resume(&self, turn: &Turn, cwd: &Path, id: String) -> Result<OpenedSession, SessionError> {
         let lease = self.acquire(None).await?;
         if let Some(how) = lease.process.capabilities.continues() {
             let params = json!({"sessionId": id, "cwd": cwd, "mcpServers": []});
@@ -113,7 +113,7 @@ impl AcpAgent {
             let replay = lease.process.routes.replay(&id);
             let answer = match self.set_up(&lease.process, method, &params).await {
                 Ok(answer) => Some(answer),
-                Err(OpenError::Refused(error)) if error.code != super::message::AUTH_REQUIRED => {
+                Err(SessionError::Refused(error)) if error.code != super::message::AUTH_REQUIRED => {
                     tracing::info!(agent = %self.name, %error, "the agent could not resume a session");
                     None
                 }
@@ -138,10 +138,10 @@ impl AcpAgent {
         self.begin(turn, cwd, lease).await
     }
 
-    async fn begin(&self, turn: &Turn, cwd: &Path, lease: ProcessLease) -> Result<Opened, OpenError> {
+    async fn begin(&self, turn: &Turn, cwd: &Path, lease: ProcessLease) -> Result<OpenedSession, SessionError> {
         let params = json!({"cwd": cwd, "mcpServers": []});
         let answer = self.set_up(&lease.process, "session/new", &params).await?;
-        let id = session_id(&answer).ok_or(OpenError::InvalidResponse("a new session has no usable name"))?;
+        let id = session_id(&answer).ok_or(SessionError::InvalidResponse("a new session has no usable name"))?;
         let mut opened = self.opened(turn, cwd, lease, id, &answer).await?;
         opened.fresh = true;
         Ok(opened)
@@ -155,7 +155,7 @@ impl AcpAgent {
         lease: ProcessLease,
         id: String,
         answer: &Value,
-    ) -> Result<Opened, OpenError> {
+    ) -> Result<OpenedSession, SessionError> {
         if let Some(mode) = &self.settings.mode
             && answer["modes"]["currentModeId"].as_str() != Some(mode)
         {
@@ -187,14 +187,14 @@ impl AcpAgent {
             cwd: cwd.to_owned(),
         };
         self.sessions()
-            .set_status(&turn.session, SessionStatus::Open(session));
+            .set_status(&turn.session, AgentSessionStatus::Open(session));
         let kept = SavedSession {
             backend: self.name.clone(),
             session_id: id.clone(),
             cwd: cwd.to_owned(),
         };
         turn.events.save_state(kept.write()).await;
-        Ok(Opened {
+        Ok(OpenedSession {
             lease,
             id,
             fresh: false,
@@ -207,10 +207,10 @@ impl AcpAgent {
         method: &str,
         params: &Value,
         what: &str,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), SessionError> {
         match self.set_up(process, method, params).await {
             Ok(_) => Ok(()),
-            Err(OpenError::Refused(error)) => Err(OpenError::Configuration(format!(
+            Err(SessionError::Refused(error)) => Err(SessionError::Configuration(format!(
                 "the {what} cannot be set: {error}; correct the agent's settings"
             ))),
             Err(error) => Err(error),
@@ -218,21 +218,21 @@ impl AcpAgent {
     }
 
     /// Sends a setup request.
-    async fn set_up(&self, process: &Process, method: &str, params: &Value) -> Result<Value, OpenError> {
+    async fn set_up(&self, process: &Process, method: &str, params: &Value) -> Result<Value, SessionError> {
         let limit = self.launch.start_timeout;
         match timeout(limit, process.peer().call(method, params)).await {
             Err(_) => {
                 // A process that does not respond gets no further turn.
                 self.pool.retire(process.generation);
-                Err(OpenError::TimedOut(limit))
+                Err(SessionError::TimedOut(limit))
             }
-            Ok(Err(CallError::Refused(error))) => Err(OpenError::Refused(error)),
-            Ok(Err(CallError::Gone)) => Err(OpenError::Ended(process.exit_report().await)),
+            Ok(Err(CallError::Refused(error))) => Err(SessionError::Refused(error)),
+            Ok(Err(CallError::Gone)) => Err(SessionError::Ended(process.exit_report().await)),
             Ok(Ok(answer)) => Ok(answer),
         }
     }
 
-    pub(super) fn sessions(&self) -> std::sync::MutexGuard<'_, super::sessions::Sessions> {
+    pub(super) fn sessions(&self) -> std::sync::MutexGuard<'_, super::sessions::AgentSessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -104,7 +104,7 @@ pub(super) fn evaluate(answer: &Result<Value, CallError>, context: PromptContext
 
 /// Why a session could not be opened.
 #[derive(Debug)]
-pub(super) enum OpenError {
+pub(super) enum SessionError {
     /// No process could be started.
     Start(std::sync::Arc<StartError>),
     /// The agent rejected it.
@@ -119,7 +119,7 @@ pub(super) enum OpenError {
     Configuration(String),
 }
 
-impl OpenError {
+impl SessionError {
     /// The failure of a turn that could not begin for it. Nothing was asked of the agent yet.
     pub(super) fn failure(self, launch: &Launch, sign_in: &[String]) -> Failure {
         let name = launch.name();

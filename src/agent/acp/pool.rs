@@ -11,7 +11,7 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 
 use super::process::Capabilities;
 use super::process::{Process, StartError};
-use super::sessions::Generation;
+use super::sessions::ProcessGeneration;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
 use crate::backoff::Backoff;
@@ -24,11 +24,11 @@ type Start = Arc<OnceCell<Result<Arc<Process>, Arc<StartError>>>>;
 pub(super) struct Pool {
     launch: Launch,
     commands: Arc<Mutex<Vec<AgentCommand>>>,
-    state: Mutex<State>,
+    state: Mutex<PoolState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct PoolState {
     slots: Vec<Slot>,
     /// Take no new turn, and end after their last one.
     retired: Vec<Slot>,
@@ -40,7 +40,7 @@ struct State {
 
 #[derive(Debug)]
 struct Slot {
-    generation: Generation,
+    generation: ProcessGeneration,
     start: Start,
     /// Turns in it, or on their way to it.
     turns: usize,
@@ -59,7 +59,7 @@ pub(super) struct ProcessLease {
 #[derive(Debug)]
 struct Claim {
     pool: Arc<Pool>,
-    generation: Generation,
+    generation: ProcessGeneration,
 }
 
 impl Pool {
@@ -75,7 +75,7 @@ impl Pool {
     /// Acquires the wanted process if it still runs, else the one with the most room. Cancel-safe.
     pub(super) async fn acquire(
         self: &Arc<Self>,
-        wanted: Option<Generation>,
+        wanted: Option<ProcessGeneration>,
     ) -> Result<ProcessLease, Arc<StartError>> {
         loop {
             let (claim, start, rest) = self.claim(wanted)?;
@@ -114,14 +114,14 @@ impl Pool {
     }
 
     /// The running process of that start.
-    pub(super) fn alive(&self, generation: Generation) -> Option<Arc<Process>> {
+    pub(super) fn alive(&self, generation: ProcessGeneration) -> Option<Arc<Process>> {
         let state = self.state();
         let slot = state.slots.iter().find(|slot| slot.generation == generation)?;
         slot.process().filter(|process| !process.is_gone())
     }
 
     /// The capabilities of that process.
-    pub(super) fn capabilities(&self, generation: Generation) -> Option<Capabilities> {
+    pub(super) fn capabilities(&self, generation: ProcessGeneration) -> Option<Capabilities> {
         self.alive(generation).map(|process| process.capabilities.clone())
     }
 
@@ -137,7 +137,7 @@ impl Pool {
     }
 
     /// Retires a process.
-    pub(super) fn retire(&self, generation: Generation) {
+    pub(super) fn retire(&self, generation: ProcessGeneration) {
         let mut state = self.state();
         state.retire(generation);
         state.sweep();
@@ -159,7 +159,7 @@ impl Pool {
         join_all(ended).await;
     }
 
-    fn claim(self: &Arc<Self>, wanted: Option<Generation>) -> Result<(Claim, Start, Duration), StartError> {
+    fn claim(self: &Arc<Self>, wanted: Option<ProcessGeneration>) -> Result<(Claim, Start, Duration), StartError> {
         let now = Instant::now();
         let mut state = self.state();
         if state.closed {
@@ -176,7 +176,7 @@ impl Pool {
                 return Err(StartError::BackingOff { wait, why });
             }
             state.started += 1;
-            let generation = Generation(state.started);
+            let generation = ProcessGeneration(state.started);
             state.slots.push(Slot {
                 generation,
                 start: Start::default(),
@@ -198,7 +198,7 @@ impl Pool {
     }
 
     /// Counted once per start.
-    fn start_failed(&self, generation: Generation, error: &StartError) {
+    fn start_failed(&self, generation: ProcessGeneration, error: &StartError) {
         let mut state = self.state();
         if let Some(at) = state.slots.iter().position(|slot| slot.generation == generation) {
             state.slots.swap_remove(at);
@@ -210,13 +210,13 @@ impl Pool {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn retire(&mut self, generation: Generation) {
+impl PoolState {
+    fn retire(&mut self, generation: ProcessGeneration) {
         if let Some(at) = self.slots.iter().position(|slot| slot.generation == generation) {
             let slot = self.slots.swap_remove(at);
             self.retired.push(slot);
@@ -258,7 +258,7 @@ impl State {
     }
 
     /// Picks the process of a turn; `None` to start one.
-    fn pick(&self, wanted: Option<Generation>, processes: usize, turns: Option<usize>) -> Option<usize> {
+    fn pick(&self, wanted: Option<ProcessGeneration>, processes: usize, turns: Option<usize>) -> Option<usize> {
         if let Some(at) =
             wanted.and_then(|wanted| self.slots.iter().position(|slot| slot.generation == wanted))
         {
@@ -301,7 +301,7 @@ impl ProcessLease {
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut state = self.pool.state();
-        let State { slots, retired, .. } = &mut *state;
+        let PoolState { slots, retired, .. } = &mut *state;
         let slot = slots
             .iter_mut()
             .chain(retired)
@@ -358,7 +358,7 @@ mod tests {
 
     fn slot(generation: u64, turns: usize) -> Slot {
         Slot {
-            generation: Generation(generation),
+            generation: ProcessGeneration(generation),
             start: Start::default(),
             turns,
         }
@@ -366,18 +366,18 @@ mod tests {
 
     #[test]
     fn a_turn_goes_where_its_session_is_else_where_there_is_room() {
-        let mut state = State::default();
+        let mut state = PoolState::default();
         assert_eq!(state.pick(None, 2, Some(2)), None);
         state.slots = vec![slot(1, 1)];
         assert_eq!(state.pick(None, 2, Some(2)), Some(0));
         state.slots = vec![slot(1, 2)];
         assert_eq!(state.pick(None, 2, Some(2)), None, "a second process");
         assert_eq!(
-            state.pick(Some(Generation(1)), 2, Some(2)),
+            state.pick(Some(ProcessGeneration(1)), 2, Some(2)),
             Some(0),
             "its own, even when full"
         );
-        assert_eq!(state.pick(Some(Generation(9)), 2, Some(2)), None);
+        assert_eq!(state.pick(Some(ProcessGeneration(9)), 2, Some(2)), None);
         state.slots = vec![slot(1, 3), slot(2, 2)];
         assert_eq!(
             state.pick(None, 2, Some(2)),

@@ -13,8 +13,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Routes;
 use super::message::RpcError;
-use super::rpc::{CallError, Connection, Limits, MessageHandler, Peer};
-use super::sessions::Generation;
+use super::rpc::{CallError, RpcConnection, Limits, MessageHandler, Peer};
+use super::sessions::ProcessGeneration;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
 use crate::agent::child::{Child, Exit, PIPE_GRACE, SpawnError, StopSchedule, StopSignal};
@@ -89,7 +89,7 @@ pub(super) enum StartError {
 #[derive(Debug)]
 pub(super) struct Process {
     /// Number of its start.
-    pub(super) generation: Generation,
+    pub(super) generation: ProcessGeneration,
     /// What it can do.
     pub(super) capabilities: Capabilities,
     /// Where its updates go.
@@ -98,7 +98,7 @@ pub(super) struct Process {
     pub(super) permits: Option<Arc<Semaphore>>,
     /// When it started.
     pub(super) since: Instant,
-    connection: Connection,
+    connection: RpcConnection,
     stop_tokens: StopTokens,
     exit_report: watch::Receiver<Option<ExitReport>>,
     _supervisor: AbortOnDropHandle<()>,
@@ -115,7 +115,7 @@ impl Process {
     /// Starts a process and performs the handshake.
     pub(super) async fn start(
         launch: &Launch,
-        generation: Generation,
+        generation: ProcessGeneration,
         commands: Arc<Mutex<Vec<AgentCommand>>>,
     ) -> Result<Self, StartError> {
         let mut child = Child::spawn(&launch.program)?;
@@ -124,7 +124,7 @@ impl Process {
         };
         let routes = Routes::new(commands);
         let handler = Arc::clone(&routes) as Arc<dyn MessageHandler>;
-        let connection = Connection::start(stdout, stdin, handler, Limits::default());
+        let connection = RpcConnection::start(stdout, stdin, handler, Limits::default());
         let stop_tokens = StopTokens::default();
         let (tell, exit_report) = watch::channel(None);
         let supervisor = tokio::spawn(supervise(

@@ -14,7 +14,7 @@ use super::mailbox::{Mail, is_progress};
 use super::permission::{PermissionRequest, cancelled};
 use super::process::Process;
 use super::rpc::{CallError, Peer};
-use super::sessions::Sessions;
+use super::sessions::AgentSessions;
 use crate::agent::{AgentEvent, AgentFuture, AgentSignal, PromptAnswer, Turn};
 use crate::wire::SessionKey;
 
@@ -31,7 +31,7 @@ pub(super) struct Prompt<'a> {
     /// The session that it goes to.
     pub(super) id: &'a str,
     /// The conversations, in which a dropped prompt is noted.
-    pub(super) sessions: &'a Arc<Mutex<Sessions>>,
+    pub(super) sessions: &'a Arc<Mutex<AgentSessions>>,
     /// How long a stop may take.
     pub(super) grace: Duration,
     /// How long a question may take.
@@ -42,18 +42,18 @@ pub(super) struct Prompt<'a> {
 
 /// Result of a prompt.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct PromptOutcome {
     /// The answer; `None` when a stop was asked for and did not come in time.
     pub(super) answer: Option<Result<Value, CallError>>,
     /// Whether the agent sent anything.
     pub(super) responded: bool,
     /// Why it was stopped, if it was.
-    pub(super) stop: Stop,
+    pub(super) stop: StopCause,
 }
 
 /// Whether and why the agent was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stop {
+pub(super) enum StopCause {
     /// It was not.
     None,
     /// The turn was cancelled.
@@ -63,11 +63,11 @@ pub(super) enum Stop {
 }
 
 /// A prompt that is not answered yet.
-struct InFlight<'a> {
+struct RunningPrompt<'a> {
     peer: &'a Peer,
     id: &'a str,
     key: &'a SessionKey,
-    sessions: &'a Arc<Mutex<Sessions>>,
+    sessions: &'a Arc<Mutex<AgentSessions>>,
     /// Questions that are not answered yet, by the agent's names for them.
     open: Vec<Value>,
     answered: bool,
@@ -77,7 +77,7 @@ type Asking<'a> = FuturesUnordered<AgentFuture<'a, (Value, Value)>>;
 
 impl Prompt<'_> {
     /// Sends the prompt and waits for its response. `None` when the turn was cancelled before.
-    pub(super) async fn run(&self, blocks: Vec<Value>) -> Option<Outcome> {
+    pub(super) async fn run(&self, blocks: Vec<Value>) -> Option<PromptOutcome> {
         let peer = self.process.peer();
         let (_routed, mailbox) = self.process.routes.turn(self.id);
         let params = json!({"sessionId": self.id, "prompt": blocks});
@@ -88,10 +88,10 @@ impl Prompt<'_> {
             begun = peer.start_call("session/prompt", &params) => begun,
         };
         drop(params);
-        let mut outcome = Outcome {
+        let mut outcome = PromptOutcome {
             answer: None,
             responded: false,
-            stop: Stop::None,
+            stop: StopCause::None,
         };
         let mut pending = match begun {
             Ok(pending) => pending,
@@ -100,7 +100,7 @@ impl Prompt<'_> {
                 return Some(outcome);
             }
         };
-        let mut flight = InFlight {
+        let mut flight = RunningPrompt {
             peer,
             id: self.id,
             key: &self.turn.session,
@@ -115,19 +115,19 @@ impl Prompt<'_> {
         loop {
             tokio::select! {
                 biased;
-                () = self.turn.cancel.cancelled(), if outcome.stop == Stop::None => {
-                    outcome.stop = Stop::Requested;
+                () = self.turn.cancel.cancelled(), if outcome.stop == StopCause::None => {
+                    outcome.stop = StopCause::Requested;
                     deadline = Instant::now() + self.grace;
                     asking.clear();
                     flight.stop();
                 }
-                () = mailbox.overflow(), if outcome.stop == Stop::None => {
-                    outcome.stop = Stop::Overflow;
+                () = mailbox.overflow(), if outcome.stop == StopCause::None => {
+                    outcome.stop = StopCause::Overflow;
                     deadline = Instant::now() + self.grace;
                     asking.clear();
                     flight.stop();
                 }
-                () = sleep_until(deadline), if outcome.stop != Stop::None => break,
+                () = sleep_until(deadline), if outcome.stop != StopCause::None => break,
                 // Each yields the agent's name for the question and what to answer.
                 Some((id, answer)) = asking.next(), if !asking.is_empty() => flight.settle(&id, answer),
                 // Cancel-safe: what is held stays held.
@@ -141,7 +141,7 @@ impl Prompt<'_> {
                     Mail::Permission(id, params) => {
                         outcome.responded = true;
                         flight.open.push(id.clone());
-                        if outcome.stop == Stop::None && asking.len() < MAX_QUESTIONS {
+                        if outcome.stop == StopCause::None && asking.len() < MAX_QUESTIONS {
                             asking.push(self.ask(id, &params));
                         } else {
                             flight.settle(&id, cancelled());
@@ -175,11 +175,11 @@ impl Prompt<'_> {
         &self,
         mailbox: &super::mailbox::Mailbox,
         mut held: Option<AgentEvent>,
-        outcome: &mut Outcome,
-        flight: &mut InFlight<'_>,
+        outcome: &mut PromptOutcome,
+        flight: &mut RunningPrompt<'_>,
     ) {
         let question_timeout = async {
-            if outcome.stop == Stop::None {
+            if outcome.stop == StopCause::None {
                 self.turn.cancel.cancelled().await;
             }
             sleep(self.grace).await;
@@ -248,7 +248,7 @@ fn counts(event: &AgentEvent) -> bool {
     )
 }
 
-impl InFlight<'_> {
+impl RunningPrompt<'_> {
     /// Stops the agent. Questions are answered first, as the protocol requires.
     fn stop(&mut self) {
         self.cancel_questions();
@@ -269,7 +269,7 @@ impl InFlight<'_> {
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for RunningPrompt<'_> {
     fn drop(&mut self) {
         if self.answered {
             return;

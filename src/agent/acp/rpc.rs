@@ -19,8 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::message::Lines;
-use super::message::{Message, RpcError};
+use super::message::LineReader;
+use super::message::{RpcMessage, RpcError};
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub(super) enum CallError {
 
 /// The two tasks of a connection; dropping it ends both, and settles every waiter.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct RpcConnection {
     peer: Peer,
     _reader: AbortOnDropHandle<()>,
     _writer: AbortOnDropHandle<()>,
@@ -71,18 +71,18 @@ pub(super) struct Connection {
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     outgoing: mpsc::Sender<Vec<u8>>,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<PendingRequests>>,
     ended: CancellationToken,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingRequests {
     next: u64,
     ended: bool,
     requests: HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>,
 }
 
-impl Connection {
+impl RpcConnection {
     /// Starts to read and to write.
     pub(super) fn start<R, W>(reader: R, writer: W, handler: Arc<dyn MessageHandler>, limits: Limits) -> Self
     where
@@ -95,7 +95,7 @@ impl Connection {
             waiting: Arc::default(),
             ended: CancellationToken::new(),
         };
-        let reading = read(Lines::new(reader, limits.line), peer.clone(), handler);
+        let reading = read(LineReader::new(reader, limits.line), peer.clone(), handler);
         let writing = write(writer, lines, peer.clone());
         Self {
             _reader: AbortOnDropHandle::new(tokio::spawn(reading)),
@@ -110,7 +110,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for RpcConnection {
     fn drop(&mut self) {
         self.peer.end();
     }
@@ -123,7 +123,7 @@ impl Peer {
     }
 
     /// Sends a request; the returned future waits for the response.
-    pub(super) async fn start_call(&self, method: &str, params: &Value) -> Result<Pending, CallError> {
+    pub(super) async fn start_call(&self, method: &str, params: &Value) -> Result<PendingRequest, CallError> {
         let place = self.outgoing.reserve().await.map_err(|_| CallError::Gone)?;
         let (settle, settled) = oneshot::channel();
         let id = {
@@ -136,8 +136,8 @@ impl Peer {
             waiting.requests.insert(id, settle);
             id
         };
-        place.send(Message::request(id, method, params));
-        Ok(Pending {
+        place.send(RpcMessage::request(id, method, params));
+        Ok(PendingRequest {
             id,
             waiting: Arc::clone(&self.waiting),
             settled,
@@ -146,7 +146,7 @@ impl Peer {
 
     /// Sends a notification, without waiting.
     pub(super) fn notify(&self, method: &str, params: &Value) -> Result<(), CallError> {
-        self.post(Message::notification(method, params))
+        self.post(RpcMessage::notification(method, params))
     }
 
     /// Sends a request whose response is ignored, without waiting.
@@ -156,12 +156,12 @@ impl Peer {
             waiting.next += 1;
             waiting.next
         };
-        self.post(Message::request(id, method, params))
+        self.post(RpcMessage::request(id, method, params))
     }
 
     /// Sends a response, without waiting.
     pub(super) fn answer(&self, id: &Value, answer: Result<Value, RpcError>) -> Result<(), CallError> {
-        self.post(Message::answer(id, answer))
+        self.post(RpcMessage::answer(id, answer))
     }
 
     /// Whether the connection has ended.
@@ -189,20 +189,20 @@ impl Peer {
         self.outgoing.try_send(line).map_err(|_| CallError::Gone)
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+    fn waiting(&self) -> MutexGuard<'_, PendingRequests> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A request that is not answered yet. Dropping it means that the answer is not wanted any more.
 #[derive(Debug)]
-pub(super) struct Pending {
+pub(super) struct PendingRequest {
     id: u64,
-    waiting: Arc<Mutex<Waiting>>,
+    waiting: Arc<Mutex<PendingRequests>>,
     settled: oneshot::Receiver<Result<Value, RpcError>>,
 }
 
-impl Future for Pending {
+impl Future for PendingRequest {
     type Output = Result<Value, CallError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -215,14 +215,14 @@ impl Future for Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.requests.remove(&self.id);
     }
 }
 
-async fn read<R: AsyncRead + Unpin>(mut lines: Lines<R>, peer: Peer, handler: Arc<dyn MessageHandler>) {
+async fn read<R: AsyncRead + Unpin>(mut lines: LineReader<R>, peer: Peer, handler: Arc<dyn MessageHandler>) {
     let mut invalid = 0_u64;
     loop {
         let line = tokio::select! {
@@ -232,19 +232,19 @@ async fn read<R: AsyncRead + Unpin>(mut lines: Lines<R>, peer: Peer, handler: Ar
             line = lines.next() => line,
         };
         let Ok(Some(line)) = line else { break };
-        match Message::read(line) {
-            Some(Message::Answer { id, answer }) => {
+        match RpcMessage::read(line) {
+            Some(RpcMessage::Answer { id, answer }) => {
                 let waiter = peer.waiting().requests.remove(&id);
                 if let Some(waiter) = waiter {
                     let _ = waiter.send(answer);
                 }
             }
-            Some(Message::Request { id, method, params }) => {
+            Some(RpcMessage::Request { id, method, params }) => {
                 if let Some(answer) = handler.requested(id.clone(), &method, params) {
                     let _ = peer.answer(&id, answer);
                 }
             }
-            Some(Message::Notification { method, params }) => handler.notified(&method, params),
+            Some(RpcMessage::Notification { method, params }) => handler.notified(&method, params),
             None => invalid += 1,
         }
     }
@@ -296,9 +296,9 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
 
     #[derive(Default)]
-    struct Heard(Mutex<Vec<String>>);
+    struct Recorder(Mutex<Vec<String>>);
 
-    impl MessageHandler for Heard {
+    impl MessageHandler for Recorder {
         fn notified(&self, method: &str, _: Value) {
             self.0.lock().unwrap().push(method.to_owned());
         }
@@ -337,11 +337,11 @@ mod tests {
         }
     }
 
-    fn connect(limits: Limits) -> (Connection, Other, Arc<Heard>) {
+    fn connect(limits: Limits) -> (RpcConnection, Other, Arc<Recorder>) {
         let (ours, theirs) = duplex(4096);
         let (their_writer, our_reader) = duplex(4096);
-        let heard = Arc::new(Heard::default());
-        let connection = Connection::start(
+        let heard = Arc::new(Recorder::default());
+        let connection = RpcConnection::start(
             our_reader,
             ours,
             Arc::clone(&heard) as Arc<dyn MessageHandler>,
@@ -413,7 +413,7 @@ mod tests {
     async fn every_waiter_is_settled_when_the_other_side_ends() {
         let (connection, other, _) = connect(Limits::default());
         let peer = connection.peer().clone();
-        let waiting: Vec<Pending> = {
+        let waiting: Vec<PendingRequest> = {
             let mut waiting = Vec::new();
             for _ in 0..20 {
                 waiting.push(peer.start_call("never", &Value::Null).await.unwrap());

@@ -20,13 +20,13 @@ pub(super) const ID_BYTES: usize = 1024;
 
 /// Which start of a process something belongs to; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Generation(pub(super) u64);
+pub(super) struct ProcessGeneration(pub(super) u64);
 
 /// A session in a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SessionRef {
     /// The process.
-    pub(super) generation: Generation,
+    pub(super) generation: ProcessGeneration,
     /// The agent's name for the session.
     pub(super) id: String,
     /// The directory that it works in.
@@ -35,7 +35,7 @@ pub(super) struct SessionRef {
 
 /// Status of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum SessionStatus {
+pub(super) enum AgentSessionStatus {
     /// Unknown: load the saved state.
     #[default]
     Unknown,
@@ -72,24 +72,24 @@ pub(super) enum OpenStep {
 }
 
 /// Decides the next step. `alive`: capabilities of the session's process, if it runs.
-pub(super) fn next_step(status: &SessionStatus, cwd: &Path, alive: Option<&Capabilities>) -> OpenStep {
+pub(super) fn next_step(status: &AgentSessionStatus, cwd: &Path, alive: Option<&Capabilities>) -> OpenStep {
     let same_place = |session: &&SessionRef| session.cwd == cwd;
     match status {
-        SessionStatus::Unknown => OpenStep::LoadState,
-        SessionStatus::Open(session) if same_place(&session) => match alive {
+        AgentSessionStatus::Unknown => OpenStep::LoadState,
+        AgentSessionStatus::Open(session) if same_place(&session) => match alive {
             Some(_) => OpenStep::Use(session.clone()),
             None => OpenStep::Resume(session.id.clone()),
         },
-        SessionStatus::Tainted(session) if same_place(&session) => match alive {
+        AgentSessionStatus::Tainted(session) if same_place(&session) => match alive {
             Some(Capabilities { fork: true, .. }) => OpenStep::Fork(session.clone()),
             Some(_) => OpenStep::Replace(session.clone()),
             None => OpenStep::Resume(session.id.clone()),
         },
-        SessionStatus::Detached { id, cwd: place } if place == cwd => OpenStep::Resume(id.clone()),
-        SessionStatus::New
-        | SessionStatus::Open(_)
-        | SessionStatus::Tainted(_)
-        | SessionStatus::Detached { .. } => OpenStep::New,
+        AgentSessionStatus::Detached { id, cwd: place } if place == cwd => OpenStep::Resume(id.clone()),
+        AgentSessionStatus::New
+        | AgentSessionStatus::Open(_)
+        | AgentSessionStatus::Tainted(_)
+        | AgentSessionStatus::Detached { .. } => OpenStep::New,
     }
 }
 
@@ -106,13 +106,13 @@ pub(super) struct SavedSession {
 
 impl SavedSession {
     /// Reads saved state, if it is this backend's.
-    pub(super) fn read(bytes: &[u8], backend: &str) -> SessionStatus {
+    pub(super) fn read(bytes: &[u8], backend: &str) -> AgentSessionStatus {
         match serde_json::from_slice::<Self>(bytes) {
-            Ok(kept) if kept.backend == backend && is_id(&kept.session_id) => SessionStatus::Detached {
+            Ok(kept) if kept.backend == backend && is_id(&kept.session_id) => AgentSessionStatus::Detached {
                 id: kept.session_id,
                 cwd: kept.cwd,
             },
-            _ => SessionStatus::New,
+            _ => AgentSessionStatus::New,
         }
     }
 
@@ -130,22 +130,22 @@ pub(super) fn is_id(id: &str) -> bool {
 
 /// The conversations.
 #[derive(Debug)]
-pub(super) struct Sessions {
-    entries: HashMap<SessionKey, Entry>,
+pub(super) struct AgentSessions {
+    entries: HashMap<SessionKey, AgentSession>,
     uses: u64,
     most: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
-    status: SessionStatus,
+struct AgentSession {
+    status: AgentSessionStatus,
     /// Whether the last turn was cancelled; the agent may apply that to the next one.
     stopped: bool,
     used: u64,
     gate: Arc<Semaphore>,
 }
 
-impl Sessions {
+impl AgentSessions {
     /// Knows at most so many.
     pub(super) fn new(most: usize) -> Self {
         Self {
@@ -160,8 +160,8 @@ impl Sessions {
         let room = self.entries.contains_key(key) || self.entries.len() < self.most;
         let evicted = if room { None } else { self.evict() };
         self.uses += 1;
-        let entry = self.entries.entry(key.clone()).or_insert_with(|| Entry {
-            status: SessionStatus::Unknown,
+        let entry = self.entries.entry(key.clone()).or_insert_with(|| AgentSession {
+            status: AgentSessionStatus::Unknown,
             stopped: false,
             used: 0,
             gate: Arc::new(Semaphore::new(1)),
@@ -171,13 +171,13 @@ impl Sessions {
     }
 
     /// The status, and whether the last turn was cancelled.
-    pub(super) fn status(&self, key: &SessionKey) -> (SessionStatus, bool) {
+    pub(super) fn status(&self, key: &SessionKey) -> (AgentSessionStatus, bool) {
         let entry = self.entries.get(key);
         entry.map_or_else(Default::default, |entry| (entry.status.clone(), entry.stopped))
     }
 
     /// Sets the status.
-    pub(super) fn set_status(&mut self, key: &SessionKey, status: SessionStatus) {
+    pub(super) fn set_status(&mut self, key: &SessionKey, status: AgentSessionStatus) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.status = status;
         }
@@ -193,9 +193,9 @@ impl Sessions {
     /// Marks the session as unusable.
     pub(super) fn taint(&mut self, key: &SessionKey) {
         if let Some(entry) = self.entries.get_mut(key)
-            && let SessionStatus::Open(session) = &entry.status
+            && let AgentSessionStatus::Open(session) = &entry.status
         {
-            entry.status = SessionStatus::Tainted(session.clone());
+            entry.status = AgentSessionStatus::Tainted(session.clone());
         }
     }
 
@@ -205,9 +205,9 @@ impl Sessions {
         self.gate(key);
         let entry = self.entries.get_mut(key)?;
         entry.stopped = false;
-        match std::mem::replace(&mut entry.status, SessionStatus::New) {
-            SessionStatus::Open(session) | SessionStatus::Tainted(session) => Some(session),
-            SessionStatus::Unknown | SessionStatus::New | SessionStatus::Detached { .. } => None,
+        match std::mem::replace(&mut entry.status, AgentSessionStatus::New) {
+            AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),
+            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => None,
         }
     }
 
@@ -219,8 +219,8 @@ impl Sessions {
         });
         let oldest = idle.min_by_key(|(_, entry)| entry.used)?.0.clone();
         match self.entries.remove(&oldest)?.status {
-            SessionStatus::Open(session) | SessionStatus::Tainted(session) => Some(session),
-            SessionStatus::Unknown | SessionStatus::New | SessionStatus::Detached { .. } => None,
+            AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),
+            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => None,
         }
     }
 }
@@ -238,7 +238,7 @@ mod tests {
 
     fn session(id: &str) -> SessionRef {
         SessionRef {
-            generation: Generation(1),
+            generation: ProcessGeneration(1),
             id: id.to_owned(),
             cwd: "/w".into(),
         }
@@ -252,16 +252,16 @@ mod tests {
             ..Capabilities::default()
         };
         let there = Path::new("/w");
-        let open = SessionStatus::Open(session("s"));
-        let tainted = SessionStatus::Tainted(session("s"));
-        let resting = SessionStatus::Detached {
+        let open = AgentSessionStatus::Open(session("s"));
+        let tainted = AgentSessionStatus::Tainted(session("s"));
+        let resting = AgentSessionStatus::Detached {
             id: "s".to_owned(),
             cwd: "/w".into(),
         };
         let resumed = OpenStep::Resume("s".to_owned());
         for (status, alive, expected) in [
-            (&SessionStatus::Unknown, None, OpenStep::LoadState),
-            (&SessionStatus::New, Some(&plain), OpenStep::New),
+            (&AgentSessionStatus::Unknown, None, OpenStep::LoadState),
+            (&AgentSessionStatus::New, Some(&plain), OpenStep::New),
             (&open, Some(&plain), OpenStep::Use(session("s"))),
             (&open, None, resumed.clone()),
             (&tainted, Some(&forks), OpenStep::Fork(session("s"))),
@@ -287,31 +287,31 @@ mod tests {
             cwd: "/w".into(),
         };
         let bytes = kept.write();
-        assert!(matches!(SavedSession::read(&bytes, "a"), SessionStatus::Detached { id, .. } if id == "s"));
-        assert_eq!(SavedSession::read(&bytes, "b"), SessionStatus::New);
+        assert!(matches!(SavedSession::read(&bytes, "a"), AgentSessionStatus::Detached { id, .. } if id == "s"));
+        assert_eq!(SavedSession::read(&bytes, "b"), AgentSessionStatus::New);
         for junk in [
             &b""[..],
             b"{}",
             b"\xff",
             br#"{"backend":"a","session_id":"","cwd":"/"}"#,
         ] {
-            assert_eq!(SavedSession::read(junk, "a"), SessionStatus::New);
+            assert_eq!(SavedSession::read(junk, "a"), AgentSessionStatus::New);
         }
     }
 
     #[test]
     fn the_one_idle_longest_is_let_go_at_the_limit() {
-        let mut sessions = Sessions::new(3);
+        let mut sessions = AgentSessions::new(3);
         let busy = sessions.gate(&key("busy")).0;
         for chat in ["a", "b"] {
             sessions.gate(&key(chat));
-            sessions.set_status(&key(chat), SessionStatus::Open(session(chat)));
+            sessions.set_status(&key(chat), AgentSessionStatus::Open(session(chat)));
         }
         sessions.gate(&key("a"));
         assert_eq!(sessions.gate(&key("c")).1, Some(session("b")));
         assert_eq!(sessions.gate(&key("d")).1, Some(session("a")));
         assert_eq!(sessions.entries.len(), 3);
-        assert_eq!(sessions.status(&key("a")).0, SessionStatus::Unknown);
+        assert_eq!(sessions.status(&key("a")).0, AgentSessionStatus::Unknown);
         drop(busy);
         sessions.gate(&key("e"));
         assert!(!sessions.entries.contains_key(&key("busy")));
@@ -319,12 +319,12 @@ mod tests {
 
     #[test]
     fn forgetting_outlives_what_was_kept() {
-        let mut sessions = Sessions::new(3);
+        let mut sessions = AgentSessions::new(3);
         assert_eq!(sessions.forget(&key("x")), None);
-        assert_eq!(sessions.status(&key("x")).0, SessionStatus::New);
-        sessions.set_status(&key("x"), SessionStatus::Open(session("s")));
+        assert_eq!(sessions.status(&key("x")).0, AgentSessionStatus::New);
+        sessions.set_status(&key("x"), AgentSessionStatus::Open(session("s")));
         sessions.taint(&key("x"));
-        assert_eq!(sessions.status(&key("x")).0, SessionStatus::Tainted(session("s")));
+        assert_eq!(sessions.status(&key("x")).0, AgentSessionStatus::Tainted(session("s")));
         assert_eq!(sessions.forget(&key("x")), Some(session("s")));
     }
 }

@@ -10,12 +10,12 @@ use tokio::process::ChildStdin;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::lines::Line;
+use super::lines::OutputLine;
 use super::lines::TextReader;
 use super::{CommandOutput, CommandSettings};
 use crate::agent::child::{Child, Exit, PIPE_GRACE};
 use crate::agent::{AgentEvent, AgentFuture, PromptAnswer, Question, Turn};
-use crate::wire::{DEFAULT_MAX_LINE_BYTES, Line as Cut, LineFramer};
+use crate::wire::{DEFAULT_MAX_LINE_BYTES, Line, LineFramer};
 
 /// Bytes read at a time.
 const CHUNK: usize = 8 * 1024;
@@ -44,7 +44,7 @@ pub(super) enum OutputEnd {
 /// One exchange.
 pub(super) struct Exchange<'a> {
     turn: &'a Turn,
-    reader: Reader,
+    reader: OutputReader,
     /// Whether there was visible output.
     pub(super) spoke: bool,
     /// Whether there was output since the last break.
@@ -55,7 +55,7 @@ pub(super) struct Exchange<'a> {
     ignored: usize,
 }
 
-enum Reader {
+enum OutputReader {
     Text(TextReader),
     Lines(LineFramer),
 }
@@ -65,8 +65,8 @@ impl<'a> Exchange<'a> {
         Self {
             turn,
             reader: match output {
-                CommandOutput::Text => Reader::Text(TextReader::default()),
-                CommandOutput::Jsonl => Reader::Lines(LineFramer::new(DEFAULT_MAX_LINE_BYTES)),
+                CommandOutput::Text => OutputReader::Text(TextReader::default()),
+                CommandOutput::Jsonl => OutputReader::Lines(LineFramer::new(DEFAULT_MAX_LINE_BYTES)),
             },
             spoke: false,
             segment: false,
@@ -133,8 +133,8 @@ impl<'a> Exchange<'a> {
 
     async fn over(&mut self, end: OutputEnd) -> OutputEnd {
         let rest = match &mut self.reader {
-            Reader::Text(reader) => Some(reader.end()),
-            Reader::Lines(_) => None,
+            OutputReader::Text(reader) => Some(reader.end()),
+            OutputReader::Lines(_) => None,
         };
         let end = match rest {
             Some(text) => {
@@ -156,19 +156,19 @@ impl<'a> Exchange<'a> {
     /// Handles output; returns the end if it was reported.
     async fn handle_output(&mut self, chunk: &[u8]) -> Option<OutputEnd> {
         let framer = match &mut self.reader {
-            Reader::Text(reader) => {
+            OutputReader::Text(reader) => {
                 let text = reader.push(chunk);
                 self.text(text).await;
                 return None;
             }
-            Reader::Lines(framer) => framer,
+            OutputReader::Lines(framer) => framer,
         };
         let mut lines = Vec::new();
         let mut ignored = 0;
         framer.feed(chunk, |line| {
             let understood = match line {
-                Cut::Whole(line) => Line::parse(line),
-                Cut::TooLong { .. } => None,
+                Line::Whole(line) => OutputLine::parse(line),
+                Line::TooLong { .. } => None,
             };
             match understood {
                 Some(line) => lines.push(line),
@@ -178,13 +178,13 @@ impl<'a> Exchange<'a> {
         self.ignored += ignored;
         for line in lines {
             match line {
-                Line::Event(event) => self.emit(event).await,
-                Line::Progress(event) => self.turn.events.progress(event),
-                Line::SaveState(memory) => self.turn.events.save_state(memory.into_bytes()).await,
-                Line::Ask(id, question) => self.ask(id, question),
-                Line::Error(message, retryable) => return Some(OutputEnd::Failed(message, retryable)),
-                Line::Final(None) => return Some(OutputEnd::Done),
-                Line::Final(Some(text)) => {
+                OutputLine::Event(event) => self.emit(event).await,
+                OutputLine::Progress(event) => self.turn.events.progress(event),
+                OutputLine::SaveState(memory) => self.turn.events.save_state(memory.into_bytes()).await,
+                OutputLine::Ask(id, question) => self.ask(id, question),
+                OutputLine::Error(message, retryable) => return Some(OutputEnd::Failed(message, retryable)),
+                OutputLine::Final(None) => return Some(OutputEnd::Done),
+                OutputLine::Final(Some(text)) => {
                     let event = if self.segment {
                         AgentEvent::Replace(text)
                     } else {

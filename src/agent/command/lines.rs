@@ -12,7 +12,7 @@ use crate::agent::{
 
 /// A decoded line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum OutputLine {
     /// An event that must not be dropped.
     Event(AgentEvent),
     /// Progress.
@@ -110,7 +110,7 @@ enum WireOption {
     },
 }
 
-impl Line {
+impl OutputLine {
     /// Reads a line; nothing when it is not one of ours.
     pub(super) fn parse(line: &[u8]) -> Option<Self> {
         let written: WireLine = serde_json::from_slice(line).ok()?;
@@ -318,15 +318,15 @@ mod tests {
 
     #[test]
     fn lines_are_understood_or_left_out() {
-        let line = |text: &str| Line::parse(text.as_bytes());
+        let line = |text: &str| OutputLine::parse(text.as_bytes());
         assert_eq!(
             line(r#"{"type":"delta","text":"hi","more":1}"#),
-            Some(Line::Event(AgentEvent::Text("hi".to_owned())))
+            Some(OutputLine::Event(AgentEvent::Text("hi".to_owned())))
         );
-        assert_eq!(line(r#"{"type":"final"}"#), Some(Line::Final(None)));
+        assert_eq!(line(r#"{"type":"final"}"#), Some(OutputLine::Final(None)));
         assert_eq!(
             line(r#"{"type":"error","message":"no"}"#),
-            Some(Line::Error("no".to_owned(), false))
+            Some(OutputLine::Error("no".to_owned(), false))
         );
         for wrong in [
             "",
@@ -339,22 +339,22 @@ mod tests {
         ] {
             assert_eq!(line(wrong), None, "{wrong}");
         }
-        assert_eq!(Line::parse(b"\xff\xfe"), None);
+        assert_eq!(OutputLine::parse(b"\xff\xfe"), None);
         let deep = "[".repeat(100_000);
         assert_eq!(line(&deep), None);
     }
 
     #[test]
     fn a_question_with_an_answer_that_allows_is_an_approval() {
-        let Some(Line::Ask(id, question)) = Line::parse(
+        let Some(OutputLine::Ask(id, question)) = OutputLine::parse(
             br#"{"type":"ask","id":"q","text":"Run?","options":["once",{"id":"x","label":"Never","meaning":"deny"}]}"#,
         ) else {
             panic!("no question");
         };
         assert_eq!((id.as_str(), question.kind), ("q", QuestionKind::Approval));
         assert_eq!(question.choice(Meaning::Deny).unwrap().label, "Never");
-        let Some(Line::Ask(_, choice)) =
-            Line::parse(br#"{"type":"ask","id":"q","text":"Which?","options":["tea","coffee"]}"#)
+        let Some(OutputLine::Ask(_, choice)) =
+            OutputLine::parse(br#"{"type":"ask","id":"q","text":"Which?","options":["tea","coffee"]}"#)
         else {
             panic!("no question");
         };

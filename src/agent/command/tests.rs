@@ -29,14 +29,14 @@ fn conversing(settings: &mut CommandSettings) {
     settings.output = CommandOutput::Jsonl;
 }
 
-struct Heard {
+struct TurnRecord {
     text: String,
     events: Vec<AgentEvent>,
     kept: Option<Vec<u8>>,
     end: TurnEnd,
 }
 
-async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -> Heard {
+async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -> TurnRecord {
     let (events, mut signals) = EventSink::new();
     let turn = Turn {
         id: TurnId(7),
@@ -47,7 +47,7 @@ async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -
         cancel: CancellationToken::new(),
         workdir: None,
     };
-    let mut heard = Heard {
+    let mut heard = TurnRecord {
         text: String::new(),
         events: Vec::new(),
         kept: None,
@@ -86,7 +86,7 @@ fn says(text: &str) -> TurnInput {
     }
 }
 
-fn failure(heard: &Heard) -> &Failure {
+fn failure(heard: &TurnRecord) -> &Failure {
     match &heard.end {
         TurnEnd::Failed(failure) => failure,
         other => panic!("wanted a failure, got {other:?}"),

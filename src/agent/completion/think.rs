@@ -11,7 +11,7 @@ const MAX_HELD: usize = 32 * 1024;
 /// What of an answer was seen so far.
 #[derive(Debug)]
 pub(crate) struct ThinkFilter {
-    state: State,
+    state: ThinkState,
     /// Undecided text: a partial tag, or a later thought.
     held: String,
     /// Whether anything but white space was given out.
@@ -20,7 +20,7 @@ pub(crate) struct ThinkFilter {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThinkState {
     Answer,
     /// In the thought before the answer; what was thought is gone.
     First,
@@ -33,7 +33,7 @@ enum State {
 impl Default for ThinkFilter {
     fn default() -> Self {
         Self {
-            state: State::Answer,
+            state: ThinkState::Answer,
             held: String::new(),
             began: false,
             line_start: true,
@@ -49,13 +49,13 @@ impl ThinkFilter {
         loop {
             let before = (self.state, self.held.len());
             match self.state {
-                State::Answer => self.answer(&mut out),
-                State::First | State::Later => self.thought(&mut out),
-                State::After => {
+                ThinkState::Answer => self.answer(&mut out),
+                ThinkState::First | ThinkState::Later => self.thought(&mut out),
+                ThinkState::After => {
                     let rest = self.held.trim_start().len();
                     self.held.drain(..self.held.len() - rest);
                     if rest > 0 {
-                        self.state = State::Answer;
+                        self.state = ThinkState::Answer;
                     }
                 }
             }
@@ -69,9 +69,9 @@ impl ThinkFilter {
     pub(crate) fn finish(&mut self) -> String {
         let held = std::mem::take(&mut self.held);
         match self.state {
-            State::Answer => held,
-            State::First | State::After => String::new(),
-            State::Later => format!("{OPEN}{held}"),
+            ThinkState::Answer => held,
+            ThinkState::First | ThinkState::After => String::new(),
+            ThinkState::Later => format!("{OPEN}{held}"),
         }
     }
 
@@ -86,7 +86,7 @@ impl ThinkFilter {
                 );
                 self.give(&text, out);
                 self.held = held;
-                self.state = if self.began { State::Later } else { State::First };
+                self.state = if self.began { ThinkState::Later } else { ThinkState::First };
                 return;
             }
             if self.line_start && OPEN.starts_with(rest) {
@@ -108,17 +108,17 @@ impl ThinkFilter {
     fn thought(&mut self, out: &mut String) {
         if let Some(end) = self.held.find(CLOSE) {
             self.held.drain(..end + CLOSE.len());
-            self.state = State::After;
+            self.state = ThinkState::After;
             // What follows a thought is where another may begin.
             self.line_start = true;
-        } else if self.state == State::First {
+        } else if self.state == ThinkState::First {
             let keep = tag_start(&self.held);
             self.held.drain(..keep);
         } else if self.held.len() > MAX_HELD {
             let held = std::mem::take(&mut self.held);
             self.give(OPEN, out);
             self.give(&held, out);
-            self.state = State::Answer;
+            self.state = ThinkState::Answer;
             self.line_start = false;
         }
     }

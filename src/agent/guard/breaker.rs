@@ -41,11 +41,11 @@ impl Default for BreakerSettings {
 pub struct CircuitBreaker {
     inner: Arc<dyn Agent>,
     settings: BreakerSettings,
-    state: Mutex<State>,
+    state: Mutex<BreakerState>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum BreakerState {
     /// Turns run; this many failed in a row.
     Closed { failures: u32 },
     /// Turns fail immediately until then; earlier cooldowns in a row.
@@ -55,7 +55,7 @@ enum State {
 }
 
 /// What a turn may do.
-enum Admission {
+enum BreakerDecision {
     Run,
     Probe(u32),
     Refused(String),
@@ -67,27 +67,27 @@ impl CircuitBreaker {
         Self {
             inner,
             settings,
-            state: Mutex::new(State::Closed { failures: 0 }),
+            state: Mutex::new(BreakerState::Closed { failures: 0 }),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, BreakerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn enter(&self) -> Admission {
+    fn enter(&self) -> BreakerDecision {
         let mut state = self.state();
         match *state {
-            State::Closed { .. } => Admission::Run,
-            State::Open { until, earlier } if until <= Instant::now() => {
-                *state = State::Probing { earlier };
-                Admission::Probe(earlier)
+            BreakerState::Closed { .. } => BreakerDecision::Run,
+            BreakerState::Open { until, earlier } if until <= Instant::now() => {
+                *state = BreakerState::Probing { earlier };
+                BreakerDecision::Probe(earlier)
             }
-            State::Open { until, .. } => Admission::Refused(format!(
+            BreakerState::Open { until, .. } => BreakerDecision::Refused(format!(
                 "The agent keeps failing and is paused. Try again in {}.",
                 display(until - Instant::now())
             )),
-            State::Probing { .. } => Admission::Refused(
+            BreakerState::Probing { .. } => BreakerDecision::Refused(
                 "The agent kept failing and is being tested with another message. Try again in a moment."
                     .to_owned(),
             ),
@@ -102,7 +102,7 @@ impl CircuitBreaker {
             .saturating_mul(2_u32.saturating_pow(earlier.min(31)))
             .min(self.settings.max_cooldown);
         let until = Instant::now() + cooldown;
-        *self.state() = State::Open { until, earlier };
+        *self.state() = BreakerState::Open { until, earlier };
         tracing::warn!(
             agent = self.inner.info().name,
             "the agent keeps failing; turns fail immediately during a cooldown"
@@ -113,7 +113,7 @@ impl CircuitBreaker {
     fn record(&self, end: &TurnEnd) {
         let mut state = self.state();
         // Another turn may have opened the circuit meanwhile.
-        let State::Closed { failures } = &mut *state else {
+        let BreakerState::Closed { failures } = &mut *state else {
             return;
         };
         match evidence(end) {
@@ -133,7 +133,7 @@ impl CircuitBreaker {
         // If this future is dropped, the next turn may probe.
         let mut probing = ProbeGuard {
             breaker: self,
-            after: State::Open {
+            after: BreakerState::Open {
                 until: Instant::now(),
                 earlier,
             },
@@ -155,7 +155,7 @@ impl CircuitBreaker {
         }
         let end = self.inner.run(turn).await;
         match evidence(&end) {
-            Evidence::Up => probing.after = State::Closed { failures: 0 },
+            Evidence::Up => probing.after = BreakerState::Closed { failures: 0 },
             Evidence::None => {}
             Evidence::Down => {
                 drop(probing);
@@ -169,7 +169,7 @@ impl CircuitBreaker {
 /// Sets the state after a probe.
 struct ProbeGuard<'a> {
     breaker: &'a CircuitBreaker,
-    after: State,
+    after: BreakerState,
 }
 
 impl Drop for ProbeGuard<'_> {
@@ -207,7 +207,7 @@ impl Agent for CircuitBreaker {
     fn health(&self) -> AgentFuture<'_, AgentHealth> {
         let state = *self.state();
         match state {
-            State::Open { until, .. } if until > Instant::now() => {
+            BreakerState::Open { until, .. } if until > Instant::now() => {
                 let left = display(until - Instant::now());
                 let why = format!("it keeps failing and is paused for another {left}");
                 Box::pin(std::future::ready(AgentHealth::Down(why)))
@@ -219,9 +219,9 @@ impl Agent for CircuitBreaker {
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
             match self.enter() {
-                Admission::Refused(why) => refusal(&why, "too many failures in a row"),
-                Admission::Probe(earlier) => self.probe(earlier, turn).await,
-                Admission::Run => {
+                BreakerDecision::Refused(why) => refusal(&why, "too many failures in a row"),
+                BreakerDecision::Probe(earlier) => self.probe(earlier, turn).await,
+                BreakerDecision::Run => {
                     let end = self.inner.run(turn).await;
                     self.record(&end);
                     end

@@ -22,7 +22,7 @@ const MAX_OPEN: usize = 16;
 
 /// What an answer allows, the strictest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Grant {
+pub(super) enum ApprovalChoice {
     Deny,
     Once,
     Session,
@@ -31,10 +31,10 @@ pub(super) enum Grant {
 
 /// One that Hermes may wait for.
 #[derive(Debug)]
-struct Open {
+struct OpenApproval {
     since: Instant,
     approval: Approval,
-    answer: Option<Grant>,
+    answer: Option<ApprovalChoice>,
     /// Whether another was answered while this one was open; then Hermes' status says nothing about this one.
     crossed: bool,
 }
@@ -43,9 +43,9 @@ struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Due {
     /// What is sent to Hermes.
-    pub(super) grant: Grant,
+    pub(super) grant: ApprovalChoice,
     /// What the person chose.
-    pub(super) chosen: Grant,
+    pub(super) chosen: ApprovalChoice,
     /// Whether it comes too late for Hermes.
     pub(super) is_late: bool,
     /// Whether Hermes' status shows if it waits for this one.
@@ -54,14 +54,14 @@ pub(super) struct Due {
 
 /// The approvals of a run, oldest first.
 #[derive(Debug)]
-pub(super) struct Approvals {
+pub(super) struct PendingApprovals {
     patience: Duration,
-    open: VecDeque<Open>,
+    open: VecDeque<OpenApproval>,
     /// Answers of ours that Hermes has yet to repeat in the stream.
     echoes: usize,
 }
 
-impl Grant {
+impl ApprovalChoice {
     /// The choice by Hermes' name for it; whatever is not known is a no.
     pub(super) fn named(choice: &str) -> Self {
         match choice {
@@ -83,7 +83,7 @@ impl Grant {
     }
 }
 
-impl Approvals {
+impl PendingApprovals {
     /// No approvals; each expires after `patience`.
     pub(super) fn new(patience: Duration) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Approvals {
         if self.open.len() >= MAX_OPEN {
             return false;
         }
-        self.open.push_back(Open {
+        self.open.push_back(OpenApproval {
             since: now,
             approval,
             answer: None,
@@ -120,7 +120,7 @@ impl Approvals {
             if left * 10 >= self.patience {
                 return Some(open.approval.question(left));
             }
-            open.answer = Some(Grant::Deny);
+            open.answer = Some(ApprovalChoice::Deny);
         }
         None
     }
@@ -128,8 +128,8 @@ impl Approvals {
     /// The answer to what was asked last.
     pub(super) fn answer(&mut self, answer: &PromptAnswer) {
         let grant = match answer {
-            PromptAnswer::Chosen(choice) => Grant::named(choice),
-            PromptAnswer::TimedOut | PromptAnswer::Cancelled => Grant::Deny,
+            PromptAnswer::Chosen(choice) => ApprovalChoice::named(choice),
+            PromptAnswer::TimedOut | PromptAnswer::Cancelled => ApprovalChoice::Deny,
         };
         if let Some(open) = self.open.iter_mut().find(|open| open.answer.is_none()) {
             open.answer = Some(grant);
@@ -144,10 +144,10 @@ impl Approvals {
         let strictest = self.open.iter().map(|open| open.answer).min()?;
         let is_late = now - oldest.since > self.patience;
         let grant = match strictest {
-            _ if is_late => Grant::Deny,
+            _ if is_late => ApprovalChoice::Deny,
             // Someone has yet to answer a later one.
-            None if chosen != Grant::Deny => return None,
-            None => Grant::Deny,
+            None if chosen != ApprovalChoice::Deny => return None,
+            None => ApprovalChoice::Deny,
             Some(strictest) => strictest,
         };
         Some(Due {
@@ -222,7 +222,7 @@ impl Run<'_> {
     /// Sends the answer that is due. Cancel-safe: it stays due, or is voided by the stop that follows.
     pub(super) async fn deliver_answer(&mut self, due: Due) {
         let mut grant = due.grant;
-        if grant != Grant::Deny {
+        if grant != ApprovalChoice::Deny {
             match self.readiness(due).await {
                 Readiness::Ready => {}
                 Readiness::Behind => {
@@ -230,7 +230,7 @@ impl Run<'_> {
                     return;
                 }
                 // Sent all the same, to keep both lists in sync.
-                Readiness::NotWaiting => grant = Grant::Deny,
+                Readiness::NotWaiting => grant = ApprovalChoice::Deny,
                 Readiness::Unknown => return self.deny_after_failure(due).await,
             }
         }
@@ -241,7 +241,7 @@ impl Run<'_> {
             return self.deny_after_failure(due).await;
         }
         self.approvals.delivered(taken);
-        if due.chosen == Grant::Deny {
+        if due.chosen == ApprovalChoice::Deny {
             return;
         }
         if !taken || due.is_late || grant != due.grant {
@@ -269,7 +269,7 @@ impl Run<'_> {
     /// The answer may or may not have arrived, so it is unknown what Hermes waits for.
     async fn deny_after_failure(&mut self, due: Due) {
         tracing::debug!("the answer to an approval was not accepted; denying all");
-        if due.chosen != Grant::Deny {
+        if due.chosen != ApprovalChoice::Deny {
             self.notify(NOT_DELIVERED).await;
         }
         self.deny_all().await;
@@ -331,15 +331,15 @@ mod tests {
         }
     }
 
-    fn some(commands: &[&str], now: Instant) -> Approvals {
-        let mut approvals = Approvals::new(PATIENCE);
+    fn some(commands: &[&str], now: Instant) -> PendingApprovals {
+        let mut approvals = PendingApprovals::new(PATIENCE);
         for command in commands {
             assert!(approvals.add(approval(command), now));
         }
         approvals
     }
 
-    fn asks(approvals: &mut Approvals, now: Instant) -> Option<String> {
+    fn asks(approvals: &mut PendingApprovals, now: Instant) -> Option<String> {
         approvals
             .next_question(now)
             .map(|question| question.detail.unwrap())
@@ -349,7 +349,7 @@ mod tests {
         PromptAnswer::Chosen(choice.to_owned())
     }
 
-    fn due(approvals: &Approvals, now: Instant) -> Option<Grant> {
+    fn due(approvals: &PendingApprovals, now: Instant) -> Option<ApprovalChoice> {
         approvals.due(now).map(|due| due.grant)
     }
 
@@ -357,10 +357,10 @@ mod tests {
     fn a_yes_waits_for_the_later_ones_and_allows_no_more_than_they_do() {
         let now = Instant::now();
         for (one, other, want) in [
-            ("once", "once", [Grant::Once, Grant::Once]),
-            ("always", "once", [Grant::Once, Grant::Once]),
-            ("once", "always", [Grant::Once, Grant::Always]),
-            ("always", "deny", [Grant::Deny, Grant::Deny]),
+            ("once", "once", [ApprovalChoice::Once, ApprovalChoice::Once]),
+            ("always", "once", [ApprovalChoice::Once, ApprovalChoice::Once]),
+            ("once", "always", [ApprovalChoice::Once, ApprovalChoice::Always]),
+            ("always", "deny", [ApprovalChoice::Deny, ApprovalChoice::Deny]),
         ] {
             let mut approvals = some(&["a", "b"], now);
             assert_eq!(asks(&mut approvals, now).as_deref(), Some("a"));
@@ -382,7 +382,7 @@ mod tests {
         for answer in [chosen("deny"), PromptAnswer::TimedOut, PromptAnswer::Cancelled] {
             let mut approvals = some(&["a", "b"], now);
             approvals.answer(&answer);
-            assert_eq!(due(&approvals, now), Some(Grant::Deny));
+            assert_eq!(due(&approvals, now), Some(ApprovalChoice::Deny));
             approvals.delivered(false);
             assert_eq!(asks(&mut approvals, now).as_deref(), Some("b"));
         }
@@ -394,11 +394,11 @@ mod tests {
         let late = now + PATIENCE - Duration::from_secs(1);
         let mut approvals = some(&["a"], now);
         assert_eq!(asks(&mut approvals, late), None);
-        assert_eq!(due(&approvals, late), Some(Grant::Deny));
+        assert_eq!(due(&approvals, late), Some(ApprovalChoice::Deny));
         // Nor is a yes handed over that comes when nobody waits for it.
         let mut approvals = some(&["a"], now);
         approvals.answer(&chosen("once"));
-        assert_eq!(due(&approvals, now + PATIENCE * 2), Some(Grant::Deny));
+        assert_eq!(due(&approvals, now + PATIENCE * 2), Some(ApprovalChoice::Deny));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::approvals::Approvals;
+use super::approvals::PendingApprovals;
 use super::event::{RunEnd, RunEvent, run_end, tool_event};
 use super::start::RunHandle;
 use super::{HermesAgent, REQUEST_TIMEOUT};
@@ -37,7 +37,7 @@ pub(super) struct Run<'a> {
     /// Tools that run, oldest first.
     tools: VecDeque<ToolUse>,
     tools_seen: u64,
-    pub(super) approvals: Approvals,
+    pub(super) approvals: PendingApprovals,
     /// Whether it is unknown what Hermes waits for, and denying all has failed.
     pub(super) desynced: bool,
     /// Time up to which the stream was read, in Hermes' seconds; `None` without timestamps.
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
             said,
             tools: VecDeque::new(),
             tools_seen: 0,
-            approvals: Approvals::new(patience),
+            approvals: PendingApprovals::new(patience),
             desynced: false,
             read_up_to: None,
             recheck_at: None,

@@ -18,7 +18,7 @@ use crate::cli::run::build_agents;
 use crate::cli::{ProcessEnv, SharedArgs};
 use crate::config::Settings;
 use crate::dev::{BadTrace, Connector, ConnectorSettings, Direction, Trace, Traced, random_token};
-use script::{Replies, Step, descriptors, platforms, prompts_in, steps, with_prompt};
+use script::{Replies, ReplayStep, descriptors, platforms, prompts_in, steps, with_prompt};
 
 /// Replay a recording and show what the relay replies now.
 ///
@@ -139,7 +139,7 @@ async fn send(trace: &Trace, connector: &Connector) -> SentCounts {
         clock = Some(at);
         tokio::time::sleep(pause.min(MAX_PAUSE)).await;
         let accepted = match step {
-            Step::Event(event, buffered) => {
+            ReplayStep::Event(event, buffered) => {
                 counts.messages += 1;
                 let event = translate(event, &recorded_prompts, connector).await;
                 outln!("> {}", script::line(&event));
@@ -149,7 +149,7 @@ async fn send(trace: &Trace, connector: &Connector) -> SentCounts {
                     connector.deliver_live(&event)
                 }
             }
-            Step::Forward(forward, buffered) => {
+            ReplayStep::Forward(forward, buffered) => {
                 counts.forwards += 1;
                 let forward = translate(forward, &recorded_prompts, connector).await;
                 outln!(
@@ -162,12 +162,12 @@ async fn send(trace: &Trace, connector: &Connector) -> SentCounts {
                     connector.forward_live(&forward)
                 }
             }
-            Step::Interrupt { session, chat } => {
+            ReplayStep::Interrupt { session, chat } => {
                 counts.interrupts += 1;
                 outln!("> stop {session}");
                 connector.interrupt(&session, &chat)
             }
-            Step::Raw(raw) => {
+            ReplayStep::Raw(raw) => {
                 counts.invalid += 1;
                 connector.send_raw(&raw)
             }

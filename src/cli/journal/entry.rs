@@ -17,7 +17,7 @@ use crate::wire::ConnectorFrame;
 const KINDS: [&str; 3] = ["message", "op", "quarantine"];
 
 /// An entry with as much of its content as requested.
-pub(super) struct Entry<'a> {
+pub(super) struct JournalEntry<'a> {
     listed: &'a Listed,
     op_kind: Option<String>,
     content: Option<Content>,
@@ -30,7 +30,7 @@ struct Content {
     line: Vec<u8>,
 }
 
-impl<'a> Entry<'a> {
+impl<'a> JournalEntry<'a> {
     pub(super) fn new(listed: &'a Listed) -> Self {
         Self {
             listed,
@@ -233,7 +233,7 @@ mod tests {
             Item::Op(OpSeq(3)),
             Item::Quarantined(1),
         ] {
-            assert_eq!(parse_item(&Entry::name(item)), Ok(item));
+            assert_eq!(parse_item(&JournalEntry::name(item)), Ok(item));
         }
     }
 

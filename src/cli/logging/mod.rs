@@ -32,7 +32,7 @@ use super::redact::{KnownSecret, known_secrets};
 #[cfg(feature = "otlp")]
 use super::telemetry::{self, FinishedTraces};
 use super::{Environment, ProcessEnv};
-use crate::config::{Loaded, LogConfig, LogFormat, Settings};
+use crate::config::{LoadedConfig, LogConfig, LogFormat, Settings};
 use crate::serve::{LogCounts, TraceCounts};
 
 pub(super) use self::fatal::FatalErrors;
@@ -50,7 +50,7 @@ pub(super) struct LogHandle {
 
 impl LogHandle {
     /// Applies new settings: the level, the rate limit and the secrets. The format stays.
-    pub(super) fn reload(&self, loaded: &Loaded, process: &ProcessEnv<'_>) {
+    pub(super) fn reload(&self, loaded: &LoadedConfig, process: &ProcessEnv<'_>) {
         let log = &loaded.settings.log;
         self.add_secrets(loaded, process);
         let filter = targets(log, process.env);
@@ -61,7 +61,7 @@ impl LogHandle {
     }
 
     /// Redacts the secrets of new settings too.
-    pub(super) fn add_secrets(&self, loaded: &Loaded, process: &ProcessEnv<'_>) {
+    pub(super) fn add_secrets(&self, loaded: &LoadedConfig, process: &ProcessEnv<'_>) {
         self.redactor.add(known_secrets(loaded, process));
     }
 
@@ -138,7 +138,7 @@ fn targets(log: &LogConfig, env: Environment<'_>) -> Targets {
 }
 
 /// Starts logging. Call it once.
-pub(super) fn start(loaded: &Loaded, process: &ProcessEnv<'_>, repeats: Repeats) -> LogHandle {
+pub(super) fn start(loaded: &LoadedConfig, process: &ProcessEnv<'_>, repeats: Repeats) -> LogHandle {
     let (log, env) = (&loaded.settings.log, process.env);
     let targets = targets(log, env);
     let redactor = LogRedactor::new(known_secrets(loaded, process));

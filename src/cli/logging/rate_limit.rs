@@ -52,14 +52,14 @@ const MAX_KINDS: usize = 256;
 
 /// How many lines of one kind pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rate {
+struct RepeatLimit {
     /// Lines per window; 0 for no limit.
     burst: u32,
     /// Length of a window; zero for no limit.
     window: Duration,
 }
 
-impl Rate {
+impl RepeatLimit {
     fn new(log: &LogConfig, filter: &Targets) -> Self {
         let is_verbose = filter.would_enable("hermes_relay", &Level::DEBUG);
         Self {
@@ -81,7 +81,7 @@ struct Suppressed<D> {
 }
 
 /// The window of one kind of line.
-struct Window<D> {
+struct RepeatWindow<D> {
     since: Duration,
     passed: u32,
     /// Suppressed lines that are not reported yet, and when to report them.
@@ -90,12 +90,12 @@ struct Window<D> {
 
 /// Decides which lines pass. Kinds are identified by `K` and described by `D`; time is an argument.
 struct Limiter<K, D> {
-    rate: Rate,
-    windows: HashMap<K, Window<D>>,
+    rate: RepeatLimit,
+    windows: HashMap<K, RepeatWindow<D>>,
 }
 
 impl<K: Eq + Hash, D> Limiter<K, D> {
-    fn new(rate: Rate) -> Self {
+    fn new(rate: RepeatLimit) -> Self {
         Self {
             rate,
             windows: HashMap::new(),
@@ -104,7 +104,7 @@ impl<K: Eq + Hash, D> Limiter<K, D> {
 
     /// Whether a line of this kind passes at `now`; described only if it is the first to be suppressed.
     fn passes(&mut self, kind: K, now: Duration, describe: impl FnOnce() -> D) -> bool {
-        let Rate {
+        let RepeatLimit {
             burst,
             window: length,
         } = self.rate;
@@ -118,7 +118,7 @@ impl<K: Eq + Hash, D> Limiter<K, D> {
                 return true;
             }
         }
-        let window = self.windows.entry(kind).or_insert(Window {
+        let window = self.windows.entry(kind).or_insert(RepeatWindow {
             since: now,
             passed: 0,
             suppressed: None,
@@ -160,13 +160,13 @@ impl<K: Eq + Hash, D> Limiter<K, D> {
 type Kind = (Identifier, u64);
 
 #[derive(Clone, Debug)]
-struct Line {
+struct SuppressedLine {
     level: Level,
     message: String,
 }
 
-struct Shared {
-    limiter: Mutex<Limiter<Kind, Line>>,
+struct RateLimitState {
+    limiter: Mutex<Limiter<Kind, SuppressedLine>>,
     started: Instant,
     /// A line was suppressed.
     suppressed: Notify,
@@ -175,12 +175,12 @@ struct Shared {
 
 /// The filter that suppresses repeated lines. Clones share their state.
 #[derive(Clone)]
-pub(super) struct RateLimit(Arc<Shared>);
+pub(super) struct RateLimit(Arc<RateLimitState>);
 
 impl RateLimit {
     pub(super) fn new(log: &LogConfig, filter: &Targets, counts: Arc<LogCounts>) -> Self {
-        Self(Arc::new(Shared {
-            limiter: Mutex::new(Limiter::new(Rate::new(log, filter))),
+        Self(Arc::new(RateLimitState {
+            limiter: Mutex::new(Limiter::new(RepeatLimit::new(log, filter))),
             started: Instant::now(),
             suppressed: Notify::new(),
             counts,
@@ -189,7 +189,7 @@ impl RateLimit {
 
     /// Applies new settings. Lines that were suppressed before are still reported.
     pub(super) fn reload(&self, log: &LogConfig, filter: &Targets) {
-        self.limiter().rate = Rate::new(log, filter);
+        self.limiter().rate = RepeatLimit::new(log, filter);
     }
 
     /// Reports suppressed lines at the end of each window. Never returns; cancel-safe.
@@ -225,7 +225,7 @@ impl RateLimit {
         }
     }
 
-    fn limiter(&self) -> MutexGuard<'_, Limiter<Kind, Line>> {
+    fn limiter(&self) -> MutexGuard<'_, Limiter<Kind, SuppressedLine>> {
         self.0.limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,13 +234,13 @@ impl RateLimit {
         if *meta.level() > Level::INFO || is_unlimited(*meta.level(), meta.target()) {
             return true;
         }
-        let mut message = Message(String::new());
+        let mut message = MessageVisitor(String::new());
         event.record(&mut message);
         let mut hasher = DefaultHasher::new();
         hasher.write(message.0.as_bytes());
         let kind = (meta.callsite(), hasher.finish());
         let now = self.0.started.elapsed();
-        let passes = self.limiter().passes(kind, now, || Line {
+        let passes = self.limiter().passes(kind, now, || SuppressedLine {
             level: *meta.level(),
             message: message.0.chars().take(MAX_EXAMPLE).collect(),
         });
@@ -283,9 +283,9 @@ impl<S> Filter<S> for RateLimit {
 }
 
 /// An event's message.
-struct Message(String);
+struct MessageVisitor(String);
 
-impl Visit for Message {
+impl Visit for MessageVisitor {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         if field.name() == "message" {
             let _ = write!(self.0, "{value:?}");
@@ -310,7 +310,7 @@ mod tests {
     }
 
     fn limiter(burst: u32) -> Limiter<u32, u32> {
-        Limiter::new(Rate {
+        Limiter::new(RepeatLimit {
             burst,
             window: WINDOW,
         })
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn zero_is_no_limit_and_a_new_rate_applies_immediately() {
         for (burst, window) in [(0, WINDOW), (3, Duration::ZERO)] {
-            let mut limiter: Limiter<u32, u32> = Limiter::new(Rate { burst, window });
+            let mut limiter: Limiter<u32, u32> = Limiter::new(RepeatLimit { burst, window });
             assert_eq!(log(&mut limiter, 1, 0, 100), 100);
             assert_eq!(limiter.next_due(), None);
         }
@@ -387,7 +387,7 @@ mod tests {
 
     impl<S: Subscriber> Layer<S> for Recorder {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-            let mut message = Message(String::new());
+            let mut message = MessageVisitor(String::new());
             event.record(&mut message);
             self.0.lock().unwrap().push(message.0);
         }

@@ -110,9 +110,9 @@ mod tests {
     }
 
     #[derive(Clone, Default)]
-    struct Page(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Page {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().write(bytes)
         }
@@ -122,7 +122,7 @@ mod tests {
         }
     }
 
-    impl<'w> MakeWriter<'w> for Page {
+    impl<'w> MakeWriter<'w> for LogBuffer {
         type Writer = Self;
 
         fn make_writer(&'w self) -> Self {
@@ -135,7 +135,7 @@ mod tests {
     fn a_logged_secret_is_redacted_in_every_format() {
         const SECRET: &str = "hush \"quoted\" \\ hush";
         for json in [false, true] {
-            let page = Page::default();
+            let page = LogBuffer::default();
             let redactor = LogRedactor::new(secret(SECRET));
             let writer = MakeRedactingWriter {
                 redactor: redactor.clone(),

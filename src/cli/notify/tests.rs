@@ -6,13 +6,13 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 /// A listener service manager and the environment that names it.
-struct Listener {
+struct NotifySocket {
     socket: UnixDatagram,
     env: BTreeMap<&'static str, String>,
     _folder: tempfile::TempDir,
 }
 
-impl Listener {
+impl NotifySocket {
     fn at(name: Option<&str>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify").display().to_string();
@@ -50,7 +50,7 @@ impl Listener {
 async fn notifications_arrive_at_a_path_and_at_an_abstract_name() {
     let abstract_name = format!("@hermes-relay-test-{}", std::process::id());
     for name in [None, Some(abstract_name.as_str())] {
-        let listener = Listener::at(name);
+        let listener = NotifySocket::at(name);
         let manager = listener.manager();
         manager.notify(&Notification::Ready).await;
         assert_eq!(listener.receive().await, "READY=1");
@@ -65,7 +65,7 @@ async fn notifications_arrive_at_a_path_and_at_an_abstract_name() {
 
 #[tokio::test]
 async fn a_status_is_one_short_line() {
-    let listener = Listener::at(None);
+    let listener = NotifySocket::at(None);
     let hostile = format!("gone\nWATCHDOG=1\r\0STOPPING=1{}", "x".repeat(9999));
     listener.manager().notify(&Notification::Status(hostile)).await;
     let received = listener.receive().await;
@@ -93,7 +93,7 @@ async fn a_missing_manager_is_ignored() {
 
 #[tokio::test]
 async fn each_change_of_the_link_is_reported_once() {
-    let listener = Listener::at(None);
+    let listener = NotifySocket::at(None);
     let manager = listener.manager();
     let (link, view) = watch::channel(LinkStatus::default());
     let received = async {
@@ -116,7 +116,7 @@ async fn each_change_of_the_link_is_reported_once() {
 
 #[tokio::test]
 async fn a_stuck_relay_does_not_feed_the_watchdog() {
-    let listener = Listener::at(None)
+    let listener = NotifySocket::at(None)
         .env("WATCHDOG_USEC", "20000")
         .env("WATCHDOG_PID", "7");
     let manager = listener.manager();
@@ -149,18 +149,18 @@ async fn a_stuck_relay_does_not_feed_the_watchdog() {
 #[test]
 fn a_watchdog_for_another_process_is_ignored() {
     let with =
-        |pid: &str, micros: &str| Listener::watchdog(&[("WATCHDOG_PID", pid), ("WATCHDOG_USEC", micros)]);
+        |pid: &str, micros: &str| NotifySocket::watchdog(&[("WATCHDOG_PID", pid), ("WATCHDOG_USEC", micros)]);
     assert_eq!(with("7", "3000000"), Some(Duration::from_secs(3)));
     assert_eq!(with("8", "3000000"), None);
     assert_eq!(with("7", "0"), None);
     assert_eq!(with("7", "soon"), None);
     assert_eq!(
-        Listener::watchdog(&[("WATCHDOG_USEC", "5")]),
+        NotifySocket::watchdog(&[("WATCHDOG_USEC", "5")]),
         Some(Duration::from_micros(5))
     );
 }
 
-impl Listener {
+impl NotifySocket {
     fn watchdog(vars: &[(&str, &str)]) -> Option<Duration> {
         let env = |name: &str| {
             let found = vars.iter().find(|(known, _)| *known == name);

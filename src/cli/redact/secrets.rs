@@ -15,7 +15,7 @@ use super::KnownSecret;
 use super::names::is_secret_name;
 use crate::cli::{Environment, ProcessEnv};
 use crate::config::dotenv::Dotenv;
-use crate::config::{Backend, Loaded};
+use crate::config::{Backend, LoadedConfig};
 use crate::relay;
 
 /// Minimum length of a value whose name sounds like a secret: shorter ones would match ordinary words.
@@ -35,7 +35,7 @@ const MAX_DEPTH: usize = 16;
 const PUBLIC_HEADERS: &[&str] = &["accept", "content-type", "user-agent"];
 
 /// All known secrets.
-pub(crate) fn known_secrets(loaded: &Loaded, process: &ProcessEnv<'_>) -> Vec<KnownSecret> {
+pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> Vec<KnownSecret> {
     let settings = &loaded.settings;
     let mut found = from_environment(process);
     if let Some(home) = &settings.hermes_home {

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::cli::logging::LogHandle;
 use crate::cli::{Environment, enroll};
-use crate::config::{Loaded, Settings};
+use crate::config::{LoadedConfig, Settings};
 use crate::net::http::HttpClient;
 use crate::relay::{Credentials, provisioning};
 use crate::wire::ConnectorUrl;
@@ -55,7 +55,7 @@ pub(super) struct PolicyDeclaration(Option<tokio::task::JoinHandle<()>>);
 
 impl PolicyDeclaration {
     pub(super) fn start(
-        loaded: &Loaded,
+        loaded: &LoadedConfig,
         url: &ConnectorUrl,
         http: impl FnOnce() -> Result<HttpClient, String>,
         credentials: &watch::Receiver<Option<Credentials>>,

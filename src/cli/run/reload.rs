@@ -12,12 +12,12 @@ use zeroize::Zeroizing;
 
 use crate::cli::ProcessEnv;
 use crate::cli::logging::LogHandle;
-use crate::config::{self, ConfigError, Flags, Loaded, Settings, Sources};
+use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::relay::{Credentials, provisioning};
 
 /// The result of a reload.
 pub(super) struct Reloaded {
-    pub(super) loaded: Loaded,
+    pub(super) loaded: LoadedConfig,
     /// Dotted keys of changes that need a restart.
     pub(super) needs_restart: Vec<String>,
 }
@@ -180,7 +180,7 @@ fn visible_changes(before: &Settings, after: &Settings) -> Vec<String> {
 }
 
 /// Uses the loaded credentials if they differ from the current ones; returns whether they do.
-pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &Loaded) -> bool {
+pub(super) fn rotate(credentials: &watch::Sender<Option<Credentials>>, loaded: &LoadedConfig) -> bool {
     let Some(new) = provisioning::pinned_credentials(&loaded.settings) else {
         return false;
     };

@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::Page;
-use super::personas::{Chat, ChatKind, Personas};
+use super::personas::{PersonaChat, ChatKind, Personas};
 use crate::adapter::prompt_token;
-use crate::dev::buffer::{Delivery, NotBuffered};
+use crate::dev::buffer::{BufferedDelivery, NotBuffered};
 use crate::dev::faults::DialRule;
 use crate::dev::faults::{OpAnswer, ResultRule};
 use crate::dev::http::{MAX_MEDIA_BYTES, StoredMedia};
 use crate::dev::http::{plain, reply};
-use crate::dev::presets::Preset;
+use crate::dev::presets::PlatformPreset;
 use crate::dev::state::{Hub, SocketEnd, unauthorized};
 use crate::wire::{Grouping, MessageEvent, NoAliases, SessionKey};
 
@@ -36,7 +36,7 @@ const INTERACTION: &str = "discord.interaction_token";
 
 /// Why a command was not carried out.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refused {
+pub(super) enum CommandError {
     /// It cannot be read.
     #[error("the command cannot be read: {0}")]
     Unreadable(#[from] serde_json::Error),
@@ -112,7 +112,7 @@ struct Named {
 }
 
 #[derive(Debug, Deserialize)]
-struct Stop {
+struct StopCommand {
     chat: String,
     thread: Option<String>,
 }
@@ -124,26 +124,26 @@ pub(super) async fn run_command(hub: &Arc<Hub>, page: &Page, command: &str, requ
     };
     match perform(hub, page, command, &body) {
         Ok(answer) => reply(&answer),
-        Err(refused @ Refused::Unknown(_)) => plain(StatusCode::NOT_FOUND, &refused.to_string()),
+        Err(refused @ CommandError::Unknown(_)) => plain(StatusCode::NOT_FOUND, &refused.to_string()),
         Err(refused) => plain(StatusCode::BAD_REQUEST, &refused.to_string()),
     }
 }
 
-fn perform(hub: &Arc<Hub>, page: &Page, command: &str, body: &[u8]) -> Result<Value, Refused> {
+fn perform(hub: &Arc<Hub>, page: &Page, command: &str, body: &[u8]) -> Result<Value, CommandError> {
     match command {
         "say" => say(hub, page, &serde_json::from_slice(body)?),
         "press" => press(hub, page, &serde_json::from_slice(body)?),
         "stop" => stop(hub, &serde_json::from_slice(body)?),
         "chat" => {
             let Named { name, kind } = serde_json::from_slice(body)?;
-            let kind = ChatKind::named(&kind).ok_or(Refused::Missing("kind of chat"))?;
-            let chat = page.personas().open(kind, &name).map_err(Refused::Personas)?;
+            let kind = ChatKind::named(&kind).ok_or(CommandError::Missing("kind of chat"))?;
+            let chat = page.personas().open(kind, &name).map_err(CommandError::Personas)?;
             hub.change(|state| state.feed.publish("chat", json!({ "chat": chat })));
             Ok(chat)
         }
         "person" => {
             let Named { name, .. } = serde_json::from_slice(body)?;
-            let person = page.personas().join(&name).map_err(Refused::Personas)?;
+            let person = page.personas().join(&name).map_err(CommandError::Personas)?;
             hub.change(|state| state.feed.publish("person", json!({ "person": person })));
             Ok(person)
         }
@@ -151,19 +151,19 @@ fn perform(hub: &Arc<Hub>, page: &Page, command: &str, body: &[u8]) -> Result<Va
             let Named { name, .. } = serde_json::from_slice(body)?;
             fault(hub, &name)
         }
-        _ => Err(Refused::Unknown(command.to_owned())),
+        _ => Err(CommandError::Unknown(command.to_owned())),
     }
 }
 
-fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, Refused> {
+fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, CommandError> {
     let message_id = page.message_id();
     let personas = page.personas();
     let chat = &chat(hub, &personas, &say.speaker)?;
     let person = personas
         .person(&say.speaker.who)
-        .ok_or(Refused::Missing("person"))?;
+        .ok_or(CommandError::Missing("person"))?;
     if say.lane == DeliveryKind::Interaction
-        && page.preset() == Preset::Discord
+        && page.preset() == PlatformPreset::Discord
         && let Some(typed) = say.text.strip_prefix('/')
     {
         let (name, rest) = typed.split_once(char::is_whitespace).unwrap_or((typed, ""));
@@ -189,28 +189,28 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, Refused> {
             json!({ "text": quoted["text"], "author": quoted["author"], "is_own": quoted["is_own"] });
     }
     attach(hub, &mut event, &say.media)?;
-    let mut buffer = hub.buffer(None, Delivery::Event(&event))?;
+    let mut buffer = hub.buffer(None, BufferedDelivery::Event(&event))?;
     if say.twice {
-        buffer = hub.buffer(None, Delivery::Event(&event))?;
+        buffer = hub.buffer(None, BufferedDelivery::Event(&event))?;
     }
     Ok(json!({ "message_id": message_id, "buffer": buffer.to_string() }))
 }
 
 /// The chat that is meant: one of the page's own, a thread that the gateway opened, or one that others speak in.
-fn chat(hub: &Hub, personas: &Personas, speaker: &Speaker) -> Result<Chat, Refused> {
+fn chat(hub: &Hub, personas: &Personas, speaker: &Speaker) -> Result<PersonaChat, CommandError> {
     let thread = speaker.thread.as_deref();
     if let Some(chat) = personas.chat(&speaker.chat, thread) {
         return Ok(chat.clone());
     }
     let state = hub.lock();
     let opened = state
-        .ledger
+        .contents
         .threads
         .iter()
         .find(|opened| Some(opened.thread_id.as_str()) == thread);
     if let Some(opened) = opened {
         let parent = (opened.chat_id != speaker.chat).then_some(opened.chat_id.as_str());
-        return Ok(Chat::elsewhere(
+        return Ok(PersonaChat::elsewhere(
             ChatKind::Thread,
             &opened.name,
             &speaker.chat,
@@ -221,7 +221,7 @@ fn chat(hub: &Hub, personas: &Personas, speaker: &Speaker) -> Result<Chat, Refus
     let source = state
         .chats
         .source(&speaker.chat)
-        .ok_or(Refused::Missing("chat"))?;
+        .ok_or(CommandError::Missing("chat"))?;
     let kind = match source["chat_type"].as_str() {
         Some("dm") => ChatKind::Dm,
         Some("thread") => ChatKind::Thread,
@@ -230,14 +230,14 @@ fn chat(hub: &Hub, personas: &Personas, speaker: &Speaker) -> Result<Chat, Refus
     };
     let name = source["chat_name"].as_str().unwrap_or(&speaker.chat);
     let parent = source["parent_chat_id"].as_str();
-    Ok(Chat::elsewhere(kind, name, &speaker.chat, thread, parent))
+    Ok(PersonaChat::elsewhere(kind, name, &speaker.chat, thread, parent))
 }
 
-fn attach(hub: &Hub, event: &mut Value, media: &[String]) -> Result<(), Refused> {
+fn attach(hub: &Hub, event: &mut Value, media: &[String]) -> Result<(), CommandError> {
     let state = hub.lock();
     let (mut urls, mut listed) = (Vec::new(), Vec::new());
     for id in media.iter().take(MAX_ATTACHMENTS) {
-        let medium = state.media.find(id).ok_or(Refused::Missing("file"))?;
+        let medium = state.media.find(id).ok_or(CommandError::Missing("file"))?;
         let url = format!("{}/relay/media/{id}", hub.http_base());
         let kind = kind_of(medium);
         if urls.is_empty() && event["message_type"] == "text" {
@@ -272,35 +272,35 @@ fn kind_of(medium: &StoredMedia) -> &'static str {
     }
 }
 
-fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, Refused> {
+fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, CommandError> {
     let message_id = page.message_id();
     let personas = page.personas();
     let chat = &chat(hub, &personas, &press.speaker)?;
     let person = personas
         .person(&press.speaker.who)
-        .ok_or(Refused::Missing("person"))?;
+        .ok_or(CommandError::Missing("person"))?;
     let source = personas.source(chat, person, press.message.as_deref());
     let event = hub
         .press(&press.prompt, &press.option, Some(&source))
-        .ok_or(Refused::Missing("button"))?;
-    if press.lane == DeliveryKind::Interaction && page.preset() == Preset::Discord {
+        .ok_or(CommandError::Missing("button"))?;
+    if press.lane == DeliveryKind::Interaction && page.preset() == PlatformPreset::Discord {
         let token = format!("hp1:{}:{}", press.prompt, press.option);
-        prompt_token(&token).ok_or(Refused::Missing("button"))?;
+        prompt_token(&token).ok_or(CommandError::Missing("button"))?;
         let data = json!({ "custom_id": token, "component_type": 2 });
         let body = chat.interaction(person, &message_id, 3, &data, press.message.as_deref());
         drop(personas);
         return forward(hub, page, &body, &source, &message_id);
     }
-    let buffer = hub.buffer(None, Delivery::Event(&event))?;
+    let buffer = hub.buffer(None, BufferedDelivery::Event(&event))?;
     Ok(json!({ "buffer": buffer.to_string() }))
 }
 
-fn forward(hub: &Arc<Hub>, page: &Page, body: &Value, source: &Value, id: &str) -> Result<Value, Refused> {
+fn forward(hub: &Arc<Hub>, page: &Page, body: &Value, source: &Value, id: &str) -> Result<Value, CommandError> {
     let session = session_key(source, page.settings.grouping);
-    hub.change(|state| state.ledger.grant(&session, INTERACTION));
+    hub.change(|state| state.contents.grant(&session, INTERACTION));
     let buffer = hub.buffer(
         None,
-        Delivery::Forward(&json!({
+        BufferedDelivery::Forward(&json!({
             "platform": page.settings.platform,
             "botId": "dev-bot",
             "method": "POST",
@@ -319,12 +319,12 @@ fn session_key(source: &Value, grouping: Grouping) -> String {
         .to_owned()
 }
 
-fn stop(hub: &Hub, stop: &Stop) -> Result<Value, Refused> {
+fn stop(hub: &Hub, stop: &StopCommand) -> Result<Value, CommandError> {
     let thread = stop.thread.as_deref().unwrap_or_default();
     let sessions = hub.lock().feed.sessions_in(&stop.chat, thread);
     for session in &sessions {
         if !hub.interrupt(session, &stop.chat) {
-            return Err(Refused::NobodyListens);
+            return Err(CommandError::NobodyListens);
         }
     }
     Ok(json!({ "sessions": sessions.len() }))
@@ -398,7 +398,7 @@ const POISON: [&str; 6] = [
 ];
 
 /// Causes the fault of this name.
-pub(super) fn fault(hub: &Arc<Hub>, name: &str) -> Result<Value, Refused> {
+pub(super) fn fault(hub: &Arc<Hub>, name: &str) -> Result<Value, CommandError> {
     match name {
         "drop" => hub.end_all(&SocketEnd::Abort),
         "refuse_dials" => {
@@ -429,17 +429,17 @@ pub(super) fn fault(hub: &Arc<Hub>, name: &str) -> Result<Value, Refused> {
         }
         "hold" => {
             if !hub.hold() {
-                return Err(Refused::NobodyListens);
+                return Err(CommandError::NobodyListens);
             }
         }
         "poison" => {
             for line in POISON {
                 if !hub.send(Message::text(line)) {
-                    return Err(Refused::NobodyListens);
+                    return Err(CommandError::NobodyListens);
                 }
             }
         }
-        _ => return Err(Refused::Missing("fault")),
+        _ => return Err(CommandError::Missing("fault")),
     }
     Ok(json!({ "ok": true, "poison": POISON.len() }))
 }

@@ -19,7 +19,7 @@ use crate::dev::faults::DialRule;
 use crate::dev::feed::micros;
 use crate::dev::http::plain;
 use crate::dev::record::{Direction, RecordedFrame};
-use crate::dev::state::{Hub, State};
+use crate::dev::state::{Hub, ConnectorState};
 
 /// Frames that a new page is shown.
 const SHOWN_FRAMES: u64 = 2_000;
@@ -32,12 +32,12 @@ const PACE: Duration = Duration::from_millis(40);
 
 /// Where a page is: the frames and happenings that it has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cursor {
+struct FeedCursor {
     frames: u64,
     happenings: u64,
 }
 
-impl Cursor {
+impl FeedCursor {
     fn parse(text: &str) -> Option<Self> {
         let (frames, happenings) = text.split_once('.')?;
         Some(Self {
@@ -47,9 +47,9 @@ impl Cursor {
     }
 }
 
-struct Listener {
+struct EventStream {
     hub: Arc<Hub>,
-    cursor: Cursor,
+    cursor: FeedCursor,
     setup: Option<Value>,
     relay: Option<watch::Receiver<Value>>,
     sent: (Value, Value),
@@ -67,12 +67,12 @@ pub(super) fn stream(hub: &Arc<Hub>, page: &Page, headers: &HeaderMap) -> Respon
     let seen = headers
         .get("last-event-id")
         .and_then(|id| id.to_str().ok())
-        .and_then(Cursor::parse);
-    let cursor = seen.unwrap_or_else(|| Cursor {
+        .and_then(FeedCursor::parse);
+    let cursor = seen.unwrap_or_else(|| FeedCursor {
         frames: hub.lock().log.frames.pushed().saturating_sub(SHOWN_FRAMES),
         happenings: 0,
     });
-    let listener = Listener {
+    let listener = EventStream {
         hub: Arc::clone(hub),
         cursor,
         setup: Some(setup(page)),
@@ -87,7 +87,7 @@ pub(super) fn stream(hub: &Arc<Hub>, page: &Page, headers: &HeaderMap) -> Respon
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-impl Listener {
+impl EventStream {
     /// The next event; none when the connector stops.
     async fn next(&mut self) -> Option<Event> {
         loop {
@@ -123,7 +123,7 @@ impl Listener {
                 .map(|record| shown(&state, record, SHOWN_TEXT))
                 .collect();
             let happenings = state.feed.since(self.cursor.happenings, BATCH);
-            self.cursor = Cursor {
+            self.cursor = FeedCursor {
                 frames: state.log.frames.begin(self.cursor.frames) + frames.len() as u64,
                 happenings: state.feed.begin(self.cursor.happenings) + happenings.len() as u64,
             };
@@ -181,7 +181,7 @@ fn setup(page: &Page) -> Value {
 }
 
 /// The link's state, as the connector sees it.
-fn link(state: &State) -> Value {
+fn link(state: &ConnectorState) -> Value {
     let gateway = state.gateways.get(&state.primary);
     let connected = gateway
         .and_then(|gateway| gateway.current)
@@ -198,7 +198,7 @@ fn link(state: &State) -> Value {
     })
 }
 
-fn shown(state: &State, record: &RecordedFrame, most: usize) -> Value {
+fn shown(state: &ConnectorState, record: &RecordedFrame, most: usize) -> Value {
     let text = record.text().trim_end_matches('\n');
     let json = record.json();
     let cut: String = text.chars().take(most).collect();
@@ -251,13 +251,13 @@ mod tests {
 
     #[test]
     fn a_cursor_is_parsed_as_it_was_written() {
-        let cursor = Cursor {
+        let cursor = FeedCursor {
             frames: 12,
             happenings: 7,
         };
-        assert_eq!(Cursor::parse("12.7"), Some(cursor));
+        assert_eq!(FeedCursor::parse("12.7"), Some(cursor));
         for bad in ["", "12", "a.b", "1.-2", "99999999999999999999.1"] {
-            assert_eq!(Cursor::parse(bad), None, "{bad}");
+            assert_eq!(FeedCursor::parse(bad), None, "{bad}");
         }
     }
 }

@@ -23,7 +23,7 @@ use tokio::sync::{Semaphore, watch};
 use super::connector::Connector;
 use super::connector::random_token;
 use super::http::plain;
-use super::presets::Preset;
+use super::presets::PlatformPreset;
 use super::state::Hub;
 use crate::wire::Grouping;
 use personas::Personas;
@@ -90,8 +90,8 @@ impl Page {
         self.personas.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn preset(&self) -> Preset {
-        Preset::named(&self.settings.platform)
+    fn preset(&self) -> PlatformPreset {
+        PlatformPreset::named(&self.settings.platform)
     }
 }
 
@@ -102,7 +102,7 @@ impl Connector {
         let page = self.hub.page.get_or_init(|| Page {
             token: random_token()[..TOKEN_LENGTH].to_owned(),
             personas: Mutex::new(Personas::new(
-                Preset::named(&settings.platform),
+                PlatformPreset::named(&settings.platform),
                 &settings.platform,
             )),
             settings,

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::dev::presets::Preset;
+use crate::dev::presets::PlatformPreset;
 
 /// Chats and people that may be added.
 const MAX_ADDED: usize = 64;
@@ -42,18 +42,18 @@ impl ChatKind {
     }
 
     /// Whether the platform has such chats.
-    pub(super) fn exists_on(self, preset: Preset) -> bool {
+    pub(super) fn exists_on(self, preset: PlatformPreset) -> bool {
         match self {
             Self::Dm | Self::Group => true,
-            Self::Thread => matches!(preset, Preset::Discord | Preset::Slack),
-            Self::Topic => matches!(preset, Preset::Discord | Preset::Telegram),
+            Self::Thread => matches!(preset, PlatformPreset::Discord | PlatformPreset::Slack),
+            Self::Topic => matches!(preset, PlatformPreset::Discord | PlatformPreset::Telegram),
         }
     }
 }
 
 /// One chat.
 #[derive(Clone, Debug)]
-pub(super) struct Chat {
+pub(super) struct PersonaChat {
     kind: ChatKind,
     name: String,
     id: String,
@@ -63,28 +63,28 @@ pub(super) struct Chat {
 
 /// Someone who talks.
 #[derive(Clone, Debug)]
-pub(super) struct Person {
+pub(super) struct Persona {
     id: String,
     name: String,
 }
 
 /// Everyone and everywhere.
 pub(super) struct Personas {
-    preset: Preset,
+    preset: PlatformPreset,
     platform: String,
-    people: Vec<Person>,
-    chats: Vec<Chat>,
+    people: Vec<Persona>,
+    chats: Vec<PersonaChat>,
 }
 
 impl Personas {
     /// Three people, and one chat of each kind that the platform has.
-    pub(super) fn new(preset: Preset, platform: &str) -> Self {
+    pub(super) fn new(preset: PlatformPreset, platform: &str) -> Self {
         let people = [("u1", "Ada"), ("u2", "Ben"), ("u3", "Chen")];
         let mut personas = Self {
             preset,
             platform: platform.to_owned(),
             people: people
-                .map(|(id, name)| Person {
+                .map(|(id, name)| Persona {
                     id: id.to_owned(),
                     name: name.to_owned(),
                 })
@@ -115,21 +115,21 @@ impl Personas {
         }
         let number = self.chats.len() + 1;
         let chat = match kind {
-            ChatKind::Dm => Chat::new(kind, name, format!("dm-{number}")),
-            ChatKind::Group => Chat::new(kind, name, format!("group-{number}")),
+            ChatKind::Dm => PersonaChat::new(kind, name, format!("dm-{number}")),
+            ChatKind::Group => PersonaChat::new(kind, name, format!("group-{number}")),
             // Discord's threads are chats of their own; elsewhere they are a part of their chat.
-            ChatKind::Thread | ChatKind::Topic if self.preset == Preset::Discord => Chat {
+            ChatKind::Thread | ChatKind::Topic if self.preset == PlatformPreset::Discord => PersonaChat {
                 thread: Some(format!("thread-{number}")),
                 parent: Some("group-2".to_owned()),
-                ..Chat::new(kind, name, format!("thread-{number}"))
+                ..PersonaChat::new(kind, name, format!("thread-{number}"))
             },
-            ChatKind::Thread => Chat {
+            ChatKind::Thread => PersonaChat {
                 thread: Some(format!("1700000000.{number:06}")),
-                ..Chat::new(kind, name, "group-2".to_owned())
+                ..PersonaChat::new(kind, name, "group-2".to_owned())
             },
-            ChatKind::Topic => Chat {
+            ChatKind::Topic => PersonaChat {
                 thread: Some(number.to_string()),
-                ..Chat::new(kind, name, "forum-1".to_owned())
+                ..PersonaChat::new(kind, name, "forum-1".to_owned())
             },
         };
         let shown = chat.shown();
@@ -143,7 +143,7 @@ impl Personas {
         if self.people.len() >= MAX_ADDED {
             return Err("there are enough people already");
         }
-        let person = Person {
+        let person = Persona {
             id: format!("u{}", self.people.len() + 1),
             name,
         };
@@ -153,33 +153,33 @@ impl Personas {
     }
 
     pub(super) fn chats(&self) -> Vec<Value> {
-        self.chats.iter().map(Chat::shown).collect()
+        self.chats.iter().map(PersonaChat::shown).collect()
     }
 
     pub(super) fn people(&self) -> Vec<Value> {
-        self.people.iter().map(Person::shown).collect()
+        self.people.iter().map(Persona::shown).collect()
     }
 
     /// The chat of this id and thread.
-    pub(super) fn chat(&self, chat_id: &str, thread_id: Option<&str>) -> Option<&Chat> {
+    pub(super) fn chat(&self, chat_id: &str, thread_id: Option<&str>) -> Option<&PersonaChat> {
         self.chats
             .iter()
             .find(|chat| chat.id == chat_id && chat.thread.as_deref() == thread_id)
     }
 
     /// The person of this id.
-    pub(super) fn person(&self, id: &str) -> Option<&Person> {
+    pub(super) fn person(&self, id: &str) -> Option<&Persona> {
         self.people.iter().find(|person| person.id == id)
     }
 
     /// Where a message comes from and whose it is, as in an event.
-    pub(super) fn source(&self, chat: &Chat, person: &Person, message_id: Option<&str>) -> Value {
+    pub(super) fn source(&self, chat: &PersonaChat, person: &Persona, message_id: Option<&str>) -> Value {
         let chat_type = match chat.kind {
             ChatKind::Dm => "dm",
             ChatKind::Group => "group",
             ChatKind::Thread => "thread",
             // A Discord forum's posts are threads.
-            ChatKind::Topic if self.preset == Preset::Discord => "thread",
+            ChatKind::Topic if self.preset == PlatformPreset::Discord => "thread",
             ChatKind::Topic => "forum",
         };
         let mut source = json!({
@@ -190,7 +190,7 @@ impl Personas {
             "user_id": person.id,
             "user_name": person.name,
         });
-        let scoped = matches!(self.preset, Preset::Discord | Preset::Slack);
+        let scoped = matches!(self.preset, PlatformPreset::Discord | PlatformPreset::Slack);
         for (key, value) in [
             ("thread_id", chat.thread.as_deref()),
             ("parent_chat_id", chat.parent.as_deref()),
@@ -208,11 +208,11 @@ impl Personas {
     }
 }
 
-impl Chat {
+impl PersonaChat {
     /// A Discord interaction as it is forwarded: the same person in the same place.
     pub(super) fn interaction(
         &self,
-        person: &Person,
+        person: &Persona,
         id: &str,
         kind: u64,
         data: &Value,
@@ -271,7 +271,7 @@ impl Chat {
     }
 }
 
-impl Person {
+impl Persona {
     fn shown(&self) -> Value {
         json!({ "id": self.id, "name": self.name })
     }
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn an_interaction_lands_in_the_session_of_the_same_persons_messages() {
-        let personas = Personas::new(Preset::Discord, "discord");
+        let personas = Personas::new(PlatformPreset::Discord, "discord");
         assert_eq!(personas.chats.len(), 4);
         for chat in &personas.chats {
             let ben = personas.person("u2").unwrap();
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn names_and_numbers_are_bounded() {
-        let mut personas = Personas::new(Preset::WhatsApp, "whatsapp");
+        let mut personas = Personas::new(PlatformPreset::WhatsApp, "whatsapp");
         assert_eq!(personas.chats.len(), 2);
         assert!(personas.open(ChatKind::Topic, "x").is_err(), "no topics there");
         assert!(personas.open(ChatKind::Group, " \n ").is_err());

@@ -50,7 +50,7 @@ pub type AddressRule = fn(IpAddr) -> bool;
 
 /// Direction of a transfer with the connector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum TransferDirection {
     Download,
     Upload,
 }
@@ -76,13 +76,13 @@ impl AddressGuard {
     }
 
     /// A client for the connector itself, wherever it is.
-    pub(super) fn connector(&self, direction: Direction) -> Result<HttpClient, MediaError> {
+    pub(super) fn connector(&self, direction: TransferDirection) -> Result<HttpClient, MediaError> {
         Ok(HttpClient::new(&self.egress, self.policy(direction))?)
     }
 
     /// A client for one request to an address from a chat.
     pub(super) async fn anyone(&self, url: &Url) -> Result<HttpClient, MediaError> {
-        let policy = self.policy(Direction::Download);
+        let policy = self.policy(TransferDirection::Download);
         let exempt = self.allowed.allow(url);
         let proxy = self.egress.proxies.proxy_for(url);
         if proxy.is_some() && !exempt && is_private_url(url) {
@@ -103,10 +103,10 @@ impl AddressGuard {
     }
 
     /// No reused connections, and a read timeout except for uploads, during which the server sends nothing.
-    fn policy(&self, direction: Direction) -> HttpPolicy {
+    fn policy(&self, direction: TransferDirection) -> HttpPolicy {
         HttpPolicy {
             connect_timeout: Some(IDLE_TIMEOUT),
-            read_timeout: (direction == Direction::Download).then_some(IDLE_TIMEOUT),
+            read_timeout: (direction == TransferDirection::Download).then_some(IDLE_TIMEOUT),
             timeout: Some(self.timeout),
             reuse_connections: false,
             ..HttpPolicy::default()

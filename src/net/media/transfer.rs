@@ -17,7 +17,7 @@ use url::Url;
 
 use super::error::MediaError;
 use super::files::OutgoingFile;
-use super::guard::{AddressGuard, Direction};
+use super::guard::{AddressGuard, TransferDirection};
 use super::{DownloadLocation, Downloaded};
 use crate::adapter::media::{
     check_url, clean_mime, disposition_name, download_name, header_name, is_media_id, numbered_name,
@@ -38,7 +38,7 @@ pub(super) async fn get_from_connector(
     url: &Url,
     token: &UpgradeToken,
 ) -> Result<Response, MediaError> {
-    let client = guard.connector(Direction::Download)?;
+    let client = guard.connector(TransferDirection::Download)?;
     let request = client
         .request(Method::GET, url)
         .header(ACCEPT, "*/*")
@@ -74,7 +74,7 @@ pub(super) async fn upload(
     name: &str,
     mime: &str,
 ) -> Result<String, MediaError> {
-    let client = guard.connector(Direction::Upload)?;
+    let client = guard.connector(TransferDirection::Upload)?;
     let request = client
         .request(Method::POST, url)
         .header(AUTHORIZATION, authorization(token)?)

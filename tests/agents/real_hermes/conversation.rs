@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Preset, SentMessage, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, PlatformPreset, SentMessage, text_event};
 use hermes_relay::wire::Action;
 use tokio::time::{Instant, timeout};
 
@@ -27,7 +27,7 @@ const SESSION: &str = "agent:main:discord:dm:c1";
 /// A connector that offers what Discord does.
 pub(crate) async fn connector() -> Connector {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-    connector.set_descriptor("discord", Preset::Discord.wire("discord"));
+    connector.set_descriptor("discord", PlatformPreset::Discord.wire("discord"));
     connector
 }
 

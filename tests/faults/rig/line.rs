@@ -62,7 +62,7 @@ pub(crate) fn result(request_id: &str) -> String {
 
 /// The answer to a hello.
 pub(crate) fn descriptor(platform: &str) -> String {
-    let descriptor = hermes_relay::dev::Preset::named(platform).wire(platform);
+    let descriptor = hermes_relay::dev::PlatformPreset::named(platform).wire(platform);
     format!("{}\n", json!({ "type": "descriptor", "descriptor": descriptor }))
 }
 

@@ -1,6 +1,6 @@
 //! What is wrong with the talk, and a set-up with which nothing is.
 
-use hermes_relay::dev::{DialRule, Preset, When, text_event};
+use hermes_relay::dev::{DialRule, PlatformPreset, When, text_event};
 use http::StatusCode;
 
 use crate::doctor::rig::{connector, doctor};
@@ -141,7 +141,7 @@ async fn a_connector_that_answers_no_hello_and_one_that_speaks_of_another_platfo
         .passes(&["token"]);
 
     connector.ignore_hellos(false);
-    connector.set_descriptor("discord", Preset::Telegram.wire("telegram"));
+    connector.set_descriptor("discord", PlatformPreset::Telegram.wire("telegram"));
     let report = doctor(Setup::for_connector(&connector), &[]).await;
     report.warns(
         "handshake",
@@ -159,7 +159,7 @@ async fn a_connector_that_answers_no_hello_and_one_that_speaks_of_another_platfo
 #[tokio::test]
 async fn a_relay_that_names_no_platform_takes_what_the_connector_declares() {
     let connector = connector().await;
-    connector.set_descriptor("relay", Preset::Telegram.wire("telegram"));
+    connector.set_descriptor("relay", PlatformPreset::Telegram.wire("telegram"));
     let setup = Setup::for_connector(&connector).without_env("GATEWAY_RELAY_PLATFORMS");
     let report = doctor(setup, &[]).await;
     report.passes(&["handshake"]);

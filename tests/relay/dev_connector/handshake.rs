@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use hermes_relay::dev::{
-    Connector, ConnectorSettings, GatewayCredentials, Preset, SecondConnection, TokenCheck, When,
+    Connector, ConnectorSettings, GatewayCredentials, PlatformPreset, SecondConnection, TokenCheck, When,
 };
 use hermes_relay::wire::UpgradeToken;
 use secrecy::ExposeSecret as _;
@@ -170,7 +170,7 @@ async fn the_newest_connection_wins_or_is_refused() {
 #[tokio::test]
 async fn descriptors_can_be_set() {
     let connector = connector().await;
-    connector.set_descriptor("discord", Preset::Legacy.wire("discord"));
+    connector.set_descriptor("discord", PlatformPreset::Legacy.wire("discord"));
     connector.set_descriptor("slack", json!({ "platform": "slack" }));
     let mut client = dial(&connector).await;
     client.hello("discord").await;

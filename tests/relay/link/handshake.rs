@@ -1,6 +1,6 @@
 //! The dial, the hellos, and a message there and back.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Preset, TokenCheck, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, PlatformPreset, TokenCheck, text_event};
 use serde_json::json;
 
 use crate::support::relay_process::{SOON, Setup};
@@ -166,7 +166,7 @@ async fn what_a_connector_declares_on_a_new_connection_replaces_what_it_declared
         .unwrap();
     connector.reply_to(SOON, "m1").await.unwrap();
     assert_eq!(connector.sent_messages().len(), 1);
-    let mut narrow = Preset::Discord.wire("discord");
+    let mut narrow = PlatformPreset::Discord.wire("discord");
     narrow["max_message_length"] = json!(100);
     connector.set_descriptor("discord", narrow);
     connector.drop_sockets();

@@ -1,13 +1,13 @@
 //! The real binary against the embedded connector: a button and a word, from end to end.
 
 use crate::support::relay_process::{SOON, Setup};
-use hermes_relay::dev::{Connector, ConnectorSettings, Preset, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, PlatformPreset, text_event};
 use hermes_relay::wire::Action;
 
 #[tokio::test]
 async fn a_pressed_button_and_typed_text_answer_the_question() {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
-    connector.set_descriptor("discord", Preset::Discord.wire("discord"));
+    connector.set_descriptor("discord", PlatformPreset::Discord.wire("discord"));
     let relay = Setup::for_connector(&connector).start();
     connector.wait_connected(SOON).await.unwrap();
     for (chat, button) in [("c1", true), ("c2", false)] {

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use super::*;
 
 /// A small seeded generator: chance comes in as a number.
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn below(&mut self, bound: usize) -> usize {
         self.0 = self
             .0
@@ -45,7 +45,7 @@ struct Known {
 }
 
 #[derive(Default)]
-struct Tally {
+struct Coverage {
     pressed: usize,
     typed: usize,
     timed_out: usize,
@@ -57,7 +57,7 @@ struct Tally {
     full: usize,
 }
 
-struct Walk {
+struct PromptWalk {
     prompts: Prompts,
     open: HashMap<QuestionId, (PromptId, Known)>,
     ended: HashSet<QuestionId>,
@@ -65,10 +65,10 @@ struct Walk {
     minted: Vec<(QuestionId, PromptId)>,
     asked: u64,
     now: Duration,
-    tally: Tally,
+    tally: Coverage,
 }
 
-impl Walk {
+impl PromptWalk {
     /// A question ended; it must have been open, and it is no longer.
     fn end(&mut self, resolution: &Resolution) -> Known {
         assert!(self.ended.insert(resolution.id), "ended twice");
@@ -82,7 +82,7 @@ impl Walk {
         known
     }
 
-    fn ask(&mut self, chance: &mut Chance, descriptors: &[CapabilityDescriptor; 2]) {
+    fn ask(&mut self, chance: &mut Rng, descriptors: &[CapabilityDescriptor; 2]) {
         self.asked += 1;
         let (author, group) = (chance.pick(&PEOPLE), chance.below(2) == 0);
         let session = chance.pick(&SESSIONS);
@@ -113,7 +113,7 @@ impl Walk {
         }
     }
 
-    fn press(&mut self, chance: &mut Chance) {
+    fn press(&mut self, chance: &mut Rng) {
         let Some((key, prompt)) = (!self.minted.is_empty()).then(|| chance.pick(&self.minted)) else {
             return;
         };
@@ -153,7 +153,7 @@ impl Walk {
         }
     }
 
-    fn write(&mut self, chance: &mut Chance) {
+    fn write(&mut self, chance: &mut Rng) {
         let (by, session, words) = (chance.pick(&PEOPLE), chance.pick(&SESSIONS), chance.pick(&WORDS));
         let key = SessionKey::from_text(session.to_owned());
         if let Some(resolution) = type_answer(&mut self.prompts, &key, by, words, self.now) {
@@ -165,7 +165,7 @@ impl Walk {
         }
     }
 
-    fn settle(&mut self, chance: &mut Chance) {
+    fn settle(&mut self, chance: &mut Rng) {
         let Some((key, prompt)) = (!self.minted.is_empty()).then(|| chance.pick(&self.minted)) else {
             return;
         };
@@ -200,7 +200,7 @@ impl Walk {
         }
     }
 
-    fn pass_time(&mut self, chance: &mut Chance) {
+    fn pass_time(&mut self, chance: &mut Rng) {
         self.now += secs(chance.below(16) as u64);
         if chance.below(2) == 0 {
             return;
@@ -213,7 +213,7 @@ impl Walk {
         assert!(self.prompts.poll_timeout().is_none_or(|next| next > self.now));
     }
 
-    fn withdraw(&mut self, chance: &mut Chance) {
+    fn withdraw(&mut self, chance: &mut Rng) {
         let session = chance.pick(&SESSIONS);
         let of_session = chance.below(2) == 0;
         let one = QuestionId(chance.below(20) as u64);
@@ -237,7 +237,7 @@ impl Walk {
         }
     }
 
-    fn step(&mut self, chance: &mut Chance, descriptors: &[CapabilityDescriptor; 2]) {
+    fn step(&mut self, chance: &mut Rng, descriptors: &[CapabilityDescriptor; 2]) {
         match chance.below(16) {
             0..4 => self.ask(chance, descriptors),
             4..8 => self.press(chance),
@@ -257,21 +257,21 @@ fn every_question_ends_once_and_never_by_a_stranger() {
     let descriptors = [descriptor(&["send", "prompt"]), descriptor(&["send"])];
     let mut total = [0; 9];
     for seed in 0..10_000 {
-        let mut chance = Chance(seed);
+        let mut chance = Rng(seed);
         let settings = PromptSettings {
             timeout_secs: 40,
             max_open: 4,
             remembered: 3,
             ..PromptSettings::default()
         };
-        let mut walk = Walk {
+        let mut walk = PromptWalk {
             prompts: Prompts::new(settings, NONCE, u32::try_from(seed).unwrap()),
             open: HashMap::new(),
             ended: HashSet::new(),
             minted: Vec::new(),
             asked: 0,
             now: secs(0),
-            tally: Tally::default(),
+            tally: Coverage::default(),
         };
         for _ in 0..60 {
             walk.step(&mut chance, &descriptors);

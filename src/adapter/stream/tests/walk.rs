@@ -12,9 +12,9 @@ const CURSOR: char = '\u{2589}';
 const LANGUAGE: char = '\u{416}';
 
 /// Chance from a seed.
-struct Chance(u64);
+struct Rng(u64);
 
-impl Chance {
+impl Rng {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -50,14 +50,14 @@ enum Weather {
 
 /// The chat as people see it.
 #[derive(Debug, Default)]
-struct Chat {
+struct FakeChat {
     replies: Vec<(String, String)>,
     asides: BTreeMap<String, String>,
     streams: BTreeMap<u64, String>,
     made: u64,
 }
 
-impl Chat {
+impl FakeChat {
     /// Does what an op says; returns the message.
     fn apply(&mut self, action: &Action) -> String {
         match action {
@@ -138,7 +138,7 @@ fn essence(text: &str) -> String {
     text.chars().filter(|point| !dropped(point)).collect()
 }
 
-fn words(chance: &mut Chance, number: &mut u32) -> String {
+fn words(chance: &mut Rng, number: &mut u32) -> String {
     let mut text = String::new();
     let many = if chance.one_in(20) { 60 } else { 4 };
     for _ in 0..=chance.below(many) {
@@ -158,12 +158,12 @@ fn words(chance: &mut Chance, number: &mut u32) -> String {
     text
 }
 
-struct Walk {
-    chance: Chance,
+struct StreamWalk {
+    chance: Rng,
     seed: u64,
     weather: Weather,
     scene: Scene,
-    chat: Chat,
+    chat: FakeChat,
     limit: usize,
     unit: LenUnit,
     interval: Duration,
@@ -174,10 +174,10 @@ struct Walk {
     declined: bool,
 }
 
-impl Walk {
+impl StreamWalk {
     fn new(seed: u64) -> Self {
         use StreamMode::{Auto, Draft, Edit, Off, Segments};
-        let mut chance = Chance(seed);
+        let mut chance = Rng(seed);
         let mut descriptor = descriptor(chance.pick(&["discord", "telegram", "slack", "whatsapp", "legacy"]));
         descriptor.max_message_length = chance.pick(&[40, 60, 100, 300, 2000]);
         let weather = chance.pick(&[Weather::Fair, Weather::Rough, Weather::Foggy, Weather::Hostile]);
@@ -197,7 +197,7 @@ impl Walk {
             seed,
             weather,
             scene: Scene::new(settings, target),
-            chat: Chat::default(),
+            chat: FakeChat::default(),
             limit: usize::try_from(limit).unwrap(),
             unit,
             interval,
@@ -342,7 +342,7 @@ impl Walk {
     }
 
     /// Ends the turn, delivers the final ops, and looks at the chat.
-    fn end(mut self) -> Chat {
+    fn end(mut self) -> FakeChat {
         let elapsed = self.scene.now.as_millis() / self.interval.as_millis();
         assert!(
             u128::from(self.text_ops) <= elapsed + 1,
@@ -397,7 +397,7 @@ impl Walk {
 fn whatever_happens_the_answer_is_delivered_once() {
     let (mut replies, mut edits, mut sealed, mut declined, mut asides) = (0, 0, 0, 0, 0);
     for seed in 0..WALKS {
-        let mut walk = Walk::new(seed);
+        let mut walk = StreamWalk::new(seed);
         walk.go();
         edits += u64::from(walk.text_ops);
         declined += u32::from(walk.declined);

@@ -14,7 +14,7 @@ const MAX_SHOWN: usize = 160;
 
 /// Something to send to the relay.
 #[derive(Debug, PartialEq)]
-pub(super) enum Step {
+pub(super) enum ReplayStep {
     /// A message, and whether it must be acknowledged.
     Event(Value, bool),
     /// A forwarded request, and whether it must be acknowledged.
@@ -26,7 +26,7 @@ pub(super) enum Step {
 }
 
 /// The steps of a recording. A repeated delivery is sent once.
-pub(super) fn steps(trace: &Trace) -> Vec<(Duration, Step)> {
+pub(super) fn steps(trace: &Trace) -> Vec<(Duration, ReplayStep)> {
     let mut delivered = BTreeSet::new();
     let mut steps = Vec::new();
     for line in &trace.lines {
@@ -34,7 +34,7 @@ pub(super) fn steps(trace: &Trace) -> Vec<(Duration, Step)> {
             continue;
         }
         let step = match &line.content {
-            Traced::Raw(raw) => Some(Step::Raw(raw.clone())),
+            Traced::Raw(raw) => Some(ReplayStep::Raw(raw.clone())),
             Traced::Frame(frame) => {
                 let buffer = frame.get("bufferId").map(Value::to_string);
                 let repeated = buffer.as_ref().is_some_and(|id| !delivered.insert(id.clone()));
@@ -42,17 +42,17 @@ pub(super) fn steps(trace: &Trace) -> Vec<(Duration, Step)> {
                 match frame["type"].as_str() {
                     _ if repeated => None,
                     Some("inbound") if frame["event"].is_object() => {
-                        Some(Step::Event(frame["event"].clone(), buffer.is_some()))
+                        Some(ReplayStep::Event(frame["event"].clone(), buffer.is_some()))
                     }
                     Some("passthrough_forward") => {
-                        Some(Step::Forward(frame["forward"].clone(), buffer.is_some()))
+                        Some(ReplayStep::Forward(frame["forward"].clone(), buffer.is_some()))
                     }
-                    Some("interrupt_inbound") => Some(Step::Interrupt {
+                    Some("interrupt_inbound") => Some(ReplayStep::Interrupt {
                         session: text("session_key"),
                         chat: text("chat_id"),
                     }),
                     Some("descriptor" | "outbound_result" | "going_idle_ack") => None,
-                    _ => Some(Step::Raw(format!("{frame}\n"))),
+                    _ => Some(ReplayStep::Raw(format!("{frame}\n"))),
                 }
             }
         };

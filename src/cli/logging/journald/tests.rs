@@ -13,12 +13,12 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use super::*;
 use crate::cli::redact::KnownSecret;
 
-struct Listener {
+struct JournaldSocket {
     socket: UnixDatagram,
     folder: tempfile::TempDir,
 }
 
-impl Listener {
+impl JournaldSocket {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("socket")).unwrap();
@@ -60,7 +60,7 @@ fn parsed(mut rest: &[u8]) -> BTreeMap<String, String> {
     fields
 }
 
-fn log(listener: &Listener, redactor: LogRedactor, log: impl FnOnce()) {
+fn log(listener: &JournaldSocket, redactor: LogRedactor, log: impl FnOnce()) {
     let journald = Journald::open_at(&listener.path()).unwrap();
     let layers = tracing_subscriber::registry().with(journald.layer(redactor));
     tracing::subscriber::with_default(layers, log);
@@ -68,7 +68,7 @@ fn log(listener: &Listener, redactor: LogRedactor, log: impl FnOnce()) {
 
 #[test]
 fn an_event_is_one_entry_with_its_fields_by_name() {
-    let listener = Listener::new();
+    let listener = JournaldSocket::new();
     log(&listener, LogRedactor::default(), || {
         let error = io::Error::other("first\nsecond");
         tracing::warn!(agent = "code", turn = 12, %error, "the turn \u{1b}[2Jfailed");
@@ -100,7 +100,7 @@ fn an_event_is_one_entry_with_its_fields_by_name() {
 #[test]
 fn no_field_contains_a_secret() {
     const SECRET: &str = "hush \"quoted\" hush";
-    let listener = Listener::new();
+    let listener = JournaldSocket::new();
     let redactor = LogRedactor::new(vec![KnownSecret::new("secret", SECRET)]);
     log(&listener, redactor, || {
         tracing::warn!(why = SECRET, list = ?[SECRET], "said {SECRET}");
@@ -118,7 +118,7 @@ fn no_field_contains_a_secret() {
 
 #[test]
 fn oversized_entries_are_truncated_and_arrive() {
-    let listener = Listener::new();
+    let listener = JournaldSocket::new();
     let long = "é".repeat(MAX_ENTRY);
     log(&listener, LogRedactor::default(), || {
         let l = &*long;
@@ -137,7 +137,7 @@ fn oversized_entries_are_truncated_and_arrive() {
 fn secrets_are_redacted_before_truncation_and_escaping() {
     const SECRET: &str = "0123456789\u{7}\"cdef";
     let redactor = LogRedactor::new(vec![KnownSecret::new("secret", SECRET)]);
-    let listener = Listener::new();
+    let listener = JournaldSocket::new();
     let long = format!("{}{SECRET}", "x".repeat(MAX_VALUE - TRUNCATED.len() - 8));
     log(&listener, redactor.clone(), || {
         tracing::warn!(long, "{SECRET}");
@@ -174,7 +174,7 @@ fn opening_fails_if_nobody_listens() {
 
 #[test]
 fn a_restarted_journald_is_found_and_a_stalled_one_blocks_nobody() {
-    let mut listener = Listener::new();
+    let mut listener = JournaldSocket::new();
     let journald = Journald::open_at(&listener.path()).unwrap();
     journald.send(b"MESSAGE=one\n").unwrap();
     assert_eq!(listener.entry()["MESSAGE"], "one");
@@ -204,7 +204,7 @@ fn the_journal_stream_is_identified_by_device_and_inode() {
 fn a_stalled_journald_and_a_full_standard_error_block_nobody() {
     use std::io::{Read as _, Write as _};
     const LINES: u64 = 400;
-    let listener = Listener::new();
+    let listener = JournaldSocket::new();
     let journald = Journald::open_at(&listener.path()).unwrap();
     let (mut reader, mut writer) = io::pipe().unwrap();
     let mut room = 0;

@@ -20,14 +20,14 @@ fn deliveries_are_sent_once_and_results_not_at_all() {
         json!({ "t": 0.6, "to": "relay", "frame": { "type": "interrupt_inbound", "session_key": "s", "chat_id": "c" } }),
         json!({ "t": 0.7, "to": "relay", "frame": { "type": "outbound_result", "requestId": "r", "result": {} } }),
     ]);
-    let sent: Vec<Step> = steps(&trace).into_iter().map(|(_, step)| step).collect();
+    let sent: Vec<ReplayStep> = steps(&trace).into_iter().map(|(_, step)| step).collect();
     assert_eq!(
         sent,
         [
-            Step::Event(event.clone(), true),
-            Step::Event(event, false),
-            Step::Raw("{half".to_owned()),
-            Step::Interrupt {
+            ReplayStep::Event(event.clone(), true),
+            ReplayStep::Event(event, false),
+            ReplayStep::Raw("{half".to_owned()),
+            ReplayStep::Interrupt {
                 session: "s".to_owned(),
                 chat: "c".to_owned()
             },

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::record::{ConnectionId, Ring};
+use super::record::{ConnectionId, BoundedLog};
 use crate::wire::{Action, Metadata};
 
 const MESSAGES: usize = 20_000;
@@ -54,30 +54,30 @@ pub struct OpenedThread {
 }
 
 /// Everything in the chats.
-pub(super) struct Ledger {
-    pub(super) messages: Ring<SentMessage>,
+pub(super) struct ChatContents {
+    pub(super) messages: BoundedLog<SentMessage>,
     pub(super) drafts: BTreeMap<(String, u64), String>,
-    sealed: Ring<(String, u64)>,
+    sealed: BoundedLog<(String, u64)>,
     reactions: BTreeMap<(String, String), BTreeSet<String>>,
-    pub(super) threads: Ring<OpenedThread>,
+    pub(super) threads: BoundedLog<OpenedThread>,
     capabilities: BTreeSet<(String, String)>,
 }
 
 /// Who asks, and over what.
-pub(super) struct Origin<'a> {
+pub(super) struct OpOrigin<'a> {
     pub(super) platform: &'a str,
     pub(super) bot_id: Option<&'a str>,
     pub(super) connection: ConnectionId,
 }
 
-impl Ledger {
+impl ChatContents {
     pub(super) fn new() -> Self {
         Self {
-            messages: Ring::new(MESSAGES),
+            messages: BoundedLog::new(MESSAGES),
             drafts: BTreeMap::new(),
-            sealed: Ring::new(MAX_EXTRAS),
+            sealed: BoundedLog::new(MAX_EXTRAS),
             reactions: BTreeMap::new(),
-            threads: Ring::new(MAX_EXTRAS),
+            threads: BoundedLog::new(MAX_EXTRAS),
             capabilities: BTreeSet::new(),
         }
     }
@@ -89,7 +89,7 @@ impl Ledger {
         text: &str,
         reply_to: Option<&String>,
         metadata: &Metadata,
-        origin: &Origin<'_>,
+        origin: &OpOrigin<'_>,
     ) -> String {
         let message_id = format!("m{}", self.messages.pushed() + 1);
         self.messages.push(SentMessage {
