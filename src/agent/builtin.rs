@@ -159,14 +159,14 @@ impl<'a> Script<'a> {
             let failure = Failure::new(FailureClass::Reported, asked, "the text asked for it");
             return TurnEnd::Failed(failure.without_side_effects());
         }
-        let said = format!("{answered}{}", self.text);
+        let reply = format!("{answered}{}", self.text);
         if self.breaks {
-            let (first, rest) = said.split_once(char::is_whitespace).unwrap_or((&said, ""));
+            let (first, rest) = reply.split_once(char::is_whitespace).unwrap_or((&reply, ""));
             self.write(turn, first).await;
             turn.events.emit(AgentEvent::Break).await;
             self.write(turn, rest).await;
         } else {
-            self.write(turn, &said).await;
+            self.write(turn, &reply).await;
         }
         TurnEnd::Completed
     }

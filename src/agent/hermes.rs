@@ -24,7 +24,7 @@ use self::run::{Run, RunText};
 use self::start::{BackgroundRequests, Posted, RunHandle};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
-use super::transcript::{Bounds, AnswerExtent, Transcript, TranscriptStore};
+use super::transcript::{AnswerExtent, Bounds, Transcript, TranscriptStore};
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Turn, TurnEnd};
 use crate::net::http::{HttpEgress, HttpError};
 use crate::wire::SessionKey;
@@ -108,12 +108,12 @@ impl HermesAgent {
             () = turn.cancel.cancelled() => return TurnEnd::Cancelled { confirmed: true },
             active = self.transcripts.begin(&turn.session, &turn.events, &prompt) => active,
         };
-        let mut said = RunText::default();
+        let mut reply = RunText::default();
         let end = match self.start_run(&turn, &active.transcript).await {
-            Ok(handle) => Run::new(self, &turn, handle, &mut said).drive().await,
+            Ok(handle) => Run::new(self, &turn, handle, &mut reply).drive().await,
             Err(end) => end,
         };
-        let mut text = said.text();
+        let mut text = reply.text();
         let extent = match &end {
             TurnEnd::Completed => AnswerExtent::Whole,
             // What got no answer at all is not remembered, so that trying again does not ask twice.
@@ -256,8 +256,8 @@ impl HermesAgent {
 
     /// Whether the gateway supports the mode, according to its capabilities.
     fn judge(&self, capabilities: &[u8]) -> AgentHealth {
-        let said: Value = serde_json::from_slice(capabilities).unwrap_or_default();
-        let features = said.get("features").unwrap_or(&said);
+        let reply: Value = serde_json::from_slice(capabilities).unwrap_or_default();
+        let features = reply.get("features").unwrap_or(&reply);
         let lacks = |name: &&str| features.get(*name) == Some(&Value::Bool(false));
         let needed = ["run_events_sse", "run_stop", "run_approval_response"];
         match needed.iter().find(|name| lacks(name)) {

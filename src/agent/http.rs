@@ -201,17 +201,17 @@ impl FailureTexts {
     /// The failure after an error status. The error text of the body goes to the log.
     pub(super) async fn status(&self, http: &AgentHttp, reply: ResponseStream) -> Failure {
         let (status, retry_after) = (reply.status, reply.retry_after);
-        let said = match reply.short_body(BODY_TIMEOUT).await {
+        let body = match reply.short_body(BODY_TIMEOUT).await {
             Ok(body) => http.redact(&error_text(&body)),
             Err(error) => error.to_string(),
         };
-        self.status_with(status, retry_after, &said)
+        self.status_with(status, retry_after, &body)
     }
 
     /// As [`FailureTexts::status`], with the error text at hand.
-    pub(super) fn status_with(&self, status: u16, retry_after: Option<Duration>, said: &str) -> Failure {
+    pub(super) fn status_with(&self, status: u16, retry_after: Option<Duration>, body: &str) -> Failure {
         let who = self.who;
-        let detail = format!("HTTP {status}: {said}");
+        let detail = format!("HTTP {status}: {body}");
         let (class, public) = match status {
             401 | 403 => (
                 FailureClass::Credentials,

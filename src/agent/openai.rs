@@ -19,7 +19,7 @@ use tokio::io::AsyncReadExt as _;
 use super::completion::{CompletionReader, Ended, StreamTimeouts};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
-use super::transcript::{Bounds, AnswerExtent, Transcript, TranscriptStore};
+use super::transcript::{AnswerExtent, Bounds, Transcript, TranscriptStore};
 use super::{
     Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
 };
@@ -511,8 +511,8 @@ pub(super) fn request_body(
     if let Some(temperature) = settings.temperature {
         body.insert("temperature".to_owned(), json!(temperature));
     }
-    if let Some(most) = settings.max_tokens {
-        body.insert("max_tokens".to_owned(), json!(most));
+    if let Some(max_tokens) = settings.max_tokens {
+        body.insert("max_tokens".to_owned(), json!(max_tokens));
     }
     body
 }

@@ -132,9 +132,9 @@ pub(super) fn turn_instructions(own: &str, origin: &ChatOrigin) -> String {
         "plain" | "none" => "Answers are shown as plain text: use no markdown.".to_owned(),
         dialect => format!("Answers may use this markdown dialect: {}.", excerpt(dialect)),
     };
-    let parts = [own.trim(), hint, &dialect];
-    let told: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    told.join("\n\n")
+    let mut parts = vec![own.trim(), hint, &dialect];
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n\n")
 }
 
 /// Whether an agent can open a file by its path.
@@ -283,9 +283,9 @@ mod tests {
         );
         origin.hint = "x".repeat(MAX_HINT * 2);
         origin.markdown = "plain".to_owned();
-        let told = turn_instructions("", &origin);
-        assert!(told.starts_with('x') && told.ends_with("use no markdown."));
-        assert!(told.chars().count() < MAX_HINT + 100);
+        let text = turn_instructions("", &origin);
+        assert!(text.starts_with('x') && text.ends_with("use no markdown."));
+        assert!(text.chars().count() < MAX_HINT + 100);
         assert_eq!(turn_instructions(" ", &ChatOrigin::default()), "");
     }
 
@@ -302,14 +302,14 @@ mod tests {
             "",
         );
         let both = [file, url];
-        let told = attachment_lines(both.iter(), FileAccess::Local);
+        let text = attachment_lines(both.iter(), FileAccess::Local);
         assert_eq!(
-            told,
+            text,
             "\n[attached: /tmp/a.png (image/png)]\n[attached: a file (image/png)]"
         );
-        let told = attachment_lines(both.iter(), FileAccess::None);
+        let text = attachment_lines(both.iter(), FileAccess::None);
         assert_eq!(
-            told,
+            text,
             "\n[attached: a.png (image/png)]\n[attached: a file (image/png)]"
         );
     }

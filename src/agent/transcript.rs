@@ -180,17 +180,17 @@ impl TranscriptTurn {
     }
 }
 
-/// Cuts the middle out of a text of more than `most` characters.
-fn shorten(text: &mut String, most: usize) {
+/// Cuts the middle out of a text of more than `max_chars` characters.
+fn shorten(text: &mut String, max_chars: usize) {
     let chars = text.chars().count();
-    if chars <= most {
+    if chars <= max_chars {
         return;
     }
     let mark = TRUNCATED_MARK.chars().count();
-    let keep = most.saturating_sub(mark);
+    let keep = max_chars.saturating_sub(mark);
     let head: String = text.chars().take(keep - keep / 2).collect();
     let tail: String = text.chars().skip(chars - keep / 2).collect();
-    let mark: String = TRUNCATED_MARK.chars().take(most).collect();
+    let mark: String = TRUNCATED_MARK.chars().take(max_chars).collect();
     *text = head + &mark + &tail;
 }
 
@@ -312,7 +312,7 @@ mod tests {
         chars: 10_000,
     };
 
-    fn said(transcript: &Transcript) -> Vec<(&'static str, String)> {
+    fn messages(transcript: &Transcript) -> Vec<(&'static str, String)> {
         let messages = transcript.messages();
         messages
             .map(|(role, text)| (role.as_str(), text.into_owned()))
@@ -334,7 +334,7 @@ mod tests {
             ("user", "three".to_owned()),
             ("assistant", "all".to_owned()),
         ];
-        assert_eq!(said(&transcript), want);
+        assert_eq!(messages(&transcript), want);
         assert_eq!(Transcript::from_bytes(&transcript.to_bytes()), transcript);
     }
 
@@ -345,7 +345,7 @@ mod tests {
         assert!(Transcript::default().to_bytes().is_empty());
         let holes = br#"{"exchanges":[{"user":"a"},{"user":"b","agent":"c"}]}"#;
         let want = [("user", "a\n\nb".to_owned()), ("assistant", "c".to_owned())];
-        assert_eq!(said(&Transcript::from_bytes(holes)), want);
+        assert_eq!(messages(&Transcript::from_bytes(holes)), want);
     }
 
     #[test]
@@ -356,15 +356,15 @@ mod tests {
             transcript.answer(text, AnswerExtent::Whole);
         }
         transcript.forget_oldest(Bounds { turns: 2, ..WIDE });
-        assert_eq!(said(&transcript)[0].1, "2");
+        assert_eq!(messages(&transcript)[0].1, "2");
         let long = "x".repeat(300);
         transcript.push_user(&long);
         let narrow = Bounds { turns: 5, chars: 50 };
         transcript.forget_oldest(narrow);
-        assert_eq!(said(&transcript), [("user", long)]);
+        assert_eq!(messages(&transcript), [("user", long)]);
         transcript.answer("yes", AnswerExtent::Whole);
         transcript.fit(narrow);
-        let kept = said(&transcript);
+        let kept = messages(&transcript);
         assert_eq!(kept[0].1.chars().count(), 47);
         assert!(kept[0].1.contains(TRUNCATED_MARK));
         assert_eq!(kept[1].1, "yes");
@@ -425,10 +425,10 @@ mod tests {
 
     async fn turn(transcripts: &TranscriptStore, events: &EventSink, session: &str, text: &str) -> usize {
         let mut active = transcripts.begin(&key(session), events, text).await;
-        let heard = active.transcript.messages().count();
+        let count = active.transcript.messages().count();
         active.transcript.answer("yes", AnswerExtent::Whole);
         transcripts.finish(&key(session), events, active).await;
-        heard
+        count
     }
 
     #[tokio::test]

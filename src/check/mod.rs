@@ -16,7 +16,7 @@ mod unit;
 use std::future::ready;
 
 pub use context::{BUDGET, CheckContext, Consent};
-pub use probe::{Finding, ProbeOutcome, Probe, run_probes};
+pub use probe::{Finding, Probe, ProbeOutcome, run_probes};
 
 /// All probes in order. To add one, write its function and an entry here.
 pub const PROBES: &[Probe] = &[

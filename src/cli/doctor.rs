@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::exit::{self, ErrorFormat, fail};
 use super::{Environment, ProcessEnv, SharedArgs};
-use crate::check::{CheckContext, Consent, Finding, ProbeOutcome, PROBES, run_probes};
+use crate::check::{CheckContext, Consent, Finding, PROBES, ProbeOutcome, run_probes};
 use crate::config::Flags;
 
 /// Find out why the relay does not work, and what to do about it.

@@ -270,7 +270,11 @@ fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<()
     Inspector::retry(dir, id, now_ms()).map_err(|error| match error {
         InspectError::NotRetryable => JournalError::new(
             exit::FAILED,
-            format!("{} is {} and cannot be retried", JournalEntry::name(id), listed.state),
+            format!(
+                "{} is {} and cannot be retried",
+                JournalEntry::name(id),
+                listed.state
+            ),
             "only a running message and a sent op can be retried; queued and pending entries need no retry",
         ),
         other => other.into(),

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::record::{ConnectionId, BoundedLog};
+use super::record::{BoundedLog, ConnectionId};
 use crate::wire::{Action, Metadata};
 
 const MESSAGES: usize = 20_000;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::buffer::{BufferId, BufferedDelivery};
 use super::ops::RequestedOp;
-use super::record::{Closed, ClosedBy, ConnectionId, BoundedLog, TokenCheck};
+use super::record::{BoundedLog, Closed, ClosedBy, ConnectionId, TokenCheck};
 use crate::wire::{Grouping, MessageEvent, NoAliases, PassthroughForward, SessionKey};
 
 /// Entries that are kept, and bytes of all of them together.
@@ -80,11 +80,11 @@ impl Feed {
         self.open.as_ref().map_or(0, |open| open.ring.begin(sequence))
     }
 
-    /// The kept entries from `sequence` on, at most `most`.
-    pub(super) fn since(&self, sequence: u64, most: usize) -> Vec<Arc<str>> {
+    /// The kept entries from `sequence` on, at most `limit`.
+    pub(super) fn since(&self, sequence: u64, limit: usize) -> Vec<Arc<str>> {
         let open = self.open.iter();
         open.flat_map(|open| open.ring.since(sequence))
-            .take(most)
+            .take(limit)
             .map(|happening| Arc::clone(&happening.json))
             .collect()
     }

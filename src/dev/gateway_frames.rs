@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
+use super::chat_contents::OpOrigin;
 use super::faults::OpAnswer;
 use super::faults::When;
-use super::chat_contents::OpOrigin;
 use super::ops::{RequestedOp, perform_op};
 use super::presets::PlatformPreset;
 use super::record::{Ack, ConnectionId, Direction};
-use super::state::{AnnouncedIdentity, SocketEnd, ConnectorState, unauthorized};
+use super::state::{AnnouncedIdentity, ConnectorState, SocketEnd, unauthorized};
 use crate::wire::{CapabilityDescriptor, GatewayFrame};
 
 const MAX_IDENTITIES: usize = 100;

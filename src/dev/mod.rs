@@ -21,12 +21,12 @@
 
 mod actions;
 mod buffer;
+mod chat_contents;
 mod connector;
 mod faults;
 mod feed;
 mod gateway_frames;
 mod http;
-mod chat_contents;
 mod ops;
 mod page;
 mod presets;
@@ -36,11 +36,11 @@ mod state;
 mod trace;
 
 pub use buffer::{BufferId, NotBuffered};
+pub use chat_contents::{OpenedThread, SentMessage};
 pub use connector::{
     Connector, ConnectorSettings, GatewayCredentials, SecondConnection, random_token, text_event,
 };
 pub use faults::{DialRule, HttpRoute, HttpRouteFault, OpAnswer, ResultRule, When};
-pub use chat_contents::{OpenedThread, SentMessage};
 pub use page::{HINTS, Hint, PageSettings};
 pub use presets::PlatformPreset;
 pub use record::{

@@ -259,17 +259,17 @@ fn check_platform(action: &Action, platform: &str) -> Result<(), String> {
     let preset = PlatformPreset::named(platform);
     match action {
         Action::Prompt { options, .. }
-            if preset != PlatformPreset::Plain && options.len() > preset.most_options() =>
+            if preset != PlatformPreset::Plain && options.len() > preset.max_options() =>
         {
             Err(format!(
                 "{} answers: at most {} can be shown",
                 options.len(),
-                preset.most_options()
+                preset.max_options()
             ))
         }
         Action::SendMedia { content, .. } => match preset.longest_caption() {
-            Some(most) if LenUnit::Utf16.measure(content) as u64 > most => {
-                Err(format!("caption too long: at most {most}"))
+            Some(max_length) if LenUnit::Utf16.measure(content) as u64 > max_length => {
+                Err(format!("caption too long: at most {max_length}"))
             }
             _ => Ok(()),
         },
@@ -279,7 +279,7 @@ fn check_platform(action: &Action, platform: &str) -> Result<(), String> {
         Action::ThreadRename {
             only_if_current_name: Some(_),
             ..
-        } if !preset.tells_thread_names() => Err("the platform does not tell a thread's name".to_owned()),
+        } if !preset.reports_thread_names() => Err("the platform does not tell a thread's name".to_owned()),
         _ => Ok(()),
     }
 }
@@ -355,7 +355,12 @@ mod tests {
         let delete = json!({ "op": "delete", "chat_id": "c", "message_id": "m2" });
         platform.ask(&delete).unwrap();
         platform.ask(&delete).unwrap_err();
-        let texts: Vec<_> = platform.contents.messages.iter().map(|sent| &*sent.text).collect();
+        let texts: Vec<_> = platform
+            .contents
+            .messages
+            .iter()
+            .map(|sent| &*sent.text)
+            .collect();
         assert_eq!(texts, ["uno", "two"]);
     }
 
@@ -447,15 +452,15 @@ mod tests {
             json!({ "op": "send_media", "chat_id": "c", "media_kind": "image", "source_url": "https://x/y",
             "content": caption })
         };
-        for (preset, most) in [
+        for (preset, max_length) in [
             (PlatformPreset::WhatsApp, 10),
             (PlatformPreset::Discord, 25),
             (PlatformPreset::Slack, 25),
             (PlatformPreset::Telegram, 100),
         ] {
             let mut platform = FakePlatform::new(preset);
-            platform.ask(&prompt(most)).unwrap();
-            platform.ask(&prompt(most + 1)).unwrap_err();
+            platform.ask(&prompt(max_length)).unwrap();
+            platform.ask(&prompt(max_length + 1)).unwrap_err();
             let long = platform.ask(&media(&"x".repeat(1025)));
             let short = matches!(preset, PlatformPreset::WhatsApp | PlatformPreset::Telegram);
             assert_eq!(long.is_err(), short, "{preset:?}");

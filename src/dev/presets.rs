@@ -74,7 +74,7 @@ impl PlatformPreset {
     }
 
     /// Most answers that one question can offer; beyond that the platform has nothing to show them with.
-    pub(super) fn most_options(self) -> usize {
+    pub(super) fn max_options(self) -> usize {
         match self {
             // Five rows of five buttons.
             Self::Discord | Self::Slack => 25,
@@ -97,7 +97,7 @@ impl PlatformPreset {
     }
 
     /// Whether the platform tells what a thread is called, so that a name can be kept from being overwritten.
-    pub(super) fn tells_thread_names(self) -> bool {
+    pub(super) fn reports_thread_names(self) -> bool {
         self != Self::Telegram
     }
 
@@ -306,7 +306,7 @@ mod tests {
                 matches!(preset, PlatformPreset::Discord | PlatformPreset::Legacy),
                 "{preset:?}"
             );
-            assert_eq!(op("prompt"), preset.most_options() > 0, "{preset:?}");
+            assert_eq!(op("prompt"), preset.max_options() > 0, "{preset:?}");
             assert_eq!(op("task_card"), preset == PlatformPreset::Slack, "{preset:?}");
         }
     }

@@ -13,8 +13,8 @@ use serde_json::Value;
 use tokio::time::timeout_at;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 
-use super::connector::Connector;
 use super::chat_contents::{OpenedThread, SentMessage};
+use super::connector::Connector;
 
 /// One socket, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

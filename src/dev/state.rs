@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 use url::Url;
 
 use super::buffer::{BufferId, BufferedDelivery, DeliveryBuffer, NotBuffered};
+use super::chat_contents::ChatContents;
+use super::chat_contents::Chats;
 use super::connector::{ConnectorSettings, SecondConnection};
 use super::faults::ResultRules;
 use super::faults::{Denial, Faults, When};
 use super::feed::Feed;
 use super::http::MediaStore;
-use super::chat_contents::Chats;
-use super::chat_contents::ChatContents;
 use super::page::Page;
 use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenCheck};
 use crate::wire::{CapabilityDescriptor, UpgradeToken};

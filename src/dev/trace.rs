@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
 use super::record::Direction;
-use super::state::{Hub, ConnectorState};
+use super::state::{ConnectorState, Hub};
 
 /// Bytes after which nothing more is written, and which are read at most.
 const LARGEST: u64 = 256 * 1024 * 1024;
@@ -311,14 +311,14 @@ mod tests {
         let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
         let recording = connector.record(&file, "discord").await.unwrap();
         let secret = connector.credentials().unwrap().secret.expose_secret().to_owned();
-        let said =
+        let sent =
             json!({ "type": "inbound", "event": text_event("discord", "c", "m1", &format!("my {secret}")) });
         let forward = json!({
             "type": "passthrough_forward",
             "forward": { "headers": [["Authorization", "Bot hush"], ["x-signature-ed25519", "hush"], ["x", "kept"]] },
         });
         connector.hub.change(|state| {
-            for text in [said.to_string(), forward.to_string(), "{poison".to_owned()] {
+            for text in [sent.to_string(), forward.to_string(), "{poison".to_owned()] {
                 let id = super::super::record::ConnectionId(1);
                 state.log.frame(id, Direction::ToGateway, text.into());
             }

@@ -59,12 +59,12 @@ mod tests {
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
         let server = tokio::spawn(async move {
             let (mut peer, _) = listener.accept().await.unwrap();
-            let mut heard = Vec::new();
-            while !heard.ends_with(b"\r\n\r\n") {
-                assert!(peer.read_buf(&mut heard).await.unwrap() > 0);
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                assert!(peer.read_buf(&mut request).await.unwrap() > 0);
             }
             peer.write_all(answer.as_bytes()).await.unwrap();
-            String::from_utf8(heard).unwrap()
+            String::from_utf8(request).unwrap()
         });
         let result = suspend(&path, "my-app", "m1").await;
         (result, server.await.unwrap())
@@ -72,11 +72,11 @@ mod tests {
 
     #[tokio::test]
     async fn the_machine_is_asked_by_its_names_and_its_status_decides() {
-        let (result, heard) = asked("HTTP/1.1 200 OK\r\n\r\n{}").await;
+        let (result, request) = asked("HTTP/1.1 200 OK\r\n\r\n{}").await;
         result.unwrap();
         assert!(
-            heard.starts_with("POST /v1/apps/my-app/machines/m1/suspend HTTP/1.1\r\n"),
-            "{heard}"
+            request.starts_with("POST /v1/apps/my-app/machines/m1/suspend HTTP/1.1\r\n"),
+            "{request}"
         );
         let (result, _) = asked("HTTP/1.1 412 Precondition Failed\r\n\r\n").await;
         assert!(matches!(result, Err(MachineError::Refused(412))));

@@ -192,8 +192,8 @@ mod tests {
             ("a=hunter2%ff", "percent"),
             ("Content-Type=hunter2", "by the relay itself"),
         ] {
-            let said = read(wrong).unwrap_err().to_string();
-            assert!(said.contains(says) && !said.contains("hunter2"), "{said}");
+            let error = read(wrong).unwrap_err().to_string();
+            assert!(error.contains(says) && !error.contains("hunter2"), "{error}");
         }
     }
 

@@ -280,13 +280,13 @@ fn upgrade_request(target: &Target, request: &DialRequest<'_>) -> Result<Request
 }
 
 fn bounds(max_message_bytes: usize, max_write_buffer_bytes: usize) -> WebSocketConfig {
-    let most = max_write_buffer_bytes.max(1);
+    let max = max_write_buffer_bytes.max(1);
     WebSocketConfig::default()
         .max_message_size(Some(max_message_bytes))
         .max_frame_size(Some(max_message_bytes))
         .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES.min(most / 2))
-        .max_write_buffer_size(most)
+        .write_buffer_size(WRITE_BUFFER_BYTES.min(max / 2))
+        .max_write_buffer_size(max)
 }
 
 /// Maps a failed upgrade. The response body is never kept.

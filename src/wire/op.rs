@@ -176,12 +176,12 @@ impl From<OpResult> for Outcome {
             .code
             .as_ref()
             .is_some_and(|code| code.as_str() == "egress_declined");
-        let said = result
+        let in_text = result
             .error
             .as_ref()
             .is_some_and(|error| error.as_str().to_ascii_lowercase().contains("egress declined:"));
         Self::Refused {
-            declined: code || said,
+            declined: code || in_text,
             result,
         }
     }
@@ -190,7 +190,7 @@ impl From<OpResult> for Outcome {
 /// Characters of an error that are searched for these words.
 const MAX_ERROR_CHARS: usize = 500;
 /// Words that name a rate limit in a platform's error.
-const RATE_LIMIT_WORDS: &[&str] = &[
+const RATE_LIMIT_PHRASES: &[&str] = &[
     "rate limit",
     "rate_limit",
     "ratelimit",
@@ -211,7 +211,7 @@ impl OpResult {
             truncate(text, MAX_ERROR_CHARS).to_ascii_lowercase()
         };
         let (code, error) = (text(&self.code), text(&self.error));
-        let named = |words: &str| RATE_LIMIT_WORDS.iter().any(|word| words.contains(word));
+        let named = |words: &str| RATE_LIMIT_PHRASES.iter().any(|word| words.contains(word));
         let asked = self.retry_after.as_ref().and_then(|wait| seconds(wait.as_str()));
         if asked.is_none() && !named(&code) && code != "429" && !named(&error) {
             return None;
@@ -291,20 +291,20 @@ mod tests {
     #[test]
     fn too_much_is_told_from_other_refusals_and_by_how_long() {
         let secs = Duration::from_secs;
-        let told = |fields: &[(&str, &str)]| refused(fields).rate_limited();
-        assert_eq!(told(&[("error", "message not found")]), None);
-        assert_eq!(told(&[("error", "You are being rate limited")]), Some(None));
-        assert_eq!(told(&[("code", "rate_limited")]), Some(None));
+        let limited = |fields: &[(&str, &str)]| refused(fields).rate_limited();
+        assert_eq!(limited(&[("error", "message not found")]), None);
+        assert_eq!(limited(&[("error", "You are being rate limited")]), Some(None));
+        assert_eq!(limited(&[("code", "rate_limited")]), Some(None));
         assert_eq!(
-            told(&[("error", "Flood control exceeded. Retry after 13 seconds")]),
+            limited(&[("error", "Flood control exceeded. Retry after 13 seconds")]),
             Some(Some(secs(13)))
         );
         assert_eq!(
-            told(&[("retry_after", "1.5")]),
+            limited(&[("retry_after", "1.5")]),
             Some(Some(Duration::from_millis(1500)))
         );
         assert_eq!(
-            told(&[("error", "Too Many Requests: retry after 99999999999999999999999")]),
+            limited(&[("error", "Too Many Requests: retry after 99999999999999999999999")]),
             Some(None)
         );
         let done = OpResult {

@@ -23,6 +23,6 @@ mod types;
 pub use question::TypedAnswer;
 pub use registry::Prompts;
 pub use types::{
-    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOp, PromptOption,
-    PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
+    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOp,
+    PromptOption, PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
 };

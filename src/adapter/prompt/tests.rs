@@ -340,7 +340,7 @@ fn a_typed_answer_counts_only_for_visible_questions_and_allowed_people() {
         (false, Some(Outcome::Unknown), "ann", "1", None),
         (false, Some(Outcome::Unknown), "ann", "/approve", Some(Decision::Chosen(0))),
     ];
-    for (buttons, outcome, by, words, decision) in cases {
+    for (buttons, outcome, by, reply, decision) in cases {
         let mut prompts = prompts();
         let descriptor = if buttons { &native } else { &plain };
         let opened = prompts
@@ -351,15 +351,15 @@ fn a_typed_answer_counts_only_for_visible_questions_and_allowed_people() {
             prompts.op_finished(&opened.prompt, outcome);
         }
         let other = SessionKey::from_text("other".to_owned());
-        assert_eq!(type_answer(&mut prompts, &other, "ann", words, secs(1)), None);
+        assert_eq!(type_answer(&mut prompts, &other, "ann", reply, secs(1)), None);
         assert_eq!(
-            prompts.match_text(&session(), &ann, words, secs(300)),
+            prompts.match_text(&session(), &ann, reply, secs(300)),
             None,
             "too late"
         );
-        let answer = type_answer(&mut prompts, &session(), by, words, secs(1));
+        let answer = type_answer(&mut prompts, &session(), by, reply, secs(1));
         let seen = answer.map(|resolution| resolution.decision);
-        assert_eq!(seen, decision, "{buttons} {outcome:?} {by} {words}");
+        assert_eq!(seen, decision, "{buttons} {outcome:?} {by} {reply}");
     }
 }
 
@@ -394,7 +394,7 @@ fn the_newest_question_is_answered_and_an_ended_one_takes_no_answer() {
 fn approving_never_allows_more_than_was_typed() {
     use Meaning::{AllowAlways, AllowOnce, AllowSession, Deny};
     let plain = descriptor(&["send"]);
-    for (offered, words, decision) in [
+    for (offered, reply, decision) in [
         (&[AllowAlways, AllowOnce, Deny][..], "/approve", Some(1)),
         (&[AllowAlways, AllowSession, Deny], "/approve", None),
         (&[AllowSession, Deny], "/approve", Some(0)),
@@ -406,9 +406,9 @@ fn approving_never_allows_more_than_was_typed() {
         asked.options = options(offered);
         let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
         prompts.op_finished(&opened.prompt, &applied("m"));
-        let answer = type_answer(&mut prompts, &session(), "ann", words, secs(1));
+        let answer = type_answer(&mut prompts, &session(), "ann", reply, secs(1));
         let seen = answer.map(|resolution| resolution.decision);
-        assert_eq!(seen, decision.map(Decision::Chosen), "{offered:?} {words}");
+        assert_eq!(seen, decision.map(Decision::Chosen), "{offered:?} {reply}");
     }
 }
 

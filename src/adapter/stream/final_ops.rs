@@ -1,6 +1,6 @@
 //! The text that a turn still has to deliver when it ends: everything not known to be shown.
 
-use super::pending_text::{Segment, Shown, Trail, after_words};
+use super::pending_text::{Segment, Shown, Trail, after_prefix};
 use super::strategy::{Drafts, Strategy};
 use super::text_stream::TextStream;
 use super::types::DurableAction;
@@ -106,7 +106,7 @@ fn messages(opening: &str, rest: &str, builder: &ActionBuilder) -> Vec<String> {
 /// The messages that complete `shown` to `whole`; all of `whole` when it does not begin with `shown`, ignoring white
 /// space.
 fn continuation(shown: &str, whole: &str, builder: &ActionBuilder) -> Vec<String> {
-    let Some(rest) = after_words(whole, shown.chars()) else {
+    let Some(rest) = after_prefix(whole, shown.chars()) else {
         return messages("", whole, builder);
     };
     let opening = reopening_after(shown, builder.limit, builder.unit);

@@ -86,7 +86,7 @@ impl PendingText {
         let closed = self.segments.iter().take(current);
         let closed = closed.filter(|segment| segment.breaks == self.breaks);
         let before = std::iter::once(self.delivered.as_str()).chain(closed.map(Segment::rest));
-        let rest = after_words(text, before.flat_map(str::chars));
+        let rest = after_prefix(text, before.flat_map(str::chars));
         let (rest, continues) = rest.map_or((text, false), |rest| (rest, true));
         if !continues {
             let breaks = self.breaks;
@@ -178,7 +178,7 @@ impl PendingText {
 }
 
 /// The rest of `text` after the words of `prefix`, ignoring white space; `None` when it does not begin with them.
-pub(super) fn after_words(text: &str, prefix: impl Iterator<Item = char>) -> Option<&str> {
+pub(super) fn after_prefix(text: &str, prefix: impl Iterator<Item = char>) -> Option<&str> {
     let mut rest = text.chars();
     for point in prefix.filter(|point| !point.is_whitespace()) {
         rest.find(|next| !next.is_whitespace())
@@ -326,7 +326,7 @@ impl Segment {
         self.fresh = usize::MAX;
         // A full message may be in flight: it stays when the text still begins with it.
         if let Some((behind, mut head)) = head
-            && let Some(beyond) = after_words(self.rest(), behind.chars())
+            && let Some(beyond) = after_prefix(self.rest(), behind.chars())
         {
             head.taken = self.rest().len() - beyond.len();
             self.head = Some(head);
@@ -386,7 +386,7 @@ impl Segment {
             return 0;
         };
         let shown = text.strip_prefix(&self.opening);
-        let beyond = shown.and_then(|shown| after_words(self.rest(), shown.chars()));
+        let beyond = shown.and_then(|shown| after_prefix(self.rest(), shown.chars()));
         beyond.map_or(0, |beyond| self.rest().len() - beyond.len())
     }
 

@@ -65,7 +65,7 @@ fn text(input: &TurnInput, shape: Shape) -> String {
     text
 }
 
-async fn image(attachment: &Attachment, most: u64) -> Option<Value> {
+async fn image(attachment: &Attachment, max_bytes: u64) -> Option<Value> {
     let MediaLocation::File(path) = &attachment.location else {
         return None;
     };
@@ -77,13 +77,13 @@ async fn image(attachment: &Attachment, most: u64) -> Option<Value> {
         .ok()
         .filter(std::fs::Metadata::is_file)?
         .len();
-    if size > most {
+    if size > max_bytes {
         return None;
     }
     let bytes = tokio::fs::read(path)
         .await
         .ok()
-        .filter(|bytes| bytes.len() as u64 <= most)?;
+        .filter(|bytes| bytes.len() as u64 <= max_bytes)?;
     Some(json!({"type": "image", "mimeType": attachment.mime, "data": STANDARD.encode(bytes)}))
 }
 
@@ -211,11 +211,11 @@ mod tests {
     }
 
     #[test]
-    fn a_session_hears_of_its_platform_once() {
+    fn the_platform_hint_is_sent_once_per_session() {
         let mut message = input("/x");
         message.origin.hint = "Short answers.".to_owned();
-        let told = text(&message, SHAPE);
-        assert!(told.contains("Short answers.") && told.ends_with("\n\n/x"));
+        let prompt = text(&message, SHAPE);
+        assert!(prompt.contains("Short answers.") && prompt.ends_with("\n\n/x"));
         assert!(!text(&message, Shape { hint: false, ..SHAPE }).contains("Short"));
     }
 }

@@ -360,15 +360,15 @@ mod tests {
             says(&routes, "a", &chunk);
         }
         assert!(mailbox.overflow.is_cancelled());
-        let mut said = 0;
+        let mut length = 0;
         while let Some(mail) = mailbox.take() {
             if let Mail::Event(AgentEvent::Text(text)) = &mail {
-                said += text.len();
+                length += text.len();
             }
         }
         says(&routes, "a", "more");
         assert_eq!(mailbox.take(), None, "an answer with a hole is no answer");
-        assert!(said > MAX_BYTES / 2 && said <= MAX_BYTES);
+        assert!(length > MAX_BYTES / 2 && length <= MAX_BYTES);
     }
 
     #[test]
@@ -396,8 +396,8 @@ mod tests {
             routes.notified("session/update", params);
         }
         assert_eq!(routes.titles().len(), MAX_TITLES);
-        let told = Mail::Event(AgentEvent::Title("Of mice".to_owned()));
-        assert_eq!(routes.turn("0").1.take(), Some(told));
+        let mail = Mail::Event(AgentEvent::Title("Of mice".to_owned()));
+        assert_eq!(routes.turn("0").1.take(), Some(mail));
         assert_eq!(routes.turn("0").1.take(), None);
     }
 }

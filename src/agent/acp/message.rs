@@ -277,7 +277,10 @@ mod tests {
     fn what_is_written_is_one_line() {
         let line = RpcMessage::request(1, "m", &json!({"text": "a\nb\u{2028}"}));
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
-        assert!(matches!(RpcMessage::read(&line), Some(RpcMessage::Request { .. })));
+        assert!(matches!(
+            RpcMessage::read(&line),
+            Some(RpcMessage::Request { .. })
+        ));
         let line = RpcMessage::answer(&json!("x\n"), Ok(json!({"a": "\r\n"})));
         assert_eq!(memchr::memchr(b'\n', &line), Some(line.len() - 1));
     }

@@ -52,7 +52,7 @@ use self::pool::Pool;
 use self::process::Process;
 use self::prompt::{Prompt, StopCause};
 use self::rpc::CallError;
-use self::sessions::{SessionRef, AgentSessionStatus, AgentSessions};
+use self::sessions::{AgentSessionStatus, AgentSessions, SessionRef};
 use self::settings::Launch;
 use super::child::{BaseEnv, program_exists};
 use super::{Agent, AgentCommand, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};

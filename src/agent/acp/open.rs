@@ -12,7 +12,7 @@ use super::pool::ProcessLease;
 use super::process::Process;
 use super::process::{Capabilities, Continue};
 use super::rpc::CallError;
-use super::sessions::{OpenStep, SavedSession, SessionRef, AgentSessionStatus, is_id, next_step};
+use super::sessions::{AgentSessionStatus, OpenStep, SavedSession, SessionRef, is_id, next_step};
 use super::settings::OptionValue;
 use crate::agent::{AgentEvent, Turn};
 
@@ -47,7 +47,9 @@ impl AcpAgent {
                 AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => {
                     self.pool.capabilities(session.generation)
                 }
-                AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => None,
+                AgentSessionStatus::Unknown
+                | AgentSessionStatus::New
+                | AgentSessionStatus::Detached { .. } => None,
             };
             let rest = |session: SessionRef| AgentSessionStatus::Detached {
                 id: session.id,
@@ -138,10 +140,16 @@ impl AcpAgent {
         self.begin(turn, cwd, lease).await
     }
 
-    async fn begin(&self, turn: &Turn, cwd: &Path, lease: ProcessLease) -> Result<OpenedSession, SessionError> {
+    async fn begin(
+        &self,
+        turn: &Turn,
+        cwd: &Path,
+        lease: ProcessLease,
+    ) -> Result<OpenedSession, SessionError> {
         let params = json!({"cwd": cwd, "mcpServers": []});
         let answer = self.set_up(&lease.process, "session/new", &params).await?;
-        let id = session_id(&answer).ok_or(SessionError::InvalidResponse("a new session has no usable name"))?;
+        let id =
+            session_id(&answer).ok_or(SessionError::InvalidResponse("a new session has no usable name"))?;
         let mut opened = self.opened(turn, cwd, lease, id, &answer).await?;
         opened.fresh = true;
         Ok(opened)
@@ -238,8 +246,8 @@ impl AcpAgent {
 }
 
 async fn notify_lost(turn: &Turn) {
-    let told = "The agent no longer has this conversation; it starts a new one.";
-    turn.events.emit(AgentEvent::Notice(told.to_owned())).await;
+    let notice = "The agent no longer has this conversation; it starts a new one.";
+    turn.events.emit(AgentEvent::Notice(notice.to_owned())).await;
 }
 
 fn session_id(answer: &Value) -> Option<String> {

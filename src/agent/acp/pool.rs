@@ -159,7 +159,10 @@ impl Pool {
         join_all(ended).await;
     }
 
-    fn claim(self: &Arc<Self>, wanted: Option<ProcessGeneration>) -> Result<(Claim, Start, Duration), StartError> {
+    fn claim(
+        self: &Arc<Self>,
+        wanted: Option<ProcessGeneration>,
+    ) -> Result<(Claim, Start, Duration), StartError> {
         let now = Instant::now();
         let mut state = self.state();
         if state.closed {
@@ -258,7 +261,12 @@ impl PoolState {
     }
 
     /// Picks the process of a turn; `None` to start one.
-    fn pick(&self, wanted: Option<ProcessGeneration>, processes: usize, turns: Option<usize>) -> Option<usize> {
+    fn pick(
+        &self,
+        wanted: Option<ProcessGeneration>,
+        processes: usize,
+        turns: Option<usize>,
+    ) -> Option<usize> {
         if let Some(at) =
             wanted.and_then(|wanted| self.slots.iter().position(|slot| slot.generation == wanted))
         {

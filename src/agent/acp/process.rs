@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Routes;
 use super::message::RpcError;
-use super::rpc::{CallError, RpcConnection, Limits, MessageHandler, Peer};
+use super::rpc::{CallError, Limits, MessageHandler, Peer, RpcConnection};
 use super::sessions::ProcessGeneration;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
@@ -49,7 +49,7 @@ impl std::fmt::Display for ExitReport {
         write!(f, "the process {}", self.exit)?;
         match self.stderr.trim() {
             "" => Ok(()),
-            said => write!(f, "; it last wrote: {said}"),
+            stderr => write!(f, "; it last wrote: {stderr}"),
         }
     }
 }
@@ -126,12 +126,12 @@ impl Process {
         let handler = Arc::clone(&routes) as Arc<dyn MessageHandler>;
         let connection = RpcConnection::start(stdout, stdin, handler, Limits::default());
         let stop_tokens = StopTokens::default();
-        let (tell, exit_report) = watch::channel(None);
+        let (exit_sender, exit_report) = watch::channel(None);
         let supervisor = tokio::spawn(supervise(
             child,
             connection.peer().clone(),
             stop_tokens.clone(),
-            tell,
+            exit_sender,
         ));
         let mut process = Self {
             generation,
@@ -184,9 +184,9 @@ impl Process {
     /// Waits for its exit. Cancel-safe.
     pub(super) async fn exit_report(&self) -> ExitReport {
         let mut exit_report = self.exit_report.clone();
-        let told = timeout(EXIT_TIMEOUT, exit_report.wait_for(Option::is_some)).await;
-        let told = told.ok().and_then(Result::ok).and_then(|told| told.clone());
-        told.unwrap_or_else(|| ExitReport {
+        let report = timeout(EXIT_TIMEOUT, exit_report.wait_for(Option::is_some)).await;
+        let report = report.ok().and_then(Result::ok).and_then(|report| report.clone());
+        report.unwrap_or_else(|| ExitReport {
             exit: Exit::Lost,
             stderr: String::new(),
             at: Instant::now(),
@@ -199,7 +199,7 @@ async fn supervise(
     mut child: Child,
     peer: Peer,
     stop_tokens: StopTokens,
-    tell: watch::Sender<Option<ExitReport>>,
+    exit_sender: watch::Sender<Option<ExitReport>>,
 ) {
     let polite = async {
         tokio::select! {
@@ -228,7 +228,7 @@ async fn supervise(
     peer.end();
     let stderr = last_bytes(&child.stderr_tail(), STDERR_BYTES).to_owned();
     let at = Instant::now();
-    tell.send_replace(Some(ExitReport { exit, stderr, at }));
+    exit_sender.send_replace(Some(ExitReport { exit, stderr, at }));
 }
 
 /// The version of the protocol that is spoken here.

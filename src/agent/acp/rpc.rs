@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::message::LineReader;
-use super::message::{RpcMessage, RpcError};
+use super::message::{RpcError, RpcMessage};
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -340,23 +340,23 @@ mod tests {
     fn connect(limits: Limits) -> (RpcConnection, Other, Arc<Recorder>) {
         let (ours, theirs) = duplex(4096);
         let (their_writer, our_reader) = duplex(4096);
-        let heard = Arc::new(Recorder::default());
+        let seen = Arc::new(Recorder::default());
         let connection = RpcConnection::start(
             our_reader,
             ours,
-            Arc::clone(&heard) as Arc<dyn MessageHandler>,
+            Arc::clone(&seen) as Arc<dyn MessageHandler>,
             limits,
         );
         let other = Other {
             reader: BufReader::new(theirs),
             writer: their_writer,
         };
-        (connection, other, heard)
+        (connection, other, seen)
     }
 
     #[tokio::test]
     async fn answers_find_their_waiters_in_any_order_among_junk() {
-        let (connection, mut other, heard) = connect(Limits {
+        let (connection, mut other, seen) = connect(Limits {
             line: 4000,
             ..Limits::default()
         });
@@ -376,12 +376,12 @@ mod tests {
             .await;
         assert_eq!(timeout(SOON, first).await.unwrap(), Ok(json!(1)));
         assert_eq!(timeout(SOON, second).await.unwrap(), Ok(json!(2)));
-        assert_eq!(*heard.0.lock().unwrap(), ["_vendor/thing"]);
+        assert_eq!(*seen.0.lock().unwrap(), ["_vendor/thing"]);
     }
 
     #[tokio::test]
     async fn requests_with_any_id_are_answered_with_that_id() {
-        let (connection, mut other, heard) = connect(Limits::default());
+        let (connection, mut other, seen) = connect(Limits::default());
         other
             .write("{\"id\":0,\"method\":\"m\"}\n{\"id\":\"x\",\"method\":\"later\"}\n")
             .await;
@@ -392,7 +392,7 @@ mod tests {
         );
         // The second is answered when someone gets to it.
         let deadline = tokio::time::Instant::now() + SOON;
-        while heard.0.lock().unwrap().len() < 2 {
+        while seen.0.lock().unwrap().len() < 2 {
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "the request was not heard"

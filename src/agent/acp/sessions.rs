@@ -133,7 +133,7 @@ pub(super) fn is_id(id: &str) -> bool {
 pub(super) struct AgentSessions {
     entries: HashMap<SessionKey, AgentSession>,
     uses: u64,
-    most: usize,
+    capacity: usize,
 }
 
 #[derive(Debug)]
@@ -147,17 +147,17 @@ struct AgentSession {
 
 impl AgentSessions {
     /// Knows at most so many.
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         Self {
             entries: HashMap::new(),
             uses: 0,
-            most,
+            capacity,
         }
     }
 
     /// The gate that admits one turn of a conversation at a time, and the session evicted for it.
     pub(super) fn gate(&mut self, key: &SessionKey) -> (Arc<Semaphore>, Option<SessionRef>) {
-        let room = self.entries.contains_key(key) || self.entries.len() < self.most;
+        let room = self.entries.contains_key(key) || self.entries.len() < self.capacity;
         let evicted = if room { None } else { self.evict() };
         self.uses += 1;
         let entry = self.entries.entry(key.clone()).or_insert_with(|| AgentSession {
@@ -207,7 +207,9 @@ impl AgentSessions {
         entry.stopped = false;
         match std::mem::replace(&mut entry.status, AgentSessionStatus::New) {
             AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),
-            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => None,
+            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => {
+                None
+            }
         }
     }
 
@@ -220,7 +222,9 @@ impl AgentSessions {
         let oldest = idle.min_by_key(|(_, entry)| entry.used)?.0.clone();
         match self.entries.remove(&oldest)?.status {
             AgentSessionStatus::Open(session) | AgentSessionStatus::Tainted(session) => Some(session),
-            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => None,
+            AgentSessionStatus::Unknown | AgentSessionStatus::New | AgentSessionStatus::Detached { .. } => {
+                None
+            }
         }
     }
 }
@@ -287,7 +291,9 @@ mod tests {
             cwd: "/w".into(),
         };
         let bytes = kept.write();
-        assert!(matches!(SavedSession::read(&bytes, "a"), AgentSessionStatus::Detached { id, .. } if id == "s"));
+        assert!(
+            matches!(SavedSession::read(&bytes, "a"), AgentSessionStatus::Detached { id, .. } if id == "s")
+        );
         assert_eq!(SavedSession::read(&bytes, "b"), AgentSessionStatus::New);
         for junk in [
             &b""[..],
@@ -324,7 +330,10 @@ mod tests {
         assert_eq!(sessions.status(&key("x")).0, AgentSessionStatus::New);
         sessions.set_status(&key("x"), AgentSessionStatus::Open(session("s")));
         sessions.taint(&key("x"));
-        assert_eq!(sessions.status(&key("x")).0, AgentSessionStatus::Tainted(session("s")));
+        assert_eq!(
+            sessions.status(&key("x")).0,
+            AgentSessionStatus::Tainted(session("s"))
+        );
         assert_eq!(sessions.forget(&key("x")), Some(session("s")));
     }
 }

@@ -138,9 +138,9 @@ impl UpdateReader {
         if self.mode.as_ref() == Some(&mode) {
             return Vec::new();
         }
-        let told = AgentEvent::Notice(format!("The agent is now in the mode \"{mode}\"."));
+        let notice = AgentEvent::Notice(format!("The agent is now in the mode \"{mode}\"."));
         self.mode = Some(mode);
-        vec![told]
+        vec![notice]
     }
 }
 
@@ -219,15 +219,15 @@ fn plan(entries: &Value) -> Vec<PlanStep> {
 
 fn notice(update: &Value) -> Vec<AgentEvent> {
     let line = |field: &str| one_line(update[field].as_str().unwrap_or_default(), 500);
-    let told = match (line("title"), line("description")) {
+    let notice = match (line("title"), line("description")) {
         (title, description) if description.is_empty() => title,
         (title, description) if title.is_empty() => description,
         (title, description) => format!("{title}: {description}"),
     };
-    if told.is_empty() {
+    if notice.is_empty() {
         return Vec::new();
     }
-    vec![AgentEvent::Notice(told)]
+    vec![AgentEvent::Notice(notice)]
 }
 
 fn tool_kind(kind: &str) -> ToolKind {
@@ -272,20 +272,20 @@ mod tests {
     }
 
     fn texts(reader: &mut UpdateReader, updates: &[Value]) -> String {
-        let mut said = String::new();
+        let mut reply = String::new();
         for event in updates.iter().flat_map(|update| reader.read(update)) {
             match event {
-                AgentEvent::Text(text) => said.push_str(&text),
-                AgentEvent::Break => said.push('|'),
+                AgentEvent::Text(text) => reply.push_str(&text),
+                AgentEvent::Break => reply.push('|'),
                 _ => {}
             }
         }
-        said
+        reply
     }
 
     #[test]
     fn a_new_message_begins_with_a_new_name_or_after_a_tool() {
-        let said = texts(
+        let text = texts(
             &mut UpdateReader::default(),
             &[
                 says_in("1", "a"),
@@ -295,8 +295,8 @@ mod tests {
                 tool("t", "completed"),
             ],
         );
-        assert_eq!(said, "ab|cd");
-        let said = texts(
+        assert_eq!(text, "ab|cd");
+        let text = texts(
             &mut UpdateReader::default(),
             &[
                 tool("t", "pending"),
@@ -307,17 +307,17 @@ mod tests {
                 says("\nc"),
             ],
         );
-        assert_eq!(said, "a|b\nc");
-        let said = texts(
+        assert_eq!(text, "a|b\nc");
+        let text = texts(
             &mut UpdateReader::default(),
             &[tool("t", "completed"), says("\n\n"), says("a\n\n"), says("b")],
         );
-        assert_eq!(said, "a\n\nb");
-        let said = texts(
+        assert_eq!(text, "a\n\nb");
+        let text = texts(
             &mut UpdateReader::default(),
             &[says(""), tool("t", "pending"), says("a"), tool("t", "pending")],
         );
-        assert_eq!(said, "a", "nothing stands before a break, and none at the end");
+        assert_eq!(text, "a", "nothing stands before a break, and none at the end");
     }
 
     #[test]

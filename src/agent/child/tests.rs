@@ -55,14 +55,14 @@ async fn what_goes_in_comes_out_and_the_code_is_told() {
     let mut stdin = child.take_stdin().unwrap();
     stdin.write_all("grüße".as_bytes()).await.unwrap();
     drop(stdin);
-    let mut said = String::new();
+    let mut output = String::new();
     child
         .take_stdout()
         .unwrap()
-        .read_to_string(&mut said)
+        .read_to_string(&mut output)
         .await
         .unwrap();
-    assert_eq!(said, "grüße");
+    assert_eq!(output, "grüße");
     assert!(child.group().is_some());
     assert_eq!(child.finish().await, Exit::Code(7));
     assert_eq!(child.group(), None);
@@ -149,13 +149,13 @@ async fn the_child_sees_only_what_it_is_given_and_starts_where_it_is_told() {
     program.cwd = Some(folder.path().to_owned());
     program.env.insert("ONLY".into(), "this".into());
     let mut child = Child::spawn(&program).unwrap();
-    let mut said = String::new();
+    let mut output = String::new();
     let mut stdout = child.take_stdout().unwrap();
-    stdout.read_to_string(&mut said).await.unwrap();
-    assert!(said.contains("ONLY=this"), "{said}");
-    assert!(!said.contains("CARGO"), "{said}");
+    stdout.read_to_string(&mut output).await.unwrap();
+    assert!(output.contains("ONLY=this"), "{output}");
+    assert!(!output.contains("CARGO"), "{output}");
     let place = folder.path().canonicalize().unwrap();
-    assert!(said.starts_with(place.to_str().unwrap()), "{said}");
+    assert!(output.starts_with(place.to_str().unwrap()), "{output}");
 
     program.argv = vec!["./tool".into()];
     let refused = Child::spawn(&program).unwrap_err();
@@ -167,7 +167,7 @@ async fn the_child_sees_only_what_it_is_given_and_starts_where_it_is_told() {
 
 #[test]
 fn the_newest_bytes_stay_and_the_bound_holds() {
-    let mut ring = Ring::default();
+    let mut ring = TailBuffer::default();
     for piece in 0..1000_u32 {
         ring.push(format!("{piece:0200}").as_bytes());
         assert!(ring.bytes.len() <= MAX_STDERR);

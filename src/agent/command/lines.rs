@@ -373,11 +373,11 @@ mod tests {
 
     #[test]
     fn however_it_is_cut_it_reads_the_same() {
-        let said = "grüße \u{1b}[1;31m日本\u{1b}[0m\n\n\u{1b}]0;title\u{7}🎉 end\r\n\n".as_bytes();
-        let whole = read([said]);
+        let output = "grüße \u{1b}[1;31m日本\u{1b}[0m\n\n\u{1b}]0;title\u{7}🎉 end\r\n\n".as_bytes();
+        let whole = read([output]);
         assert_eq!(whole, "grüße 日本\n\n🎉 end");
-        for size in 1..said.len() {
-            assert_eq!(read(said.chunks(size)), whole, "in chunks of {size}");
+        for size in 1..output.len() {
+            assert_eq!(read(output.chunks(size)), whole, "in chunks of {size}");
         }
     }
 

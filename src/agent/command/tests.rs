@@ -47,7 +47,7 @@ async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -
         cancel: CancellationToken::new(),
         workdir: None,
     };
-    let mut heard = TurnRecord {
+    let mut record = TurnRecord {
         text: String::new(),
         events: Vec::new(),
         kept: None,
@@ -56,13 +56,13 @@ async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -
     let listen = async {
         while let Some(signal) = signals.recv().await {
             match signal {
-                AgentSignal::Event(AgentEvent::Text(text)) => heard.text.push_str(&text),
-                AgentSignal::Event(AgentEvent::Replace(text)) => heard.text = text,
-                AgentSignal::Event(event) => heard.events.push(event),
+                AgentSignal::Event(AgentEvent::Text(text)) => record.text.push_str(&text),
+                AgentSignal::Event(AgentEvent::Replace(text)) => record.text = text,
+                AgentSignal::Event(event) => record.events.push(event),
                 AgentSignal::Question(question, answer) => {
                     let _ = answer.send(PromptAnswer::Chosen(question.options[0].id.clone()));
                 }
-                AgentSignal::SaveState(memory) => heard.kept = Some(memory),
+                AgentSignal::SaveState(memory) => record.kept = Some(memory),
                 AgentSignal::LoadState(answer) => {
                     let _ = answer.send(memory.map(|memory| memory.as_bytes().to_vec()));
                 }
@@ -74,11 +74,11 @@ async fn drive(command: &CommandAgent, input: TurnInput, memory: Option<&str>) -
     })
     .await
     .expect("the turn ends");
-    heard.end = end;
-    heard
+    record.end = end;
+    record
 }
 
-fn says(text: &str) -> TurnInput {
+fn message(text: &str) -> TurnInput {
     TurnInput {
         text: text.to_owned(),
         author: Some("$(rm) \0 name".to_owned()),
@@ -86,8 +86,8 @@ fn says(text: &str) -> TurnInput {
     }
 }
 
-fn failure(heard: &TurnRecord) -> &Failure {
-    match &heard.end {
+fn failure(record: &TurnRecord) -> &Failure {
+    match &record.end {
         TurnEnd::Failed(failure) => failure,
         other => panic!("wanted a failure, got {other:?}"),
     }
@@ -95,12 +95,12 @@ fn failure(heard: &TurnRecord) -> &Failure {
 
 #[tokio::test]
 async fn the_message_goes_in_and_the_answer_comes_out() {
-    let heard = drive(&command("cat; echo", |_| ()), says("--help\n$HOME"), None).await;
+    let record = drive(&command("cat; echo", |_| ()), message("--help\n$HOME"), None).await;
     assert_eq!(
-        (heard.text.as_str(), &heard.end),
+        (record.text.as_str(), &record.end),
         ("--help\n$HOME", &TurnEnd::Completed)
     );
-    let nothing = drive(&command("cat > /dev/null; echo", |_| ()), says("x"), None).await;
+    let nothing = drive(&command("cat > /dev/null; echo", |_| ()), message("x"), None).await;
     assert_eq!(
         (nothing.text.as_str(), &nothing.end),
         (NO_REPLY, &TurnEnd::Completed)
@@ -109,54 +109,54 @@ async fn the_message_goes_in_and_the_answer_comes_out() {
 
 #[tokio::test]
 async fn a_command_that_reads_nothing_still_answers() {
-    let much = says(&"x".repeat(2_000_000));
-    let heard = drive(&command("exec 0<&-; echo fine", |_| ()), much, None).await;
-    assert_eq!((heard.text.as_str(), &heard.end), ("fine", &TurnEnd::Completed));
+    let much = message(&"x".repeat(2_000_000));
+    let record = drive(&command("exec 0<&-; echo fine", |_| ()), much, None).await;
+    assert_eq!((record.text.as_str(), &record.end), ("fine", &TurnEnd::Completed));
 }
 
 #[tokio::test]
 async fn the_environment_says_where_it_came_from_and_holds_no_secret() {
-    let heard = drive(&command("env", |_| ()), says("x"), None).await;
+    let record = drive(&command("env", |_| ()), message("x"), None).await;
     assert!(
-        heard.text.contains("RELAY_USER_NAME=$(rm)  name"),
+        record.text.contains("RELAY_USER_NAME=$(rm)  name"),
         "{}",
-        heard.text
+        record.text
     );
-    assert!(heard.text.contains("RELAY_TURN_ID=7"), "{}", heard.text);
-    assert!(!heard.text.contains("s3cret"), "{}", heard.text);
+    assert!(record.text.contains("RELAY_TURN_ID=7"), "{}", record.text);
+    assert!(!record.text.contains("s3cret"), "{}", record.text);
     let added = command("echo \"$ADDED\"", |settings| {
         settings.env = EnvAdditions(BTreeMap::from([("ADDED".to_owned(), "this".to_owned())]));
     });
-    assert_eq!(drive(&added, says("x"), None).await.text, "this");
+    assert_eq!(drive(&added, message("x"), None).await.text, "this");
 }
 
 #[tokio::test]
 async fn codes_decide_and_what_was_said_stays() {
-    let heard = drive(
+    let record = drive(
         &command("echo half; echo why >&2; exit 3", |_| ()),
-        says("x"),
+        message("x"),
         None,
     )
     .await;
-    assert_eq!(heard.text, "half");
-    assert_eq!(failure(&heard).class, FailureClass::Reported);
+    assert_eq!(record.text, "half");
+    assert_eq!(failure(&record).class, FailureClass::Reported);
     assert!(
-        failure(&heard).detail.ends_with("standard error: why"),
+        failure(&record).detail.ends_with("standard error: why"),
         "{:?}",
-        heard.end
+        record.end
     );
-    assert!(!failure(&heard).public_text.contains("why"));
-    assert!(!failure(&heard).retryable);
+    assert!(!failure(&record).public_text.contains("why"));
+    assert!(!failure(&record).retryable);
 
-    let later = drive(&command("exit 75", |_| ()), says("x"), None).await;
+    let later = drive(&command("exit 75", |_| ()), message("x"), None).await;
     assert!(failure(&later).retryable && !failure(&later).side_effects_possible);
-    let killed = drive(&command("kill -SEGV $$", |_| ()), says("x"), None).await;
+    let killed = drive(&command("kill -SEGV $$", |_| ()), message("x"), None).await;
     assert_eq!(failure(&killed).class, FailureClass::Crashed);
 
     let missing = command("", |settings| settings.argv = vec!["surely-not-here".to_owned()]);
-    let heard = drive(&missing, says("x"), None).await;
-    assert_eq!(failure(&heard).class, FailureClass::Unavailable);
-    assert!(!failure(&heard).side_effects_possible);
+    let record = drive(&missing, message("x"), None).await;
+    assert_eq!(failure(&record).class, FailureClass::Unavailable);
+    assert!(!failure(&record).side_effects_possible);
     assert!(matches!(missing.health().await, AgentHealth::Down(why) if why.contains("surely-not-here")));
     let nowhere = command("", |settings| settings.cwd = Some("/surely/not/here".into()));
     assert!(matches!(nowhere.health().await, AgentHealth::Down(why) if why.contains("/surely/not/here")));
@@ -171,12 +171,12 @@ async fn too_much_output_is_cut_and_the_command_stopped() {
     let endless = command("while :; do echo 0123456789; done", |settings| {
         settings.max_output_bytes = 100_000;
     });
-    let heard = drive(&endless, says("x"), None).await;
-    assert_eq!(heard.end, TurnEnd::Truncated(Truncation::Size));
+    let record = drive(&endless, message("x"), None).await;
+    assert_eq!(record.end, TurnEnd::Truncated(Truncation::Size));
     assert!(
-        (99_990..=100_000).contains(&heard.text.len()),
+        (99_990..=100_000).contains(&record.text.len()),
         "{}",
-        heard.text.len()
+        record.text.len()
     );
 }
 
@@ -205,42 +205,42 @@ async fn lines_carry_everything_an_agent_can_say() {
         settings.max_output_bytes = 4_000_000;
     });
     assert!(talker.info().asks);
-    let heard = drive(&talker, says("x"), Some("m1")).await;
+    let record = drive(&talker, message("x"), Some("m1")).await;
     assert_eq!(
-        (heard.text.as_str(), &heard.end),
+        (record.text.as_str(), &record.end),
         ("allowed, remembered yes", &TurnEnd::Completed)
     );
-    assert_eq!(heard.kept.as_deref(), Some(&b"m2"[..]));
-    assert!(matches!(&heard.events[0], AgentEvent::Notice(text) if text == "on it"));
-    assert!(matches!(&heard.events[1], AgentEvent::Tool(tool) if tool.title == "ls"));
-    let AgentEvent::Media(media) = &heard.events[2] else {
-        panic!("{:?}", heard.events)
+    assert_eq!(record.kept.as_deref(), Some(&b"m2"[..]));
+    assert!(matches!(&record.events[0], AgentEvent::Notice(text) if text == "on it"));
+    assert!(matches!(&record.events[1], AgentEvent::Tool(tool) if tool.title == "ls"));
+    let AgentEvent::Media(media) = &record.events[2] else {
+        panic!("{:?}", record.events)
     };
     assert_eq!(
         media.location,
         MediaLocation::Url("https://example.com/a.png".to_owned())
     );
-    assert!(matches!(&heard.events[3], AgentEvent::Title(text) if text == "tea"));
+    assert!(matches!(&record.events[3], AgentEvent::Title(text) if text == "tea"));
 }
 
 #[tokio::test]
 async fn an_error_line_fails_the_turn_with_its_message() {
     let script = r#"echo '{"type":"delta","text":"half"}'; printf '{"type":"error","message":"no quota","retryable":true}'"#;
-    let heard = drive(
+    let record = drive(
         &command(script, |settings| settings.output = CommandOutput::Jsonl),
-        says("x"),
+        message("x"),
         None,
     )
     .await;
-    assert_eq!(heard.text, "half");
-    assert_eq!(failure(&heard).public_text, "no quota");
-    assert!(failure(&heard).retryable);
+    assert_eq!(record.text, "half");
+    assert_eq!(failure(&record).public_text, "no quota");
+    assert!(failure(&record).retryable);
 }
 
 #[tokio::test]
 async fn shutdown_ends_what_runs_and_waits_for_it() {
     let command = command("sleep 600", |_| ());
-    let (heard, ()) = tokio::join!(drive(&command, says("x"), None), async {
+    let (record, ()) = tokio::join!(drive(&command, message("x"), None), async {
         tokio::time::timeout(Duration::from_secs(10), async {
             while command.running.is_empty() {
                 tokio::task::yield_now().await;
@@ -251,7 +251,7 @@ async fn shutdown_ends_what_runs_and_waits_for_it() {
         command.shutdown().await;
         assert!(command.running.is_empty());
     });
-    assert_eq!(heard.end, TurnEnd::Cancelled { confirmed: true });
+    assert_eq!(record.end, TurnEnd::Cancelled { confirmed: true });
 }
 
 #[test]

@@ -250,18 +250,18 @@ impl Chunk {
     }
 
     fn take_choice(&mut self, choice: &Value) {
-        let said = [choice.get("delta"), choice.get("message")]
+        let delta = [choice.get("delta"), choice.get("message")]
             .into_iter()
             .flatten()
-            .find(|said| said.is_object());
-        if let Some(said) = said {
-            self.text = text_of(said.get("content"));
+            .find(|delta| delta.is_object());
+        if let Some(delta) = delta {
+            self.text = text_of(delta.get("content"));
             if self.text.is_empty() {
-                self.text = text_of(said.get("refusal"));
+                self.text = text_of(delta.get("refusal"));
             }
-            let some = |name| !text_of(said.get(name)).is_empty();
+            let some = |name| !text_of(delta.get(name)).is_empty();
             self.thinks = some("reasoning") || some("reasoning_content");
-            let calls = said.get("tool_calls").and_then(Value::as_array);
+            let calls = delta.get("tool_calls").and_then(Value::as_array);
             self.calls_tools = calls.is_some_and(|calls| !calls.is_empty());
         }
         self.finish = choice
@@ -280,7 +280,7 @@ impl Chunk {
 
 /// The error text of a response: `error.message`, `error`, `message`, `detail`, or plain text; shortened.
 pub(crate) fn error_text(body: &[u8]) -> String {
-    let said = match serde_json::from_slice::<Value>(body) {
+    let text = match serde_json::from_slice::<Value>(body) {
         Ok(Value::Object(object)) => ["error", "message", "detail"]
             .iter()
             .find_map(|name| object.get(*name).and_then(error_of)),
@@ -288,7 +288,7 @@ pub(crate) fn error_text(body: &[u8]) -> String {
         Ok(_) => None,
         Err(_) => Some(excerpt(&String::from_utf8_lossy(&body[..body.len().min(4096)]))),
     };
-    said.filter(|said| !said.is_empty())
+    text.filter(|text| !text.is_empty())
         .unwrap_or_else(|| "no reason given".to_owned())
 }
 
@@ -300,8 +300,8 @@ pub(crate) fn error_of(error: &Value) -> Option<String> {
         Value::String(text) => Some(excerpt(text)),
         Value::Object(object) => {
             let field = |name: &str| object.get(name).and_then(Value::as_str).map(excerpt);
-            let said = field("message").or_else(|| field("type"));
-            Some(said.unwrap_or_else(|| "no reason given".to_owned()))
+            let text = field("message").or_else(|| field("type"));
+            Some(text.unwrap_or_else(|| "no reason given".to_owned()))
         }
         other => Some(excerpt(&other.to_string())),
     }

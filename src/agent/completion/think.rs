@@ -86,7 +86,11 @@ impl ThinkFilter {
                 );
                 self.give(&text, out);
                 self.held = held;
-                self.state = if self.began { ThinkState::Later } else { ThinkState::First };
+                self.state = if self.began {
+                    ThinkState::Later
+                } else {
+                    ThinkState::First
+                };
                 return;
             }
             if self.line_start && OPEN.starts_with(rest) {
@@ -126,8 +130,8 @@ impl ThinkFilter {
 
 /// Where the longest end of `text` starts that may become the closing tag.
 fn tag_start(text: &str) -> usize {
-    let most = text.len().min(CLOSE.len() - 1);
-    (1..=most)
+    let longest = text.len().min(CLOSE.len() - 1);
+    (1..=longest)
         .rev()
         .find(|len| text.ends_with(&CLOSE[..*len]))
         .map_or(text.len(), |len| text.len() - len)

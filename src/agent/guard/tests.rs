@@ -17,20 +17,20 @@ use crate::wire::SessionKey;
 
 /// What it does next, one word per turn; the last for ever.
 struct Scripted {
-    words: Mutex<VecDeque<&'static str>>,
+    script: Mutex<VecDeque<&'static str>>,
     health: Mutex<AgentHealth>,
     running: AtomicUsize,
-    most: AtomicUsize,
+    most_running: AtomicUsize,
     runs: AtomicUsize,
     held: Mutex<Vec<EventSink>>,
 }
 
-fn scripted(words: &[&'static str]) -> Arc<Scripted> {
+fn scripted(script: &[&'static str]) -> Arc<Scripted> {
     Arc::new(Scripted {
-        words: Mutex::new(words.iter().copied().collect()),
+        script: Mutex::new(script.iter().copied().collect()),
         health: Mutex::new(AgentHealth::Ready),
         running: AtomicUsize::new(0),
-        most: AtomicUsize::new(0),
+        most_running: AtomicUsize::new(0),
         runs: AtomicUsize::new(0),
         held: Mutex::new(Vec::new()),
     })
@@ -38,11 +38,11 @@ fn scripted(words: &[&'static str]) -> Arc<Scripted> {
 
 impl Scripted {
     fn word(&self) -> &'static str {
-        let mut words = self.words.lock().unwrap();
-        if words.len() > 1 {
-            words.pop_front().unwrap()
+        let mut script = self.script.lock().unwrap();
+        if script.len() > 1 {
+            script.pop_front().unwrap()
         } else {
-            words[0]
+            script[0]
         }
     }
 
@@ -101,7 +101,7 @@ impl Agent for Scripted {
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
         Box::pin(async move {
             let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
-            self.most.fetch_max(running, Ordering::SeqCst);
+            self.most_running.fetch_max(running, Ordering::SeqCst);
             self.runs.fetch_add(1, Ordering::SeqCst);
             let end = tokio::select! {
                 biased;
@@ -126,14 +126,14 @@ async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd
         cancel,
         workdir: None,
     };
-    let mut said = String::new();
+    let mut reply = String::new();
     let run = agent.run(turn);
     tokio::pin!(run);
     let end = loop {
         tokio::select! {
             biased;
             Some(signal) = signals.recv() => match signal {
-                AgentSignal::Event(AgentEvent::Text(text)) => said.push_str(&text),
+                AgentSignal::Event(AgentEvent::Text(text)) => reply.push_str(&text),
                 AgentSignal::Question(question, answer) => {
                     tokio::spawn(async move {
                         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -147,10 +147,10 @@ async fn drive(agent: &dyn Agent, cancel: CancellationToken) -> (String, TurnEnd
     };
     while let Ok(signal) = signals.try_recv() {
         if let AgentSignal::Event(AgentEvent::Text(text)) = signal {
-            said.push_str(&text);
+            reply.push_str(&text);
         }
     }
-    (said, end)
+    (reply, end)
 }
 
 async fn run(agent: &dyn Agent) -> (String, TurnEnd) {
@@ -181,7 +181,7 @@ async fn only_so_many_run_at_a_time_and_a_stop_ends_the_wait() {
     for (_, end) in futures_util::future::join_all(turns).await {
         assert_eq!(end, TurnEnd::Completed);
     }
-    assert_eq!(agent.most.load(Ordering::SeqCst), 2);
+    assert_eq!(agent.most_running.load(Ordering::SeqCst), 2);
     assert_eq!(limited.info().parallel, Some(2));
 
     let one = ConcurrencyLimit::new(scripted(&["hang"]), 1);
@@ -203,11 +203,11 @@ async fn only_so_many_run_at_a_time_and_a_stop_ends_the_wait() {
 async fn time_ends_a_turn_that_hangs_and_one_that_goes_on() {
     let (_, end) = run(&timed(scripted(&["hang"]), None, Some(10))).await;
     assert_eq!(class(&end), Some(FailureClass::Timeout), "{end:?}");
-    let (said, end) = run(&timed(scripted(&["talk"]), Some(30), Some(10))).await;
+    let (reply, end) = run(&timed(scripted(&["talk"]), Some(30), Some(10))).await;
     assert_eq!(class(&end), Some(FailureClass::Timeout), "{end:?}");
-    assert_eq!(said.len(), 30, "what was said stays");
-    let (said, end) = run(&timed(scripted(&["talk"]), None, Some(10))).await;
-    assert_eq!((said.len(), end), (100, TurnEnd::Completed));
+    assert_eq!(reply.len(), 30, "the text so far stays");
+    let (reply, end) = run(&timed(scripted(&["talk"]), None, Some(10))).await;
+    assert_eq!((reply.len(), end), (100, TurnEnd::Completed));
     let cancel = CancellationToken::new();
     cancel.cancel();
     let (_, end) = drive(&timed(scripted(&["hang"]), Some(30), None), cancel).await;
@@ -216,8 +216,8 @@ async fn time_ends_a_turn_that_hangs_and_one_that_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_for_an_answer_is_not_silence() {
-    let (said, end) = run(&timed(scripted(&["ask"]), None, Some(10))).await;
-    assert_eq!((said.as_str(), end), ("Chosen(\"yes\")", TurnEnd::Completed));
+    let (reply, end) = run(&timed(scripted(&["ask"]), None, Some(10))).await;
+    assert_eq!((reply.as_str(), end), ("Chosen(\"yes\")", TurnEnd::Completed));
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,10 +228,10 @@ async fn a_sink_that_is_held_after_the_end_holds_nobody_up_and_loses_nothing() {
         ..Guards::default()
     };
     let guarded = guards.wrap(agent.clone());
-    let (said, end) = tokio::time::timeout(Duration::from_secs(5), run(&*guarded))
+    let (reply, end) = tokio::time::timeout(Duration::from_secs(5), run(&*guarded))
         .await
         .expect("it ends");
-    assert_eq!((said.len(), end), (50, TurnEnd::Completed));
+    assert_eq!((reply.len(), end), (50, TurnEnd::Completed));
 }
 
 #[tokio::test(start_paused = true)]

@@ -55,7 +55,7 @@ pub(super) struct Due {
 /// The approvals of a run, oldest first.
 #[derive(Debug)]
 pub(super) struct PendingApprovals {
-    patience: Duration,
+    approval_timeout: Duration,
     open: VecDeque<OpenApproval>,
     /// Answers of ours that Hermes has yet to repeat in the stream.
     echoes: usize,
@@ -84,10 +84,10 @@ impl ApprovalChoice {
 }
 
 impl PendingApprovals {
-    /// No approvals; each expires after `patience`.
-    pub(super) fn new(patience: Duration) -> Self {
+    /// No approvals; each expires after `approval_timeout`.
+    pub(super) fn new(approval_timeout: Duration) -> Self {
         Self {
-            patience,
+            approval_timeout,
             open: VecDeque::new(),
             echoes: 0,
         }
@@ -116,8 +116,8 @@ impl PendingApprovals {
     /// What people are asked next. One that is hardly waited for any more is not worth a question: it is a no.
     pub(super) fn next_question(&mut self, now: Instant) -> Option<Question> {
         for open in self.open.iter_mut().filter(|open| open.answer.is_none()) {
-            let left = self.patience.saturating_sub(now - open.since);
-            if left * 10 >= self.patience {
+            let left = self.approval_timeout.saturating_sub(now - open.since);
+            if left * 10 >= self.approval_timeout {
                 return Some(open.approval.question(left));
             }
             open.answer = Some(ApprovalChoice::Deny);
@@ -142,7 +142,7 @@ impl PendingApprovals {
         let oldest = self.open.front()?;
         let chosen = oldest.answer?;
         let strictest = self.open.iter().map(|open| open.answer).min()?;
-        let is_late = now - oldest.since > self.patience;
+        let is_late = now - oldest.since > self.approval_timeout;
         let grant = match strictest {
             _ if is_late => ApprovalChoice::Deny,
             // Someone has yet to answer a later one.
@@ -307,8 +307,8 @@ impl Run<'_> {
         }
     }
 
-    async fn notify(&self, words: &str) {
-        self.turn.events.emit(AgentEvent::Notice(words.to_owned())).await;
+    async fn notify(&self, text: &str) {
+        self.turn.events.emit(AgentEvent::Notice(text.to_owned())).await;
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
     use crate::agent::hermes::event::RunEvent;
     use crate::wire::SseEvent;
 
-    const PATIENCE: Duration = Duration::from_secs(50);
+    const APPROVAL_TIMEOUT: Duration = Duration::from_secs(50);
 
     fn approval(command: &str) -> Approval {
         let event = SseEvent {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     fn some(commands: &[&str], now: Instant) -> PendingApprovals {
-        let mut approvals = PendingApprovals::new(PATIENCE);
+        let mut approvals = PendingApprovals::new(APPROVAL_TIMEOUT);
         for command in commands {
             assert!(approvals.add(approval(command), now));
         }
@@ -391,14 +391,17 @@ mod tests {
     #[test]
     fn what_is_not_asked_in_time_is_denied_and_not_passed_over() {
         let now = Instant::now();
-        let late = now + PATIENCE - Duration::from_secs(1);
+        let late = now + APPROVAL_TIMEOUT - Duration::from_secs(1);
         let mut approvals = some(&["a"], now);
         assert_eq!(asks(&mut approvals, late), None);
         assert_eq!(due(&approvals, late), Some(ApprovalChoice::Deny));
         // Nor is a yes handed over that comes when nobody waits for it.
         let mut approvals = some(&["a"], now);
         approvals.answer(&chosen("once"));
-        assert_eq!(due(&approvals, now + PATIENCE * 2), Some(ApprovalChoice::Deny));
+        assert_eq!(
+            due(&approvals, now + APPROVAL_TIMEOUT * 2),
+            Some(ApprovalChoice::Deny)
+        );
     }
 
     #[test]

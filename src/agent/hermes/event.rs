@@ -181,7 +181,7 @@ impl Approval {
     }
 
     /// The question for people.
-    pub(super) fn question(&self, patience: Duration) -> Question {
+    pub(super) fn question(&self, approval_timeout: Duration) -> Question {
         let options = self.choices.iter().map(|id| {
             let (label, meaning) = match id.as_str() {
                 "once" => ("Allow once", Meaning::AllowOnce),
@@ -210,7 +210,7 @@ impl Approval {
             text,
             detail: (!detail.trim().is_empty()).then_some(detail),
             options: options.collect(),
-            timeout: Some(patience),
+            timeout: Some(approval_timeout),
         }
     }
 }
@@ -223,8 +223,8 @@ fn completed(object: &Map<String, Value>) -> RunEnd {
 }
 
 fn failed(object: &Map<String, Value>) -> RunEnd {
-    let said = object.get("error").and_then(error_of);
-    RunEnd::Failed(said.unwrap_or_else(|| "no reason given".to_owned()))
+    let reason = object.get("error").and_then(error_of);
+    RunEnd::Failed(reason.unwrap_or_else(|| "no reason given".to_owned()))
 }
 
 fn text_of(object: &Map<String, Value>, name: &str) -> String {
@@ -236,18 +236,18 @@ fn text_of(object: &Map<String, Value>, name: &str) -> String {
 }
 
 fn kind_of(tool: &str) -> ToolKind {
-    let says = |words: &[&str]| words.iter().any(|word| tool.contains(word));
-    if says(&["search", "grep", "find"]) {
+    let matches = |words: &[&str]| words.iter().any(|word| tool.contains(word));
+    if matches(&["search", "grep", "find"]) {
         ToolKind::Search
-    } else if says(&["web", "fetch", "browser", "http"]) {
+    } else if matches(&["web", "fetch", "browser", "http"]) {
         ToolKind::Fetch
-    } else if says(&["delete", "remove"]) {
+    } else if matches(&["delete", "remove"]) {
         ToolKind::Delete
-    } else if says(&["write", "edit", "patch"]) {
+    } else if matches(&["write", "edit", "patch"]) {
         ToolKind::Edit
-    } else if says(&["read", "view", "list"]) {
+    } else if matches(&["read", "view", "list"]) {
         ToolKind::Read
-    } else if says(&["terminal", "exec", "shell", "process", "code"]) {
+    } else if matches(&["terminal", "exec", "shell", "process", "code"]) {
         ToolKind::Execute
     } else {
         ToolKind::Other

@@ -33,7 +33,7 @@ pub(super) struct Run<'a> {
     pub(super) hermes: &'a HermesAgent,
     pub(super) turn: &'a Turn,
     pub(super) handle: RunHandle,
-    said: &'a mut RunText,
+    reply: &'a mut RunText,
     /// Tools that run, oldest first.
     tools: VecDeque<ToolUse>,
     tools_seen: u64,
@@ -67,17 +67,17 @@ impl<'a> Run<'a> {
         hermes: &'a HermesAgent,
         turn: &'a Turn,
         handle: RunHandle,
-        said: &'a mut RunText,
+        reply: &'a mut RunText,
     ) -> Self {
-        let patience = Duration::from_secs(hermes.settings.approval_patience_secs);
+        let approval_timeout = Duration::from_secs(hermes.settings.approval_patience_secs);
         Self {
             hermes,
             turn,
             handle,
-            said,
+            reply,
             tools: VecDeque::new(),
             tools_seen: 0,
-            approvals: PendingApprovals::new(patience),
+            approvals: PendingApprovals::new(approval_timeout),
             desynced: false,
             read_up_to: None,
             recheck_at: None,
@@ -180,9 +180,9 @@ impl<'a> Run<'a> {
     async fn handle(&mut self, event: RunEvent) {
         let events = &self.turn.events;
         match event {
-            RunEvent::Delta(delta) => self.said.delta(events, &delta).await,
+            RunEvent::Delta(delta) => self.reply.delta(events, &delta).await,
             RunEvent::ToolStarted { tool, preview } => {
-                self.said.tool();
+                self.reply.tool();
                 self.tools_seen += 1;
                 let id = format!("tool-{}", self.tools_seen);
                 events.progress(tool_event(id.clone(), &tool, &preview, StepState::Running));
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
                 self.tools.push_back(ToolUse { tool, preview, id });
             }
             RunEvent::ToolCompleted { tool, failed } => {
-                self.said.tool();
+                self.reply.tool();
                 // Events name no use of a tool: the oldest of that name is taken to be the one.
                 if let Some(at) = self.tools.iter().position(|used| used.tool == tool)
                     && let Some(used) = self.tools.remove(at)
@@ -315,9 +315,9 @@ impl<'a> Run<'a> {
         match end {
             RunEnd::Completed { output, usage } => {
                 if lost {
-                    self.said.replace(events, &output).await;
+                    self.reply.replace(events, &output).await;
                 } else {
-                    self.said.complete(events, &output).await;
+                    self.reply.complete(events, &output).await;
                 }
                 if let Some(usage) = usage {
                     events.emit(AgentEvent::Usage(usage)).await;
@@ -452,14 +452,14 @@ mod tests {
 
     async fn events(play: impl AsyncFnOnce(&mut RunText, &EventSink)) -> (String, Vec<AgentEvent>) {
         let (sink, mut signals) = EventSink::new();
-        let mut said = RunText::default();
-        play(&mut said, &sink).await;
+        let mut reply = RunText::default();
+        play(&mut reply, &sink).await;
         drop(sink);
-        let mut heard = Vec::new();
+        let mut events_seen = Vec::new();
         while let Some(AgentSignal::Event(event)) = signals.recv().await {
-            heard.push(event);
+            events_seen.push(event);
         }
-        (said.text(), heard)
+        (reply.text(), events_seen)
     }
 
     fn text(text: &str) -> AgentEvent {
@@ -468,55 +468,61 @@ mod tests {
 
     #[tokio::test]
     async fn tools_stand_between_messages() {
-        let (whole, heard) = events(async |said, sink| {
-            said.tool();
-            said.delta(sink, "Let me look.").await;
-            said.tool();
-            said.tool();
-            said.delta(sink, "\n\n").await;
-            said.delta(sink, "It is 4.").await;
-            said.complete(sink, "It is 4.").await;
+        let (whole, events_seen) = events(async |reply, sink| {
+            reply.tool();
+            reply.delta(sink, "Let me look.").await;
+            reply.tool();
+            reply.tool();
+            reply.delta(sink, "\n\n").await;
+            reply.delta(sink, "It is 4.").await;
+            reply.complete(sink, "It is 4.").await;
         })
         .await;
         assert_eq!(whole, "Let me look.\n\nIt is 4.");
-        assert_eq!(heard, [text("Let me look."), AgentEvent::Break, text("It is 4.")]);
-        let (_, heard) = events(async |said, sink| {
-            said.tool();
-            said.delta(sink, "\n\nIt is 4.").await;
-            said.complete(sink, "It is 4.").await;
+        assert_eq!(
+            events_seen,
+            [text("Let me look."), AgentEvent::Break, text("It is 4.")]
+        );
+        let (_, events_seen) = events(async |reply, sink| {
+            reply.tool();
+            reply.delta(sink, "\n\nIt is 4.").await;
+            reply.complete(sink, "It is 4.").await;
         })
         .await;
-        assert_eq!(heard, [text("It is 4.")]);
+        assert_eq!(events_seen, [text("It is 4.")]);
     }
 
     #[tokio::test]
     async fn the_final_answer_fills_in_and_never_repeats() {
-        let (_, heard) = events(async |said, sink| said.complete(sink, "all").await).await;
-        assert_eq!(heard, [text("all")]);
-        let (_, heard) = events(async |said, sink| {
-            said.delta(sink, "al").await;
-            said.complete(sink, "all").await;
+        let (_, events_seen) = events(async |reply, sink| reply.complete(sink, "all").await).await;
+        assert_eq!(events_seen, [text("all")]);
+        let (_, events_seen) = events(async |reply, sink| {
+            reply.delta(sink, "al").await;
+            reply.complete(sink, "all").await;
         })
         .await;
-        assert_eq!(heard, [text("al"), text("l")]);
-        let (_, heard) = events(async |said, sink| {
-            said.delta(sink, "something else").await;
-            said.complete(sink, "all").await;
+        assert_eq!(events_seen, [text("al"), text("l")]);
+        let (_, events_seen) = events(async |reply, sink| {
+            reply.delta(sink, "something else").await;
+            reply.complete(sink, "all").await;
         })
         .await;
-        assert_eq!(heard, [text("something else")]);
+        assert_eq!(events_seen, [text("something else")]);
     }
 
     #[tokio::test]
     async fn after_a_lost_stream_the_final_answer_stands() {
-        let (whole, heard) = events(async |said, sink| {
-            said.delta(sink, "al").await;
-            said.replace(sink, "all of it").await;
-            said.replace(sink, "all of it").await;
-            said.replace(sink, "").await;
+        let (whole, events_seen) = events(async |reply, sink| {
+            reply.delta(sink, "al").await;
+            reply.replace(sink, "all of it").await;
+            reply.replace(sink, "all of it").await;
+            reply.replace(sink, "").await;
         })
         .await;
         assert_eq!(whole, "all of it");
-        assert_eq!(heard, [text("al"), AgentEvent::Replace("all of it".to_owned())]);
+        assert_eq!(
+            events_seen,
+            [text("al"), AgentEvent::Replace("all of it".to_owned())]
+        );
     }
 }

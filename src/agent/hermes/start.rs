@@ -59,7 +59,7 @@ impl BackgroundRequests {
     /// Starts a run, within [`REQUEST_TIMEOUT`]. Dropping the future does not take the request back; a run that it started is
     /// stopped then.
     pub(super) async fn start(&self, body: Vec<u8>, session: String) -> Result<Posted<Started>, HttpError> {
-        let (tell, told) = oneshot::channel();
+        let (report, reported) = oneshot::channel();
         let background = self.clone();
         self.tasks.spawn(async move {
             let posted = tokio::select! {
@@ -69,9 +69,9 @@ impl BackgroundRequests {
                 posted = background.post(body, &session) => posted,
             };
             // An unclaimed run is dropped, which stops it.
-            let _ = tell.send(posted);
+            let _ = report.send(posted);
         });
-        match tokio::time::timeout(REQUEST_TIMEOUT, told).await {
+        match tokio::time::timeout(REQUEST_TIMEOUT, reported).await {
             Ok(Ok(posted)) => posted,
             Ok(Err(_)) => Err(HttpError::Broken("the backend was shut down".to_owned())),
             Err(_) => Err(HttpError::TimedOut(REQUEST_TIMEOUT)),

@@ -18,7 +18,7 @@ use crate::cli::run::build_agents;
 use crate::cli::{ProcessEnv, SharedArgs};
 use crate::config::Settings;
 use crate::dev::{BadTrace, Connector, ConnectorSettings, Direction, Trace, Traced, random_token};
-use script::{Replies, ReplayStep, descriptors, platforms, prompts_in, steps, with_prompt};
+use script::{ReplayStep, Replies, descriptors, platforms, prompts_in, steps, with_prompt};
 
 /// Replay a recording and show what the relay replies now.
 ///

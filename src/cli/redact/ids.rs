@@ -68,12 +68,12 @@ impl Pseudonyms {
                 found.extend(is_id(&line[range.clone()]).then_some(range));
             }
         }
-        found.extend(self.words(line));
+        found.extend(self.seen_ids(line));
         found
     }
 
     /// Ids seen before, as words.
-    fn words(&self, line: &[u8]) -> Vec<Range<usize>> {
+    fn seen_ids(&self, line: &[u8]) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut at = if self.0.is_empty() { line.len() } else { 0 };
         while at < line.len() {

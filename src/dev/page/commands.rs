@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::Page;
-use super::personas::{PersonaChat, ChatKind, Personas};
+use super::personas::{ChatKind, PersonaChat, Personas};
 use crate::adapter::prompt_token;
 use crate::dev::buffer::{BufferedDelivery, NotBuffered};
 use crate::dev::faults::DialRule;
@@ -137,7 +137,10 @@ fn perform(hub: &Arc<Hub>, page: &Page, command: &str, body: &[u8]) -> Result<Va
         "chat" => {
             let Named { name, kind } = serde_json::from_slice(body)?;
             let kind = ChatKind::named(&kind).ok_or(CommandError::Missing("kind of chat"))?;
-            let chat = page.personas().open(kind, &name).map_err(CommandError::Personas)?;
+            let chat = page
+                .personas()
+                .open(kind, &name)
+                .map_err(CommandError::Personas)?;
             hub.change(|state| state.feed.publish("chat", json!({ "chat": chat })));
             Ok(chat)
         }
@@ -295,7 +298,13 @@ fn press(hub: &Arc<Hub>, page: &Page, press: &Press) -> Result<Value, CommandErr
     Ok(json!({ "buffer": buffer.to_string() }))
 }
 
-fn forward(hub: &Arc<Hub>, page: &Page, body: &Value, source: &Value, id: &str) -> Result<Value, CommandError> {
+fn forward(
+    hub: &Arc<Hub>,
+    page: &Page,
+    body: &Value,
+    source: &Value,
+    id: &str,
+) -> Result<Value, CommandError> {
     let session = session_key(source, page.settings.grouping);
     hub.change(|state| state.contents.grant(&session, INTERACTION));
     let buffer = hub.buffer(

@@ -19,7 +19,7 @@ use crate::dev::faults::DialRule;
 use crate::dev::feed::micros;
 use crate::dev::http::plain;
 use crate::dev::record::{Direction, RecordedFrame};
-use crate::dev::state::{Hub, ConnectorState};
+use crate::dev::state::{ConnectorState, Hub};
 
 /// Frames that a new page is shown.
 const SHOWN_FRAMES: u64 = 2_000;
@@ -198,10 +198,10 @@ fn link(state: &ConnectorState) -> Value {
     })
 }
 
-fn shown(state: &ConnectorState, record: &RecordedFrame, most: usize) -> Value {
+fn shown(state: &ConnectorState, record: &RecordedFrame, max_chars: usize) -> Value {
     let text = record.text().trim_end_matches('\n');
     let json = record.json();
-    let cut: String = text.chars().take(most).collect();
+    let cut: String = text.chars().take(max_chars).collect();
     json!({
         "n": record.sequence,
         "t": micros(state.feed.since_start(record.at)),

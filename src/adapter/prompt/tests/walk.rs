@@ -23,7 +23,7 @@ impl Rng {
 
 const PEOPLE: [&str; 3] = ["ann", "bob", "cyd"];
 const SESSIONS: [&str; 2] = ["s0", "s1"];
-const WORDS: [&str; 8] = [
+const REPLIES: [&str; 8] = [
     "1",
     "2",
     "3",
@@ -82,15 +82,15 @@ impl PromptWalk {
         known
     }
 
-    fn ask(&mut self, chance: &mut Rng, descriptors: &[CapabilityDescriptor; 2]) {
+    fn ask(&mut self, rng: &mut Rng, descriptors: &[CapabilityDescriptor; 2]) {
         self.asked += 1;
-        let (author, group) = (chance.pick(&PEOPLE), chance.below(2) == 0);
-        let session = chance.pick(&SESSIONS);
-        let descriptor = &descriptors[chance.below(2)];
+        let (author, group) = (rng.pick(&PEOPLE), rng.below(2) == 0);
+        let session = rng.pick(&SESSIONS);
+        let descriptor = &descriptors[rng.below(2)];
         let mut asked = request(self.asked, if group { "group" } else { "dm" });
         asked.author = Some(author.to_owned());
         asked.session = SessionKey::from_text(session.to_owned());
-        asked.timeout = chance.pick(&[None, Some(secs(20))]);
+        asked.timeout = rng.pick(&[None, Some(secs(20))]);
         let wait = if asked.timeout.is_some() { 15 } else { 40 };
         match self.prompts.open(asked, &on(Some(descriptor)), self.now) {
             Ok(opened) => {
@@ -113,17 +113,17 @@ impl PromptWalk {
         }
     }
 
-    fn press(&mut self, chance: &mut Rng) {
-        let Some((key, prompt)) = (!self.minted.is_empty()).then(|| chance.pick(&self.minted)) else {
+    fn press(&mut self, rng: &mut Rng) {
+        let Some((key, prompt)) = (!self.minted.is_empty()).then(|| rng.pick(&self.minted)) else {
             return;
         };
-        let by = chance.pick(&PEOPLE);
-        let mut press = press(&prompt, &format!("o{}", chance.below(4)), by);
-        let foreign = chance.below(8) == 0;
+        let by = rng.pick(&PEOPLE);
+        let mut press = press(&prompt, &format!("o{}", rng.below(4)), by);
+        let foreign = rng.below(8) == 0;
         if foreign {
             press.prompt_id.replace_range(..6, "000000");
         }
-        let elsewhere = chance.below(8) == 0;
+        let elsewhere = rng.below(8) == 0;
         if elsewhere {
             press.chat.chat = "elsewhere".to_owned();
         }
@@ -153,11 +153,11 @@ impl PromptWalk {
         }
     }
 
-    fn write(&mut self, chance: &mut Rng) {
-        let (by, session, words) = (chance.pick(&PEOPLE), chance.pick(&SESSIONS), chance.pick(&WORDS));
+    fn write(&mut self, rng: &mut Rng) {
+        let (by, session, reply) = (rng.pick(&PEOPLE), rng.pick(&SESSIONS), rng.pick(&REPLIES));
         let key = SessionKey::from_text(session.to_owned());
-        if let Some(resolution) = type_answer(&mut self.prompts, &key, by, words, self.now) {
-            assert!(words != "hello" && words != "9");
+        if let Some(resolution) = type_answer(&mut self.prompts, &key, by, reply, self.now) {
+            assert!(reply != "hello" && reply != "9");
             let known = self.end(&resolution);
             assert!(known.author == by && known.session == session && known.deadline > self.now);
             assert!(!known.sending, "nobody has seen it");
@@ -165,11 +165,11 @@ impl PromptWalk {
         }
     }
 
-    fn settle(&mut self, chance: &mut Rng) {
-        let Some((key, prompt)) = (!self.minted.is_empty()).then(|| chance.pick(&self.minted)) else {
+    fn settle(&mut self, rng: &mut Rng) {
+        let Some((key, prompt)) = (!self.minted.is_empty()).then(|| rng.pick(&self.minted)) else {
             return;
         };
-        let outcome = chance.pick(&[
+        let outcome = rng.pick(&[
             applied("m"),
             applied("m"),
             refused("x"),
@@ -200,9 +200,9 @@ impl PromptWalk {
         }
     }
 
-    fn pass_time(&mut self, chance: &mut Rng) {
-        self.now += secs(chance.below(16) as u64);
-        if chance.below(2) == 0 {
+    fn pass_time(&mut self, rng: &mut Rng) {
+        self.now += secs(rng.below(16) as u64);
+        if rng.below(2) == 0 {
             return;
         }
         for resolution in self.prompts.expire(self.now) {
@@ -213,10 +213,10 @@ impl PromptWalk {
         assert!(self.prompts.poll_timeout().is_none_or(|next| next > self.now));
     }
 
-    fn withdraw(&mut self, chance: &mut Rng) {
-        let session = chance.pick(&SESSIONS);
-        let of_session = chance.below(2) == 0;
-        let one = QuestionId(chance.below(20) as u64);
+    fn withdraw(&mut self, rng: &mut Rng) {
+        let session = rng.pick(&SESSIONS);
+        let of_session = rng.below(2) == 0;
+        let one = QuestionId(rng.below(20) as u64);
         let open = self
             .open
             .iter()
@@ -237,14 +237,14 @@ impl PromptWalk {
         }
     }
 
-    fn step(&mut self, chance: &mut Rng, descriptors: &[CapabilityDescriptor; 2]) {
-        match chance.below(16) {
-            0..4 => self.ask(chance, descriptors),
-            4..8 => self.press(chance),
-            8..11 => self.write(chance),
-            11..13 => self.settle(chance),
-            13..15 => self.pass_time(chance),
-            _ => self.withdraw(chance),
+    fn step(&mut self, rng: &mut Rng, descriptors: &[CapabilityDescriptor; 2]) {
+        match rng.below(16) {
+            0..4 => self.ask(rng, descriptors),
+            4..8 => self.press(rng),
+            8..11 => self.write(rng),
+            11..13 => self.settle(rng),
+            13..15 => self.pass_time(rng),
+            _ => self.withdraw(rng),
         }
         assert_eq!(self.prompts.len(), self.open.len());
         let next = self.open.values().map(|(_, known)| known.deadline).min();
@@ -257,7 +257,7 @@ fn every_question_ends_once_and_never_by_a_stranger() {
     let descriptors = [descriptor(&["send", "prompt"]), descriptor(&["send"])];
     let mut total = [0; 9];
     for seed in 0..10_000 {
-        let mut chance = Rng(seed);
+        let mut rng = Rng(seed);
         let settings = PromptSettings {
             timeout_secs: 40,
             max_open: 4,
@@ -274,7 +274,7 @@ fn every_question_ends_once_and_never_by_a_stranger() {
             tally: Coverage::default(),
         };
         for _ in 0..60 {
-            walk.step(&mut chance, &descriptors);
+            walk.step(&mut rng, &descriptors);
         }
         for resolution in walk.prompts.expire(walk.now + secs(40)) {
             walk.end(&resolution);

@@ -138,12 +138,12 @@ fn essence(text: &str) -> String {
     text.chars().filter(|point| !dropped(point)).collect()
 }
 
-fn words(chance: &mut Rng, number: &mut u32) -> String {
+fn some_text(rng: &mut Rng, number: &mut u32) -> String {
     let mut text = String::new();
-    let many = if chance.one_in(20) { 60 } else { 4 };
-    for _ in 0..=chance.below(many) {
+    let many = if rng.one_in(20) { 60 } else { 4 };
+    for _ in 0..=rng.below(many) {
         *number += 1;
-        match chance.below(12) {
+        match rng.below(12) {
             0 => text.push_str("\n```\u{416}\n"),
             1 => text.push_str("\n```\n"),
             2 => text.push_str("\n\n"),
@@ -153,13 +153,13 @@ fn words(chance: &mut Rng, number: &mut u32) -> String {
             _ => {}
         }
         text.extend(["w", &number.to_string(), "q"]);
-        text.push_str(chance.pick(&[" ", "", "\n", ". ", "\u{1f680}", " "]));
+        text.push_str(rng.pick(&[" ", "", "\n", ". ", "\u{1f680}", " "]));
     }
     text
 }
 
 struct StreamWalk {
-    chance: Rng,
+    rng: Rng,
     seed: u64,
     weather: Weather,
     scene: Scene,
@@ -177,23 +177,23 @@ struct StreamWalk {
 impl StreamWalk {
     fn new(seed: u64) -> Self {
         use StreamMode::{Auto, Draft, Edit, Off, Segments};
-        let mut chance = Rng(seed);
-        let mut descriptor = descriptor(chance.pick(&["discord", "telegram", "slack", "whatsapp", "legacy"]));
-        descriptor.max_message_length = chance.pick(&[40, 60, 100, 300, 2000]);
-        let weather = chance.pick(&[Weather::Fair, Weather::Rough, Weather::Foggy, Weather::Hostile]);
+        let mut rng = Rng(seed);
+        let mut descriptor = descriptor(rng.pick(&["discord", "telegram", "slack", "whatsapp", "legacy"]));
+        descriptor.max_message_length = rng.pick(&[40, 60, 100, 300, 2000]);
+        let weather = rng.pick(&[Weather::Fair, Weather::Rough, Weather::Foggy, Weather::Hostile]);
         let settings = StreamSettings {
-            mode: chance.pick(&[Auto, Auto, Auto, Draft, Edit, Segments, Off]),
-            interval_ms: chance.pick(&[100, 800]),
-            buffer_chars: chance.pick(&[1, 24]),
-            cursor: chance.pick(&[" \u{2589}", ""]).to_owned(),
+            mode: rng.pick(&[Auto, Auto, Auto, Draft, Edit, Segments, Off]),
+            interval_ms: rng.pick(&[100, 800]),
+            buffer_chars: rng.pick(&[1, 24]),
+            cursor: rng.pick(&[" \u{2589}", ""]).to_owned(),
             ..StreamSettings::default()
         };
         let (limit, unit) = (descriptor.max_message_length, descriptor.length_unit());
         let interval = Duration::from_millis(settings.interval_ms);
         let mut target = target(descriptor);
-        target.follow_up = chance.one_in(10).then(|| "discord.interaction_token".to_owned());
+        target.follow_up = rng.one_in(10).then(|| "discord.interaction_token".to_owned());
         Self {
-            chance,
+            rng,
             seed,
             weather,
             scene: Scene::new(settings, target),
@@ -230,7 +230,7 @@ impl StreamWalk {
             let same = |(out, _): &(PlannedOp, Duration)| out.priority == op.priority;
             assert!(!self.out.iter().any(same), "seed {}: two ops out", self.seed);
             self.text_ops += u32::from(op.priority == Priority::Text);
-            let answer = Duration::from_millis(self.chance.below(1500));
+            let answer = Duration::from_millis(self.rng.below(1500));
             self.out.push((op, self.scene.now + answer));
         }
         let next = self.scene.stream.poll_timeout();
@@ -273,7 +273,7 @@ impl StreamWalk {
                 }
             }
             OpOutcome::Unknown => {
-                if self.chance.one_in(2) {
+                if self.rng.one_in(2) {
                     self.chat.apply(&op.action);
                 }
                 OpOutcome::Unknown
@@ -286,11 +286,11 @@ impl StreamWalk {
 
     fn outcome(&mut self) -> OpOutcome {
         let fine = applied("");
-        if self.weather == Weather::Fair || !self.chance.one_in(6) {
+        if self.weather == Weather::Fair || !self.rng.one_in(6) {
             return fine;
         }
-        let retry_after = self.chance.one_in(2).then(|| Duration::from_millis(700));
-        match (self.chance.below(8), self.weather) {
+        let retry_after = self.rng.one_in(2).then(|| Duration::from_millis(700));
+        match (self.rng.below(8), self.weather) {
             (0, _) => OpOutcome::Applied { message_id: None },
             (1, _) => OpOutcome::RateLimited { retry_after },
             (2, _) => OpOutcome::NotSent,
@@ -304,9 +304,9 @@ impl StreamWalk {
 
     fn go(&mut self) {
         let mut number = 0;
-        for step in 0..5 + self.chance.below(40) {
+        for step in 0..5 + self.rng.below(40) {
             let now = self.scene.now;
-            match self.chance.below(16) {
+            match self.rng.below(16) {
                 0 => {
                     self.scene.stream.break_message(now);
                     self.since_break.clear();
@@ -317,17 +317,17 @@ impl StreamWalk {
                     .tool(&tool(&format!("t{step}"), "work", StepState::Running), now),
                 2 => self.scene.stream.notice("Something else.", now),
                 3 => {
-                    let more = words(&mut self.chance, &mut number);
+                    let more = some_text(&mut self.rng, &mut number);
                     self.written.push_str(&more);
                     self.since_break.push_str(&more);
                     self.scene.stream.replace_text(&self.since_break, now);
                 }
                 4..8 => {
-                    let time = self.chance.below(4000);
+                    let time = self.rng.below(4000);
                     self.pass(Duration::from_millis(time));
                 }
                 _ => {
-                    let more = words(&mut self.chance, &mut number);
+                    let more = some_text(&mut self.rng, &mut number);
                     self.written.push_str(&more);
                     self.since_break.push_str(&more);
                     self.scene.stream.push_text(&more, now);
@@ -335,7 +335,7 @@ impl StreamWalk {
             }
             self.poll();
         }
-        let waits = !matches!(self.weather, Weather::Foggy | Weather::Hostile) || self.chance.one_in(2);
+        let waits = !matches!(self.weather, Weather::Foggy | Weather::Hostile) || self.rng.one_in(2);
         while waits && self.scene.stream.awaits_outcome() {
             self.pass(Duration::from_millis(100));
         }
@@ -357,7 +357,7 @@ impl StreamWalk {
             durable.fallback.iter().for_each(|action| self.check(action));
             // A lost answer still counts as out: it may have arrived or not.
             if self.weather != Weather::Fair
-                && self.chance.one_in(5)
+                && self.rng.one_in(5)
                 && !matches!(durable.action, Action::Send { .. })
             {
                 for action in &durable.fallback {
