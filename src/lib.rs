@@ -252,7 +252,7 @@ pub use agent::{
 pub use config::Settings;
 pub use relay::{
     AgentSlot, BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay, RelayBuilder, RelayHandle,
-    RelayTransport, SendError, Status, WebSocketTransport,
+    RelayTransport, SendError, Status, StopOutcome, WebSocketTransport,
 };
 pub use wire::{CapabilityDescriptor, SessionKey};
 

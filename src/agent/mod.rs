@@ -31,7 +31,7 @@ pub use event::{
 };
 pub use hermes::{HermesAgent, HermesMode, HermesSettings};
 pub use openai::{OpenAiAgent, OpenAiSettings};
-pub use route::{Route, RouteInput, match_route};
+pub use route::{Route, RouteInput, fixed_route, match_route};
 pub use turn::{Attachment, ChatOrigin, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
 
 use std::future::Future;

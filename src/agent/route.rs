@@ -73,16 +73,18 @@ impl Route {
     }
 }
 
-/// The first route that a message takes, and its text without the prefix. Where an agent was `chosen` for the
-/// conversation, only a prefix leads elsewhere.
-pub fn match_route<'r, 'm>(
-    routes: &'r [Route],
-    input: &RouteInput<'m>,
-    chosen: bool,
-) -> Option<(&'r Route, &'m str)> {
-    let open = |route: &&Route| !chosen || route.prefix.is_some();
-    let take = |route: &'r Route| Some((route, route.matches(input)?));
-    routes.iter().filter(open).find_map(take)
+/// The first route that a message takes, and its text without the prefix.
+pub fn match_route<'r, 'm>(routes: &'r [Route], input: &RouteInput<'m>) -> Option<(&'r Route, &'m str)> {
+    routes
+        .iter()
+        .find_map(|route| Some((route, route.matches(input)?)))
+}
+
+/// The route that sets the agent of a chat whatever its messages begin with: the first one without a prefix. People choose
+/// an agent only where there is none.
+pub fn fixed_route<'r>(routes: &'r [Route], input: &RouteInput<'_>) -> Option<&'r Route> {
+    let mut fixed = routes.iter().filter(|route| route.prefix.is_none());
+    fixed.find(|route| route.matches(input).is_some())
 }
 
 #[cfg(test)]
@@ -116,23 +118,28 @@ mod tests {
             text: "hello",
             ..RouteInput::default()
         };
-        let taken = |input: &RouteInput<'_>, chosen| {
-            match_route(&routes, input, chosen).map(|(route, text)| (route.agent.clone(), text.to_owned()))
+        let taken = |input: &RouteInput<'_>| {
+            match_route(&routes, input).map(|(route, text)| (route.agent.clone(), text.to_owned()))
         };
+        let fixed = |input: &RouteInput<'_>| fixed_route(&routes, input).map(|route| route.agent.clone());
         let took = |agent: &str, text: &str| Some((agent.to_owned(), text.to_owned()));
-        assert_eq!(taken(&input, false), took("ops", "hello"));
-        assert_eq!(taken(&input, true), None);
+        assert_eq!(taken(&input), took("ops", "hello"));
         let elsewhere = RouteInput { chat: "C2", ..input };
-        assert_eq!(taken(&elsewhere, false), took("ann", "hello"));
+        assert_eq!(taken(&elsewhere), took("ann", "hello"));
         let prefixed = RouteInput {
             text: " !code fix it",
             ..input
         };
-        assert_eq!(taken(&prefixed, true), took("code", "fix it"));
+        assert_eq!(taken(&prefixed), took("code", "fix it"));
+        assert_eq!(
+            fixed(&prefixed).as_deref(),
+            Some("ops"),
+            "a prefix sets no chat's agent"
+        );
         let nobody = RouteInput {
             user: "u2",
             ..elsewhere
         };
-        assert_eq!(taken(&nobody, false), None);
+        assert_eq!((taken(&nobody), fixed(&nobody)), (None, None));
     }
 }

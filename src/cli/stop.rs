@@ -13,9 +13,10 @@ use crate::config::file::nearest;
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 
-/// Stop the running turn of one session. Queued messages of that session run next.
+/// Stop the running turn of one session. Queued messages of that session run next. If the turn does not run here, the
+/// connector is asked to stop it in the instance that runs it.
 ///
-/// Exit codes: 0 stopping, 1 no turn runs in that session, 69 no relay is running here, 78 invalid configuration.
+/// Exit codes: 0 stopping, 1 no turn of that session runs here, 69 no relay is running here, 78 invalid configuration.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay stop agent:main:discord:dm:1234\n  \
                   hermes-relay sessions                    # list the sessions")]
@@ -43,6 +44,11 @@ pub(super) fn run(args: &StopArgs, env: Environment<'_>) -> ExitCode {
             .print(&json!({"stopped": args.session}), format!("stopping {session}")),
         Err(ClientError::Refused(refused)) if refused.code == "no_turn" => {
             let what = format!("no turn runs in `{session}`");
+            relay.fail(exit::FAILED, what, Some(&hint(&relay, &args.session)))
+        }
+        Err(ClientError::Refused(refused)) if refused.code == "no_turn_here" => {
+            let what =
+                format!("no turn runs in `{session}` here; the connector was asked to stop it elsewhere");
             relay.fail(exit::FAILED, what, Some(&hint(&relay, &args.session)))
         }
         Err(error) => relay.report(&error, None),

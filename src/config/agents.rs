@@ -32,6 +32,8 @@ pub struct AgentEntry {
     pub turn_timeout_secs: Option<u64>,
     /// Maximum concurrent turns; more wait.
     pub max_turns_at_once: Option<usize>,
+    /// Whether people may choose it with `/agent`.
+    pub choosable: bool,
     /// The entry as written.
     written: Map<String, Value>,
 }
@@ -153,6 +155,7 @@ impl AgentEntry {
         let workdir = take(&mut rest, "workdir")?;
         let turn_timeout_secs = take(&mut rest, "turn_timeout_secs")?;
         let max_turns_at_once = take(&mut rest, "max_turns_at_once")?;
+        let choosable = take(&mut rest, "choosable")?.unwrap_or(true);
         let backend = match kind.as_str() {
             "echo" => no_options(&rest, Backend::Echo)?,
             "noop" => no_options(&rest, Backend::Noop)?,
@@ -171,6 +174,7 @@ impl AgentEntry {
             workdir,
             turn_timeout_secs,
             max_turns_at_once,
+            choosable,
             written,
         })
     }
@@ -195,7 +199,7 @@ fn no_options(rest: &Map<String, Value>, backend: Backend) -> Result<Backend, se
         None => Ok(backend),
         Some(key) => Err(serde_json::Error::unknown_field(
             key,
-            &["kind", "permission", "workdir"],
+            &["kind", "permission", "workdir", "choosable"],
         )),
     }
 }

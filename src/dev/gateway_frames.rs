@@ -29,7 +29,7 @@ enum FrameKind {
     Outbound(Box<Outbound>),
     Ack { buffer_id: String },
     GoingIdle,
-    Interrupt,
+    Interrupt { session_key: String },
     Undecodable,
 }
 
@@ -58,7 +58,7 @@ impl ReceivedFrame {
             })),
             Ok(GatewayFrame::InboundAck { buffer_id }) => FrameKind::Ack { buffer_id },
             Ok(GatewayFrame::GoingIdle) => FrameKind::GoingIdle,
-            Ok(GatewayFrame::Interrupt { .. }) => FrameKind::Interrupt,
+            Ok(GatewayFrame::Interrupt { session_key, .. }) => FrameKind::Interrupt { session_key },
             Err(_) => FrameKind::Undecodable,
         };
         Self {
@@ -89,7 +89,7 @@ impl ConnectorState {
                 FrameKind::Outbound(outbound) => self.outbound(id, &outbound, auto_answer),
                 FrameKind::Ack { buffer_id } => self.acked(id, buffer_id),
                 FrameKind::GoingIdle => self.going_idle(id),
-                FrameKind::Interrupt => {}
+                FrameKind::Interrupt { session_key } => self.interrupt_others(id, &session_key),
                 FrameKind::Undecodable => self.undecodable += 1,
             }
         }
@@ -177,6 +177,27 @@ impl ConnectorState {
         if !self.faults.mute_idle {
             live.outgoing
                 .push_back(text(&json!({ "type": "going_idle_ack" })));
+        }
+    }
+
+    /// Passes an interrupt on to the other gateways: one of them may run that session's turn.
+    fn interrupt_others(&mut self, from: ConnectionId, session_key: &str) {
+        let sender = self
+            .connections
+            .get(&from)
+            .and_then(|live| live.gateway_id.clone());
+        let others: Vec<String> = self
+            .gateways
+            .keys()
+            .filter(|gateway_id| Some(*gateway_id) != sender.as_ref())
+            .cloned()
+            .collect();
+        for gateway_id in others {
+            if let Some(live) = self.live_connection(&gateway_id) {
+                live.push(text(
+                    &json!({ "type": "interrupt_inbound", "session_key": session_key, "chat_id": "" }),
+                ));
+            }
         }
     }
 

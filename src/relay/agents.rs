@@ -20,7 +20,7 @@ use crate::agent::child::BaseEnv;
 use crate::agent::guard::{BreakerSettings, Guards, TimeLimits};
 use crate::agent::{
     AcpAgent, Agent, AgentCommand, CommandAgent, EchoAgent, HermesAgent, NoopAgent, OpenAiAgent, Permission,
-    Route, RouteInput, UnknownAgent, built_in, match_route,
+    Route, RouteInput, UnknownAgent, built_in, fixed_route, match_route,
 };
 use crate::collections::BoundedCache;
 use crate::config::secret::{self, SecretError};
@@ -29,6 +29,7 @@ use crate::net::http::HttpEgress;
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::store::Command;
+use crate::text::printable;
 use crate::wire::{MessageEvent, Scalar, SessionKey};
 
 /// Sessions whose chosen agent is cached; others are read from the journal again.
@@ -45,15 +46,18 @@ pub struct AgentSlot {
     pub permission: Permission,
     /// The directory it works in.
     pub workdir: Option<PathBuf>,
+    /// Whether people may choose it with `/agent`.
+    pub choosable: bool,
 }
 
 impl AgentSlot {
-    /// An agent that asks people and works where it likes.
+    /// An agent that asks people, works where it likes and can be chosen.
     pub fn new(agent: Arc<dyn Agent>) -> Self {
         Self {
             agent,
             permission: Permission::Ask,
             workdir: None,
+            choosable: true,
         }
     }
 }
@@ -63,6 +67,21 @@ pub(super) struct Selection {
     pub(super) agent: SelectedAgent,
     /// The text, when a route's prefix was removed.
     pub(super) text: Option<String>,
+}
+
+impl Selection {
+    /// This agent on its own terms.
+    fn new((name, slot): (&Arc<str>, &AgentSlot)) -> Self {
+        Self {
+            agent: SelectedAgent {
+                name: Arc::clone(name),
+                agent: Arc::clone(&slot.agent),
+                permission: slot.permission,
+                workdir: slot.workdir.clone(),
+            },
+            text: None,
+        }
+    }
 }
 
 /// All agents of a relay; there is always one.
@@ -115,12 +134,6 @@ impl AgentRegistry {
         })
     }
 
-    /// The agents' names.
-    pub(super) fn names(&self) -> String {
-        let names: Vec<&str> = self.slots.keys().map(|name| &**name).collect();
-        names.join(", ")
-    }
-
     /// Every agent once.
     pub(super) fn agents(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<dyn Agent>)> {
         self.slots.iter().map(|(name, slot)| (name, &slot.agent))
@@ -136,77 +149,91 @@ impl AgentRegistry {
         self.agents().all(|(_, agent)| agent.info().repeatable)
     }
 
-    /// The agent that answers a session when no route says otherwise, as far as it is known.
-    pub(super) fn current(&mut self, session: &SessionKey) -> Arc<str> {
+    /// The agent that answers a session's messages without a prefix, as far as it is known.
+    pub(super) fn current(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> Arc<str> {
+        if let Some(fixed) = self.fixed(input) {
+            return fixed;
+        }
         let chosen = self.choices.get(session).cloned().flatten();
         chosen.unwrap_or_else(|| Arc::clone(&self.default.0))
     }
 
-    /// The agent that answers a message; `None` while it is not known which one people chose for the session, and that
-    /// matters.
-    pub(super) fn select(&mut self, session: &SessionKey, event: &MessageEvent) -> Option<Selection> {
-        if self.slots.len() == 1 {
-            return Some(self.select_among(event, None));
-        }
-        let chosen = self.choices.get(session)?.clone();
-        Some(self.select_among(event, chosen.as_deref()))
+    /// The agent that the operator set for a chat.
+    fn fixed(&self, input: &RouteInput<'_>) -> Option<Arc<str>> {
+        let route = fixed_route(&self.routes, input)?;
+        let known = self.slots.get_key_value(route.agent.as_str());
+        Some(Arc::clone(known.map_or(&self.default.0, |(name, _)| name)))
     }
 
-    fn select_among(&self, event: &MessageEvent, chosen: Option<&str>) -> Selection {
-        let selection = |(name, slot): (&Arc<str>, &AgentSlot)| Selection {
-            agent: SelectedAgent {
-                name: Arc::clone(name),
-                agent: Arc::clone(&slot.agent),
-                permission: slot.permission,
-                workdir: slot.workdir.clone(),
-            },
-            text: None,
-        };
+    /// The agent that answers a message: by its route, else by what people chose for the session, else the default. `None`
+    /// while it is not known what they chose, and that matters.
+    pub(super) fn select(&mut self, session: &SessionKey, event: &MessageEvent) -> Option<Selection> {
         let default = (&self.default.0, &self.default.1);
-        if self.routes.is_empty() && chosen.is_none() {
-            return selection(default);
-        }
-        let text = |field: &Option<Scalar>| field.as_ref().map_or("", Scalar::as_str).to_owned();
         let source = &event.source;
-        let (chat, user, profile) = (
-            text(&source.chat_id),
-            text(&source.user_id),
-            text(&source.profile),
-        );
+        let [chat, user, profile] = [&source.chat_id, &source.user_id, &source.profile]
+            .map(|field| field.as_ref().map_or("", Scalar::as_str));
         let input = RouteInput {
             platform: source.platform.as_str(),
-            chat: &chat,
-            user: &user,
-            profile: &profile,
+            chat,
+            user,
+            profile,
             text: event.text(),
         };
+        if let Some((route, rest)) = match_route(&self.routes, &input) {
+            let named = self.slots.get_key_value(route.agent.as_str());
+            let mut routed = Selection::new(named.unwrap_or(default));
+            routed.agent.permission = route.permission.unwrap_or(routed.agent.permission);
+            routed.agent.workdir = route.workdir.clone().or(routed.agent.workdir);
+            routed.text = route.prefix.is_some().then(|| rest.to_owned());
+            return Some(routed);
+        }
+        if self.slots.len() == 1 {
+            return Some(Selection::new(default));
+        }
+        let chosen = self.choices.get(session)?.as_deref();
         let chosen = chosen.and_then(|name| self.slots.get_key_value(name));
-        let Some((route, rest)) = match_route(&self.routes, &input, chosen.is_some()) else {
-            return selection(chosen.unwrap_or(default));
-        };
-        let mut routed = selection(self.slots.get_key_value(route.agent.as_str()).unwrap_or(default));
-        routed.agent.permission = route.permission.unwrap_or(routed.agent.permission);
-        routed.agent.workdir = route.workdir.clone().or(routed.agent.workdir);
-        routed.text = route.prefix.is_some().then(|| rest.to_owned());
-        routed
+        Some(Selection::new(chosen.unwrap_or(default)))
     }
 
-    /// A person chooses an agent for a session: its name as it is written, or `None` when there is no such agent.
+    /// A person lists the agents, or chooses one for a session; returns the answer.
     pub(super) fn choose(
         &mut self,
         session: &SessionKey,
-        name: &str,
+        name: Option<&str>,
+        input: &RouteInput<'_>,
         now_ms: i64,
         effects: &mut Effects,
-    ) -> Option<Arc<str>> {
-        let name = self.find(name)?;
+    ) -> String {
+        if let Some(fixed) = self.fixed(input) {
+            return format!("{fixed} answers here. The operator set this chat's agent.");
+        }
+        let Some(name) = name else {
+            let current = self.current(session, input);
+            let agents = self.choosable();
+            return format!("{current} answers. Agents: {agents}. Choose one with /agent NAME.");
+        };
+        let Some(chosen) = self.find(name) else {
+            let name = printable(name, 40);
+            return format!("There is no agent named {name}. Agents: {}.", self.choosable());
+        };
         effects.write(Command::SetResume {
             session: choice_key(session),
-            blob: name.as_bytes().to_vec(),
+            blob: chosen.as_bytes().to_vec(),
             now_ms,
         });
-        self.choices.insert(session.clone(), Some(Arc::clone(&name)));
-        Some(name)
+        let answer = format!("{chosen} answers from now on.");
+        self.choices.insert(session.clone(), Some(chosen));
+        answer
+    }
+
+    /// The names of the agents that people may choose.
+    fn choosable(&self) -> String {
+        let choosable = self.slots.iter().filter(|(_, slot)| slot.choosable);
+        let names: Vec<&str> = choosable.map(|(name, _)| &**name).collect();
+        if names.is_empty() {
+            return "none to choose".to_owned();
+        }
+        names.join(", ")
     }
 
     /// What the journal knows of a session's choice; something newer may be known already.
@@ -218,12 +245,11 @@ impl AgentRegistry {
         }
     }
 
-    /// The name of an agent as the settings write it.
+    /// The name, as the settings write it, of an agent that people may choose.
     fn find(&self, name: &str) -> Option<Arc<str>> {
-        self.slots
-            .keys()
-            .find(|known| known.eq_ignore_ascii_case(name))
-            .cloned()
+        let mut choosable = self.slots.iter().filter(|(_, slot)| slot.choosable);
+        let (known, _) = choosable.find(|(known, _)| known.eq_ignore_ascii_case(name))?;
+        Some(Arc::clone(known))
     }
 
     /// Has the agents forget a session: after the turn that runs in it, and before the next.
@@ -357,6 +383,7 @@ pub fn build_agents(
             agent: guards(entry).wrap(agent),
             permission: entry.permission,
             workdir: entry.working_dir().cloned(),
+            choosable: entry.choosable,
         };
         Ok((name.clone(), slot))
     };
@@ -462,5 +489,151 @@ fn read_key(
             name: name.to_owned(),
             variable: variable.to_owned(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Agents `code` and `ops`, and `root`, which nobody may choose; `code` answers what no route takes.
+    fn registry(routes: Vec<Route>) -> AgentRegistry {
+        let mut settings = Settings::embedded("/nowhere");
+        settings.agent = "code".to_owned();
+        settings.routes = routes;
+        let slot = |name: &str, choosable| {
+            let slot = AgentSlot {
+                choosable,
+                ..AgentSlot::new(Arc::new(EchoAgent))
+            };
+            (name.to_owned(), slot)
+        };
+        let agents = vec![slot("code", true), slot("ops", true), slot("root", false)];
+        AgentRegistry::new(&settings, agents).unwrap()
+    }
+
+    fn route(agent: &str, set: impl FnOnce(&mut Route)) -> Route {
+        let mut route = Route {
+            agent: agent.to_owned(),
+            ..Route::default()
+        };
+        set(&mut route);
+        route
+    }
+
+    fn session() -> SessionKey {
+        SessionKey::from_text("s")
+    }
+
+    fn in_chat(chat: &str) -> RouteInput<'_> {
+        RouteInput {
+            platform: "slack",
+            chat,
+            user: "u1",
+            ..RouteInput::default()
+        }
+    }
+
+    fn message(chat: &str, text: &str) -> MessageEvent {
+        let source = json!({"platform": "slack", "chat_id": chat, "user_id": "u1"});
+        MessageEvent::from_value(&json!({"text": text, "source": source})).unwrap()
+    }
+
+    #[test]
+    fn a_route_without_a_prefix_holds_whatever_was_chosen() {
+        let routes = vec![
+            route("code", |route| route.prefix = Some("!code".to_owned())),
+            route("ops", |route| {
+                route.chat = Some("C1".to_owned());
+                route.permission = Some(Permission::Deny);
+                route.workdir = Some("/srv/ops".into());
+            }),
+            route("code", |route| route.prefix = Some("!late".to_owned())),
+        ];
+        for choice in [None, Some("code"), Some("ops"), Some("root"), Some("gone")] {
+            let mut agents = registry(routes.clone());
+            agents.learn_choice(&session(), choice.map(|name| name.as_bytes().to_vec()));
+            let mut selected = |chat, text| {
+                let Selection { agent, text } = agents.select(&session(), &message(chat, text)).unwrap();
+                let workdir = agent.workdir.map(|path| path.display().to_string());
+                (agent.name.to_string(), agent.permission, workdir, text)
+            };
+            let fixed = (
+                "ops".to_owned(),
+                Permission::Deny,
+                Some("/srv/ops".to_owned()),
+                None,
+            );
+            assert_eq!(selected("C1", "hi"), fixed, "{choice:?}");
+            assert_eq!(
+                selected("C1", "!late hi"),
+                fixed,
+                "{choice:?}: an earlier route wins"
+            );
+            let prefixed = ("code".to_owned(), Permission::Ask, None, Some("hi".to_owned()));
+            assert_eq!(selected("C1", "!code hi"), prefixed, "{choice:?}");
+            let elsewhere = choice.filter(|name| *name == "ops").unwrap_or("code");
+            let elsewhere = (elsewhere.to_owned(), Permission::Ask, None, None);
+            assert_eq!(selected("C2", "hi"), elsewhere, "{choice:?}");
+        }
+    }
+
+    #[test]
+    fn people_choose_among_choosable_agents_where_no_route_sets_one() {
+        let routes = vec![route("root", |route| route.chat = Some("C1".to_owned()))];
+        for (chat, name, answer, chosen) in [
+            (
+                "C1",
+                None,
+                "root answers here. The operator set this chat's agent.",
+                None,
+            ),
+            (
+                "C1",
+                Some("root"),
+                "root answers here. The operator set this chat's agent.",
+                None,
+            ),
+            (
+                "C1",
+                Some("ops"),
+                "root answers here. The operator set this chat's agent.",
+                None,
+            ),
+            (
+                "C2",
+                None,
+                "code answers. Agents: code, ops. Choose one with /agent NAME.",
+                None,
+            ),
+            ("C2", Some("OPS"), "ops answers from now on.", Some("ops")),
+            (
+                "C2",
+                Some("root"),
+                "There is no agent named root. Agents: code, ops.",
+                None,
+            ),
+            (
+                "C2",
+                Some("nobody"),
+                "There is no agent named nobody. Agents: code, ops.",
+                None,
+            ),
+        ] {
+            let mut agents = registry(routes.clone());
+            let mut effects = Effects::default();
+            let said = agents.choose(&session(), name, &in_chat(chat), 1, &mut effects);
+            assert_eq!(said, answer, "{chat} {name:?}");
+            assert_eq!(
+                effects.commands(),
+                usize::from(chosen.is_some()),
+                "{chat} {name:?}"
+            );
+            let current = agents.current(&session(), &in_chat("C2"));
+            assert_eq!(&*current, chosen.unwrap_or("code"), "{chat} {name:?}");
+            assert_eq!(&*agents.current(&session(), &in_chat("C1")), "root");
+        }
     }
 }

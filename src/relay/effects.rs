@@ -95,15 +95,26 @@ pub(super) enum Intent {
         /// The message, when the running turn may take it.
         steer: Option<Box<MessageEvent>>,
     },
-    /// Run one of the relay's own commands, about the turn that ran when it came.
+    /// Run one of the relay's own commands.
     Command {
         command: SlashCommand,
-        about: Option<TurnId>,
+        about: CommandTarget,
         chat: Box<ChatId>,
         facts: Box<ChatFacts>,
     },
     /// Answer a question, or nothing; never the agent's.
     Answer(Box<QuestionResponse>),
+}
+
+/// What one of the relay's own commands is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CommandTarget {
+    /// The turn that ran in its session when it came.
+    Turn(TurnId),
+    /// None ran here.
+    NoTurn,
+    /// It came before a restart: what ran then is over.
+    Forgotten,
 }
 
 /// What a message says to a question instead of to the agent.

@@ -15,7 +15,7 @@ pub(super) const MAX_REQUESTS: usize = 64;
 #[derive(Debug)]
 pub(super) enum HandleRequest {
     Status(oneshot::Sender<Status>),
-    StopTurn(SessionKey, oneshot::Sender<bool>),
+    StopTurn(SessionKey, oneshot::Sender<StopOutcome>),
     Sessions(usize, oneshot::Sender<SessionList>),
     Metrics(oneshot::Sender<Metrics>),
     Agents(oneshot::Sender<HealthCheck>),
@@ -28,6 +28,17 @@ pub(super) enum HandleRequest {
 pub(super) struct SendTarget {
     pub(super) platform: Option<String>,
     pub(super) chat: String,
+}
+
+/// What became of a request to stop a session's turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopOutcome {
+    /// Its turn runs here and stops.
+    Stopped,
+    /// No turn of it runs here; the connector was asked to stop one that runs elsewhere.
+    Elsewhere,
+    /// No turn of it runs here, and there is no connection, or the relay is not running.
+    NotRunning,
 }
 
 /// Why a message was not taken for sending.
@@ -82,11 +93,12 @@ impl RelayHandle {
         self.ask(HandleRequest::Wake).await.is_some()
     }
 
-    /// Stops a session's turn, and no other; `false` when it has none. What waits in the session runs next.
-    pub async fn stop_turn(&self, session: SessionKey) -> bool {
+    /// Stops a session's turn, and no other. What waits in the session runs next. A turn that does not run here may run in
+    /// another instance: the connector is asked to stop it.
+    pub async fn stop_turn(&self, session: SessionKey) -> StopOutcome {
         self.ask(|reply| HandleRequest::StopTurn(session, reply))
             .await
-            .unwrap_or(false)
+            .unwrap_or(StopOutcome::NotRunning)
     }
 
     /// Sends a message to a chat that wrote before, by its id; also before the last restart. Returns once the journal

@@ -48,7 +48,7 @@ mod turns;
 pub use agents::{AgentBuildError, AgentEnvironment, AgentSlot, agent_keys, build_agents, without_keys};
 pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
-pub use handle::{RelayHandle, SendError};
+pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Counts, Histogram, LinkMetrics, Metrics};
 pub use status::{AgentStatus, DescriptorStatus, SessionList, SessionStatus, Status, Tally};
 pub use suspend::Suspender;

@@ -7,9 +7,9 @@ use tokio::sync::oneshot;
 
 use super::agents::{Selection, choice_key, state_key};
 use super::approvals::Asking;
-use super::effects::{Accepting, Effect, Intent, Pending};
+use super::effects::{Accepting, CommandTarget, Effect, Intent, Pending};
 use super::event_loop::{EventLoop, adapters};
-use super::handle::{HandleRequest, SendError, SendTarget};
+use super::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
 use super::inbound::{NewMessage, accept, dedupe_key};
 use super::metrics::Metrics;
 use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
@@ -22,7 +22,7 @@ use super::turns::{Ending, Finished, Loaded, TurnOrigin, Turns, decode_row, mess
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{OpOutcome, Priority, ReplyStream};
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter, interaction_event};
-use crate::agent::{PromptAnswer, TurnInput};
+use crate::agent::{PromptAnswer, RouteInput, TurnInput};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment, SendResult};
 use crate::session::{Admission, StopReason, TurnId};
@@ -30,7 +30,7 @@ use crate::store::{
     Batch, ChatRow, Command, Committed, Completion, Failed, Fault, FaultKind, Health, InboxKind, InboxRow,
     InboxSeq, OpSeqs, Subject, TurnState as RowOutcome,
 };
-use crate::text::{printable, truncate};
+use crate::text::truncate;
 use crate::wire::{Action, MessageEvent, OpId, SessionKey};
 
 /// How long an indicator at the end of a turn may delay what comes after it.
@@ -134,7 +134,8 @@ impl EventLoop {
         if let Some(command) = self.commands.parse(event.text()) {
             return Intent::Command {
                 command,
-                about: self.turns.sessions().turn_of(session),
+                about: (self.turns.sessions().turn_of(session))
+                    .map_or(CommandTarget::NoTurn, CommandTarget::Turn),
                 chat: Box::new(ChatId::from_source(&event.source)),
                 facts: Box::new(ChatFacts::from_source(&event.source)),
             };
@@ -279,6 +280,21 @@ impl EventLoop {
             .withdraw_turn(turn, &self.adapters, &mut self.effects);
         true
     }
+
+    /// Asks the connector to stop a session's turn that does not run here; returns whether there is a connection. Never in
+    /// answer to an interrupt: two instances would ask each other for ever.
+    fn stop_elsewhere(&mut self, session: &SessionKey) -> bool {
+        let live = self.is_live();
+        if live {
+            tracing::info!(
+                session = session.as_str(),
+                "asked the connector to stop a turn that does not run here"
+            );
+            self.transport
+                .send_interrupt(session.as_str().to_owned(), Some("stop".to_owned()));
+        }
+        live
+    }
 }
 
 /// Turns.
@@ -385,7 +401,13 @@ impl EventLoop {
             self.turns.abandon(turn);
             let chat = ChatId::from_source(&event.source);
             let facts = ChatFacts::from_source(&event.source);
-            return self.run_command(command, None, &session, row.seq, (&chat, &facts));
+            return self.run_command(
+                command,
+                CommandTarget::Forgotten,
+                &session,
+                row.seq,
+                (&chat, &facts),
+            );
         }
         self.turns.set_chat(turn, row, &event, self.clock.unix_ms());
         self.start_turn(turn, row.seq, event);
@@ -670,49 +692,42 @@ impl EventLoop {
         }
     }
 
-    /// Runs one of the relay's own commands, now that it is committed, and answers it. `about` is the turn that ran when
-    /// it came.
+    /// Runs one of the relay's own commands, now that it is committed, and answers it.
     fn run_command(
         &mut self,
         command: SlashCommand,
-        about: Option<TurnId>,
+        about: CommandTarget,
         session: &SessionKey,
         row: InboxSeq,
         (chat, facts): (&ChatId, &ChatFacts),
     ) {
         let answer = match command {
-            SlashCommand::Stop => {
-                let stopped = about.is_some() && self.stop_turn(session, about, StopReason::Asked);
-                if stopped {
+            SlashCommand::Stop => match about {
+                CommandTarget::Turn(turn) if self.stop_turn(session, Some(turn), StopReason::Asked) => {
                     "Stopped."
-                } else {
+                }
+                CommandTarget::NoTurn if self.stop_elsewhere(session) => {
+                    "Nothing is running here. If another instance is working on this, it was asked to stop."
+                }
+                CommandTarget::Turn(_) | CommandTarget::NoTurn | CommandTarget::Forgotten => {
                     "Nothing is running."
                 }
-                .to_owned()
             }
+            .to_owned(),
             SlashCommand::New => {
-                if about.is_some() {
-                    self.stop_turn(session, about, StopReason::Asked);
+                if let CommandTarget::Turn(turn) = about {
+                    self.stop_turn(session, Some(turn), StopReason::Asked);
                 }
                 let running = self.turns.forget(session);
                 self.agents.forget(session, running, &mut self.effects);
                 "Started a new conversation.".to_owned()
             }
-            SlashCommand::Status => self.describe_session(session),
-            SlashCommand::Agent(None) => {
-                let (current, names) = (self.agents.current(session), self.agents.names());
-                format!("{current} answers. Agents: {names}. Choose one with /agent NAME.")
-            }
-            SlashCommand::Agent(Some(name)) => {
-                let now_ms = self.clock.unix_ms();
-                match self.agents.choose(session, &name, now_ms, &mut self.effects) {
-                    Some(name) => format!("{name} answers from now on."),
-                    None => format!(
-                        "There is no agent named {}. Agents: {}.",
-                        printable(&name, 40),
-                        self.agents.names()
-                    ),
-                }
+            SlashCommand::Status => self.describe_session(session, &route_input(chat, facts)),
+            SlashCommand::Agent(name) => {
+                let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+                let input = route_input(chat, facts);
+                self.agents
+                    .choose(session, name.as_deref(), &input, now_ms, effects)
             }
             SlashCommand::Help => self.commands.help(),
         };
@@ -720,7 +735,7 @@ impl EventLoop {
         self.end_message(row, RowOutcome::Done, ops, None);
     }
 
-    fn describe_session(&mut self, session: &SessionKey) -> String {
+    fn describe_session(&mut self, session: &SessionKey, input: &RouteInput<'_>) -> String {
         let sessions = self.turns.sessions();
         let state = match sessions.turn_of(session) {
             Some(_) => "working on a message",
@@ -730,9 +745,8 @@ impl EventLoop {
             0 => String::new(),
             waiting => format!(", {waiting} waiting"),
         };
-        let (active, running) = (sessions.active(), sessions.running());
-        let agent = self.agents.current(session);
-        format!("{agent}: {state}{queued}. {active} conversations are active, {running} turns run.")
+        let agent = self.agents.current(session, input);
+        format!("{agent}: {state}{queued}.")
     }
 }
 
@@ -932,7 +946,12 @@ impl EventLoop {
             }
             HandleRequest::StopTurn(session, reply) => {
                 let stopped = self.stop_turn(&session, None, StopReason::Asked);
-                let _ = reply.send(stopped);
+                let outcome = match stopped {
+                    true => StopOutcome::Stopped,
+                    false if self.stop_elsewhere(&session) => StopOutcome::Elsewhere,
+                    false => StopOutcome::NotRunning,
+                };
+                let _ = reply.send(outcome);
             }
             HandleRequest::Send(target, text, reply) => match self.plan_send(&target, &text) {
                 Ok(ops) => self.add_ops(ops, Some(reply)),
@@ -1091,6 +1110,17 @@ impl EventLoop {
             journal_failing: self.journal.failing().cloned(),
             tally: self.tally(),
         }
+    }
+}
+
+/// What routes look at, of a message that is one of the relay's own commands.
+fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c> {
+    RouteInput {
+        platform: &chat.platform,
+        chat: &chat.chat,
+        user: facts.user_id.as_deref().unwrap_or_default(),
+        profile: facts.profile.as_deref().unwrap_or_default(),
+        text: "",
     }
 }
 

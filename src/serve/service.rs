@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
-use crate::relay::{AgentStatus, Credentials, RelayHandle, SendError, SessionList, Status};
+use crate::relay::{AgentStatus, Credentials, RelayHandle, SendError, SessionList, Status, StopOutcome};
 use crate::store::Inspector;
 use crate::wire::{ConnectorUrl, SessionKey};
 
@@ -182,10 +182,15 @@ impl ControlService {
             ControlRequest::Stop { session } => {
                 let session = SessionKey::from_text(session);
                 let stopped = timeout(RELAY_TIMEOUT, self.handle.stop_turn(session)).await;
-                if stopped.map_err(|_| no_response())? {
-                    Ok(json!({"stopped": true}))
-                } else {
-                    Err(ControlError::new("no_turn", "no turn runs in that session"))
+                match stopped.map_err(|_| no_response())? {
+                    StopOutcome::Stopped => Ok(json!({"stopped": true})),
+                    StopOutcome::Elsewhere => Err(ControlError::new(
+                        "no_turn_here",
+                        "no turn of that session runs here; the connector was asked to stop it elsewhere",
+                    )),
+                    StopOutcome::NotRunning => {
+                        Err(ControlError::new("no_turn", "no turn runs in that session"))
+                    }
                 }
             }
             ControlRequest::Send { chat, platform, text } => {

@@ -5,9 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use crate::support::memory_relay::{SOON, event, session};
 use crate::support::wait::eventually;
-use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Permission, Route, Turn, TurnEnd, TurnInput};
+use hermes_relay::agent::{
+    Agent, AgentFuture, AgentInfo, EchoAgent, Permission, Route, Turn, TurnEnd, TurnInput,
+};
 use hermes_relay::config::{BusyMode, Settings};
-use hermes_relay::relay::{BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay};
+use hermes_relay::relay::{AgentSlot, BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use tokio::task::JoinHandle;
 
@@ -72,13 +74,27 @@ impl Agent for Named {
 
 /// Starts a relay, once the one before it has let go of the journal.
 async fn start(dir: &Path, safe: &Named, acting: &Named) -> (MemoryConnector, JoinHandle<ExitReason>) {
-    eventually("the journal is released", async || try_start(dir, safe, acting)).await
+    start_with(dir, safe, acting, &[]).await
+}
+
+/// The same with these routes behind those by prefix.
+async fn start_with(
+    dir: &Path,
+    safe: &Named,
+    acting: &Named,
+    routes: &[Route],
+) -> (MemoryConnector, JoinHandle<ExitReason>) {
+    eventually("the journal is released", async || {
+        try_start(dir, safe, acting, routes)
+    })
+    .await
 }
 
 fn try_start(
     dir: &Path,
     safe: &Named,
     acting: &Named,
+    routes: &[Route],
 ) -> Result<(MemoryConnector, JoinHandle<ExitReason>), BuildError> {
     let (transport, connector) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
     let mut settings = Settings::embedded(dir);
@@ -96,9 +112,15 @@ fn try_start(
         route("!safe", "safe", None),
         route("!freely", "safe", Some(Permission::Allow)),
     ];
+    settings.routes.extend_from_slice(routes);
+    let hidden = AgentSlot {
+        choosable: false,
+        ..AgentSlot::new(Arc::new(EchoAgent))
+    };
     let relay = Relay::builder(settings)
         .agent("safe", safe.clone())
         .agent("acting", acting.clone())
+        .agents([("hidden".to_owned(), hidden)])
         .transport(Arc::new(transport))
         .build()?;
     Ok((connector, tokio::spawn(relay.run(std::future::pending()))))
@@ -148,6 +170,54 @@ async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_rest
     send(&connector, "6", "and now?").await;
     let told = replies(&connector, 1).await;
     assert_eq!(told.last().map(String::as_str), Some("acting: and now?"));
+    running.abort();
+}
+
+#[tokio::test]
+async fn nobody_chooses_where_the_operator_set_the_agent_and_an_earlier_choice_gives_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let (safe, acting) = (Named::new("safe", true), Named::new("acting", false));
+    let (connector, running) = start(dir.path(), &safe, &acting).await;
+    send(&connector, "1", "/agent acting").await;
+    send(&connector, "2", "/agent hidden").await;
+    send(&connector, "3", "/agent").await;
+    assert_eq!(
+        replies(&connector, 3).await,
+        [
+            "acting answers from now on.",
+            "There is no agent named hidden. Agents: acting, safe.",
+            "acting answers. Agents: acting, safe. Choose one with /agent NAME.",
+        ]
+    );
+    running.abort();
+    let _ = running.await;
+    let fixed = Route {
+        chat: Some("a".to_owned()),
+        agent: "hidden".to_owned(),
+        permission: Some(Permission::Deny),
+        ..Route::default()
+    };
+    let (connector, running) = start_with(dir.path(), &safe, &acting, &[fixed]).await;
+    for (at, text) in [
+        "ask hi",
+        "/agent hidden",
+        "/agent acting",
+        "/agent",
+        "ask hi",
+        "!act now",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        send(&connector, &format!("then {at}"), text).await;
+        replies(&connector, at + 1).await;
+    }
+    let set = "hidden answers here. The operator set this chat's agent.";
+    let denied = "echo: denied hi";
+    assert_eq!(
+        replies(&connector, 6).await,
+        [denied, set, set, set, denied, "acting: now"]
+    );
     running.abort();
 }
 

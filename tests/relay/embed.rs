@@ -6,7 +6,7 @@ mod example;
 use crate::support::memory_relay::{SOON, event, session, start_with};
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 use hermes_relay::config::Settings;
-use hermes_relay::relay::{BuildError, MemoryTransport, Relay, SendError};
+use hermes_relay::relay::{BuildError, MemoryTransport, Relay, SendError, StopOutcome};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use serde_json::json;
 use std::sync::Arc;
@@ -149,7 +149,8 @@ async fn a_chat_that_spoke_before_a_restart_can_be_spoken_to_after_it() {
     relay.stop().await;
     assert_eq!(old.send("a", "too late").await, Err(SendError::NotRunning));
     assert!(old.status().await.is_none());
-    assert!(!old.stop_turn(SessionKey::from_text(session("a"))).await);
+    let stopped = old.stop_turn(SessionKey::from_text(session("a"))).await;
+    assert_eq!(stopped, StopOutcome::NotRunning);
 
     let relay = start_with(dir.path(), EchoAgent, |_| {}).await;
     relay.handle.send("a", "are you there?").await.unwrap();
@@ -182,11 +183,12 @@ async fn stop_turn_stops_exactly_one() {
         let (handle, session) = (relay.handle.clone(), SessionKey::from_text(session(chat)));
         async move { handle.stop_turn(session).await }
     };
-    assert!(stop("b").await);
+    assert_eq!(stop("b").await, StopOutcome::Stopped);
     let status = relay.wait_for_turns(2).await;
     assert_eq!(status.tally.turns_stopped, 1);
-    assert!(!stop("b").await);
-    assert!(!stop("nobody").await);
+    for chat in ["b", "nobody"] {
+        assert_eq!(stop(chat).await, StopOutcome::Elsewhere, "{chat}");
+    }
     relay.deliver("b", "2", "again").await;
     assert_eq!(relay.replies("b", 1).await, ["echo: again"]);
     relay.wait_for_turns(2).await;

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use hermes_relay::dev::text_event;
+use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials, text_event};
 use http::StatusCode;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
@@ -112,6 +112,42 @@ async fn sessions_are_listed_and_one_of_them_is_stopped() {
         (&1.into(), &1.into())
     );
     relay.terminate();
+}
+
+#[tokio::test]
+async fn a_turn_of_another_instance_is_stopped_through_the_connector() {
+    let gateway = |id: &str| GatewayCredentials {
+        gateway_id: id.to_owned(),
+        secret: format!("secret of {id}").into(),
+    };
+    let connector = Connector::start(ConnectorSettings {
+        gateways: vec![gateway("gw-1"), gateway("gw-2")],
+        ..ConnectorSettings::default()
+    })
+    .await
+    .unwrap();
+    let first = Setup::for_connector(&connector);
+    let one = connected(&first).await;
+    let sleeping = text_event("discord", "c1", "m1", "sleep=60000 long");
+    connector.deliver(&sleeping).unwrap();
+    status_until(&first, "a turn", |status| status["turns_running"] == 1).await;
+    let list = verb(&first, &["sessions", "--json"]).await.json();
+    let key = list["sessions"][0]["session"].as_str().unwrap().to_owned();
+    // From here on, messages go to the second one.
+    let second = Setup::for_connector(&connector)
+        .env("GATEWAY_RELAY_ID", "gw-2")
+        .env("GATEWAY_RELAY_SECRET", "secret of gw-2");
+    let other = connected(&second).await;
+    let stopped = verb(&second, &["stop", &key]).await;
+    assert_eq!(stopped.code, 1, "it is not known what becomes of it: {stopped:?}");
+    assert!(stopped.err.contains("asked to stop it elsewhere"), "{stopped:?}");
+    status_until(&first, "no turn", |status| {
+        status["turns_running"] == 0 && status["tally"]["turns_stopped"] == 1
+    })
+    .await;
+    for relay in [&one, &other] {
+        relay.terminate();
+    }
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use super::{BUTTONS, PLAIN, Stubborn, ask, owner, press, shown, start, start_asking};
 use crate::support::memory_relay::{Running, event};
 use hermes_relay::agent::PromptAnswer;
-use hermes_relay::relay::{ReplyMode, SeenOp};
+use hermes_relay::relay::{ReplyMode, SeenOp, StopOutcome};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -138,7 +138,7 @@ async fn a_question_waits_for_the_connection_and_is_forgotten_with_its_turn() {
         .wait_for_status("two questions", |status| status.prompts_open == 2)
         .await;
     let key = hermes_relay::wire::SessionKey::from_text(crate::support::memory_relay::session("b"));
-    assert!(relay.handle.stop_turn(key).await);
+    assert_eq!(relay.handle.stop_turn(key).await, StopOutcome::Stopped);
     relay.wait_for_turns(1).await;
     relay.connector.restore();
     let question = shown(&relay, "a").await;

@@ -2,6 +2,8 @@
 
 use super::{HANG, Witness, start};
 use crate::support::memory_relay::{session, start_with};
+use hermes_relay::relay::StopOutcome;
+use hermes_relay::wire::SessionKey;
 
 #[tokio::test]
 async fn an_interrupt_stops_exactly_that_turn_and_the_next_message_runs() {
@@ -74,7 +76,7 @@ async fn stop_and_new_work_as_chat_commands() {
         relay.replies("a", 5).await,
         [
             "Stopped.",
-            "Nothing is running.",
+            "Nothing is running here. If another instance is working on this, it was asked to stop.",
             "echo: /stopping is not stopping",
             "Started a new conversation.",
             "echo: fresh",
@@ -83,5 +85,66 @@ async fn stop_and_new_work_as_chat_commands() {
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (2, 2));
     assert_eq!(*agent.forgot.lock().unwrap(), [session("a")]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_for_a_turn_that_does_not_run_here_goes_to_the_connector_and_an_interrupt_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |_| {}).await;
+    // What the connector asks for is never asked of it again.
+    relay.interrupt("a").await;
+    relay.interrupt("b").await;
+    relay.deliver("a", "1", HANG).await;
+    relay.wait_for_turns(1).await;
+    relay.deliver("a", "2", "/stop").await;
+    assert_eq!(relay.replies("a", 1).await[0], "Stopped.");
+    relay.wait_for_turns(0).await;
+    assert!(relay.connector.record().borrow().interrupts.is_empty());
+    relay.deliver("a", "3", "/stop").await;
+    relay.replies("a", 2).await;
+    let elsewhere = SessionKey::from_text(session("b"));
+    let asked = relay.handle.stop_turn(elsewhere.clone()).await;
+    assert_eq!(asked, StopOutcome::Elsewhere);
+    let seen = relay.seen("two interrupts", |seen| seen.interrupts.len() == 2);
+    assert_eq!(seen.await.interrupts, [session("a"), session("b")]);
+    relay.connector.drop_connection();
+    relay
+        .wait_for_status("no connection", |status| status.link == "waiting")
+        .await;
+    let asked = relay.handle.stop_turn(elsewhere).await;
+    assert_eq!(asked, StopOutcome::NotRunning);
+    relay.connector.restore();
+    relay.deliver("a", "4", "still here").await;
+    relay.replies("a", 3).await;
+    assert_eq!(
+        relay.stop().await.interrupts.len(),
+        2,
+        "a lost one is not sent later"
+    );
+}
+
+#[tokio::test]
+async fn the_status_in_a_chat_is_about_that_chat_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |_| {}).await;
+    relay.deliver("b", "1", HANG).await;
+    relay.deliver("c", "1", HANG).await;
+    relay.wait_for_turns(2).await;
+    relay.deliver("a", "1", "/status").await;
+    assert_eq!(relay.replies("a", 1).await, ["tested: idle."]);
+    relay.deliver("b", "2", "next").await;
+    relay
+        .wait_for_status("one waits", |status| status.messages_waiting == 1)
+        .await;
+    relay.deliver("b", "3", "/status").await;
+    assert_eq!(
+        relay.replies("b", 1).await,
+        ["tested: working on a message, 1 waiting."]
+    );
+    for chat in ["b", "c"] {
+        relay.interrupt(chat).await;
+    }
+    relay.wait_for_turns(0).await;
     relay.stop().await;
 }
