@@ -71,12 +71,12 @@ impl Template {
     /// The number and chat of the message that an outbound frame echoes, which must be an exact echo.
     pub(crate) fn echoed(&self, frame: &[u8]) -> (u32, u32) {
         let content = after(frame, b"\"content\":\"").expect("a send has content");
-        let said = content
+        let text = content
             .strip_prefix(ECHO.as_bytes())
             .expect("an echo begins as one");
-        let number = number(&said[..NUMBER.len()]);
+        let number = number(&text[..NUMBER.len()]);
         assert_eq!(
-            &said[NUMBER.len()..self.content.len()],
+            &text[NUMBER.len()..self.content.len()],
             &self.content[NUMBER.len()..],
             "the echo of message {number} is not what was said"
         );

@@ -95,7 +95,7 @@ impl Drop for Subject {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if std::thread::panicking() {
-            eprintln!("{}", said(self.home.path()));
+            eprintln!("{}", stderr_text(self.home.path()));
         }
     }
 }
@@ -148,12 +148,12 @@ fn accept(listener: &TcpListener, child: &mut Child, home: &Path) -> TcpStream {
         assert!(
             ended.is_none() && begun.elapsed() < PATIENCE,
             "the client did not dial: {ended:?}\n{}",
-            said(home)
+            stderr_text(home)
         );
         std::thread::sleep(Duration::from_micros(50));
     }
 }
 
-fn said(home: &Path) -> String {
+fn stderr_text(home: &Path) -> String {
     fs::read_to_string(home.join("stderr")).unwrap_or_default()
 }

@@ -116,7 +116,7 @@ impl Goal {
             Self::AtLeast(must, moonshot) => (must, moonshot, ">=", true),
             Self::AtMost(must, moonshot) => (must, moonshot, "<=", false),
         };
-        let said = |goal: f64| {
+        let shown = |goal: f64| {
             let met = if more_is_better {
                 value >= goal
             } else {
@@ -126,8 +126,8 @@ impl Goal {
         };
         format!(
             "{value:.3} {sign} {must}: {}, {moonshot}: {}",
-            said(must),
-            said(moonshot)
+            shown(must),
+            shown(moonshot)
         )
     }
 }

@@ -83,7 +83,7 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
         (connector.state().greeted == 1).then_some(())
     })
     .await;
-    connector.state().deaf = true;
+    connector.state().reads_paused = true;
     for chat in 0..MESSAGES {
         connector.push(chat, "語".repeat(1_900));
     }
@@ -93,7 +93,7 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
     })
     .await;
     connector.end_all(Ending::Reset);
-    connector.state().deaf = false;
+    connector.state().reads_paused = false;
     let (missing, unknown) = eventually("everything answered or unknown", async || {
         let unknown = relay.log_count(UNKNOWN);
         let state = connector.state();

@@ -34,12 +34,12 @@ const SETTINGS: &str = "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 50\n  max
 
 /// The unsettled ops in a journal, by the message that they answer.
 #[derive(Debug, Default)]
-struct Owed {
+struct Unfinished {
     pending: BTreeSet<usize>,
     sent: BTreeSet<usize>,
 }
 
-impl Owed {
+impl Unfinished {
     /// Reads a copy, so that the relay finds its journal exactly as it left it.
     fn read(state_dir: &Path) -> Self {
         let copy = tempfile::tempdir().unwrap();
@@ -53,14 +53,14 @@ impl Owed {
     }
 
     fn of(inspector: &Inspector) -> Self {
-        let mut owed = Self::default();
+        let mut unfinished = Self::default();
         let read: Result<(), InspectError> = inspector.export(Section::Ops, |listed, content| {
             let op: Value = serde_json::from_slice(&content.unwrap()).unwrap();
             let message = line::number(op["action"]["reply_to"].as_str().unwrap()).unwrap();
             let set = if listed.state == "sent" {
-                &mut owed.sent
+                &mut unfinished.sent
             } else {
-                &mut owed.pending
+                &mut unfinished.pending
             };
             assert!(set.insert(message), "one op for each message");
             Ok(())
@@ -68,7 +68,7 @@ impl Owed {
         if let Err(error) = read {
             assert_eq!(inspector.counts().ok(), None, "{error}");
         }
-        owed
+        unfinished
     }
 }
 
@@ -76,7 +76,7 @@ impl Owed {
 struct Run {
     first_connection: u64,
     /// What the journal held when it began.
-    owed: Owed,
+    unfinished: Unfinished,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ struct Totals {
     answered: usize,
     interrupted: usize,
     duplicates: usize,
-    owed: usize,
+    unfinished: usize,
     unknown: usize,
 }
 
@@ -100,13 +100,13 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     let connector = Connector::start(State::new(256, seed));
     connector.answer_with(moody(seed));
     let mut home = Home::new(&connector.url(), SETTINGS);
-    let mut story = Story::default();
+    let mut history = History::default();
     for _ in 0..rounds {
-        let mut relay = story.begin(&connector, &mut home);
+        let mut relay = history.begin(&connector, &mut home);
         let greeted = connector.state().greeted;
         if rng.percent(12) {
             let end = Instant::now() + Duration::from_millis(rng.below(60));
-            talk(&connector, &mut rng, end).await;
+            send_messages(&connector, &mut rng, end).await;
         } else {
             eventually("a greeting", async || {
                 assert!(relay.ended().is_none(), "the relay ended by itself");
@@ -114,16 +114,16 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
             })
             .await;
             let end = Instant::now() + Duration::from_millis(rng.below(150));
-            talk(&connector, &mut rng, end).await;
+            send_messages(&connector, &mut rng, end).await;
         }
         relay.kill();
         connector.all_read().await;
-        story.end(&relay);
-        story.check_sent_was_heard(&connector, &Owed::read(&home.state_dir).sent);
+        history.end(&relay);
+        history.check_sent_was_received(&connector, &Unfinished::read(&home.state_dir).sent);
     }
 
     connector.answer_with(Box::new(|_, _| Fate::Answer));
-    let mut relay = story.begin(&connector, &mut home);
+    let mut relay = history.begin(&connector, &mut home);
     connector.wake();
     eventually_within(
         Duration::from_secs(60),
@@ -138,14 +138,14 @@ async fn nothing_is_lost_and_nothing_is_doubled_whenever_the_process_dies() {
     relay.terminate();
     assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
     connector.all_read().await;
-    story.end(&relay);
+    history.end(&relay);
 
-    let totals = story.account(&connector, rounds);
+    let totals = history.account(&connector, rounds);
     println!("seed {seed}: {totals:?}");
     check_journal_at_rest(&home.state_dir, totals.messages);
     assert!(totals.messages > rounds * 10, "the load was no load: {totals:?}");
     assert!(
-        totals.interrupted > 0 && totals.unknown > 0 && totals.owed > 0,
+        totals.interrupted > 0 && totals.unknown > 0 && totals.unfinished > 0,
         "{totals:?}"
     );
 }
@@ -161,29 +161,29 @@ async fn a_reply_that_waits_for_its_turn_on_the_wire_is_not_taken_for_sent() {
         .map(|chat| connector.push(chat, format!("t{chat}")))
         .collect();
     let held = eventually("eight ops held as sent", async || {
-        let held = Owed::of(&Inspector::open(&home.state_dir).ok()?);
+        let held = Unfinished::of(&Inspector::open(&home.state_dir).ok()?);
         (held.sent.len() + held.pending.len() == CHATS && held.sent.len() >= 8).then_some(held)
     })
     .await;
     relay.kill();
     connector.all_read().await;
-    let heard = |connector: &Connector| -> Vec<usize> {
+    let received = |connector: &Connector| -> Vec<usize> {
         let state = connector.state();
         numbers
             .iter()
             .map(|number| state.messages[*number].replies.len())
             .collect()
     };
-    assert_eq!(heard(&connector).iter().sum::<usize>(), 8);
+    assert_eq!(received(&connector).iter().sum::<usize>(), 8);
     assert_eq!(held.sent.len(), 8, "{held:?}");
 
     connector.answer_with(Box::new(|_, _| Fate::Answer));
     let relay = home.start();
     eventually("the other replies", async || {
-        (heard(&connector).iter().sum::<usize>() >= CHATS).then_some(())
+        (received(&connector).iter().sum::<usize>() >= CHATS).then_some(())
     })
     .await;
-    assert_eq!(heard(&connector), [1; CHATS], "each exactly once");
+    assert_eq!(received(&connector), [1; CHATS], "each exactly once");
     assert_eq!(relay.log_count("sent before the restart; not repeated"), 8);
 }
 
@@ -205,15 +205,15 @@ async fn every_interrupted_turn_is_reported_however_long_their_messages_are() {
     relay.kill();
     connector.all_read().await;
     let relay = home.start();
-    let told = |state: &State| {
-        let told = state
+    let reported = |state: &State| {
+        let reported = state
             .messages
             .iter()
             .filter(|message| message.replies.len() == 1 && message.replies[0].content.starts_with(NOTICE));
-        told.count()
+        reported.count()
     };
     eventually_within(Duration::from_secs(30), "every chat told", async || {
-        (told(&connector.state()) == TURNS).then_some(())
+        (reported(&connector.state()) == TURNS).then_some(())
     })
     .await;
     assert_eq!(relay.log_count("interrupted by the end of the last run"), TURNS);
@@ -230,7 +230,7 @@ fn moody(seed: u64) -> crate::rig::state::Judge {
 }
 
 /// Delivers messages until then.
-async fn talk(connector: &Connector, rng: &mut Rng, end: Instant) {
+async fn send_messages(connector: &Connector, rng: &mut Rng, end: Instant) {
     while Instant::now() < end {
         for _ in 0..=rng.below(5) {
             let chat = rng.index(CHATS);
@@ -248,25 +248,25 @@ async fn talk(connector: &Connector, rng: &mut Rng, end: Instant) {
 }
 
 #[derive(Default)]
-struct Story {
+struct History {
     runs: Vec<Run>,
     /// Rows that the relay reported as cut short.
     cut_short: HashSet<i64>,
     totals: Totals,
 }
 
-impl Story {
+impl History {
     fn begin(&mut self, connector: &Connector, home: &mut Home) -> Relay {
         self.runs.push(Run {
             first_connection: connector.state().dialed + 1,
-            owed: Owed::read(&home.state_dir),
+            unfinished: Unfinished::read(&home.state_dir),
         });
         home.start()
     }
 
     /// Compares what the relay told of its start with what its journal held.
     fn end(&mut self, relay: &Relay) {
-        let owed = &self.runs.last().unwrap().owed;
+        let unfinished = &self.runs.last().unwrap().unfinished;
         let log = relay.log();
         for line in &log {
             if line["message"] == "a turn was interrupted by the end of the last run" {
@@ -276,24 +276,24 @@ impl Story {
         let going_on = log
             .iter()
             .find(|line| line["message"] == "resuming where the last run ended");
-        if let Some(told) = going_on {
-            assert_eq!(told["unsent"], owed.pending.len(), "{told}");
-            assert_eq!(told["unknown"], owed.sent.len(), "{told}");
-            self.totals.owed += owed.pending.len();
-            self.totals.unknown += owed.sent.len();
+        if let Some(reported) = going_on {
+            assert_eq!(reported["unsent"], unfinished.pending.len(), "{reported}");
+            assert_eq!(reported["unknown"], unfinished.sent.len(), "{reported}");
+            self.totals.unfinished += unfinished.pending.len();
+            self.totals.unknown += unfinished.sent.len();
         } else if log
             .iter()
             .any(|line| line["message"] == "connected to the connector")
         {
             assert!(
-                owed.pending.is_empty() && owed.sent.is_empty(),
-                "not told: {owed:?}"
+                unfinished.pending.is_empty() && unfinished.sent.is_empty(),
+                "not reported: {unfinished:?}"
             );
         }
     }
 
     /// What is not repeated must have arrived.
-    fn check_sent_was_heard(&self, connector: &Connector, sent: &BTreeSet<usize>) {
+    fn check_sent_was_received(&self, connector: &Connector, sent: &BTreeSet<usize>) {
         let state = connector.state();
         for message in sent {
             assert!(
@@ -334,7 +334,7 @@ impl Story {
                 totals.duplicates += 1;
                 let run = self.run_of(again.connection);
                 assert!(
-                    run.owed.pending.contains(&number),
+                    run.unfinished.pending.contains(&number),
                     "the reply to m{number} came again though nothing was owed: {message:?}"
                 );
                 let same_run = twice.insert(number, run_number(&self.runs, again.connection));

@@ -209,9 +209,9 @@ async fn a_read_only_state_directory_is_a_clear_error() {
     disk.make_read_only();
     let mut relay = home.start();
     assert_eq!(relay.exit_code(SOON).await, Some(78));
-    let said = relay.log_text();
-    assert!(said.starts_with("error: ") && said.contains("ead-only"), "{said}");
-    assert!(said.contains(&*home.state_dir.to_string_lossy()), "{said}");
+    let log = relay.log_text();
+    assert!(log.starts_with("error: ") && log.contains("ead-only"), "{log}");
+    assert!(log.contains(&*home.state_dir.to_string_lossy()), "{log}");
 }
 
 #[tokio::test]
@@ -224,10 +224,10 @@ async fn a_disk_that_is_full_at_the_start_may_have_room_later_and_is_no_fault_of
     disk.fill();
     let mut relay = home.start();
     assert_eq!(relay.exit_code(SOON).await, Some(70));
-    let said = relay.log_text();
+    let log = relay.log_text();
     assert!(
-        said.starts_with("error: ") && said.contains("free some space"),
-        "{said}"
+        log.starts_with("error: ") && log.contains("free some space"),
+        "{log}"
     );
 }
 
@@ -244,10 +244,10 @@ async fn a_damaged_journal_is_refused_with_a_hint_and_moved_aside_when_asked() {
     .unwrap();
     let mut relay = home.start();
     assert_eq!(relay.exit_code(SOON).await, Some(78));
-    let said = relay.log_text();
+    let log = relay.log_text();
     assert!(
-        said.contains("error: ") && said.contains("hint: ") && said.contains("--fresh-journal-if-corrupt"),
-        "{said}"
+        log.contains("error: ") && log.contains("hint: ") && log.contains("--fresh-journal-if-corrupt"),
+        "{log}"
     );
 
     let relay = home.start_with(&["--fresh-journal-if-corrupt"]);

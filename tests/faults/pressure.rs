@@ -106,8 +106,8 @@ async fn turns_that_hang_delay_nobody_and_a_stop_silences_one_immediately() {
         ordinary = ordinary.max(round_trip(&connector, CHATS + chat).await);
     }
     println!("stopped, and the next message answered, within {took:?}; an ordinary one within {ordinary:?}");
-    let most = (4 * ordinary).max(Duration::from_millis(500));
-    assert!(took < most, "a stop took {took:?}, and {most:?} would do");
+    let limit = (4 * ordinary).max(Duration::from_millis(500));
+    assert!(took < limit, "a stop took {took:?}, and {limit:?} would do");
     assert_eq!(
         answered(&connector),
         CHATS - HANGING + 1 + 2 * SAMPLES,
@@ -164,14 +164,14 @@ async fn memory_stays_bounded_while_messages_are_pushed_as_fast_as_possible() {
     }
     connector.wake();
     let begun = Instant::now();
-    let mut most = 0;
-    all_answered(&connector, MESSAGES, || most = most.max(relay.resident_kib())).await;
+    let mut peak = 0;
+    all_answered(&connector, MESSAGES, || peak = peak.max(relay.resident_kib())).await;
     println!(
         "{MESSAGES} messages pushed at once, answered in {:?}, at most {} MiB resident",
         begun.elapsed(),
-        most / 1024
+        peak / 1024
     );
-    assert!(most < 200 * 1024, "{} MiB resident", most / 1024);
+    assert!(peak < 200 * 1024, "{} MiB resident", peak / 1024);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -14,11 +14,11 @@ const ACTIVE: &str =
 async fn everything_has_a_name(page: &Browser) {
     let mut named = 0;
     for element in page.elements(ACTIVE).await {
-        if page.told(&element, "displayed").await != true {
+        if page.property(&element, "displayed").await != true {
             continue;
         }
-        let label = page.told(&element, "computedlabel").await;
-        let role = page.told(&element, "computedrole").await;
+        let label = page.property(&element, "computedlabel").await;
+        let role = page.property(&element, "computedrole").await;
         assert!(
             label.as_str().is_some_and(|label| !label.trim().is_empty()),
             "a {role} without a name: {element}"
@@ -111,11 +111,11 @@ fn strings(value: &Value) -> BTreeSet<String> {
 
 async fn a_lively_chat(stage: &Stage) {
     stage.say("hello there").await;
-    stage.heard("echo: hello there").await;
+    stage.wait_for_reply("echo: hello there").await;
     stage.say("can you do **bold** and `code`?").await;
-    stage.heard("can you do").await;
+    stage.wait_for_reply("can you do").await;
     stage.say("fail").await;
-    stage.heard("asked to fail").await;
+    stage.wait_for_reply("asked to fail").await;
 }
 
 #[tokio::test]
@@ -167,7 +167,7 @@ async fn the_page_is_named_readable_and_walkable_in_both_themes() {
         &format!("{ground} === 'rgb(245, 246, 249)'"),
     )
     .await;
-    stage.heard("echo: hello there").await;
+    stage.wait_for_reply("echo: hello there").await;
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn a_small_phone_shows_one_part_at_a_time_and_nothing_sticks_out() {
     page.picture("phone-welcome").await;
     a_lively_chat(&stage).await;
     stage.say(&"wide".repeat(60)).await;
-    stage.heard("widewide").await;
+    stage.wait_for_reply("widewide").await;
     for view in ["talk", "chats", "wire", "faults"] {
         page.click(&format!(".views [data-view={view}]")).await;
         page.until("the view", &format!("document.body.dataset.view === '{view}'"))

@@ -204,8 +204,8 @@ impl Browser {
             .collect()
     }
 
-    /// What assistive technology is told about an element: `computedlabel`, `computedrole`, `displayed`.
-    pub(crate) async fn told(&self, element: &str, what: &str) -> Value {
+    /// Accessibility property of an element: `computedlabel`, `computedrole`, `displayed`.
+    pub(crate) async fn property(&self, element: &str, what: &str) -> Value {
         let answer = self
             .http
             .get(format!("{}/element/{element}/{what}", self.session));

@@ -20,7 +20,7 @@ async fn the_first_message_is_answered_and_the_wire_shows_how() {
     .await;
     page.picture("welcome").await;
     stage.say("hello").await;
-    assert_eq!(stage.heard("echo: hello").await, "echo: hello");
+    assert_eq!(stage.wait_for_reply("echo: hello").await, "echo: hello");
     page.until(
         "the message is in the journal",
         "document.querySelector('.message.person .state').textContent === '✓✓'",
@@ -64,10 +64,10 @@ async fn text_never_becomes_markup_and_markdown_becomes_nodes() {
     stage
         .say("<img src=x onerror=\"document.title='owned'\"> **bold** `code` <b>not</b>")
         .await;
-    let heard = stage.heard("echo:").await;
+    let reply = stage.wait_for_reply("echo:").await;
     assert!(
-        heard.contains("<img src=x onerror") && heard.contains("<b>not</b>"),
-        "{heard}"
+        reply.contains("<img src=x onerror") && reply.contains("<b>not</b>"),
+        "{reply}"
     );
     let counts = page
         .js("const t = document.querySelector('.message.bot .text'); return [t.querySelectorAll('img, b').length, t.querySelector('strong')?.textContent, t.querySelector('code')?.textContent, document.title.includes('owned')];")
@@ -99,7 +99,7 @@ async fn stop_stops_the_turn_and_the_next_message_is_answered() {
         )
         .await;
         stage.say(&format!("after stop {round}")).await;
-        stage.heard(&format!("echo: after stop {round}")).await;
+        stage.wait_for_reply(&format!("echo: after stop {round}")).await;
     }
     let never = page
         .js("return [...document.querySelectorAll('.message.bot .text')].some((n) => n.innerText.includes('never'));")
@@ -121,7 +121,7 @@ async fn chats_people_replies_commands_and_files_travel_as_they_should() {
         page.click(&format!("#chats li:nth-child({index}) button")).await;
         page.js("document.querySelector('#who').value = 'u2';").await;
         stage.say(&format!("in chat {index}")).await;
-        stage.heard(&format!("echo: in chat {index}")).await;
+        stage.wait_for_reply(&format!("echo: in chat {index}")).await;
     }
     page.click("#add summary").await;
     page.js("document.querySelector('#add-kind').value = 'group';")
@@ -134,11 +134,11 @@ async fn chats_people_replies_commands_and_files_travel_as_they_should() {
     )
     .await;
     stage.say("is there rain").await;
-    stage.heard("echo: is there rain").await;
+    stage.wait_for_reply("echo: is there rain").await;
     // A reply quotes, and says so on the wire.
     page.click(".message.bot .reply").await;
     stage.say("thanks").await;
-    stage.heard("echo: thanks").await;
+    stage.wait_for_reply("echo: thanks").await;
     page.until(
         "the quoted answer",
         "[...document.querySelectorAll('.message.person .quoted')].some((n) => n.textContent.includes('is there rain'))",
@@ -202,7 +202,7 @@ async fn an_answer_grows(platform: &str, growing: &str) {
     let words =
         "some words that are long enough to be seen growing from the first to the very last one of them all";
     stage.say(&format!("stream=250 {words}")).await;
-    stage.heard("very last one of them all").await;
+    stage.wait_for_reply("very last one of them all").await;
     let steps = page
         .js("return [...window.lengths].filter((n) => n > 0).length;")
         .await;
@@ -216,7 +216,7 @@ async fn an_answer_grows(platform: &str, growing: &str) {
     )
     .await;
     let whole = format!("echo: {words}");
-    assert_eq!(stage.heard("echo:").await, whole, "{platform}");
+    assert_eq!(stage.wait_for_reply("echo:").await, whole, "{platform}");
 }
 
 #[tokio::test]
@@ -237,7 +237,7 @@ async fn an_approval_is_given_with_a_button_on_either_lane() {
         page.click(".choice:not(:disabled)").await;
         page.until("the choice is shown", "document.querySelector('.choice.chosen')")
             .await;
-        stage.heard(&format!("allowed once round {round}")).await;
+        stage.wait_for_reply(&format!("allowed once round {round}")).await;
         page.until(
             "the turn is over",
             "document.querySelector('#turns').textContent === '0'",

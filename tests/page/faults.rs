@@ -19,7 +19,7 @@ async fn all_heals(of_what: &str, faults: &[&str]) {
         return;
     };
     stage.say("hello").await;
-    stage.heard("echo: hello").await;
+    stage.wait_for_reply("echo: hello").await;
     for fault in faults {
         stage.survives(fault).await;
         stage.live().await;
@@ -58,5 +58,5 @@ async fn a_revoked_relay_gives_up_and_a_reinstated_one_comes_back() {
     .await;
     page.click("#undo-revoke").await;
     stage.live().await;
-    stage.heard("echo: said to nobody").await;
+    stage.wait_for_reply("echo: said to nobody").await;
 }

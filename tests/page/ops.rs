@@ -93,7 +93,7 @@ impl Scene {
     }
 
     /// A person says something; gives the event as it came.
-    async fn hear(&mut self, text: &str) -> Value {
+    async fn wait_for_text(&mut self, text: &str) -> Value {
         self.page.keys("#input", text).await;
         self.page.press(ENTER).await;
         let frame = self.next("inbound").await;
@@ -122,16 +122,16 @@ async fn a_discord_chat_shows_edits_typing_reactions_files_and_refusals() {
     let Some(mut scene) = Scene::on("discord").await else {
         return;
     };
-    let event = scene.hear("hello").await;
-    let (chat, said) = (event["source"]["chat_id"].clone(), event["message_id"].clone());
+    let event = scene.wait_for_text("hello").await;
+    let (chat, message_id) = (event["source"]["chat_id"].clone(), event["message_id"].clone());
     scene.op(json!({ "op": "typing", "chat_id": chat })).await;
     scene.see("typing", "#typing.on", "helper is typing").await;
     scene
-        .op(json!({ "op": "react", "chat_id": chat, "message_id": said, "emoji": "👀", "remove": false }))
+        .op(json!({ "op": "react", "chat_id": chat, "message_id": message_id, "emoji": "👀", "remove": false }))
         .await;
     scene.see("a reaction", ".message.person .reaction", "👀").await;
     let first = scene
-        .op(json!({ "op": "send", "chat_id": chat, "content": "wri ▉", "reply_to": said, "metadata": { "expect_edits": true } }))
+        .op(json!({ "op": "send", "chat_id": chat, "content": "wri ▉", "reply_to": message_id, "metadata": { "expect_edits": true } }))
         .await;
     scene.see("the beginning", ".message.bot .text", "wri ▉").await;
     scene.gone("typing is over", "#typing.on").await;
@@ -151,7 +151,7 @@ async fn a_discord_chat_shows_edits_typing_reactions_files_and_refusals() {
         .await;
     assert_eq!(count, 1, "edits make no messages");
     scene
-        .op(json!({ "op": "react", "chat_id": chat, "message_id": said, "emoji": "👀", "remove": true }))
+        .op(json!({ "op": "react", "chat_id": chat, "message_id": message_id, "emoji": "👀", "remove": true }))
         .await;
     scene
         .gone("the reaction is gone", ".message.person .reaction")
@@ -196,7 +196,7 @@ async fn threads_that_the_relay_opens_can_be_talked_in_and_follow_ups_are_shown(
     let Some(mut scene) = Scene::on("discord").await else {
         return;
     };
-    let event = scene.hear("hello").await;
+    let event = scene.wait_for_text("hello").await;
     let chat = event["source"]["chat_id"].clone();
     let thread = scene
         .op(json!({ "op": "thread_create", "chat_id": chat, "thread_name": "plans" }))
@@ -210,7 +210,7 @@ async fn threads_that_the_relay_opens_can_be_talked_in_and_follow_ups_are_shown(
     scene.op(json!({ "op": "send", "chat_id": thread, "content": "in the thread", "metadata": { "thread_id": thread } })).await;
     scene.see("an unread message there", ".chat .unread", "1").await;
     scene.page.click("#chats li:last-child button").await;
-    let inside = scene.hear("and I answer there").await;
+    let inside = scene.wait_for_text("and I answer there").await;
     let source = &inside["source"];
     assert_eq!(
         (&source["chat_id"], &source["chat_type"]),
@@ -241,7 +241,7 @@ async fn a_pressed_button_reaches_the_relay_on_either_lane_and_only_once() {
     let Some(mut scene) = Scene::on("discord").await else {
         return;
     };
-    let event = scene.hear("deploy").await;
+    let event = scene.wait_for_text("deploy").await;
     let chat = event["source"]["chat_id"].clone();
     for lane in ["message", "interaction"] {
         let prompt = format!("abc123.{lane}");
@@ -303,7 +303,7 @@ async fn drafts_are_previews_on_telegram_and_become_the_message_on_slack() {
     let Some(mut scene) = Scene::on("telegram").await else {
         return;
     };
-    let chat = scene.hear("hello").await["source"]["chat_id"].clone();
+    let chat = scene.wait_for_text("hello").await["source"]["chat_id"].clone();
     for text in ["one", "one two"] {
         scene
             .op(json!({ "op": "draft", "chat_id": chat, "draft_id": 1, "content": text, "final": false }))
@@ -322,7 +322,7 @@ async fn drafts_are_previews_on_telegram_and_become_the_message_on_slack() {
     let Some(mut scene) = Scene::on("slack").await else {
         return;
     };
-    let chat = scene.hear("hello").await["source"]["chat_id"].clone();
+    let chat = scene.wait_for_text("hello").await["source"]["chat_id"].clone();
     scene
         .op(json!({ "op": "typing", "chat_id": chat, "content": "is reading the manual" }))
         .await;

@@ -39,15 +39,19 @@ fn what_was_recorded_is_sent_again_and_answered_the_same() {
     let mut outputs = Vec::new();
     for _ in 0..2 {
         let replayed = relay(&["dev", "replay", file, "--agent", "echo"], "");
-        let said = text(&replayed.stdout);
-        assert!(replayed.status.success(), "{said}{}", text(&replayed.stderr));
+        let output = text(&replayed.stdout);
+        assert!(replayed.status.success(), "{output}{}", text(&replayed.stderr));
         assert!(
-            said.contains("3 messages") && said.contains("< echo: second"),
-            "{said}"
+            output.contains("3 messages") && output.contains("< echo: second"),
+            "{output}"
         );
-        assert!(said.contains("the replies are the same as recorded"), "{said}");
+        assert!(
+            output.contains("the replies are the same as recorded"),
+            "{output}"
+        );
         outputs.push(
-            said.lines()
+            output
+                .lines()
                 .filter(|line| !line.contains("replayed in"))
                 .map(str::to_owned)
                 .collect::<Vec<_>>(),
@@ -71,10 +75,10 @@ fn a_bad_file_or_a_taken_name_explains_what_to_do() {
     let file = file.to_str().unwrap();
     let replayed = relay(&["dev", "replay", file], "");
     assert_eq!(replayed.status.code(), Some(78));
-    let said = text(&replayed.stderr);
+    let output = text(&replayed.stderr);
     assert!(
-        said.contains("no recording") && said.contains("hint: record one with"),
-        "{said}"
+        output.contains("no recording") && output.contains("hint: record one with"),
+        "{output}"
     );
     let missing = relay(&["dev", "replay", "/nonexistent/x"], "");
     assert!(text(&missing.stderr).contains("hint:"));
@@ -88,11 +92,11 @@ fn a_bad_file_or_a_taken_name_explains_what_to_do() {
 fn a_chat_from_a_pipe_shows_every_answer_before_it_ends() {
     for _ in 0..6 {
         let talked = relay(&["dev"], "hello\nsleep=150 slowly\n");
-        let said = text(&talked.stdout);
-        assert!(talked.status.success(), "{said}{}", text(&talked.stderr));
+        let output = text(&talked.stdout);
+        assert!(talked.status.success(), "{output}{}", text(&talked.stderr));
         assert!(
-            said.contains("echo: hello") && said.contains("echo: slowly"),
-            "{said}"
+            output.contains("echo: hello") && output.contains("echo: slowly"),
+            "{output}"
         );
     }
 }

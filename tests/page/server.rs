@@ -60,16 +60,16 @@ impl Stage {
     }
 
     /// Waits until the agent has said something that contains `text`; gives the whole.
-    pub(crate) async fn heard(&self, text: &str) -> String {
+    pub(crate) async fn wait_for_reply(&self, text: &str) -> String {
         let wanted = serde_json::to_string(text).unwrap();
         let found = format!(
             "[...document.querySelectorAll('.message.bot:not(.passing) .text')].map((n) => n.innerText).find((t) => t.includes({wanted}))"
         );
-        let said = self
+        let text = self
             .browser
             .until(&format!("the agent says {text:?}"), &found)
             .await;
-        said.as_str().unwrap().to_owned()
+        text.as_str().unwrap().to_owned()
     }
 
     /// Clicks a fault and waits for its verdict.

@@ -112,9 +112,12 @@ fn an_agent_that_is_not_installed_ends_the_run_at_its_start_with_the_command_tha
         let url = ["--url", "ws://127.0.0.1:9"];
         let run = relay_with(dir.path(), &[&["run"], &url[..]].concat(), &path);
         assert_eq!(run.status.code(), Some(78), "{}", err(&run));
-        let said = err(&run);
-        assert!(said.contains("gemini") && said.contains("npm install"), "{said}");
-        assert!(said.contains("hint:"), "{said}");
+        let message = err(&run);
+        assert!(
+            message.contains("gemini") && message.contains("npm install"),
+            "{message}"
+        );
+        assert!(message.contains("hint:"), "{message}");
     }
 }
 

@@ -14,21 +14,21 @@ use tokio::time::timeout;
 const NOW: i64 = 1_790_000_000_000;
 const SECRET: &str = "what was said";
 
-fn verb(dir: &Path, words: &[&str]) -> Command {
+fn verb(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hermes-relay"));
     command
         .env_clear()
         .env("HERMES_HOME", dir)
         .stdin(Stdio::null())
         .arg("journal")
-        .args(words)
+        .args(args)
         .arg("--state-dir")
         .arg(dir.join("state"));
     command
 }
 
-fn run(dir: &Path, words: &[&str]) -> Output {
-    verb(dir, words).output().unwrap()
+fn run(dir: &Path, args: &[&str]) -> Output {
+    verb(dir, args).output().unwrap()
 }
 
 fn code(output: &Output) -> i32 {
@@ -43,9 +43,9 @@ fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-fn good(dir: &Path, words: &[&str]) -> String {
-    let output = run(dir, words);
-    assert_eq!(code(&output), 0, "{words:?}: {}", err(&output));
+fn good(dir: &Path, args: &[&str]) -> String {
+    let output = run(dir, args);
+    assert_eq!(code(&output), 0, "{args:?}: {}", err(&output));
     out(&output)
 }
 
@@ -64,7 +64,7 @@ fn accept(token: u64, start: bool) -> store::Command {
     }
 }
 
-/// Two messages running, one waiting, one done, an op that was sent, a line set aside.
+/// Two messages running, one waiting, one done, an op that was sent, a quarantined line.
 async fn filled(dir: &Path) -> Opened {
     let mut opened = Journal::open(&dir.join("state"), JournalSettings::default(), NOW).unwrap();
     let op = json!({"platform": "discord", "op": "send", "action": {"op": "send", "content": SECRET}});
@@ -171,8 +171,8 @@ async fn everything_can_be_looked_at_while_a_relay_holds_it() {
         "{poison}"
     );
 
-    for words in [["retry", "message:1"], ["drop", "message:1"]] {
-        let refused = run(dir.path(), &words);
+    for args in [["retry", "message:1"], ["drop", "message:1"]] {
+        let refused = run(dir.path(), &args);
         assert_eq!(code(&refused), 75, "{}", err(&refused));
         let pid = std::process::id().to_string();
         assert!(
@@ -189,9 +189,9 @@ async fn entries_can_be_mended_when_no_relay_runs() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).await.journal.close().await.unwrap();
     assert!(good(dir.path(), &["retry", "message:1"]).contains("message:1 is retried"));
-    let told: Value = serde_json::from_str(&good(dir.path(), &["retry", "op:1", "--json"])).unwrap();
-    assert_eq!(told, json!({"id": "op:1", "done": "retry"}));
-    for (id, said) in [
+    let report: Value = serde_json::from_str(&good(dir.path(), &["retry", "op:1", "--json"])).unwrap();
+    assert_eq!(report, json!({"id": "op:1", "done": "retry"}));
+    for (id, printed) in [
         ("message:2", "queued"),
         ("message:3", "failed"),
         ("op:1", "pending"),
@@ -199,7 +199,7 @@ async fn entries_can_be_mended_when_no_relay_runs() {
         let refused = run(dir.path(), &["retry", id]);
         assert_eq!(code(&refused), 1);
         assert!(
-            err(&refused).contains(said) && err(&refused).contains("hint:"),
+            err(&refused).contains(printed) && err(&refused).contains("hint:"),
             "{}",
             err(&refused)
         );
@@ -236,8 +236,8 @@ async fn an_export_is_lines_of_json_and_a_private_file() {
     assert_eq!(entries.len(), 6);
     let file = dir.path().join("export.jsonl");
     let name = file.to_str().unwrap();
-    let said = good(dir.path(), &["export", "--text", "--output", name]);
-    assert!(said.contains("6 entries"), "{said}");
+    let printed = good(dir.path(), &["export", "--text", "--output", name]);
+    assert!(printed.contains("6 entries"), "{printed}");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let written = fs::read_to_string(&file).unwrap();
     let entries: Vec<Value> = written
@@ -267,20 +267,20 @@ async fn an_export_is_lines_of_json_and_a_private_file() {
 #[test]
 fn what_is_not_there_is_named_with_the_option_that_changes_it() {
     let dir = tempfile::tempdir().unwrap();
-    for words in [
+    for args in [
         &["list"][..],
         &["show", "op:1"],
         &["retry", "op:1"],
         &["drop", "op:1"],
         &["export"],
     ] {
-        let output = run(dir.path(), words);
-        assert_eq!(code(&output), 1, "{words:?}");
-        let told = err(&output);
+        let output = run(dir.path(), args);
+        assert_eq!(code(&output), 1, "{args:?}");
+        let report = err(&output);
         let state = dir.path().join("state");
         assert!(
-            told.contains(state.to_str().unwrap()) && told.contains("--state-dir"),
-            "{told}"
+            report.contains(state.to_str().unwrap()) && report.contains("--state-dir"),
+            "{report}"
         );
         assert!(!state.exists(), "looking makes nothing");
     }
@@ -295,7 +295,7 @@ fn what_is_not_there_is_named_with_the_option_that_changes_it() {
 #[test]
 fn a_wrong_command_line_gets_a_suggestion() {
     let dir = tempfile::tempdir().unwrap();
-    for (words, hint) in [
+    for (args, hint) in [
         (&["show", "mesage:1"][..], "did you mean message:1?"),
         (&["show", "12"], "message:12"),
         (&["lst"], "list"),
@@ -303,9 +303,9 @@ fn a_wrong_command_line_gets_a_suggestion() {
         (&["list", "--limit", "0"], "1.."),
         (&["show"], "<ID>"),
     ] {
-        let output = run(dir.path(), words);
-        assert_eq!(code(&output), 2, "{words:?}: {}", err(&output));
-        assert!(err(&output).contains(hint), "{words:?}: {}", err(&output));
+        let output = run(dir.path(), args);
+        assert_eq!(code(&output), 2, "{args:?}: {}", err(&output));
+        assert!(err(&output).contains(hint), "{args:?}: {}", err(&output));
     }
     let help = Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
         .args(["journal", "--help"])
@@ -325,19 +325,19 @@ async fn a_closed_pipe_ends_it_quietly() {
         held += opened.batches.recv().await.unwrap().completions.len();
     }
     opened.journal.close().await.unwrap();
-    for words in [
+    for args in [
         &["export", "--text"][..],
         &["list", "--limit", "5000"],
         &["list", "--json", "--limit", "5000"],
     ] {
-        let mut child = verb(dir.path(), words)
+        let mut child = verb(dir.path(), args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         drop(child.stdout.take());
         let output = child.wait_with_output().unwrap();
-        assert_eq!((code(&output), err(&output)), (0, String::new()), "{words:?}");
+        assert_eq!((code(&output), err(&output)), (0, String::new()), "{args:?}");
     }
     let mut child = verb(dir.path(), &["show", "op:99"])
         .stderr(Stdio::piped())

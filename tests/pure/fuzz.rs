@@ -104,9 +104,12 @@ fn the_same_seed_gives_the_same_inputs() {
 #[test]
 fn a_failure_reports_the_seed_and_the_input() {
     let failed = catch_unwind(|| attempt("planted", |data| assert!(data != b"\x01\xab"), 42, b"\x01\xab"));
-    let told = failed.expect_err("the target panics");
-    let told = told.downcast_ref::<String>().expect("it says why");
-    assert!(told.contains("FUZZ_SEED=42") && told.contains("01ab"), "{told}");
+    let message = failed.expect_err("the target panics");
+    let message = message.downcast_ref::<String>().expect("it says why");
+    assert!(
+        message.contains("FUZZ_SEED=42") && message.contains("01ab"),
+        "{message}"
+    );
 }
 
 fn run(name: &str, target: fn(&[u8]), tokens: &[&[u8]]) {

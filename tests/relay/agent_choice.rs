@@ -168,8 +168,8 @@ async fn a_person_a_prefix_and_the_settings_choose_who_answers_also_after_a_rest
     let _ = running.await;
     let (connector, running) = start(dir.path(), &safe, &acting).await;
     send(&connector, "6", "and now?").await;
-    let told = replies(&connector, 1).await;
-    assert_eq!(told.last().map(String::as_str), Some("acting: and now?"));
+    let texts = replies(&connector, 1).await;
+    assert_eq!(texts.last().map(String::as_str), Some("acting: and now?"));
     running.abort();
 }
 
@@ -249,9 +249,9 @@ async fn a_choice_that_comes_with_the_first_message_holds() {
     for (id, text) in [("1", "hi"), ("2", "/agent acting"), ("3", "do it")] {
         send(&connector, id, text).await;
     }
-    let mut told = replies(&connector, 3).await;
-    told.sort();
-    assert!(told.contains(&"acting: do it".to_owned()), "{told:?}");
+    let mut texts = replies(&connector, 3).await;
+    texts.sort();
+    assert!(texts.contains(&"acting: do it".to_owned()), "{texts:?}");
     running.abort();
 }
 

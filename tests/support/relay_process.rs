@@ -245,8 +245,8 @@ impl RelayProcess {
     /// Waits until standard error contains this, and returns the line.
     pub(crate) async fn wait_for_log(&self, part: &str) -> String {
         eventually(&format!("the relay logs {part:?}"), async || {
-            let said = self.stderr();
-            said.lines().find(|line| line.contains(part)).map(str::to_owned)
+            let log = self.stderr();
+            log.lines().find(|line| line.contains(part)).map(str::to_owned)
         })
         .await
     }

@@ -15,10 +15,10 @@ async fn what_people_choose_reaches_the_agent_by_its_own_name() {
         (Meaning::Deny, "deny it"),
     ] {
         rig.people = People::Say(meaning);
-        let (end, heard) = rig.turn("a", "ask").await;
+        let (end, reply) = rig.turn("a", "ask").await;
         assert_eq!(end, TurnEnd::Completed);
-        assert_eq!(heard.text, format!("may I? chosen: {chosen}"));
-        let question = &heard.questions[0];
+        assert_eq!(reply.text, format!("may I? chosen: {chosen}"));
+        let question = &reply.questions[0];
         assert_eq!(
             (question.text.as_str(), question.detail.as_deref()),
             ("Run a command", Some("rm -r /tmp/x"))
@@ -33,31 +33,31 @@ async fn a_policy_answers_without_people() {
         text: "ask".to_owned(),
         ..TurnInput::default()
     };
-    let (_, heard) = rig.start_with("a", input(), Permission::Deny).end().await;
+    let (_, reply) = rig.start_with("a", input(), Permission::Deny).end().await;
     assert_eq!(
-        (heard.text.as_str(), heard.questions.len()),
+        (reply.text.as_str(), reply.questions.len()),
         ("may I? chosen: deny it", 0)
     );
-    let (_, heard) = rig.start_with("a", input(), Permission::Allow).end().await;
-    assert_eq!(heard.text, "may I? chosen: yes / once");
+    let (_, reply) = rig.start_with("a", input(), Permission::Allow).end().await;
+    assert_eq!(reply.text, "may I? chosen: yes / once");
 }
 
 #[tokio::test]
-async fn silence_is_a_no_before_the_agent_loses_patience() {
+async fn an_unanswered_question_is_denied_before_the_agent_times_out() {
     let rig = Rig::with("", |settings| settings.permission_patience_secs = 1);
-    let (end, heard) = rig.turn("a", "ask").await;
+    let (end, reply) = rig.turn("a", "ask").await;
     assert_eq!(
-        (end, heard.text.as_str()),
+        (end, reply.text.as_str()),
         (TurnEnd::Completed, "may I? chosen: deny it")
     );
-    assert_eq!(heard.questions[0].timeout, Some(Duration::from_secs(1)));
+    assert_eq!(reply.questions[0].timeout, Some(Duration::from_secs(1)));
     let hermes = Rig::with("", |settings| settings.preset = Some("hermes".to_owned()));
     let mut running = hermes.start("a", "ask");
     running
-        .heard("a question", |heard| !heard.questions.is_empty())
+        .wait_for("a question", |reply| !reply.questions.is_empty())
         .await;
-    let (_, heard) = running.stop().await;
-    assert_eq!(heard.questions[0].timeout, Some(Duration::from_secs(55)));
+    let (_, reply) = running.stop().await;
+    assert_eq!(reply.questions[0].timeout, Some(Duration::from_secs(55)));
 }
 
 #[tokio::test]
@@ -65,7 +65,7 @@ async fn a_stop_cancels_open_questions_before_it_reaches_the_agent() {
     let rig = Rig::new("");
     let mut running = rig.start("a", "askhang");
     running
-        .heard("a question", |heard| !heard.questions.is_empty())
+        .wait_for("a question", |reply| !reply.questions.is_empty())
         .await;
     let (end, _) = running.stop().await;
     assert_eq!(end, TurnEnd::Cancelled { confirmed: true });

@@ -2,23 +2,25 @@
 
 use hermes_relay::agent::TurnEnd;
 
-use crate::acp::rig::{Heard, Rig};
+use crate::acp::rig::{Rig, TurnRecord};
 
 const STOPPED: TurnEnd = TurnEnd::Cancelled { confirmed: true };
 
 /// Starts a turn, waits until the agent is at work, and stops it.
-async fn stopped(rig: &Rig, chat: &str, text: &str) -> (TurnEnd, Heard) {
+async fn stopped(rig: &Rig, chat: &str, text: &str) -> (TurnEnd, TurnRecord) {
     let mut running = rig.start(chat, text);
     running
-        .said(if text == "late" { "done" } else { "working" })
+        .wait_for_text(if text == "late" { "done" } else { "working" })
         .await;
     running.stop().await
 }
 
 /// How many prompts the session has seen, and its name.
 async fn history(rig: &Rig, chat: &str) -> (usize, String) {
-    let said = rig.says(chat, "history").await;
-    let (count, id) = said.split_once(" in ").unwrap_or_else(|| panic!("said {said}"));
+    let answer = rig.ask(chat, "history").await;
+    let (count, id) = answer
+        .split_once(" in ")
+        .unwrap_or_else(|| panic!("unexpected answer {answer}"));
     (count.parse().unwrap(), id.to_owned())
 }
 
@@ -30,8 +32,8 @@ fn process(id: &str) -> &str {
 async fn a_stop_that_is_obeyed_leaves_the_session_as_it_was() {
     let rig = Rig::new("");
     let (_, before) = history(&rig, "a").await;
-    let (end, heard) = stopped(&rig, "a", "hang").await;
-    assert_eq!((end, heard.text.as_str()), (STOPPED, "working, stopped"));
+    let (end, reply) = stopped(&rig, "a", "hang").await;
+    assert_eq!((end, reply.text.as_str()), (STOPPED, "working, stopped"));
     assert_eq!(history(&rig, "a").await, (3, before));
 }
 
@@ -39,8 +41,8 @@ async fn a_stop_that_is_obeyed_leaves_the_session_as_it_was() {
 async fn an_agent_that_ignores_a_stop_is_killed_and_its_session_goes_on() {
     let rig = Rig::new("load");
     let (_, before) = history(&rig, "a").await;
-    let (end, heard) = stopped(&rig, "a", "ignore").await;
-    assert_eq!((end, heard.text.as_str()), (STOPPED, "working"));
+    let (end, reply) = stopped(&rig, "a", "ignore").await;
+    assert_eq!((end, reply.text.as_str()), (STOPPED, "working"));
     let (count, after) = history(&rig, "a").await;
     assert_eq!(
         (count, &after),
@@ -52,26 +54,26 @@ async fn an_agent_that_ignores_a_stop_is_killed_and_its_session_goes_on() {
 
 #[tokio::test]
 async fn others_in_the_process_are_spared() {
-    for words in ["load fork", "load"] {
-        let rig = Rig::new(words);
+    for flags in ["load fork", "load"] {
+        let rig = Rig::new(flags);
         let (_, before) = history(&rig, "a").await;
         let mut other = rig.start("b", "hang");
-        other.said("working").await;
+        other.wait_for_text("working").await;
         let (end, _) = stopped(&rig, "a", "ignore").await;
-        assert_eq!(end, TurnEnd::Cancelled { confirmed: false }, "{words}");
+        assert_eq!(end, TurnEnd::Cancelled { confirmed: false }, "{flags}");
         let (count, after) = history(&rig, "a").await;
-        assert_eq!(count, 3, "{words}");
+        assert_eq!(count, 3, "{flags}");
         assert_eq!(process(&before), process(&after), "named where it was made");
         assert_eq!(
             before != after,
-            words.contains("fork"),
+            flags.contains("fork"),
             "a copy, or the same in another process"
         );
-        let (end, heard) = other.stop().await;
+        let (end, reply) = other.stop().await;
         assert_eq!(
-            (end, heard.text.as_str()),
+            (end, reply.text.as_str()),
             (STOPPED, "working, stopped"),
-            "{words}"
+            "{flags}"
         );
     }
 }
@@ -99,19 +101,19 @@ async fn a_session_whose_stop_failed_is_never_used_again() {
     let rig = Rig::new("");
     history(&rig, "a").await;
     assert_eq!(stopped(&rig, "a", "wedge").await.0, STOPPED);
-    let (end, heard) = rig.turn("a", "history").await;
+    let (end, reply) = rig.turn("a", "history").await;
     assert_eq!(end, TurnEnd::Completed);
     assert!(
-        heard.text.starts_with("1 in ") && heard.notices()[0].contains("starts a new one"),
-        "{heard:?}"
+        reply.text.starts_with("1 in ") && reply.notices()[0].contains("starts a new one"),
+        "{reply:?}"
     );
 }
 
 #[tokio::test]
 async fn a_stop_that_comes_too_late_does_not_poison_the_next_turn() {
     let rig = Rig::new("load fork");
-    let (end, heard) = stopped(&rig, "a", "late").await;
-    assert_eq!((end, heard.text.as_str()), (STOPPED, "done"));
+    let (end, reply) = stopped(&rig, "a", "late").await;
+    assert_eq!((end, reply.text.as_str()), (STOPPED, "done"));
     let (count, _) = history(&rig, "a").await;
     assert_eq!(count, 2, "the prompt was sent again to a copy");
     // Without a stop before it, the same error is an error.
@@ -142,7 +144,7 @@ async fn a_turn_that_is_dropped_stops_the_agent_and_taints_the_session() {
     let rig = Rig::new("load fork");
     let (_, before) = history(&rig, "a").await;
     let mut running = rig.start("a", "wedge");
-    running.said("working").await;
+    running.wait_for_text("working").await;
     running.task.abort();
     let (count, copy) = history(&rig, "a").await;
     assert!(

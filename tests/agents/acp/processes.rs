@@ -10,13 +10,13 @@ use crate::acp::rig::Rig;
 #[tokio::test]
 async fn a_crash_fails_the_turn_and_the_next_one_goes_on() {
     let rig = Rig::new("load");
-    rig.says("a", "one").await;
-    let (end, heard) = rig.turn("a", "crash").await;
+    rig.ask("a", "one").await;
+    let (end, reply) = rig.turn("a", "crash").await;
     let TurnEnd::Failed(failure) = end else {
         panic!("ended as {end:?}")
     };
     assert_eq!(
-        (failure.class, heard.text.as_str()),
+        (failure.class, reply.text.as_str()),
         (FailureClass::Crashed, "half")
     );
     assert!(
@@ -28,7 +28,7 @@ async fn a_crash_fails_the_turn_and_the_next_one_goes_on() {
         rig.agent.health().await,
         AgentHealth::Degraded(_) | AgentHealth::Down(_)
     ));
-    assert!(rig.says("a", "history").await.starts_with("3 in "));
+    assert!(rig.ask("a", "history").await.starts_with("3 in "));
     assert_eq!(rig.log().matches("prompt crash").count(), 1, "never sent again");
     assert_eq!(rig.agent.health().await, AgentHealth::Ready);
 }
@@ -37,7 +37,7 @@ async fn a_crash_fails_the_turn_and_the_next_one_goes_on() {
 async fn others_in_a_crashed_process_fail_too_and_nobody_hangs() {
     let rig = Rig::new("load");
     let mut other = rig.start("b", "hang");
-    other.said("working").await;
+    other.wait_for_text("working").await;
     rig.fails("a", "crash").await;
     assert!(
         matches!(other.end().await.0, TurnEnd::Failed(failure) if failure.class == FailureClass::Crashed)
@@ -53,10 +53,10 @@ async fn turns_spread_over_processes_and_wait_for_a_place() {
     assert_eq!(rig.agent.info().parallel, Some(2));
     let turns = ["a", "b", "c", "d", "e"].map(|chat| rig.start(chat, "count 200"));
     let ended = join_all(turns.map(crate::acp::rig::Running::end)).await;
-    let said: BTreeSet<String> = ended.into_iter().map(|(_, heard)| heard.text).collect();
+    let answers: BTreeSet<String> = ended.into_iter().map(|(_, reply)| reply.text).collect();
     assert!(
-        said.len() == 2 && said.iter().all(|said| said.starts_with("1 of ")),
-        "{said:?}"
+        answers.len() == 2 && answers.iter().all(|answer| answer.starts_with("1 of ")),
+        "{answers:?}"
     );
 }
 
@@ -64,7 +64,7 @@ async fn turns_spread_over_processes_and_wait_for_a_place() {
 async fn a_stop_reaches_a_turn_that_waits_for_a_place() {
     let rig = Rig::with("", |settings| settings.turns_per_process = Some(1));
     let mut first = rig.start("a", "hang");
-    first.said("working").await;
+    first.wait_for_text("working").await;
     let second = rig.start("b", "never");
     assert_eq!(second.stop().await.0, TurnEnd::Cancelled { confirmed: true });
     first.stop().await;
@@ -86,7 +86,7 @@ async fn a_missing_login_explains_how_to_sign_in() {
 }
 
 #[tokio::test]
-async fn an_agent_that_cannot_be_spoken_to_is_reported() {
+async fn an_agent_with_another_protocol_is_reported() {
     let failure = Rig::new("version2").fails("a", "hello").await;
     assert_eq!(
         (failure.class, failure.side_effects_possible),
@@ -144,7 +144,7 @@ async fn what_is_not_installed_explains_how_to_get_it() {
 async fn a_shutdown_ends_every_process_and_every_turn() {
     let rig = Rig::new("");
     let mut running = rig.start("a", "hang");
-    running.said("working").await;
+    running.wait_for_text("working").await;
     rig.agent.shutdown().await;
     assert!(matches!(running.end().await.0, TurnEnd::Failed(_)));
     assert!(rig.fails("a", "hello").await.detail.contains("shut down"));

@@ -10,55 +10,55 @@ fn hermes(settings: &mut AcpSettings) {
 
 #[tokio::test]
 async fn a_session_goes_on_after_a_restart_and_the_replay_is_not_shown() {
-    for words in ["load", "resume", "load resume"] {
-        let rig = Rig::new(words);
-        assert_eq!(rig.says("a", "one").await, "heard: one");
+    for flags in ["load", "resume", "load resume"] {
+        let rig = Rig::new(flags);
+        assert_eq!(rig.ask("a", "one").await, "heard: one");
         rig.agent.shutdown().await;
-        let rig = rig.restarted(words, |_| {});
-        let (end, heard) = rig.turn("a", "history").await;
+        let rig = rig.restarted(flags, |_| {});
+        let (end, reply) = rig.turn("a", "history").await;
         assert_eq!(end, TurnEnd::Completed);
-        assert!(heard.text.starts_with("2 in "), "{words}: {heard:?}");
-        assert_eq!(heard.notices(), Vec::<&str>::new());
+        assert!(reply.text.starts_with("2 in "), "{flags}: {reply:?}");
+        assert_eq!(reply.notices(), Vec::<&str>::new());
     }
 }
 
 #[tokio::test]
 async fn a_session_that_is_lost_begins_anew_and_reports_it() {
-    for (words, quirks) in [
+    for (flags, quirks) in [
         ("load", None),
         ("", None),
         ("load hermes", Some(hermes as fn(&mut AcpSettings))),
         ("resume hermes", Some(hermes)),
     ] {
-        let rig = Rig::new(words);
-        rig.says("a", "one").await;
+        let rig = Rig::new(flags);
+        rig.ask("a", "one").await;
         rig.agent.shutdown().await;
         for file in std::fs::read_dir(rig.store.path()).unwrap() {
             std::fs::remove_file(file.unwrap().path()).unwrap();
         }
-        let rig = rig.restarted(words, |settings| {
+        let rig = rig.restarted(flags, |settings| {
             if let Some(adjust) = quirks {
                 adjust(settings);
             }
         });
-        let (end, heard) = rig.turn("a", "history").await;
+        let (end, reply) = rig.turn("a", "history").await;
         assert_eq!(end, TurnEnd::Completed);
-        assert!(heard.text.starts_with("1 in "), "{words}: {heard:?}");
-        assert_eq!(heard.notices().len(), 1, "{words}: {heard:?}");
-        assert!(rig.says("a", "history").await.starts_with("2 in "), "{words}");
+        assert!(reply.text.starts_with("1 in "), "{flags}: {reply:?}");
+        assert_eq!(reply.notices().len(), 1, "{flags}: {reply:?}");
+        assert!(rig.ask("a", "history").await.starts_with("2 in "), "{flags}");
     }
 }
 
 #[tokio::test]
 async fn a_session_that_the_agent_lost_while_it_ran_begins_anew_once() {
-    for words in ["", "hermes"] {
-        let rig = Rig::with(words, |settings| {
-            if words == "hermes" {
+    for flags in ["", "hermes"] {
+        let rig = Rig::with(flags, |settings| {
+            if flags == "hermes" {
                 hermes(settings);
             }
         });
-        assert_eq!(rig.says("a", "lose").await, "who are you");
-        assert!(rig.says("a", "history").await.starts_with("1 in "), "{words}");
+        assert_eq!(rig.ask("a", "lose").await, "who are you");
+        assert!(rig.ask("a", "history").await.starts_with("1 in "), "{flags}");
     }
 }
 
@@ -71,22 +71,22 @@ async fn a_refusal_of_the_model_is_one() {
 
 #[tokio::test]
 async fn what_is_forgotten_does_not_come_back() {
-    for (words, told) in [
+    for (flags, logged) in [
         ("load delete close", "session/delete"),
         ("load close", "session/close"),
     ] {
-        let rig = Rig::new(words);
-        rig.says("a", "one").await;
+        let rig = Rig::new(flags);
+        rig.ask("a", "one").await;
         rig.agent.forget(&key("a")).await;
-        assert!(rig.log().contains(told), "{}", rig.log());
-        assert!(rig.says("a", "history").await.starts_with("1 in "), "{words}");
+        assert!(rig.log().contains(logged), "{}", rig.log());
+        assert!(rig.ask("a", "history").await.starts_with("1 in "), "{flags}");
     }
     let rig = Rig::new("load");
-    rig.says("a", "one").await;
+    rig.ask("a", "one").await;
     let rig = rig.restarted("load", |_| {});
     rig.agent.forget(&key("a")).await;
     assert!(
-        rig.says("a", "history").await.starts_with("1 in "),
+        rig.ask("a", "history").await.starts_with("1 in "),
         "not recalled either"
     );
 }
@@ -94,11 +94,11 @@ async fn what_is_forgotten_does_not_come_back() {
 #[tokio::test]
 async fn another_backend_does_not_take_what_was_kept() {
     let rig = Rig::new("load");
-    rig.says("a", "one").await;
+    rig.ask("a", "one").await;
     let moved = tempfile::tempdir().unwrap();
     let rig = rig.restarted("load", |settings| settings.cwd = Some(moved.path().to_owned()));
     assert!(
-        rig.says("a", "history").await.starts_with("1 in "),
+        rig.ask("a", "history").await.starts_with("1 in "),
         "another directory is another session"
     );
 }

@@ -40,7 +40,7 @@ pub(crate) struct Rig {
 
 /// What was heard of a turn so far; breaks are `|`.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct TurnRecord {
     pub(crate) text: String,
     pub(crate) events: Vec<AgentEvent>,
     pub(crate) questions: Vec<Question>,
@@ -50,7 +50,7 @@ pub(crate) struct Heard {
 pub(crate) struct Running {
     pub(crate) cancel: CancellationToken,
     pub(crate) task: JoinHandle<TurnEnd>,
-    heard: watch::Receiver<Heard>,
+    reply: watch::Receiver<TurnRecord>,
 }
 
 pub(crate) fn key(chat: &str) -> SessionKey {
@@ -61,28 +61,28 @@ pub(crate) fn key(chat: &str) -> SessionKey {
 
 impl Rig {
     /// An agent that claims to be able to do these things.
-    pub(crate) fn new(words: &str) -> Self {
-        Self::with(words, |_| {})
+    pub(crate) fn new(flags: &str) -> Self {
+        Self::with(flags, |_| {})
     }
 
-    pub(crate) fn with(words: &str, adjust: impl FnOnce(&mut AcpSettings)) -> Self {
+    pub(crate) fn with(flags: &str, adjust: impl FnOnce(&mut AcpSettings)) -> Self {
         Self::on(
             Arc::new(tempfile::tempdir().unwrap()),
             Arc::default(),
-            words,
+            flags,
             adjust,
         )
     }
 
     /// The same after a restart of the relay: what was kept is there, and what the agent stored.
-    pub(crate) fn restarted(&self, words: &str, adjust: impl FnOnce(&mut AcpSettings)) -> Self {
-        Self::on(Arc::clone(&self.store), Arc::clone(&self.kept), words, adjust)
+    pub(crate) fn restarted(&self, flags: &str, adjust: impl FnOnce(&mut AcpSettings)) -> Self {
+        Self::on(Arc::clone(&self.store), Arc::clone(&self.kept), flags, adjust)
     }
 
     fn on(
         store: Arc<TempDir>,
         kept: Arc<Mutex<HashMap<SessionKey, Vec<u8>>>>,
-        words: &str,
+        flags: &str,
         adjust: impl FnOnce(&mut AcpSettings),
     ) -> Self {
         let mut settings = AcpSettings {
@@ -90,7 +90,7 @@ impl Rig {
             cancel_grace_secs: 1,
             ..AcpSettings::default()
         };
-        settings.env.0.insert("ACP_AGENT".to_owned(), words.to_owned());
+        settings.env.0.insert("ACP_AGENT".to_owned(), flags.to_owned());
         let folder = store.path().to_str().unwrap().to_owned();
         settings.env.0.insert("ACP_AGENT_STORE".to_owned(), folder);
         adjust(&mut settings);
@@ -108,22 +108,22 @@ impl Rig {
     }
 
     /// A turn to its end.
-    pub(crate) async fn turn(&self, chat: &str, text: &str) -> (TurnEnd, Heard) {
+    pub(crate) async fn turn(&self, chat: &str, text: &str) -> (TurnEnd, TurnRecord) {
         self.start(chat, text).end().await
     }
 
     /// A turn that must be completed; what it said.
-    pub(crate) async fn says(&self, chat: &str, text: &str) -> String {
-        let (end, heard) = self.turn(chat, text).await;
-        assert_eq!(end, TurnEnd::Completed, "{heard:?}");
-        heard.text
+    pub(crate) async fn ask(&self, chat: &str, text: &str) -> String {
+        let (end, reply) = self.turn(chat, text).await;
+        assert_eq!(end, TurnEnd::Completed, "{reply:?}");
+        reply.text
     }
 
     /// A turn that must fail.
     pub(crate) async fn fails(&self, chat: &str, text: &str) -> Failure {
         match self.turn(chat, text).await {
             (TurnEnd::Failed(failure), _) => failure,
-            (end, heard) => panic!("ended as {end:?} after {heard:?}"),
+            (end, reply) => panic!("ended as {end:?} after {reply:?}"),
         }
     }
 
@@ -148,7 +148,7 @@ impl Rig {
             cancel: cancel.clone(),
             workdir: None,
         };
-        let (tell, heard) = watch::channel(Heard::default());
+        let (record_sender, reply) = watch::channel(TurnRecord::default());
         let (kept, people) = (Arc::clone(&self.kept), self.people);
         tokio::spawn(async move {
             if matches!(people, People::Sleep) {
@@ -160,13 +160,13 @@ impl Rig {
                         AgentSignal::Event(_) | AgentSignal::Question(..) => {}
                     }
                 }
-                tell.closed().await;
+                record_sender.closed().await;
                 return;
             }
             let mut unanswered = Vec::new();
             while let Some(signal) = signals.recv().await {
                 match signal {
-                    AgentSignal::Event(event) => tell.send_modify(|heard| heard.take(event)),
+                    AgentSignal::Event(event) => record_sender.send_modify(|reply| reply.take(event)),
                     AgentSignal::Question(question, answer) => {
                         match people {
                             People::Say(meaning) => {
@@ -175,7 +175,7 @@ impl Rig {
                             }
                             People::Wait | People::Sleep => unanswered.push(answer),
                         }
-                        tell.send_modify(|heard| heard.questions.push(*question));
+                        record_sender.send_modify(|reply| reply.questions.push(*question));
                     }
                     AgentSignal::SaveState(memory) => {
                         drop(kept.lock().unwrap().insert(session.clone(), memory));
@@ -190,7 +190,7 @@ impl Rig {
         Running {
             cancel,
             task: tokio::spawn(async move { agent.run(turn).await }),
-            heard,
+            reply,
         }
     }
 
@@ -200,7 +200,7 @@ impl Rig {
     }
 }
 
-impl Heard {
+impl TurnRecord {
     fn take(&mut self, event: AgentEvent) {
         match &event {
             AgentEvent::Text(text) => self.text.push_str(text),
@@ -222,31 +222,31 @@ impl Heard {
 
 impl Running {
     /// Waits until this was heard.
-    pub(crate) async fn heard(&mut self, what: &str, wanted: impl FnMut(&Heard) -> bool) {
-        let seen = timeout(SOON, self.heard.wait_for(wanted)).await;
+    pub(crate) async fn wait_for(&mut self, what: &str, wanted: impl FnMut(&TurnRecord) -> bool) {
+        let seen = timeout(SOON, self.reply.wait_for(wanted)).await;
         assert!(matches!(seen, Ok(Ok(_))), "in vain for {what}");
     }
 
     /// Waits until the agent has said this.
-    pub(crate) async fn said(&mut self, text: &str) {
-        self.heard(text, |heard| heard.text.contains(text)).await;
+    pub(crate) async fn wait_for_text(&mut self, text: &str) {
+        self.wait_for(text, |reply| reply.text.contains(text)).await;
     }
 
     /// Waits for the end.
-    pub(crate) async fn end(mut self) -> (TurnEnd, Heard) {
+    pub(crate) async fn end(mut self) -> (TurnEnd, TurnRecord) {
         let end = timeout(SOON, self.task).await.expect("the turn ends").unwrap();
         // The listener ends with the sink, and has then heard everything.
-        while timeout(SOON, self.heard.changed())
+        while timeout(SOON, self.reply.changed())
             .await
             .expect("the sink is closed")
             .is_ok()
         {}
-        let heard = self.heard.borrow().clone();
-        (end, heard)
+        let reply = self.reply.borrow().clone();
+        (end, reply)
     }
 
     /// Stops it and waits for the end.
-    pub(crate) async fn stop(self) -> (TurnEnd, Heard) {
+    pub(crate) async fn stop(self) -> (TurnEnd, TurnRecord) {
         self.cancel.cancel();
         self.end().await
     }

@@ -11,9 +11,9 @@ use crate::acp::rig::{People, Rig, SOON};
 #[tokio::test]
 async fn an_answer_streams_in_order_and_is_whole() {
     let rig = Rig::new("");
-    let (end, heard) = rig.turn("a", "stream 2000").await;
+    let (end, reply) = rig.turn("a", "stream 2000").await;
     assert_eq!(end, TurnEnd::Completed);
-    let numbers: Vec<usize> = heard
+    let numbers: Vec<usize> = reply
         .text
         .split_whitespace()
         .map(|n| n.parse().unwrap())
@@ -23,17 +23,17 @@ async fn an_answer_streams_in_order_and_is_whole() {
         input_tokens: 3,
         output_tokens: 4,
     };
-    assert!(heard.events.contains(&AgentEvent::Usage(usage)));
+    assert!(reply.events.contains(&AgentEvent::Usage(usage)));
     assert_eq!(rig.agent.commands()[0].name, "compact");
 }
 
 #[tokio::test]
 async fn messages_and_tools_cut_the_answer() {
     let rig = Rig::new("");
-    assert_eq!(rig.says("a", "messages").await, "one, still one|two");
-    let (_, heard) = rig.turn("a", "tool").await;
-    assert_eq!(heard.text, "looking|found");
-    let tools: Vec<_> = heard
+    assert_eq!(rig.ask("a", "messages").await, "one, still one|two");
+    let (_, reply) = rig.turn("a", "tool").await;
+    assert_eq!(reply.text, "looking|found");
+    let tools: Vec<_> = reply
         .events
         .iter()
         .filter_map(|event| match event {
@@ -48,11 +48,11 @@ async fn messages_and_tools_cut_the_answer() {
             ("ls -l", ToolKind::Execute, StepState::Done)
         ]
     );
-    let (_, heard) = rig.turn("a", "think").await;
-    assert!(heard.events.contains(&AgentEvent::Thought("hm".to_owned())));
-    assert!(heard.events.contains(&AgentEvent::Title("Of mice".to_owned())));
+    let (_, reply) = rig.turn("a", "think").await;
+    assert!(reply.events.contains(&AgentEvent::Thought("hm".to_owned())));
+    assert!(reply.events.contains(&AgentEvent::Title("Of mice".to_owned())));
     assert!(
-        heard
+        reply
             .events
             .iter()
             .any(|event| matches!(event, AgentEvent::Plan(steps) if steps.len() == 1))
@@ -62,10 +62,10 @@ async fn messages_and_tools_cut_the_answer() {
 #[tokio::test]
 async fn junk_on_either_output_harms_nothing() {
     let rig = Rig::new("");
-    assert_eq!(rig.says("a", "garbage").await, "fine");
-    assert_eq!(rig.says("a", "flood").await, "survived");
-    assert_eq!(rig.says("a", "long").await, "short again");
-    assert_eq!(rig.says("a", "hello").await, "heard: hello");
+    assert_eq!(rig.ask("a", "garbage").await, "fine");
+    assert_eq!(rig.ask("a", "flood").await, "survived");
+    assert_eq!(rig.ask("a", "long").await, "short again");
+    assert_eq!(rig.ask("a", "hello").await, "heard: hello");
 }
 
 #[tokio::test]
@@ -90,13 +90,13 @@ async fn reasons_to_stop_are_distinguished() {
 #[tokio::test]
 async fn one_session_per_conversation_in_one_process() {
     let rig = Rig::new("");
-    let first = rig.says("a", "history").await;
+    let first = rig.ask("a", "history").await;
     assert!(first.starts_with("1 in s-"), "{first}");
-    let second = rig.says("a", "history").await;
+    let second = rig.ask("a", "history").await;
     assert_eq!(second, first.replacen('1', "2", 1));
-    let other = rig.says("b", "history").await;
+    let other = rig.ask("b", "history").await;
     assert!(other.starts_with("1 in s-") && other != first, "{other}");
-    let process = |said: &str| said.split('-').nth(1).map(str::to_owned);
+    let process = |answer: &str| answer.split('-').nth(1).map(str::to_owned);
     assert_eq!(process(&other), process(&first));
 }
 
@@ -127,8 +127,8 @@ async fn pictures_are_handed_over_when_the_agent_looks_at_them() {
 #[tokio::test]
 async fn a_slash_is_harmless_where_it_would_command_the_program() {
     let escaping = Rig::with("", |settings| settings.preset = Some("hermes".to_owned()));
-    assert_eq!(escaping.says("a", "/steer on").await, "heard: \u{200B}/steer on");
-    assert_eq!(Rig::new("").says("a", "/compact").await, "heard: /compact");
+    assert_eq!(escaping.ask("a", "/steer on").await, "heard: \u{200B}/steer on");
+    assert_eq!(Rig::new("").ask("a", "/compact").await, "heard: /compact");
 }
 
 #[tokio::test]
@@ -157,7 +157,7 @@ async fn modes_and_options_are_set_before_the_first_prompt() {
             .options
             .insert("model".to_owned(), OptionValue::Value("m".to_owned()));
     });
-    assert_eq!(rig.says("a", "mode").await, "plan \"fast\"=true \"model\"=\"m\"");
+    assert_eq!(rig.ask("a", "mode").await, "plan \"fast\"=true \"model\"=\"m\"");
     let rig = Rig::with("", |settings| settings.mode = Some("yolo".to_owned()));
     let failure = rig.fails("a", "hello").await;
     assert!(
@@ -172,10 +172,10 @@ async fn the_agent_sees_only_what_it_may() {
     let rig = Rig::with("", |settings| {
         settings.env.0.insert("ADDED".to_owned(), "set".to_owned());
     });
-    assert_eq!(rig.says("a", "env PLAIN").await, "seen");
-    assert_eq!(rig.says("a", "env ADDED").await, "set");
-    assert_eq!(rig.says("a", "env SOME_API_KEY").await, "unset");
-    assert_eq!(rig.says("a", "env GATEWAY_RELAY_URL").await, "unset");
+    assert_eq!(rig.ask("a", "env PLAIN").await, "seen");
+    assert_eq!(rig.ask("a", "env ADDED").await, "set");
+    assert_eq!(rig.ask("a", "env SOME_API_KEY").await, "unset");
+    assert_eq!(rig.ask("a", "env GATEWAY_RELAY_URL").await, "unset");
 }
 
 #[tokio::test]

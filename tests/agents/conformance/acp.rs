@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hermes_relay::agent::child::BaseEnv;
 use hermes_relay::agent::{AcpAgent, AcpSettings, Agent};
 
-use crate::conformance::suite::{Act, CUT, Fixture, SAID, WORD, conform};
+use crate::conformance::suite::{ANSWER, Act, CUT, Fixture, WORD, conform};
 
 use crate::acp::example;
 
@@ -48,7 +48,7 @@ impl Fixture for AcpFixture {
 
     fn text(&self, act: Act) -> Option<String> {
         Some(match act {
-            Act::Say => SAID.to_owned(),
+            Act::Say => ANSWER.to_owned(),
             Act::Nothing => "nothing".to_owned(),
             Act::Much => "much".to_owned(),
             Act::Cut => format!("cut {CUT}"),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use hermes_relay::agent::guard::{BreakerSettings, Guards, TimeLimits};
 use hermes_relay::agent::{Agent, AgentEvent, StepState, TurnEnd, built_in};
 
-use crate::conformance::harness::{Chat, PATIENCE};
-use crate::conformance::suite::{Act, Fixture, MUCH, SAID, conform};
+use crate::conformance::harness::{Chat, TURN_TIMEOUT};
+use crate::conformance::suite::{ANSWER, Act, Fixture, MUCH, conform};
 
 struct EchoFixture {
     guards: Guards,
@@ -19,7 +19,7 @@ impl Fixture for EchoFixture {
 
     fn text(&self, act: Act) -> Option<String> {
         match act {
-            Act::Say => Some(format!("stream=5 {SAID}")),
+            Act::Say => Some(format!("stream=5 {ANSWER}")),
             Act::Much => Some(format!("long={MUCH} x")),
             Act::Hang => Some("sleep=600000 x".to_owned()),
             Act::SpeakAndHang => Some("stream=600000 x".to_owned()),
@@ -80,8 +80,8 @@ async fn an_agent_conforms_with_every_guard_around_it() {
     let guards = Guards {
         parallel: Some(4),
         time: Some(TimeLimits {
-            wall: Some(PATIENCE * 2),
-            idle: Some(PATIENCE * 2),
+            wall: Some(TURN_TIMEOUT * 2),
+            idle: Some(TURN_TIMEOUT * 2),
             ..TimeLimits::default()
         }),
         breaker: Some(BreakerSettings::default()),
@@ -105,16 +105,16 @@ async fn the_silent_agent_conforms() {
 async fn the_echo_does_everything_that_an_adapter_can_show() {
     let guards = Guards::default();
     let agent = EchoFixture { guards }.agent();
-    let heard = Chat::new("show")
+    let record = Chat::new("show")
         .turn(
             &*agent,
             "title=Tea ask tools=2 media=https://example.com/a.png break a b",
         )
         .await;
-    assert_eq!(heard.end, TurnEnd::Completed);
-    assert_eq!(heard.text, "echo: allowedecho: once a b");
-    assert_eq!(heard.asked[0].options.len(), 4);
-    let tools: Vec<StepState> = heard
+    assert_eq!(record.end, TurnEnd::Completed);
+    assert_eq!(record.text, "echo: allowedecho: once a b");
+    assert_eq!(record.asked[0].options.len(), 4);
+    let tools: Vec<StepState> = record
         .events
         .iter()
         .filter_map(|event| match event {
@@ -123,12 +123,12 @@ async fn the_echo_does_everything_that_an_adapter_can_show() {
         })
         .collect();
     assert_eq!(tools, [StepState::Running, StepState::Done].repeat(2));
-    assert_eq!(heard.events[0], AgentEvent::Title("Tea".to_owned()));
+    assert_eq!(record.events[0], AgentEvent::Title("Tea".to_owned()));
     assert!(
-        heard
+        record
             .events
             .iter()
             .any(|event| matches!(event, AgentEvent::Media(_)))
     );
-    assert_eq!(heard.events.last(), Some(&AgentEvent::Break));
+    assert_eq!(record.events.last(), Some(&AgentEvent::Break));
 }

@@ -150,7 +150,7 @@ impl Fixture for CommandFixture {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_speaks_text_conforms() {
+async fn a_text_command_conforms() {
     let not_applicable = [
         "takes_an_answer",
         "takes_a_refusal",
@@ -163,7 +163,7 @@ async fn a_command_that_speaks_text_conforms() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_command_that_speaks_in_lines_conforms() {
+async fn a_json_lines_command_conforms() {
     conform("command (jsonl)", &CommandFixture::new(LINES, true), &[]).await;
 }
 
@@ -171,8 +171,8 @@ async fn a_command_that_speaks_in_lines_conforms() {
 async fn a_process_that_left_the_group_and_holds_the_pipes_does_not_hold_the_turn() {
     let fixture = CommandFixture::new(TEXT, false);
     let began = Instant::now();
-    let heard = Chat::new("escaped").turn(&*fixture.agent(), "escaped").await;
-    assert_eq!((heard.text.as_str(), heard.end), ("left", TurnEnd::Completed));
+    let record = Chat::new("escaped").turn(&*fixture.agent(), "escaped").await;
+    assert_eq!((record.text.as_str(), record.end), ("left", TurnEnd::Completed));
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
 }
 

@@ -14,7 +14,7 @@ use hermes_relay::wire::SessionKey;
 use tokio_util::sync::CancellationToken;
 
 /// A turn that takes longer has hung.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TURN_TIMEOUT: Duration = Duration::from_secs(30);
 
 static TURNS: AtomicU64 = AtomicU64::new(1);
 
@@ -51,7 +51,7 @@ pub(crate) enum Reply {
 
 /// What a turn did.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct TurnRecord {
     /// The answer, with what was replaced replaced.
     pub(crate) text: String,
     pub(crate) events: Vec<AgentEvent>,
@@ -86,7 +86,7 @@ impl Chat {
     }
 
     /// A turn that nobody stops; questions are allowed once.
-    pub(crate) async fn turn(&self, agent: &dyn Agent, text: &str) -> Heard {
+    pub(crate) async fn turn(&self, agent: &dyn Agent, text: &str) -> TurnRecord {
         self.stopped_turn(agent, text, Stop::Never, Reply::Choose(Meaning::AllowOnce))
             .await
     }
@@ -97,7 +97,7 @@ impl Chat {
         text: &str,
         stop: Stop,
         reply: Reply,
-    ) -> Heard {
+    ) -> TurnRecord {
         let (events, mut signals) = EventSink::new();
         let cancel = CancellationToken::new();
         let turn = Turn {
@@ -113,7 +113,7 @@ impl Chat {
             cancel: cancel.clone(),
             workdir: None,
         };
-        let mut ear = Ear {
+        let mut recorder = SignalRecorder {
             text: String::new(),
             events: Vec::new(),
             asked: Vec::new(),
@@ -121,44 +121,44 @@ impl Chat {
             stopped: None,
         };
         if stop == Stop::Before {
-            ear.stop(&cancel);
+            recorder.stop(&cancel);
         }
         let later = match stop {
             Stop::After(pause) => pause,
-            _ => PATIENCE * 2,
+            _ => TURN_TIMEOUT * 2,
         };
         let run = agent.run(turn);
-        let hung = tokio::time::sleep(PATIENCE);
+        let hung = tokio::time::sleep(TURN_TIMEOUT);
         let late = tokio::time::sleep(later);
         tokio::pin!(run, hung, late);
         if stop == Stop::Begun {
             assert_pending_once(&mut run).await;
-            ear.stop(&cancel);
+            recorder.stop(&cancel);
         }
         let end = loop {
             tokio::select! {
                 biased;
-                () = &mut hung => panic!("the turn {text:?} has hung; heard {:?} {:?}", ear.text, ear.events),
-                () = &mut late, if ear.stopped.is_none() && later < PATIENCE => ear.stop(&cancel),
-                Some(signal) = signals.recv() => self.heard(&mut ear, signal, stop, reply, &cancel),
+                () = &mut hung => panic!("the turn {text:?} has hung after {:?} {:?}", recorder.text, recorder.events),
+                () = &mut late, if recorder.stopped.is_none() && later < TURN_TIMEOUT => recorder.stop(&cancel),
+                Some(signal) = signals.recv() => self.record(&mut recorder, signal, stop, reply, &cancel),
                 end = &mut run => break end,
             }
         };
         while let Ok(signal) = signals.try_recv() {
-            self.heard(&mut ear, signal, stop, reply, &cancel);
+            self.record(&mut recorder, signal, stop, reply, &cancel);
         }
-        Heard {
-            text: ear.text,
-            events: ear.events,
-            asked: ear.asked,
+        TurnRecord {
+            text: recorder.text,
+            events: recorder.events,
+            asked: recorder.asked,
             end,
-            stopping: ear.stopped.map(|at| at.elapsed()),
+            stopping: recorder.stopped.map(|at| at.elapsed()),
         }
     }
 
-    fn heard(
+    fn record(
         &self,
-        ear: &mut Ear,
+        recorder: &mut SignalRecorder,
         signal: AgentSignal,
         stop: Stop,
         reply: Reply,
@@ -167,12 +167,12 @@ impl Chat {
         match signal {
             AgentSignal::Event(event) => {
                 match event {
-                    AgentEvent::Text(text) => ear.text.push_str(&text),
-                    AgentEvent::Replace(text) => ear.text = text,
-                    other => ear.events.push(other),
+                    AgentEvent::Text(text) => recorder.text.push_str(&text),
+                    AgentEvent::Replace(text) => recorder.text = text,
+                    other => recorder.events.push(other),
                 }
-                if stop == Stop::Speaking && !ear.text.is_empty() {
-                    ear.stop(cancel);
+                if stop == Stop::Speaking && !recorder.text.is_empty() {
+                    recorder.stop(cancel);
                 }
             }
             AgentSignal::Question(question, answer) => {
@@ -184,7 +184,7 @@ impl Chat {
                     Reply::Choose(meaning) => drop(answer.send(chosen(meaning))),
                     Reply::TimedOut => drop(answer.send(PromptAnswer::TimedOut)),
                     Reply::Void => drop(answer),
-                    Reply::Open => ear.open.push(answer),
+                    Reply::Open => recorder.open.push(answer),
                     Reply::Late(meaning) => {
                         let late = chosen(meaning);
                         tokio::spawn(async move {
@@ -193,9 +193,9 @@ impl Chat {
                         });
                     }
                 }
-                ear.asked.push(*question);
+                recorder.asked.push(*question);
                 if stop == Stop::Asking {
-                    ear.stop(cancel);
+                    recorder.stop(cancel);
                 }
             }
             AgentSignal::SaveState(memory) => {
@@ -210,7 +210,7 @@ impl Chat {
     }
 }
 
-struct Ear {
+struct SignalRecorder {
     text: String,
     events: Vec<AgentEvent>,
     asked: Vec<Question>,
@@ -218,7 +218,7 @@ struct Ear {
     stopped: Option<Instant>,
 }
 
-impl Ear {
+impl SignalRecorder {
     fn stop(&mut self, cancel: &CancellationToken) {
         cancel.cancel();
         self.stopped.get_or_insert_with(Instant::now);

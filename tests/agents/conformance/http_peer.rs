@@ -66,9 +66,10 @@ pub(crate) fn wanted(message: &str) -> String {
 
 /// What was to be remembered, in a list of messages.
 pub(crate) fn remembered(messages: &Value) -> String {
-    let told = messages.as_array().into_iter().flatten();
-    let mut told = told.filter_map(|message| message["content"].as_str());
-    told.find_map(|text| text.split("remember ").nth(1))
+    let contents = messages.as_array().into_iter().flatten();
+    let mut contents = contents.filter_map(|message| message["content"].as_str());
+    contents
+        .find_map(|text| text.split("remember ").nth(1))
         .unwrap_or("nothing")
         .to_owned()
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use hermes_relay::agent::{Agent, Truncation, TurnEnd};
 
 use crate::conformance::harness::Chat;
-use crate::conformance::suite::{Act, Fixture, Outcome, SAID, cases, text};
+use crate::conformance::suite::{ANSWER, Act, Fixture, Outcome, cases, text};
 
 cases!(CASES:
     survives_a_flood_of_log,
@@ -22,9 +22,9 @@ const BOUND: usize = 8 * 1024 * 1024;
 /// The next turn of the conversation is answered.
 async fn works_on(fixture: &dyn Fixture, agent: &dyn Agent, chat: &Chat) {
     if let Some(text) = fixture.text(Act::Say) {
-        let heard = chat.turn(agent, &text).await;
-        assert_eq!(heard.end, TurnEnd::Completed, "the next turn is not harmed");
-        assert!(heard.text.ends_with(SAID), "{:?}", heard.text);
+        let record = chat.turn(agent, &text).await;
+        assert_eq!(record.end, TurnEnd::Completed, "the next turn is not harmed");
+        assert!(record.text.ends_with(ANSWER), "{:?}", record.text);
     }
     let shutdown = tokio::time::timeout(fixture.stop_time(), agent.shutdown());
     shutdown.await.expect("nothing is left that a shutdown waits for");
@@ -32,9 +32,9 @@ async fn works_on(fixture: &dyn Fixture, agent: &dyn Agent, chat: &Chat) {
 
 async fn survives_a_flood_of_log(fixture: &dyn Fixture) -> Outcome {
     let text = text!(fixture, Flood);
-    let heard = Chat::new("flood").turn(&*fixture.agent(), &text).await;
-    assert_eq!(heard.end, TurnEnd::Completed);
-    assert_eq!(heard.text, "survived", "and the log is not shown");
+    let record = Chat::new("flood").turn(&*fixture.agent(), &text).await;
+    assert_eq!(record.end, TurnEnd::Completed);
+    assert_eq!(record.text, "survived", "and the log is not shown");
     Outcome::Passed
 }
 
@@ -42,16 +42,16 @@ async fn survives_output_without_an_end(fixture: &dyn Fixture) -> Outcome {
     let text = text!(fixture, Endless);
     let agent = fixture.agent();
     let chat = Chat::new("endless");
-    let heard = chat.turn(&*agent, &text).await;
+    let record = chat.turn(&*agent, &text).await;
     assert!(
         matches!(
-            heard.end,
+            record.end,
             TurnEnd::Completed | TurnEnd::Truncated(Truncation::Size) | TurnEnd::Failed(_)
         ),
         "{:?}",
-        heard.end
+        record.end
     );
-    assert!(heard.text.len() <= BOUND, "{}", heard.text.len());
+    assert!(record.text.len() <= BOUND, "{}", record.text.len());
     works_on(fixture, &*agent, &chat).await;
     Outcome::Passed
 }
@@ -60,9 +60,9 @@ async fn survives_bytes_that_are_no_text(fixture: &dyn Fixture) -> Outcome {
     let text = text!(fixture, Garbled);
     let agent = fixture.agent();
     let chat = Chat::new("garbled");
-    let heard = chat.turn(&*agent, &text).await;
-    assert_eq!(heard.end, TurnEnd::Completed);
-    assert!(heard.text.ends_with("survived"), "{:?}", heard.text);
+    let record = chat.turn(&*agent, &text).await;
+    assert_eq!(record.end, TurnEnd::Completed);
+    assert!(record.text.ends_with("survived"), "{:?}", record.text);
     works_on(fixture, &*agent, &chat).await;
     Outcome::Passed
 }
@@ -70,8 +70,8 @@ async fn survives_bytes_that_are_no_text(fixture: &dyn Fixture) -> Outcome {
 async fn does_not_wait_for_what_was_left_behind(fixture: &dyn Fixture) -> Outcome {
     let text = text!(fixture, Orphan);
     let began = Instant::now();
-    let heard = Chat::new("orphan").turn(&*fixture.agent(), &text).await;
-    assert_eq!((heard.text.as_str(), heard.end), ("left", TurnEnd::Completed));
+    let record = Chat::new("orphan").turn(&*fixture.agent(), &text).await;
+    assert_eq!((record.text.as_str(), record.end), ("left", TurnEnd::Completed));
     assert!(began.elapsed() < fixture.stop_time(), "{:?}", began.elapsed());
     Outcome::Passed
 }
@@ -81,8 +81,8 @@ async fn does_not_wait_for_a_daemon(fixture: &dyn Fixture) -> Outcome {
     let agent = fixture.agent();
     let chat = Chat::new("daemon");
     let began = Instant::now();
-    let heard = chat.turn(&*agent, &text).await;
-    assert_eq!((heard.text.as_str(), heard.end), ("left", TurnEnd::Completed));
+    let record = chat.turn(&*agent, &text).await;
+    assert_eq!((record.text.as_str(), record.end), ("left", TurnEnd::Completed));
     assert!(began.elapsed() < fixture.stop_time(), "{:?}", began.elapsed());
     works_on(fixture, &*agent, &chat).await;
     Outcome::Passed
@@ -93,12 +93,12 @@ async fn does_not_wait_for_one_that_closed_its_output(fixture: &dyn Fixture) -> 
     let agent = fixture.agent();
     let chat = Chat::new("close");
     // The harness gives up on a turn that hangs.
-    let heard = chat.turn(&*agent, &text).await;
-    assert_eq!(heard.text, "left");
+    let record = chat.turn(&*agent, &text).await;
+    assert_eq!(record.text, "left");
     assert!(
-        matches!(heard.end, TurnEnd::Completed | TurnEnd::Failed(_)),
+        matches!(record.end, TurnEnd::Completed | TurnEnd::Failed(_)),
         "{:?}",
-        heard.end
+        record.end
     );
     works_on(fixture, &*agent, &chat).await;
     Outcome::Passed

@@ -4,55 +4,55 @@ use std::time::Duration;
 
 use hermes_relay::agent::{Agent, Meaning, TurnEnd};
 
-use crate::conformance::harness::{Chat, Heard, Reply, Stop};
-use crate::conformance::suite::{Act, Fixture, Outcome, SAID, cases, text};
+use crate::conformance::harness::{Chat, Reply, Stop, TurnRecord};
+use crate::conformance::suite::{ANSWER, Act, Fixture, Outcome, cases, text};
 
 cases!(CASES:
     stops_before_it_begins,
     stops_when_it_has_just_begun,
     stops_while_it_is_silent,
-    stops_while_it_speaks,
+    stops_while_it_streams,
     stops_while_it_asks,
     stops_when_it_does_not_listen,
     takes_a_stop_after_the_end,
     gives_everything_up_when_dropped,
 );
 
-async fn stopped(fixture: &dyn Fixture, act: Act, stop: Stop) -> Option<Heard> {
+async fn stopped(fixture: &dyn Fixture, act: Act, stop: Stop) -> Option<TurnRecord> {
     let text = fixture.text(act)?;
     let agent = fixture.agent();
     let chat = Chat::new("stop");
-    let heard = chat.stopped_turn(&*agent, &text, stop, Reply::Open).await;
-    let took = heard.stopping.expect("it was stopped");
+    let record = chat.stopped_turn(&*agent, &text, stop, Reply::Open).await;
+    let took = record.stopping.expect("it was stopped");
     assert!(took < fixture.stop_time(), "stopping took {took:?}");
     works_on(fixture, &*agent, &chat).await;
     agent.shutdown().await;
-    Some(heard)
+    Some(record)
 }
 
 /// After a stop, the next turn of the session is answered.
 async fn works_on(fixture: &dyn Fixture, agent: &dyn Agent, chat: &Chat) {
     if let Some(text) = fixture.text(Act::Say) {
-        let heard = chat.turn(agent, &text).await;
-        assert_eq!(heard.end, TurnEnd::Completed, "the turn after the stop");
-        assert!(heard.text.ends_with(SAID), "{:?}", heard.text);
+        let record = chat.turn(agent, &text).await;
+        assert_eq!(record.end, TurnEnd::Completed, "the turn after the stop");
+        assert!(record.text.ends_with(ANSWER), "{:?}", record.text);
     }
 }
 
-fn cancelled(heard: Option<Heard>) -> Outcome {
-    let Some(heard) = heard else {
+fn cancelled(record: Option<TurnRecord>) -> Outcome {
+    let Some(record) = record else {
         return Outcome::NotApplicable;
     };
-    assert_eq!(heard.end, TurnEnd::Cancelled { confirmed: true });
+    assert_eq!(record.end, TurnEnd::Cancelled { confirmed: true });
     Outcome::Passed
 }
 
 async fn stops_before_it_begins(fixture: &dyn Fixture) -> Outcome {
-    let heard = stopped(fixture, Act::Say, Stop::Before).await;
-    if let Some(heard) = &heard {
-        assert_eq!(heard.text, "", "it must not speak");
+    let record = stopped(fixture, Act::Say, Stop::Before).await;
+    if let Some(record) = &record {
+        assert_eq!(record.text, "", "it must not speak");
     }
-    cancelled(heard)
+    cancelled(record)
 }
 
 async fn stops_when_it_has_just_begun(fixture: &dyn Fixture) -> Outcome {
@@ -63,7 +63,7 @@ async fn stops_while_it_is_silent(fixture: &dyn Fixture) -> Outcome {
     cancelled(stopped(fixture, Act::Hang, Stop::After(Duration::from_millis(300))).await)
 }
 
-async fn stops_while_it_speaks(fixture: &dyn Fixture) -> Outcome {
+async fn stops_while_it_streams(fixture: &dyn Fixture) -> Outcome {
     cancelled(stopped(fixture, Act::SpeakAndHang, Stop::Speaking).await)
 }
 
@@ -74,8 +74,12 @@ async fn stops_while_it_asks(fixture: &dyn Fixture) -> Outcome {
 async fn stops_when_it_does_not_listen(fixture: &dyn Fixture) -> Outcome {
     match stopped(fixture, Act::Deaf, Stop::Speaking).await {
         None => Outcome::NotApplicable,
-        Some(heard) => {
-            assert!(matches!(heard.end, TurnEnd::Cancelled { .. }), "{:?}", heard.end);
+        Some(record) => {
+            assert!(
+                matches!(record.end, TurnEnd::Cancelled { .. }),
+                "{:?}",
+                record.end
+            );
             Outcome::Passed
         }
     }
@@ -86,13 +90,13 @@ async fn takes_a_stop_after_the_end(fixture: &dyn Fixture) -> Outcome {
     let agent = fixture.agent();
     let chat = Chat::new("after");
     // The stop comes with the last words: the turn may end either way, and the next is not harmed.
-    let heard = chat
+    let record = chat
         .stopped_turn(&*agent, &text, Stop::Speaking, Reply::Choose(Meaning::AllowOnce))
         .await;
     assert!(
-        matches!(heard.end, TurnEnd::Completed | TurnEnd::Cancelled { .. }),
+        matches!(record.end, TurnEnd::Completed | TurnEnd::Cancelled { .. }),
         "{:?}",
-        heard.end
+        record.end
     );
     works_on(fixture, &*agent, &chat).await;
     agent.shutdown().await;

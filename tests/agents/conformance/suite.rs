@@ -9,7 +9,7 @@ use hermes_relay::agent::Agent;
 /// Something that a backend's peer is made to do by the text of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Says [`SAID`], in several pieces where it can.
+    /// Says [`ANSWER`], in several pieces where it can.
     Say,
     /// Ends well without saying anything.
     Nothing,
@@ -48,7 +48,7 @@ pub(crate) enum Act {
 }
 
 /// What is said.
-pub(crate) const SAID: &str = "one two three";
+pub(crate) const ANSWER: &str = "one two three";
 /// How much is much.
 pub(crate) const MUCH: usize = 300_000;
 /// Text that is cut.

@@ -29,7 +29,7 @@ pub(crate) struct Running {
     task: JoinHandle<TurnEnd>,
     events: mpsc::Receiver<AgentEvent>,
     questions: mpsc::Receiver<(Question, oneshot::Sender<PromptAnswer>)>,
-    said: Vec<AgentEvent>,
+    seen: Vec<AgentEvent>,
 }
 
 /// A turn that is over.
@@ -37,7 +37,7 @@ pub(crate) struct Running {
 pub(crate) struct Over {
     pub(crate) end: TurnEnd,
     pub(crate) text: String,
-    pub(crate) said: Vec<AgentEvent>,
+    pub(crate) events: Vec<AgentEvent>,
 }
 
 impl Chat {
@@ -80,7 +80,7 @@ impl Chat {
         tokio::spawn(async move {
             while let Some(signal) = signals.recv().await {
                 match signal {
-                    AgentSignal::Event(said) => drop(event.send(said).await),
+                    AgentSignal::Event(events) => drop(event.send(events).await),
                     AgentSignal::Question(asked, answer) => drop(question.send((*asked, answer)).await),
                     AgentSignal::SaveState(memory) => drop(kept.lock().unwrap().insert(key.clone(), memory)),
                     AgentSignal::LoadState(answer) => {
@@ -105,7 +105,7 @@ impl Chat {
             task: tokio::spawn(async move { agent.run(turn).await }),
             events,
             questions,
-            said: Vec::new(),
+            seen: Vec::new(),
         }
     }
 }
@@ -115,13 +115,13 @@ impl Running {
     pub(crate) async fn event(&mut self) -> AgentEvent {
         let event = soon("the agent says something", self.events.recv()).await;
         let event = event.expect("the turn is not over");
-        self.said.push(event.clone());
+        self.seen.push(event.clone());
         event
     }
 
     /// Waits until the agent has said this text.
-    pub(crate) async fn says(&mut self, text: &str) {
-        while assembled(&self.said) != text {
+    pub(crate) async fn expect_text(&mut self, text: &str) {
+        while assembled(&self.seen) != text {
             self.event().await;
         }
     }
@@ -142,12 +142,12 @@ impl Running {
     pub(crate) async fn over(mut self) -> Over {
         let end = soon("the turn ends", self.task).await.expect("no panic");
         while let Some(event) = soon("the events end", self.events.recv()).await {
-            self.said.push(event);
+            self.seen.push(event);
         }
         let over = Over {
             end,
-            text: assembled(&self.said),
-            said: self.said,
+            text: assembled(&self.seen),
+            events: self.seen,
         };
         assert!(!format!("{over:?}").contains(KEY), "{over:?}");
         over
@@ -171,9 +171,9 @@ impl Over {
 }
 
 /// The answer as a chat would show it; messages apart by a blank line.
-fn assembled(said: &[AgentEvent]) -> String {
+fn assembled(events: &[AgentEvent]) -> String {
     let mut messages = vec![String::new()];
-    for event in said {
+    for event in events {
         let last = messages.last_mut().unwrap();
         match event {
             AgentEvent::Text(text) => last.push_str(text),

@@ -6,7 +6,7 @@ use hermes_relay::agent::{AgentEvent, Meaning, PromptAnswer};
 use serde_json::{Value, json};
 
 use crate::http_agents::chat::Running;
-use crate::http_agents::hermes_runs::{accept, completes, says, start};
+use crate::http_agents::hermes_runs::{accept, completes, send_event, start};
 use crate::http_agents::server::{Server, Stream};
 use crate::http_agents::soon;
 
@@ -19,7 +19,7 @@ async fn asks(stream: &Stream, command: &str, at: f64) {
         "command": command, "description": "deletes files", "allow_permanent": false, "timestamp": at,
         "choices": ["once", "session", "always", "deny"],
     });
-    says(stream, "approval.request", request).await;
+    send_event(stream, "approval.request", request).await;
 }
 
 /// The run is looked at before a yes, and says this.
@@ -41,10 +41,10 @@ async fn answers(turn: &mut Running, about: &str, answer: PromptAnswer) {
     reply.send(answer).unwrap();
 }
 
-async fn notices(turn: &mut Running, words: &str) {
+async fn notices(turn: &mut Running, part: &str) {
     let notice = turn.event().await;
     assert!(
-        matches!(&notice, AgentEvent::Notice(text) if text.contains(words)),
+        matches!(&notice, AgentEvent::Notice(text) if text.contains(part)),
         "{notice:?}"
     );
 }
@@ -78,7 +78,7 @@ async fn approvals_are_asked_and_answered_one_after_the_other() {
         assert!(
             question
                 .timeout
-                .is_some_and(|patience| (least..=most).contains(&patience)),
+                .is_some_and(|timeout| (least..=most).contains(&timeout)),
             "{question:?}"
         );
         let meanings: Vec<Meaning> = question.options.iter().map(|option| option.meaning).collect();
@@ -93,7 +93,7 @@ async fn approvals_are_asked_and_answered_one_after_the_other() {
         handed(&mut server, json!({"choice": choice}), 200).await;
         // Our own answer comes back; it must not take the next question away.
         let echo = json!({"choice": choice, "resolved": 1, "timestamp": at + 50.0});
-        says(&stream, "approval.responded", echo).await;
+        send_event(&stream, "approval.responded", echo).await;
     }
     ends_well(stream, turn, server).await;
 }
@@ -114,7 +114,7 @@ async fn of_several_open_approvals_none_is_answered_before_all_are_and_the_stric
     looked_at(&mut server, "running", 100.5).await;
     handed(&mut server, json!({"choice": "once"}), 200).await;
     for _ in 0..2 {
-        says(&stream, "approval.responded", json!({"resolved": 1})).await;
+        send_event(&stream, "approval.responded", json!({"resolved": 1})).await;
     }
     asks(&stream, "rm -r c", 200.0).await;
     asks(&stream, "rm -r d", 200.0).await;
@@ -158,7 +158,7 @@ async fn without_times_in_the_stream_an_approval_is_sent_when_hermes_waits() {
     let mut turn = chat.start("clean up");
     let (_, stream) = accept(&mut server).await;
     let request = json!({"command": "rm -r a", "choices": ["once", "deny"], "timestamp": null});
-    says(&stream, "approval.request", request).await;
+    send_event(&stream, "approval.request", request).await;
     answers(&mut turn, "rm -r a", yes("once")).await;
     looked_at(&mut server, "waiting_for_approval", 1_790_000_000.0).await;
     handed(&mut server, json!({"choice": "once"}), 200).await;
@@ -187,7 +187,7 @@ async fn an_approval_that_others_gave_or_that_came_too_late_is_reported() {
     let (_, stream) = accept(&mut server).await;
     asks(&stream, "rm -r a", 100.0).await;
     let (_, mut reply) = turn.question().await;
-    says(
+    send_event(
         &stream,
         "approval.responded",
         json!({"choice": "once", "resolved": 1}),
@@ -219,7 +219,7 @@ async fn when_an_answer_is_lost_everything_is_denied_before_anybody_is_asked_aga
     asks(&stream, "rm -r b", 110.0).await;
     handed(&mut server, all, 200).await;
     notices(&mut turn, "everything").await;
-    says(&stream, "approval.responded", json!({"resolved": 2})).await;
+    send_event(&stream, "approval.responded", json!({"resolved": 2})).await;
     asks(&stream, "rm -r c", 120.0).await;
     answers(&mut turn, "rm -r c", yes("once")).await;
     looked_at(&mut server, "waiting_for_approval", 120.0).await;

@@ -56,7 +56,7 @@ async fn a_turn_names_its_session_and_sends_only_itself() {
         let over = turn.over().await;
         assert_eq!(over.completed(), text);
         let states: Vec<StepState> = over
-            .said
+            .events
             .iter()
             .filter_map(|event| match event {
                 AgentEvent::Tool(tool) if tool.id == "c1" => Some(tool.state),
@@ -91,7 +91,7 @@ async fn a_stop_closes_the_connection_and_is_not_confirmed() {
     let mut turn = chat.start("hi");
     let stream = server.asked().await.stream();
     stream.delta("one").await;
-    turn.says("one").await;
+    turn.expect_text("one").await;
     turn.cancel.cancel();
     let over = turn.over().await;
     assert_eq!(over.end, TurnEnd::Cancelled { confirmed: false });

@@ -4,7 +4,7 @@ use hermes_relay::agent::{AgentEvent, AgentHealth, FailureClass, HermesMode, Her
 use serde_json::json;
 
 use crate::http_agents::chat::Chat;
-use crate::http_agents::hermes_runs::{accept, agent, completes, says, settings, start};
+use crate::http_agents::hermes_runs::{accept, agent, completes, send_event, settings, start};
 use crate::http_agents::server::Server;
 use crate::http_agents::{KEY, soon};
 use crate::support::http_stub::nobody;
@@ -15,8 +15,8 @@ async fn a_lost_stream_is_followed_by_status_and_the_run_is_not_started_again() 
     for cut in [true, false] {
         let mut turn = chat.start("hi");
         let (_, stream) = accept(&mut server).await;
-        says(&stream, "message.delta", json!({"delta": "ha"})).await;
-        turn.says("ha").await;
+        send_event(&stream, "message.delta", json!({"delta": "ha"})).await;
+        turn.expect_text("ha").await;
         if cut {
             stream.cut().await;
         } else {
@@ -35,7 +35,10 @@ async fn a_lost_stream_is_followed_by_status_and_the_run_is_not_started_again() 
         );
         let over = turn.over().await;
         assert_eq!(over.completed(), "half of it");
-        assert!(over.said.contains(&AgentEvent::Replace("half of it".to_owned())));
+        assert!(
+            over.events
+                .contains(&AgentEvent::Replace("half of it".to_owned()))
+        );
     }
     assert!(server.is_quiet());
 }
@@ -53,7 +56,7 @@ async fn a_run_that_is_gone_or_fails_or_was_stopped_by_others_ends_so() {
 
     let turn = chat.start("hi");
     let (_, stream) = accept(&mut server).await;
-    says(
+    send_event(
         &stream,
         "run.failed",
         json!({"error": format!("model gone, key {KEY}")}),
@@ -66,7 +69,7 @@ async fn a_run_that_is_gone_or_fails_or_was_stopped_by_others_ends_so() {
 
     let turn = chat.start("hi");
     let (_, stream) = accept(&mut server).await;
-    says(&stream, "run.cancelled", json!({})).await;
+    send_event(&stream, "run.cancelled", json!({})).await;
     assert_eq!(turn.over().await.end, TurnEnd::Cancelled { confirmed: true });
 
     // A stream that was taken by someone else.
@@ -219,7 +222,9 @@ async fn health_asks_twice_and_says_what_is_missing() {
         asked.reply_json(status, &body);
         match (soon("health", asking).await.unwrap(), want) {
             (AgentHealth::Ready, Ok(true)) | (AgentHealth::Degraded(_), Ok(false)) => {}
-            (AgentHealth::Down(why), Err(says)) => assert!(why.contains(says) && !why.contains(KEY), "{why}"),
+            (AgentHealth::Down(why), Err(expected)) => {
+                assert!(why.contains(expected) && !why.contains(KEY), "{why}")
+            }
             (health, want) => panic!("{health:?}, wanted {want:?}"),
         }
     }

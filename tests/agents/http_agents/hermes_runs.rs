@@ -44,14 +44,14 @@ pub(crate) async fn accept(server: &mut Server) -> (Value, Stream) {
     (body, asked.stream())
 }
 
-pub(crate) async fn says(stream: &Stream, event: &str, mut fields: Value) {
+pub(crate) async fn send_event(stream: &Stream, event: &str, mut fields: Value) {
     fields["event"] = json!(event);
     fields["run_id"] = json!("run_1");
     stream.data(&fields.to_string()).await;
 }
 
 pub(crate) async fn completes(stream: Stream, output: &str) {
-    says(&stream, "run.completed", json!({"output": output})).await;
+    send_event(&stream, "run.completed", json!({"output": output})).await;
     stream.raw(": stream closed\n\n").await;
 }
 
@@ -87,7 +87,7 @@ async fn a_run_gets_the_conversation_and_the_chat() {
     assert_eq!(asked.json(), want);
     asked.reply_json(202, &json!({"run_id": "r", "status": "started"}));
     let stream = server.expect("GET", "/v1/runs/r/events").await.stream();
-    says(&stream, "message.delta", json!({"delta": "1"})).await;
+    send_event(&stream, "message.delta", json!({"delta": "1"})).await;
     completes(stream, "1").await;
     assert_eq!(turn.over().await.completed(), "1");
     // The next one, also after a restart.
@@ -131,26 +131,26 @@ async fn a_run_streams_its_text_and_its_tools_and_not_its_reasoning() {
     let mut turn = chat.start("what is 2+2?");
     let (_, stream) = accept(&mut server).await;
     stream.raw(": keepalive\n\n").await;
-    says(&stream, "message.delta", json!({"delta": "Let me "})).await;
-    turn.says("Let me ").await;
-    says(&stream, "message.delta", json!({"delta": "see."})).await;
-    says(
+    send_event(&stream, "message.delta", json!({"delta": "Let me "})).await;
+    turn.expect_text("Let me ").await;
+    send_event(&stream, "message.delta", json!({"delta": "see."})).await;
+    send_event(
         &stream,
         "tool.started",
         json!({"tool": "terminal", "preview": "bc"}),
     )
     .await;
-    says(
+    send_event(
         &stream,
         "tool.completed",
         json!({"tool": "terminal", "duration": 0.1, "error": true}),
     )
     .await;
-    says(&stream, "message.delta", json!({"delta": "It is 4."})).await;
-    says(&stream, "reasoning.available", json!({"text": "It is 4."})).await;
-    says(&stream, "something.new", json!({"delta": "x"})).await;
+    send_event(&stream, "message.delta", json!({"delta": "It is 4."})).await;
+    send_event(&stream, "reasoning.available", json!({"text": "It is 4."})).await;
+    send_event(&stream, "something.new", json!({"delta": "x"})).await;
     let usage = json!({"input_tokens": 3, "output_tokens": 9});
-    says(
+    send_event(
         &stream,
         "run.completed",
         json!({"output": "It is 4.", "usage": usage}),
@@ -159,7 +159,7 @@ async fn a_run_streams_its_text_and_its_tools_and_not_its_reasoning() {
     let over = turn.over().await;
     assert_eq!(over.completed(), "Let me see.\n\nIt is 4.");
     let tools: Vec<_> = over
-        .said
+        .events
         .iter()
         .filter_map(|event| match event {
             AgentEvent::Tool(tool) => Some((tool.id.as_str(), tool.title.as_str(), tool.kind, tool.state)),
@@ -175,7 +175,7 @@ async fn a_run_streams_its_text_and_its_tools_and_not_its_reasoning() {
         input_tokens: 3,
         output_tokens: 9,
     };
-    assert!(over.said.contains(&AgentEvent::Usage(cost)));
+    assert!(over.events.contains(&AgentEvent::Usage(cost)));
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use hermes_relay::agent::{FailureClass, TurnEnd};
 use serde_json::json;
 
 use crate::http_agents::chat::Chat;
-use crate::http_agents::hermes_runs::{accept, agent, says, settings, start};
+use crate::http_agents::hermes_runs::{accept, agent, send_event, settings, start};
 use crate::http_agents::server::Server;
 use crate::http_agents::soon;
 
@@ -12,8 +12,8 @@ const SURE: TurnEnd = TurnEnd::Cancelled { confirmed: true };
 const UNSURE: TurnEnd = TurnEnd::Cancelled { confirmed: false };
 const STOP: &str = "/v1/runs/run_1/stop";
 
-/// As [`start`], with little patience for stops.
-async fn start_impatient() -> (Server, Chat) {
+/// As [`start`], with a short grace period for stops.
+async fn start_with_short_grace() -> (Server, Chat) {
     let server = Server::start().await;
     let mut own = settings(&server.base());
     own.stop_grace_secs = 1;
@@ -25,15 +25,15 @@ async fn a_run_is_stopped_and_its_end_awaited() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("count");
     let (_, stream) = accept(&mut server).await;
-    says(&stream, "message.delta", json!({"delta": "one "})).await;
-    turn.says("one ").await;
+    send_event(&stream, "message.delta", json!({"delta": "one "})).await;
+    turn.expect_text("one ").await;
     turn.cancel.cancel();
     server
         .expect("POST", STOP)
         .await
         .reply_json(200, &json!({"status": "stopping"}));
-    says(&stream, "message.delta", json!({"delta": "two "})).await;
-    says(&stream, "run.cancelled", json!({})).await;
+    send_event(&stream, "message.delta", json!({"delta": "two "})).await;
+    send_event(&stream, "run.cancelled", json!({})).await;
     let over = turn.over().await;
     assert_eq!(over.end, SURE);
     assert_eq!(over.text, "one ");
@@ -42,7 +42,7 @@ async fn a_run_is_stopped_and_its_end_awaited() {
     let (body, stream) = accept(&mut server).await;
     let half = body["conversation_history"][1]["content"].as_str().unwrap();
     assert!(half.starts_with("one") && half.contains("interrupted"), "{half}");
-    says(&stream, "run.completed", json!({"output": "ok"})).await;
+    send_event(&stream, "run.completed", json!({"output": "ok"})).await;
     turn.over().await.completed();
 }
 
@@ -58,12 +58,12 @@ async fn a_run_that_is_not_known_any_more_has_stopped() {
 
 #[tokio::test]
 async fn a_run_that_does_not_stop_in_time_is_not_known_to_have_stopped() {
-    let (mut server, chat) = start_impatient().await;
+    let (mut server, chat) = start_with_short_grace().await;
     let mut turn = chat.start("hi");
     let (_, stream) = accept(&mut server).await;
-    says(&stream, "message.delta", json!({"delta": "one"})).await;
+    send_event(&stream, "message.delta", json!({"delta": "one"})).await;
     // The stream is open: its end is awaited there.
-    turn.says("one").await;
+    turn.expect_text("one").await;
     turn.cancel.cancel();
     server
         .expect("POST", STOP)
@@ -112,7 +112,7 @@ async fn a_run_that_is_accepted_while_the_turn_is_stopped_is_stopped_too() {
 
 #[tokio::test]
 async fn a_run_that_is_named_after_its_turn_was_stopped_or_abandoned_is_stopped() {
-    let (mut server, chat) = start_impatient().await;
+    let (mut server, chat) = start_with_short_grace().await;
     for gives_up in [false, true] {
         let turn = chat.start("hi");
         let asked = server.expect("POST", "/v1/runs").await;
@@ -185,7 +185,7 @@ async fn a_stop_while_the_gateway_is_busy_starts_nothing() {
     asked.reply(503, &[("retry-after", "0")], "");
     assert_eq!(turn.over().await.end, SURE);
     // When it never says whether it took it, nobody knows.
-    let (mut server, chat) = start_impatient().await;
+    let (mut server, chat) = start_with_short_grace().await;
     let turn = chat.start("hi");
     let asked = server.asked().await;
     turn.cancel.cancel();
@@ -199,13 +199,13 @@ async fn a_stop_takes_an_open_question_back() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("clean up");
     let (_, stream) = accept(&mut server).await;
-    says(&stream, "approval.request", json!({"command": "rm"})).await;
+    send_event(&stream, "approval.request", json!({"command": "rm"})).await;
     let (_, mut reply) = turn.question().await;
     turn.cancel.cancel();
     // No answer is posted: the next request is the stop.
     server.expect("POST", STOP).await.reply(200, &[], "{}");
     soon("the question is taken back", reply.closed()).await;
-    says(&stream, "run.cancelled", json!({})).await;
+    send_event(&stream, "run.cancelled", json!({})).await;
     assert_eq!(turn.over().await.end, SURE);
 }
 
@@ -214,8 +214,8 @@ async fn a_run_whose_turn_is_abandoned_is_stopped_all_the_same() {
     let (mut server, chat) = start().await;
     let mut turn = chat.start("hi");
     let (_, stream) = accept(&mut server).await;
-    says(&stream, "message.delta", json!({"delta": "one"})).await;
-    turn.says("one").await;
+    send_event(&stream, "message.delta", json!({"delta": "one"})).await;
+    turn.expect_text("one").await;
     turn.give_up();
     let asked = server.expect("POST", STOP).await;
     stream.abandoned().await;

@@ -53,7 +53,7 @@ async fn a_turn_streams_as_it_comes_and_reports_its_cost() {
     let stream = asked.stream();
     stream.delta("Hel").await;
     // Before the rest is sent.
-    turn.says("Hel").await;
+    turn.expect_text("Hel").await;
     stream.delta("lo").await;
     stream.data(&finish("stop")).await;
     stream
@@ -66,7 +66,7 @@ async fn a_turn_streams_as_it_comes_and_reports_its_cost() {
         input_tokens: 5,
         output_tokens: 2,
     };
-    assert!(over.said.contains(&AgentEvent::Usage(cost)));
+    assert!(over.events.contains(&AgentEvent::Usage(cost)));
     // The answer was over at [DONE], whatever the server still meant to send.
     stream.abandoned().await;
 }
@@ -133,7 +133,7 @@ async fn thoughts_are_no_part_of_the_answer() {
         .await;
     let over = turn.over().await;
     assert_eq!(over.completed(), "Yes");
-    assert!(!format!("{:?}", over.said).contains("let me see"));
+    assert!(!format!("{:?}", over.events).contains("let me see"));
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_server_that_does_not_stream_is_understood() {
     assert_eq!(over.end, TurnEnd::Truncated(Truncation::Tokens));
     assert_eq!(over.text, "whole");
     assert!(
-        over.said
+        over.events
             .iter()
             .any(|event| matches!(event, AgentEvent::Usage(_)))
     );
@@ -181,7 +181,7 @@ async fn the_reason_for_the_end_is_reported() {
     let over = turn.over().await;
     over.completed();
     assert!(
-        over.said
+        over.events
             .iter()
             .any(|event| matches!(event, AgentEvent::Notice(_)))
     );
@@ -296,7 +296,7 @@ async fn a_stopped_turn_closes_its_connection() {
     let mut turn = chat.start("hi");
     let stream = server.asked().await.stream();
     stream.delta("one ").await;
-    turn.says("one ").await;
+    turn.expect_text("one ").await;
     turn.cancel.cancel();
     let over = turn.over().await;
     assert_eq!(over.end, TurnEnd::Cancelled { confirmed: true });
@@ -346,11 +346,11 @@ async fn health_reports_a_missing_model_a_wrong_key_and_nobody() {
 
 #[test]
 fn settings_that_cannot_work_are_refused() {
-    let refuse = |change: fn(&mut OpenAiSettings), says: &str| {
+    let refuse = |change: fn(&mut OpenAiSettings), expected: &str| {
         let mut settings = settings("http://127.0.0.1:1");
         change(&mut settings);
         let error = OpenAiAgent::new(settings, Some(SecretString::from(KEY)), &egress()).unwrap_err();
-        assert!(error.to_string().contains(says), "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
     };
     refuse(|s| s.model.clear(), "model");
     refuse(

@@ -30,7 +30,7 @@ async fn an_answer_that_breaks_off_fails_with_its_text_kept() {
     let mut turn = chat.start("hi");
     let stream = server.asked().await.stream();
     stream.delta("half").await;
-    turn.says("half").await;
+    turn.expect_text("half").await;
     stream.cut().await;
     let over = turn.over().await;
     assert_eq!(over.failure().class, FailureClass::Crashed);
@@ -40,7 +40,7 @@ async fn an_answer_that_breaks_off_fails_with_its_text_kept() {
     let stream = server.asked().await.stream();
     stream.delta("whole").await;
     stream.data(&finish("stop")).await;
-    turn.says("whole").await;
+    turn.expect_text("whole").await;
     stream.cut().await;
     assert_eq!(turn.over().await.completed(), "whole");
 }
@@ -177,7 +177,7 @@ async fn a_busy_server_is_tried_again_as_it_asks() {
 }
 
 #[tokio::test]
-async fn patience_with_a_busy_server_has_an_end() {
+async fn retries_of_a_busy_server_end() {
     let (mut server, chat) = start_with(|settings| settings.retries = 1).await;
     let turn = chat.start("hi");
     for _ in 0..2 {
@@ -203,7 +203,7 @@ async fn nothing_is_retried_after_the_first_delta() {
     let mut turn = chat.start("hi");
     let stream = server.asked().await.stream();
     stream.delta("one").await;
-    turn.says("one").await;
+    turn.expect_text("one").await;
     stream.cut().await;
     turn.over().await.failure();
     assert!(server.is_quiet());
@@ -247,7 +247,7 @@ async fn silence_ends_a_turn_and_comments_are_no_silence() {
     let mut turn = chat.start("in the middle");
     let stream = server.asked().await.stream();
     stream.delta("one").await;
-    turn.says("one").await;
+    turn.expect_text("one").await;
     let over = turn.over().await;
     assert_eq!(over.failure().class, FailureClass::Timeout);
     assert_eq!(over.text, "one");

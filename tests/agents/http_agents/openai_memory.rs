@@ -8,7 +8,7 @@ use crate::http_agents::chat::Chat;
 use crate::http_agents::openai::{agent, settings, start};
 use crate::http_agents::server::{Server, delta, finish};
 
-async fn told(server: &mut Server, chat: &Chat, session: &str, text: &str, answer: &str) -> Value {
+async fn run_turn(server: &mut Server, chat: &Chat, session: &str, text: &str, answer: &str) -> Value {
     let input = TurnInput {
         text: text.to_owned(),
         ..TurnInput::default()
@@ -32,16 +32,16 @@ fn assistant(text: &str) -> Value {
 #[tokio::test]
 async fn a_session_is_sent_again_also_after_a_restart_and_others_are_not() {
     let (mut server, chat) = start().await;
-    told(&mut server, &chat, "a", "I am Bo", "Hi Bo").await;
+    run_turn(&mut server, &chat, "a", "I am Bo", "Hi Bo").await;
     assert_eq!(
-        told(&mut server, &chat, "b", "hello", "hello").await,
+        run_turn(&mut server, &chat, "b", "hello", "hello").await,
         json!([user("hello")])
     );
-    let second = told(&mut server, &chat, "a", "who am I?", "Bo").await;
+    let second = run_turn(&mut server, &chat, "a", "who am I?", "Bo").await;
     let want = [user("I am Bo"), assistant("Hi Bo"), user("who am I?")];
     assert_eq!(second, json!(want));
     let chat = chat.restarted(agent(settings(&server.base())));
-    let third = told(&mut server, &chat, "a", "sure?", "Yes").await;
+    let third = run_turn(&mut server, &chat, "a", "sure?", "Yes").await;
     assert_eq!(third.as_array().unwrap().len(), 5);
 }
 
@@ -49,10 +49,10 @@ async fn a_session_is_sent_again_also_after_a_restart_and_others_are_not() {
 async fn a_forgotten_session_starts_again() {
     let (mut server, chat) = start().await;
     assert!(chat.agent().info().remembers);
-    told(&mut server, &chat, "a", "one", "1").await;
+    run_turn(&mut server, &chat, "a", "one", "1").await;
     chat.agent().forget(&SessionKey::from_text("a".to_owned())).await;
     assert_eq!(
-        told(&mut server, &chat, "a", "two", "2").await,
+        run_turn(&mut server, &chat, "a", "two", "2").await,
         json!([user("two")])
     );
 }
@@ -64,18 +64,18 @@ async fn old_turns_are_let_go() {
     bounded.max_turns_kept = 2;
     let chat = Chat::new(agent(bounded));
     for n in ["1", "2", "3"] {
-        told(&mut server, &chat, "a", n, n).await;
+        run_turn(&mut server, &chat, "a", n, n).await;
     }
-    let last = told(&mut server, &chat, "a", "4", "4").await;
+    let last = run_turn(&mut server, &chat, "a", "4", "4").await;
     assert_eq!(last, json!([user("3"), assistant("3"), user("4")]));
     let mut bounded = settings(&server.base());
     bounded.max_chars_kept = 20;
     let chat = Chat::new(agent(bounded));
     let long = "x".repeat(100);
-    told(&mut server, &chat, "a", "short", "ok").await;
+    run_turn(&mut server, &chat, "a", "short", "ok").await;
     // What is asked now is told whole, however long it is.
     assert_eq!(
-        told(&mut server, &chat, "a", &long, "ok").await,
+        run_turn(&mut server, &chat, "a", &long, "ok").await,
         json!([user(&long)])
     );
     let kept = chat.kept.lock().unwrap()["a"].clone();
@@ -102,14 +102,14 @@ async fn stopped_and_failed_turns_are_marked_in_the_history() {
     let mut turn = session("second");
     let stream = server.asked().await.stream();
     stream.delta("half").await;
-    turn.says("half").await;
+    turn.expect_text("half").await;
     turn.cancel.cancel();
     turn.over().await;
     // Failed before a word: as if it was never asked.
     let turn = session("lost");
     server.asked().await.reply(500, &[], "no");
     turn.over().await.failure();
-    let messages = told(&mut server, &chat, "a", "third", "ok").await;
+    let messages = run_turn(&mut server, &chat, "a", "third", "ok").await;
     assert_eq!(messages[0], user("first\n\nsecond"));
     let half = messages[1]["content"].as_str().unwrap();
     assert!(

@@ -16,7 +16,7 @@ use crate::support::relay_process::{RelayProcess, Setup};
 use crate::support::wait::eventually_within;
 
 /// Longest wait for any one thing; a cold start of Hermes on a busy machine is the slowest.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a tool may run on after its turn was stopped.
 const STOPPED: Duration = Duration::from_secs(20);
 /// The chat in which all is said.
@@ -34,17 +34,17 @@ pub(crate) async fn connector() -> Connector {
 /// Holds the whole conversation with a relay that has been set up, and ends the relay.
 pub(crate) async fn held(connector: &Connector, setup: &Setup, home: &Home) {
     let relay = setup.start();
-    let talk = Talk { connector, home };
-    talk.connected().await;
+    let chat = Chat { connector, home };
+    chat.connected().await;
     let begun = Instant::now();
-    let told = async {
-        talk.is_answered().await;
-        talk.asks_before_it_removes().await;
-        talk.is_stopped_while_a_tool_runs().await;
-        talk.remembers().await;
+    let result = async {
+        chat.is_answered().await;
+        chat.asks_before_it_removes().await;
+        chat.is_stopped_while_a_tool_runs().await;
+        chat.remembers().await;
     };
-    let told = timeout(PATIENCE * 3, told).await;
-    assert!(told.is_ok(), "no end of it; the chat shows {:#?}", talk.shown());
+    let result = timeout(TIMEOUT * 3, result).await;
+    assert!(result.is_ok(), "no end of it; the chat shows {:#?}", chat.shown());
     println!("four messages took {:.1} s", begun.elapsed().as_secs_f32());
     ended(relay).await;
 }
@@ -55,17 +55,17 @@ async fn ended(relay: RelayProcess) {
     println!("the relay ended in {:.1} s", begun.elapsed().as_secs_f32());
 }
 
-struct Talk<'a> {
+struct Chat<'a> {
     connector: &'a Connector,
     home: &'a Home,
 }
 
-impl Talk<'_> {
+impl Chat<'_> {
     async fn connected(&self) {
-        self.connector.wait_connected(PATIENCE).await.unwrap();
+        self.connector.wait_connected(TIMEOUT).await.unwrap();
     }
 
-    fn says(&self, message_id: &str, text: &str) {
+    fn send(&self, message_id: &str, text: &str) {
         let event = text_event("discord", CHAT, message_id, text);
         self.connector.deliver(&event).unwrap();
     }
@@ -78,14 +78,14 @@ impl Talk<'_> {
 
     /// Waits for a message of the relay.
     async fn sees(&self, what: &str, wanted: impl FnMut(&SentMessage) -> bool) -> SentMessage {
-        match self.connector.wait_for_sent(what, PATIENCE, wanted).await {
+        match self.connector.wait_for_sent(what, TIMEOUT, wanted).await {
             Ok(sent) => sent,
             Err(error) => panic!("{error}; the chat shows {:#?}", self.shown()),
         }
     }
 
     async fn is_answered(&self) {
-        self.says("m1", &format!("{SAY} that my bird is heron-71."));
+        self.send("m1", &format!("{SAY} that my bird is heron-71."));
         self.sees("the first answer", |sent| sent.text.contains("heron-71."))
             .await;
     }
@@ -94,7 +94,7 @@ impl Talk<'_> {
         let victim = self.home.work().join("victim");
         fs::create_dir(&victim).unwrap();
         let command = format!("rm -rf {} && echo removed-$((26 * 2))", victim.display());
-        self.says("m2", &format!("{RUN} <{command}>"));
+        self.send("m2", &format!("{RUN} <{command}>"));
         let question = self.sees("a question", |sent| sent.op == "prompt").await;
         assert!(question.text.contains("rm -rf"), "{question:?}");
         assert!(victim.exists(), "it was asked before, not after");
@@ -129,7 +129,7 @@ impl Talk<'_> {
         let began = self.home.work().join("began");
         let ended = self.home.work().join("ended");
         let command = format!("touch {}; sleep 61.5; touch {}", began.display(), ended.display());
-        self.says("m3", &format!("{RUN} <{command}>"));
+        self.send("m3", &format!("{RUN} <{command}>"));
         self.until_there(&began).await;
         let running = processes::around(self.home.folder());
         let seen = running.iter().any(|line| line.contains("sleep 61.5"));
@@ -140,7 +140,7 @@ impl Talk<'_> {
     }
 
     async fn remembers(&self) {
-        self.says("m4", &format!("{RECALL} now."));
+        self.send("m4", &format!("{RECALL} now."));
         let answer = self
             .sees("the last answer", |sent| {
                 sent.text.contains("You ask:") && sent.text.contains("removed-52")
@@ -158,7 +158,7 @@ impl Talk<'_> {
     }
 
     async fn until_there(&self, path: &Path) {
-        eventually_within(PATIENCE, "the tool has begun", async || {
+        eventually_within(TIMEOUT, "the tool has begun", async || {
             path.exists().then_some(()).ok_or_else(|| self.shown())
         })
         .await;

@@ -20,7 +20,7 @@ const VERSION: &str = "0.19.0";
 /// What is asked of the registry: the agent with its ACP part, and what its API server needs.
 const PACKAGES: [&str; 2] = ["hermes-agent[acp]==0.19.0", "aiohttp>=3.13,<4"];
 /// How long the download may take.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the interpreter may take to say that it is there.
 const MOMENT: Duration = Duration::from_secs(10);
 
@@ -62,7 +62,7 @@ async fn install() -> Result<Hermes, String> {
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let folder = parent.join(format!("hermes-{VERSION}"));
     let lock = File::create(parent.join(format!("hermes-{VERSION}.lock"))).expect("a lock file");
-    // Whoever holds it is done within its own patience; it is let go at the end.
+    // Whoever holds it is done within its own timeout; it is let go at the end.
     let locked = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await;
     let _locked = locked.expect("the wait for the lock").expect("the lock");
     let marker = folder.join("complete");
@@ -95,11 +95,11 @@ async fn make(folder: &Path, python: &Path, parent: &Path) -> Result<(), String>
     let venv = run(
         Command::new("python3").args(["-m", "venv"]).arg(folder),
         parent,
-        PATIENCE,
+        TIMEOUT,
     )
     .await;
-    venv.map_err(|said| {
-        format!("python3 cannot make a virtual environment (install python3-venv):\n{said}")
+    venv.map_err(|log_text| {
+        format!("python3 cannot make a virtual environment (install python3-venv):\n{log_text}")
     })?;
     let pip = [
         "-m",
@@ -111,32 +111,33 @@ async fn make(folder: &Path, python: &Path, parent: &Path) -> Result<(), String>
         "--retries",
         "2",
     ];
-    let installed = run(Command::new(python).args(pip).args(PACKAGES), parent, PATIENCE).await;
-    installed.map_err(|said| {
-        let reached = !said.contains("gave up after") && !UNREACHABLE.iter().any(|sign| said.contains(sign));
-        let fits = !said.contains("require a different python version");
+    let installed = run(Command::new(python).args(pip).args(PACKAGES), parent, TIMEOUT).await;
+    installed.map_err(|log_text| {
+        let reached =
+            !log_text.contains("gave up after") && !UNREACHABLE.iter().any(|sign| log_text.contains(sign));
+        let fits = !log_text.contains("require a different python version");
         assert!(
             !reached || !fits,
-            "the registry was reached, but pip failed:\n{said}"
+            "the registry was reached, but pip failed:\n{log_text}"
         );
         let why = if fits {
             "the package registry cannot be reached"
         } else {
             "python3 is too old for it"
         };
-        format!("{why}:\n{said}")
+        format!("{why}:\n{log_text}")
     })
 }
 
 /// Runs a program to its end, or ends it and all that it started. An error is the end of what it said.
-async fn run(command: &mut Command, parent: &Path, patience: Duration) -> Result<(), String> {
+async fn run(command: &mut Command, parent: &Path, limit: Duration) -> Result<(), String> {
     let log = tempfile::NamedTempFile::new_in(parent).expect("a log file");
     let output = || Stdio::from(log.as_file().try_clone().expect("the log file"));
     command.stdin(Stdio::null()).stdout(output()).stderr(output());
     let child = command.process_group(0).kill_on_drop(true).spawn();
     let mut child = child.map_err(|error| format!("it does not start: {error}"))?;
     let group = child.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
-    let status = if let Ok(ended) = timeout(patience, child.wait()).await {
+    let status = if let Ok(ended) = timeout(limit, child.wait()).await {
         let status = ended.expect("a child of ours");
         if status.success() {
             return Ok(());
@@ -144,11 +145,11 @@ async fn run(command: &mut Command, parent: &Path, patience: Duration) -> Result
         status.to_string()
     } else {
         let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-        format!("gave up after {} s", patience.as_secs())
+        format!("gave up after {} s", limit.as_secs())
     };
-    let said = fs::read(log.path()).unwrap_or_default();
-    let said = String::from_utf8_lossy(&said);
-    let lines: Vec<&str> = said.lines().collect();
+    let log_text = fs::read(log.path()).unwrap_or_default();
+    let log_text = String::from_utf8_lossy(&log_text);
+    let lines: Vec<&str> = log_text.lines().collect();
     let tail = &lines[lines.len().saturating_sub(30)..];
     Err(format!("{}\n({status})", tail.join("\n")))
 }

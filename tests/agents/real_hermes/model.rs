@@ -75,9 +75,9 @@ fn choose(asked: &Value) -> Move {
 }
 
 fn recall(before: &[Value], order: &str) -> String {
-    let spoken = before.iter().filter(|message| message["role"] != "system");
-    let spoken: Vec<String> = spoken.map(text).collect();
-    format!("You ask: {order}. Before that: {}", spoken.join(" / "))
+    let earlier = before.iter().filter(|message| message["role"] != "system");
+    let earlier: Vec<String> = earlier.map(text).collect();
+    format!("You ask: {order}. Before that: {}", earlier.join(" / "))
 }
 
 fn command(order: &str) -> String {

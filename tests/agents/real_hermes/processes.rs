@@ -36,8 +36,8 @@ fn named(process: &Path, folder: &Path) -> Option<String> {
 }
 
 /// Waits until no process of a folder has this in its command line.
-pub(crate) async fn gone(folder: &Path, part: &str, patience: Duration) {
-    eventually_within(patience, "no process is left", async || {
+pub(crate) async fn gone(folder: &Path, part: &str, timeout: Duration) {
+    eventually_within(timeout, "no process is left", async || {
         let mut left = around(folder);
         left.retain(|line| line.contains(part));
         if left.is_empty() { Ok(()) } else { Err(left) }

@@ -93,7 +93,7 @@ impl Gateway {
     async fn serves(&mut self) -> bool {
         eventually_within(START, "the API server answers", async || {
             if self.child.try_wait().unwrap().is_some() {
-                eprintln!("{}", self.said());
+                eprintln!("{}", self.reply_text());
                 return Some(false);
             }
             self.answers().await.then_some(true)
@@ -130,7 +130,7 @@ impl Gateway {
         }
     }
 
-    fn said(&self) -> String {
+    fn reply_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
@@ -147,7 +147,7 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         if std::thread::panicking() {
-            eprintln!("--- the gateway said:\n{}--- end", self.said());
+            eprintln!("--- the gateway said:\n{}--- end", self.reply_text());
         }
     }
 }

@@ -117,7 +117,7 @@ impl Connector {
     pub(crate) async fn all_read(&self) {
         eventually_within(
             Duration::from_secs(10),
-            "every connection heard to its end",
+            "every connection read to its end",
             async || self.state().open.is_empty().then_some(()),
         )
         .await;
@@ -158,12 +158,12 @@ async fn serve(hub: Arc<Hub>, socket: TcpStream) {
     let connection = lock(&hub).open_connection();
     let (mut sink, mut stream) = socket.split();
     let ending = {
-        let hear = async {
+        let reading = async {
             let mut kept = Vec::new();
-            while let Some(Ok(message)) = heard(&hub, &mut stream).await {
+            while let Some(Ok(message)) = next_message(&hub, &mut stream).await {
                 match message {
-                    Message::Text(text) => hear(&hub, connection, &mut kept, text.as_bytes()),
-                    Message::Binary(bytes) => hear(&hub, connection, &mut kept, &bytes),
+                    Message::Text(text) => take_bytes(&hub, connection, &mut kept, text.as_bytes()),
+                    Message::Binary(bytes) => take_bytes(&hub, connection, &mut kept, &bytes),
                     _ => {}
                 }
             }
@@ -171,10 +171,10 @@ async fn serve(hub: Arc<Hub>, socket: TcpStream) {
         };
         tokio::select! {
             biased;
-            ending = told(&hub, connection) => Some(ending),
-            ending = hear => ending,
-            // Does not end: a connection that cannot be spoken on is still heard.
-            () = speak(&hub, connection, &mut sink) => None,
+            ending = wait_for_end(&hub, connection) => Some(ending),
+            ending = reading => ending,
+            // Does not end: a connection that cannot be written to is still read.
+            () = write_frames(&hub, connection, &mut sink) => None,
         }
     };
     if let (Some(ending), Ok(socket)) = (ending, sink.reunite(stream)) {
@@ -203,21 +203,21 @@ async fn close_socket(mut socket: WebSocketStream<TcpStream>, ending: Ending) {
     }
 }
 
-/// The next message, once it is listened to.
-async fn heard(
+/// The next message, once reading is enabled.
+async fn next_message(
     hub: &Hub,
     stream: &mut SplitStream<WebSocketStream<TcpStream>>,
 ) -> Option<Result<Message, Error>> {
     loop {
         let woken = hub.wake.notified();
-        if !lock(hub).deaf {
+        if !lock(hub).reads_paused {
             return stream.next().await;
         }
         woken.await;
     }
 }
 
-async fn told(hub: &Hub, connection: u64) -> Ending {
+async fn wait_for_end(hub: &Hub, connection: u64) -> Ending {
     loop {
         let woken = hub.wake.notified();
         if let Some(ending) = lock(hub).open.get(&connection).and_then(|live| live.ending) {
@@ -227,7 +227,7 @@ async fn told(hub: &Hub, connection: u64) -> Ending {
     }
 }
 
-fn hear(hub: &Arc<Hub>, connection: u64, kept: &mut Vec<u8>, bytes: &[u8]) {
+fn take_bytes(hub: &Arc<Hub>, connection: u64, kept: &mut Vec<u8>, bytes: &[u8]) {
     kept.extend_from_slice(bytes);
     let Some(end) = kept.iter().rposition(|byte| *byte == b'\n') else {
         return;
@@ -278,7 +278,7 @@ fn outbound(hub: &Arc<Hub>, connection: u64, request_id: &str, action: &str) {
     });
 }
 
-async fn speak(hub: &Hub, connection: u64, sink: &mut SplitSink<WebSocketStream<TcpStream>, Message>) {
+async fn write_frames(hub: &Hub, connection: u64, sink: &mut SplitSink<WebSocketStream<TcpStream>, Message>) {
     loop {
         let woken = hub.wake.notified();
         let (texts, answers) = lock(hub).outgoing(connection);

@@ -78,7 +78,7 @@ pub(crate) struct State {
     pub(crate) packing: Packing,
     pub(crate) repeat_percent: u64,
     /// Nothing is read from the sockets.
-    pub(crate) deaf: bool,
+    pub(crate) reads_paused: bool,
     pub(crate) rng: Rng,
     pub(crate) judge: Judge,
     pub(crate) dials: VecDeque<DialFate>,
@@ -115,7 +115,7 @@ impl State {
             window,
             packing: Packing::Single,
             repeat_percent: 0,
-            deaf: false,
+            reads_paused: false,
             rng: Rng::new(seed),
             judge: Box::new(|_, _| Fate::Answer),
             dials: VecDeque::new(),

@@ -185,8 +185,8 @@ async fn a_running_relay_is_left_its_connection_unless_the_dial_is_asked_for() {
     report
         .skips(&["token", "handshake"])
         .passes(&["state_dir", "lock", "journal", "tcp", "clock", "agent"]);
-    let said = report.row("lock")["detail"].as_str().unwrap();
-    assert_eq!(said, format!("process {pid}, link live"));
+    let detail = report.row("lock")["detail"].as_str().unwrap();
+    assert_eq!(detail, format!("process {pid}, link live"));
     let upgrade = report.row("upgrade");
     assert_eq!(upgrade["outcome"], "skipped", "{upgrade}");
     assert!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::support::relay_process::Setup;
 
 /// All probes together, and the start and end of a process on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the doctor said.
 pub(crate) struct Report {
@@ -26,7 +26,7 @@ pub(crate) async fn connector() -> Connector {
 pub(crate) async fn doctor(setup: Setup, more: &[&str]) -> Report {
     let args = [&["doctor", "--json"], more].concat();
     let mut process = setup.args(&args).start();
-    let code = process.exit_code(PATIENCE).await;
+    let code = process.exit_code(EXIT_TIMEOUT).await;
     let text = process.stdout();
     let rows: Vec<Value> =
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}{}", process.stderr()));
@@ -60,7 +60,7 @@ impl Report {
         assert_eq!(failed.len(), 1, "{failed:#?}");
         assert_eq!(failed[0]["id"], id, "{failed:#?}");
         assert_eq!(self.code, 1, "something failed");
-        says(failed[0], cause, remedy);
+        assert_row(failed[0], cause, remedy);
         self
     }
 
@@ -78,7 +78,7 @@ impl Report {
         let Some(warned) = warned else {
             panic!("no warning of {id} about {cause:?} in {}", self.text)
         };
-        says(warned, cause, remedy);
+        assert_row(warned, cause, remedy);
         self
     }
 
@@ -117,9 +117,12 @@ impl Report {
 }
 
 #[track_caller]
-fn says(row: &Value, cause: &str, remedy: &str) {
+fn assert_row(row: &Value, cause: &str, remedy: &str) {
     let detail = row["detail"].as_str().unwrap();
     assert!(detail.contains(cause), "wanted {cause:?} in {detail:?}");
-    let told = row["remedy"].as_str().unwrap();
-    assert!(told.contains(remedy), "wanted {remedy:?} in {told:?}");
+    let remedy_text = row["remedy"].as_str().unwrap();
+    assert!(
+        remedy_text.contains(remedy),
+        "wanted {remedy:?} in {remedy_text:?}"
+    );
 }

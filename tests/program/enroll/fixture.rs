@@ -46,7 +46,7 @@ impl SecretInput for Input {
 }
 
 /// One run of the verb in a home of its own, with an ambient identity unless told otherwise.
-pub(crate) struct Story {
+pub(crate) struct Fixture {
     pub(crate) home: TempDir,
     pub(crate) env: Vec<(&'static str, String)>,
     pub(crate) input: Input,
@@ -58,13 +58,13 @@ pub(crate) struct Story {
     pub(crate) relay_url: Option<String>,
 }
 
-pub(crate) struct Told {
+pub(crate) struct EnrollRun {
     pub(crate) outcome: EnrollOutcome,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Story {
+impl Fixture {
     /// A home with an `.env`, and an identity provider that says yes.
     pub(crate) async fn new() -> Self {
         let idp = Stub::always(200, r#"{"access_token":"identity-hush"}"#).await;
@@ -91,7 +91,7 @@ impl Story {
         self.home.path().join(".env")
     }
 
-    pub(crate) async fn run(&mut self, typed: &[&str]) -> Told {
+    pub(crate) async fn run(&mut self, typed: &[&str]) -> EnrollRun {
         let args = Cli::try_parse_from(std::iter::once(&"enroll").chain(typed))
             .unwrap()
             .args;
@@ -112,8 +112,8 @@ impl Story {
             http: &http,
             dial: &dial,
             add_secret: &|name, value| {
-                let told = (name.to_owned(), value.expose_secret().to_owned());
-                self.hidden.borrow_mut().push(told);
+                let hidden = (name.to_owned(), value.expose_secret().to_owned());
+                self.hidden.borrow_mut().push(hidden);
             },
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -123,7 +123,7 @@ impl Story {
             err: &mut err,
         };
         let outcome = run(&args, &around, &mut streams).await;
-        Told {
+        EnrollRun {
             outcome,
             out: String::from_utf8(out).unwrap(),
             err: String::from_utf8(err).unwrap(),
@@ -132,17 +132,21 @@ impl Story {
 
     /// Runs it and asserts that it failed with `line`, a hint, exit code 1, and nothing changed or shown.
     pub(crate) async fn fails(&mut self, typed: &[&str], line: &str) {
-        let told = self.run(typed).await;
-        assert_eq!(told.outcome.exit_code(), 1, "{}", told.err);
-        let cross = told
+        let output = self.run(typed).await;
+        assert_eq!(output.outcome.exit_code(), 1, "{}", output.err);
+        let cross = output
             .err
             .lines()
             .find(|l| l.starts_with('✗'))
             .expect("a cross mark");
         assert!(cross.starts_with(&format!("✗ {line}")), "{cross}");
-        assert!(told.err.lines().any(|l| l.starts_with("hint: ")), "{}", told.err);
-        assert_eq!(told.out, "");
-        assert_discreet(&format!("{} {:?}", told.err, told.outcome));
+        assert!(
+            output.err.lines().any(|l| l.starts_with("hint: ")),
+            "{}",
+            output.err
+        );
+        assert_eq!(output.out, "");
+        assert_discreet(&format!("{} {:?}", output.err, output.outcome));
         self.untouched();
     }
 

@@ -6,13 +6,13 @@ use std::fs;
 
 use crate::support::http_stub::{Seen, Stub, nobody, reply, reply_with};
 use clap::Parser;
-use fixture::{ACCEPTED, Cli, Input, OLD_ENV, Story, Told, assert_discreet, connector, mode};
+use fixture::{ACCEPTED, Cli, EnrollRun, Fixture, Input, OLD_ENV, assert_discreet, connector, mode};
 use hermes_relay::cli::enroll::EnrollOutcome;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use secrecy::ExposeSecret;
 
 /// Enrolls with a token from the pipe and asks to be woken.
-async fn enroll_to_be_woken(story: &mut Story, stub: &Stub) -> Told {
+async fn enroll_to_be_woken(fixture: &mut Fixture, stub: &Stub) -> EnrollRun {
     let args = [
         "--token",
         "-",
@@ -21,39 +21,39 @@ async fn enroll_to_be_woken(story: &mut Story, stub: &Stub) -> Told {
         "--wake-url",
         "https://w.example",
     ];
-    story.run(&args).await
+    fixture.run(&args).await
 }
 
 #[tokio::test]
 async fn a_managed_install_is_refused_before_anything_else() {
     let line = "`hermes gateway enroll` is not available in a managed/hosted install.";
-    let mut story = Story::new().await;
-    story.env.push(("HERMES_MANAGED", "1".into()));
-    story.fails(&[], line).await;
-    let mut story = Story::new().await;
-    fs::write(story.home.path().join(".managed"), "").unwrap();
-    story
+    let mut fixture = Fixture::new().await;
+    fixture.env.push(("HERMES_MANAGED", "1".into()));
+    fixture.fails(&[], line).await;
+    let mut fixture = Fixture::new().await;
+    fs::write(fixture.home.path().join(".managed"), "").unwrap();
+    fixture
         .fails(&["--token", "t-hush", "--connector-url", &nobody()], line)
         .await;
 }
 
 #[tokio::test]
 async fn the_checks_come_in_order_token_url_identity() {
-    let mut story = Story::new().await;
+    let mut fixture = Fixture::new().await;
     let no_token = "No enrollment token. Pass --token <token> (or set GATEWAY_RELAY_ENROLL_TOKEN).";
-    story
+    fixture
         .fails(
             &["--token", " ", "--connector-url", "https://c.invalid"],
             no_token,
         )
         .await;
-    story.input.terminal = Some("");
-    story.fails(&[], no_token).await;
+    fixture.input.terminal = Some("");
+    fixture.fails(&[], no_token).await;
     let no_url = "No connector URL. Pass --connector-url <url> (or set GATEWAY_RELAY_URL / gateway.relay_url in config.yaml).";
-    story.fails(&["--token", "t-hush"], no_url).await;
-    story.env.clear();
+    fixture.fails(&["--token", "t-hush"], no_url).await;
+    fixture.env.clear();
     let stub = Stub::always(200, ACCEPTED).await;
-    story
+    fixture
         .fails(
             &["--token", "t-hush", "--connector-url", &stub.base()],
             "You're not logged into Nous Portal.",
@@ -65,20 +65,20 @@ async fn the_checks_come_in_order_token_url_identity() {
 #[tokio::test]
 async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
-    assert!(matches!(told.outcome, EnrollOutcome::Checked), "{}", told.err);
-    assert_eq!(told.outcome.exit_code(), 0);
+    let mut fixture = Fixture::new().await;
+    let output = fixture.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert!(matches!(output.outcome, EnrollOutcome::Checked), "{}", output.err);
+    assert_eq!(output.outcome.exit_code(), 0);
     assert!(
-        told.out.contains("gw-box") && told.out.contains(".env"),
+        output.out.contains("gw-box") && output.out.contains(".env"),
         "{}",
-        told.out
+        output.out
     );
     assert!(stub.seen().is_empty(), "the connector was not asked");
-    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), OLD_ENV);
-    story.env.clear();
+    assert_eq!(fs::read_to_string(fixture.dotenv()).unwrap(), OLD_ENV);
+    fixture.env.clear();
     let line = "You're not logged into Nous Portal.";
-    story
+    fixture
         .fails(&["--dry-run", "--connector-url", &stub.base()], line)
         .await;
 }
@@ -86,54 +86,54 @@ async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
 #[tokio::test]
 async fn a_dry_run_leaves_a_login_that_ran_out_as_it_is() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    story.env = vec![("HERMES_PORTAL_BASE_URL", stub.base())];
+    let mut fixture = Fixture::new().await;
+    fixture.env = vec![("HERMES_PORTAL_BASE_URL", stub.base())];
     let stored = |refresh: &str| {
         format!(
             r#"{{"providers":{{"nous":{{"access_token":"old-hush",{refresh}"expires_at":"2020-01-01T00:00:00+00:00"}}}}}}"#
         )
     };
-    let path = story.home.path().join("auth.json");
+    let path = fixture.home.path().join("auth.json");
     let login = stored(r#""refresh_token":"refresh-hush","#);
     fs::write(&path, &login).unwrap();
-    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
-    assert!(matches!(told.outcome, EnrollOutcome::Checked), "{}", told.err);
+    let output = fixture.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert!(matches!(output.outcome, EnrollOutcome::Checked), "{}", output.err);
     assert_eq!(fs::read_to_string(&path).unwrap(), login);
     assert!(
         stub.seen().is_empty(),
         "neither the connector nor the portal was asked"
     );
     fs::write(&path, stored("")).unwrap();
-    let told = story.run(&["--dry-run", "--connector-url", &stub.base()]).await;
-    assert_eq!(told.outcome.exit_code(), 1, "nothing can refresh it");
+    let output = fixture.run(&["--dry-run", "--connector-url", &stub.base()]).await;
+    assert_eq!(output.outcome.exit_code(), 1, "nothing can refresh it");
 }
 
 #[tokio::test]
 async fn every_secret_is_redacted_from_the_log_as_soon_as_it_is_known() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    story
+    let mut fixture = Fixture::new().await;
+    fixture
         .run(&["--token", "t-hush", "--connector-url", &stub.base()])
         .await;
-    let hidden = story.hidden.take();
+    let hidden = fixture.hidden.take();
     let values: Vec<_> = hidden.iter().map(|(_, value)| value.as_str()).collect();
     assert_eq!(values, ["t-hush", "identity-hush", "secret-hush", "key-hush"]);
     // Also when nothing came of it.
     let stub = Stub::always(500, "{}").await;
-    story
+    fixture
         .run(&["--token", "t-hush", "--connector-url", &stub.base()])
         .await;
-    assert_eq!(story.hidden.take().len(), 2);
+    assert_eq!(fixture.hidden.take().len(), 2);
 }
 
 #[tokio::test]
 async fn an_identity_failure_keeps_the_token_unspent() {
     let idp = Stub::always(500, r#"{"error":"broken"}"#).await;
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    story.env = vec![("GATEWAY_RELAY_IDP_TOKEN_URL", idp.base())];
+    let mut fixture = Fixture::new().await;
+    fixture.env = vec![("GATEWAY_RELAY_IDP_TOKEN_URL", idp.base())];
     let line = "Could not resolve a caller-identity token: the identity provider returned HTTP 500: broken";
-    story
+    fixture
         .fails(&["--token", "t-hush", "--connector-url", &stub.base()], line)
         .await;
     assert!(stub.seen().is_empty());
@@ -181,14 +181,14 @@ async fn every_refusal_of_the_connector_is_reported_and_writes_nothing() {
         ),
     ] {
         let stub = Stub::always(status, body).await;
-        Story::new()
+        Fixture::new()
             .await
             .fails(&["--token", "t-hush", "--connector-url", &stub.base()], line)
             .await;
     }
     let base = nobody();
     let line = format!("Enrollment failed: Could not reach the connector at {base}: ");
-    Story::new()
+    Fixture::new()
         .await
         .fails(&["--token", "t-hush", "--connector-url", &base], &line)
         .await;
@@ -204,7 +204,7 @@ async fn a_redirecting_connector_is_named_and_the_other_origin_is_never_contacte
         stub.base(),
         other.base()
     );
-    Story::new()
+    Fixture::new()
         .await
         .fails(&["--token", "t-hush", "--connector-url", &stub.base()], &line)
         .await;
@@ -214,10 +214,10 @@ async fn a_redirecting_connector_is_named_and_the_other_origin_is_never_contacte
 #[tokio::test]
 async fn a_directory_that_cannot_be_written_is_found_before_the_token_is_spent() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    let directory = story.home.path().to_str().unwrap().to_owned();
+    let mut fixture = Fixture::new().await;
+    let directory = fixture.home.path().to_str().unwrap().to_owned();
     let line = format!("Cannot write to {directory}: ");
-    story
+    fixture
         .fails(
             &[
                 "--token",
@@ -235,17 +235,17 @@ async fn a_directory_that_cannot_be_written_is_found_before_the_token_is_spent()
 
 #[tokio::test]
 async fn options_that_cannot_be_used_exit_with_2() {
-    let mut story = Story::new().await;
+    let mut fixture = Fixture::new().await;
     for typed in [
         ["--connector-url", "ftp://c.example"],
         ["--gateway-id", "a\nb"],
         ["--wake-url", "not a url"],
     ] {
-        story.relay_url = Some("https://c.invalid".into());
-        let told = story.run(&["--token", "t-hush", typed[0], typed[1]]).await;
-        assert_eq!(told.outcome.exit_code(), 2, "{typed:?}: {}", told.err);
-        assert_discreet(&told.err);
-        story.untouched();
+        fixture.relay_url = Some("https://c.invalid".into());
+        let output = fixture.run(&["--token", "t-hush", typed[0], typed[1]]).await;
+        assert_eq!(output.outcome.exit_code(), 2, "{typed:?}: {}", output.err);
+        assert_discreet(&output.err);
+        fixture.untouched();
     }
     assert!(Cli::try_parse_from(["enroll", "--print", "--output", "x"]).is_err());
 }
@@ -253,13 +253,13 @@ async fn options_that_cannot_be_used_exit_with_2() {
 #[tokio::test]
 async fn success_stores_the_keys_and_hides_the_secrets() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
+    let mut fixture = Fixture::new().await;
     // As typed: a WebSocket address with the path and a slash.
     let typed = format!("{}/relay/", stub.base().replace("http://", "ws://"));
-    let told = story
+    let output = fixture
         .run(&["--token", "enr-hush", "--connector-url", &typed])
         .await;
-    assert_eq!(told.outcome.exit_code(), 0, "{}", told.err);
+    assert_eq!(output.outcome.exit_code(), 0, "{}", output.err);
 
     let seen = stub.only();
     assert_eq!(seen.uri, "/relay/enroll");
@@ -274,45 +274,47 @@ async fn success_stores_the_keys_and_hides_the_secrets() {
         "# mine\nOTHER=1\nexport GATEWAY_RELAY_SECRET=secret-hush\nGATEWAY_RELAY_ID=gw-theirs\n\
          GATEWAY_RELAY_DELIVERY_KEY=key-hush\nGATEWAY_RELAY_URL={url}\n"
     );
-    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), expected);
-    assert_eq!(mode(&story.dotenv()), 0o640);
+    assert_eq!(fs::read_to_string(fixture.dotenv()).unwrap(), expected);
+    assert_eq!(mode(&fixture.dotenv()), 0o640);
 
     assert!(
-        told.out
+        output
+            .out
             .starts_with("✓ Enrolled gateway \"gw-theirs\" for tenant acme\n"),
         "{}",
-        told.out
+        output.out
     );
     for line in [
         "GATEWAY_RELAY_ID=gw-theirs",
         "GATEWAY_RELAY_SECRET=<hidden>",
         "GATEWAY_RELAY_DELIVERY_KEY=<hidden>",
     ] {
-        assert!(told.out.contains(line), "{}", told.out);
+        assert!(output.out.contains(line), "{}", output.out);
     }
     assert!(
-        told.err
+        output
+            .err
             .contains("warning: a token on the command line is visible"),
         "{}",
-        told.err
+        output.err
     );
-    assert_eq!(told.err.lines().count(), 1, "{}", told.err);
-    assert_discreet(&(told.out + &told.err));
+    assert_eq!(output.err.lines().count(), 1, "{}", output.err);
+    assert_discreet(&(output.out + &output.err));
 }
 
 #[tokio::test]
 async fn a_new_file_is_for_the_owner_only_and_only_given_addresses_are_stored() {
     let stub = Stub::always(200, r#"{"secret":"secret-hush"}"#).await;
-    let mut story = Story::new().await;
-    story.env.extend([
+    let mut fixture = Fixture::new().await;
+    fixture.env.extend([
         ("GATEWAY_RELAY_URL", stub.base()),
         ("GATEWAY_RELAY_ENROLL_TOKEN", " env-token ".into()),
     ]);
-    let file = story.home.path().join("made/here/relay.env");
-    let told = story
+    let file = fixture.home.path().join("made/here/relay.env");
+    let output = fixture
         .run(&["--output", file.to_str().unwrap(), "--gateway-id", "gw mine"])
         .await;
-    assert_eq!(told.outcome.exit_code(), 0, "{}", told.err);
+    assert_eq!(output.outcome.exit_code(), 0, "{}", output.err);
     assert_eq!(
         stub.only().json(),
         serde_json::json!({"enrollmentToken": "env-token", "gatewayId": "gw mine"})
@@ -323,27 +325,27 @@ async fn a_new_file_is_for_the_owner_only_and_only_given_addresses_are_stored() 
         "GATEWAY_RELAY_ID=\"gw mine\"\nGATEWAY_RELAY_SECRET=secret-hush\n"
     );
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o600, 0o700));
-    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), OLD_ENV);
+    assert_eq!(fs::read_to_string(fixture.dotenv()).unwrap(), OLD_ENV);
     assert!(
-        told.out.starts_with("✓ Enrolled gateway \"gw mine\"\n"),
+        output.out.starts_with("✓ Enrolled gateway \"gw mine\"\n"),
         "{}",
-        told.out
+        output.out
     );
-    assert_eq!(told.err, "");
+    assert_eq!(output.err, "");
 }
 
 #[tokio::test]
 async fn the_token_comes_from_a_pipe_or_the_keyboard_and_the_url_from_the_configuration() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    story.relay_url = Some(stub.base());
-    story.input = Input {
+    let mut fixture = Fixture::new().await;
+    fixture.relay_url = Some(stub.base());
+    fixture.input = Input {
         terminal: Some("from keyboard"),
         pipe: "from pipe\n",
     };
     for (typed, expected) in [(&["--token", "-"][..], "from pipe"), (&[][..], "from keyboard")] {
-        let told = story.run(typed).await;
-        assert_eq!((told.outcome.exit_code(), told.err.as_str()), (0, ""));
+        let output = fixture.run(typed).await;
+        assert_eq!((output.outcome.exit_code(), output.err.as_str()), (0, ""));
         assert_eq!(stub.seen().last().unwrap().json()["enrollmentToken"], expected);
     }
 }
@@ -351,24 +353,25 @@ async fn the_token_comes_from_a_pipe_or_the_keyboard_and_the_url_from_the_config
 #[tokio::test]
 async fn print_gives_the_lines_and_nothing_else_on_standard_output() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    story.input.pipe = "t";
-    let told = story
+    let mut fixture = Fixture::new().await;
+    fixture.input.pipe = "t";
+    let output = fixture
         .run(&["--token", "-", "--print", "--connector-url", &stub.base()])
         .await;
     let url = stub.base();
     let expected = format!(
         "GATEWAY_RELAY_ID=gw-theirs\nGATEWAY_RELAY_SECRET=secret-hush\nGATEWAY_RELAY_DELIVERY_KEY=key-hush\nGATEWAY_RELAY_URL={url}\n"
     );
-    assert_eq!((told.outcome.exit_code(), told.out), (0, expected));
+    assert_eq!((output.outcome.exit_code(), output.out), (0, expected));
     assert!(
-        told.err
+        output
+            .err
             .starts_with("✓ Enrolled gateway \"gw-theirs\" for tenant acme"),
         "{}",
-        told.err
+        output.err
     );
-    assert_discreet(&told.err);
-    story.untouched();
+    assert_discreet(&output.err);
+    fixture.untouched();
 }
 
 #[tokio::test]
@@ -378,26 +381,30 @@ async fn a_clock_that_is_off_is_mentioned() {
         reply_with(200, &[date], ACCEPTED)
     })
     .await;
-    let mut story = Story::new().await;
-    story.input.pipe = "t";
-    let told = story
+    let mut fixture = Fixture::new().await;
+    fixture.input.pipe = "t";
+    let output = fixture
         .run(&["--token", "-", "--connector-url", &stub.base()])
         .await;
-    assert!(told.err.contains("s ahead of the connector's"), "{}", told.err);
-    assert_eq!(told.outcome.exit_code(), 0);
+    assert!(
+        output.err.contains("s ahead of the connector's"),
+        "{}",
+        output.err
+    );
+    assert_eq!(output.outcome.exit_code(), 0);
 }
 
 #[tokio::test]
 async fn a_wake_url_is_stored_and_registered_for_every_identity() {
     let stub = connector(|_| reply(200, r#"{"secretIssued":false}"#)).await;
-    let mut story = Story::new().await;
-    story.input.pipe = "t";
+    let mut fixture = Fixture::new().await;
+    fixture.input.pipe = "t";
     let identity = |platform: &str| ProvisionRequest {
         platform: platform.into(),
         ..ProvisionRequest::default()
     };
-    story.identities = vec![identity("discord"), identity("slack")];
-    let told = story
+    fixture.identities = vec![identity("discord"), identity("slack")];
+    let output = fixture
         .run(&[
             "--token",
             "-",
@@ -407,7 +414,7 @@ async fn a_wake_url_is_stored_and_registered_for_every_identity() {
             "https://wake.example/x/",
         ])
         .await;
-    assert_eq!((told.outcome.exit_code(), told.err.as_str()), (0, ""));
+    assert_eq!((output.outcome.exit_code(), output.err.as_str()), (0, ""));
     let registered: Vec<_> = stub.seen()[1..].iter().map(Seen::json).collect();
     assert_eq!(registered.len(), 2);
     for (body, platform) in registered.iter().zip(["discord", "slack"]) {
@@ -422,7 +429,7 @@ async fn a_wake_url_is_stored_and_registered_for_every_identity() {
         Some("Bearer identity-hush")
     );
     assert!(
-        fs::read_to_string(story.dotenv())
+        fs::read_to_string(fixture.dotenv())
             .unwrap()
             .contains("GATEWAY_RELAY_WAKE_URL=https://wake.example/x\n")
     );
@@ -443,13 +450,13 @@ async fn a_connector_that_does_not_provision_is_a_warning_and_one_that_fails_is_
         ),
     ] {
         let stub = connector(move |_| reply(status, "")).await;
-        let mut story = Story::new().await;
-        story.input.pipe = "t";
-        let told = enroll_to_be_woken(&mut story, &stub).await;
-        assert_eq!(told.outcome.exit_code(), code);
-        assert!(told.err.contains(text), "{}", told.err);
+        let mut fixture = Fixture::new().await;
+        fixture.input.pipe = "t";
+        let output = enroll_to_be_woken(&mut fixture, &stub).await;
+        assert_eq!(output.outcome.exit_code(), code);
+        assert!(output.err.contains(text), "{}", output.err);
         assert!(
-            fs::read_to_string(story.dotenv())
+            fs::read_to_string(fixture.dotenv())
                 .unwrap()
                 .contains("secret-hush")
         );
@@ -459,35 +466,36 @@ async fn a_connector_that_does_not_provision_is_a_warning_and_one_that_fails_is_
 #[tokio::test]
 async fn a_second_secret_is_mentioned_and_not_taken() {
     let stub = connector(|_| reply(200, r#"{"secret":"other-hush"}"#)).await;
-    let mut story = Story::new().await;
-    story.input.pipe = "t";
-    let told = enroll_to_be_woken(&mut story, &stub).await;
-    assert_eq!(told.outcome.exit_code(), 0);
-    assert!(told.err.contains("another secret"), "{}", told.err);
-    let stored = fs::read_to_string(story.dotenv()).unwrap();
+    let mut fixture = Fixture::new().await;
+    fixture.input.pipe = "t";
+    let output = enroll_to_be_woken(&mut fixture, &stub).await;
+    assert_eq!(output.outcome.exit_code(), 0);
+    assert!(output.err.contains("another secret"), "{}", output.err);
+    let stored = fs::read_to_string(fixture.dotenv()).unwrap();
     assert!(
         stored.contains("=secret-hush") && !stored.contains("other-hush"),
         "{stored}"
     );
-    assert_discreet(&told.err);
+    assert_discreet(&output.err);
 }
 
 #[tokio::test]
 async fn check_dials_once_with_the_new_credentials() {
     let stub = Stub::always(200, ACCEPTED).await;
-    let mut story = Story::new().await;
-    story.input.pipe = "t";
+    let mut fixture = Fixture::new().await;
+    fixture.input.pipe = "t";
     let typed = ["--token", "-", "--connector-url", &stub.base(), "--check"];
-    let told = story.run(&typed).await;
-    assert_eq!(told.outcome.exit_code(), 0);
+    let output = fixture.run(&typed).await;
+    assert_eq!(output.outcome.exit_code(), 0);
     assert!(
-        told.out
+        output
+            .out
             .ends_with("✓ The connector accepts the new credentials\n"),
         "{}",
-        told.out
+        output.out
     );
     {
-        let dialled = story.dialled.borrow();
+        let dialled = fixture.dialled.borrow();
         assert_eq!(dialled.len(), 1);
         assert_eq!(
             (dialled[0].gateway_id.as_str(), dialled[0].secret.expose_secret()),
@@ -496,14 +504,15 @@ async fn check_dials_once_with_the_new_credentials() {
         assert_eq!(dialled[0].connector.http_base(), stub.base());
         assert_discreet(&format!("{dialled:?}"));
     }
-    story.dial = Err("closed with 4401".into());
-    let told = story.run(&typed).await;
-    assert_eq!(told.outcome.exit_code(), 1);
+    fixture.dial = Err("closed with 4401".into());
+    let output = fixture.run(&typed).await;
+    assert_eq!(output.outcome.exit_code(), 1);
     assert!(
-        told.err
+        output
+            .err
             .contains("✗ Enrolled, but the check failed: closed with 4401"),
         "{}",
-        told.err
+        output.err
     );
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use hermes_relay::config::Settings;
 use serde_json::{Value, json};
 
-use crate::hosting::{BINARY, repository, said};
+use crate::hosting::{BINARY, repository, run_command};
 
 /// The only line of the Dockerfile that begins with this word, without the word.
 fn instruction(word: &str) -> String {
@@ -17,7 +17,7 @@ fn instruction(word: &str) -> String {
 }
 
 /// What stands in brackets in such a line.
-fn words(word: &str) -> Vec<String> {
+fn bracketed(word: &str) -> Vec<String> {
     let line = instruction(word);
     serde_json::from_str(&line[line.find('[').unwrap()..]).unwrap()
 }
@@ -51,17 +51,17 @@ fn the_pod_starts_the_image_as_the_image_starts_itself() {
     let (_, set) = pod();
     let spec = &set["spec"]["template"]["spec"];
     let container = &spec["containers"][0];
-    let program = &words("ENTRYPOINT ")[0];
-    assert_eq!(container["args"], json!(words("CMD ")));
+    let program = &bracketed("ENTRYPOINT ")[0];
+    assert_eq!(container["args"], json!(bracketed("CMD ")));
     assert!(container["command"].is_null(), "the image's own");
     assert_eq!(instruction("COPY hermes-relay "), *program);
-    let health = words("HEALTHCHECK ");
+    let health = bracketed("HEALTHCHECK ");
     assert_eq!(container["readinessProbe"]["exec"]["command"], json!(health));
     let alive = container["livenessProbe"]["exec"]["command"].as_array().unwrap();
     assert_eq!(alive[0], json!(program));
-    for command in [&words("CMD ")[..1], &health[1..], &["status".to_owned()]] {
-        let (known, told) = said(Command::new(BINARY).args(command).arg("--help"));
-        assert!(known, "{told}");
+    for command in [&bracketed("CMD ")[..1], &health[1..], &["status".to_owned()]] {
+        let (known, output) = run_command(Command::new(BINARY).args(command).arg("--help"));
+        assert!(known, "{output}");
     }
 
     let user = instruction("USER ");
@@ -77,7 +77,7 @@ fn the_pod_starts_the_image_as_the_image_starts_itself() {
         assert_eq!(named(&container["env"], name)["value"], json!(value));
         assert!(value.starts_with("/state/"), "{value} is in the volume");
     }
-    let volume = &words("VOLUME ")[0];
+    let volume = &bracketed("VOLUME ")[0];
     assert_eq!(
         named(&container["volumeMounts"], "state")["mountPath"],
         json!(volume)
@@ -136,11 +136,11 @@ fn the_pods_settings_are_ones_that_the_program_takes() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("relay-secret");
     fs::write(&secret, "s3cret").unwrap();
-    let (_, told) = said(Command::new("chmod").arg("440").arg(&secret));
-    assert!(told.is_empty(), "{told}");
+    let (_, output) = run_command(Command::new("chmod").arg("440").arg(&secret));
+    assert!(output.is_empty(), "{output}");
     let written = folder.path().join(name);
     let here = text.replace(mounted("secret"), &folder.path().display().to_string());
     fs::write(&written, here).unwrap();
-    let (well, told) = said(Command::new(BINARY).args(["config", "check"]).arg(&written));
-    assert!(well, "{told}");
+    let (success, output) = run_command(Command::new(BINARY).args(["config", "check"]).arg(&written));
+    assert!(success, "{output}");
 }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::process::Command;
 
-use crate::hosting::{BINARY, repository, said};
+use crate::hosting::{BINARY, repository, run_command};
 
 #[test]
 fn the_reference_of_settings_is_current() {
     let file = repository("docs/configuration.md");
-    let (well, page) = said(Command::new(BINARY).args(["config", "reference"]));
-    assert!(well);
+    let (success, page) = run_command(Command::new(BINARY).args(["config", "reference"]));
+    assert!(success);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&file, &page).unwrap();
     }
@@ -70,12 +70,12 @@ fn every_command_in_the_documents_is_understood() {
             };
             commands += 1;
             let mut help = Command::new(BINARY);
-            let (well, told) = said(help.args(&typed).arg("--help"));
-            assert!(well, "{}: {line}\n{told}", document.display());
+            let (success, output) = run_command(help.args(&typed).arg("--help"));
+            assert!(success, "{}: {line}\n{output}", document.display());
             let words = line.split_whitespace();
             for option in words.filter(|word| word.starts_with("--")) {
                 let option = option.split('=').next().unwrap();
-                let known = told.contains(option) || option == "--version" || option == "--help";
+                let known = output.contains(option) || option == "--version" || option == "--help";
                 assert!(known, "{}: {line}: no {option}", document.display());
             }
         }

@@ -87,12 +87,12 @@ impl Stage {
             .kill_on_drop(true);
         let ended = tokio::time::timeout(SOON * 4, command.output()).await;
         let ended = ended.expect("an end in time").unwrap();
-        let told = String::from_utf8_lossy(&ended.stderr);
+        let output = String::from_utf8_lossy(&ended.stderr);
         if ended.status.code() == Some(CANNOT_BE) {
-            skip(&format!("no journald can be started here: {told}"));
+            skip(&format!("no journald can be started here: {output}"));
             return None;
         }
-        assert!(ended.status.success(), "{told}\n{}", self.file("stderr"));
+        assert!(ended.status.success(), "{output}\n{}", self.file("stderr"));
         Some(())
     }
 
@@ -203,10 +203,10 @@ ends $relay
         return;
     }
     let without = stage.file("without");
-    let said = without.lines().find(|line| line.contains("cannot open journald"));
-    let said = said.unwrap_or_else(|| panic!("{without}"));
+    let line = without.lines().find(|line| line.contains("cannot open journald"));
+    let line = line.unwrap_or_else(|| panic!("{without}"));
     for part in ["/run/systemd/journal/socket", "No such file", "log.format"] {
-        assert!(said.contains(part), "{said}");
+        assert!(line.contains(part), "{line}");
     }
     let stderr = stage.file("stderr");
     assert!(stderr.contains("INFO dump: link"), "{stderr}");

@@ -162,9 +162,9 @@ impl Machine {
 
     /// What a line of shell printed that must go well.
     pub(crate) fn does(&self, line: &str) -> String {
-        let (well, told) = self.run(line);
-        assert!(well, "{line}: {told}\n{}", self.log());
-        told.trim().to_owned()
+        let (success, output) = self.run(line);
+        assert!(success, "{line}: {output}\n{}", self.log());
+        output.trim().to_owned()
     }
 
     pub(crate) fn show(&self, unit: &str, property: &str) -> String {

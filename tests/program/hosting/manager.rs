@@ -12,7 +12,7 @@ use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use secrecy::ExposeSecret as _;
 use tempfile::TempDir;
 
-use crate::hosting::{BINARY, cannot_be, has, is_root, said};
+use crate::hosting::{BINARY, cannot_be, has, is_root, run_command};
 use crate::support::relay_process::SOON;
 use crate::support::skip::skip;
 use crate::support::wait::eventually_blocking;
@@ -97,9 +97,9 @@ impl Systemd {
     fn systemctl(&self, args: &[&str]) -> String {
         let mut command = Command::new("systemctl");
         environment(&mut command, self.folder.path());
-        let (well, told) = said(command.arg("--user").args(args));
-        assert!(well, "systemctl {args:?}: {told}\n{}", self.log());
-        told.trim().to_owned()
+        let (success, output) = run_command(command.arg("--user").args(args));
+        assert!(success, "systemctl {args:?}: {output}\n{}", self.log());
+        output.trim().to_owned()
     }
 
     fn show(&self, property: &str) -> String {
@@ -179,8 +179,8 @@ async fn installed_started_ready_killed_restarted_and_stopped_in_time() {
     fs::write(home.join(".env"), env).unwrap();
     let mut install = Command::new(BINARY);
     environment(&mut install, systemd.folder.path());
-    let (well, told) = said(install.args(["service", "install", "--user"]));
-    assert!(well, "{told}");
+    let (success, output) = run_command(install.args(["service", "install", "--user"]));
+    assert!(success, "{output}");
     // What a person would do who does not want to wait.
     let drop_in = systemd.units().join("hermes-relay.service.d");
     fs::create_dir(&drop_in).unwrap();
@@ -238,8 +238,8 @@ async fn installed_started_ready_killed_restarted_and_stopped_in_time() {
     fs::write(home.join("relay.yaml"), "link: {backoff_min_ms: soon}\n").unwrap();
     let mut start = Command::new("systemctl");
     environment(&mut start, systemd.folder.path());
-    let (well, _) = said(start.args(["--user", "start", "hermes-relay.service"]));
-    assert!(!well);
+    let (success, _) = run_command(start.args(["--user", "start", "hermes-relay.service"]));
+    assert!(!success);
     systemd.until("ActiveState", |state| state == "failed");
     assert_eq!(systemd.show("ExecMainStatus"), "78");
 }

@@ -62,23 +62,23 @@ fn cannot_be(begun: bool, why: &str) {
 
 /// A command that ends with the thread that starts it, however that ends, where there is a tool for it.
 fn tied(program: &str) -> Command {
-    static WORDS: LazyLock<&[&str]> = LazyLock::new(|| {
-        let words: &[&str] = &["setpriv", "--pdeathsig", "KILL"];
-        let tried = Command::new(words[0]).args(&words[1..]).arg("true").output();
+    static PREFIX: LazyLock<&[&str]> = LazyLock::new(|| {
+        let prefix: &[&str] = &["setpriv", "--pdeathsig", "KILL"];
+        let tried = Command::new(prefix[0]).args(&prefix[1..]).arg("true").output();
         if tried.is_ok_and(|tried| tried.status.success()) {
-            words
+            prefix
         } else {
             &[]
         }
     });
-    let mut words = WORDS.iter().copied().chain([program]);
-    let mut command = Command::new(words.next().unwrap());
-    command.args(words);
+    let mut prefix = PREFIX.iter().copied().chain([program]);
+    let mut command = Command::new(prefix.next().unwrap());
+    command.args(prefix);
     command
 }
 
 /// What a command printed on both streams, and whether it went well.
-fn said(command: &mut Command) -> (bool, String) {
+fn run_command(command: &mut Command) -> (bool, String) {
     let Output {
         status,
         stdout,

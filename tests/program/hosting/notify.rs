@@ -13,12 +13,12 @@ use tokio::time::timeout;
 use crate::support::relay_process::{SOON, Setup};
 
 /// The manager's end.
-struct Ear {
+struct NotifySocket {
     socket: UnixDatagram,
     folder: TempDir,
 }
 
-impl Ear {
+impl NotifySocket {
     fn open() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
@@ -38,11 +38,14 @@ impl Ear {
 
     /// Everything up to the notice that begins like this.
     async fn until(&self, start: &str) -> Vec<String> {
-        let mut heard = Vec::new();
-        while !heard.last().is_some_and(|last: &String| last.starts_with(start)) {
-            heard.push(self.next().await);
+        let mut received = Vec::new();
+        while !received
+            .last()
+            .is_some_and(|last: &String| last.starts_with(start))
+        {
+            received.push(self.next().await);
         }
-        heard
+        received
     }
 
     /// Throws away what is there, and says whether anything comes within this time.
@@ -54,74 +57,77 @@ impl Ear {
 
 #[tokio::test]
 async fn a_relay_reports_that_it_is_ready_connected_alive_reloading_and_stopping() {
-    let ear = Ear::open();
+    let socket = NotifySocket::open();
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let mut relay = Setup::for_connector(&connector)
-        .env("NOTIFY_SOCKET", &ear.path())
+        .env("NOTIFY_SOCKET", &socket.path())
         .env("WATCHDOG_USEC", "400000")
         .start();
-    assert_eq!(ear.next().await, "READY=1");
-    let heard = ear.until("STATUS=connected: discord").await;
-    assert!(heard.iter().any(|notice| notice == "STATUS=dialing"), "{heard:?}");
+    assert_eq!(socket.next().await, "READY=1");
+    let received = socket.until("STATUS=connected: discord").await;
+    assert!(
+        received.iter().any(|notice| notice == "STATUS=dialing"),
+        "{received:?}"
+    );
     for _ in 0..3 {
-        ear.until("WATCHDOG=1").await;
+        socket.until("WATCHDOG=1").await;
     }
 
     connector.drop_sockets();
-    ear.until("STATUS=not connected: ").await;
-    ear.until("STATUS=connected: discord").await;
+    socket.until("STATUS=not connected: ").await;
+    socket.until("STATUS=connected: discord").await;
 
     relay.signal(Signal::HUP);
-    ear.until("RELOADING=1\nMONOTONIC_USEC=").await;
-    assert!(ear.until("READY=1").await.len() <= 3);
+    socket.until("RELOADING=1\nMONOTONIC_USEC=").await;
+    assert!(socket.until("READY=1").await.len() <= 3);
 
     relay.terminate();
-    ear.until("STOPPING=1").await;
+    socket.until("STOPPING=1").await;
     assert_eq!(relay.exit_code(SOON).await, 0);
-    let said = relay.stderr();
+    let log = relay.stderr();
     let secret = connector.credentials().unwrap();
-    assert!(!said.contains(secret.secret.expose_secret()));
+    assert!(!log.contains(secret.secret.expose_secret()));
 }
 
 #[tokio::test]
 async fn a_relay_that_is_stuck_does_not_feed_the_watchdog() {
-    let ear = Ear::open();
+    let socket = NotifySocket::open();
     let relay = Setup::with_url("ws://127.0.0.1:9")
-        .env("NOTIFY_SOCKET", &ear.path())
+        .env("NOTIFY_SOCKET", &socket.path())
         .env("WATCHDOG_USEC", "300000")
         .start();
-    ear.until("WATCHDOG=1").await;
+    socket.until("WATCHDOG=1").await;
     relay.signal(Signal::STOP);
-    assert!(ear.is_silent(Duration::from_secs(1)).await);
+    assert!(socket.is_silent(Duration::from_secs(1)).await);
     relay.signal(Signal::CONT);
-    ear.until("WATCHDOG=1").await;
+    socket.until("WATCHDOG=1").await;
     relay.stop().await;
 }
 
 #[tokio::test]
 async fn without_a_connector_the_relay_is_ready_and_says_what_is_wrong() {
-    let ear = Ear::open();
+    let socket = NotifySocket::open();
     let relay = Setup::with_url("ws://127.0.0.1:9")
-        .env("NOTIFY_SOCKET", &ear.path())
+        .env("NOTIFY_SOCKET", &socket.path())
         .start();
-    assert_eq!(ear.next().await, "READY=1");
-    let heard = ear.until("STATUS=not connected: ").await;
+    assert_eq!(socket.next().await, "READY=1");
+    let received = socket.until("STATUS=not connected: ").await;
     assert!(
-        !heard.iter().any(|notice| notice.contains("WATCHDOG")),
-        "{heard:?}"
+        !received.iter().any(|notice| notice.contains("WATCHDOG")),
+        "{received:?}"
     );
     relay.stop().await;
 }
 
 #[tokio::test]
 async fn settings_that_cannot_be_used_are_never_ready() {
-    let ear = Ear::open();
-    let (code, said) = Setup::with_url("ws://127.0.0.1:9")
-        .env("NOTIFY_SOCKET", &ear.path())
+    let socket = NotifySocket::open();
+    let (code, log) = Setup::with_url("ws://127.0.0.1:9")
+        .env("NOTIFY_SOCKET", &socket.path())
         .setting("link.backoff_min_ms", "soon")
         .ends()
         .await;
-    assert_eq!(code, 78, "{said}");
-    assert!(ear.is_silent(Duration::from_millis(50)).await);
-    assert!(Path::new(&ear.path()).exists());
+    assert_eq!(code, 78, "{log}");
+    assert!(socket.is_silent(Duration::from_millis(50)).await);
+    assert!(Path::new(&socket.path()).exists());
 }

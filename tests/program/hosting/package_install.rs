@@ -34,11 +34,11 @@ async fn a_package_lives_and_goes_as_packages_do() {
 
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let who = connector.credentials().unwrap();
-    let (well, told) = machine.run_on(
+    let (success, output) = machine.run_on(
         "install -m 600 /dev/stdin /etc/hermes-relay/secret",
         who.secret.expose_secret(),
     );
-    assert!(well, "{told}");
+    assert!(success, "{output}");
     let config = format!(
         "connector:\n  url: {}\n  gateway_id: {}\n  identities: [{{platform: discord}}]\nagent: echo\n",
         connector.url(),
@@ -58,11 +58,11 @@ async fn a_package_lives_and_goes_as_packages_do() {
         config
     );
     answers(&connector, &machine, "m2", "again").await;
-    let told =
+    let output =
         machine.does("hermes-relay doctor --state-dir /var/lib/hermes-relay | grep -A1 'Service unit'");
     assert!(
-        told.contains("/usr/lib/systemd/system/hermes-relay.service waits 40 s"),
-        "{told}"
+        output.contains("/usr/lib/systemd/system/hermes-relay.service waits 40 s"),
+        "{output}"
     );
 
     // Taken out, it has stopped, and what is the owner's stays.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::hosting::{BINARY, has, is_root, repository, said};
+use crate::hosting::{BINARY, has, is_root, repository, run_command};
 use crate::support::skip::skip;
 
 fn script(name: &str) -> Command {
@@ -12,13 +12,13 @@ fn script(name: &str) -> Command {
 }
 
 pub(crate) fn build_deb(out: &Path) -> std::path::PathBuf {
-    let (well, told) = said(
+    let (success, output) = run_command(
         script("build-deb")
             .args(["--binary", BINARY, "--out"])
             .arg(out)
             .env("DEB_COMPRESSION", "none"),
     );
-    assert!(well, "{told}");
+    assert!(success, "{output}");
     let mut debs = fs::read_dir(out).unwrap().flatten().map(|entry| entry.path());
     debs.find(|path| path.extension().is_some_and(|end| end == "deb"))
         .unwrap()
@@ -31,7 +31,7 @@ fn the_debian_package_holds_what_belongs_to_it_and_installs() {
     }
     let out = tempfile::tempdir().unwrap();
     let deb = build_deb(out.path());
-    let (_, info) = said(Command::new("dpkg-deb").arg("--info").arg(&deb));
+    let (_, info) = run_command(Command::new("dpkg-deb").arg("--info").arg(&deb));
     for line in [
         "Package: hermes-relay",
         concat!("Version: ", env!("CARGO_PKG_VERSION")),
@@ -41,7 +41,7 @@ fn the_debian_package_holds_what_belongs_to_it_and_installs() {
     ] {
         assert!(info.contains(line), "{line}\n{info}");
     }
-    let (_, contents) = said(Command::new("dpkg-deb").arg("--contents").arg(&deb));
+    let (_, contents) = run_command(Command::new("dpkg-deb").arg("--contents").arg(&deb));
     for line in [
         "-rwxr-xr-x root/root",
         "./usr/bin/hermes-relay",
@@ -74,16 +74,19 @@ fn the_debian_package_holds_what_belongs_to_it_and_installs() {
             .arg(format!("--root={}", root.path().display()))
             .env("PATH", "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin")
             .args([action.as_ref(), what]);
-        said(&mut dpkg)
+        run_command(&mut dpkg)
     };
-    let (well, told) = dpkg("--install", deb.as_os_str());
-    assert!(well, "{told}");
+    let (success, output) = dpkg("--install", deb.as_os_str());
+    assert!(success, "{output}");
     let installed = root.path().join("usr/bin/hermes-relay");
-    let (well, version) = said(Command::new(&installed).arg("--version"));
-    assert!(well && version.contains(env!("CARGO_PKG_VERSION")), "{version}");
+    let (success, version) = run_command(Command::new(&installed).arg("--version"));
+    assert!(
+        success && version.contains(env!("CARGO_PKG_VERSION")),
+        "{version}"
+    );
     let config = root.path().join("etc/hermes-relay/config.yaml");
-    let (well, told) = said(Command::new(BINARY).args(["config", "check"]).arg(&config));
-    assert!(well, "{told}");
+    let (success, output) = run_command(Command::new(BINARY).args(["config", "check"]).arg(&config));
+    assert!(success, "{output}");
     if has("systemd-sysusers") {
         let accounts = fs::read_to_string(root.path().join("etc/passwd")).unwrap();
         let account = accounts.lines().find(|line| line.starts_with("hermes-relay:"));
@@ -94,10 +97,10 @@ fn the_debian_package_holds_what_belongs_to_it_and_installs() {
         );
     }
     fs::create_dir_all(root.path().join("var/lib/hermes-relay")).unwrap();
-    let (well, told) = dpkg("--purge", "hermes-relay".as_ref());
-    assert!(well, "{told}");
+    let (success, output) = dpkg("--purge", "hermes-relay".as_ref());
+    assert!(success, "{output}");
     for gone in ["usr/bin/hermes-relay", "etc/hermes-relay", "var/lib/hermes-relay"] {
-        assert!(!root.path().join(gone).exists(), "{gone} is left: {told}");
+        assert!(!root.path().join(gone).exists(), "{gone} is left: {output}");
     }
 }
 
@@ -106,7 +109,7 @@ fn the_bill_of_materials_lists_every_crate_that_is_built_in() {
     if !has("python3") {
         return;
     }
-    if !said(Command::new("python3").args(["-c", "import tomllib"])).0 {
+    if !run_command(Command::new("python3").args(["-c", "import tomllib"])).0 {
         skip("python3 is older than 3.11, so the bill of materials was NOT made");
         return;
     }
@@ -139,19 +142,19 @@ fn checksums_are_ones_that_can_be_checked() {
     let out = tempfile::tempdir().unwrap();
     fs::write(out.path().join("one"), "1").unwrap();
     fs::write(out.path().join("two"), "2").unwrap();
-    let (well, told) = said(script("checksums").arg(out.path()));
-    assert!(well, "{told}");
+    let (success, output) = run_command(script("checksums").arg(out.path()));
+    assert!(success, "{output}");
     let check = || {
-        said(
+        run_command(
             Command::new("sha256sum")
                 .args(["--check", "--strict", "SHA256SUMS"])
                 .current_dir(out.path()),
         )
     };
-    let (well, told) = check();
+    let (success, output) = check();
     assert!(
-        well && told.contains("one: OK") && told.contains("two: OK"),
-        "{told}"
+        success && output.contains("one: OK") && output.contains("two: OK"),
+        "{output}"
     );
     fs::write(out.path().join("two"), "3").unwrap();
     assert!(!check().0);

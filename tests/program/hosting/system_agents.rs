@@ -7,7 +7,7 @@ use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use secrecy::ExposeSecret as _;
 
 use crate::hosting::machine::Machine;
-use crate::hosting::system_relay::{follow_the_words, restarts_soon};
+use crate::hosting::system_relay::{follow_the_instructions, restarts_soon};
 use crate::support::relay_process::SOON;
 
 const UNIT: &str = "hermes-relay.service";
@@ -21,7 +21,7 @@ agents:
 agent: shell
 ";
 
-async fn says(connector: &Connector, machine: &Machine, id: &str, script: &str) -> String {
+async fn ask(connector: &Connector, machine: &Machine, id: &str, script: &str) -> String {
     connector
         .deliver(&text_event("discord", "c", id, script))
         .unwrap();
@@ -49,20 +49,20 @@ async fn agents_work_in_a_home_of_their_own_and_nowhere_else() {
         connector.url(),
         who.gateway_id
     );
-    let told = machine.does("/opt/hermes-relay service install");
+    let output = machine.does("/opt/hermes-relay service install");
     restarts_soon(&machine, UNIT);
-    follow_the_words(&machine, &told, secret, &config);
+    follow_the_instructions(&machine, &output, secret, &config);
     machine.until(UNIT, "StatusText", "connected: discord");
 
     // Its home, its name, its way to programs.
     let script = "id -un; pwd; echo $HOME; echo kept > note; cat note; getent hosts localhost";
-    let said = says(&connector, &machine, "m1", script).await;
+    let reply = ask(&connector, &machine, "m1", script).await;
     let home = "/var/lib/hermes-relay";
     assert!(
-        said.starts_with(&format!("hermes-relay\n{home}\n{home}\nkept\n")),
-        "{said}"
+        reply.starts_with(&format!("hermes-relay\n{home}\n{home}\nkept\n")),
+        "{reply}"
     );
-    assert!(said.contains("localhost"), "{said}");
+    assert!(reply.contains("localhost"), "{reply}");
     assert!(machine.has("var/lib/hermes-relay/note"));
     // What it started has gone with the turn.
     machine.comes_true(&format!(
@@ -70,7 +70,7 @@ async fn agents_work_in_a_home_of_their_own_and_nowhere_else() {
     ));
 
     // What it is kept from.
-    let environment = says(&connector, &machine, "m2", "env").await;
+    let environment = ask(&connector, &machine, "m2", "env").await;
     for theirs in ["CREDENTIALS_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG", secret] {
         assert!(!environment.contains(theirs), "{environment}");
     }
@@ -84,14 +84,14 @@ async fn agents_work_in_a_home_of_their_own_and_nowhere_else() {
         ("m9", "[ -e /proc/1 ]"),
     ] {
         machine.write("tmp/mine", "");
-        let said = says(
+        let reply = ask(
             &connector,
             &machine,
             id,
             &format!("{line} 2>&1 && echo done || echo refused"),
         )
         .await;
-        assert!(said.trim_end().ends_with("refused"), "{line}: {said}");
+        assert!(reply.trim_end().ends_with("refused"), "{line}: {reply}");
     }
 
     // A relay that dies takes a running agent with it, and what that left outside its group.
@@ -107,7 +107,7 @@ async fn agents_work_in_a_home_of_their_own_and_nowhere_else() {
     machine.comes_true(&format!(
         "[ $(wc -l < /sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs) = 1 ]"
     ));
-    assert_eq!(says(&connector, &machine, "n2", "echo back").await.trim(), "back");
+    assert_eq!(ask(&connector, &machine, "n2", "echo back").await.trim(), "back");
 
     // A stop ends an agent that does not end, in time.
     machine.does("rm /var/lib/hermes-relay/began");
@@ -148,17 +148,17 @@ async fn a_relay_that_runs_as_somebody_takes_that_ones_settings() {
     );
     machine.does("chown -R ada: /home/ada/.hermes && chmod 600 /home/ada/.hermes/.env");
 
-    let told = machine.does("/opt/hermes-relay service install --run-as ada");
-    follow_the_words(&machine, &told, "", "");
+    let output = machine.does("/opt/hermes-relay service install --run-as ada");
+    follow_the_instructions(&machine, &output, "", "");
     machine.until(UNIT, "StatusText", "connected: discord");
-    let said = says(
+    let reply = ask(
         &connector,
         &machine,
         "m1",
         "id -un; echo $HOME; pwd; touch $HOME/mine",
     )
     .await;
-    assert_eq!(said.trim(), "ada\n/home/ada\n/var/lib/hermes-relay");
+    assert_eq!(reply.trim(), "ada\n/home/ada\n/var/lib/hermes-relay");
     assert!(machine.has("home/ada/mine"));
     machine.does(&format!("systemctl stop {UNIT}"));
     assert_eq!(machine.show(UNIT, "Result"), "success");

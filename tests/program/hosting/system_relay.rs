@@ -17,20 +17,20 @@ const UNIT: &str = "hermes-relay-only.service";
 const PASSING_ACCOUNTS: std::ops::RangeInclusive<u32> = 61184..=65519;
 
 /// Installs a unit in a machine as a person would: by doing what is printed.
-pub(crate) fn follow_the_words(machine: &Machine, told: &str, secret: &str, config: &str) {
-    let (_, steps) = told.split_once("Next:\n").unwrap();
+pub(crate) fn follow_the_instructions(machine: &Machine, output: &str, secret: &str, config: &str) {
+    let (_, steps) = output.split_once("Next:\n").unwrap();
     let mut done = 0;
     for step in steps.lines().filter(|line| line.starts_with("  ")) {
         let step = step.split(" #").next().unwrap().trim();
         if let Some(file) = step.strip_prefix("editor ") {
             machine.write(file, config);
         } else {
-            let (well, told) = machine.run_on(step, secret);
-            assert!(well, "{step}: {told}\n{}", machine.log());
+            let (success, output) = machine.run_on(step, secret);
+            assert!(success, "{step}: {output}\n{}", machine.log());
         }
         done += 1;
     }
-    assert!(done > 2, "{told}");
+    assert!(done > 2, "{output}");
 }
 
 /// For a person who does not want to wait.
@@ -66,9 +66,9 @@ async fn a_relay_that_starts_nothing_works_locked_in() {
          tls: {{ca_file: /etc/hermes-relay/authority.pem}}\nlink: {{backoff_min_ms: 50}}\nagent: echo\n",
         who.gateway_id
     );
-    let told = machine.does("/opt/hermes-relay service install --profile relay");
+    let output = machine.does("/opt/hermes-relay service install --profile relay");
     restarts_soon(&machine, UNIT);
-    follow_the_words(&machine, &told, secret, &config);
+    follow_the_instructions(&machine, &output, secret, &config);
 
     // Names, encryption, the credential, the journal: all of it is needed for this.
     machine.until(UNIT, "StatusText", "connected: discord");
@@ -83,8 +83,8 @@ async fn a_relay_that_starts_nothing_works_locked_in() {
             "/opt/hermes-relay {verb} --state-dir /var/lib/hermes-relay"
         ));
     }
-    let told = machine.does("/opt/hermes-relay service status");
-    assert!(told.contains("ActiveState=active"), "{told}");
+    let output = machine.does("/opt/hermes-relay service status");
+    assert!(output.contains("ActiveState=active"), "{output}");
 
     // It comes back after a crash, and when it is asked to.
     machine.does(&format!("systemctl kill --signal=KILL {UNIT}"));
@@ -183,13 +183,13 @@ fn is_locked_in(machine: &Machine, secret: &str) {
     // Even root cannot write where it lives, and of homes there are none.
     let inside = |line: &str| machine.run(&format!("nsenter --mount --target {pid} {line}"));
     for closed in ["/etc/x", "/usr/x", "/opt/x", "/var/x", "/home/x", "/root/x"] {
-        let (well, told) = inside(&format!("touch {closed}"));
+        let (success, output) = inside(&format!("touch {closed}"));
         assert!(
-            !well && told.contains("Read-only file system"),
-            "{closed}: {told}"
+            !success && output.contains("Read-only file system"),
+            "{closed}: {output}"
         );
     }
     machine.write("tmp/mine", "");
-    let (_, told) = inside("ls /tmp /root /home");
-    assert!(!told.contains("mine"), "its /tmp is its own: {told}");
+    let (_, output) = inside("ls /tmp /root /home");
+    assert!(!output.contains("mine"), "its /tmp is its own: {output}");
 }

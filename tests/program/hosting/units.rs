@@ -6,7 +6,7 @@ use std::process::Command;
 
 use hermes_relay::config::Settings;
 
-use crate::hosting::{BINARY, has, repository, said};
+use crate::hosting::{BINARY, has, repository, run_command};
 
 const UNITS: [&str; 3] = [
     "systemd/hermes-relay.service",
@@ -109,22 +109,22 @@ fn systemd_finds_no_fault_and_the_exposure_is_small() {
         ("agents", "hermes-relay.service", "45"),
     ] {
         let args = ["install", "--unit-dir", &dir, "--profile", profile];
-        let (code, told) = service(home.path(), &args);
-        assert_eq!(code, 0, "{told}");
+        let (code, output) = service(home.path(), &args);
+        assert_eq!(code, 0, "{output}");
         let file = Path::new(&dir).join(file);
-        let (sound, told) = said(
+        let (sound, output) = run_command(
             Command::new("systemd-analyze")
                 .args(["--man=no", "verify"])
                 .arg(&file),
         );
-        assert!(sound && told.trim().is_empty(), "{told}");
+        assert!(sound && output.trim().is_empty(), "{output}");
         let threshold = format!("--threshold={threshold}");
-        let (small, told) = said(
+        let (small, output) = run_command(
             Command::new("systemd-analyze")
                 .args(["security", "--offline=true", "--no-pager", &threshold])
                 .arg(&file),
         );
-        assert!(small, "{told}");
+        assert!(small, "{output}");
     }
 }
 
@@ -135,58 +135,58 @@ fn a_unit_is_written_once_and_a_changed_one_is_left_alone() {
     let file = Path::new(&dir).join("hermes-relay.service");
     let run = |args: &[&str]| service(home.path(), &[args, &["--unit-dir", &dir]].concat());
 
-    let (code, told) = run(&["install", "--dry-run"]);
+    let (code, output) = run(&["install", "--dry-run"]);
     assert!(
-        code == 0 && told.contains(&format!("ExecStart={BINARY} run")),
-        "{told}"
+        code == 0 && output.contains(&format!("ExecStart={BINARY} run")),
+        "{output}"
     );
     assert!(!Path::new(&dir).exists(), "a dry run writes nothing");
     assert_eq!(run(&["status"]).0, 1);
 
-    let (code, told) = run(&["install"]);
-    assert_eq!(code, 0, "{told}");
+    let (code, output) = run(&["install"]);
+    assert_eq!(code, 0, "{output}");
     for step in [
         "useradd --system",
         "/etc/hermes-relay/secret",
         "systemctl daemon-reload",
         "systemctl enable --now hermes-relay.service",
     ] {
-        assert!(told.contains(step), "{told}");
+        assert!(output.contains(step), "{output}");
     }
-    let (code, told) = run(&["install"]);
-    assert!(code == 0 && told.contains("already installed"), "{told}");
-    let (code, told) = run(&["status"]);
-    assert!(code == 0 && told.contains("as installed"), "{told}");
+    let (code, output) = run(&["install"]);
+    assert!(code == 0 && output.contains("already installed"), "{output}");
+    let (code, output) = run(&["status"]);
+    assert!(code == 0 && output.contains("as installed"), "{output}");
     // Another version of ours may take its place.
-    let (code, told) = run(&["install", "--binary", "/bin/true"]);
-    assert!(code == 0 && told.contains("Wrote"), "{told}");
+    let (code, output) = run(&["install", "--binary", "/bin/true"]);
+    assert!(code == 0 && output.contains("Wrote"), "{output}");
 
     let mine = fs::read_to_string(&file).unwrap() + "# mine\n";
     fs::write(&file, &mine).unwrap();
-    let (code, told) = run(&["install"]);
-    assert!(code == 1 && told.contains("--force"), "{told}");
-    let (code, told) = run(&["uninstall"]);
-    assert!(code == 1 && told.contains("--force"), "{told}");
+    let (code, output) = run(&["install"]);
+    assert!(code == 1 && output.contains("--force"), "{output}");
+    let (code, output) = run(&["uninstall"]);
+    assert!(code == 1 && output.contains("--force"), "{output}");
     assert_eq!(fs::read_to_string(&file).unwrap(), mine);
-    let (_, told) = run(&["status"]);
-    assert!(told.contains("edited since"), "{told}");
+    let (_, output) = run(&["status"]);
+    assert!(output.contains("edited since"), "{output}");
 
     assert_eq!(run(&["install", "--force"]).0, 0);
-    let (code, told) = run(&["uninstall", "--dry-run"]);
-    assert!(code == 0 && file.exists(), "{told}");
-    let (code, told) = run(&["uninstall"]);
-    assert!(code == 0 && told.contains("disable --now"), "{told}");
+    let (code, output) = run(&["uninstall", "--dry-run"]);
+    assert!(code == 0 && file.exists(), "{output}");
+    let (code, output) = run(&["uninstall"]);
+    assert!(code == 0 && output.contains("disable --now"), "{output}");
     assert!(!file.exists());
 }
 
 #[test]
 fn a_users_unit_goes_into_the_users_home() {
     let home = tempfile::tempdir().unwrap();
-    let (code, told) = service(home.path(), &["install", "--user"]);
-    assert_eq!(code, 0, "{told}");
+    let (code, output) = service(home.path(), &["install", "--user"]);
+    assert_eq!(code, 0, "{output}");
     assert!(
-        told.contains("systemctl --user enable --now") && told.contains("linger"),
-        "{told}"
+        output.contains("systemctl --user enable --now") && output.contains("linger"),
+        "{output}"
     );
     let file = home.path().join(".config/systemd/user/hermes-relay.service");
     assert!(
@@ -194,8 +194,8 @@ fn a_users_unit_goes_into_the_users_home() {
             .unwrap()
             .contains("WantedBy=default.target")
     );
-    let (code, told) = service(home.path(), &["install", "--user", "--profile", "relay"]);
-    assert!(code == 2 && told.contains("hint: "), "{told}");
+    let (code, output) = service(home.path(), &["install", "--user", "--profile", "relay"]);
+    assert!(code == 2 && output.contains("hint: "), "{output}");
     let (code, _) = service(home.path(), &["install", "--user", "--run-as", "ada"]);
     assert_eq!(code, 2);
 }
@@ -203,11 +203,11 @@ fn a_users_unit_goes_into_the_users_home() {
 #[test]
 fn what_runs_as_somebody_needs_no_secret_of_its_own() {
     let home = tempfile::tempdir().unwrap();
-    let (code, told) = service(home.path(), &["install", "--dry-run", "--run-as", "root"]);
-    assert_eq!(code, 0, "{told}");
+    let (code, output) = service(home.path(), &["install", "--dry-run", "--run-as", "root"]);
+    assert_eq!(code, 0, "{output}");
     assert!(
-        told.contains("\nUser=root\n") && !told.contains("LoadCredential="),
-        "{told}"
+        output.contains("\nUser=root\n") && !output.contains("LoadCredential="),
+        "{output}"
     );
     let (code, _) = service(home.path(), &["install", "--dry-run", "--run-as", "a\nb"]);
     assert_eq!(code, 2);

@@ -18,15 +18,15 @@ fn mode(path: &Path) -> u32 {
 }
 
 /// Says this to the socket and gives everything that comes back.
-async fn say(socket: &Path, bytes: &[u8]) -> String {
+async fn send_line(socket: &Path, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     // The relay may hang up in the middle of what is too long.
     let _ = stream.write_all(bytes).await;
-    let mut heard = Vec::new();
-    let _ = timeout(SOON, stream.read_to_end(&mut heard))
+    let mut response = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut response))
         .await
         .expect("an end in time");
-    String::from_utf8(heard).unwrap()
+    String::from_utf8(response).unwrap()
 }
 
 #[tokio::test]
@@ -55,16 +55,16 @@ async fn what_is_no_request_gets_a_reason_or_nothing() {
         (b"{\"v\":1,\"op\":\"stop\"}\n", "bad_request"),
         (b"{\"v\":7,\"op\":\"status\"}\n", "version"),
     ] {
-        let answer: Value = serde_json::from_str(&say(&socket, said).await).unwrap();
+        let answer: Value = serde_json::from_str(&send_line(&socket, said).await).unwrap();
         assert_eq!(answer["error"]["code"], code, "{answer}");
         assert_eq!(answer["v"], 1);
     }
-    let heard = say(&socket, "x".repeat(200_000).as_bytes()).await;
-    assert!(heard.is_empty() || heard.contains("too_long"), "{heard}");
-    let heard = say(&socket, b"{\"v\":1,\"op\":\"health\"}\nand more\n").await;
+    let response = send_line(&socket, "x".repeat(200_000).as_bytes()).await;
+    assert!(response.is_empty() || response.contains("too_long"), "{response}");
+    let response = send_line(&socket, b"{\"v\":1,\"op\":\"health\"}\nand more\n").await;
     assert!(
-        heard.contains(r#""ready":true"#) && heard.lines().count() == 1,
-        "{heard}"
+        response.contains(r#""ready":true"#) && response.lines().count() == 1,
+        "{response}"
     );
     drop(UnixStream::connect(&socket).await.unwrap());
     assert_eq!(verb(&setup, &["status"]).await.code, 0);
@@ -88,9 +88,9 @@ async fn clients_that_send_nothing_keep_nobody_else_out_for_long() {
         .await
         .expect("chats do not wait for the control socket");
     assert_eq!(verb(&setup, &["status"]).await.code, 0);
-    let mut heard = Vec::new();
-    let gone = timeout(SOON, silent[0].read_to_end(&mut heard)).await;
-    assert!(gone.is_ok() && heard.is_empty(), "it hung up on the silent");
+    let mut response = Vec::new();
+    let gone = timeout(SOON, silent[0].read_to_end(&mut response)).await;
+    assert!(gone.is_ok() && response.is_empty(), "it hung up on the silent");
     relay.stop().await;
 }
 
@@ -140,26 +140,26 @@ async fn somebody_else_is_turned_away_even_where_the_modes_let_them_in() {
             .gid(NOBODY)
             .stdin(Stdio::null())
             .output();
-        let spoken = timeout(SOON, asked).await.unwrap().unwrap();
-        let told = [spoken.stdout, spoken.stderr].concat();
-        (spoken.status.code(), String::from_utf8_lossy(&told).into_owned())
+        let output = timeout(SOON, asked).await.unwrap().unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };
-    let (code, told) = as_nobody(&["status"]).await;
-    assert_eq!(code, Some(78), "{told}");
-    assert!(told.contains("only the user that runs the relay"), "{told}");
+    let (code, text) = as_nobody(&["status"]).await;
+    assert_eq!(code, Some(78), "{text}");
+    assert!(text.contains("only the user that runs the relay"), "{text}");
     relay.wait_for_log("refused a request of another user").await;
-    let (code, told) = as_nobody(&["journal", "list"]).await;
-    assert_eq!(code, Some(78), "{told}");
+    let (code, text) = as_nobody(&["journal", "list"]).await;
+    assert_eq!(code, Some(78), "{text}");
     assert!(
-        told.contains("run this as the user that runs the relay"),
-        "{told}"
+        text.contains("run this as the user that runs the relay"),
+        "{text}"
     );
-    let (code, told) = as_nobody(&["doctor"]).await;
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("it belongs to user 0: run the doctor as"), "{told}");
+    let (code, text) = as_nobody(&["doctor"]).await;
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("it belongs to user 0: run the doctor as"), "{text}");
     assert!(
-        !told.contains("--fresh-journal"),
-        "a journal of somebody else is not damaged: {told}"
+        !text.contains("--fresh-journal"),
+        "a journal of somebody else is not damaged: {text}"
     );
     relay.stop().await;
 }

@@ -27,11 +27,11 @@ async fn exchange(address: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     // It may hang up in the middle of what is too long.
     let _ = stream.write_all(request.as_bytes()).await;
-    let mut heard = Vec::new();
-    let _ = timeout(SOON, stream.read_to_end(&mut heard))
+    let mut response = Vec::new();
+    let _ = timeout(SOON, stream.read_to_end(&mut response))
         .await
         .expect("an end in time");
-    String::from_utf8(heard).unwrap()
+    String::from_utf8(response).unwrap()
 }
 
 /// The status and the body of an answer.
@@ -122,11 +122,11 @@ async fn a_page_in_a_browser_reaches_nothing() {
 async fn requests_from_other_machines_are_accepted_only_when_configured() {
     let connector = connector().await;
     let setup = Setup::for_connector(&connector).setting("serve.http", "0.0.0.0:0");
-    let (code, said) = setup.ends().await;
-    assert_eq!(code, 78, "{said}");
+    let (code, log) = setup.ends().await;
+    assert_eq!(code, 78, "{log}");
     assert!(
-        said.contains("serve.allow_remote") && said.contains("relay.yaml"),
-        "{said}"
+        log.contains("serve.allow_remote") && log.contains("relay.yaml"),
+        "{log}"
     );
     let setup = setup.setting("serve.allow_remote", "true");
     let relay = connected(&setup).await;
@@ -141,9 +141,9 @@ async fn a_port_that_is_taken_is_reported_and_may_be_tried_again() {
     let address = taken.local_addr().unwrap().to_string();
     let connector = connector().await;
     let setup = Setup::for_connector(&connector).setting("serve.http", &address);
-    let (code, said) = setup.ends().await;
-    assert_eq!(code, 75, "{said}");
-    assert!(said.contains(&address) && said.contains("hint:"), "{said}");
+    let (code, log) = setup.ends().await;
+    assert_eq!(code, 75, "{log}");
+    assert!(log.contains(&address) && log.contains("hint:"), "{log}");
 }
 
 /// Ports that a process listens on, by the kernel's account.

@@ -31,9 +31,9 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
         .setting("log.repeat_window_secs", "1");
     let relay = connected(&setup).await;
     assert!(connector.send_raw(&poison(0, 20)));
-    let told = relay.wait_for_log("repeated log lines were suppressed").await;
-    assert!(told.contains("WARN") && told.contains("count=17"), "{told}");
-    assert!(told.contains("example=\"cannot decode a frame\""), "{told}");
+    let line = relay.wait_for_log("repeated log lines were suppressed").await;
+    assert!(line.contains("WARN") && line.contains("count=17"), "{line}");
+    assert!(line.contains("example=\"cannot decode a frame\""), "{line}");
     let set_aside = "WARN cannot decode a frame";
     assert_eq!(relay.count(set_aside), 3);
     let page = crate::operate::metrics::page(&relay).await;
@@ -59,8 +59,8 @@ async fn suppressed_lines_are_counted_at_the_end() {
     crate::operate::answered(&connector, "m1", "after them").await;
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
-    let told = relay.wait_for_log("repeated log lines were suppressed").await;
-    assert!(told.contains("count=7"), "{told}");
+    let line = relay.wait_for_log("repeated log lines were suppressed").await;
+    assert!(line.contains("count=7"), "{line}");
 }
 
 #[tokio::test]
@@ -79,10 +79,10 @@ async fn the_redacted_log_of_a_relay_holds_no_secret_and_no_id() {
          last, without an end",
         token.expose()
     );
-    let spoken = verb_with(&setup, &["logs", "redact"], Some(&log)).await;
-    assert_eq!(spoken.code, 0, "{spoken:?}");
+    let output = verb_with(&setup, &["logs", "redact"], Some(&log)).await;
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!(
-        spoken.out,
+        output.out,
         "Nov 15 host hermes-relay[1]: INFO connected\n\
          a <hidden> b {\"x\":\"<hidden>\"}\n\
          <hidden>\n\
@@ -93,8 +93,8 @@ async fn the_redacted_log_of_a_relay_holds_no_secret_and_no_id() {
          last, without an end"
     );
     assert!(
-        spoken.err.contains("read the result before you post it"),
-        "{spoken:?}"
+        output.err.contains("read the result before you post it"),
+        "{output:?}"
     );
     let kept = verb_with(&setup, &["logs", "redact", "--keep-ids"], Some(&log)).await;
     assert!(
@@ -105,7 +105,7 @@ async fn the_redacted_log_of_a_relay_holds_no_secret_and_no_id() {
     let again = verb_with(
         &setup,
         &["logs", "redact", "--check", "--strict"],
-        Some(&spoken.out),
+        Some(&output.out),
     )
     .await;
     assert_eq!(again.code, 0, "{again:?}");
@@ -117,11 +117,11 @@ async fn a_check_reports_kinds_and_lines_and_never_a_value() {
     setup.write("one.log", &format!("fine\n{SECRET}\nfine\nx {SECRET} {SECRET}\n"));
     setup.write("two.log", "A_PASSWORD=swordfish-4\nchat=123456789\n");
     let [one, two] = ["one.log", "two.log"].map(|name| setup.home().join(name).display().to_string());
-    let spoken = verb(&setup, &["logs", "redact", "--check", &one, &two]).await;
-    assert_eq!(spoken.code, 1, "{spoken:?}");
+    let output = verb(&setup, &["logs", "redact", "--check", &one, &two]).await;
+    assert_eq!(output.code, 1, "{output:?}");
     assert!(
-        spoken.out.contains("connector.secret: 3 times, on lines 2, 4"),
-        "{spoken:?}"
+        output.out.contains("connector.secret: 3 times, on lines 2, 4"),
+        "{output:?}"
     );
     let json = verb(&setup, &["logs", "redact", "--check", "--json", &one, &two]).await;
     assert_eq!(json.code, 1, "{json:?}");
@@ -140,11 +140,11 @@ async fn a_check_reports_kinds_and_lines_and_never_a_value() {
         .map(|found| &found["kind"])
         .collect();
     assert_eq!(kinds, ["named", "id"]);
-    for spoken in [&spoken, &json] {
+    for output in [&output, &json] {
         for value in [SECRET, "swordfish", "123456789"] {
             assert!(
-                !spoken.out.contains(value) && !spoken.err.contains(value),
-                "{spoken:?}"
+                !output.out.contains(value) && !output.err.contains(value),
+                "{output:?}"
             );
         }
     }
@@ -160,14 +160,14 @@ async fn without_settings_it_warns_and_redacts_by_pattern() {
         .env("GATEWAY_RELAY_SECRET", SECRET)
         .setting("log.levle", "info");
     let log = format!("A_TOKEN=abcdef\n{SECRET}\n");
-    let spoken = verb_with(&setup, &["logs", "redact"], Some(&log)).await;
-    assert_eq!(spoken.code, 0, "{spoken:?}");
+    let output = verb_with(&setup, &["logs", "redact"], Some(&log)).await;
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(
-        spoken.err.contains("cannot read the settings") && spoken.err.contains("levle"),
-        "{spoken:?}"
+        output.err.contains("cannot read the settings") && output.err.contains("levle"),
+        "{output:?}"
     );
     assert_eq!(
-        spoken.out, "A_TOKEN=<hidden>\n<hidden>\n",
+        output.out, "A_TOKEN=<hidden>\n<hidden>\n",
         "the environment is still known"
     );
     let check = verb_with(&setup, &["logs", "redact", "--check"], Some("A_TOKEN=abcdef\n")).await;
@@ -190,14 +190,14 @@ async fn what_cannot_be_read_is_named_and_the_rest_is_done() {
     setup.write("there.log", "here\n");
     let there = setup.home().join("there.log").display().to_string();
     let folder = setup.home().display().to_string();
-    let spoken = verb(&setup, &["logs", "redact", "missing.log", &folder, &there]).await;
-    assert_eq!((spoken.code, spoken.out.as_str()), (1, "here\n"), "{spoken:?}");
+    let output = verb(&setup, &["logs", "redact", "missing.log", &folder, &there]).await;
+    assert_eq!((output.code, output.out.as_str()), (1, "here\n"), "{output:?}");
     assert!(
-        spoken.err.contains("cannot read missing.log: No such file"),
-        "{spoken:?}"
+        output.err.contains("cannot read missing.log: No such file"),
+        "{output:?}"
     );
-    assert!(spoken.err.contains("hint: check the name"), "{spoken:?}");
-    assert!(spoken.err.contains("hint: name the files in it"), "{spoken:?}");
+    assert!(output.err.contains("hint: check the name"), "{output:?}");
+    assert!(output.err.contains("hint: name the files in it"), "{output:?}");
     let check = verb(&setup, &["logs", "redact", "--check", "missing.log"]).await;
     assert!(
         check.code == 1 && check.out.contains("in what could be read"),
@@ -272,8 +272,8 @@ async fn a_reader_that_goes_ends_it_quietly_and_a_line_is_not_held_back() {
         .expect("an end")
         .unwrap();
     assert_eq!(ended.status.code(), Some(0));
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(!said.contains("error") && !said.contains("panicked"), "{said}");
+    let log = String::from_utf8_lossy(&ended.stderr);
+    assert!(!log.contains("error") && !log.contains("panicked"), "{log}");
 }
 
 /// Complaints about settings repeat what was written, here a secret in the wrong place.

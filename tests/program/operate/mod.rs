@@ -33,13 +33,13 @@ async fn connected(setup: &Setup) -> RelayProcess {
 
 /// What a verb said, and how it ended.
 #[derive(Debug)]
-struct Spoken {
+struct VerbOutput {
     code: i32,
     out: String,
     err: String,
 }
 
-impl Spoken {
+impl VerbOutput {
     #[track_caller]
     fn json(&self) -> Value {
         assert_eq!(self.code, 0, "{self:?}");
@@ -49,12 +49,12 @@ impl Spoken {
 }
 
 /// Runs a verb beside a relay.
-async fn verb(setup: &Setup, args: &[&str]) -> Spoken {
+async fn verb(setup: &Setup, args: &[&str]) -> VerbOutput {
     verb_with(setup, args, None).await
 }
 
 /// The same, with something on its standard input.
-async fn verb_with(setup: &Setup, args: &[&str], stdin: Option<&str>) -> Spoken {
+async fn verb_with(setup: &Setup, args: &[&str], stdin: Option<&str>) -> VerbOutput {
     let mut command = setup.verb(args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     if stdin.is_some() {
@@ -69,13 +69,13 @@ async fn verb_with(setup: &Setup, args: &[&str], stdin: Option<&str>) -> Spoken 
         .expect("an end in time");
     let ended = ended.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let spoken = Spoken {
+    let output = VerbOutput {
         code: ended.status.code().expect("an exit code"),
         out: text(ended.stdout),
         err: text(ended.stderr),
     };
-    assert!(!spoken.err.contains("panicked"), "{spoken:?}");
-    spoken
+    assert!(!output.err.contains("panicked"), "{output:?}");
+    output
 }
 
 async fn status(setup: &Setup) -> Value {

@@ -39,20 +39,20 @@ async fn status_reports_everything() {
     assert_eq!(status["tally"]["turns_done"], 1);
     assert_eq!(status["journal"]["waiting"], 0);
     assert!(status["rss_bytes"].as_u64().unwrap() > 1_000_000);
-    let told = verb(&setup, &["status"]).await;
-    assert_eq!(told.code, 0);
+    let shown = verb(&setup, &["status"]).await;
+    assert_eq!(shown.code, 0);
     for part in [
         "link      live for",
         "platform  discord",
         "agent     echo (echo) ready",
         "1 done",
     ] {
-        assert!(told.out.contains(part), "{part}: {}", told.out);
+        assert!(shown.out.contains(part), "{part}: {}", shown.out);
     }
     assert!(
-        !told.out.contains('\x1b'),
+        !shown.out.contains('\x1b'),
         "no colour into a pipe: {:?}",
-        told.out
+        shown.out
     );
     relay.stop().await;
 }
@@ -244,8 +244,8 @@ async fn a_relay_that_waits_reports_it_and_wakes_immediately() {
         ill.out.contains("not ready") && ill.out.contains("503") && ill.out.lines().count() == 1,
         "{ill:?}"
     );
-    let told = verb(&setup, &["status"]).await.out;
-    assert!(told.contains("next dial in"), "{told}");
+    let shown = verb(&setup, &["status"]).await.out;
+    assert!(shown.contains("next dial in"), "{shown}");
     connector.accept_dials();
     let woken = verb(&setup, &["wake"]).await;
     assert_eq!(woken.code, 0, "{woken:?}");
@@ -264,8 +264,8 @@ async fn a_connector_that_is_down_harms_no_verb() {
     let relay = setup.start();
     relay.wait_for_log("cannot reach the connector").await;
     for args in [&["status"][..], &["sessions"], &["reload"], &["wake"]] {
-        let spoken = verb(&setup, args).await;
-        assert_eq!(spoken.code, 0, "{args:?}: {spoken:?}");
+        let output = verb(&setup, args).await;
+        assert_eq!(output.code, 0, "{args:?}: {output:?}");
     }
     let ill = verb(&setup, &["health", "--json"]).await;
     assert_eq!(ill.code, 1);

@@ -18,13 +18,13 @@ async fn with_nothing_running_every_verb_reports_it_and_how_to_start_one() {
         &["reload"],
         &["wake"],
     ] {
-        let spoken = verb(&setup, args).await;
-        assert_eq!(spoken.code, 69, "{args:?}: {spoken:?}");
+        let output = verb(&setup, args).await;
+        assert_eq!(output.code, 69, "{args:?}: {output:?}");
         if !args.contains(&"--json") {
-            assert_eq!(spoken.out, "", "{args:?}");
+            assert_eq!(output.out, "", "{args:?}");
         }
         for part in ["no relay is running", "hermes-relay run", "--state-dir"] {
-            assert!(spoken.err.contains(part), "{args:?}: {spoken:?}");
+            assert!(output.err.contains(part), "{args:?}: {output:?}");
         }
     }
     let health = verb(&setup, &["health"]).await;
@@ -70,9 +70,9 @@ async fn a_relay_without_a_control_socket_explains_how_to_get_one() {
     let setup = Setup::for_connector(&connector).setting("serve.control", "false");
     let relay = connected(&setup).await;
     assert!(!setup.state_dir().join("control.sock").exists());
-    let spoken = verb(&setup, &["status"]).await;
-    assert_eq!(spoken.code, 69);
-    assert!(spoken.err.contains("serve.control"), "{spoken:?}");
+    let output = verb(&setup, &["status"]).await;
+    assert_eq!(output.code, 69);
+    assert!(output.err.contains("serve.control"), "{output:?}");
     relay.stop().await;
 }
 
@@ -88,12 +88,12 @@ async fn a_typo_is_a_usage_error_with_a_suggestion() {
         (&["send", "hi"], "--chat"),
         (&["stop"], "<SESSION>"),
     ] {
-        let spoken = verb(&setup, args).await;
-        assert_eq!(spoken.code, 2, "{args:?}: {spoken:?}");
-        assert!(spoken.err.contains(meant), "{args:?}: {spoken:?}");
+        let output = verb(&setup, args).await;
+        assert_eq!(output.code, 2, "{args:?}: {output:?}");
+        assert!(output.err.contains(meant), "{args:?}: {output:?}");
     }
-    let spoken = verb(&setup, &["man", "sned"]).await;
-    assert!(spoken.code == 2 && spoken.err.contains("`send`"), "{spoken:?}");
+    let output = verb(&setup, &["man", "sned"]).await;
+    assert!(output.code == 2 && output.err.contains("`send`"), "{output:?}");
 }
 
 #[tokio::test]
@@ -103,13 +103,13 @@ async fn every_verb_explains_itself_with_an_example_and_in_the_manual() {
     assert!(verbs.len() > 15, "{verbs:?}");
     for name in &verbs {
         let name = name.as_str();
-        let mut said = explained(&setup, &[name]).await;
+        let mut help = explained(&setup, &[name]).await;
         for below in verbs_below(&setup, &[name]).await {
-            said += &explained(&setup, &[name, &below]).await;
+            help += &explained(&setup, &[name, &below]).await;
         }
         // Those that only print can do nothing else than succeed.
         if !["completions", "config"].contains(&name) {
-            assert!(said.contains("Exit codes:"), "{name}: {said}");
+            assert!(help.contains("Exit codes:"), "{name}: {help}");
         }
         let page = verb(&setup, &["man", name]).await;
         assert_eq!(page.code, 0);
@@ -197,23 +197,23 @@ async fn a_port_in_use_is_tried_again_and_what_is_secret_is_in_no_complaint() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let setup = Setup::for_connector(&connector).setting("serve.http", &address);
-    let spoken = verb(&setup, &["run"]).await;
-    assert_eq!(spoken.code, 75, "{spoken:?}");
+    let output = verb(&setup, &["run"]).await;
+    assert_eq!(output.code, 75, "{output:?}");
     assert!(
-        spoken.err.contains("hint: stop the program that listens there"),
-        "{spoken:?}"
+        output.err.contains("hint: stop the program that listens there"),
+        "{output:?}"
     );
 
     let setup = Setup::new()
         .env("A_SERVICE_TOKEN", "token-in-the-wrong-place")
         .setting("log.level", "token-in-the-wrong-place");
     setup.write(".env", "OTHER_TOKEN=another-in-the-wrong-place\n");
-    let spoken = verb(&setup, &["run"]).await;
-    assert!(spoken.code == 78 && spoken.err.contains("<hidden>"), "{spoken:?}");
+    let output = verb(&setup, &["run"]).await;
+    assert!(output.code == 78 && output.err.contains("<hidden>"), "{output:?}");
     let setup = setup.setting("log.level", "another-in-the-wrong-place");
     let other = verb(&setup, &["run"]).await;
     assert!(other.code == 78 && other.err.contains("<hidden>"), "{other:?}");
-    assert!(!(spoken.err + &other.err).contains("wrong-place"));
+    assert!(!(output.err + &other.err).contains("wrong-place"));
 }
 
 /// One rule for every verb that has the switch: one JSON document on standard output, whatever happens, and the same
@@ -237,16 +237,16 @@ async fn an_error_is_json_too_where_json_was_asked_for() {
         (&["journal", "list", "--json"], 1),
         (&["journal", "show", "message:1", "--json"], 1),
     ] {
-        let spoken = verb(&setup, args).await;
-        assert_eq!(spoken.code, code, "{args:?}: {spoken:?}");
-        let told: serde_json::Value = serde_json::from_str(&spoken.out).expect("one JSON document");
-        assert_eq!(told["error"]["exit_code"], code, "{args:?}: {told}");
-        let message = told["error"]["message"].as_str().unwrap();
-        assert!(spoken.err.contains(message), "{args:?}: {spoken:?}");
+        let output = verb(&setup, args).await;
+        assert_eq!(output.code, code, "{args:?}: {output:?}");
+        let document: serde_json::Value = serde_json::from_str(&output.out).expect("one JSON document");
+        assert_eq!(document["error"]["exit_code"], code, "{args:?}: {document}");
+        let message = document["error"]["message"].as_str().unwrap();
+        assert!(output.err.contains(message), "{args:?}: {output:?}");
     }
     let health = verb(&setup, &["health", "--json", "--config", &wrong]).await;
-    let told: serde_json::Value = serde_json::from_str(&health.out).expect("one JSON document");
-    assert!(health.code == 1 && told["ready"] == false, "{health:?}");
+    let document: serde_json::Value = serde_json::from_str(&health.out).expect("one JSON document");
+    assert!(health.code == 1 && document["ready"] == false, "{health:?}");
 }
 
 #[tokio::test]
@@ -275,11 +275,14 @@ async fn a_full_disk_or_a_reader_that_has_gone_is_no_panic() {
         for stdout in [std::process::Stdio::from(full), gone.into()] {
             let mut command = setup.verb(args);
             let output = command.stdout(stdout).output().await.unwrap();
-            let told = String::from_utf8_lossy(&output.stderr);
-            let code = output.status.code().unwrap_or_else(|| panic!("{args:?}: {told}"));
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            let code = output
+                .status
+                .code()
+                .unwrap_or_else(|| panic!("{args:?}: {stderr}"));
             assert!(
-                code != 101 && !told.contains("panicked"),
-                "{args:?}: {code} {told}"
+                code != 101 && !stderr.contains("panicked"),
+                "{args:?}: {code} {stderr}"
             );
         }
     }
@@ -297,9 +300,9 @@ async fn a_program_built_without_traces_reports_it_when_they_are_enabled() {
     );
     let (code, ran) = setup.args(&["run"]).ends().await;
     assert_eq!(code, 78, "{ran}");
-    for told in [checked.err, ran] {
+    for text in [checked.err, ran] {
         for part in ["warn", "built without `otlp`", "--features otlp"] {
-            assert!(told.to_lowercase().contains(part), "{told}");
+            assert!(text.to_lowercase().contains(part), "{text}");
         }
     }
 }

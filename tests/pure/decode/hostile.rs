@@ -190,7 +190,7 @@ fn known_frames_of_the_wrong_shape_say_which_field_and_keep_their_buffer_id() {
         (r#""type":"interrupt_inbound","session_key":{}"#, "session_key"),
     ] {
         for buffer_id in [r#""b1""#, "12", "true"] {
-            let told = match buffer_id {
+            let shown_id = match buffer_id {
                 "true" => "True",
                 other => other.trim_matches('"'),
             };
@@ -199,7 +199,7 @@ fn known_frames_of_the_wrong_shape_say_which_field_and_keep_their_buffer_id() {
                 matches!(refused.error, DecodeError::WrongType { field, .. } if field == wanted),
                 "{body}: {refused:?}"
             );
-            assert_eq!(refused.buffer_id.as_deref(), Some(told), "{body}");
+            assert_eq!(refused.buffer_id.as_deref(), Some(shown_id), "{body}");
             assert!(refused.kind.is_some_and(|kind| body.contains(&kind)));
         }
     }

@@ -269,9 +269,9 @@ proptest! {
                 prop_assert_eq!(refused.kind.as_deref(), Some(kind.0));
                 prop_assert_eq!(refused.buffer_id, Some(buffer_id));
             }
-            Ok(ConnectorFrame::Inbound { buffer_id: told, .. }
-                | ConnectorFrame::PassthroughForward { buffer_id: told, .. }) => {
-                prop_assert_eq!(told, Some(buffer_id));
+            Ok(ConnectorFrame::Inbound { buffer_id: received_id, .. }
+                | ConnectorFrame::PassthroughForward { buffer_id: received_id, .. }) => {
+                prop_assert_eq!(received_id, Some(buffer_id));
             }
             Ok(_) => {}
         }

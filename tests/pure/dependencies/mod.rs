@@ -66,8 +66,8 @@ fn resolved(targets: &[String]) -> Result<(Value, Used), String> {
 fn host() -> String {
     let rustc = Path::new(env!("CARGO")).with_file_name("rustc");
     let output = Command::new(rustc).arg("-vV").output().expect("rustc runs");
-    let told = String::from_utf8_lossy(&output.stdout).into_owned();
-    let host = told.lines().find_map(|line| line.strip_prefix("host: "));
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    let host = output.lines().find_map(|line| line.strip_prefix("host: "));
     host.expect("rustc tells its host").to_owned()
 }
 

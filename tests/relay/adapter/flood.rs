@@ -66,8 +66,8 @@ async fn ten_thousand_tokens_a_second_in_each_of_many_chats() {
     let ends = ends.lock().unwrap().clone();
     let mut lags = Vec::new();
     for (chat, ended) in &ends {
-        let said: String = rig.texts(chat).join(" ");
-        let words = said.split_whitespace().filter(|word| *word == "a").count();
+        let text: String = rig.texts(chat).join(" ");
+        let words = text.split_whitespace().filter(|word| *word == "a").count();
         assert_eq!(
             words,
             TOKENS_PER_SECOND * SECONDS,

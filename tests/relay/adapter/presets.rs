@@ -16,9 +16,14 @@ fn speech() -> (Vec<String>, String) {
     (pieces, whole)
 }
 
-async fn spoken_on(platform: &str) -> (Rig, String) {
+async fn reply_on(platform: &str) -> (Rig, String) {
     let (pieces, whole) = speech();
-    let rig = start(platform, Player::says(pieces, Duration::from_millis(10)), |_| {}).await;
+    let rig = start(
+        platform,
+        Player::streams(pieces, Duration::from_millis(10)),
+        |_| {},
+    )
+    .await;
     rig.deliver("c1", "m1", "speak");
     rig.is_quiet(1).await;
     (rig, whole)
@@ -43,7 +48,7 @@ fn emoji(rig: &Rig) -> Vec<(String, bool)> {
 
 #[tokio::test]
 async fn discord_sees_one_message_grow_by_edits_between_typing_and_reactions() {
-    let (rig, whole) = spoken_on("discord").await;
+    let (rig, whole) = reply_on("discord").await;
     let shown = rig.shown("c1");
     assert_eq!(shown.len(), 1);
     assert_eq!(shown[0].text.trim_end(), whole);
@@ -67,14 +72,14 @@ async fn discord_sees_one_message_grow_by_edits_between_typing_and_reactions() {
     let last_react = names.iter().rposition(|op| op == "react").unwrap();
     assert!(
         last_react > last_edit,
-        "the turn's end is told after its text: {names:?}"
+        "the turn's end is shown after its text: {names:?}"
     );
     rig.stop().await;
 }
 
 #[tokio::test]
 async fn telegram_sees_a_preview_and_then_a_real_message_and_its_own_reactions() {
-    let (rig, whole) = spoken_on("telegram").await;
+    let (rig, whole) = reply_on("telegram").await;
     let drafts = rig.ops("draft");
     assert!(
         drafts.len() >= 2 && drafts.iter().all(|draft| draft["final"] == false),
@@ -95,7 +100,7 @@ async fn telegram_sees_a_preview_and_then_a_real_message_and_its_own_reactions()
 
 #[tokio::test]
 async fn slack_sees_a_stream_that_is_sealed_and_a_status_that_is_cleared() {
-    let (rig, whole) = spoken_on("slack").await;
+    let (rig, whole) = reply_on("slack").await;
     let drafts = rig.ops("draft");
     let sealed: Vec<&Value> = drafts.iter().filter(|draft| draft["final"] == true).collect();
     assert_eq!(sealed.len(), 1);
@@ -111,7 +116,7 @@ async fn slack_sees_a_stream_that_is_sealed_and_a_status_that_is_cleared() {
 #[tokio::test]
 async fn a_platform_without_edits_gets_the_whole_answer_once() {
     for platform in ["whatsapp", "plain"] {
-        let (rig, whole) = spoken_on(platform).await;
+        let (rig, whole) = reply_on(platform).await;
         assert_eq!(
             rig.texts("c1")
                 .iter()
@@ -127,7 +132,7 @@ async fn a_platform_without_edits_gets_the_whole_answer_once() {
 
 #[tokio::test]
 async fn a_connector_from_before_the_list_of_ops_is_asked_only_for_what_it_always_knew() {
-    let (rig, whole) = spoken_on("legacy").await;
+    let (rig, whole) = reply_on("legacy").await;
     assert_eq!(
         rig.texts("c1")
             .iter()
@@ -147,7 +152,12 @@ async fn a_connector_from_before_the_list_of_ops_is_asked_only_for_what_it_alway
 #[tokio::test]
 async fn every_op_names_tenant_author_profile_thread_platform_and_bot() {
     let (pieces, _) = speech();
-    let rig = start("discord", Player::says(pieces, Duration::from_millis(5)), |_| {}).await;
+    let rig = start(
+        "discord",
+        Player::streams(pieces, Duration::from_millis(5)),
+        |_| {},
+    )
+    .await;
     rig.deliver_event(&json!({
         "text": "hi", "message_type": "text", "message_id": "m1",
         "source": {"platform": "discord", "chat_id": "c1", "chat_type": "thread", "thread_id": "t1",
@@ -253,7 +263,7 @@ async fn a_title_renames_a_thread_that_the_connector_opened_and_no_other() {
 #[tokio::test]
 async fn discord_is_offered_the_relays_commands_the_configured_and_the_agents() {
     for (platform, offered) in [("discord", true), ("telegram", false)] {
-        let player = Player::says(vec!["ok".to_owned()], Duration::ZERO);
+        let player = Player::streams(vec!["ok".to_owned()], Duration::ZERO);
         let rig = start(platform, player, |settings| {
             settings.sessions.commands = vec!["stop".to_owned()];
             settings.discord.commands = vec![OfferedCommand {

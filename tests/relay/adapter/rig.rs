@@ -33,7 +33,7 @@ impl Player {
     }
 
     /// Says these pieces, `pause` apart.
-    pub(crate) fn says(pieces: Vec<String>, pause: Duration) -> Self {
+    pub(crate) fn streams(pieces: Vec<String>, pause: Duration) -> Self {
         Self::new(move |turn| {
             let pieces = pieces.clone();
             async move {
@@ -125,9 +125,9 @@ impl Rig {
         self.connector.deliver(event).unwrap();
     }
 
-    /// Waits until nothing runs and nothing is owed.
+    /// Waits until nothing runs and nothing is pending.
     pub(crate) async fn is_quiet(&self, turns: u64) {
-        eventually("nothing runs and nothing is owed", async || {
+        eventually("nothing runs and nothing is pending", async || {
             let status = self.handle.status().await.expect("the relay runs");
             let tally = &status.tally;
             let ended = tally.turns_done + tally.turns_stopped + tally.turns_failed;

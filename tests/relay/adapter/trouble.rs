@@ -17,8 +17,8 @@ fn whole() -> String {
     pieces().concat().trim_end().to_owned()
 }
 
-async fn spoken(platform: &str, rules: Vec<ResultRule>) -> Rig {
-    let rig = start(platform, Player::says(pieces(), PAUSE), |_| {}).await;
+async fn replied(platform: &str, rules: Vec<ResultRule>) -> Rig {
+    let rig = start(platform, Player::streams(pieces(), PAUSE), |_| {}).await;
     for rule in rules {
         rig.connector.script(rule);
     }
@@ -45,7 +45,7 @@ fn refuse(error: &str) -> OpAnswer {
 
 #[tokio::test]
 async fn a_refused_edit_is_followed_by_the_rest_and_nothing_is_sent_twice() {
-    let rig = spoken(
+    let rig = replied(
         "discord",
         vec![ResultRule::on("edit", refuse("message is too old"))],
     )
@@ -57,7 +57,7 @@ async fn a_refused_edit_is_followed_by_the_rest_and_nothing_is_sent_twice() {
 #[tokio::test]
 async fn a_send_without_a_message_id_is_followed_by_the_rest() {
     let nameless = OpAnswer::Result(json!({"success": true}));
-    let rig = spoken("discord", vec![ResultRule::on("send", nameless).once()]).await;
+    let rig = replied("discord", vec![ResultRule::on("send", nameless).once()]).await;
     assert!(rig.ops("edit").is_empty());
     assert_eq!(read(&rig), whole());
     rig.stop().await;
@@ -71,7 +71,7 @@ async fn a_declined_delivery_ends_and_becomes_no_other_op() {
             code: Some("egress_declined".to_owned()),
         };
         let rules = ["send", "draft", "edit"].map(|op| ResultRule::on(op, declined.clone()));
-        let rig = spoken(platform, rules.into()).await;
+        let rig = replied(platform, rules.into()).await;
         let text_ops: Vec<String> = rig
             .asked_for()
             .into_iter()
@@ -89,7 +89,7 @@ async fn a_connection_lost_in_mid_stream_loses_and_doubles_nothing() {
     for platform in ["discord", "telegram", "slack", "plain"] {
         let rig = start(
             platform,
-            Player::says(pieces(), Duration::from_millis(20)),
+            Player::streams(pieces(), Duration::from_millis(20)),
             |_| {},
         )
         .await;
@@ -108,7 +108,7 @@ async fn a_connection_lost_in_mid_stream_loses_and_doubles_nothing() {
 
 #[tokio::test]
 async fn a_rate_limited_platform_is_slowed_down_and_still_gets_everything() {
-    let rig = spoken(
+    let rig = replied(
         "discord",
         vec![ResultRule::on("edit", refuse("rate limited: retry after 0.05")).times(3)],
     )
@@ -123,7 +123,7 @@ async fn a_rate_limited_platform_is_slowed_down_and_still_gets_everything() {
     rig.stop().await;
     let rig = start(
         "plain",
-        Player::says(vec!["short".to_owned()], Duration::ZERO),
+        Player::streams(vec!["short".to_owned()], Duration::ZERO),
         |_| {},
     )
     .await;
@@ -141,7 +141,7 @@ async fn a_rate_limited_platform_is_slowed_down_and_still_gets_everything() {
 async fn a_chat_that_is_held_up_holds_up_no_other() {
     let rig = start(
         "plain",
-        Player::says(vec!["short".to_owned()], Duration::ZERO),
+        Player::streams(vec!["short".to_owned()], Duration::ZERO),
         |_| {},
     )
     .await;
@@ -169,7 +169,7 @@ async fn an_interaction_is_answered_through_its_own_door_and_else_through_the_ch
     for granted in [true, false] {
         let rig = start(
             "discord",
-            Player::says(vec!["done".to_owned()], Duration::ZERO),
+            Player::streams(vec!["done".to_owned()], Duration::ZERO),
             |_| {},
         )
         .await;

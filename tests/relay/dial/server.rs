@@ -87,8 +87,8 @@ impl Server {
     /// A SOCKS 5 proxy that wants `user:password`, notes the target's bytes, and joins to `backend`.
     pub(crate) async fn socks_proxy(user: &'static str, password: &'static str, backend: u16) -> Self {
         Self::listen(move |mut tcp, heads| async move {
-            let told = socks_handshake(&mut tcp, user, password).await;
-            if let Ok(Some(target)) = told {
+            let request = socks_handshake(&mut tcp, user, password).await;
+            if let Ok(Some(target)) = request {
                 heads.send(target).await.ok();
                 relay(tcp, backend).await;
             }
@@ -96,10 +96,10 @@ impl Server {
         .await
     }
 
-    /// A server that says `words` as soon as someone connects, and hangs up.
-    pub(crate) async fn talking(words: &'static str) -> Self {
+    /// A server that says `text` as soon as someone connects, and hangs up.
+    pub(crate) async fn talking(text: &'static str) -> Self {
         Self::listen(move |mut tcp, _| async move {
-            tcp.write_all(words.as_bytes()).await.ok();
+            tcp.write_all(text.as_bytes()).await.ok();
             tcp.shutdown().await.ok();
         })
         .await

@@ -7,12 +7,12 @@ use crate::support::relay_process::{SOON, Setup};
 
 /// The relay ends with this code and says all of this.
 async fn ends_with(setup: &Setup, code: i32, parts: &[&str]) {
-    let (ended, said) = setup.ends().await;
-    assert_eq!(ended, code, "{said}");
+    let (ended, log) = setup.ends().await;
+    assert_eq!(ended, code, "{log}");
     for part in parts {
-        assert!(said.contains(part), "{part:?} is not in:\n{said}");
+        assert!(log.contains(part), "{part:?} is not in:\n{log}");
     }
-    assert!(!said.contains("panicked"), "{said}");
+    assert!(!log.contains("panicked"), "{log}");
 }
 
 #[tokio::test]

@@ -46,17 +46,17 @@ async fn every_identity_sends_hello_in_order_before_any_descriptor_comes() {
             .collect();
         (hellos.len() == 3).then_some(hellos)
     });
-    let mut said: Vec<serde_json::Value> = hellos
+    let mut hellos: Vec<serde_json::Value> = hellos
         .await
         .unwrap()
         .iter()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    let manifest = said[1].as_object_mut().unwrap().remove("command_manifest");
+    let manifest = hellos[1].as_object_mut().unwrap().remove("command_manifest");
     let manifest = manifest.expect("Discord is offered the commands");
     assert_eq!(manifest[0]["name"], "stop");
     assert_eq!(
-        said,
+        hellos,
         [
             json!({ "type": "hello", "platform": "telegram", "botId": "42" }),
             json!({ "type": "hello", "platform": "discord", "botId": "" }),

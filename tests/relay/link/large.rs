@@ -50,17 +50,18 @@ async fn a_message_of_five_mebibytes_is_quarantined_and_the_link_holds() {
     assert_eq!(
         connector.sent_messages().len(),
         3,
-        "nobody answers what was set aside"
+        "quarantined lines get no answer"
     );
     relay.stop().await;
     let inspector = Inspector::open(&setup.state_dir()).unwrap();
     let aside = inspector.list(Section::Quarantine, 0, 10).unwrap();
     assert_eq!(aside.len(), 2, "{aside:?}");
-    let told = |reason: &Option<String>| reason.as_ref().is_some_and(|reason| reason.contains("1048576"));
+    let names_limit =
+        |reason: &Option<String>| reason.as_ref().is_some_and(|reason| reason.contains("1048576"));
     assert!(
         aside
             .iter()
-            .all(|listed| listed.name.is_some() && told(&listed.reason)),
+            .all(|listed| listed.name.is_some() && names_limit(&listed.reason)),
         "{aside:?}"
     );
 }
@@ -104,14 +105,14 @@ async fn a_message_of_lines_that_mean_nothing_costs_little_memory_and_one_line_o
     connector.reply_to(SOON, "m1").await.unwrap();
     let grew = relay.memory_kib("VmHWM") - before;
     assert!(grew < 48 * 1024, "{grew} KiB for {} KiB", 3 * 1024);
-    let said = relay.stderr();
-    let told: Vec<_> = said
+    let log = relay.stderr();
+    let logged: Vec<_> = log
         .lines()
         .filter(|line| line.contains("cannot decode a frame"))
         .collect();
     assert!(
-        matches!(told[..], [only] if only.contains(&format!("lines={LINES}"))),
-        "{told:?}"
+        matches!(logged[..], [only] if only.contains(&format!("lines={LINES}"))),
+        "{logged:?}"
     );
     assert_eq!(connector.dials().len(), 1);
     relay.stop().await;

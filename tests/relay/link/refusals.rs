@@ -108,7 +108,7 @@ async fn a_first_refusal_of_working_credentials_is_answered_by_one_immediate_dia
     assert_ne!(bearer(0), bearer(1));
     assert_eq!(dials[1].token, TokenCheck::Valid);
     let after = dials[1].at.duration_since(connector.closed()[0].at);
-    assert!(after < Duration::from_secs(5), "at once, not after {after:?}");
+    assert!(after < Duration::from_secs(5), "immediately, not after {after:?}");
     assert_eq!(dials.len(), 2);
     relay.stop().await;
 }
@@ -119,9 +119,9 @@ async fn a_second_refusal_on_the_fresh_token_ends_the_relay_with_77_and_no_furth
     let mut relay = started(&Setup::for_connector(&connector), &connector).await;
     connector.revoke();
     assert_eq!(relay.exit_code(SOON).await, 77);
-    let said = relay.stderr();
-    assert!(said.contains("error: the connector has revoked this gateway (unauthorized)"));
-    assert!(said.contains("hint: enroll again with `hermes-relay enroll`"));
+    let log = relay.stderr();
+    assert!(log.contains("error: the connector has revoked this gateway (unauthorized)"));
+    assert!(log.contains("hint: enroll again with `hermes-relay enroll`"));
     assert_eq!(connector.dials().len(), 2);
 }
 

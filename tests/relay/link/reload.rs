@@ -1,4 +1,4 @@
-//! SIGHUP: what is read again, what takes effect at once, and what needs a restart.
+//! SIGHUP: what is read again, what takes effect immediately, and what needs a restart.
 
 use hermes_relay::dev::{Connector, ConnectorSettings, GatewayCredentials, TokenCheck, text_event};
 use rustix::process::Signal;
@@ -125,9 +125,9 @@ async fn a_change_inside_an_agent_is_named_and_its_secrets_are_not() {
         line.contains(r#"["agents.coder.env", "agents.model.api_key_file"]"#),
         "{line}"
     );
-    let said = relay.stderr();
+    let log = relay.stderr();
     for secret in ["first-token", "second-token", "first-key", "second-key"] {
-        assert!(!said.contains(secret), "{said}");
+        assert!(!log.contains(secret), "{log}");
     }
     relay.stop().await;
 }

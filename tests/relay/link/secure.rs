@@ -42,7 +42,7 @@ async fn an_unknown_authority_is_named_as_the_reason_and_the_relay_keeps_trying(
 #[tokio::test]
 async fn an_authority_file_that_is_not_there_is_a_configuration_error() {
     let setup = Setup::with_url("wss://localhost:1").setting("tls.ca_file", "nowhere.pem");
-    let (code, said) = setup.ends().await;
-    assert_eq!(code, 78, "{said}");
-    assert!(said.contains("nowhere.pem"), "{said}");
+    let (code, log) = setup.ends().await;
+    assert_eq!(code, 78, "{log}");
+    assert!(log.contains("nowhere.pem"), "{log}");
 }

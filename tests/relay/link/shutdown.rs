@@ -23,7 +23,7 @@ async fn busy(connector: &Connector, setup: &Setup, millis: u32) -> RelayProcess
     relay
 }
 
-async fn said_goodbye(connector: &Connector) {
+async fn check_closed_with_1001(connector: &Connector) {
     let gone = connector.until("the socket closed", SOON, |connector| {
         connector
             .closed()
@@ -45,16 +45,20 @@ async fn sigterm_and_sigint_let_a_running_turn_finish_and_go_idle() {
             .await
             .unwrap();
         assert!(connector.sent_messages().is_empty(), "the turn still runs");
-        let told = Instant::now();
+        let requested_at = Instant::now();
         assert_eq!(relay.exit_code(SOON).await, 0);
-        assert!(told.elapsed() < Duration::from_secs(10), "{:?}", told.elapsed());
+        assert!(
+            requested_at.elapsed() < Duration::from_secs(10),
+            "{:?}",
+            requested_at.elapsed()
+        );
         let sent = connector.sent_messages();
         assert_eq!(sent.len(), 1);
         assert_eq!(
             (sent[0].text.as_str(), sent[0].reply_to.as_deref()),
             ("echo: x", Some("m1"))
         );
-        said_goodbye(&connector).await;
+        check_closed_with_1001(&connector).await;
         let order: Vec<_> = connector
             .frames()
             .iter()
@@ -72,7 +76,7 @@ async fn an_idle_relay_waits_for_the_acknowledgement_before_it_goes() {
     relay.wait_for_log("connected to the connector").await;
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
-    said_goodbye(&connector).await;
+    check_closed_with_1001(&connector).await;
     let frames = connector.frames();
     let place = |kind: &str| frames.iter().position(|frame| frame.kind() == kind);
     let (asked, answered) = (place("going_idle").unwrap(), place("going_idle_ack").unwrap());
@@ -86,15 +90,15 @@ async fn a_connector_that_does_not_acknowledge_keeps_nobody_from_going() {
     let setup = Setup::for_connector(&connector).setting("shutdown.going_idle_secs", "1");
     let mut relay = setup.start();
     relay.wait_for_log("connected to the connector").await;
-    let told = Instant::now();
+    let requested_at = Instant::now();
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
-    let took = told.elapsed();
+    let took = requested_at.elapsed();
     assert!(
         (Duration::from_millis(950)..Duration::from_secs(6)).contains(&took),
         "it waited as long as it was told to, not {took:?}"
     );
-    said_goodbye(&connector).await;
+    check_closed_with_1001(&connector).await;
 }
 
 #[tokio::test]
@@ -103,10 +107,14 @@ async fn a_connector_that_is_not_there_keeps_nobody_from_going() {
     connector.take_down().await;
     let mut relay = Setup::for_connector(&connector).start();
     relay.wait_for_log("cannot reach the connector").await;
-    let told = Instant::now();
+    let requested_at = Instant::now();
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
-    assert!(told.elapsed() < Duration::from_secs(5), "{:?}", told.elapsed());
+    assert!(
+        requested_at.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        requested_at.elapsed()
+    );
 }
 
 #[tokio::test]
@@ -117,12 +125,12 @@ async fn a_turn_that_does_not_end_is_stopped_when_its_time_is_up() {
         .setting("shutdown.budget_secs", "5")
         .setting("shutdown.going_idle_secs", "1");
     let mut relay = busy(&connector, &setup, 60_000).await;
-    let told = Instant::now();
+    let requested_at = Instant::now();
     relay.terminate();
     assert_eq!(relay.exit_code(SOON).await, 0);
-    let took = told.elapsed();
+    let took = requested_at.elapsed();
     assert!(took < Duration::from_secs(8), "over the budget: {took:?}");
-    said_goodbye(&connector).await;
+    check_closed_with_1001(&connector).await;
 }
 
 #[tokio::test]
@@ -134,10 +142,14 @@ async fn a_second_signal_ends_it_immediately() {
         .wait_for("going_idle", SOON, |frame| frame.from_gateway("going_idle"))
         .await
         .unwrap();
-    let told = Instant::now();
+    let requested_at = Instant::now();
     relay.signal(Signal::INT);
     assert_eq!(relay.exit_code(SOON).await, 1);
-    assert!(told.elapsed() < Duration::from_secs(3), "{:?}", told.elapsed());
+    assert!(
+        requested_at.elapsed() < Duration::from_secs(3),
+        "{:?}",
+        requested_at.elapsed()
+    );
     assert!(relay.stderr().contains("second stop signal"));
     assert!(connector.sent_messages().is_empty());
 }

@@ -239,13 +239,13 @@ async fn sockets_that_keep_dying_in_the_middle_of_a_backlog_lose_no_message_and_
         (connector.waiting() == 0).then_some(())
     });
     all.await.unwrap();
-    // The last of all comes on a quiet link, so that what is before it has gone out or was given up.
+    // The last of all comes on a quiet link, so that what is before it was sent or dropped.
     say(&connector, "c0", "last");
     connector.reply_to(SOON, "last").await.unwrap();
-    let given_up = relay.count("outcome of an op unknown");
-    let enough = connector.until("every answer but the ones given up", SOON, |connector| {
-        let given_up = relay.count("outcome of an op unknown");
-        (connector.sent_messages().len() + given_up > MESSAGES).then_some(())
+    let dropped = relay.count("outcome of an op unknown");
+    let enough = connector.until("every answer but the dropped ones", SOON, |connector| {
+        let dropped = relay.count("outcome of an op unknown");
+        (connector.sent_messages().len() + dropped > MESSAGES).then_some(())
     });
     enough.await.unwrap();
     let sent = connector.sent_messages();
@@ -254,6 +254,6 @@ async fn sockets_that_keep_dying_in_the_middle_of_a_backlog_lose_no_message_and_
     once.sort_unstable();
     once.dedup();
     assert_eq!(once.len(), order.len(), "an answer came twice: {order:?}");
-    println!("{} of {MESSAGES} answered, {given_up} given up", order.len() - 1);
+    println!("{} of {MESSAGES} answered, {dropped} dropped", order.len() - 1);
     relay.stop().await;
 }

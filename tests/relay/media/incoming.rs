@@ -106,8 +106,8 @@ async fn a_file_over_the_bound_is_cut_off_whatever_it_says_about_itself() {
     for path in ["/stated", "/unstated", "/endless"] {
         taken.store(0, Ordering::SeqCst);
         rig.assert_refused(&server.url(path)).await;
-        let most = if path == "/stated" { 25 } else { 60 };
-        assert!(taken.load(Ordering::SeqCst) < most, "{path}: {taken:?}");
+        let max_size = if path == "/stated" { 25 } else { 60 };
+        assert!(taken.load(Ordering::SeqCst) < max_size, "{path}: {taken:?}");
     }
     let (received, _folder) = rig.fetch_one(&server.url("/exact")).await;
     assert_eq!(fs::metadata(file(&received)).unwrap().len(), 25 * MIB as u64);

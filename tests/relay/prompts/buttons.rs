@@ -29,9 +29,12 @@ async fn the_authors_press_answers_and_the_message_shows_it() {
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1);
 
     delivered(&relay, "p1", press(&question, "o0", &owner("a"))).await;
-    let told = relay.replies("a", 3).await;
-    assert_eq!(told[2], "echo: allowed once hi");
-    assert!(told[1].contains("✅") && told[1].starts_with("May I"), "{told:?}");
+    let replies = relay.replies("a", 3).await;
+    assert_eq!(replies[2], "echo: allowed once hi");
+    assert!(
+        replies[1].contains("✅") && replies[1].starts_with("May I"),
+        "{replies:?}"
+    );
     let status = relay.wait_for_turns(0).await;
     assert_eq!(status.prompts_open, 0);
     assert_eq!(
@@ -53,15 +56,15 @@ async fn a_strangers_press_decides_nothing_and_is_answered_once() {
     let relay = start(dir.path(), BUTTONS, |_| {}).await;
     let question = ask(&relay, "a", "1").await;
     delivered(&relay, "p1", press(&question, "o0", "mallory")).await;
-    let told = relay.replies("a", 2).await;
-    assert!(told[1].starts_with("Only the person"), "{told:?}");
+    let replies = relay.replies("a", 2).await;
+    assert!(replies[1].starts_with("Only the person"), "{replies:?}");
     delivered(&relay, "p2", press(&question, "o1", "mallory")).await;
     let status = relay.handle.status().await.unwrap();
     assert_eq!((status.prompts_open, status.turns_running), (1, 1));
     // The same message id as the stranger's press, and not a duplicate of it.
     delivered(&relay, "p3", press(&question, "o3", &owner("a"))).await;
-    let told = relay.replies("a", 4).await;
-    assert_eq!(told[3], "echo: denied hi");
+    let replies = relay.replies("a", 4).await;
+    assert_eq!(replies[3], "echo: denied hi");
     let status = relay.wait_for_turns(0).await;
     assert_eq!((status.tally.turns_started, status.tally.duplicates), (1, 0));
     assert_eq!(relay.stop().await.texts("a").len(), 4);
@@ -87,8 +90,8 @@ async fn presses_that_come_again_or_are_not_ours_are_acknowledged_and_swallowed(
     delivered(&relay, "p1 again", answer).await;
     delivered(&relay, "too late", press(&question, "o3", &owner("a"))).await;
     delivered(&relay, "a-2", event("a", "2", "still here")).await;
-    let told = relay.replies("a", 4).await;
-    assert_eq!(told[2..], ["echo: allowed once hi", "echo: still here"]);
+    let replies = relay.replies("a", 4).await;
+    assert_eq!(replies[2..], ["echo: allowed once hi", "echo: still here"]);
     let status = relay
         .wait_for_status("two turns", |status| status.tally.turns_done == 2)
         .await;
@@ -134,8 +137,8 @@ async fn a_discord_component_is_a_press() {
     });
     let forwarded = relay.connector.deliver_line_buffered("f1", line.to_string());
     forwarded.await.unwrap();
-    let told = relay.replies("a", 3).await;
-    assert_eq!(told[2], "echo: allowed for this conversation hi");
+    let replies = relay.replies("a", 3).await;
+    assert_eq!(replies[2], "echo: allowed for this conversation hi");
     let status = relay.wait_for_turns(0).await;
     assert_eq!((status.tally.forwards, status.tally.turns_started), (1, 1));
     relay.stop().await;
@@ -161,8 +164,8 @@ async fn in_a_group_others_may_answer_only_where_that_is_set() {
         let mut by_bob = press(&question, "o0", "bob");
         by_bob["source"]["chat_type"] = json!("group");
         delivered(&relay, "p1", by_bob).await;
-        let told = relay.replies("a", 2).await;
-        assert_eq!(told[1].starts_with("Only the person"), !anyone, "{told:?}");
+        let replies = relay.replies("a", 2).await;
+        assert_eq!(replies[1].starts_with("Only the person"), !anyone, "{replies:?}");
         if anyone {
             assert_eq!(relay.replies("a", 3).await[2], "echo: allowed once hi");
         } else {
@@ -192,9 +195,9 @@ async fn a_press_from_before_a_restart_does_nothing_after_it() {
     assert_eq!((status.prompts_open, status.turns_running), (1, 1));
     relay.interrupt("a").await;
     relay.wait_for_turns(0).await;
-    let told = relay.stop().await;
+    let replies = relay.stop().await;
     assert!(
-        told.texts("a").iter().all(|text| !text.starts_with("echo")),
-        "{told:?}"
+        replies.texts("a").iter().all(|text| !text.starts_with("echo")),
+        "{replies:?}"
     );
 }

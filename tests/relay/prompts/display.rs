@@ -29,8 +29,8 @@ async fn refused_buttons_become_a_list_that_numbers_answer() {
         &question,
         &json!({"success": false, "error": "no buttons here"}),
     );
-    let told = relay.replies("a", 2).await;
-    assert!(told[1].contains("1. Allow once"), "{told:?}");
+    let replies = relay.replies("a", 2).await;
+    assert!(replies[1].contains("1. Allow once"), "{replies:?}");
     relay
         .wait_for_status("it is shown", |status| status.tally.ops_applied == 1)
         .await;
@@ -50,8 +50,8 @@ async fn a_question_that_cannot_be_shown_is_void_and_what_comes_next_is_a_messag
         .wait_for_status("it waits", |status| status.messages_waiting == 1)
         .await;
     answered(&relay, &question, &json!({"success": false, "error": "no"}));
-    let told = relay.replies("a", 3).await;
-    assert_eq!(told[1..], ["echo: the question was taken back hi", "echo: 1"]);
+    let replies = relay.replies("a", 3).await;
+    assert_eq!(replies[1..], ["echo: the question was taken back hi", "echo: 1"]);
     relay.deliver("a", "3", "/approve").await;
     assert_eq!(relay.replies("a", 4).await[3], "echo: /approve");
     let status = relay.wait_for_turns(0).await;
@@ -66,8 +66,8 @@ async fn a_declined_question_is_void_and_not_shown_another_way() {
     let question = asked(&relay).await;
     let declined = json!({"success": false, "error": "egress declined", "code": "egress_declined"});
     answered(&relay, &question, &declined);
-    let told = relay.replies("a", 2).await;
-    assert_eq!(told[1], "echo: the question was taken back hi");
+    let replies = relay.replies("a", 2).await;
+    assert_eq!(replies[1], "echo: the question was taken back hi");
     relay.wait_for_turns(0).await;
     assert_eq!(relay.stop().await.ops.len(), 2);
 }

@@ -15,14 +15,14 @@ async fn a_question_that_nobody_answers_in_time_is_denied_and_reports_it() {
     let relay = start(dir.path(), BUTTONS, |settings| settings.prompts.timeout_secs = 1).await;
     let question = ask(&relay, "a", "1").await;
     assert_eq!(question.action["timeout_s"], json!(1));
-    let told = relay.replies("a", 3).await;
-    assert_eq!(told[2], "echo: nobody answered hi");
+    let replies = relay.replies("a", 3).await;
+    assert_eq!(replies[2], "echo: nobody answered hi");
     let status = relay.wait_for_turns(0).await;
     assert_eq!((status.prompts_open, status.tally.prompts_expired), (0, 1));
     let late = press(&question, "o0", &owner("a"));
     relay.connector.deliver_buffered("late", late).await.unwrap();
-    let told = relay.replies("a", 4).await;
-    assert_eq!(told[3], "That question is no longer open.");
+    let replies = relay.replies("a", 4).await;
+    assert_eq!(replies[3], "That question is no longer open.");
     let seen = relay.stop().await;
     let edit = seen.ops.iter().find(|op| op.kind() == Some("edit")).unwrap();
     assert_eq!(edit.action["message_id"], json!("out-1"));
@@ -42,8 +42,8 @@ async fn an_interrupt_releases_an_agent_that_waits_for_an_answer() {
     let status = relay.wait_for_turns(0).await;
     assert_eq!((status.prompts_open, status.tally.turns_stopped), (0, 1));
     assert_eq!(agent.answers(), [PromptAnswer::Cancelled]);
-    let told = relay.replies("a", 2).await;
-    assert!(told[1].ends_with("⏹ No longer asked"), "{told:?}");
+    let replies = relay.replies("a", 2).await;
+    assert!(replies[1].ends_with("⏹ No longer asked"), "{replies:?}");
     relay.stop().await;
 }
 
@@ -56,9 +56,9 @@ async fn a_newer_message_takes_the_question_back_where_messages_interrupt() {
     .await;
     ask(&relay, "a", "1").await;
     relay.deliver("a", "2", "never mind").await;
-    let told = relay.replies("a", 3).await;
-    assert!(told[1].ends_with("⏹ No longer asked"), "{told:?}");
-    assert_eq!(told[2], "echo: never mind");
+    let replies = relay.replies("a", 3).await;
+    assert!(replies[1].ends_with("⏹ No longer asked"), "{replies:?}");
+    assert_eq!(replies[2], "echo: never mind");
     assert_eq!(relay.wait_for_turns(0).await.prompts_open, 0);
     relay.stop().await;
 }
@@ -67,7 +67,7 @@ async fn a_newer_message_takes_the_question_back_where_messages_interrupt() {
 async fn an_agent_that_gave_up_takes_its_question_with_it() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Stubborn {
-        gives_up: Some(Duration::from_millis(50)),
+        question_timeout: Some(Duration::from_millis(50)),
         ..Stubborn::default()
     };
     let relay = start_asking(dir.path(), agent, BUTTONS, |settings| {
@@ -82,8 +82,8 @@ async fn an_agent_that_gave_up_takes_its_question_with_it() {
 async fn shown_and_taken_back(relay: &crate::support::memory_relay::Running) {
     relay.deliver("a", "1", "x").await;
     shown(relay, "a").await;
-    let told = relay.replies("a", 2).await;
-    assert!(told[1].ends_with("⏹ No longer asked"), "{told:?}");
+    let replies = relay.replies("a", 2).await;
+    assert!(replies[1].ends_with("⏹ No longer asked"), "{replies:?}");
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 0);
 }
 
@@ -122,9 +122,9 @@ async fn nothing_waits_for_a_question_but_the_turn_that_asks_it() {
     assert_eq!(relay.replies("d", 3).await[2], "echo: allowed once hi");
     let answer = press(&question, "o0", &owner("a"));
     relay.connector.deliver(answer).await.unwrap();
-    let told = relay.replies("a", 5).await;
-    assert_eq!(told[1], "by the way");
-    assert_eq!(told[3..], ["echo: allowed once hi", "echo: next"]);
+    let replies = relay.replies("a", 5).await;
+    assert_eq!(replies[1], "by the way");
+    assert_eq!(replies[3..], ["echo: allowed once hi", "echo: next"]);
     relay.stop().await;
 }
 

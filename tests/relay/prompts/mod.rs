@@ -113,7 +113,7 @@ pub(crate) fn owner(chat: &str) -> String {
 pub(crate) struct Stubborn {
     pub(crate) answers: Arc<Mutex<Vec<PromptAnswer>>>,
     /// How long it waits before it gives up and goes on; without it, for ever.
-    pub(crate) gives_up: Option<Duration>,
+    pub(crate) question_timeout: Option<Duration>,
     /// It asks only once this is cancelled.
     pub(crate) gate: Option<CancellationToken>,
 }
@@ -147,8 +147,8 @@ impl Agent for Stubborn {
                 gate.cancelled().await;
             }
             let asked = turn.approver.ask(question);
-            if let Some(patience) = self.gives_up {
-                if tokio::time::timeout(patience, asked).await.is_err() {
+            if let Some(timeout) = self.question_timeout {
+                if tokio::time::timeout(timeout, asked).await.is_err() {
                     // The question is taken back while the turn goes on.
                     turn.cancel.cancelled().await;
                 }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 #[tokio::test]
 async fn without_buttons_a_number_or_a_command_answers_and_is_no_message() {
-    for (words, said) in [
+    for (reply, expected) in [
         ("/approve", "echo: allowed once hi"),
         ("/approve session", "echo: allowed for this conversation hi"),
         ("/deny", "echo: denied hi"),
@@ -19,9 +19,9 @@ async fn without_buttons_a_number_or_a_command_answers_and_is_no_message() {
         let question = ask(&relay, "a", "1").await;
         assert_eq!(question.kind(), Some("send"));
         assert!(question.text().unwrap().contains("1. Allow once"), "{question:?}");
-        relay.deliver("a", "2", words).await;
-        let told = relay.replies("a", 3).await;
-        assert_eq!(told[2], said, "{words}");
+        relay.deliver("a", "2", reply).await;
+        let replies = relay.replies("a", 3).await;
+        assert_eq!(replies[2], expected, "{reply}");
         let status = relay.wait_for_turns(0).await;
         assert_eq!((status.tally.turns_started, status.messages_waiting), (1, 0));
         assert_eq!(relay.stop().await.acked("a-2"), 1);
@@ -44,8 +44,8 @@ async fn with_buttons_a_command_answers_and_a_number_is_a_message() {
         .wait_for_status("it waits", |status| status.messages_waiting == 1)
         .await;
     relay.deliver("a", "3", "/approve").await;
-    let told = relay.replies("a", 4).await;
-    assert_eq!(told[2..], ["echo: allowed once hi", "echo: 1"]);
+    let replies = relay.replies("a", 4).await;
+    assert_eq!(replies[2..], ["echo: allowed once hi", "echo: 1"]);
     relay.stop().await;
 }
 
@@ -87,9 +87,9 @@ async fn text_of_others_and_text_that_is_no_option_are_messages() {
         .await;
     assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1);
     relay.connector.deliver(in_group("6", "ann", "1")).await.unwrap();
-    let told = relay.replies("a", 7).await;
+    let replies = relay.replies("a", 7).await;
     assert_eq!(
-        told[2..],
+        replies[2..],
         [
             "echo: allowed once hi",
             "echo: /approve",
@@ -110,12 +110,12 @@ async fn an_answer_comes_before_the_relay_s_own_commands_and_neither_waits() {
     .await;
     ask(&relay, "a", "1").await;
     relay.deliver("a", "2", "/status").await;
-    let told = relay.replies("a", 2).await;
-    assert!(told[1].contains("working on a message"), "{told:?}");
+    let replies = relay.replies("a", 2).await;
+    assert!(replies[1].contains("working on a message"), "{replies:?}");
     relay.deliver("a", "3", "later").await;
     relay.deliver("a", "4", "/deny").await;
-    let told = relay.replies("a", 5).await;
-    assert_eq!(told[3..], ["echo: denied hi", "echo: later"]);
+    let replies = relay.replies("a", 5).await;
+    assert_eq!(replies[3..], ["echo: denied hi", "echo: later"]);
     relay.stop().await;
 }
 

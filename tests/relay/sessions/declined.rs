@@ -98,9 +98,9 @@ async fn decline_first(relay: &Running) {
 }
 
 /// Whatever else there was to say has had its chance when a later message is answered.
-async fn heard_later(relay: Running, expected: &[&str]) {
+async fn received_later(relay: Running, expected: &[&str]) {
     relay
-        .wait_for_status("nothing owed", |status| {
+        .wait_for_status("nothing pending", |status| {
             status.turns_running == 0 && status.ops_owed == 0
         })
         .await;
@@ -123,7 +123,7 @@ async fn a_declined_file_silences_the_turn_that_goes_on() {
         relay.deliver("a", "1", "picture wait words picture more").await;
         decline_first(&relay).await;
         agent.go_on.notify_one();
-        heard_later(relay, &["send_media"]).await;
+        received_later(relay, &["send_media"]).await;
     }
 }
 
@@ -165,7 +165,7 @@ async fn a_declined_text_keeps_the_files_of_its_turn_back() {
         .await;
     decline_first(&relay).await;
     agent.go_on.notify_one();
-    heard_later(relay, &["send"]).await;
+    received_later(relay, &["send"]).await;
 }
 
 #[tokio::test]
@@ -178,7 +178,7 @@ async fn what_waits_behind_a_declined_file_is_taken_back() {
         .wait_for_status("the end", |status| status.tally.turns_done == 1)
         .await;
     decline_first(&relay).await;
-    heard_later(relay, &["send_media"]).await;
+    received_later(relay, &["send_media"]).await;
 }
 
 #[tokio::test]
@@ -188,18 +188,18 @@ async fn a_part_that_is_declined_after_a_restart_takes_the_others_along() {
     let relay = start(dir.path(), &agent, ReplyMode::Hold, StreamMode::Off).await;
     relay.deliver("a", "1", "picture words picture more").await;
     relay
-        .wait_for_status("four owed", |status| {
+        .wait_for_status("four pending", |status| {
             status.tally.turns_done == 1 && status.ops_owed == 4
         })
         .await;
     relay.crash().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     let status = relay
-        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
         .await;
     assert_eq!((status.tally.ops_recovered, status.tally.ops_refused), (4, 1));
     relay.connector.set_reply_mode(ReplyMode::Apply);
-    heard_later(relay, &["send_media"]).await;
+    received_later(relay, &["send_media"]).await;
 }
 
 #[tokio::test]
@@ -212,11 +212,11 @@ async fn a_file_declined_after_a_restart_drops_the_notice_of_the_interrupted_tur
     relay.crash().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     let status = relay
-        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
         .await;
     assert_eq!(status.tally.turns_interrupted, 1);
     relay.connector.set_reply_mode(ReplyMode::Apply);
-    heard_later(relay, &["send_media"]).await;
+    received_later(relay, &["send_media"]).await;
 }
 
 #[tokio::test]
@@ -230,10 +230,10 @@ async fn a_turn_that_was_declined_before_a_restart_is_not_reported_as_interrupte
     relay.crash().await;
     let relay = start(dir.path(), &agent, ReplyMode::Apply, StreamMode::Off).await;
     let status = relay
-        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
         .await;
     assert_eq!(status.tally.turns_interrupted, 0);
-    heard_later(relay, &[]).await;
+    received_later(relay, &[]).await;
 }
 
 /// Waits until no message is unfinished in the journal.
@@ -258,14 +258,14 @@ async fn what_is_sent_unasked_is_one_delivery_too() {
     relay.connector.drop_connection();
     relay.handle.send("a", &"many words ".repeat(200)).await.unwrap();
     relay
-        .wait_for_status("some owed", |status| status.ops_owed > 2)
+        .wait_for_status("some pending", |status| status.ops_owed > 2)
         .await;
     relay.stop().await;
     let relay = start(dir.path(), &agent, declining(), StreamMode::Off).await;
     relay
-        .wait_for_status("nothing owed", |status| status.ops_owed == 0)
+        .wait_for_status("nothing pending", |status| status.ops_owed == 0)
         .await;
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.handle.send("a", "another").await.unwrap();
-    heard_later(relay, &["send", "send"]).await;
+    received_later(relay, &["send", "send"]).await;
 }

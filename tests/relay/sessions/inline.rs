@@ -1,4 +1,4 @@
-//! Turns of an agent that answers at once end as any others do, also when one of them waits after all, or panics.
+//! Turns of an agent that answers inline end as any others do, also when one of them waits after all, or panics.
 
 use crate::support::memory_relay::start_with;
 use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
@@ -6,7 +6,7 @@ use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, Turn, TurnEnd};
 /// Keeps what it is told, panics, or says what it kept.
 #[derive(Clone)]
 struct Quick {
-    at_once: bool,
+    inline: bool,
 }
 
 impl Agent for Quick {
@@ -15,7 +15,7 @@ impl Agent for Quick {
     }
 
     fn answers_inline(&self) -> bool {
-        self.at_once
+        self.inline
     }
 
     fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
@@ -35,29 +35,29 @@ impl Agent for Quick {
 }
 
 #[tokio::test]
-async fn what_was_wished_for_counts_and_what_waits_goes_on() {
-    for at_once in [true, false] {
+async fn saved_state_is_kept_and_queued_turns_run() {
+    for inline in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let relay = start_with(dir.path(), Quick { at_once }, |_| {}).await;
+        let relay = start_with(dir.path(), Quick { inline }, |_| {}).await;
         for (number, text) in ["first", "second", "recall"].into_iter().enumerate() {
             relay.deliver("a", &number.to_string(), text).await;
         }
-        assert_eq!(relay.replies("a", 1).await, ["second"], "{at_once}");
+        assert_eq!(relay.replies("a", 1).await, ["second"], "{inline}");
         relay.stop().await;
     }
 }
 
 #[tokio::test]
 async fn a_panic_ends_its_turn_alone() {
-    for at_once in [true, false] {
+    for inline in [true, false] {
         let dir = tempfile::tempdir().unwrap();
-        let relay = start_with(dir.path(), Quick { at_once }, |_| {}).await;
+        let relay = start_with(dir.path(), Quick { inline }, |_| {}).await;
         relay.deliver("a", "1", "panic").await;
-        let told = relay.replies("a", 1).await;
-        assert!(told[0].contains("went wrong"), "{at_once}: {told:?}");
+        let replies = relay.replies("a", 1).await;
+        assert!(replies[0].contains("went wrong"), "{inline}: {replies:?}");
         relay.deliver("a", "2", "kept").await;
         relay.deliver("a", "3", "recall").await;
-        assert_eq!(relay.replies("a", 2).await[1], "kept", "{at_once}");
+        assert_eq!(relay.replies("a", 2).await[1], "kept", "{inline}");
         relay.stop().await;
     }
 }

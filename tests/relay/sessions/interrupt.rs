@@ -18,7 +18,10 @@ async fn an_interrupt_stops_exactly_that_turn_and_the_next_message_runs() {
     assert_eq!(relay.replies("a", 1).await, ["echo: next"]);
     let status = relay.wait_for_turns(1).await;
     assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (1, 1));
-    assert!(relay.stop().await.texts("b").len() == 1, "told at the end only");
+    assert!(
+        relay.stop().await.texts("b").len() == 1,
+        "notified at the end only"
+    );
 }
 
 #[tokio::test]

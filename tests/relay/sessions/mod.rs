@@ -1,5 +1,5 @@
 //! Whole conversations over a connector in memory, with a real journal: what is acknowledged when, who is
-//! answered in which order, what stops, what is owed, and what the end and a crash leave behind.
+//! answered in which order, what stops, what is pending, and what the end and a crash leave behind.
 
 mod accepting;
 mod declined;

@@ -1,4 +1,4 @@
-//! What is owed to chats: refused, unknown, not sent, and in order after all.
+//! Pending ops: refused, unknown, not sent; and their order.
 
 use super::{HANG, start};
 use hermes_relay::relay::ReplyMode;
@@ -30,7 +30,7 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
         relay.deliver(chat, id, id).await;
     }
     relay
-        .wait_for_status("three owed", |status| {
+        .wait_for_status("three pending", |status| {
             status.tally.turns_done == 3 && status.ops_owed == 3
         })
         .await;
@@ -101,7 +101,7 @@ async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
         relay.deliver("a", id, id).await;
     }
     relay
-        .wait_for_status("three owed", |status| {
+        .wait_for_status("three pending", |status| {
             status.tally.turns_done == 3 && status.ops_owed == 3
         })
         .await;
@@ -116,8 +116,11 @@ async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.deliver("a", "4", "4").await;
     relay.connector.restore();
-    let told = relay.replies("a", 5).await;
-    assert_eq!(told, ["echo: 1", "echo: 2", "echo: 3", "said offline", "echo: 4"]);
+    let replies = relay.replies("a", 5).await;
+    assert_eq!(
+        replies,
+        ["echo: 1", "echo: 2", "echo: 3", "said offline", "echo: 4"]
+    );
     assert_eq!(relay.stop().await.texts("a").len(), 5);
 }
 

@@ -69,7 +69,7 @@ async fn ten_chats_that_hang_do_not_hold_up_the_other_ninety() {
     let status = relay.wait_for_turns(10).await;
     assert_eq!((status.tally.turns_started, status.tally.turns_done), (100, 90));
     let seen = relay.stop().await;
-    assert_eq!(seen.texts("c10").len(), 1, "told that it was cut short");
+    assert_eq!(seen.texts("c10").len(), 1, "notified of the interruption");
 }
 
 #[tokio::test]

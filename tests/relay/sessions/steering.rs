@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 /// Runs until it is told `end`, and then says everything it was told. Takes nothing that starts with `no`.
 #[derive(Clone, Default)]
 struct Listener {
-    told: Arc<Mutex<Vec<String>>>,
+    steered: Arc<Mutex<Vec<String>>>,
     end: Arc<Notify>,
 }
 
@@ -28,8 +28,14 @@ impl Agent for Listener {
             if turn.input.text == "listen" {
                 self.end.notified().await;
             }
-            let told = self.told.lock().unwrap().drain(..).collect::<Vec<_>>().join(" ");
-            turn.events.text(format!("{} {told}", turn.input.text)).await;
+            let steered = self
+                .steered
+                .lock()
+                .unwrap()
+                .drain(..)
+                .collect::<Vec<_>>()
+                .join(" ");
+            turn.events.text(format!("{} {steered}", turn.input.text)).await;
             TurnEnd::Completed
         })
     }
@@ -40,7 +46,7 @@ impl Agent for Listener {
         } else if input.text.starts_with("no") {
             return false;
         } else {
-            self.told.lock().unwrap().push(input.text.clone());
+            self.steered.lock().unwrap().push(input.text.clone());
         }
         true
     }
@@ -63,7 +69,7 @@ async fn what_the_agent_takes_joins_the_turn_and_what_it_does_not_take_waits_its
         .seen("five acknowledgements", |seen| seen.acks.len() == 5)
         .await;
     assert_eq!(
-        *agent.told.lock().unwrap(),
+        *agent.steered.lock().unwrap(),
         ["left", "right"],
         "nothing jumps over what waits"
     );

@@ -131,13 +131,13 @@ async fn an_idle_relay_sends_going_idle_waits_for_the_ack_and_disconnects_and_a_
         sleepy.deliver(id, text);
     }
     sleepy.connector.reply_to(SOON, "m3").await.unwrap();
-    let said: Vec<String> = sleepy
+    let texts: Vec<String> = sleepy
         .connector
         .sent_messages()
         .into_iter()
         .map(|sent| sent.text)
         .collect();
-    assert_eq!(said, ["echo: zero", "echo: one", "echo: two", "echo: three"]);
+    assert_eq!(texts, ["echo: zero", "echo: one", "echo: two", "echo: three"]);
     let status = sleepy
         .wait_for_status("a wake", |status| status.tally.wakes == 1)
         .await;
@@ -210,10 +210,10 @@ async fn an_outgoing_message_ends_a_sleep_and_so_does_a_shutdown() {
     sleepy.connector.reply_to(SOON, "m0").await.unwrap();
     sleepy.falls_asleep().await;
     sleepy.handle.send("c1", "by the way").await.unwrap();
-    let said = sleepy
+    let sent = sleepy
         .connector
         .wait_for_sent("a message unasked", SOON, |sent| sent.text == "by the way");
-    said.await.unwrap();
+    sent.await.unwrap();
     sleepy
         .wait_for_status("another sleep", |status| status.tally.sleeps == 2)
         .await;

@@ -46,12 +46,12 @@ async fn a_relay_that_ends_to_sleep_ends_well_and_the_next_start_drains_in_order
     assert_eq!(connector.waiting(), 3);
     let mut relay = setup.start();
     connector.reply_to(SOON, "m3").await.unwrap();
-    let said: Vec<String> = connector
+    let texts: Vec<String> = connector
         .sent_messages()
         .into_iter()
         .map(|sent| sent.text)
         .collect();
-    assert_eq!(said, ["echo: zero", "echo: one", "echo: two", "echo: three"]);
+    assert_eq!(texts, ["echo: zero", "echo: one", "echo: two", "echo: three"]);
     eprintln!(
         "{}",
         relay.wait_for_log("the first message is acknowledged").await

@@ -29,15 +29,15 @@ async fn the_five_keys_go_the_rest_stays_and_what_remains_is_named() {
     let setup = enrolled()
         .args(&["unenroll", "--yes"])
         .env("GATEWAY_RELAY_SECRET_FILE", "/nonexistent");
-    let (code, _, said) = run(&setup).await;
-    assert_eq!(code, 78, "settings that cannot be read say so first: {said}");
+    let (code, _, log) = run(&setup).await;
+    assert_eq!(code, 78, "settings that cannot be read say so first: {log}");
 
     let secret = setup.home().join("secret");
     fs::write(&secret, "hush-too").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     let setup = setup.env("GATEWAY_RELAY_SECRET_FILE", secret.to_str().unwrap());
-    let (code, printed, said) = run(&setup).await;
-    assert_eq!((code, said.as_str()), (0, ""));
+    let (code, printed, log) = run(&setup).await;
+    assert_eq!((code, log.as_str()), (0, ""));
     let path = setup.home().join(".env");
     assert_eq!(fs::read_to_string(&path).unwrap(), LEFT);
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o640);
@@ -59,9 +59,9 @@ async fn the_five_keys_go_the_rest_stays_and_what_remains_is_named() {
 #[tokio::test]
 async fn without_a_terminal_and_without_yes_nothing_is_removed() {
     let setup = enrolled().args(&["unenroll"]);
-    let (code, printed, said) = run(&setup).await;
+    let (code, printed, log) = run(&setup).await;
     assert_eq!((code, printed.as_str()), (1, ""));
-    assert!(said.contains("--yes"), "{said}");
+    assert!(log.contains("--yes"), "{log}");
     assert_eq!(fs::read_to_string(setup.home().join(".env")).unwrap(), DOTENV);
 }
 
@@ -70,8 +70,8 @@ async fn a_managed_install_is_left_alone() {
     let setup = enrolled()
         .args(&["gateway", "unenroll", "--yes"])
         .env("HERMES_MANAGED", "1");
-    let (code, _, said) = run(&setup).await;
+    let (code, _, log) = run(&setup).await;
     assert_eq!(code, 1);
-    assert!(said.contains("managed"), "{said}");
+    assert!(log.contains("managed"), "{log}");
     assert_eq!(fs::read_to_string(setup.home().join(".env")).unwrap(), DOTENV);
 }

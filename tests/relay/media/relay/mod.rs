@@ -122,7 +122,7 @@ impl Running {
 
     /// What the chat was told, once it is so much: the op and the text.
     async fn replies(&self, chat: &str, count: usize) -> Vec<(&'static str, String)> {
-        let told = |connector: &Connector| {
+        let sent_texts = |connector: &Connector| {
             let sent = connector.sent_messages().into_iter();
             let sent = sent.filter(|sent| sent.chat_id == chat);
             sent.map(|sent| (sent.op, sent.text)).collect::<Vec<_>>()
@@ -130,7 +130,7 @@ impl Running {
         let what = format!("{count} messages to {chat}");
         self.connector
             .until(&what, SOON, |connector| {
-                Some(told(connector)).filter(|told| told.len() >= count)
+                Some(sent_texts(connector)).filter(|sent_texts| sent_texts.len() >= count)
             })
             .await
             .unwrap()

@@ -55,9 +55,9 @@ async fn a_file_arrives_with_its_caption_and_its_bytes_after_what_was_sent_befor
     relay.put("chart.png", &bytes);
     relay.deliver("a", "1", "chart.png", &[]);
     let sent = sent(&relay).await;
-    let told = relay.replies("a", 2).await;
-    assert_eq!(told[0], ("send", "Here it is:".to_owned()));
-    assert_eq!(told[1], ("send_media", "Look.".to_owned()));
+    let replies = relay.replies("a", 2).await;
+    assert_eq!(replies[0], ("send", "Here it is:".to_owned()));
+    assert_eq!(replies[1], ("send_media", "Look.".to_owned()));
     let Action::SendMedia {
         media_kind,
         source_url,
@@ -100,8 +100,8 @@ async fn a_relative_name_is_meant_from_where_the_agents_program_is_started() {
     std::fs::write(inside.join("chart.png"), "x").unwrap();
     std::fs::write(outside.join("key"), "secret").unwrap();
     std::os::unix::fs::symlink(outside.join("key"), inside.join("link")).unwrap();
-    let says = |path: &str| format!(r#"echo '{{"type":"media","path":"{path}","caption":"{path}"}}';"#);
-    let script = ["link", "../outside/key", "chart.png"].map(says).concat();
+    let media_line = |path: &str| format!(r#"echo '{{"type":"media","path":"{path}","caption":"{path}"}}';"#);
+    let script = ["link", "../outside/key", "chart.png"].map(media_line).concat();
     let written = serde_json::json!({"tested": {
         "kind": "command", "argv": ["/bin/sh", "-c", script], "cwd": inside, "output": "jsonl",
     }});
@@ -117,10 +117,10 @@ async fn a_relative_name_is_meant_from_where_the_agents_program_is_started() {
     let (_, member) = build_agents(&settings, &around, |_| true).unwrap().remove(0);
     let relay = Running::start_member("discord", member, work, |_| {}).await;
     relay.deliver("a", "1", "go", &[]);
-    let told = relay.replies("a", 3).await;
-    let ops: Vec<_> = told.iter().map(|(op, _)| *op).collect();
-    assert_eq!(ops, ["send", "send", "send_media"], "{told:?}");
-    assert_eq!(told[2].1, "chart.png");
+    let replies = relay.replies("a", 3).await;
+    let ops: Vec<_> = replies.iter().map(|(op, _)| *op).collect();
+    assert_eq!(ops, ["send", "send", "send_media"], "{replies:?}");
+    assert_eq!(replies[2].1, "chart.png");
     assert_eq!(uploads(&relay), 1);
     relay.stop().await;
 }
@@ -134,9 +134,9 @@ async fn without_a_place_to_work_in_names_are_those_of_what_came_with_the_messag
         .connector
         .put_media("image/png", Some("cat.png"), vec![7; 10]);
     relay.deliver("a", "1", "cat.png here.png", &[(&url, "image/png")]);
-    let told = relay.replies("a", 2).await;
-    let ops: Vec<_> = told.iter().map(|(op, _)| *op).collect();
-    assert_eq!(ops, ["send_media", "send"], "{told:?}");
+    let replies = relay.replies("a", 2).await;
+    let ops: Vec<_> = replies.iter().map(|(op, _)| *op).collect();
+    assert_eq!(ops, ["send_media", "send"], "{replies:?}");
     // Without that there is nowhere to look.
     relay.deliver("b", "2", "here.png", &[]);
     assert_eq!(relay.replies("b", 1).await[0].0, "send");
@@ -312,11 +312,12 @@ async fn a_turn_sends_sixteen_files_and_reports_the_rest() {
     let relay = Running::start("discord", sender(""), |_| {}).await;
     relay.put("a.png", b"x");
     relay.deliver("a", "1", &["a.png"; 17].join(" "), &[]);
-    let told = relay.replies("a", 17).await;
-    let files = told.iter().filter(|(op, _)| *op == "send_media").count();
-    assert_eq!((files, told.len()), (16, 17));
+    let replies = relay.replies("a", 17).await;
+    let files = replies.iter().filter(|(op, _)| *op == "send_media").count();
+    assert_eq!((files, replies.len()), (16, 17));
     assert!(
-        told.iter()
+        replies
+            .iter()
             .any(|(_, text)| text.contains("could not deliver a.png"))
     );
     relay.stop().await;
