@@ -57,8 +57,8 @@ impl Fixture for NoopFixture {
 const NOT_FOR_ECHO: &[&str] = &[
     "ends_without_a_word",
     "puts_cut_characters_together",
-    "tells_a_crash_and_keeps_what_was_said",
-    "says_how_it_stands",
+    "reports_a_crash_and_keeps_the_text_so_far",
+    "reports_its_health",
     "remembers_across_a_restart",
     "survives_a_flood_of_log",
     "survives_output_without_an_end",

@@ -50,8 +50,8 @@ async fn the_reference_transport_connects_to_the_dev_connector_and_echoes() {
         .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
-    let first = timeout(SOON, lines.next_line()).await.unwrap().unwrap();
+    let mut gateway_lines = BufReader::new(gateway.stdout.take().unwrap()).lines();
+    let first = timeout(SOON, gateway_lines.next_line()).await.unwrap().unwrap();
     assert_eq!(
         first.as_deref(),
         Some("descriptor discord 2000"),
@@ -74,7 +74,7 @@ async fn the_reference_transport_connects_to_the_dev_connector_and_echoes() {
         false
     });
     assert!(answered.await.unwrap(), "{}", complaint(&mut gateway).await);
-    let result = timeout(SOON, lines.next_line())
+    let result = timeout(SOON, gateway_lines.next_line())
         .await
         .unwrap()
         .unwrap()
