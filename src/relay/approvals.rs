@@ -24,14 +24,14 @@ use super::effects::{Effect, Effects, QuestionResponse};
 use super::ops::{EphemeralOp, OpBody, OpOwner};
 use crate::adapter::prompt::{
     ButtonPress, Decision, Person, PressResult, PromptId, PromptOp, PromptOption, PromptRequest,
-    PromptSettings, PromptStep, Prompts, QuestionId, Resolution,
+    PromptSettings, PromptStep, Prompts, QuestionId, Resolution, TypedMatch, TypedMessage,
 };
 use crate::adapter::stream::Priority;
 use crate::adapter::{Adapters, ChatFacts, ChatId, RelayAdapter};
 use crate::agent::{Choice, PromptAnswer, Question};
 use crate::link::SendResult;
 use crate::session::TurnId;
-use crate::wire::{MessageEvent, OpId, OpIds, Outcome, SessionKey};
+use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
 
 /// How often closed questions of agents are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -51,6 +51,8 @@ pub(super) struct Asking {
     pub(super) session: SessionKey,
     pub(super) chat: Arc<ChatId>,
     pub(super) facts: Arc<ChatFacts>,
+    /// Whether the session belongs to one person.
+    pub(super) personal: bool,
 }
 
 /// The open questions and the agents that wait for their answers.
@@ -127,6 +129,7 @@ impl Approvals {
             chat: (*asking.chat).clone(),
             facts: (*asking.facts).clone(),
             author: asking.facts.user_id.clone(),
+            personal: asking.personal,
             kind: question.kind,
             options: question.options.iter().map(option).collect(),
             text: question.text,
@@ -181,6 +184,7 @@ impl Approvals {
         prompt: PromptId,
         result: &SendResult,
         adapters: &Adapters,
+        now: Duration,
         effects: &mut Effects,
     ) {
         if let Some(waiting) = self.waiting.get_mut(&question) {
@@ -200,10 +204,10 @@ impl Approvals {
                     if result.rate_limited().is_some() && !declined {
                         cancel(&mut self.prompts)
                     } else {
-                        self.prompts.op_finished(&prompt, outcome)
+                        self.prompts.op_finished(&prompt, outcome, now)
                     }
                 } else {
-                    self.prompts.op_finished(&prompt, outcome)
+                    self.prompts.op_finished(&prompt, outcome, now)
                 }
             }
         };
@@ -229,12 +233,21 @@ impl Approvals {
             let press = ButtonPress::from_event(event);
             return Some(press.map_or(QuestionResponse::Unreadable, QuestionResponse::Press));
         }
-        if self.prompts.is_empty() || !event.media_urls.is_empty() {
+        if !event.media_urls.is_empty() {
             return None;
         }
         let person = Person::from_source(&event.source);
-        let typed = self.prompts.match_text(session, &person, event.text(), now)?;
-        Some(QuestionResponse::Typed(typed, person))
+        let message = TypedMessage {
+            session,
+            chat: &ChatId::from_source(&event.source),
+            by: &person,
+            text: event.text(),
+            reply_to: event.reply_to_message_id.as_ref().map(Scalar::as_str),
+        };
+        Some(match self.prompts.match_text(&message, now)? {
+            TypedMatch::Answer(typed) => QuestionResponse::Typed(typed, person),
+            TypedMatch::Undecided(notice) => QuestionResponse::Undecided(notice),
+        })
     }
 
     /// Takes a committed response; returns whether it decided a question, which may have ended meanwhile.
@@ -247,6 +260,7 @@ impl Approvals {
     ) -> bool {
         let (resolution, notice) = match response {
             QuestionResponse::Unreadable => (None, None),
+            QuestionResponse::Undecided(notice) => (None, Some(notice.clone())),
             QuestionResponse::Typed(typed, person) => (self.prompts.answer(typed, person, now), None),
             QuestionResponse::Press(press) => match self.prompts.press(press, now) {
                 PressResult::Resolved(resolution) => (Some(resolution), None),

@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use super::handle::SendError;
 use super::ops::{DurableOp, EphemeralOp, OpGroup};
 use super::slash_commands::SlashCommand;
-use crate::adapter::prompt::{ButtonPress, Person, PromptId, QuestionId, TypedAnswer};
+use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
 use crate::link::{Generation, Op, SendResult};
@@ -124,6 +124,8 @@ pub(super) enum QuestionResponse {
     Press(ButtonPress),
     /// An answer was typed by this person.
     Typed(TypedAnswer, Person),
+    /// It was meant for a question, and it is not clear for which: the chat gets this notice.
+    Undecided(Box<PromptOp>),
     /// It is for a question and cannot be read.
     Unreadable,
 }

@@ -110,6 +110,11 @@ impl Inbound {
         SessionKey::build(source, self.grouping, profile, aliases)
     }
 
+    /// Whether the session of a message, as [`Self::session_of`] names it, belongs to one person.
+    pub(super) fn is_personal(&self, event: &MessageEvent) -> bool {
+        self.grouping.is_personal(&event.source)
+    }
+
     /// Journals a line that cannot be decoded, where the connector waits for its acknowledgement.
     pub(super) fn undecodable(
         &mut self,

@@ -140,7 +140,8 @@ impl EventLoop {
                 facts: Box::new(ChatFacts::from_source(&event.source)),
             };
         }
-        match self.turns.admit(session, &event, span) {
+        let personal = self.inbound.is_personal(&event);
+        match self.turns.admit(session, &event, personal, span) {
             Admission::Start(turn) => Intent::Start(turn, event),
             Admission::Wait { behind } => {
                 // Attachments are downloaded for a turn of their own.
@@ -409,7 +410,9 @@ impl EventLoop {
                 (&chat, &facts),
             );
         }
-        self.turns.set_chat(turn, row, &event, self.clock.unix_ms());
+        let personal = self.inbound.is_personal(&event);
+        self.turns
+            .set_chat(turn, row, &event, personal, self.clock.unix_ms());
         self.start_turn(turn, row.seq, event);
     }
 
@@ -449,6 +452,7 @@ impl EventLoop {
                     session: origin.session,
                     chat: origin.chat,
                     facts: origin.facts,
+                    personal: origin.personal,
                 };
                 let effects = &mut self.effects;
                 self.approvals
@@ -772,9 +776,9 @@ impl EventLoop {
                 }
                 Effect::Withdraw(op) => self.outbox.withdraw(op),
                 Effect::QuestionOp(question, prompt, result) => {
-                    let effects = &mut self.effects;
+                    let (now, effects) = (self.clock.mono(), &mut self.effects);
                     self.approvals
-                        .op_finished(question, prompt, &result, &self.adapters, effects);
+                        .op_finished(question, prompt, &result, &self.adapters, now, effects);
                 }
                 Effect::Declined(group) => self.decline(group),
                 Effect::TurnDeclined(turn) => {

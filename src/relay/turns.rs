@@ -65,6 +65,8 @@ pub(super) struct TurnOrigin {
     pub(super) session: SessionKey,
     pub(super) chat: Arc<ChatId>,
     pub(super) facts: Arc<ChatFacts>,
+    /// Whether the session belongs to one person.
+    pub(super) personal: bool,
     /// The chat's key: its ops go out in order.
     pub(super) lane: Arc<str>,
     /// Follows the message through the log.
@@ -72,10 +74,11 @@ pub(super) struct TurnOrigin {
 }
 
 impl TurnOrigin {
-    fn new(session: SessionKey, event: &MessageEvent, span: tracing::Span) -> Self {
+    fn new(session: SessionKey, event: &MessageEvent, personal: bool, span: tracing::Span) -> Self {
         let chat = ChatId::from_source(&event.source);
         Self {
             session,
+            personal,
             lane: chat.key().into(),
             chat: Arc::new(chat),
             facts: Arc::new(ChatFacts::from_source(&event.source)),
@@ -302,11 +305,12 @@ impl Turns {
         &mut self,
         session: &SessionKey,
         event: &MessageEvent,
+        personal: bool,
         span: &tracing::Span,
     ) -> Admission {
         let admission = self.sessions.admit(session);
         if let Admission::Start(turn) = admission {
-            let origin = TurnOrigin::new(session.clone(), event, span.clone());
+            let origin = TurnOrigin::new(session.clone(), event, personal, span.clone());
             self.insert(turn, origin, TurnState::Accepting);
         }
         admission
@@ -389,7 +393,7 @@ impl Turns {
 
     fn load(&mut self, session: SessionKey, row: InboxSeq, turn: TurnId, now_ms: i64, effects: &mut Effects) {
         let span = message_span(&session);
-        let origin = TurnOrigin::new(session, &MessageEvent::default(), span);
+        let origin = TurnOrigin::new(session, &MessageEvent::default(), false, span);
         self.insert(turn, origin, TurnState::Loading);
         self.rows.insert(row, RowState::Loading { turn, early: false });
         effects.write(Command::Start { seq: row, now_ms });
@@ -489,7 +493,14 @@ impl Turns {
     }
 
     /// A loaded message belongs to this chat.
-    pub(super) fn set_chat(&mut self, turn: TurnId, row: &InboxRow, event: &MessageEvent, now_ms: i64) {
+    pub(super) fn set_chat(
+        &mut self,
+        turn: TurnId,
+        row: &InboxRow,
+        event: &MessageEvent,
+        personal: bool,
+        now_ms: i64,
+    ) {
         if let Some(live) = self.live.get_mut(&turn) {
             live.origin.span.record("attempt", row.attempt);
             live.origin
@@ -499,6 +510,7 @@ impl Turns {
             live.origin.lane = chat.key().into();
             live.origin.chat = Arc::new(chat);
             live.origin.facts = Arc::new(ChatFacts::from_source(&event.source));
+            live.origin.personal = personal;
         }
     }
 

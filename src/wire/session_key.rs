@@ -36,6 +36,29 @@ impl Default for Grouping {
     }
 }
 
+impl Grouping {
+    /// Whether the conversation that `source` belongs to is one person's: a direct message, or a group or thread where
+    /// each person has their own.
+    pub fn is_personal(self, source: &SessionSource) -> bool {
+        if source.chat_type.as_ref().map(Scalar::as_str) == Some("dm") {
+            return true;
+        }
+        let [thread, prospective, person, alternative] = [
+            &source.thread_id,
+            &source.prospective_thread_id,
+            &source.user_id,
+            &source.user_id_alt,
+        ]
+        .map(|id| set(id.as_ref()).is_some());
+        (person || alternative) && self.isolates(thread || prospective)
+    }
+
+    /// Whether people outside direct messages have conversations of their own.
+    fn isolates(self, in_thread: bool) -> bool {
+        self.group_sessions_per_user && (!in_thread || self.thread_sessions_per_user)
+    }
+}
+
 /// Other names of one WhatsApp identity.
 pub trait WhatsAppAliases {
     /// Ids that `id` is directly known to be the same person as.
@@ -111,11 +134,9 @@ impl SessionKey {
         } else {
             chat.into_iter().for_each(&mut append);
             thread.into_iter().for_each(&mut append);
-            let isolated =
-                grouping.group_sessions_per_user && (thread.is_none() || grouping.thread_sessions_per_user);
             person
                 .as_deref()
-                .filter(|_| isolated)
+                .filter(|_| grouping.isolates(thread.is_some()))
                 .into_iter()
                 .for_each(&mut append);
         }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | shown | with buttons where the platform has the `prompt` op, else as a numbered list |
 //! | refused | a declined op ends the question; after any other refusal it is tried once more as text |
-//! | answered | by a press, a number, `/approve` or `/deny`, from the author of the answered message |
+//! | answered | by a press, a number, `/approve` or `/deny`, from the author of the answered message; words mean the question that they name or reply to, else the only one that people had time to read |
 //! | unanswered | timed out, which agents treat as a denial |
 //!
 //! Every opened question ends in exactly one [`Resolution`]. A press on a question of another process, or on one that
@@ -20,9 +20,10 @@ mod render;
 mod tests;
 mod types;
 
-pub use question::TypedAnswer;
+pub use question::{TypedAnswer, TypedMatch};
 pub use registry::Prompts;
 pub use types::{
     ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOp,
     PromptOption, PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
+    TypedMessage,
 };

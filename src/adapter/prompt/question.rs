@@ -1,5 +1,6 @@
 //! One question: who may answer it and how, and what is kept of it after its end.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::render::{self, MessageFormat};
@@ -11,6 +12,8 @@ use crate::wire::{Action, PromptButton, SessionKey};
 #[derive(Debug)]
 pub(super) struct OpenQuestion {
     pub(super) id: PromptId,
+    /// Its name in the chat.
+    pub(super) code: QuestionCode,
     pub(super) question: QuestionId,
     pub(super) kind: QuestionKind,
     pub(super) target: PromptTarget,
@@ -33,6 +36,8 @@ pub(super) struct EndedQuestion {
     pub(super) target: PromptTarget,
     pub(super) who: Responders,
     pub(super) decision: Decision,
+    /// The message that showed it, if known.
+    pub(super) message_id: Option<String>,
     /// Whether a late press was notified.
     pub(super) late_press_notified: bool,
     /// The text to edit into its message once the message's id is known.
@@ -71,10 +76,21 @@ pub(super) enum Visibility {
     /// Its op is in flight.
     Sending,
     /// It is, in this message if known.
-    Shown(Option<String>),
+    Shown {
+        /// The message.
+        message: Option<String>,
+        /// Since when.
+        since: Duration,
+    },
     /// It may be: the outcome of its op is unknown.
-    Uncertain,
+    Uncertain {
+        /// Since when.
+        since: Duration,
+    },
 }
+
+/// Words that name no question are not about one that is visible for less than this: nobody reads that fast.
+const MIN_VISIBLE_TIME: Duration = Duration::from_secs(2);
 
 /// Who may answer.
 #[derive(Debug)]
@@ -118,17 +134,29 @@ impl Presentation {
 }
 
 impl Visibility {
-    /// It is visible, in this message if known. A known id stays.
-    pub(super) fn set_shown(&mut self, message_id: Option<&str>) {
-        if !matches!(self, Self::Shown(Some(_))) {
-            *self = Self::Shown(message_id.map(str::to_owned));
-        }
+    /// It is visible, in this message if known. A known id stays, and so does the time.
+    pub(super) fn set_shown(&mut self, message_id: Option<&str>, now: Duration) {
+        let since = match self {
+            Self::Shown { message: Some(_), .. } => return,
+            Self::Shown { since, .. } | Self::Uncertain { since } => *since,
+            Self::Sending => now,
+        };
+        let message = message_id.map(str::to_owned);
+        *self = Self::Shown { message, since };
     }
 
     /// The outcome of its op is unknown.
-    pub(super) fn set_uncertain(&mut self) {
+    pub(super) fn set_uncertain(&mut self, now: Duration) {
         if matches!(self, Self::Sending) {
-            *self = Self::Uncertain;
+            *self = Self::Uncertain { since: now };
+        }
+    }
+
+    /// The message that shows it, if known.
+    pub(super) fn message(&self) -> Option<&str> {
+        match self {
+            Self::Shown { message, .. } => message.as_deref(),
+            Self::Sending | Self::Uncertain { .. } => None,
         }
     }
 }
@@ -141,24 +169,48 @@ impl OfferedOption {
 }
 
 impl OpenQuestion {
-    /// Whether a typed answer of this person is meant for it.
+    /// Whether a typed answer of this person can be meant for it. One that nobody can have seen takes none.
     pub(super) fn accepts(&self, typed: TypedText, by: &Person, now: Duration) -> bool {
-        let seen = match (&self.showing, typed) {
-            (Visibility::Sending, _) => false,
-            // A bare number must not approve a question that nobody may have seen.
-            (Visibility::Uncertain, TypedText::Number(_)) => self.kind == QuestionKind::Choice,
-            (Visibility::Shown(_) | Visibility::Uncertain, _) => true,
-        };
         let fits = match typed {
             TypedText::Approve(_) => self.kind == QuestionKind::Approval,
             TypedText::Deny => true,
             TypedText::Number(_) => matches!(self.shape, Presentation::Numbered),
         };
-        seen && fits && self.deadline > now && self.who.includes(by)
+        let visible = !matches!(self.showing, Visibility::Sending);
+        visible && fits && self.deadline > now && self.who.includes(by)
+    }
+
+    /// Whether words that name no question may be about it.
+    pub(super) fn takes_bare(&self, typed: TypedText, now: Duration) -> bool {
+        let since = match &self.showing {
+            Visibility::Sending => return false,
+            Visibility::Shown { since, .. } => since,
+            // A bare number must not approve a question that nobody may have seen.
+            Visibility::Uncertain { .. }
+                if matches!(typed, TypedText::Number(_)) && self.kind == QuestionKind::Approval =>
+            {
+                return false;
+            }
+            Visibility::Uncertain { since } => since,
+        };
+        now.saturating_sub(*since) >= MIN_VISIBLE_TIME
+    }
+
+    /// Whether it is the question with this code in this chat.
+    pub(super) fn is_named(&self, chat: &ChatId, code: QuestionCode) -> bool {
+        self.code == code && self.target.chat == *chat
+    }
+
+    /// The answer that the words give; `None` when there is no such option.
+    pub(super) fn answer(&self, typed: TypedText) -> Option<TypedMatch> {
+        Some(TypedMatch::Answer(TypedAnswer {
+            prompt: self.id.clone(),
+            decision: self.decision(typed)?,
+        }))
     }
 
     /// The decision of a typed answer; `None` when there is no such option.
-    pub(super) fn decision(&self, typed: TypedText) -> Option<Decision> {
+    fn decision(&self, typed: TypedText) -> Option<Decision> {
         let chosen = |offer: &OfferedOption| Decision::Chosen(offer.index);
         match typed {
             TypedText::Deny => Some(self.denial()),
@@ -189,10 +241,7 @@ impl OpenQuestion {
 
     /// A notice that replies to the question.
     pub(super) fn notice(&self, text: &str) -> PromptOp {
-        let reply_to = match &self.showing {
-            Visibility::Shown(id) => id.clone(),
-            Visibility::Sending | Visibility::Uncertain => None,
-        };
+        let reply_to = self.showing.message().map(str::to_owned);
         self.target.notice(text, reply_to)
     }
 
@@ -266,7 +315,61 @@ impl PromptTarget {
     }
 }
 
-/// A typed message that answers a question, once [`Prompts::answer`](super::Prompts::answer) takes it.
+/// A short name of a question, unique among those of its chat that are open: `A1` to `Z99`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct QuestionCode(u16);
+
+/// Codes of one letter.
+const PER_LETTER: u16 = 99;
+
+impl QuestionCode {
+    /// How many there are.
+    pub(super) const COUNT: u16 = 26 * PER_LETTER;
+
+    /// The code with this number; numbers start again after the last.
+    pub(super) fn nth(number: u16) -> Self {
+        Self(number % Self::COUNT)
+    }
+
+    /// The next number.
+    pub(super) fn next(self) -> u16 {
+        (self.0 + 1) % Self::COUNT
+    }
+
+    /// Reads a code in any case, with or without the mark behind it.
+    fn parse(word: &str) -> Option<Self> {
+        let word = word.strip_suffix([':', '.', ')', ',']).unwrap_or(word);
+        let mut points = word.chars();
+        let letter = points.next()?.to_ascii_uppercase();
+        let digits = points.as_str();
+        let is_number = (1..=2).contains(&digits.len())
+            && digits.bytes().all(|byte| byte.is_ascii_digit())
+            && !digits.starts_with('0');
+        if !letter.is_ascii_uppercase() || !is_number {
+            return None;
+        }
+        let letter = u16::try_from(u32::from(letter) - u32::from('A')).ok()?;
+        Some(Self(letter * PER_LETTER + digits.parse::<u16>().ok()? - 1))
+    }
+}
+
+impl fmt::Display for QuestionCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = char::from(b'A' + u8::try_from(self.0 / PER_LETTER).unwrap_or_default());
+        write!(f, "{letter}{}", self.0 % PER_LETTER + 1)
+    }
+}
+
+/// A typed message that is for a question.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TypedMatch {
+    /// It answers one, once [`Prompts::answer`](super::Prompts::answer) takes it.
+    Answer(TypedAnswer),
+    /// It decides nothing; the notice says why, and how to choose.
+    Undecided(Box<PromptOp>),
+}
+
+/// What a typed message answers to which question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypedAnswer {
     pub(super) prompt: PromptId,
@@ -285,33 +388,59 @@ pub(super) enum TypedText {
 }
 
 impl TypedText {
-    /// Reads a message that is nothing but an answer, after optional mentions.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads a message that is nothing but an answer, after optional mentions; and the question that it names, if any:
+    /// `/approve A1`, `/approve A1 session`, `/deny A1`, `A1 2`.
+    pub(super) fn parse(text: &str) -> Option<(Self, Option<QuestionCode>)> {
         let mut words = text
             .split_whitespace()
             .skip_while(|word| word.starts_with('@') || word.starts_with("<@"));
-        let (first, second, none) = (words.next()?, words.next(), words.next());
+        let (first, second, third, none) = (words.next()?, words.next(), words.next(), words.next());
         if none.is_some() {
             return None;
         }
         let Some(command) = first.strip_prefix('/') else {
-            let digits = first.trim_end_matches(['.', ')']);
-            let is_number = (1..=3).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
-            return (second.is_none() && is_number && first.len() - digits.len() <= 1)
-                .then(|| digits.parse().ok().map(Self::Number))
-                .flatten();
+            return match (second, third) {
+                (None, None) => Some((Self::Number(number(first)?), None)),
+                (Some(second), None) => {
+                    let code = QuestionCode::parse(first)?;
+                    Some((Self::Number(number(second)?), Some(code)))
+                }
+                (_, Some(_)) => None,
+            };
         };
+        let (mut code, mut scope) = (None, None);
+        for word in [second, third].into_iter().flatten() {
+            match (scope_of(word), QuestionCode::parse(word)) {
+                (Some(meaning), _) if scope.is_none() => scope = Some(meaning),
+                (None, Some(named)) if code.is_none() => code = Some(named),
+                _ => return None,
+            }
+        }
         let command = command.split('@').next().unwrap_or_default();
-        match (
-            command.to_ascii_lowercase().as_str(),
-            second.map(str::to_ascii_lowercase).as_deref(),
-        ) {
-            ("approve", None | Some("once")) => Some(Self::Approve(Meaning::AllowOnce)),
-            ("approve", Some("session")) => Some(Self::Approve(Meaning::AllowSession)),
-            ("approve", Some("always")) => Some(Self::Approve(Meaning::AllowAlways)),
-            ("deny", None) => Some(Self::Deny),
+        match (command.to_ascii_lowercase().as_str(), scope) {
+            ("approve", scope) => Some((Self::Approve(scope.unwrap_or(Meaning::AllowOnce)), code)),
+            ("deny", None) => Some((Self::Deny, code)),
             _ => None,
         }
+    }
+}
+
+/// A number of the list, with or without the mark behind it.
+fn number(word: &str) -> Option<usize> {
+    let digits = word.trim_end_matches(['.', ')']);
+    let is_number = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number && word.len() - digits.len() <= 1)
+        .then(|| digits.parse().ok())
+        .flatten()
+}
+
+/// How much `/approve` allows.
+fn scope_of(word: &str) -> Option<Meaning> {
+    match word.to_ascii_lowercase().as_str() {
+        "once" => Some(Meaning::AllowOnce),
+        "session" => Some(Meaning::AllowSession),
+        "always" => Some(Meaning::AllowAlways),
+        _ => None,
     }
 }
 
@@ -322,16 +451,34 @@ mod tests {
     #[test]
     fn only_a_message_that_is_nothing_else_is_an_answer() {
         use Meaning::{AllowAlways, AllowOnce, AllowSession};
+        use TypedText::{Approve, Deny, Number};
         for (text, read) in [
-            ("/approve", Some(TypedText::Approve(AllowOnce))),
-            (" /Approve@my_bot once ", Some(TypedText::Approve(AllowOnce))),
-            ("/approve session", Some(TypedText::Approve(AllowSession))),
-            ("<@42> /approve ALWAYS", Some(TypedText::Approve(AllowAlways))),
-            ("/deny", Some(TypedText::Deny)),
-            ("@bot 2", Some(TypedText::Number(2))),
-            ("2.", Some(TypedText::Number(2))),
-            ("12)", Some(TypedText::Number(12))),
-            ("0", Some(TypedText::Number(0))),
+            ("/approve", Some((Approve(AllowOnce), None))),
+            (" /Approve@my_bot once ", Some((Approve(AllowOnce), None))),
+            ("/approve session", Some((Approve(AllowSession), None))),
+            ("<@42> /approve ALWAYS", Some((Approve(AllowAlways), None))),
+            ("/approve A1", Some((Approve(AllowOnce), Some("A1")))),
+            ("/approve a12 session", Some((Approve(AllowSession), Some("A12")))),
+            (
+                "@bot /approve always Z99",
+                Some((Approve(AllowAlways), Some("Z99"))),
+            ),
+            ("/deny", Some((Deny, None))),
+            ("/deny b7", Some((Deny, Some("B7")))),
+            ("@bot 2", Some((Number(2), None))),
+            ("2.", Some((Number(2), None))),
+            ("12)", Some((Number(12), None))),
+            ("0", Some((Number(0), None))),
+            ("A1 2", Some((Number(2), Some("A1")))),
+            ("a1: 2.", Some((Number(2), Some("A1")))),
+            ("A1", None),
+            ("2 A1", None),
+            ("A1 2 3", None),
+            ("A0 1", None),
+            ("A01 1", None),
+            ("A100 1", None),
+            ("Ä1 1", None),
+            ("AA 1", None),
             ("2..", None),
             ("2 please", None),
             ("+2", None),
@@ -340,14 +487,35 @@ mod tests {
             ("approve", None),
             ("/approve of this", None),
             ("/approve it", None),
+            ("/approve A1 A2", None),
+            ("/approve once always", None),
+            ("/approve A1 once now", None),
             ("/approved", None),
             ("/deny it", None),
+            ("/deny A1 always", None),
             ("/", None),
             ("@bot", None),
             (".", None),
             ("", None),
         ] {
-            assert_eq!(TypedText::parse(text), read, "{text:?}");
+            let seen = TypedText::parse(text);
+            let seen = seen.map(|(typed, code)| (typed, code.map(|code| code.to_string())));
+            let read = read.map(|(typed, code)| (typed, code.map(str::to_owned)));
+            assert_eq!(seen, read, "{text:?}");
         }
+    }
+
+    #[test]
+    fn codes_count_from_a1_to_z99_and_start_again() {
+        let mut code = QuestionCode::nth(0);
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..QuestionCode::COUNT {
+            let text = code.to_string();
+            assert_eq!(QuestionCode::parse(&text), Some(code), "{text}");
+            assert!(text.len() <= 3 && seen.insert(text));
+            code = QuestionCode::nth(code.next());
+        }
+        assert_eq!(code.to_string(), "A1");
+        assert!(seen.contains("A99") && seen.contains("B1") && seen.contains("Z99"));
     }
 }

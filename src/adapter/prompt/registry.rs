@@ -5,16 +5,17 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::question::{
-    EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, Responders, TypedAnswer,
-    TypedText, Visibility,
+    EndedQuestion, OfferedOption, OpenQuestion, Presentation, PromptTarget, QuestionCode, Responders,
+    TypedAnswer, TypedMatch, TypedText, Visibility,
 };
 use super::render::{self, MessageFormat, QuestionText};
 use super::types::{
-    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOption,
-    PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
+    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOp,
+    PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution, TypedMessage,
 };
-use crate::adapter::RelayAdapter;
-use crate::wire::{Outcome, Scalar, SessionKey};
+use crate::adapter::{ChatId, RelayAdapter};
+use crate::collections::BoundedCache;
+use crate::wire::{Outcome, Scalar};
 
 /// Maximum options of a question.
 const MAX_OPTIONS: usize = 32;
@@ -22,7 +23,9 @@ const MAX_OPTIONS: usize = 32;
 const MAX_MESSAGE_ID: usize = 256;
 /// Step between serial numbers: odd, so that none repeats within 2³².
 const STRIDE: u32 = 0x9e37_79b9;
-/// Notice for a late press.
+/// Chats whose last code is remembered; in others, codes start again at the first one that is free.
+const MAX_CODED_CHATS: usize = 1024;
+/// Notice for an answer that comes too late.
 const TOO_LATE: &str = "That question is no longer open.";
 /// Notice for somebody who may not answer.
 const NOT_YOURS: &str = "Only the person whose message is being answered can decide this.";
@@ -35,6 +38,8 @@ pub struct Prompts {
     serial: u32,
     open: Vec<OpenQuestion>,
     ended: VecDeque<EndedQuestion>,
+    /// The next code of each chat. A code comes again as late as possible: somebody may type it late.
+    codes: BoundedCache<ChatId, u16>,
 }
 
 impl Prompts {
@@ -48,6 +53,7 @@ impl Prompts {
             serial: seed,
             open: Vec::new(),
             ended: VecDeque::new(),
+            codes: BoundedCache::new(MAX_CODED_CHATS),
         }
     }
 
@@ -65,20 +71,19 @@ impl Prompts {
             return Err(NotOpened::Full);
         }
         let direct = request.facts.chat_type.as_deref() == Some("dm");
-        let author = request.author.filter(|id| !id.is_empty());
+        let author = request.author.clone().filter(|id| !id.is_empty());
         let who = Responders::new(author, direct, self.settings.anyone_in_group)
             .ok_or(NotOpened::NobodyMayAnswer)?;
-        let offers = offers(
-            &request.options,
-            request.kind,
-            direct || self.settings.allow_always_in_groups,
-        )?;
+        let always = direct || self.settings.allow_always_in_groups;
+        let offers = offers(&request, always)?;
+        let code = self.next_code(&request.chat).ok_or(NotOpened::Full)?;
         let format = MessageFormat::new(adapter.descriptor());
         let wording = QuestionText::new(request.kind, &request.text, request.detail.as_deref());
         let labels: Vec<&str> = offers.iter().map(|offer| offer.label.as_str()).collect();
-        let numbered = format.numbered(&wording, request.kind, &labels);
+        let numbered = format.numbered(&wording, request.kind, code, &labels);
         let native = adapter.supports("prompt");
-        let head = format.head(&wording).ok_or(NotOpened::NoRoom)?;
+        let footer = MessageFormat::footer(request.kind, code);
+        let head = format.head(&wording, &footer).ok_or(NotOpened::NoRoom)?;
         let wait = self.settings.wait(request.timeout);
         let target = PromptTarget {
             session: request.session,
@@ -87,7 +92,8 @@ impl Prompts {
         };
         let id = self.next_id();
         let (op, shape) = if native {
-            let op = target.prompt(&id, request.kind, &head, &offers, wait);
+            let content = [head.as_str(), &footer].concat();
+            let op = target.prompt(&id, request.kind, &content, &offers, wait);
             let fallback = numbered.map(|text| Box::new(target.question(text)));
             (op, Presentation::Buttons { fallback })
         } else {
@@ -96,8 +102,10 @@ impl Prompts {
                 Presentation::Numbered,
             )
         };
+        self.codes.insert(target.chat.clone(), code.next());
         self.open.push(OpenQuestion {
             id: id.clone(),
+            code,
             question: request.id,
             kind: request.kind,
             target,
@@ -121,7 +129,7 @@ impl Prompts {
     }
 
     /// The outcome of the op that shows a question.
-    pub fn op_finished(&mut self, prompt: &PromptId, outcome: &Outcome) -> PromptStep {
+    pub fn op_finished(&mut self, prompt: &PromptId, outcome: &Outcome, now: Duration) -> PromptStep {
         let Some(at) = self.find(prompt.as_str()) else {
             return self.finished_after_end(prompt, outcome);
         };
@@ -129,11 +137,11 @@ impl Prompts {
         match outcome {
             Outcome::Applied(result) => {
                 let id = result.message_id.as_ref().map(Scalar::as_str);
-                open.showing.set_shown(id.filter(|id| is_message_id(id)));
+                open.showing.set_shown(id.filter(|id| is_message_id(id)), now);
                 PromptStep::Nothing
             }
             Outcome::Unknown => {
-                open.showing.set_uncertain();
+                open.showing.set_uncertain(now);
                 PromptStep::Nothing
             }
             Outcome::Refused { declined, .. } => {
@@ -166,7 +174,7 @@ impl Prompts {
             return PressResult::NotAllowed(first.then(|| Box::new(open.notice(NOT_YOURS))));
         }
         open.showing
-            .set_shown(press.message_id.as_deref().filter(|id| is_message_id(id)));
+            .set_shown(press.message_id.as_deref().filter(|id| is_message_id(id)), now);
         if open.deadline <= now {
             let notice = Box::new(open.notice(TOO_LATE));
             let resolution = Some(self.end(at, Decision::TimedOut, None));
@@ -187,27 +195,76 @@ impl Prompts {
         PressResult::Resolved(self.end(at, decision, Some(&press.by)))
     }
 
-    /// Matches a message of a session to a question; `None` when it is an ordinary message.
+    /// Matches a message to a question; `None` when it is an ordinary message.
     ///
-    /// A question that may not have been sent takes no answer: the message is about something else. Among several the
-    /// newest question that fits is meant.
-    pub fn match_text(
-        &self,
-        session: &SessionKey,
-        by: &Person,
-        text: &str,
-        now: Duration,
-    ) -> Option<TypedAnswer> {
-        let typed = TypedText::parse(text)?;
-        let open = self
+    /// | the message | the question |
+    /// |---|---|
+    /// | names a code | the one with that code in the chat |
+    /// | replies to a question's message | that one and no other, also when it has ended |
+    /// | is words alone | the only one of the session that has been visible for two seconds; with several, or none, nothing is decided |
+    pub fn match_text(&self, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
+        if self.open.is_empty() && message.reply_to.is_none() {
+            return None;
+        }
+        let (typed, code) = TypedText::parse(message.text)?;
+        let replied = message.reply_to.and_then(|id| self.replied(message.chat, id));
+        let named = code.map(|code| self.open.iter().find(|open| open.is_named(message.chat, code)));
+        let open = match (replied, named) {
+            (Some(Replied::Ended(ended)), _) => {
+                let notice = || undecided(ended.target.notice(TOO_LATE, None));
+                return ended.who.includes(message.by).then(notice);
+            }
+            (Some(Replied::Open(open)), None) => open,
+            // A code and a reply that contradict each other decide nothing.
+            (Some(Replied::Open(replied)), Some(Some(named))) if replied.id != named.id => {
+                let text = render::undecided(&[replied, named]);
+                return Some(undecided(named.target.notice(&text, None)));
+            }
+            (_, Some(named)) => named?,
+            (None, None) => return self.match_bare(typed, message, now),
+        };
+        open.accepts(typed, message.by, now)
+            .then(|| open.answer(typed))
+            .flatten()
+    }
+
+    /// Matches words that name no question.
+    fn match_bare(&self, typed: TypedText, message: &TypedMessage<'_>, now: Duration) -> Option<TypedMatch> {
+        let in_session = |open: &&OpenQuestion| open.target.session == *message.session;
+        let accepting: Vec<&OpenQuestion> = self
             .open
             .iter()
-            .rev()
-            .find(|open| open.target.session == *session && open.accepts(typed, by, now))?;
-        Some(TypedAnswer {
-            prompt: open.id.clone(),
-            decision: open.decision(typed)?,
-        })
+            .filter(in_session)
+            .filter(|open| open.accepts(typed, message.by, now))
+            .collect();
+        // Words that are no option of any are an ordinary message.
+        let first = *accepting.iter().find(|open| open.answer(typed).is_some())?;
+        // A reply to a message that is not known may be one to a question whose message is not known.
+        let may_mean_another = message.reply_to.is_some()
+            && self
+                .open
+                .iter()
+                .any(|open| open.target.chat == *message.chat && open.showing.message().is_none());
+        let mut bare = accepting.iter().filter(|open| open.takes_bare(typed, now));
+        match (bare.next(), bare.next()) {
+            (Some(only), None) if !may_mean_another => only.answer(typed),
+            _ => {
+                let text = render::undecided(&accepting);
+                Some(undecided(first.target.notice(&text, None)))
+            }
+        }
+    }
+
+    /// The question whose message has this id.
+    fn replied(&self, chat: &ChatId, id: &str) -> Option<Replied<'_>> {
+        let mut open = self.open.iter().filter(|open| open.target.chat == *chat);
+        if let Some(open) = open.find(|open| open.showing.message() == Some(id)) {
+            return Some(Replied::Open(open));
+        }
+        let mut ended = self.ended.iter().filter(|ended| ended.target.chat == *chat);
+        ended
+            .find(|ended| ended.message_id.as_deref() == Some(id))
+            .map(Replied::Ended)
     }
 
     /// Takes an answer that [`Self::match_text`] found; `None` when its question has ended since.
@@ -247,6 +304,14 @@ impl Prompts {
         self.open.iter().position(|open| open.id.as_str() == prompt)
     }
 
+    /// The next code of a chat that none of its open questions has.
+    fn next_code(&self, chat: &ChatId) -> Option<QuestionCode> {
+        let next = self.codes.peek(chat).copied().unwrap_or_default();
+        (0..QuestionCode::COUNT)
+            .map(|step| QuestionCode::nth(next + step))
+            .find(|code| !self.open.iter().any(|open| open.is_named(chat, *code)))
+    }
+
     fn next_id(&mut self) -> PromptId {
         self.serial = self.serial.wrapping_add(STRIDE);
         PromptId(format!("{}{:08x}", self.nonce, self.serial))
@@ -266,6 +331,7 @@ impl Prompts {
                 .map(Scalar::as_str)
                 .filter(|id| is_message_id(id))
                 .map_or(PromptStep::Nothing, |id| {
+                    ended.message_id = Some(id.to_owned());
                     PromptStep::Edit(ended.target.edit(id, content))
                 }),
             Outcome::Refused { .. } | Outcome::Unknown => PromptStep::Nothing,
@@ -319,18 +385,18 @@ impl Prompts {
             let line = render::decision_line(open.kind, decision, open.chosen(decision), by);
             open.format.decided(head, &line)
         });
-        let (edit, pending_edit) = match (open.showing, content) {
-            (Visibility::Shown(Some(id)), Some(content)) => {
-                (Some(Box::new(open.target.edit(&id, content))), None)
-            }
-            (Visibility::Sending | Visibility::Shown(None), content) => (None, content),
-            (Visibility::Shown(Some(_)) | Visibility::Uncertain, _) => (None, None),
+        let message_id = open.showing.message().map(str::to_owned);
+        let (edit, pending_edit) = match (open.showing, &message_id, content) {
+            (_, Some(id), Some(content)) => (Some(Box::new(open.target.edit(id, content))), None),
+            (Visibility::Sending | Visibility::Shown { .. }, None, content) => (None, content),
+            (_, Some(_), None) | (Visibility::Uncertain { .. }, None, _) => (None, None),
         };
         self.ended.push_back(EndedQuestion {
             id: open.id,
             target: open.target,
             who: open.who,
             decision,
+            message_id,
             late_press_notified: false,
             pending_edit,
         });
@@ -349,26 +415,41 @@ fn is_message_id(id: &str) -> bool {
     (1..=MAX_MESSAGE_ID).contains(&id.len())
 }
 
-/// The options to offer; an approval needs one that allows.
-fn offers(
-    options: &[PromptOption],
-    kind: QuestionKind,
-    always: bool,
-) -> Result<Vec<OfferedOption>, NotOpened> {
-    if options.len() > MAX_OPTIONS {
+/// A question that a message replies to.
+enum Replied<'q> {
+    Open(&'q OpenQuestion),
+    Ended(&'q EndedQuestion),
+}
+
+fn undecided(notice: PromptOp) -> TypedMatch {
+    TypedMatch::Undecided(Box::new(notice))
+}
+
+/// The options to offer; an approval needs one that allows. Where a conversation is shared, one person must not decide for
+/// the others: an approval there is for once, and an option whose meaning is not known is left out.
+fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, NotOpened> {
+    if request.options.len() > MAX_OPTIONS {
         return Err(NotOpened::TooManyOptions);
     }
-    let offers: Vec<OfferedOption> = options
+    let once_only = !request.personal && request.kind == QuestionKind::Approval;
+    let is_offered = |meaning: Meaning| match meaning {
+        Meaning::AllowOnce | Meaning::Deny => true,
+        Meaning::AllowSession => request.personal,
+        Meaning::AllowAlways => request.personal && always,
+        Meaning::Plain => !once_only,
+    };
+    let offers: Vec<OfferedOption> = request
+        .options
         .iter()
         .enumerate()
-        .filter(|(_, option)| always || option.meaning != Meaning::AllowAlways)
+        .filter(|(_, option)| is_offered(option.meaning))
         .map(|(index, option)| OfferedOption {
             index,
             label: render::label(option, index),
             meaning: option.meaning,
         })
         .collect();
-    let is_answerable = match kind {
+    let is_answerable = match request.kind {
         QuestionKind::Approval => offers.iter().any(|offer| offer.meaning.allows()),
         QuestionKind::Choice => !offers.is_empty(),
     };

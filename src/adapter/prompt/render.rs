@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use super::question::{OpenQuestion, Presentation, QuestionCode};
 use super::types::{Decision, Meaning, Person, PromptOption, QuestionKind};
 use crate::text::truncate_bytes;
 use crate::wire::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
@@ -82,9 +83,18 @@ impl MessageFormat {
         }
     }
 
-    /// The question alone, with room for the decision.
-    pub(super) fn head(self, wording: &QuestionText) -> Option<String> {
-        self.head_beside(wording, DECISION_ROOM.min(self.limit / 4))
+    /// The question alone, with room for the decision or for what stands under the question until then.
+    pub(super) fn head(self, wording: &QuestionText, footer: &str) -> Option<String> {
+        let decision = DECISION_ROOM.min(self.limit / 4);
+        self.head_beside(wording, decision.max(self.unit.measure(footer)))
+    }
+
+    /// What stands under a question with buttons: how to answer it by its code.
+    pub(super) fn footer(kind: QuestionKind, code: QuestionCode) -> String {
+        match kind {
+            QuestionKind::Approval => format!("{GAP}Or type /approve {code} or /deny {code}."),
+            QuestionKind::Choice => format!("{GAP}Or type /deny {code}."),
+        }
     }
 
     /// The question with a numbered list of options.
@@ -92,11 +102,16 @@ impl MessageFormat {
         self,
         wording: &QuestionText,
         kind: QuestionKind,
+        code: QuestionCode,
         labels: &[&str],
     ) -> Option<String> {
         let how = match kind {
-            QuestionKind::Approval => "Reply with a number, /approve or /deny.",
-            QuestionKind::Choice => "Reply with a number.",
+            QuestionKind::Approval => {
+                format!(
+                    "Reply with a number, /approve or /deny, or type {code} 1, /approve {code} or /deny {code}."
+                )
+            }
+            QuestionKind::Choice => format!("Reply with a number, or type {code} 1."),
         };
         let list = |points: usize| {
             let mut list = String::new();
@@ -204,6 +219,34 @@ impl MessageFormat {
         let kept = self.fitting(text.chars(), room.saturating_sub(1));
         let kept: String = text.chars().take(kept).collect();
         format!("{}…", kept.trim_end())
+    }
+}
+
+/// The notice that words without a code decided nothing, for want of a question that they can only mean.
+pub(super) fn undecided(open: &[&OpenQuestion]) -> String {
+    let why = if open.len() == 1 {
+        "This was only just asked, so nothing is decided."
+    } else {
+        "Several questions are open, so nothing is decided."
+    };
+    let how: Vec<String> = open.iter().take(MAX_NAMED).map(|open| by_code(open)).collect();
+    let more = if open.len() > MAX_NAMED { ", ..." } else { "" };
+    format!(
+        "{why} Answer with a button, by replying to the question, or by its code: {}{more}.",
+        how.join(", ")
+    )
+}
+
+/// Questions that a notice names.
+const MAX_NAMED: usize = 4;
+
+/// How a question is answered by its code.
+fn by_code(open: &OpenQuestion) -> String {
+    let code = open.code;
+    match (open.kind, &open.shape) {
+        (QuestionKind::Approval, _) => format!("/approve {code} or /deny {code}"),
+        (QuestionKind::Choice, Presentation::Numbered) => format!("{code} 1"),
+        (QuestionKind::Choice, Presentation::Buttons { .. }) => format!("/deny {code}"),
     }
 }
 

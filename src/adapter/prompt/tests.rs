@@ -71,6 +71,7 @@ fn request(id: u64, chat_type: &str) -> PromptRequest {
             ..ChatFacts::default()
         },
         author: Some("ann".to_owned()),
+        personal: true,
         kind: QuestionKind::Approval,
         text: "Run it?".to_owned(),
         detail: Some("ls -la".to_owned()),
@@ -89,6 +90,39 @@ fn press(prompt: &PromptId, option: &str, by: &str) -> ButtonPress {
     }
 }
 
+/// What a typed message is.
+fn match_text(
+    prompts: &Prompts,
+    session: &SessionKey,
+    by: &str,
+    text: &str,
+    reply_to: Option<&str>,
+    now: Duration,
+) -> Option<TypedMatch> {
+    let message = TypedMessage {
+        session,
+        chat: &chat(),
+        by: &person(by),
+        text,
+        reply_to,
+    };
+    prompts.match_text(&message, now)
+}
+
+/// The answer that somebody types, if it is one.
+fn typed_answer(
+    prompts: &Prompts,
+    session: &SessionKey,
+    by: &str,
+    text: &str,
+    now: Duration,
+) -> Option<TypedAnswer> {
+    match match_text(prompts, session, by, text, None, now)? {
+        TypedMatch::Answer(typed) => Some(typed),
+        TypedMatch::Undecided(_) => None,
+    }
+}
+
 /// Somebody types an answer, and it is taken.
 fn type_answer(
     prompts: &mut Prompts,
@@ -97,8 +131,17 @@ fn type_answer(
     text: &str,
     now: Duration,
 ) -> Option<Resolution> {
-    let typed = prompts.match_text(session, &person(by), text, now)?;
+    let typed = typed_answer(prompts, session, by, text, now)?;
     prompts.answer(&typed, &person(by), now)
+}
+
+/// The code that a question shows.
+fn code(action: &Action) -> String {
+    let (Action::Prompt { content, .. } | Action::Send { content, .. }) = action else {
+        panic!("{action:?}")
+    };
+    let (_, code) = content.rsplit_once("/deny ").expect("a code");
+    code.trim_end_matches('.').to_owned()
 }
 
 fn applied(id: &str) -> Outcome {
@@ -143,7 +186,7 @@ fn a_press_decides_once_and_the_message_shows_it() {
         .unwrap();
     assert!(opened.native);
     assert_eq!(
-        prompts.op_finished(&opened.prompt, &applied("m1")),
+        prompts.op_finished(&opened.prompt, &applied("m1"), secs(0)),
         PromptStep::Nothing
     );
     let resolution = resolved(prompts.press(&press(&opened.prompt, "o0", "ann"), secs(1)));
@@ -266,8 +309,8 @@ fn an_option_dropped_in_a_group_cannot_be_pressed_or_typed() {
         let opened = prompts
             .open(request(key, chat_type), &on(Some(&native)), secs(0))
             .unwrap();
-        prompts.op_finished(&opened.prompt, &applied("m1"));
-        let typed = prompts.match_text(&session(), &person("ann"), "/approve always", secs(1));
+        prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+        let typed = typed_answer(&prompts, &session(), "ann", "/approve always", secs(2));
         assert_eq!(typed.is_some(), offered, "{chat_type}");
         let resolution = resolved(prompts.press(&press(&opened.prompt, "o1", "ann"), secs(1)));
         let expected = if offered { 1 } else { 2 };
@@ -282,14 +325,14 @@ fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
     let opened = prompts
         .open(request(1, "dm"), &on(Some(&native)), secs(0))
         .unwrap();
-    let then = prompts.op_finished(&opened.prompt, &refused("unsupported"));
+    let then = prompts.op_finished(&opened.prompt, &refused("unsupported"), secs(0));
     let PromptStep::Show(op) = then else {
         panic!("{then:?}")
     };
     assert!(matches!(&op.action, Action::Send { content, .. } if content.contains("1. AllowOnce")));
-    let early = prompts.match_text(&session(), &person("ann"), "1", secs(1));
+    let early = match_text(&prompts, &session(), "ann", "1", None, secs(2));
     assert_eq!(early, None, "not shown yet");
-    let then = prompts.op_finished(&opened.prompt, &refused("unsupported"));
+    let then = prompts.op_finished(&opened.prompt, &refused("unsupported"), secs(0));
     let PromptStep::Resolved(resolution) = then else {
         panic!("{then:?}")
     };
@@ -297,12 +340,12 @@ fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
         (resolution.decision, resolution.edit),
         (Decision::Cancelled, None)
     );
-    assert_eq!(type_answer(&mut prompts, &session(), "ann", "1", secs(1)), None);
+    assert_eq!(type_answer(&mut prompts, &session(), "ann", "1", secs(2)), None);
 
     let opened = prompts
         .open(request(2, "dm"), &on(Some(&native)), secs(0))
         .unwrap();
-    let then = prompts.op_finished(&opened.prompt, &refused("egress_declined"));
+    let then = prompts.op_finished(&opened.prompt, &refused("egress_declined"), secs(0));
     assert!(matches!(then, PromptStep::Resolved(_)), "{then:?}");
     let opened = prompts
         .open(request(3, "dm"), &on(Some(&native)), secs(0))
@@ -317,7 +360,6 @@ fn a_refusal_is_tried_once_as_text_and_a_decline_never() {
 #[test]
 fn a_typed_answer_counts_only_for_visible_questions_and_allowed_people() {
     let (native, plain) = (descriptor(&["send", "prompt"]), descriptor(&["send"]));
-    let ann = person("ann");
     #[rustfmt::skip]
     let cases = [
         // buttons, outcome of the op, who, words, decision
@@ -348,33 +390,30 @@ fn a_typed_answer_counts_only_for_visible_questions_and_allowed_people() {
             .unwrap();
         assert_eq!(opened.native, buttons);
         if let Some(outcome) = &outcome {
-            prompts.op_finished(&opened.prompt, outcome);
+            prompts.op_finished(&opened.prompt, outcome, secs(0));
         }
         let other = SessionKey::from_text("other".to_owned());
-        assert_eq!(type_answer(&mut prompts, &other, "ann", reply, secs(1)), None);
-        assert_eq!(
-            prompts.match_text(&session(), &ann, reply, secs(300)),
-            None,
-            "too late"
-        );
-        let answer = type_answer(&mut prompts, &session(), by, reply, secs(1));
+        assert_eq!(type_answer(&mut prompts, &other, "ann", reply, secs(2)), None);
+        let late = match_text(&prompts, &session(), "ann", reply, None, secs(300));
+        assert_eq!(late, None, "too late");
+        let answer = type_answer(&mut prompts, &session(), by, reply, secs(2));
         let seen = answer.map(|resolution| resolution.decision);
         assert_eq!(seen, decision, "{buttons} {outcome:?} {by} {reply}");
     }
 }
 
 #[test]
-fn the_newest_question_is_answered_and_an_ended_one_takes_no_answer() {
+fn an_ended_question_takes_no_answer_and_leaves_none_to_others() {
     let plain = descriptor(&["send"]);
     let mut prompts = prompts();
     for key in [1, 2] {
         let opened = prompts
             .open(request(key, "dm"), &on(Some(&plain)), secs(0))
             .unwrap();
-        prompts.op_finished(&opened.prompt, &applied("m"));
+        prompts.op_finished(&opened.prompt, &applied("m"), secs(0));
     }
     let ann = person("ann");
-    let typed = prompts.match_text(&session(), &ann, "/approve", secs(1)).unwrap();
+    let typed = typed_answer(&prompts, &session(), "ann", "/approve A2", secs(1)).unwrap();
     assert_eq!(
         prompts.answer(&typed, &person("bob"), secs(2)),
         None,
@@ -388,6 +427,238 @@ fn the_newest_question_is_answered_and_an_ended_one_takes_no_answer() {
     assert_eq!(prompts.answer(&typed, &ann, secs(2)), None, "not the older one");
     let answer = type_answer(&mut prompts, &session(), "ann", "/approve", secs(2)).unwrap();
     assert_eq!(answer.id, QuestionId(1));
+}
+
+/// What became of a typed message.
+#[derive(Debug, PartialEq)]
+enum Became {
+    /// An ordinary message.
+    Message,
+    /// The answer to this question.
+    Answer(u64),
+    /// Nothing was decided, and the notice says so.
+    Undecided,
+    /// The question that it replies to has ended.
+    TooLate,
+}
+
+#[test]
+fn words_decide_the_question_they_can_only_mean() {
+    use Became::{Answer, Message, TooLate, Undecided};
+    let plain = descriptor(&["send"]);
+    // Questions 1 (A2), 2 (A3) and 3 (A4) are visible since 0, 10 and 20; 9 (A1) has ended. Each is shown in `m` and its number.
+    #[rustfmt::skip]
+    let cases = [
+        // now, open, words, in reply to, what became of it
+        (1, &[1][..], "/approve", None, Undecided),
+        (1, &[1], "1", None, Undecided),
+        (1, &[1], "/deny", None, Undecided),
+        (1, &[1], "9", None, Message),
+        (1, &[1], "/approve session", None, Message),
+        (1, &[1], "/approve A2", None, Answer(1)),
+        (1, &[1], "A2 1", None, Answer(1)),
+        (1, &[1], "/approve", Some("m1"), Answer(1)),
+        (2, &[1], "/approve", None, Answer(1)),
+        (2, &[1], "1", None, Answer(1)),
+        (11, &[1, 2], "/approve", None, Answer(1)),
+        (11, &[1, 2], "/deny", None, Answer(1)),
+        (11, &[1, 2], "/approve", Some("m2"), Answer(2)),
+        (11, &[1, 2], "/approve a3", None, Answer(2)),
+        (12, &[1, 2], "/approve", None, Undecided),
+        (12, &[1, 2], "2", None, Undecided),
+        (12, &[1, 2], "/deny", None, Undecided),
+        (12, &[1, 2], "2", Some("m1"), Answer(1)),
+        (12, &[1, 2], "2", Some("m2"), Answer(2)),
+        (12, &[1, 2], "A3 2", None, Answer(2)),
+        (12, &[1, 2], "A4 2", None, Message),
+        (12, &[1, 2], "A3 9", None, Message),
+        (12, &[1, 2], "9", Some("m2"), Message),
+        (12, &[1, 2], "/approve A2", Some("m1"), Answer(1)),
+        (12, &[1, 2], "/approve A2", Some("m2"), Undecided),
+        (12, &[1, 2], "/approve A2", Some("m9"), TooLate),
+        (12, &[1], "/approve", Some("m9"), TooLate),
+        (12, &[], "/approve", Some("m9"), TooLate),
+        (12, &[], "/approve", None, Message),
+        (12, &[1], "fine", Some("m1"), Message),
+        (12, &[1], "/approve", Some("something else"), Answer(1)),
+        (12, &[1, 2], "/approve", Some("something else"), Undecided),
+        (22, &[1, 2, 3], "/approve", None, Undecided),
+        (22, &[1, 2, 3], "/approve A4 always", None, Answer(3)),
+    ];
+    for (now, open, words, reply_to, became) in cases {
+        let mut prompts = prompts();
+        let opened = prompts
+            .open(request(9, "dm"), &on(Some(&plain)), secs(0))
+            .unwrap();
+        prompts.op_finished(&opened.prompt, &applied("m9"), secs(0));
+        prompts.withdraw(QuestionId(9));
+        for key in open {
+            let at = secs((key - 1) * 10);
+            let opened = prompts.open(request(*key, "dm"), &on(Some(&plain)), at).unwrap();
+            prompts.op_finished(&opened.prompt, &applied(&format!("m{key}")), at);
+        }
+        let seen = match match_text(&prompts, &session(), "ann", words, reply_to, secs(now)) {
+            None => Message,
+            Some(TypedMatch::Answer(typed)) => {
+                let answer = prompts.answer(&typed, &person("ann"), secs(now));
+                Answer(answer.unwrap().id.0)
+            }
+            Some(TypedMatch::Undecided(notice)) => match &notice.action {
+                Action::Send { content, .. } if content == "That question is no longer open." => TooLate,
+                Action::Send { content, .. } => {
+                    assert!(content.contains("/approve A2 or /deny A2"), "{content}");
+                    assert!(content.contains("nothing is decided"), "{content}");
+                    Undecided
+                }
+                other => panic!("{other:?}"),
+            },
+        };
+        assert_eq!(seen, became, "at {now}, {open:?} open: {words} to {reply_to:?}");
+        let left = open.len() - usize::from(matches!(became, Answer(_)));
+        assert_eq!(prompts.len(), left, "{words}");
+    }
+}
+
+#[test]
+fn a_reply_to_a_message_that_is_not_known_decides_nothing_while_a_question_s_message_is_not_known() {
+    let plain = descriptor(&["send"]);
+    for outcome in [None, Some(Outcome::Unknown)] {
+        let mut prompts = prompts();
+        for key in [1, 2] {
+            let opened = prompts
+                .open(request(key, "dm"), &on(Some(&plain)), secs(0))
+                .unwrap();
+            if key == 1 {
+                prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+            } else if let Some(outcome) = &outcome {
+                prompts.op_finished(&opened.prompt, outcome, secs(0));
+            }
+        }
+        let replied = match_text(&prompts, &session(), "ann", "1", Some("m2"), secs(9));
+        assert!(matches!(replied, Some(TypedMatch::Undecided(_))), "{replied:?}");
+        let replied = match_text(&prompts, &session(), "ann", "1", Some("m1"), secs(9));
+        assert!(matches!(replied, Some(TypedMatch::Answer(_))), "{replied:?}");
+    }
+}
+
+#[test]
+fn a_code_is_good_in_its_chat_only_and_for_those_who_may_answer() {
+    let open_house = PromptSettings {
+        anyone_in_group: true,
+        ..PromptSettings::default()
+    };
+    for (settings, may) in [(PromptSettings::default(), false), (open_house, true)] {
+        let plain = descriptor(&["send"]);
+        let mut prompts = Prompts::new(settings, NONCE, 0);
+        let opened = prompts
+            .open(request(1, "group"), &on(Some(&plain)), secs(0))
+            .unwrap();
+        prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+        let of_bob = SessionKey::from_text("bob's");
+        let by_bob = match_text(&prompts, &of_bob, "bob", "/approve A1", None, secs(1));
+        assert_eq!(by_bob.is_some(), may);
+        let bare = match_text(&prompts, &of_bob, "bob", "/approve", None, secs(9));
+        assert_eq!(bare, None, "another conversation");
+        let elsewhere = ChatId {
+            chat: "elsewhere".to_owned(),
+            ..chat()
+        };
+        for reply_to in [None, Some("m1")] {
+            let message = TypedMessage {
+                session: &session(),
+                chat: &elsewhere,
+                by: &person("ann"),
+                text: "/approve A1",
+                reply_to,
+            };
+            assert_eq!(prompts.match_text(&message, secs(9)), None);
+        }
+    }
+}
+
+#[test]
+fn codes_are_unique_among_the_open_questions_of_a_chat_and_come_again_late() {
+    let plain = descriptor(&["send"]);
+    let mut prompts = prompts();
+    let mut code_of = |id: u64, chat_id: &str| {
+        let mut asked = request(id, "dm");
+        asked.chat.chat = chat_id.to_owned();
+        let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
+        if id != 1 {
+            prompts.withdraw(QuestionId(id));
+        }
+        code(&opened.op.action)
+    };
+    assert_eq!(
+        [code_of(1, "c"), code_of(2, "c"), code_of(3, "d")],
+        ["A1", "A2", "A1"]
+    );
+    let mut last = String::new();
+    for id in 4..4 + 2572 {
+        last = code_of(id, "c");
+        assert_ne!(last, "A1", "it is open");
+    }
+    assert_eq!(last, "Z99");
+    assert_eq!(
+        code_of(9_999, "c"),
+        "A2",
+        "after the last one, the first that is free"
+    );
+}
+
+#[test]
+fn only_where_a_conversation_is_one_person_s_is_more_than_once_offered() {
+    use Meaning::{AllowAlways, AllowOnce, AllowSession, Deny, Plain};
+    let all = [AllowOnce, AllowSession, AllowAlways, Plain, Deny];
+    #[rustfmt::skip]
+    let cases = [
+        // chat type, one person's, always in groups, offered
+        ("dm", true, false, vec![AllowOnce, AllowSession, AllowAlways, Plain, Deny]),
+        ("group", true, false, vec![AllowOnce, AllowSession, Plain, Deny]),
+        ("group", true, true, vec![AllowOnce, AllowSession, AllowAlways, Plain, Deny]),
+        ("group", false, false, vec![AllowOnce, Deny]),
+        ("group", false, true, vec![AllowOnce, Deny]),
+        ("thread", false, true, vec![AllowOnce, Deny]),
+    ];
+    for (chat_type, personal, always_in_groups, offered) in cases {
+        for native in [true, false] {
+            let settings = PromptSettings {
+                allow_always_in_groups: always_in_groups,
+                ..PromptSettings::default()
+            };
+            let mut prompts = Prompts::new(settings, NONCE, 0);
+            let mut asked = request(1, chat_type);
+            asked.personal = personal;
+            asked.options = options(&all);
+            let ops: &[&str] = if native { &["send", "prompt"] } else { &["send"] };
+            let opened = prompts.open(asked, &on(Some(&descriptor(ops))), secs(0)).unwrap();
+            let labels: Vec<String> = match &opened.op.action {
+                Action::Prompt { options, .. } => options.iter().map(|option| option.label.clone()).collect(),
+                Action::Send { content, .. } => content
+                    .lines()
+                    .filter_map(|line| Some(line.split_once(". ")?.1.to_owned()))
+                    .collect(),
+                other => panic!("{other:?}"),
+            };
+            let wanted: Vec<String> = offered.iter().map(|meaning| format!("{meaning:?}")).collect();
+            assert_eq!(
+                labels, wanted,
+                "{chat_type} {personal} {always_in_groups} {native}"
+            );
+            prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
+            for (words, meaning) in [
+                ("/approve session A1", AllowSession),
+                ("/approve A1 always", AllowAlways),
+            ] {
+                let typed = typed_answer(&prompts, &session(), "ann", words, secs(1));
+                assert_eq!(
+                    typed.is_some(),
+                    offered.contains(&meaning),
+                    "{chat_type} {personal} {words}"
+                );
+            }
+        }
+    }
 }
 
 #[test]
@@ -405,8 +676,8 @@ fn approving_never_allows_more_than_was_typed() {
         let mut asked = request(1, "dm");
         asked.options = options(offered);
         let opened = prompts.open(asked, &on(Some(&plain)), secs(0)).unwrap();
-        prompts.op_finished(&opened.prompt, &applied("m"));
-        let answer = type_answer(&mut prompts, &session(), "ann", reply, secs(1));
+        prompts.op_finished(&opened.prompt, &applied("m"), secs(0));
+        let answer = type_answer(&mut prompts, &session(), "ann", reply, secs(2));
         let seen = answer.map(|resolution| resolution.decision);
         assert_eq!(seen, decision.map(Decision::Chosen), "{offered:?} {reply}");
     }
@@ -425,14 +696,14 @@ fn a_question_can_be_withdrawn_before_it_is_shown() {
     let ended = prompts.withdraw(QuestionId(1)).unwrap();
     assert_eq!((ended.decision, ended.edit), (Decision::Cancelled, None));
     assert_eq!(prompts.len(), 1);
-    let then = prompts.op_finished(&opened.prompt, &applied("m1"));
+    let then = prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
     let PromptStep::Edit(op) = then else {
         panic!("{then:?}")
     };
     let (message, content) = edited(Some(&op));
     assert!(message == "m1" && content.ends_with("\n\n⏹ No longer asked"));
     assert_eq!(
-        prompts.op_finished(&opened.prompt, &applied("m1")),
+        prompts.op_finished(&opened.prompt, &applied("m1"), secs(0)),
         PromptStep::Nothing
     );
 }

@@ -43,6 +43,8 @@ pub struct PromptRequest {
     pub facts: ChatFacts,
     /// Who may answer: the author of the message that the turn answers.
     pub author: Option<String>,
+    /// Whether the conversation belongs to one person. In a shared one, nothing that outlasts the question is offered.
+    pub personal: bool,
     /// Kind of question.
     pub kind: QuestionKind,
     /// The question.
@@ -194,6 +196,21 @@ impl Person {
     }
 }
 
+/// A message that may answer a question.
+#[derive(Clone, Copy, Debug)]
+pub struct TypedMessage<'m> {
+    /// Its conversation.
+    pub session: &'m SessionKey,
+    /// Its chat.
+    pub chat: &'m ChatId,
+    /// Its author.
+    pub by: &'m Person,
+    /// Its text.
+    pub text: &'m str,
+    /// The message that it replies to.
+    pub reply_to: Option<&'m str>,
+}
+
 /// A button press.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ButtonPress {
@@ -269,7 +286,7 @@ pub struct PromptSettings {
     pub timeout_secs: u64,
     /// In a group, anyone may answer, not only the author of the answered message.
     pub anyone_in_group: bool,
-    /// Offer "always allow" in groups too.
+    /// Offer "always allow" in groups too, where each person has a conversation of their own.
     pub allow_always_in_groups: bool,
     /// Maximum open questions; one more counts as withdrawn.
     pub max_open: usize,

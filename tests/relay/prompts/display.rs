@@ -34,7 +34,7 @@ async fn refused_buttons_become_a_list_that_numbers_answer() {
     relay
         .wait_for_status("it is shown", |status| status.tally.ops_applied == 1)
         .await;
-    relay.deliver("a", "2", "1").await;
+    relay.deliver("a", "2", "A1 1").await;
     assert_eq!(relay.replies("a", 4).await[3], "echo: allowed once hi");
     relay.stop().await;
 }

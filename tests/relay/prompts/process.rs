@@ -25,7 +25,8 @@ async fn a_pressed_button_and_typed_text_answer_the_question() {
         if button {
             connector.press(prompt_id, "o0").expect("a button").unwrap();
         } else {
-            let typed = text_event("discord", chat, "typed", "/approve");
+            let mut typed = text_event("discord", chat, "typed", "/approve");
+            typed["reply_to_message_id"] = question.message_id.clone().into();
             connector.deliver(&typed).unwrap();
         }
         connector

@@ -40,6 +40,10 @@ fn buttons_carry_safe_ids_styles_and_the_chats_tags() {
         ("approval", Some("m0"))
     );
     assert_eq!(
+        content(&opened.op.action),
+        "Run it?\n```\nls -la\n```\n\nOr type /approve A1 or /deny A1."
+    );
+    assert_eq!(
         (metadata.get("user_id"), *timeout_s),
         (Some(&json!("ann")), Some(55))
     );
@@ -66,7 +70,8 @@ fn a_numbered_list_explains_how_to_answer() {
         .unwrap();
     assert_eq!(
         content(&opened.op.action),
-        "Run it?\n```\nls -la\n```\n\n1. AllowOnce\n2. Deny\n\nReply with a number, /approve or /deny."
+        "Run it?\n```\nls -la\n```\n\n1. AllowOnce\n2. Deny\n\n\
+         Reply with a number, /approve or /deny, or type A1 1, /approve A1 or /deny A1."
     );
     let Action::Send {
         reply_to, metadata, ..
@@ -211,13 +216,13 @@ fn every_question_fits_and_stays_in_its_frame() {
         asked_at_all += 1;
         let mut shown = vec![content(&opened.op.action).to_owned()];
         if native {
-            match prompts.op_finished(&opened.prompt, &refused("no")) {
+            match prompts.op_finished(&opened.prompt, &refused("no"), secs(0)) {
                 PromptStep::Show(op) => shown.push(content(&op.action).to_owned()),
                 PromptStep::Resolved(_) if limit < 400 => continue,
                 other => panic!("{other:?}"),
             }
         }
-        prompts.op_finished(&opened.prompt, &applied("m"));
+        prompts.op_finished(&opened.prompt, &applied("m"), secs(0));
         let mut press = press(&opened.prompt, "o0", "ann");
         press.by.name = Some("@everyone ```\n".repeat(40));
         let edit = resolved(prompts.press(&press, secs(1))).edit.unwrap();

@@ -23,13 +23,15 @@ impl Rng {
 
 const PEOPLE: [&str; 3] = ["ann", "bob", "cyd"];
 const SESSIONS: [&str; 2] = ["s0", "s1"];
-const REPLIES: [&str; 8] = [
+const REPLIES: [&str; 10] = [
     "1",
     "2",
     "3",
     "9",
     "/approve",
     "/approve always",
+    "/approve A1",
+    "/approve A2",
     "/deny",
     "hello",
 ];
@@ -42,12 +44,24 @@ struct Known {
     deadline: Duration,
     /// Whether the op that shows it has no outcome yet.
     sending: bool,
+    /// When it became visible.
+    shown_at: Option<Duration>,
+    /// How it is approved by its code.
+    by_code: String,
+}
+
+impl Known {
+    /// Whether people had time to read it.
+    fn is_old(&self, now: Duration) -> bool {
+        self.shown_at.is_some_and(|at| now >= at + secs(2))
+    }
 }
 
 #[derive(Default)]
 struct Coverage {
     pressed: usize,
     typed: usize,
+    named: usize,
     timed_out: usize,
     cancelled: usize,
     expired_by_press: usize,
@@ -102,6 +116,8 @@ impl PromptWalk {
                     group,
                     deadline: self.now + secs(wait),
                     sending: true,
+                    shown_at: None,
+                    by_code: format!("/approve {}", code(&opened.op.action)),
                 };
                 self.open.insert(key, (opened.prompt, known));
             }
@@ -154,15 +170,42 @@ impl PromptWalk {
     }
 
     fn write(&mut self, rng: &mut Rng) {
-        let (by, session, reply) = (rng.pick(&PEOPLE), rng.pick(&SESSIONS), rng.pick(&REPLIES));
-        let key = SessionKey::from_text(session.to_owned());
-        if let Some(resolution) = type_answer(&mut self.prompts, &key, by, reply, self.now) {
-            assert!(reply != "hello" && reply != "9");
-            let known = self.end(&resolution);
-            assert!(known.author == by && known.session == session && known.deadline > self.now);
-            assert!(!known.sending, "nobody has seen it");
-            self.tally.typed += 1;
+        let (by, session, mut reply) = (
+            rng.pick(&PEOPLE),
+            rng.pick(&SESSIONS),
+            rng.pick(&REPLIES).to_owned(),
+        );
+        if rng.below(4) == 0
+            && !self.minted.is_empty()
+            && let Some((_, known)) = self.open.get(&rng.pick(&self.minted).0)
+        {
+            reply.clone_from(&known.by_code);
         }
+        let key = SessionKey::from_text(session.to_owned());
+        let may_mean = |known: &Known| {
+            known.author == by
+                && known.session == session
+                && known.deadline > self.now
+                && !known.sending
+                && known.is_old(self.now)
+        };
+        let meant = self.open.values().filter(|(_, known)| may_mean(known)).count();
+        let Some(resolution) = type_answer(&mut self.prompts, &key, by, &reply, self.now) else {
+            return;
+        };
+        assert!(reply != "hello" && reply != "9");
+        let known = self.end(&resolution);
+        assert!(known.author == by && known.deadline > self.now);
+        assert!(!known.sending, "nobody has seen it");
+        if reply == known.by_code {
+            self.tally.named += 1;
+            return;
+        }
+        assert!(!reply.starts_with("/approve A"), "another one's code");
+        assert!(known.session == session && known.is_old(self.now));
+        // Numbers fit only some questions, commands all of these.
+        assert!(meant == 1 || !reply.starts_with('/'), "one of {meant}");
+        self.tally.typed += 1;
     }
 
     fn settle(&mut self, rng: &mut Rng) {
@@ -181,7 +224,12 @@ impl PromptWalk {
         {
             return;
         }
-        match self.prompts.op_finished(&prompt, &outcome) {
+        if let Some((_, known)) = self.open.get_mut(&key)
+            && !matches!(outcome, Outcome::Refused { .. })
+        {
+            known.shown_at = Some(self.now);
+        }
+        match self.prompts.op_finished(&prompt, &outcome, self.now) {
             PromptStep::Nothing => {}
             PromptStep::Show(_) => {
                 assert_eq!(outcome, refused("x"));
@@ -255,7 +303,7 @@ impl PromptWalk {
 #[test]
 fn every_question_ends_once_and_never_by_a_stranger() {
     let descriptors = [descriptor(&["send", "prompt"]), descriptor(&["send"])];
-    let mut total = [0; 9];
+    let mut total = [0; 10];
     for seed in 0..10_000 {
         let mut rng = Rng(seed);
         let settings = PromptSettings {
@@ -285,6 +333,7 @@ fn every_question_ends_once_and_never_by_a_stranger() {
         let seen = [
             t.pressed,
             t.typed,
+            t.named,
             t.timed_out,
             t.cancelled,
             t.expired_by_press,
