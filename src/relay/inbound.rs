@@ -13,7 +13,8 @@ use crate::config::{AliasFiles, Settings};
 use crate::link::Generation;
 use crate::store::{Command, Committed, DedupeKey, InboxKind};
 use crate::wire::{
-    CommandMap, Grouping, MessageEvent, NoAliases, Platform, Scalar, SessionKey, Undecodable, WhatsAppAliases,
+    CommandMap, Grouping, MessageEvent, NoAliases, OwnPlatforms, Platform, Scalar, SessionKey, Undecodable,
+    WhatsAppAliases,
 };
 
 /// Interrupts that wait for the deliveries before them; further ones stop only what runs already.
@@ -40,6 +41,8 @@ pub(super) struct Inbound {
     /// A top-level Slack message is a conversation of its own.
     slack_threads: bool,
     commands: CommandMap,
+    /// Platforms by the names of our identities, of descriptors, and of chats that are remembered.
+    platforms: OwnPlatforms,
     /// WhatsApp ids that mean the same person.
     aliases: Option<Arc<AliasFiles>>,
     /// Deliveries taken from the current connection.
@@ -63,7 +66,12 @@ pub(super) struct NewMessage {
 impl Inbound {
     pub(super) fn new(settings: &Settings) -> Self {
         let sessions = &settings.sessions;
+        let mut platforms = OwnPlatforms::default();
+        for identity in &settings.connector.identities {
+            platforms.add(&identity.platform);
+        }
         Self {
+            platforms,
             grouping: Grouping {
                 group_sessions_per_user: sessions.group_sessions_per_user,
                 thread_sessions_per_user: sessions.thread_sessions_per_user,
@@ -91,6 +99,16 @@ impl Inbound {
             InboxKind::Inbound => self.counters.messages += 1,
             InboxKind::Forward => self.counters.forwards += 1,
         }
+    }
+
+    /// A descriptor declared this platform, or a chat on it is remembered.
+    pub(super) fn add_platform(&mut self, name: &str) {
+        self.platforms.add(name);
+    }
+
+    /// Names a message's platform, before anything is derived from it.
+    pub(super) fn name_platform(&self, event: &mut MessageEvent) {
+        event.source.platform.adopt(&self.platforms);
     }
 
     /// Applies the settings to a message and names its session: the same for a fresh message and for one that is read

@@ -21,6 +21,7 @@ impl EventLoop {
     /// Takes in what was read when the journal was opened; returns from where on the rest is to be read.
     pub(super) fn recover(&mut self, recovered: &Recovered) -> Cursor {
         for chat in recovered.chats.iter().rev() {
+            self.inbound.add_platform(&chat.platform);
             if let Ok(facts) = serde_json::from_slice::<ChatFacts>(&chat.memory) {
                 let id = ChatId {
                     platform: chat.platform.to_string(),
@@ -66,6 +67,7 @@ impl EventLoop {
         );
         let ops = match (event, self.settings.interrupted_notice.clone()) {
             (Some(mut event), Some(notice)) => {
+                self.inbound.name_platform(&mut event);
                 self.threads.learn(&event.source);
                 let session = self.inbound.session_of(&mut event);
                 let chat = ChatId::from_source(&event.source);

@@ -99,6 +99,8 @@ impl EventLoop {
         now: Moment,
     ) {
         self.inbound.count(kind);
+        self.inbound.add_platform(event.source.platform.as_str());
+        self.inbound.name_platform(&mut event);
         self.threads.learn(&event.source);
         let session = self.inbound.session_of(&mut event);
         let dedupe = dedupe_key(&event, buffer_id.as_deref());
@@ -390,6 +392,7 @@ impl EventLoop {
             self.turns.abandon(turn);
             return self.end_message(row.seq, RowOutcome::Failed, Vec::new(), None);
         };
+        self.inbound.name_platform(&mut event);
         self.threads.learn(&event.source);
         let session = self.inbound.session_of(&mut event);
         // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
@@ -818,6 +821,9 @@ impl EventLoop {
         }
         if status.descriptors != self.link.descriptors {
             self.adapters = adapters(&self.settings, &status);
+            for (platform, _) in status.descriptors.iter() {
+                self.inbound.add_platform(platform);
+            }
         }
         self.link = status;
         if changed && self.is_live() {

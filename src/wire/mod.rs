@@ -35,7 +35,7 @@ pub use policy::RelevancePolicy;
 pub use scalar::{Loose, Scalar, is_truthy, text_of};
 pub use session_key::{Grouping, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id};
 pub use slack::CommandMap;
-pub use source::{Platform, SessionSource};
+pub use source::{OwnPlatforms, Platform, SessionSource};
 pub use sse::{MAX_EVENT_BYTES, SseError, SseEvent, SseParser};
 pub use token::{TOKEN_TTL_SECS, UpgradeToken, sign};
 pub use url::{ConnectorUrl, UrlError, is_loopback_host};

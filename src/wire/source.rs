@@ -2,8 +2,10 @@
 
 use super::decode::{DecodeError, Object, ObjectParts};
 use super::scalar::{Loose, Scalar};
+use crate::text::is_unprintable;
 use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 
 /// A message's origin. Absent and `null` fields are `None`.
@@ -12,7 +14,7 @@ use std::fmt;
 /// are there. Trust is not a field: what came over the authenticated link is trusted, whatever it claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionSource {
-    /// The platform, folded to a known name.
+    /// The platform: a name that the contract knows, or one of our own.
     pub platform: Platform,
     /// Channel or chat; `Some("")` when the key is missing, `None` when it is `null`.
     pub chat_id: Option<Scalar>,
@@ -254,9 +256,14 @@ impl Serialize for SessionSource {
     }
 }
 
-/// A platform by its canonical lower-case name; everything unknown is `relay`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Platform(&'static str);
+/// A platform by its canonical name. A name that the contract does not know is `relay`, until it is
+/// [adopted](Self::adopt) as a platform of its own.
+#[derive(Clone)]
+pub struct Platform {
+    name: Cow<'static, str>,
+    /// The name on the wire, where it was mapped to `relay`.
+    mapped: Option<Box<str>>,
+}
 
 #[rustfmt::skip]
 const KNOWN: &[&str] = &[
@@ -268,45 +275,108 @@ const KNOWN: &[&str] = &[
 
 impl Platform {
     /// The placeholder for "no platform that we know".
-    pub const RELAY: Self = Self("relay");
+    pub const RELAY: Self = Self::known("relay");
     /// Discord.
-    pub const DISCORD: Self = Self("discord");
+    pub const DISCORD: Self = Self::known("discord");
     /// Slack.
-    pub const SLACK: Self = Self("slack");
+    pub const SLACK: Self = Self::known("slack");
     /// Telegram.
-    pub const TELEGRAM: Self = Self("telegram");
+    pub const TELEGRAM: Self = Self::known("telegram");
     /// WhatsApp.
-    pub const WHATSAPP: Self = Self("whatsapp");
+    pub const WHATSAPP: Self = Self::known("whatsapp");
+
+    const fn known(name: &'static str) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            mapped: None,
+        }
+    }
 
     /// Reads a name from the wire; case and surrounding space do not count, unknown names are `relay`.
     pub fn from_wire(name: &str) -> Self {
-        let find = |name: &str| KNOWN.binary_search(&name).ok().map(|at| Self(KNOWN[at]));
-        find(name)
-            .or_else(|| find(&name.trim().to_lowercase()))
-            .unwrap_or(Self::RELAY)
+        find_known(name).map_or_else(
+            || Self {
+                mapped: is_usable(name.trim()).then(|| name.trim().into()),
+                ..Self::RELAY
+            },
+            Self::known,
+        )
+    }
+
+    /// Makes the name on the wire a platform of its own, if it is one of these.
+    pub fn adopt(&mut self, own: &OwnPlatforms) {
+        if let Some(name) = self.mapped.as_deref().and_then(|name| own.find(name)) {
+            self.name = Cow::Owned(name.to_owned());
+            self.mapped = None;
+        }
     }
 
     /// The canonical name.
-    pub fn as_str(self) -> &'static str {
-        self.0
+    pub fn as_str(&self) -> &str {
+        &self.name
     }
 }
 
+/// The name of the contract's that this is, whatever its case.
+fn find_known(name: &str) -> Option<&'static str> {
+    let find = |name: &str| KNOWN.binary_search(&name).ok().map(|at| KNOWN[at]);
+    find(name).or_else(|| find(&name.trim().to_lowercase()))
+}
+
+/// Whether a platform can have this name: it is a part of keys that `:` separates.
+fn is_usable(name: &str) -> bool {
+    const MAX_BYTES: usize = 64;
+    !name.is_empty() && name.len() <= MAX_BYTES && !name.contains(|c| c == ':' || is_unprintable(c))
+}
+
+/// The platforms that the contract does not know but this relay does: its identities, and what descriptors declared.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OwnPlatforms(Vec<Box<str>>);
+
+impl OwnPlatforms {
+    /// Names that are kept; further ones stay `relay`.
+    const MAX: usize = 256;
+
+    /// Adds a name, unless the contract knows it or it cannot be one.
+    pub fn add(&mut self, name: &str) {
+        let is_new = !self.0.iter().any(|known| **known == *name);
+        if is_new && is_usable(name) && find_known(name).is_none() && self.0.len() < Self::MAX {
+            self.0.push(name.into());
+        }
+    }
+
+    /// The platform that a name on the wire means, in its own spelling; case does not count.
+    fn find(&self, name: &str) -> Option<&str> {
+        let same = |known: &&Box<str>| ***known == *name;
+        let folded = |known: &&Box<str>| known.to_lowercase() == name.to_lowercase();
+        let found = self.0.iter().find(same).or_else(|| self.0.iter().find(folded));
+        found.map(|known| &**known)
+    }
+}
+
+impl PartialEq for Platform {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Platform {}
+
 impl fmt::Display for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(&self.name)
     }
 }
 
 impl fmt::Debug for Platform {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0)
+        f.write_str(&self.name)
     }
 }
 
 impl Serialize for Platform {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.0)
+        serializer.serialize_str(&self.name)
     }
 }
 
@@ -329,5 +399,48 @@ mod tests {
         assert_eq!(Platform::from_wire(" Telegram "), Platform::TELEGRAM);
         assert_eq!(Platform::from_wire("myspace"), Platform::RELAY);
         assert_eq!(Platform::from_wire(""), Platform::RELAY);
+    }
+
+    fn adopted(wire: &str, own: &OwnPlatforms) -> String {
+        let mut platform = Platform::from_wire(wire);
+        platform.adopt(own);
+        platform.as_str().to_owned()
+    }
+
+    #[test]
+    fn a_name_of_ours_is_a_platform_of_its_own() {
+        let mut own = OwnPlatforms::default();
+        for name in [
+            "MySpace",
+            "intranet",
+            "Telegram",
+            "relay",
+            "",
+            "a:b",
+            "x\u{202e}",
+            "intranet",
+        ] {
+            own.add(name);
+        }
+        assert_eq!(own.0, ["MySpace".into(), "intranet".into()]);
+        for (wire, platform) in [
+            ("MySpace", "MySpace"),
+            (" myspace ", "MySpace"),
+            ("INTRANET", "intranet"),
+            ("Telegram", "telegram"),
+            ("elsewhere", "relay"),
+            ("relay", "relay"),
+            ("a:b", "relay"),
+            ("", "relay"),
+        ] {
+            assert_eq!(adopted(wire, &own), platform, "{wire:?}");
+        }
+        own.add("myspace");
+        assert_eq!(adopted("myspace", &own), "myspace", "the exact name first");
+        for n in 0..1000 {
+            own.add(&format!("own-{n}"));
+        }
+        assert_eq!(own.0.len(), OwnPlatforms::MAX);
+        assert_eq!(adopted("own-999", &own), "relay");
     }
 }

@@ -374,6 +374,9 @@ impl Reader {
             frames.received(decoded.as_ref().ok());
             let delivery = match decoded.map(ControlFrame::try_from) {
                 Ok(Ok(frame)) => {
+                    if let ControlFrame::Descriptor(descriptor) = &frame {
+                        sorter.declare(descriptor);
+                    }
                     slice.control.push(frame);
                     None
                 }

@@ -25,7 +25,7 @@ use super::metrics::{Counts, LinkMetrics};
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
 use crate::wire::{
     Action, ActionText, CapabilityDescriptor, ConnectorFrame, GatewayFrame, MessageEvent, Metadata, OpId,
-    OpIds, Outcome, PassthroughForward, Scalar, Undecodable,
+    OpIds, Outcome, OwnPlatforms, PassthroughForward, Scalar, Undecodable,
 };
 
 /// Batches of deliveries that may wait for the relay.
@@ -105,6 +105,8 @@ enum RelayFrame {
 struct FrameSorter {
     generation: Generation,
     deliveries: u64,
+    /// Platforms that this connection declared: its deliveries overtake the news of its descriptors.
+    declared: OwnPlatforms,
 }
 
 impl FrameSorter {
@@ -112,13 +114,22 @@ impl FrameSorter {
         Self {
             generation,
             deliveries: 0,
+            declared: OwnPlatforms::default(),
         }
+    }
+
+    /// A descriptor came.
+    fn declare(&mut self, descriptor: &CapabilityDescriptor) {
+        self.declared.add(&descriptor.platform);
     }
 
     /// What a frame means to the relay; nothing for frames that are the link's business.
     fn sort(&mut self, frame: ConnectorFrame, line: &[u8]) -> Option<RelayFrame> {
         let body = match frame {
-            ConnectorFrame::Inbound { event, buffer_id } => DeliveryBody::Message { event, buffer_id },
+            ConnectorFrame::Inbound { mut event, buffer_id } => {
+                event.source.platform.adopt(&self.declared);
+                DeliveryBody::Message { event, buffer_id }
+            }
             ConnectorFrame::PassthroughForward { forward, buffer_id } => {
                 DeliveryBody::Forward { forward, buffer_id }
             }

@@ -7,6 +7,7 @@ mod framing;
 mod handshake;
 mod large;
 mod measured;
+mod platforms;
 mod poison;
 mod provision;
 mod refusals;
