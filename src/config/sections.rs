@@ -221,6 +221,10 @@ pub struct JournalConfig {
     pub keep_days: u64,
     /// Size above which finished rows are deleted early.
     pub max_bytes: u64,
+    /// How long an unused conversation is remembered.
+    pub resume_days: u64,
+    /// Maximum size of what is remembered of conversations.
+    pub resume_bytes: u64,
     /// Maximum number of known chats.
     pub chat_memory: usize,
 }
@@ -232,6 +236,8 @@ impl Default for JournalConfig {
             dedupe_days: 7,
             keep_days: 7,
             max_bytes: 1_073_741_824,
+            resume_days: 90,
+            resume_bytes: 268_435_456,
             chat_memory: 10_000,
         }
     }

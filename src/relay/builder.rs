@@ -162,8 +162,11 @@ impl RelayBuilder {
             dedupe_days: small(self.settings.journal.dedupe_days),
             keep_days: small(self.settings.journal.keep_days),
             max_bytes: self.settings.journal.max_bytes,
+            resume_days: small(self.settings.journal.resume_days),
+            resume_bytes: self.settings.journal.resume_bytes,
             chat_memory: small(self.settings.journal.chat_memory as u64),
             fresh_on_corruption: self.fresh_on_corruption,
+            assigned_dir: self.settings.state_dir_assigned,
             ..JournalSettings::default()
         };
         let now_ms = unix_ms(std::time::SystemTime::now());

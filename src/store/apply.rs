@@ -6,23 +6,24 @@
 use super::command::Command;
 use super::completion::{ChatRow, Completion, Failed};
 use super::completion::{Committed, InboxSeq, OpSeq, OpSeqs};
+use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
 use super::fault::Fault;
 use super::reads;
 use super::reads::WriterState;
-use super::retention::Quarantine;
+use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Result, Statement, params};
 use std::collections::HashSet;
-
-/// Milliseconds of a day.
-pub(super) const DAY_MS: i64 = 86_400_000;
 
 /// The database, its prepared statements, and state that follows its transactions.
 pub(super) struct JournalDb<'c> {
     pub(super) db: &'c Connection,
     pub(super) recent: RecentKeys,
     pub(super) quarantine: Quarantine,
+    pub(super) resume: ResumeStates,
+    /// None until the time is known.
+    pub(super) calendar: Option<Calendar>,
     pub(super) statements: Statements<'c>,
     pub(super) counters: NextIds,
     /// Ops marked as sent in this transaction and not settled in it.
@@ -65,6 +66,8 @@ impl<'c> JournalDb<'c> {
         let WriterState {
             recent,
             quarantine,
+            resume,
+            calendar,
             counters,
         } = writer_state;
         let index_in_use = db.query_row("SELECT EXISTS (SELECT 1 FROM dedupe)", [], |row| row.get(0))?;
@@ -73,6 +76,8 @@ impl<'c> JournalDb<'c> {
             db,
             recent,
             quarantine,
+            resume,
+            calendar,
             statements,
             counters,
             sent: HashSet::new(),
@@ -89,6 +94,7 @@ impl<'c> JournalDb<'c> {
     ) -> std::result::Result<Vec<CommandOutcome>, TransactionError> {
         let before = self.counters;
         let mut at = None;
+        self.calendar.get_or_insert_with(|| Calendar::new(now_ms));
         let result = self.run(commands, now_ms, &mut at);
         self.settle(before, result).map_err(|error| TransactionError {
             fault: Fault::from_error(&error),
@@ -139,7 +145,7 @@ impl<'c> JournalDb<'c> {
 
     /// Moves up to `limit` recent keys into the index.
     pub(super) fn move_keys(&mut self, limit: usize, now_ms: i64) -> Result<()> {
-        let day = now_ms.div_euclid(DAY_MS);
+        let day = self.calendar.get_or_insert_with(|| Calendar::new(now_ms)).day;
         let slice = self.recent.slice(limit);
         if slice.is_empty() {
             return Ok(());
@@ -165,12 +171,14 @@ impl<'c> JournalDb<'c> {
             Ok(value) => {
                 self.recent.committed();
                 self.quarantine.committed();
+                self.resume.committed();
                 Ok(value)
             }
             Err(error) => {
                 self.counters = before;
                 self.recent.rolled_back();
                 self.quarantine.rolled_back();
+                self.resume.rolled_back();
                 if !self.db.is_autocommit() {
                     // If the rollback fails, the next BEGIN reports it.
                     let _ = self.db.execute_batch("ROLLBACK");
@@ -261,17 +269,12 @@ impl<'c> JournalDb<'c> {
                 blob,
                 now_ms,
             } => {
-                self.db
-                    .prepare_cached(
-                        "INSERT OR REPLACE INTO resume (session, blob, updated_at) VALUES (?1, ?2, ?3)",
-                    )?
-                    .execute(params![session, blob, now_ms])?;
+                let now_ms = self.calendar.map_or(*now_ms, |calendar| calendar.now_ms(*now_ms));
+                self.resume.put(self.db, session, blob, now_ms)?;
                 CommandOutcome::Silent
             }
             Command::DropResume { session } => {
-                self.db
-                    .prepare_cached("DELETE FROM resume WHERE session = ?1")?
-                    .execute([session])?;
+                self.resume.delete(self.db, session)?;
                 CommandOutcome::Silent
             }
             Command::Load { .. }

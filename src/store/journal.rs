@@ -70,7 +70,7 @@ pub enum CloseError {
 impl Journal {
     /// Locks the state directory, opens or creates its journal, and starts the writer. Blocking.
     pub fn open(dir: &Path, settings: JournalSettings, now_ms: i64) -> Result<Opened, OpenError> {
-        let lock = StateLock::take(dir, now_ms)?;
+        let lock = StateLock::take(dir, settings.assigned_dir, now_ms)?;
         let queue = Arc::new(Queue::new(settings.queue));
         let (batch_sender, batches) = mpsc::channel(settings.batches.max(1) as usize);
         let (health_sender, health) = watch::channel(Health::Ok);
@@ -234,6 +234,11 @@ pub struct JournalSettings {
     pub keep_days: u32,
     /// Size of the used database at which the oldest finished records are deleted early. Unfinished ones never are.
     pub max_bytes: u64,
+    /// Days for which an unused conversation can be resumed. 0 for no limit.
+    pub resume_days: u32,
+    /// Maximum bytes of what conversations are resumed with; those unused for longest are deleted first. At most half of
+    /// `max_bytes` counts.
+    pub resume_bytes: u64,
     /// Maximum chats; the least recently used are deleted first.
     pub chat_memory: u32,
     /// Maximum quarantined lines; the oldest are deleted first.
@@ -252,6 +257,8 @@ pub struct JournalSettings {
     pub recover_rows: u32,
     /// Move a corrupt database aside and start a new one, instead of failing.
     pub fresh_on_corruption: bool,
+    /// The service manager made the state directory for this relay: it may hold anything.
+    pub assigned_dir: bool,
 }
 
 impl Default for JournalSettings {
@@ -261,6 +268,8 @@ impl Default for JournalSettings {
             dedupe_days: 7,
             keep_days: 7,
             max_bytes: 1 << 30,
+            resume_days: 90,
+            resume_bytes: 256 << 20,
             chat_memory: 10_000,
             quarantine_rows: 100,
             quarantine_bytes: 4 << 20,
@@ -270,6 +279,7 @@ impl Default for JournalSettings {
             cache_kib: 4 << 10,
             recover_rows: 4096,
             fresh_on_corruption: false,
+            assigned_dir: false,
         }
     }
 }

@@ -34,6 +34,7 @@ mod apply;
 mod command;
 mod completion;
 
+mod days;
 mod dedupe;
 mod endings;
 mod fault;
@@ -58,5 +59,5 @@ pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};
-pub use lock::held_by;
+pub use lock::{check_state_dir, held_by};
 pub use reads::Recovered;

@@ -6,10 +6,11 @@ use super::completion::{
     ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingSession,
 };
 use super::completion::{InboxSeq, OpSeq};
+use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
 use super::journal::JournalSettings;
-use super::retention::Quarantine;
+use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 use std::sync::Arc;
 
@@ -176,6 +177,8 @@ pub struct Recovered {
 pub(super) struct WriterState {
     pub(super) recent: RecentKeys,
     pub(super) quarantine: Quarantine,
+    pub(super) resume: ResumeStates,
+    pub(super) calendar: Option<Calendar>,
     pub(super) counters: NextIds,
 }
 
@@ -190,6 +193,8 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
     let writer_state = WriterState {
         recent: recent(db)?,
         quarantine: Quarantine::measure(db, settings)?,
+        resume: ResumeStates::measure(db, settings)?,
+        calendar: calendar(db)?,
         counters: NextIds {
             // An unsettled op names the message that it answers, even if that message is no longer stored.
             inbox: 1 + db.query_row(
@@ -204,6 +209,17 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         },
     };
     Ok((recovered, writer_state))
+}
+
+/// The calendar as it was noted last.
+fn calendar(db: &Connection) -> Result<Option<Calendar>> {
+    let noted = |name: &str| {
+        db.prepare_cached("SELECT value FROM meta WHERE name = ?1")?
+            .query_row([name], |row| row.get::<_, i64>(0))
+            .optional()
+    };
+    let noted = noted("day")?.zip(noted("wall_day")?);
+    Ok(noted.map(|(day, wall_day)| Calendar::restore(day, wall_day)))
 }
 
 /// The row id up to which every dedupe key is in the index.

@@ -3,15 +3,19 @@
 //! It never touches an unfinished message or an unsettled op. Free space is reused; when a quarter of the file is free, it
 //! is returned to the file system in slices (incremental vacuum).
 
-use super::apply::{DAY_MS, JournalDb};
+use super::apply::JournalDb;
+use super::days::{Calendar, DAY_MS};
 use super::journal::JournalSettings;
 use super::reads::indexed_upto;
 use rusqlite::{Connection, OptionalExtension, Result, params};
+use std::time::Duration;
 
 /// Finished messages per slice.
 const DONE_SLICE: i64 = 2048;
 /// Dedupe keys per slice.
 const KEY_SLICE: i64 = 4096;
+/// Conversations per slice.
+const RESUME_SLICE: i64 = 256;
 /// Pages vacuumed per slice.
 const VACUUM_SLICE: i64 = 256;
 /// Free pages that are not worth a vacuum.
@@ -30,6 +34,8 @@ pub(super) struct Upkeep {
 pub(super) struct SliceContext {
     /// Unix milliseconds.
     pub(super) now_ms: i64,
+    /// Time since the writer was started.
+    pub(super) mono: Duration,
     /// Whether no command waits.
     pub(super) idle: bool,
 }
@@ -49,7 +55,8 @@ impl Upkeep {
         settings: &JournalSettings,
         now: SliceContext,
     ) -> Result<bool> {
-        let SliceContext { now_ms, idle } = now;
+        let SliceContext { now_ms, mono, idle } = now;
+        let today = follow_calendar(journal_db, now_ms, mono)?;
         let mut more = idle && journal_db.recent.idle_round();
         if more {
             journal_db.move_keys(1024, now_ms)?;
@@ -63,20 +70,25 @@ impl Upkeep {
         } else if !over_limit {
             self.days_cut = 0;
         }
-        more |= self.sweep_keys(db, settings, now_ms)?;
+        more |= self.sweep_keys(db, settings, today.day)?;
         more |= delete_chats(db, settings)? > 0;
+        if settings.resume_days > 0 {
+            let older_than = today.now_ms(now_ms) - i64::from(settings.resume_days) * DAY_MS;
+            more |= journal_db.resume.delete_older(db, older_than)? > 0;
+        }
         Ok(more)
     }
 
-    fn sweep_keys(&mut self, db: &Connection, settings: &JournalSettings, now_ms: i64) -> Result<bool> {
+    fn sweep_keys(&mut self, db: &Connection, settings: &JournalSettings, today: i64) -> Result<bool> {
         let days = (i64::from(settings.dedupe_days) - self.days_cut).max(1);
-        let before_day = now_ms.div_euclid(DAY_MS) - days;
+        let before_day = today - days;
         if self.sweep.is_none() {
             let swept_before = match self.swept_before {
                 Some(day) => day,
                 None => *self.swept_before.insert(swept_before(db, before_day)?),
             };
-            if before_day > swept_before {
+            // Beyond today: it was noted under a clock that was ahead.
+            if before_day > swept_before || swept_before > today {
                 self.sweep = Some(Sweep {
                     after: Vec::new(),
                     before_day,
@@ -93,6 +105,10 @@ impl Upkeep {
             .optional()?;
         db.prepare_cached("DELETE FROM dedupe WHERE key > ?1 AND (?2 IS NULL OR key <= ?2) AND day < ?3")?
             .execute(params![sweep.after, end, sweep.before_day])?;
+        db.prepare_cached(
+            "UPDATE dedupe SET day = ?3 WHERE key > ?1 AND (?2 IS NULL OR key <= ?2) AND day > ?3",
+        )?
+        .execute(params![sweep.after, end, today])?;
         if let Some(key) = end {
             sweep.after = key;
         } else {
@@ -102,6 +118,21 @@ impl Upkeep {
         }
         Ok(self.sweep.is_some())
     }
+}
+
+/// Today, noted when it changes.
+fn follow_calendar(journal_db: &mut JournalDb<'_>, now_ms: i64, mono: Duration) -> Result<Calendar> {
+    let noted = journal_db.calendar;
+    let calendar = journal_db.calendar.get_or_insert_with(|| Calendar::new(now_ms));
+    calendar.observe(now_ms, mono);
+    if noted != Some(*calendar) {
+        let mut note = journal_db
+            .db
+            .prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?;
+        note.execute(params!["day", calendar.day])?;
+        note.execute(params!["wall_day", calendar.wall_day])?;
+    }
+    Ok(*calendar)
 }
 
 /// The day before which the index was swept last. A journal that never was swept has nothing older than today's limit.
@@ -159,9 +190,11 @@ fn delete_finished(
     };
     let mut delete = db.prepare_cached(
         "DELETE FROM done WHERE seq IN (SELECT seq FROM done ORDER BY seq LIMIT ?1)
-         AND ended_at < ?2 AND seq <= ?3 AND seq < (SELECT max(seq) FROM done)",
+         AND (ended_at < ?2 OR ended_at > ?4) AND seq <= ?3 AND seq < (SELECT max(seq) FROM done)",
     )?;
-    delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?])
+    // An end in the future was written under a clock that was ahead.
+    let latest = now_ms.saturating_add(DAY_MS);
+    delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?, latest])
 }
 
 fn delete_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {
@@ -177,6 +210,77 @@ fn delete_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {
          (SELECT platform, chat_id FROM chats ORDER BY last_used LIMIT ?1)",
     )?
     .execute([over])
+}
+
+/// What conversations are resumed with, and its size.
+#[derive(Debug)]
+pub(super) struct ResumeStates {
+    bytes: i64,
+    committed: i64,
+    max: i64,
+}
+
+impl ResumeStates {
+    pub(super) fn measure(db: &Connection, settings: &JournalSettings) -> Result<Self> {
+        let bytes = db.query_row("SELECT ifnull(sum(length(blob)), 0) FROM resume", [], |row| {
+            row.get(0)
+        })?;
+        let max = settings.resume_bytes.min(settings.max_bytes / 2);
+        Ok(Self {
+            bytes,
+            committed: bytes,
+            max: i64::try_from(max).unwrap_or(i64::MAX),
+        })
+    }
+
+    /// Replaces what a session is resumed with, and deletes what was unused for longest while there is too much.
+    pub(super) fn put(&mut self, db: &Connection, session: &str, blob: &[u8], now_ms: i64) -> Result<()> {
+        self.delete(db, session)?;
+        db.prepare_cached("INSERT INTO resume (session, blob, updated_at) VALUES (?1, ?2, ?3)")?
+            .execute(params![session, blob, now_ms])?;
+        self.bytes += i64::try_from(blob.len()).unwrap_or(i64::MAX);
+        while self.bytes > self.max && self.delete_oldest(db, session)? {}
+        Ok(())
+    }
+
+    pub(super) fn delete(&mut self, db: &Connection, session: &str) -> Result<()> {
+        let mut delete = db.prepare_cached("DELETE FROM resume WHERE session = ?1 RETURNING length(blob)")?;
+        let bytes: Option<i64> = delete.query_row([session], |row| row.get(0)).optional()?;
+        self.bytes -= bytes.unwrap_or(0);
+        Ok(())
+    }
+
+    /// Deletes the oldest but for one session; `false` if there is no other.
+    fn delete_oldest(&mut self, db: &Connection, keep: &str) -> Result<bool> {
+        let oldest: Option<String> = db
+            .prepare_cached("SELECT session FROM resume WHERE session <> ?1 ORDER BY updated_at LIMIT 1")?
+            .query_row([keep], |row| row.get(0))
+            .optional()?;
+        match oldest {
+            Some(session) => self.delete(db, &session).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Deletes a slice of what was not used since; returns how many.
+    fn delete_older(&mut self, db: &Connection, older_than: i64) -> Result<usize> {
+        let old: Vec<String> = db
+            .prepare_cached("SELECT session FROM resume WHERE updated_at < ?1 ORDER BY updated_at LIMIT ?2")?
+            .query_map(params![older_than, RESUME_SLICE], |row| row.get(0))?
+            .collect::<Result<_>>()?;
+        for session in &old {
+            self.delete(db, session)?;
+        }
+        Ok(old.len())
+    }
+
+    pub(super) fn committed(&mut self) {
+        self.committed = self.bytes;
+    }
+
+    pub(super) fn rolled_back(&mut self) {
+        self.bytes = self.committed;
+    }
 }
 
 /// The quarantine and its size.

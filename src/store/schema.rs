@@ -68,6 +68,8 @@ const MIGRATIONS: &[&str] = &["
         at INTEGER NOT NULL
     ) STRICT;
     CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
+", "
+    CREATE INDEX resume_by_update ON resume (updated_at);
 "];
 
 /// SQLite's code for incremental vacuum.

@@ -79,6 +79,7 @@ struct Work<'a, 'c> {
     checkpoint: Checkpoint,
     upkeep: Upkeep,
     upkeep_at: Instant,
+    began: Instant,
 }
 
 impl Writer {
@@ -93,6 +94,7 @@ impl Writer {
             checkpoint: Checkpoint::default(),
             upkeep: Upkeep::default(),
             upkeep_at: Instant::now() + UPKEEP_EVERY,
+            began: Instant::now(),
         };
         loop {
             let mut taken = Vec::new();
@@ -256,6 +258,7 @@ impl Work<'_, '_> {
     fn tidy(&mut self, idle: bool) {
         let now = SliceContext {
             now_ms: self.writer.clock.now_ms(),
+            mono: self.began.elapsed(),
             idle,
         };
         let (upkeep, settings) = (&mut self.upkeep, &self.writer.settings);

@@ -79,6 +79,18 @@ pub enum MediaError {
     /// A file could not be written or read.
     #[error("the file could not be written or read: {0}")]
     Disk(io::Error),
+    /// All turns' files together are as large as allowed.
+    #[error("the attachments of all turns together may take {total} bytes; see media.total_bytes")]
+    NoRoom {
+        /// The limit.
+        total: u64,
+    },
+    /// The disk has too little space left.
+    #[error("less than {min} bytes are free on the disk of the state directory; see media.min_free_bytes")]
+    LowDisk {
+        /// The limit.
+        min: u64,
+    },
     /// The path is not a regular file.
     #[error("it is not a regular file")]
     NotAFile,

@@ -4,10 +4,13 @@ use std::fs::{self, DirBuilder, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, open, openat};
 use tempfile::TempDir;
 
+use super::MediaSettings;
+use super::disk::{DiskBudget, DiskShare};
 use super::error::MediaError;
 
 /// Prefix of turn directories.
@@ -15,17 +18,23 @@ const PREFIX: &str = "turn-";
 
 /// The directory that holds turn directories.
 #[derive(Debug)]
-pub(super) struct MediaDir(PathBuf);
+pub(super) struct MediaDir {
+    path: PathBuf,
+    budget: Arc<DiskBudget>,
+}
 
 impl MediaDir {
     /// Creates the directory for the owner only, and removes what earlier runs left there. The caller holds the state
     /// directory's lock.
-    pub(super) fn open(path: &Path) -> Result<Self, MediaError> {
+    pub(super) fn open(path: &Path, settings: &MediaSettings) -> Result<Self, MediaError> {
         prepared(path).map_err(|cause| MediaError::Folder {
             path: path.to_owned(),
             cause,
         })?;
-        Ok(Self(path.to_owned()))
+        Ok(Self {
+            path: path.to_owned(),
+            budget: DiskBudget::new(path.to_owned(), settings.total_bytes, settings.min_free_bytes),
+        })
     }
 
     /// Creates a directory for a turn.
@@ -33,8 +42,11 @@ impl MediaDir {
         tempfile::Builder::new()
             .prefix(&format!("{PREFIX}{turn}-"))
             .permissions(Permissions::from_mode(0o700))
-            .tempdir_in(&self.0)
-            .map(TurnDir)
+            .tempdir_in(&self.path)
+            .map(|dir| TurnDir {
+                dir,
+                share: self.budget.share(),
+            })
     }
 }
 
@@ -63,14 +75,22 @@ fn prepared(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A turn's directory; removed with its contents on drop.
+/// A turn's directory; removed with its contents on drop, before its share of the disk is given back.
 #[derive(Debug)]
-pub struct TurnDir(TempDir);
+pub struct TurnDir {
+    dir: TempDir,
+    share: DiskShare,
+}
 
 impl TurnDir {
     /// Its path.
     pub fn path(&self) -> &Path {
-        self.0.path()
+        self.dir.path()
+    }
+
+    /// What its files take of the disk.
+    pub(super) fn share(&self) -> &DiskShare {
+        &self.share
     }
 }
 
@@ -160,7 +180,7 @@ mod tests {
         symlink(state.path().join("elsewhere"), base.join("turn-link")).unwrap();
         fs::set_permissions(&base, Permissions::from_mode(0o755)).unwrap();
 
-        let folder = MediaDir::open(&base).unwrap();
+        let folder = MediaDir::open(&base, &MediaSettings::default()).unwrap();
         assert_eq!(mode(&base), 0o700);
         assert!(!base.join("turn-9-abc").exists() && base.join("mine").exists());
         assert!(state.path().join("elsewhere").exists());
@@ -178,7 +198,7 @@ mod tests {
     fn a_symlink_is_not_a_directory() {
         let state = tempfile::tempdir().unwrap();
         symlink("/tmp", state.path().join("media")).unwrap();
-        assert!(MediaDir::open(&state.path().join("media")).is_err());
+        assert!(MediaDir::open(&state.path().join("media"), &MediaSettings::default()).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! its message. Nothing here follows a link out of the directories that files may be sent from, keeps a file longer than
 //! its turn, or logs an address.
 
+mod disk;
 mod error;
 mod files;
 mod guard;
@@ -51,6 +52,10 @@ pub struct MediaSettings {
     pub parallel: usize,
     /// Maximum attachments of one message that are downloaded; the rest stay as addresses.
     pub max_attachments: usize,
+    /// Maximum bytes of downloaded attachments on disk, over all turns; further ones are not downloaded.
+    pub total_bytes: u64,
+    /// Free bytes on the disk below which nothing is downloaded.
+    pub min_free_bytes: u64,
     /// Hosts (`host` or `host:port`) outside the public internet that attachments may come from.
     pub allow_hosts: Vec<String>,
     /// Directories from which agents may send files, besides their working directory.
@@ -65,6 +70,8 @@ impl Default for MediaSettings {
             timeout_secs: 30,
             parallel: 4,
             max_attachments: 16,
+            total_bytes: 1024 * 1024 * 1024,
+            min_free_bytes: 128 * 1024 * 1024,
             allow_hosts: Vec::new(),
             send_from: Vec::new(),
         }
@@ -184,7 +191,7 @@ impl MediaClient {
             mint: access.mint,
             allow_plaintext: access.allow_plaintext,
             guard: AddressGuard::new(access.egress, settings.timeout(), allowed),
-            dir: MediaDir::open(dir)?,
+            dir: MediaDir::open(dir, &settings)?,
             downloads: Semaphore::new(settings.parallel.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
         })
@@ -223,7 +230,7 @@ impl MediaClient {
         } else {
             None
         };
-        let names = dir.as_ref().map(|dir| FileNames::new(dir.path()));
+        let names = dir.as_ref().map(FileNames::new);
         let files = join_all(requests.iter().enumerate().map(async |(index, request)| {
             let names = names.as_ref().filter(|_| index < self.settings.max_attachments)?;
             self.download_one(request, names, cancel)

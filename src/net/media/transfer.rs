@@ -1,7 +1,7 @@
 //! One transfer: a download to disk, or an upload to the connector.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::stream;
@@ -15,8 +15,9 @@ use tokio::fs::{File, OpenOptions};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use url::Url;
 
+use super::disk::DiskShare;
 use super::error::MediaError;
-use super::files::OutgoingFile;
+use super::files::{OutgoingFile, TurnDir};
 use super::guard::{AddressGuard, TransferDirection};
 use super::{DownloadLocation, Downloaded};
 use crate::adapter::media::{
@@ -158,14 +159,14 @@ fn succeeded(response: Response) -> Result<Response, MediaError> {
 
 /// Assigns file names in a turn's directory.
 pub(super) struct FileNames<'a> {
-    folder: &'a Path,
+    dir: &'a TurnDir,
     taken: Mutex<HashSet<String>>,
 }
 
 impl<'a> FileNames<'a> {
-    pub(super) fn new(folder: &'a Path) -> Self {
+    pub(super) fn new(dir: &'a TurnDir) -> Self {
         Self {
-            folder,
+            dir,
             taken: Mutex::default(),
         }
     }
@@ -179,7 +180,7 @@ impl<'a> FileNames<'a> {
             number += 1;
             free = numbered_name(name, number);
         }
-        (self.folder.join(&free), free)
+        (self.dir.path().join(&free), free)
     }
 }
 
@@ -212,9 +213,13 @@ pub(super) async fn save(
         .open(&path)
         .await
         .map_err(MediaError::Disk)?;
-    if let Err(error) = write_body(response, file, max).await {
+    let mut written = 0;
+    let share = names.dir.share();
+    if let Err(error) = write_body(response, file, max, share, &mut written).await {
         // A leftover is removed with the directory.
-        let _ = tokio::fs::remove_file(&path).await;
+        if tokio::fs::remove_file(&path).await.is_ok() {
+            share.give_back(written);
+        }
         return Err(error);
     }
     Ok(Downloaded {
@@ -230,17 +235,25 @@ pub(super) fn last_segment(url: &Url) -> String {
     last.map(percent_decode).unwrap_or_default()
 }
 
-async fn write_body(mut response: Response, mut file: File, max: u64) -> Result<(), MediaError> {
-    let mut written = 0_u64;
+/// Writes the body, counting what it took of the disk in `written`.
+async fn write_body(
+    mut response: Response,
+    mut file: File,
+    max: u64,
+    share: &DiskShare,
+    written: &mut u64,
+) -> Result<(), MediaError> {
     while let Some(chunk) = response.chunk().await.map_err(lost)? {
-        written = written.saturating_add(chunk.len() as u64);
-        if written > max {
+        let length = chunk.len() as u64;
+        if written.saturating_add(length) > max {
             return Err(MediaError::TooLarge { max });
         }
+        share.take(*written, length)?;
+        *written += length;
         file.write_all(&chunk).await.map_err(MediaError::Disk)?;
     }
     file.flush().await.map_err(MediaError::Disk)?;
-    if written == 0 {
+    if *written == 0 {
         return Err(MediaError::Empty);
     }
     Ok(())

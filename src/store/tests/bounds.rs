@@ -29,6 +29,7 @@ fn chats_are_bounded_by_use() {
                     &settings,
                     SliceContext {
                         now_ms: NOW,
+                        mono: Duration::ZERO,
                         idle: true,
                     },
                 )
@@ -104,5 +105,161 @@ fn the_hot_questions_use_their_indexes() {
         let sweep =
             plan("DELETE FROM dedupe WHERE key > x'00' AND (NULL IS NULL OR key <= NULL) AND day < 1");
         assert!(sweep.contains("PRIMARY KEY (key>?"), "{sweep}");
+    });
+}
+
+#[test]
+fn a_clock_that_jumps_neither_empties_nor_freezes_the_dedupe_index() {
+    const YEARS: i64 = 5 * 365 * DAY_MS;
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let mut days = Days::new(&settings);
+        let mut next = 0;
+        let mut arrive = |journal_db: &mut JournalDb<'_>| {
+            let batch: Vec<_> = (next..next + 2000)
+                .map(|n| accept(n, "s", Some(&n.to_string())))
+                .collect();
+            next += 2000;
+            journal_db.transact(&batch, NOW).unwrap();
+        };
+        arrive(journal_db);
+        days.tidy(journal_db);
+        assert_eq!(count(journal_db.db, "dedupe"), 2000);
+        for jump in [YEARS, -YEARS, YEARS, YEARS, -YEARS, -2 * YEARS, YEARS] {
+            days.wall_ms += jump;
+            days.tidy(journal_db);
+            assert_eq!(count(journal_db.db, "dedupe"), 2000, "after a jump by {jump} ms");
+        }
+        // What came before the jumps and what came since grow old as ever.
+        arrive(journal_db);
+        days.pass(journal_db, 4);
+        assert_eq!(count(journal_db.db, "dedupe"), 4000);
+        days.pass(journal_db, 6);
+        assert_eq!(count(journal_db.db, "dedupe"), 0);
+    });
+}
+
+#[test]
+fn an_index_that_a_clock_ahead_left_behind_is_swept_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings::default();
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let future = NOW / DAY_MS + 4000;
+        journal_db
+            .db
+            .execute_batch(&format!(
+                "INSERT INTO meta (name, value) VALUES ('swept_before', {future});
+                 INSERT INTO dedupe (key, seq, day) VALUES (x'00', 1, {future}), (x'01', 2, {});",
+                NOW / DAY_MS
+            ))
+            .unwrap();
+        let mut days = Days::new(&settings);
+        days.pass(journal_db, 6);
+        assert_eq!(count(journal_db.db, "dedupe"), 2);
+        days.pass(journal_db, 4);
+        assert_eq!(count(journal_db.db, "dedupe"), 0);
+    });
+}
+
+fn remember(session: &str, bytes: usize, now_ms: i64) -> Command {
+    Command::SetResume {
+        session: session.into(),
+        blob: vec![b'x'; bytes],
+        now_ms,
+    }
+}
+
+#[test]
+fn remembered_conversations_are_bounded_by_bytes_the_least_recent_go_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        max_bytes: 4 << 20,
+        ..JournalSettings::default()
+    };
+    let sessions = |db: &Connection| -> Vec<String> {
+        let mut all = db
+            .prepare("SELECT session FROM resume ORDER BY updated_at")
+            .unwrap();
+        let all = all.query_map([], |row| row.get(0)).unwrap();
+        all.map(Result::unwrap).collect()
+    };
+    with_ledger(dir.path(), &settings, |journal_db| {
+        for n in 0..1000 {
+            let conversation = remember(&format!("s{n}"), 10_000, NOW + n);
+            journal_db.transact(&[conversation], NOW).unwrap();
+        }
+        // Half of what the journal may hold: it does not come under pressure from them.
+        assert_eq!(count(journal_db.db, "resume"), 209);
+        assert!(used_bytes(journal_db.db).unwrap() < settings.max_bytes);
+        // One that goes on stays.
+        let oldest = sessions(journal_db.db)[0].clone();
+        journal_db
+            .transact(&[remember(&oldest, 10_000, NOW + 2000)], NOW)
+            .unwrap();
+        journal_db
+            .transact(&[remember("large", 1 << 20, NOW + 2001)], NOW)
+            .unwrap();
+        let left = sessions(journal_db.db);
+        assert!(
+            left.contains(&oldest) && left.contains(&"large".to_owned()),
+            "{left:?}"
+        );
+        assert!((90..120).contains(&left.len()), "{}", left.len());
+        // A rollback is counted back, and what is dropped makes room.
+        let refused = Command::Start {
+            seq: InboxSeq(i64::MAX),
+            now_ms: NOW,
+        };
+        let _ = journal_db.transact(&[refused], NOW);
+        for session in &left {
+            let session = session.as_str().into();
+            journal_db
+                .transact(&[Command::DropResume { session }], NOW)
+                .unwrap();
+        }
+        let conversations: Vec<_> = (0..209)
+            .map(|n| remember(&format!("t{n}"), 10_000, NOW))
+            .collect();
+        journal_db.transact(&conversations, NOW).unwrap();
+        assert_eq!(count(journal_db.db, "resume"), 209);
+    });
+    // Counted again when the journal is opened.
+    with_ledger(dir.path(), &settings, |journal_db| {
+        journal_db
+            .transact(&[remember("one more", 10_000, NOW + 1)], NOW)
+            .unwrap();
+        assert_eq!(count(journal_db.db, "resume"), 209);
+    });
+}
+
+#[test]
+fn a_conversation_that_nobody_continues_is_forgotten_after_its_days() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        resume_days: 3,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let mut days = Days::new(&settings);
+        let both = [remember("left", 10, NOW), remember("continued", 10, NOW)];
+        journal_db.transact(&both, NOW).unwrap();
+        days.wall_ms += 400 * DAY_MS;
+        days.tidy(journal_db);
+        days.wall_ms -= 400 * DAY_MS;
+        assert_eq!(
+            count(journal_db.db, "resume"),
+            2,
+            "the clock was wrong for a moment"
+        );
+        days.pass(journal_db, 2);
+        let now = days.wall_ms;
+        journal_db
+            .transact(&[remember("continued", 10, now)], now)
+            .unwrap();
+        days.pass(journal_db, 2);
+        assert_eq!(count(journal_db.db, "resume"), 1);
+        days.pass(journal_db, 3);
+        assert_eq!(count(journal_db.db, "resume"), 0);
     });
 }

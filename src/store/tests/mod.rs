@@ -2,7 +2,8 @@
 
 mod bounds;
 
-use super::apply::{CommandOutcome, DAY_MS, JournalDb};
+use super::apply::{CommandOutcome, JournalDb};
+use super::days::DAY_MS;
 use super::retention::{SliceContext, Upkeep, used_bytes, vacuum_slice};
 use super::*;
 use rusqlite::Connection;
@@ -250,6 +251,50 @@ fn keys_move_to_the_index_and_are_still_known_after_it_and_after_reopening() {
     });
 }
 
+/// Upkeep from day to day.
+struct Days<'s> {
+    settings: &'s JournalSettings,
+    upkeep: Upkeep,
+    wall_ms: i64,
+    mono: Duration,
+}
+
+impl<'s> Days<'s> {
+    fn new(settings: &'s JournalSettings) -> Self {
+        Self {
+            settings,
+            upkeep: Upkeep::default(),
+            wall_ms: NOW,
+            mono: Duration::ZERO,
+        }
+    }
+
+    /// Days go by, with upkeep on each.
+    fn pass(&mut self, journal_db: &mut JournalDb<'_>, days: u32) {
+        for _ in 0..days {
+            self.wall_ms += DAY_MS;
+            self.mono += Duration::from_secs(86_400);
+            self.tidy(journal_db);
+        }
+    }
+
+    fn tidy(&mut self, journal_db: &mut JournalDb<'_>) {
+        let now = SliceContext {
+            now_ms: self.wall_ms,
+            mono: self.mono,
+            idle: true,
+        };
+        let mut slices = 0;
+        while journal_db
+            .upkeep(|journal_db| self.upkeep.slice(journal_db, self.settings, now))
+            .unwrap()
+        {
+            slices += 1;
+            assert!(slices < 100, "upkeep comes to an end");
+        }
+    }
+}
+
 #[test]
 fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
     let dir = tempfile::tempdir().unwrap();
@@ -263,29 +308,19 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
         journal_db.transact(&batch, NOW).unwrap();
         let ends: Vec<_> = (2..=3000).map(|seq| end(seq, NOW)).collect();
         journal_db.transact(&ends, NOW).unwrap();
-        let mut upkeep = Upkeep::default();
-        let mut tidy = |journal_db: &mut JournalDb<'_>, now_ms| {
-            let mut slices = 0;
-            while journal_db
-                .upkeep(|journal_db| upkeep.slice(journal_db, &settings, SliceContext { now_ms, idle: true }))
-                .unwrap()
-            {
-                slices += 1;
-                assert!(slices < 100, "upkeep comes to an end");
-            }
-        };
-        tidy(journal_db, NOW + DAY_MS);
+        let mut days = Days::new(&settings);
+        days.pass(journal_db, 1);
         assert_eq!(
             (count(journal_db.db, "done"), count(journal_db.db, "dedupe")),
             (2999, 3000)
         );
-        tidy(journal_db, NOW + 3 * DAY_MS);
+        days.pass(journal_db, 2);
         assert_eq!(
             (count(journal_db.db, "done"), count(journal_db.db, "inbox")),
             (1, 1)
         );
         assert_eq!(count(journal_db.db, "dedupe"), 3000);
-        tidy(journal_db, NOW + 8 * DAY_MS);
+        days.pass(journal_db, 5);
         assert_eq!(
             (count(journal_db.db, "dedupe"), count(journal_db.db, "inbox")),
             (0, 1)
@@ -334,6 +369,7 @@ fn a_full_journal_forgets_finished_records_early_and_gives_space_back() {
                         &settings,
                         SliceContext {
                             now_ms: NOW,
+                            mono: Duration::ZERO,
                             idle: true,
                         },
                     )

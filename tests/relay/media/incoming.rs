@@ -51,6 +51,39 @@ async fn a_file_is_its_owners_and_goes_with_the_turn() {
 }
 
 #[tokio::test]
+async fn all_turns_share_one_budget_on_disk_and_leave_room_for_the_journal() {
+    let server = Server::start(|seen| match seen.uri.as_str() {
+        "/large" => answer(&[], "x".repeat(9000)),
+        _ => answer(&[], "x".repeat(4000)),
+    })
+    .await;
+    let rig = Rig::public_loopback(MediaSettings {
+        total_bytes: 10_000,
+        ..MediaSettings::default()
+    });
+    let is_file = |location: &DownloadLocation| matches!(location, DownloadLocation::File(_));
+    let (one, first) = rig.fetch_one(&server.url("/one")).await;
+    let (two, _second) = rig.fetch_one(&server.url("/two")).await;
+    assert!(is_file(&one.location) && is_file(&two.location));
+    let (third, _) = rig.fetch_one(&server.url("/three")).await;
+    assert!(!is_file(&third.location), "8,000 of 10,000 bytes are taken");
+    // What failed halfway takes nothing, and what ended gives its share back.
+    let (large, _) = rig.fetch_one(&server.url("/large")).await;
+    assert!(!is_file(&large.location));
+    drop(first);
+    let (again, _again) = rig.fetch_one(&server.url("/three")).await;
+    assert!(is_file(&again.location));
+
+    let full = Rig::public_loopback(MediaSettings {
+        min_free_bytes: u64::MAX,
+        ..MediaSettings::default()
+    });
+    let (kept, fetched) = full.fetch_one(&server.url("/one")).await;
+    assert!(!is_file(&kept.location) && fetched.dir.is_none());
+    full.assert_clean();
+}
+
+#[tokio::test]
 async fn addresses_and_types_stay_together_when_one_fails() {
     let server = Server::start(|seen| match seen.uri.as_str() {
         "/gone" => status(404),
