@@ -1,4 +1,9 @@
-//! Truncation of text, and text that is safe to print. Pure.
+//! Truncation of text, and text from outside that is safe to print. Pure.
+//!
+//! The one place that says which characters a log or a terminal never gets as they are.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// The first `max_chars` characters.
 pub fn truncate(text: &str, max_chars: usize) -> &str {
@@ -26,10 +31,59 @@ pub fn last_bytes(text: &str, max_bytes: usize) -> &str {
     &text[start..]
 }
 
-/// The first `max_chars` characters that are not control characters.
+/// The last line that is not blank, without the space around it; its end, if it is longer than `max_bytes`.
+pub fn last_line(text: &str, max_bytes: usize) -> &str {
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    last_bytes(line.unwrap_or_default(), max_bytes)
+}
+
+/// Whether a reader would not see this character but its effect: control characters, with which terminals are driven, and
+/// the invisible ones that reorder or hide what surrounds them. Joiners, which scripts and emoji need, are printable.
+pub fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// The text on one line, with every unprintable character escaped as in JSON.
+pub fn escape(text: &str) -> Cow<'_, str> {
+    escape_except(text, &[])
+}
+
+/// [`escape`] that keeps line breaks and tabs.
+pub fn escape_lines(text: &str) -> Cow<'_, str> {
+    escape_except(text, &['\n', '\t'])
+}
+
+fn escape_except<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
+    let is_escaped = |c: char| is_unprintable(c) && !kept.contains(&c);
+    let Some(first) = text.find(is_escaped) else {
+        return Cow::Borrowed(text);
+    };
+    let mut escaped = String::with_capacity(text.len() + 16);
+    escaped.push_str(&text[..first]);
+    for c in text[first..].chars() {
+        match c {
+            _ if !is_escaped(c) => escaped.push(c),
+            '\n' => escaped.push_str("\\n"),
+            '\r' => escaped.push_str("\\r"),
+            '\t' => escaped.push_str("\\t"),
+            _ => {
+                for unit in c.encode_utf16(&mut [0; 2]) {
+                    // Writing to a String does not fail.
+                    let _ = write!(escaped, "\\u{unit:04x}");
+                }
+            }
+        }
+    }
+    Cow::Owned(escaped)
+}
+
+/// The first `max_chars` printable characters.
 pub fn printable(text: &str, max_chars: usize) -> String {
     text.chars()
-        .filter(|character| !character.is_control())
+        .filter(|character| !is_unprintable(*character))
         .take(max_chars)
         .collect()
 }
@@ -48,6 +102,33 @@ mod tests {
         assert_eq!(truncate_bytes("héllo", 99), "héllo");
         assert_eq!(last_bytes("héllo", 4), "llo");
         assert_eq!(last_bytes("héllo", 99), "héllo");
+    }
+
+    #[test]
+    fn the_last_line_is_found_behind_blank_ones() {
+        assert_eq!(last_line("one\ntwo \r\n\n  \n", 99), "two");
+        assert_eq!(last_line("one\nhéllo", 4), "llo");
+        assert_eq!(last_line("\n \n", 99), "");
+    }
+
+    #[test]
+    fn what_would_drive_a_terminal_or_reorder_a_line_is_escaped_as_in_json() {
+        for (text, line) in [
+            ("a\x1b[2Jb\u{9b}c\n", "a\\u001b[2Jb\\u009bc\\n"),
+            (
+                "safe\u{202e}evil\u{2066}\r\t\0",
+                "safe\\u202eevil\\u2066\\r\\t\\u0000",
+            ),
+            ("\u{e0041}", "\\udb40\\udc41"),
+        ] {
+            assert_eq!(escape(text), line);
+            let json: String = serde_json::from_str(&format!("\"{line}\"")).unwrap();
+            assert_eq!(json, text);
+        }
+        for shown in ["Grüße \\ \"quoted\"", "👩\u{200d}👩", "می\u{200c}خواهم"] {
+            assert!(matches!(escape(shown), Cow::Borrowed(_)), "{shown}");
+        }
+        assert_eq!(escape_lines("one\n\ttwo\r\n"), "one\n\ttwo\\r\n");
     }
 
     #[test]

@@ -32,6 +32,8 @@ use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::text::last_line;
+
 /// Time to read pipes after the group was killed.
 pub const PIPE_GRACE: Duration = Duration::from_millis(1500);
 
@@ -187,7 +189,7 @@ impl Child {
         Ok(Self {
             stdin: leader.stdin.take(),
             stdout: leader.stdout.take(),
-            stderr: StderrTail::drain(leader.stderr.take()),
+            stderr: StderrTail::drain(leader.stderr.take(), group),
             state: ChildState::Unreaped {
                 leader: Box::new(leader),
                 group,
@@ -206,15 +208,17 @@ impl Child {
         self.stdout.take()
     }
 
-    /// The last of what it wrote to standard error, for logs: at most 64 KiB, whatever it wrote.
-    pub fn stderr_tail(&self) -> String {
-        self.stderr.text()
+    /// The last line that it wrote to standard error, after waiting briefly for the end: where programs say why they
+    /// failed. Empty when it wrote none; all lines are in the log at debug.
+    pub async fn last_words(&mut self) -> String {
+        let _ = timeout(PIPE_GRACE, self.stderr.ended()).await;
+        last_line(&self.stderr.text(), MAX_LINE).to_owned()
     }
 
-    /// As [`Child::stderr_tail`] after waiting briefly for the end of standard error.
-    pub async fn stderr_rest(&mut self) -> String {
-        let _ = timeout(PIPE_GRACE, self.stderr.ended()).await;
-        self.stderr_tail()
+    /// The last 64 KiB that it wrote to standard error.
+    #[cfg(test)]
+    pub fn stderr_tail(&self) -> String {
+        self.stderr.text()
     }
 
     /// Bytes written to standard error so far.
@@ -343,8 +347,10 @@ pub(super) const MAX_STDERR: usize = 64 * 1024;
 
 /// Bytes read at a time.
 const CHUNK: usize = 8 * 1024;
+/// Longest line of standard error that is logged, in bytes; of a longer one its beginning at debug, its end with a failure.
+const MAX_LINE: usize = 1000;
 
-/// Reads standard error until its end and keeps the tail. Ends its task when dropped.
+/// Reads standard error until its end, logs it and keeps the tail. Ends its task when dropped.
 #[derive(Debug)]
 pub(super) struct StderrTail {
     kept: Arc<Mutex<TailBuffer>>,
@@ -359,11 +365,11 @@ struct TailBuffer {
 
 impl StderrTail {
     /// Starts to read.
-    pub(super) fn drain(stderr: Option<ChildStderr>) -> Self {
+    pub(super) fn drain(stderr: Option<ChildStderr>, process: Pid) -> Self {
         let kept = Arc::new(Mutex::new(TailBuffer::default()));
         let reader = stderr.map(|stderr| {
             let kept = Arc::clone(&kept);
-            AbortOnDropHandle::new(tokio::spawn(read(stderr, kept)))
+            AbortOnDropHandle::new(tokio::spawn(read(stderr, kept, process)))
         });
         Self { kept, reader }
     }
@@ -390,12 +396,49 @@ impl StderrTail {
     }
 }
 
-async fn read(mut stderr: ChildStderr, kept: Arc<Mutex<TailBuffer>>) {
+async fn read(mut stderr: ChildStderr, kept: Arc<Mutex<TailBuffer>>, process: Pid) {
     let mut chunk = vec![0; CHUNK];
+    let mut lines = LoggedLines {
+        process,
+        line: Vec::new(),
+    };
     while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
         kept.lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(&chunk[..length]);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            lines.push(&chunk[..length]);
+        }
+    }
+    lines.log();
+}
+
+/// Logs standard error line by line.
+struct LoggedLines {
+    process: Pid,
+    /// The beginning of a line whose end was not read yet.
+    line: Vec<u8>,
+}
+
+impl LoggedLines {
+    fn push(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = MAX_LINE - self.line.len();
+            self.line.extend_from_slice(&piece[..room.min(piece.len())]);
+            if piece.ends_with(b"\n") {
+                self.log();
+            }
+        }
+    }
+
+    fn log(&mut self) {
+        let line = String::from_utf8_lossy(&self.line);
+        let line = line.trim_end();
+        if !line.is_empty() {
+            let process = self.process.as_raw_nonzero();
+            tracing::debug!(process, line, "an agent wrote to standard error");
+        }
+        self.line.clear();
     }
 }
 

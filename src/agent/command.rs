@@ -68,16 +68,13 @@ use super::child::{BaseEnv, Child, Exit, Program, SpawnError};
 use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd};
 use crate::agent::child::{EnvPolicy, PIPE_GRACE, StopSchedule, StopSignal};
 use crate::agent::guard::{Guards, TimeLimits};
-use crate::text::{last_bytes, truncate_bytes};
+use crate::text::truncate_bytes;
 
 /// Text for a command without output.
 const NO_REPLY: &str = "(no reply)";
 
 /// The exit code that asks to be tried again.
 const EXIT_TEMPORARY_FAILURE: i32 = 75;
-
-/// How much of standard error goes to the log with a failure.
-const MAX_LOGGED_STDERR: usize = 2000;
 
 /// How much of a command's own message is shown.
 const MAX_MESSAGE: usize = 1000;
@@ -290,15 +287,12 @@ async fn ended(exit: Exit, child: &mut Child) -> Failure {
     }
 }
 
-/// What happened, and the last of standard error.
+/// What happened, and the last line of standard error.
 async fn tail(what: &str, child: &mut Child) -> String {
-    let stderr = child.stderr_rest().await;
-    let stderr = stderr.trim_end();
-    if stderr.is_empty() {
-        return what.to_owned();
+    match child.last_words().await.as_str() {
+        "" => what.to_owned(),
+        line => format!("{what}; the last line of its standard error: {line}"),
     }
-    let end = last_bytes(stderr, MAX_LOGGED_STDERR);
-    format!("{what}; the end of its standard error: {end}")
 }
 
 /// A command that answers one turn per process.

@@ -18,7 +18,7 @@ use crate::net::identity::{IdentityError, IdentitySource};
 use crate::net::steps::Steps;
 use crate::relay::provisioning;
 use crate::relay::{AgentEnvironment, build_agents};
-use crate::store::{InspectError, Inspector, OpenError};
+use crate::store::{InspectError, Inspector, OpenError, check_state_dir};
 use crate::wire::{ConnectorUrl, UrlError};
 
 /// Free space below which a warning is reported.
@@ -205,6 +205,15 @@ pub(super) fn state_dir(context: &CheckContext<'_>) -> Vec<ProbeResult> {
                     format!("{shown} cannot be written: {error}"),
                     remedy,
                 )];
+            }
+            if let Err(error) = check_state_dir(dir, settings.state_dir_assigned) {
+                let what = error.to_string();
+                return vec![match error {
+                    OpenError::OtherUser { owner, .. } => {
+                        ProbeResult::warn(what, format!("run the relay, and this doctor, as user {owner}"))
+                    }
+                    _ => ProbeResult::failed(what, "choose an empty directory with --state-dir"),
+                }];
             }
             let mode = meta.permissions().mode() & 0o777;
             if mode & 0o077 != 0 {

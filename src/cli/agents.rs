@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use tokio_util::sync::CancellationToken;
 
 use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
+use super::format::stdout;
 use super::{ProcessEnv, SharedArgs};
 use crate::agent::acp::PRESETS;
 use crate::agent::{
@@ -140,7 +141,7 @@ async fn list(mut settings: Settings, process: &ProcessEnv<'_>, json: bool) -> E
     };
     rows.sort_by_key(|(_, origin, ..)| rank(origin).unwrap_or(usize::MAX));
     let default = settings.agent.as_str();
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     let written = if json {
         let rows: Vec<_> = rows
             .iter()
@@ -284,7 +285,7 @@ async fn run_turn(slot: &AgentSlot, text: &str, permission: Permission) -> (Turn
 fn print(signal: AgentSignal) -> usize {
     match signal {
         AgentSignal::Event(AgentEvent::Text(text) | AgentEvent::Replace(text)) => {
-            let mut out = std::io::stdout();
+            let mut out = stdout();
             // Ignore a closed pipe: the turn goes on.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
             text.chars().count()

@@ -20,12 +20,10 @@ use super::logging::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
 use crate::config::{self, Flags, LogLevel, Settings, Sources};
-use crate::dev::{
-    Connector, ConnectorSettings, HINTS, PageSettings, PlatformPreset, Recording, random_token, text_event,
-};
+use crate::dev::{Connector, ConnectorSettings, HINTS, PageSettings, PlatformPreset, Recording, text_event};
 use crate::wire::Grouping;
 use chat::{CHAT, chat};
-use relay::{DevRelay, RelayPlan};
+use relay::{DevRelay, RelayPlan, RunSecrets};
 
 /// Chat with an agent over a real relay link, with nothing else installed.
 ///
@@ -135,14 +133,12 @@ fn run_locally<F: Future<Output = ExitCode>>(
 }
 
 async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, began: Instant) -> ExitCode {
-    let token = random_token();
-    let mut connector_settings = ConnectorSettings {
-        port: args.port,
-        ..ConnectorSettings::default()
-    };
-    if !args.connector_only {
-        connector_settings.gateways.clear();
-        connector_settings.enrol_tokens.push(token.clone());
+    let secrets = RunSecrets::new();
+    let mut connector_settings = secrets.connector_settings();
+    connector_settings.port = args.port;
+    if args.connector_only {
+        connector_settings.enrol_tokens.clear();
+        connector_settings.gateways = ConnectorSettings::default().gateways;
     }
     let connector = match Connector::start(connector_settings).await {
         Ok(connector) => Arc::new(connector),
@@ -160,7 +156,7 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
         Err(code) => return code,
     };
     let code = if args.connector_only {
-        serve_connector(args, &connector).await
+        serve_connector(args, &connector, &secrets).await
     } else {
         match build_agents(&settings, process).await {
             Ok(agents) => {
@@ -169,7 +165,7 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
                     settings,
                     agents,
                 };
-                serve_both(args, plan, &connector, &token, began).await
+                serve_both(args, plan, &connector, &secrets, began).await
             }
             Err(error) => fail(exit::CONFIGURATION, error.message, error.hint),
         }
@@ -208,7 +204,7 @@ async fn serve_both(
     args: &DevArgs,
     plan: RelayPlan,
     connector: &Arc<Connector>,
-    token: &str,
+    secrets: &RunSecrets,
     began: Instant,
 ) -> ExitCode {
     let agent = plan.settings.agent.clone();
@@ -216,7 +212,7 @@ async fn serve_both(
     let (status_sender, status) = watch::channel(Value::Null);
     // Before the relay dials, so that the page shows the dial, too.
     let url = (!args.smoke).then(|| open_page(connector, args, agent.clone(), grouping, Some(status)));
-    let relay = match DevRelay::start(connector, plan, token, status_sender).await {
+    let relay = match DevRelay::start(connector, plan, secrets, status_sender).await {
         Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
@@ -259,7 +255,7 @@ fn open_page(
     })
 }
 
-async fn serve_connector(args: &DevArgs, connector: &Connector) -> ExitCode {
+async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSecrets) -> ExitCode {
     let Some(credentials) = connector.credentials() else {
         return fail(exit::INTERNAL, "the connector has no gateway", None);
     };
@@ -268,7 +264,8 @@ async fn serve_connector(args: &DevArgs, connector: &Connector) -> ExitCode {
     outln!("GATEWAY_RELAY_ID={}", credentials.gateway_id);
     outln!("GATEWAY_RELAY_SECRET={}", credentials.secret.expose_secret());
     outln!("GATEWAY_RELAY_PLATFORMS={}", args.platform);
-    errln!("the connector serves until Ctrl-C; its secret is valid for this run only");
+    errln!("the connector serves until Ctrl-C; its secrets are valid for this run only");
+    errln!("identity token for /relay/provision: {}", secrets.identity());
     errln!("chat page: {url}");
     if args.no_tui {
         let _ = tokio::signal::ctrl_c().await;

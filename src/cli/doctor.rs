@@ -8,6 +8,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::exit::{self, ErrorFormat, fail};
+use super::format::{printable, stdout};
 use super::{Environment, ProcessEnv, SharedArgs};
 use crate::check::{CheckContext, Consent, Finding, PROBES, ProbeOutcome, run_probes};
 use crate::config::Flags;
@@ -83,7 +84,7 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let written = written.and_then(|()| {
         if args.json {
             let rows: Vec<_> = findings.iter().map(row).collect();
-            writeln!(out, "{}", serde_json::Value::Array(rows))
+            writeln!(stdout(), "{}", serde_json::Value::Array(rows))
         } else {
             writeln!(out, "\n{}", summary(failed, warned))
         }
@@ -127,14 +128,15 @@ fn print(out: &mut impl Write, finding: &Finding, marks: &Marks) -> io::Result<(
     let subject = finding
         .subject
         .as_ref()
-        .map_or_else(String::new, |subject| format!("{subject}: "));
+        .map_or_else(String::new, |subject| format!("{}: ", printable(subject)));
     writeln!(
         out,
         "{colour}{mark}{PLAIN} {:TITLE_WIDTH$} {subject}{}",
-        finding.title, finding.detail
+        finding.title,
+        printable(&finding.detail)
     )?;
     match &finding.remedy {
-        Some(remedy) => writeln!(out, "  {:TITLE_WIDTH$} {} {remedy}", "", marks.arrow),
+        Some(remedy) => writeln!(out, "  {:TITLE_WIDTH$} {} {}", "", marks.arrow, printable(remedy)),
         None => Ok(()),
     }
 }

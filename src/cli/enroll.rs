@@ -20,10 +20,12 @@ use secrecy::{ExposeSecret, SecretString};
 pub use self::failure::{EnrollFailure, EnrollOutcome};
 
 use super::exit::{self, fail};
+use super::format::{stderr, stdout};
 use super::logging::{self, LogHandle, Repeats};
 use super::prompt::{self, SecretInput};
 use super::run::http_client;
 use super::{Environment, ProcessEnv, SharedArgs};
+use crate::config::dotenv_edit::{EditError, EditLock};
 use crate::config::settings::HIDDEN;
 use crate::config::{self, Settings, Sources, dotenv_edit};
 use crate::net::connector_http::{self, Enrolled, Grant, ProvisionError, ProvisionRequest};
@@ -35,6 +37,9 @@ use crate::wire::ConnectorUrl;
 
 /// Timeout of the handshake of `--check`.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+/// Timeout of a wait for another process that changes the file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+const LOCK_INTERVAL: Duration = Duration::from_millis(50);
 /// Clock skew above which the link corrects for it.
 const CORRECTED_SKEW_MS: u64 = 5_000;
 
@@ -185,7 +190,7 @@ async fn enroll_with(
         dial: &dial,
         add_secret: &|name, value| log.add_secret(name, value),
     };
-    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let (mut out, mut err) = (stdout(), stderr());
     let mut streams = Streams {
         input: &mut prompt::Stdin,
         out: &mut out,
@@ -293,6 +298,10 @@ async fn enroll(
     let identity = source.token(context.http).await.map_err(identity_failure)?;
     (context.add_secret)("the identity token", &identity);
 
+    let lock = match &destination {
+        Some(path) => Some(lock_dotenv(path).await?),
+        None => None,
+    };
     let base = connector.http_base();
     let enrolled = connector_http::enroll(context.http, base, &identity, &token, &gateway_id)
         .await
@@ -303,8 +312,8 @@ async fn enroll(
     }
 
     let entries = entries(args, &enrolled, wake_url.as_deref());
-    match &destination {
-        Some(path) => dotenv_edit::update(path, &entries).map_err(EnrollFailure::Write)?,
+    match lock {
+        Some(lock) => lock.update(&entries).map_err(EnrollFailure::Write)?,
         None => write_all(streams.out, &dotenv_edit::render(&entries)),
     }
     let progress: &mut dyn Write = if args.print { streams.err } else { streams.out };
@@ -427,6 +436,20 @@ fn check_writable(path: &Path) -> io::Result<()> {
         .map(|dir| if dir.as_os_str().is_empty() { current } else { dir });
     let directory = existing.into_iter().find(|dir| dir.exists()).unwrap_or(current);
     tempfile::tempfile_in(directory).map(drop)
+}
+
+/// Waits for another enrollment that stores its credentials in the same file, before the token is used.
+async fn lock_dotenv(path: &Path) -> Result<EditLock, EnrollFailure> {
+    let deadline = tokio::time::Instant::now() + LOCK_TIMEOUT;
+    loop {
+        match dotenv_edit::lock(path) {
+            Ok(lock) => return Ok(lock),
+            Err(EditError::Locked(_)) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOCK_INTERVAL).await;
+            }
+            Err(error) => return Err(EnrollFailure::Locked(error)),
+        }
+    }
 }
 
 fn entries<'a>(

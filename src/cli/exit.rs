@@ -1,10 +1,13 @@
 //! Exit codes and output: results on standard output, errors on standard error, with `--json` also on standard output.
+//! Text from outside is escaped here, at the way out.
 
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use serde_json::json;
+
+use super::format::{stderr, stdout};
 
 /// The answer is no, or it failed.
 pub(super) const FAILED: u8 = 1;
@@ -74,7 +77,7 @@ impl ErrorFormat {
         if self == Self::Json {
             let json = json!({"error": {"exit_code": code, "message": error.to_string(), "hint": hint}});
             // Ignore a closed standard output: the exit code still reports the failure.
-            let _ = writeln!(anstream::stdout(), "{json}");
+            let _ = writeln!(stdout(), "{json}");
         }
         fail(code, error, hint)
     }
@@ -82,7 +85,7 @@ impl ErrorFormat {
 
 /// Prints the error and the hint; returns the exit code.
 pub(super) fn fail(code: u8, error: impl Display, hint: Option<&str>) -> ExitCode {
-    let mut err = anstream::stderr().lock();
+    let mut err = stderr();
     // Ignore a closed standard error: the exit code still reports the failure.
     let _ = writeln!(err, "error: {error}");
     if let Some(hint) = hint {
@@ -93,7 +96,7 @@ pub(super) fn fail(code: u8, error: impl Display, hint: Option<&str>) -> ExitCod
 
 /// Prints a line as the result of a verb.
 pub(super) fn print(line: impl Display) -> ExitCode {
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     finish(writeln!(out, "{line}").and_then(|()| out.flush()))
 }
 
@@ -110,7 +113,7 @@ pub(super) fn finish(written: io::Result<()>) -> ExitCode {
 macro_rules! outln {
     ($($text:tt)*) => {{
         let _ = ::std::io::Write::write_fmt(
-            &mut anstream::stdout(),
+            &mut $crate::cli::format::stdout(),
             format_args!("{}\n", format_args!($($text)*)),
         );
     }};
@@ -120,7 +123,7 @@ macro_rules! outln {
 macro_rules! errln {
     ($($text:tt)*) => {{
         let _ = ::std::io::Write::write_fmt(
-            &mut anstream::stderr(),
+            &mut $crate::cli::format::stderr(),
             format_args!("{}\n", format_args!($($text)*)),
         );
     }};

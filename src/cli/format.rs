@@ -1,16 +1,37 @@
 //! Formatting for a terminal: durations, sizes, and text from outside.
 
-/// The text with control characters escaped: it cannot move a terminal's cursor.
+use std::io;
+
+use crate::text::{escape, escape_lines};
+
+/// The text on one line, with everything escaped that would move a terminal's cursor or reorder the line.
 pub(super) fn printable(text: &str) -> String {
-    let mut printable = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            printable.extend(character.escape_default());
-        } else {
-            printable.push(character);
-        }
+    escape(text).into_owned()
+}
+
+/// Escapes the same in everything that is written, except line breaks and tabs. Each write must be whole characters.
+pub(super) struct Escaped<W>(pub(super) W);
+
+impl<W: io::Write> io::Write for Escaped<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let text = String::from_utf8_lossy(bytes);
+        self.0.write_all(escape_lines(&text).as_bytes())?;
+        Ok(bytes.len())
     }
-    printable
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Standard output for verbs.
+pub(super) fn stdout() -> Escaped<io::Stdout> {
+    Escaped(io::stdout())
+}
+
+/// Standard error for verbs.
+pub(super) fn stderr() -> Escaped<io::Stderr> {
+    Escaped(io::stderr())
 }
 
 /// A duration in its two largest units.
@@ -34,12 +55,6 @@ pub(super) fn megabytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(printable("a\x1b[2Jb\u{9b}c\n"), "a\\u{1b}[2Jb\\u{9b}c\\n");
-        assert_eq!(printable("Grüße"), "Grüße");
-    }
 
     #[test]
     fn durations_and_sizes_have_units() {

@@ -17,6 +17,7 @@ use serde_json::json;
 use self::entry::{JournalEntry, parse_item};
 use super::Environment;
 use super::exit::{self, ErrorFormat};
+use super::format::stdout;
 use crate::config::{self, Flags, LoadedConfig, Sources};
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Section};
 
@@ -186,7 +187,7 @@ pub(super) fn run(args: &JournalArgs, env: Environment<'_>) -> ExitCode {
         Err(error) => return errors.fail(exit::CONFIGURATION, error, None),
     };
     let dir = &loaded.settings.state_dir;
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     let done = match &args.action {
         JournalCommand::List { section, limit } => list(dir, *section, *limit, args.json, &mut out),
         JournalCommand::Show { id, text } => show(dir, *id, *text, args.json, &mut out),

@@ -15,6 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::Environment;
 use crate::relay::LinkStatus;
+use crate::text::is_unprintable;
 
 /// Timeout of a datagram; then it is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(500);
@@ -162,7 +163,7 @@ fn link_status(link: &LinkStatus) -> String {
 fn one_line(text: &str) -> String {
     let plain = text
         .chars()
-        .map(|char| if char.is_control() { ' ' } else { char });
+        .map(|char| if is_unprintable(char) { ' ' } else { char });
     plain.take(MAX_STATUS).collect()
 }
 

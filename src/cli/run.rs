@@ -408,6 +408,11 @@ fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
             );
             fatal.fail(exit::CONFIGURATION, error, Some(&hint))
         }
+        BuildError::Journal(OpenError::OtherUser { .. } | OpenError::NotOurs { .. }) => fatal.fail(
+            exit::CONFIGURATION,
+            error,
+            Some("name an empty directory of this account with --state-dir or HERMES_RELAY_STATE_DIR"),
+        ),
         // The disk may have space again, or the lock be released, at the next start.
         BuildError::Journal(OpenError::Database { .. } | OpenError::Thread(_)) => {
             fatal.fail(exit::INTERNAL, error, None)

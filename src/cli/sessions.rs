@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Environment;
 use super::exit::finish;
-use super::format::{duration, printable};
+use super::format::{duration, printable, stdout};
 use super::remote::RemoteArgs;
 use crate::serve::ControlRequest;
 
@@ -34,7 +34,7 @@ pub(super) fn run(args: &SessionsArgs, env: Environment<'_>) -> ExitCode {
 }
 
 fn show(list: &Value, as_json: bool) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{list}")?;
         return out.flush();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Environment;
 use super::exit::{self, finish};
-use super::format::{duration, megabytes, printable};
+use super::format::{duration, megabytes, printable, stdout};
 use super::remote::RemoteArgs;
 use crate::serve::ControlRequest;
 
@@ -62,21 +62,21 @@ pub(super) fn run(args: &StatusArgs, env: Environment<'_>) -> ExitCode {
 }
 
 fn show(status: &Value, args: &StatusArgs) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
     if args.remote.json {
-        writeln!(out, "{status}")?;
-    } else {
-        if args.watch {
-            // The newline separates two pages where escape codes are stripped.
-            write!(out, "\n\x1b[H\x1b[2J")?;
-        }
-        write!(out, "{}", StatusView(status))?;
+        writeln!(stdout(), "{status}")?;
+        return stdout().flush();
     }
+    let mut out = anstream::stdout().lock();
+    if args.watch {
+        // The newline separates two pages where escape codes are stripped.
+        write!(out, "\n\x1b[H\x1b[2J")?;
+    }
+    write!(out, "{}", StatusView(status))?;
     out.flush()
 }
 
 fn show_error(error: &dyn std::fmt::Display, args: &StatusArgs) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     if args.remote.json {
         let error = json!({"exit_code": exit::UNAVAILABLE, "message": error.to_string(), "hint": null});
         writeln!(out, "{}", json!({ "error": error }))?;
@@ -265,6 +265,6 @@ mod tests {
         assert!(page.contains("for 3 s, next dial in 5 s"), "{page}");
         let text = page.replace("\u{1b}[33m", "").replace("\u{1b}[0m", "");
         assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
-        assert!(text.contains("it said \\u{1b}[2J"), "{text}");
+        assert!(text.contains("it said \\u001b[2J"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
 //! Edits Hermes' `.env`: sets or removes a few keys and keeps every other line.
 //!
-//! The file is replaced atomically, and only after the new text was parsed and verified. It never prints a value and never
-//! widens the file's mode.
+//! The file is replaced atomically, under a lock of its directory that every editor here takes, and only after the new text
+//! was parsed and verified and the file was seen to be unchanged. It never prints a value and never widens the file's mode.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -14,6 +14,8 @@ use super::dotenv::{self, BindingKind, Dotenv, is_space};
 
 /// Maximum number of symbolic links.
 const MAX_LINKS: usize = 16;
+/// Edits that start again because another program changed the file.
+const MAX_ATTEMPTS: usize = 3;
 
 /// Why the file was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,12 @@ pub enum EditError {
     /// The symbolic links form a cycle.
     #[error("{path} is a cycle of symbolic links", path = .0.display())]
     Links(PathBuf),
+    /// Another process holds the lock.
+    #[error("{path} is being changed by another process", path = .0.display())]
+    Locked(PathBuf),
+    /// Another program, which does not take the lock, keeps changing the file.
+    #[error("{path} keeps changing while it is edited", path = .0.display())]
+    Changing(PathBuf),
     /// An I/O error.
     #[error("cannot write {path}: {source}", path = .path.display())]
     Io {
@@ -48,11 +56,80 @@ pub enum EditError {
     },
 }
 
-/// Sets `entries` in the `.env` file at `path`, and creates it (0600, in a 0700 directory) if necessary.
+/// The right to change an `.env` file, held until dropped; it cannot outlive the process.
 ///
-/// The first assignment of a key is replaced and later ones are removed; new keys are appended. Line breaks in values are
-/// removed. Mode, owner and symbolic links are kept.
+/// It is a lock of the directory, so that no further file stays behind. Where directories cannot be locked, as on some
+/// network file systems, only the check before the replacement protects the file.
+#[derive(Debug)]
+pub struct EditLock {
+    target: PathBuf,
+    _directory: Option<File>,
+}
+
+/// Locks the `.env` file at `path`; [`EditError::Locked`] if another process has.
+pub fn lock(path: &Path) -> Result<EditLock, EditError> {
+    let target = follow(path)?;
+    let existing = directory_of(&target).ancestors().find(|dir| dir.is_dir());
+    let directory = File::open(existing.unwrap_or(Path::new("."))).ok();
+    match directory.as_ref().map(File::try_lock) {
+        Some(Err(TryLockError::WouldBlock)) => Err(EditError::Locked(target)),
+        Some(Ok(()) | Err(TryLockError::Error(_))) | None => Ok(EditLock {
+            target,
+            _directory: directory,
+        }),
+    }
+}
+
+/// Sets `entries` in the `.env` file at `path`, and creates it (0600, in a 0700 directory) if necessary.
 pub fn update(path: &Path, entries: &[(&str, &str)]) -> Result<(), EditError> {
+    lock(path)?.update(entries)
+}
+
+impl EditLock {
+    /// Sets `entries`, and creates the file (0600, in a 0700 directory) if necessary.
+    ///
+    /// The first assignment of a key is replaced and later ones are removed; new keys are appended. Line breaks in values
+    /// are removed. Mode, owner and symbolic links are kept.
+    pub fn update(&self, entries: &[(&str, &str)]) -> Result<(), EditError> {
+        check_entries(entries)?;
+        self.edit(|before| {
+            let after = Zeroizing::new(compose(before, entries));
+            check_updated(&self.target, before, &after, entries)?;
+            Ok(after)
+        })
+    }
+
+    /// Removes every assignment of `keys`. Mode, owner and symbolic links are kept. Does nothing if there is no file or no
+    /// such key.
+    pub fn remove(&self, keys: &[&str]) -> Result<(), EditError> {
+        self.edit(|before| {
+            let after = Zeroizing::new(without(before, keys));
+            if *after != *before {
+                check_removed(&self.target, before, &after, keys)?;
+            }
+            Ok(after)
+        })
+    }
+
+    /// Replaces the text by what `change` makes of it, unless another program changes the file at the same time.
+    fn edit(&self, change: impl Fn(&str) -> Result<Zeroizing<String>, EditError>) -> Result<(), EditError> {
+        let failed = |source| EditError::Io {
+            path: self.target.clone(),
+            source,
+        };
+        for _ in 0..MAX_ATTEMPTS {
+            let before = read_text(&self.target)?;
+            let text = before.as_ref().map_or("", |text| text.as_str());
+            let after = change(text)?;
+            if *after == *text || replace(&self.target, before.as_deref(), &after).map_err(failed)? {
+                return Ok(());
+            }
+        }
+        Err(EditError::Changing(self.target.clone()))
+    }
+}
+
+fn check_entries(entries: &[(&str, &str)]) -> Result<(), EditError> {
     for (key, value) in entries {
         let mut chars = key.chars();
         let is_name = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
@@ -64,18 +141,7 @@ pub fn update(path: &Path, entries: &[(&str, &str)]) -> Result<(), EditError> {
             return Err(EditError::Value((*key).to_owned()));
         }
     }
-    let target = follow(path)?;
-    let present = match fs::read(&target) {
-        Ok(bytes) => Some(String::from_utf8(bytes).map_err(|_| EditError::NotText(target.clone()))?),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(source) => return Err(EditError::Io { path: target, source }),
-    };
-    let text = compose(present.as_deref().unwrap_or_default(), entries);
-    check_updated(&target, present.as_deref().unwrap_or_default(), &text, entries)?;
-    replace(&target, &text).map_err(|source| EditError::Io {
-        path: target.clone(),
-        source,
-    })
+    Ok(())
 }
 
 /// `entries` as the text of a new file.
@@ -183,11 +249,16 @@ fn follow(path: &Path) -> Result<PathBuf, EditError> {
     Err(EditError::Links(path.to_owned()))
 }
 
-fn replace(target: &Path, text: &str) -> io::Result<()> {
-    let directory = match target.parent() {
+fn directory_of(target: &Path) -> &Path {
+    match target.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// Replaces the file if its text is still `before` (`None`: if there is still no file). Returns whether it was.
+fn replace(target: &Path, before: Option<&String>, text: &str) -> io::Result<bool> {
+    let directory = directory_of(target);
     if !directory.exists() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
@@ -206,13 +277,26 @@ fn replace(target: &Path, text: &str) -> io::Result<()> {
             .set_permissions(Permissions::from_mode(present.mode() & 0o7777))?;
     }
     file.as_file().sync_all()?;
-    file.persist(target).map_err(|error| error.error)?;
-    File::open(directory)?.sync_all()
+    match before {
+        None => match file.persist_noclobber(target) {
+            Err(error) if error.error.kind() == io::ErrorKind::AlreadyExists => return Ok(false),
+            created => drop(created.map_err(|error| error.error)?),
+        },
+        Some(before) => match fs::read(target).map(Zeroizing::new) {
+            Ok(now) if now.as_slice() == before.as_bytes() => {
+                file.persist(target).map_err(|error| error.error)?;
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(_) | Err(_) => return Ok(false),
+        },
+    }
+    File::open(directory)?.sync_all()?;
+    Ok(true)
 }
 
 /// Which of `keys` the `.env` file at `path` assigns.
 pub fn present(path: &Path, keys: &[&'static str]) -> Result<Vec<&'static str>, EditError> {
-    let text = read_text(path)?;
+    let text = read_text(path)?.unwrap_or_default();
     let assigned: Vec<String> = dotenv::bindings(&text)
         .filter_map(|binding| match binding.kind {
             BindingKind::Assignment { key, .. } => Some(key.to_string()),
@@ -223,29 +307,19 @@ pub fn present(path: &Path, keys: &[&'static str]) -> Result<Vec<&'static str>, 
     Ok(keys.iter().filter(is_assigned).copied().collect())
 }
 
-/// Removes every assignment of `keys` from the `.env` file at `path`. Mode, owner and symbolic links are kept. Does nothing
-/// if there is no file or no such key.
+/// Removes every assignment of `keys` from the `.env` file at `path`.
 pub fn remove(path: &Path, keys: &[&str]) -> Result<(), EditError> {
-    let target = follow(path)?;
-    let before = read_text(&target)?;
-    let after = Zeroizing::new(without(&before, keys));
-    if *after == *before {
-        return Ok(());
-    }
-    check_removed(&target, &before, &after, keys)?;
-    replace(&target, &after).map_err(|source| EditError::Io {
-        path: target.clone(),
-        source,
-    })
+    lock(path)?.remove(keys)
 }
 
-fn read_text(path: &Path) -> Result<Zeroizing<String>, EditError> {
+/// The file's text; `None` if there is no file.
+fn read_text(path: &Path) -> Result<Option<Zeroizing<String>>, EditError> {
     match fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
-            Ok(text) => Ok(Zeroizing::new(text)),
+            Ok(text) => Ok(Some(Zeroizing::new(text))),
             Err(_) => Err(EditError::NotText(path.to_owned())),
         },
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Zeroizing::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(EditError::Io {
             path: path.to_owned(),
             source,
@@ -395,6 +469,78 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         update(&path, &[("S", "bare")]).unwrap();
         assert_eq!(read(&path).value("S"), Some("bare"));
+    }
+
+    #[test]
+    fn editors_at_the_same_time_lose_nothing_and_leave_no_file_behind() {
+        let dir = home();
+        let path = dir.path().join(".env");
+        fs::write(&path, "A=1\n").unwrap();
+        std::thread::scope(|scope| {
+            for editor in 0..8 {
+                let path = &path;
+                scope.spawn(move || {
+                    let key = format!("KEY_{editor}");
+                    for round in 0..10 {
+                        let value = round.to_string();
+                        while let Err(error) = update(path, &[(&key, &value)]) {
+                            assert!(matches!(error, EditError::Locked(_)), "{error}");
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+        let file = read(&path);
+        for editor in 0..8 {
+            assert_eq!(file.value(&format!("KEY_{editor}")), Some("9"));
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_lock_keeps_others_out_until_it_is_dropped() {
+        let dir = home();
+        let path = dir.path().join("fresh/.env");
+        let held = lock(&path).unwrap();
+        assert!(matches!(update(&path, &[("A", "2")]), Err(EditError::Locked(_))));
+        held.update(&[("A", "1")]).unwrap();
+        drop(held);
+        update(&path, &[("B", "2")]).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "A=1\nB=2\n");
+    }
+
+    #[test]
+    fn a_file_that_another_program_changed_is_not_replaced() {
+        let dir = home();
+        let path = dir.path().join(".env");
+        let before = "A=1\n".to_owned();
+        assert!(!replace(&path, Some(&before), "A=2\n").unwrap(), "it has gone");
+        fs::write(&path, "A=1\nTHEIRS=1\n").unwrap();
+        assert!(!replace(&path, Some(&before), "A=2\n").unwrap());
+        assert!(!replace(&path, None, "A=2\n").unwrap(), "it is new");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "A=1\nTHEIRS=1\n");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+
+        // The edit starts again with what the other program wrote.
+        let rounds = std::cell::Cell::new(0);
+        lock(&path)
+            .unwrap()
+            .edit(|text| {
+                rounds.set(rounds.get() + 1);
+                if rounds.get() == 1 {
+                    fs::write(&path, "THEIRS=2\n").unwrap();
+                }
+                Ok(Zeroizing::new(compose(text, &[("A", "2")])))
+            })
+            .unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "THEIRS=2\nA=2\n");
+        assert_eq!(rounds.get(), 2);
+        let never = lock(&path).unwrap().edit(|text| {
+            fs::write(&path, format!("{text}X=1\n")).unwrap();
+            Ok(Zeroizing::new(compose(text, &[("A", "3")])))
+        });
+        assert!(matches!(never, Err(EditError::Changing(_))), "{never:?}");
     }
 
     #[test]

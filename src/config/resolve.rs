@@ -37,7 +37,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     let slack = layers.slack();
     let sleep = layers.sleep(connector.wake_url.is_some());
     let telemetry = layers.telemetry();
-    let state_dir = layers.state_dir()?;
+    let (state_dir, state_dir_assigned) = layers.state_dir()?;
     let tree = layers.tree();
     let (agent, agents) = layers.agents();
     let mut routes = tree.routes;
@@ -88,6 +88,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
             log,
             telemetry,
             state_dir,
+            state_dir_assigned,
             hermes_home: layers.home,
         },
         origins: layers.origins,
@@ -330,26 +331,27 @@ impl Layers<'_> {
         (name, agents)
     }
 
-    fn state_dir(&mut self) -> Result<PathBuf, ConfigError> {
+    /// The directory, and whether the service manager made it for us.
+    fn state_dir(&mut self) -> Result<(PathBuf, bool), ConfigError> {
         const KEY: &str = "state_dir";
         if let Some(path) = self.flags.state_dir.clone() {
-            return Ok(self.record(KEY, Origin::Flag, path));
+            return Ok((self.record(KEY, Origin::Flag, path), false));
         }
         if let Some((path, origin)) = self.in_process(env::RELAY_STATE_DIR) {
-            return Ok(self.record(KEY, origin, path.into()));
+            return Ok((self.record(KEY, origin, path.into()), false));
         }
         if let Some((list, origin)) = self.in_process(env::STATE_DIRECTORY)
             && let Some(first) = list.split(':').find(|path| !path.is_empty())
         {
-            return Ok(self.record(KEY, origin, first.into()));
+            return Ok((self.record(KEY, origin, first.into()), true));
         }
         if let Some(path) = self.tree().state_dir.filter(|path| !path.as_os_str().is_empty()) {
-            return Ok(self.resolve_path(&path));
+            return Ok((self.resolve_path(&path), false));
         }
         self.origins.set(KEY, Origin::Default);
         self.home
             .as_ref()
-            .map(|home| home.join("relay"))
+            .map(|home| (home.join("relay"), false))
             .ok_or(ConfigError::NoStateDir)
     }
 

@@ -73,6 +73,9 @@ pub struct Settings {
     pub telemetry: TelemetryConfig,
     /// Directory of the journal.
     pub state_dir: PathBuf,
+    /// Whether the service manager made that directory for this relay (`$STATE_DIRECTORY`). Any other directory is refused
+    /// while it holds something else and no journal.
+    pub state_dir_assigned: bool,
     /// Hermes' home, if there is one.
     pub hermes_home: Option<PathBuf>,
 }
@@ -115,6 +118,7 @@ impl Settings {
             log: LogConfig::default(),
             telemetry: TelemetryConfig::default(),
             state_dir: state_dir.into(),
+            state_dir_assigned: false,
             hermes_home: None,
         }
     }

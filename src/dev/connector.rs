@@ -309,6 +309,9 @@ pub struct ConnectorSettings {
     pub enrol_tokens: Vec<String>,
     /// Identity tokens that enrolment and provisioning accept; `None` accepts any that is not empty.
     pub identity_tokens: Option<Vec<String>>,
+    /// Names besides this machine's loopback ones under which it is addressed; a request with any other `Host` is
+    /// refused.
+    pub hosts: Vec<String>,
     /// The tenant that enrolled gateways get.
     pub tenant: String,
     /// Whether ops are answered. When not, every one is carried out and waits for
@@ -345,6 +348,7 @@ impl Default for ConnectorSettings {
             descriptors: BTreeMap::new(),
             enrol_tokens: Vec::new(),
             identity_tokens: None,
+            hosts: Vec::new(),
             tenant: "dev".to_owned(),
             auto_answer: true,
             ping_interval: Some(Duration::from_secs(30)),

@@ -1,4 +1,6 @@
 //! The HTTP routes: enrolment, provisioning, policy, and the media that the connector stores for its gateways.
+//!
+//! A caller proves who it is before its body is read, and nothing is answered under a foreign `Host`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -7,12 +9,13 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{self, Request};
-use axum::middleware::map_response_with_state;
+use axum::middleware::{Next, from_fn_with_state, map_response_with_state};
 use axum::response::Response;
 use axum::routing::{any, get, post};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use subtle::ConstantTimeEq as _;
 use url::Url;
 
 use super::connector::random_token;
@@ -20,10 +23,13 @@ use super::faults::HttpRoute;
 use super::record::{self, RecordedRequest};
 use super::state::{Hub, MAX_GATEWAYS};
 use super::{page, socket};
+use crate::wire::is_loopback_host;
 
 const MAX_JSON_BYTES: usize = 1024 * 1024;
+/// Bytes that are read of the body of a caller who is refused.
+const MAX_UNKNOWN_BYTES: usize = 16 * 1024;
 
-/// Every route, with the connector's date on every answer.
+/// Every route, under its own names only, with the connector's date on every answer.
 pub(super) fn router(hub: &Arc<Hub>) -> Router {
     let on = |route: HttpRoute| {
         move |extract::State(hub): extract::State<Arc<Hub>>, request: Request| handle(hub, route, request)
@@ -37,6 +43,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
         .route("/relay/media/{id}", get(on(HttpRoute::MediaDownload)))
         .merge(page::routes())
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no such route") })
+        .layer(from_fn_with_state(Arc::clone(hub), addressed))
         .layer(map_response_with_state(Arc::clone(hub), dated))
         .with_state(Arc::clone(hub))
 }
@@ -46,6 +53,32 @@ async fn dated(extract::State(hub): extract::State<Arc<Hub>>, mut response: Resp
         response.headers_mut().insert(header::DATE, date);
     }
     response
+}
+
+/// Refuses a request whose `Host` is not this connector: a name that somebody else pointed at loopback.
+async fn addressed(extract::State(hub): extract::State<Arc<Hub>>, request: Request, next: Next) -> Response {
+    let mut hosts = request.headers().get_all(header::HOST).iter();
+    let host = match (hosts.next(), hosts.next()) {
+        (Some(host), None) => host.to_str().ok().map(host_name),
+        _ => None,
+    };
+    let is_ours = |name: &str| {
+        let known = &hub.settings.hosts;
+        is_loopback_host(name) || known.iter().any(|known| known.eq_ignore_ascii_case(name))
+    };
+    if host.is_some_and(is_ours) {
+        next.run(request).await
+    } else {
+        plain(StatusCode::FORBIDDEN, "the request is addressed to another host")
+    }
+}
+
+/// The name in a `Host` header, without the port.
+fn host_name(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    }
 }
 
 /// What a request carries.
@@ -66,7 +99,9 @@ async fn handle(hub: Arc<Hub>, route: HttpRoute, request: Request) -> Response {
     let bearer = bearer(&parts.headers);
     let (verdict, owner) = hub.verify(bearer.as_deref());
     let gateway_id = owner.filter(|_| verdict == record::TokenCheck::Valid);
+    let refusal = refuse_unknown_caller(&hub, route, bearer.as_deref(), gateway_id.as_deref());
     let limit = match route {
+        _ if refusal.is_some() => MAX_UNKNOWN_BYTES,
         HttpRoute::MediaUpload => MAX_MEDIA_BYTES,
         HttpRoute::Enroll | HttpRoute::Provision | HttpRoute::Policy | HttpRoute::MediaDownload => {
             MAX_JSON_BYTES
@@ -84,6 +119,10 @@ async fn handle(hub: Arc<Hub>, route: HttpRoute, request: Request) -> Response {
         headers: parts.headers,
         body,
     };
+    if let Some(refusal) = refusal {
+        record_request(&hub, method, call, refusal.status());
+        return refusal;
+    }
     let fault = hub.lock().faults.route(route);
     let response = match fault {
         Some(fault) => {
@@ -137,9 +176,6 @@ fn answer(hub: &Hub, call: &HttpCall) -> Response {
 }
 
 fn enroll(hub: &Hub, call: &HttpCall) -> Response {
-    if let Some(refusal) = refuse_unknown_caller(hub, call) {
-        return refusal;
-    }
     let token = call.json["enrollmentToken"].as_str().unwrap_or_default();
     let mut state = hub.lock();
     if !state.enrol_tokens.contains(token) {
@@ -168,9 +204,6 @@ fn enroll(hub: &Hub, call: &HttpCall) -> Response {
 }
 
 fn provision(hub: &Hub, call: &HttpCall) -> Response {
-    if let Some(refusal) = refuse_unknown_caller(hub, call) {
-        return refusal;
-    }
     let Some(gateway_id) = call.json["gatewayId"].as_str().filter(|id| !id.is_empty()) else {
         return plain(StatusCode::BAD_REQUEST, "there is no gatewayId");
     };
@@ -203,28 +236,46 @@ fn provision(hub: &Hub, call: &HttpCall) -> Response {
     reply(&answer)
 }
 
-/// The refusal of a caller whose identity is not accepted.
-fn refuse_unknown_caller(hub: &Hub, call: &HttpCall) -> Option<Response> {
-    let known = match (&call.bearer, &hub.settings.identity_tokens) {
-        (Some(bearer), None) => !bearer.is_empty(),
-        (Some(bearer), Some(accepted)) => accepted.contains(bearer),
-        (None, _) => false,
+/// The refusal of a caller who may not use the route: a new gateway needs an identity token, a known one its upgrade
+/// token.
+fn refuse_unknown_caller(
+    hub: &Hub,
+    route: HttpRoute,
+    bearer: Option<&str>,
+    gateway_id: Option<&str>,
+) -> Option<Response> {
+    let (known, why) = match route {
+        HttpRoute::Enroll | HttpRoute::Provision => {
+            let bearer = bearer.unwrap_or_default();
+            let known = match &hub.settings.identity_tokens {
+                None => !bearer.is_empty(),
+                Some(accepted) => accepted.iter().any(|token| is_token(token, bearer)),
+            };
+            (known, "the caller's identity is not accepted")
+        }
+        HttpRoute::Policy | HttpRoute::MediaUpload | HttpRoute::MediaDownload => (
+            gateway_id.is_some(),
+            "the bearer is no upgrade token of a known gateway",
+        ),
     };
-    (!known).then(|| plain(StatusCode::UNAUTHORIZED, "the caller's identity is not accepted"))
+    (!known).then(|| plain(StatusCode::UNAUTHORIZED, why))
+}
+
+/// Compares tokens in constant time.
+pub(super) fn is_token(ours: &str, shown: &str) -> bool {
+    ours.as_bytes().ct_eq(shown.as_bytes()).into()
 }
 
 fn policy(call: &HttpCall) -> Response {
-    match (&call.gateway_id, call.json["platform"].as_str()) {
-        (None, _) => not_authorized(),
-        (Some(_), None) => plain(StatusCode::BAD_REQUEST, "there is no platform"),
-        (Some(_), Some(_)) => reply(&json!({ "ok": true })),
+    if call.json["platform"].is_string() {
+        reply(&json!({ "ok": true }))
+    } else {
+        plain(StatusCode::BAD_REQUEST, "there is no platform")
     }
 }
 
 fn upload(hub: &Hub, call: &HttpCall) -> Response {
-    let Some(owner) = &call.gateway_id else {
-        return not_authorized();
-    };
+    let owner = call.gateway_id.as_deref().unwrap_or_default();
     if call.body.is_empty() {
         return plain(StatusCode::BAD_REQUEST, "the file is empty");
     }
@@ -236,13 +287,11 @@ fn upload(hub: &Hub, call: &HttpCall) -> Response {
 }
 
 fn download(hub: &Hub, call: &HttpCall) -> Response {
-    let Some(caller) = &call.gateway_id else {
-        return not_authorized();
-    };
+    let caller = call.gateway_id.as_deref().unwrap_or_default();
     let id = call.path.rsplit('/').next().unwrap_or_default();
     let state = hub.lock();
     // The answer does not reveal that a file of another gateway exists.
-    let Some(medium) = state.media.find(id).filter(|medium| medium.owner == *caller) else {
+    let Some(medium) = state.media.find(id).filter(|medium| medium.owner == caller) else {
         return plain(StatusCode::NOT_FOUND, "there is no such file");
     };
     let mut response = Response::builder().header(header::CONTENT_TYPE, &medium.mime);
@@ -256,13 +305,6 @@ fn download(hub: &Hub, call: &HttpCall) -> Response {
     response
         .body(Body::from(medium.bytes.clone()))
         .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the file has a bad name"))
-}
-
-fn not_authorized() -> Response {
-    plain(
-        StatusCode::UNAUTHORIZED,
-        "the bearer is no upgrade token of a known gateway",
-    )
 }
 
 /// An answer of JSON.
@@ -336,5 +378,30 @@ impl MediaStore {
     /// The file of this name.
     pub(super) fn find(&self, id: &str) -> Option<&StoredMedia> {
         self.media.iter().find(|medium| medium.id == id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_named_with_or_without_a_port() {
+        for (host, name) in [
+            ("127.0.0.1:80", "127.0.0.1"),
+            ("localhost", "localhost"),
+            ("[::1]:8788", "[::1]"),
+            ("[::1]", "[::1]"),
+            ("evil.example:80", "evil.example"),
+            ("127.0.0.1:80@evil.example", "127.0.0.1:80@evil.example"),
+        ] {
+            assert_eq!(host_name(host), name);
+        }
+    }
+
+    #[test]
+    fn tokens_are_equal_or_not() {
+        assert!(is_token("abc", "abc"));
+        assert!(!is_token("abc", "abd") && !is_token("abc", "ab") && !is_token("abc", ""));
     }
 }

@@ -19,6 +19,7 @@ use url::{Host, Url};
 
 use super::proxy::{ProxyRules, is_loopback};
 use super::tls::{self, Tls};
+use crate::text::is_unprintable;
 use crate::wire::{SseError, SseEvent, SseParser};
 
 /// Default timeout of a whole exchange.
@@ -553,12 +554,6 @@ pub fn excerpt(text: &str) -> String {
         out.push('…');
     }
     out.trim().to_owned()
-}
-
-/// Control characters, and the invisible ones that reorder or hide what surrounds them.
-fn is_unprintable(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}' | '\u{FEFF}')
 }
 
 /// Whole seconds since 1970, negative before.

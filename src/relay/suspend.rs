@@ -134,7 +134,7 @@ async fn run(program: Program) -> Result<(), String> {
     match timeout(SUSPEND_TIMEOUT, child.finish()).await {
         Ok(Exit::Code(0)) => Ok(()),
         Ok(exit) => {
-            let output = excerpt(child.stderr_rest().await.trim());
+            let output = excerpt(&child.last_words().await);
             let separator = if output.is_empty() { "" } else { ": " };
             Err(format!("the sleep command {exit}{separator}{output}"))
         }

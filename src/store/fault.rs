@@ -97,6 +97,24 @@ pub enum OpenError {
         /// That process.
         pid: Holder,
     },
+    /// The directory belongs to another user.
+    #[error("{} belongs to user {owner}; this is user {user}, and its state directory must be its own", dir.display())]
+    OtherUser {
+        /// The directory.
+        dir: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// Who we are.
+        user: u32,
+    },
+    /// The directory holds something else than a journal.
+    #[error("{} is not a state directory: it holds `{found}` and no journal", dir.display())]
+    NotOurs {
+        /// The directory.
+        dir: PathBuf,
+        /// A name in it.
+        found: String,
+    },
     /// The directory or a file in it cannot be created or written.
     #[error("cannot {action} {}: {source}", path.display())]
     Directory {

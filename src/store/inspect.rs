@@ -388,8 +388,9 @@ fn mend(
     now_ms: i64,
     change: impl FnOnce(&Connection) -> SqlResult<usize>,
 ) -> Result<usize, InspectError> {
-    let lock = StateLock::take(dir, now_ms)?;
-    let mut db = schema::open(&existing(dir)?, &JournalSettings::default())?;
+    let path = existing(dir)?;
+    let lock = StateLock::take_existing(dir, now_ms)?;
+    let mut db = schema::open(&path, &JournalSettings::default())?;
     let transaction = db.transaction()?;
     let changed = change(&transaction)?;
     transaction.commit()?;

@@ -1,13 +1,16 @@
-//! The state directory: owner-only, locked by one process at a time.
+//! The state directory: the relay's own, owner-only, locked by one process at a time.
 //!
+//! A directory that somebody else uses is not taken over: it is refused before anything in it or about it is changed.
 //! The lock is the kernel's (`flock`), so it cannot outlive its process; the file's text (process id and start time) is for
 //! the error message only. Taking it never waits.
 
 use super::fault::{Holder, OpenError};
+use super::schema::path_in;
+use crate::text::escape;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// The lock on a state directory, held until dropped.
@@ -17,9 +20,14 @@ pub(super) struct StateLock {
 }
 
 impl StateLock {
-    /// Creates the directory if needed and locks it.
-    pub(super) fn take(dir: &Path, now_ms: i64) -> Result<Self, OpenError> {
-        make_private(dir)?;
+    /// Creates the directory if needed, makes it private and locks it.
+    pub(super) fn take(dir: &Path, assigned: bool, now_ms: i64) -> Result<Self, OpenError> {
+        make_private(dir, assigned)?;
+        Self::take_existing(dir, now_ms)
+    }
+
+    /// Locks a directory that holds a journal.
+    pub(super) fn take_existing(dir: &Path, now_ms: i64) -> Result<Self, OpenError> {
         let path = dir.join("lock");
         let failed = |action, source| OpenError::Directory {
             action,
@@ -128,22 +136,74 @@ fn keep_private(file: &File) -> io::Result<()> {
     file.set_permissions(Permissions::from_mode(0o600))
 }
 
-fn make_private(dir: &Path) -> Result<(), OpenError> {
+/// Whether a directory may become the state directory, or does not exist yet. Changes nothing.
+///
+/// It must belong to this user and hold the relay's journal or nothing that looks like another's: hidden entries are an
+/// account's settings, and in an `assigned` directory, which the service manager made for this relay, everything belongs.
+pub fn check_state_dir(dir: &Path, assigned: bool) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Directory {
+        action: "read",
+        path: dir.to_owned(),
+        source,
+    };
+    // What cannot be looked at cannot be created either, which says why.
+    let Ok(meta) = fs::metadata(dir) else {
+        return Ok(());
+    };
+    let user = rustix::process::geteuid().as_raw();
+    let journal = fs::metadata(path_in(dir)).ok();
+    if meta.uid() != user && journal.as_ref().is_none_or(|journal| journal.uid() != user) {
+        return Err(OpenError::OtherUser {
+            dir: dir.to_owned(),
+            owner: meta.uid(),
+            user,
+        });
+    }
+    if assigned || journal.is_some() || is_our_lock(&dir.join("lock")) {
+        return Ok(());
+    }
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let name = name.to_string_lossy();
+        let is_ours = name.starts_with('.') || name.starts_with("journal.") || OWN_NAMES.contains(&&*name);
+        if !is_ours {
+            return Err(OpenError::NotOurs {
+                dir: dir.to_owned(),
+                found: escape(&name).into_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// What a state directory may hold before it has a journal: a disk's own directory, our files, our settings.
+const OWN_NAMES: [&str; 5] = ["lost+found", "lock", "control.sock", "media", "relay.yaml"];
+
+/// Whether a relay has locked the directory before.
+fn is_our_lock(path: &Path) -> bool {
+    let Ok(mut file) = File::open(path) else {
+        return false;
+    };
+    let text = lock_text(&mut file);
+    let numbers: Vec<_> = text.split_whitespace().map(str::parse::<u64>).collect();
+    matches!(numbers[..], [Ok(_), Ok(_)])
+}
+
+fn make_private(dir: &Path, assigned: bool) -> Result<(), OpenError> {
     let failed = |action, source| OpenError::Directory {
         action,
         path: dir.to_owned(),
         source,
     };
+    check_state_dir(dir, assigned)?;
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
         .create(dir)
         .map_err(|source| failed("create", source))?;
-    let mode = fs::metadata(dir)
-        .map_err(|source| failed("read", source))?
-        .permissions()
-        .mode();
-    if mode & 0o777 != 0o700 {
+    let meta = fs::metadata(dir).map_err(|source| failed("read", source))?;
+    let is_own = meta.uid() == rustix::process::geteuid().as_raw();
+    if is_own && meta.permissions().mode() & 0o777 != 0o700 {
         fs::set_permissions(dir, Permissions::from_mode(0o700))
             .map_err(|source| failed("protect", source))?;
     }
@@ -151,10 +211,138 @@ fn make_private(dir: &Path) -> Result<(), OpenError> {
 }
 
 fn holder(file: &mut File) -> Holder {
+    let text = lock_text(file);
+    Holder(text.split_whitespace().next().and_then(|pid| pid.parse().ok()))
+}
+
+/// The text of a lock file: process id and start time.
+fn lock_text(file: &mut File) -> String {
     let mut text = String::new();
-    let read = file.take(64).read_to_string(&mut text);
-    Holder(
-        read.ok()
-            .and_then(|_| text.split_whitespace().next()?.parse().ok()),
-    )
+    match file.take(64).read_to_string(&mut text) {
+        Ok(_) => text,
+        Err(_) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::chown;
+
+    fn mode(dir: &Path) -> u32 {
+        fs::metadata(dir).unwrap().permissions().mode() & 0o777
+    }
+
+    fn with(entries: &[&str]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        for entry in entries {
+            match entry.strip_suffix('/') {
+                Some(name) => fs::create_dir(dir.path().join(name)).unwrap(),
+                None => fs::write(dir.path().join(entry), "").unwrap(),
+            }
+        }
+        dir
+    }
+
+    #[test]
+    fn a_directory_with_other_things_and_no_journal_is_refused_and_left_alone() {
+        for entries in [
+            &["thesis.tex"][..],
+            &["Documents/", ".bashrc"],
+            &["lost+found/", "photos/"],
+            &["lock", "index"],
+            &["media/", "music/"],
+        ] {
+            let dir = with(entries);
+            let refused = StateLock::take(dir.path(), false, 1).unwrap_err();
+            assert!(matches!(refused, OpenError::NotOurs { .. }), "{refused}");
+            assert_eq!(mode(dir.path()), 0o755, "{entries:?}");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), entries.len());
+            // The service manager's is ours, whatever an operator put there.
+            StateLock::take(dir.path(), true, 1).unwrap();
+            assert_eq!(mode(dir.path()), 0o700);
+        }
+        let dir = with(&["evil\u{202e}\x1b[2J"]);
+        let refused = StateLock::take(dir.path(), false, 1).unwrap_err().to_string();
+        assert!(refused.contains("evil\\u202e\\u001b[2J"), "{refused}");
+        let dir = with(&["lock", "index"]);
+        fs::write(dir.path().join("lock"), "4711\n").unwrap();
+        assert!(
+            StateLock::take(dir.path(), false, 1).is_err(),
+            "another program's lock"
+        );
+    }
+
+    #[test]
+    fn a_state_directory_in_any_state_is_accepted_and_made_private() {
+        for entries in [
+            &[][..],
+            &["lost+found/"],
+            // A home of the account that runs the relay, and settings beside the journal.
+            &[".env", ".hermes/", ".cache/", "relay.yaml"],
+            // A journal, whatever else is there.
+            &["journal.db", "photos/"],
+            // A journal that was moved aside, or could not be created.
+            &[
+                "journal.corrupt-1700000000",
+                "journal.corrupt-1700000000-wal",
+                "media/",
+                "control.sock",
+            ],
+            &["journal.new", "lock"],
+        ] {
+            let dir = with(entries);
+            StateLock::take(dir.path(), false, 1).unwrap_or_else(|error| panic!("{entries:?}: {error}"));
+            assert_eq!(mode(dir.path()), 0o700, "{entries:?}");
+        }
+        // A relay was here: its journal was moved away, and an agent had left a file.
+        let dir = with(&[]);
+        drop(StateLock::take(dir.path(), false, 1).unwrap());
+        fs::write(dir.path().join("notes.txt"), "").unwrap();
+        StateLock::take(dir.path(), false, 1).unwrap();
+        StateLock::take(&dir.path().join("new/deep"), false, 1).unwrap();
+        assert_eq!(mode(&dir.path().join("new/deep")), 0o700);
+    }
+
+    #[test]
+    fn a_directory_of_another_user_is_refused_and_left_alone() {
+        let us = rustix::process::geteuid().as_raw();
+        if us != 0 {
+            let refused = StateLock::take(Path::new("/"), true, 1).unwrap_err();
+            assert!(
+                matches!(refused, OpenError::OtherUser { owner: 0, .. }),
+                "{refused}"
+            );
+            return;
+        }
+        for entries in [&[][..], &["lost+found/"], &["journal.db"]] {
+            let dir = with(entries);
+            for entry in entries {
+                chown(dir.path().join(entry), Some(1234), Some(1234)).unwrap();
+            }
+            chown(dir.path(), Some(1234), Some(1234)).unwrap();
+            for assigned in [false, true] {
+                let refused = StateLock::take(dir.path(), assigned, 1).unwrap_err();
+                assert!(
+                    matches!(
+                        refused,
+                        OpenError::OtherUser {
+                            owner: 1234,
+                            user: 0,
+                            ..
+                        }
+                    ),
+                    "{refused}"
+                );
+            }
+            assert_eq!(mode(dir.path()), 0o755);
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), entries.len());
+        }
+        // Our journal on a volume whose mount point is somebody else's: a container that always ran so.
+        let dir = with(&["journal.db"]);
+        chown(dir.path(), Some(1234), Some(1234)).unwrap();
+        StateLock::take(dir.path(), false, 1).unwrap();
+        assert_eq!(mode(dir.path()), 0o755, "not ours to change");
+    }
 }

@@ -167,7 +167,7 @@ async fn everything_can_be_looked_at_while_a_relay_holds_it() {
     assert!(done.contains("failed") && done.contains("2026-09-"), "{done}");
     let poison = good(dir.path(), &["show", "quarantine:1", "--text"]);
     assert!(
-        poison.contains("\\u{1b}[2J") && !poison.contains('\u{1b}'),
+        poison.contains("\\u001b[2J") && !poison.contains('\u{1b}'),
         "{poison}"
     );
 

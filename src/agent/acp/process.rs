@@ -18,7 +18,7 @@ use super::sessions::ProcessGeneration;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
 use crate::agent::child::{Child, Exit, PIPE_GRACE, SpawnError, StopSchedule, StopSignal};
-use crate::text::{last_bytes, truncate_bytes};
+use crate::text::truncate_bytes;
 
 /// How a process is stopped.
 const STOP_SCHEDULE: StopSchedule = StopSchedule {
@@ -30,15 +30,12 @@ const STOP_SCHEDULE: StopSchedule = StopSchedule {
 /// Timeout for the exit report.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum bytes of standard error in a report.
-const STDERR_BYTES: usize = 2 * 1024;
-
 /// How a process ended.
 #[derive(Clone, Debug)]
 pub(super) struct ExitReport {
     /// How it exited.
     pub(super) exit: Exit,
-    /// The last of what it wrote to standard error.
+    /// The last line that it wrote to standard error.
     pub(super) stderr: String,
     /// When.
     pub(super) at: Instant,
@@ -47,9 +44,9 @@ pub(super) struct ExitReport {
 impl std::fmt::Display for ExitReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the process {}", self.exit)?;
-        match self.stderr.trim() {
+        match self.stderr.as_str() {
             "" => Ok(()),
-            stderr => write!(f, "; it last wrote: {stderr}"),
+            stderr => write!(f, "; the last line of its standard error: {stderr}"),
         }
     }
 }
@@ -226,7 +223,7 @@ async fn supervise(
     // What it wrote last is read to the end, unless someone who left the group holds the pipe.
     let _ = timeout(PIPE_GRACE, peer.gone()).await;
     peer.end();
-    let stderr = last_bytes(&child.stderr_tail(), STDERR_BYTES).to_owned();
+    let stderr = child.last_words().await;
     let at = Instant::now();
     exit_sender.send_replace(Some(ExitReport { exit, stderr, at }));
 }

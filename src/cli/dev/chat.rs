@@ -84,7 +84,9 @@ fn is_final(sent: &SentMessage, relay: Option<&DevRelay>) -> bool {
 }
 
 fn show(platform: &str, sent: &SentMessage) {
-    outln!("\r{platform}: {}", sent.text);
+    // Over the prompt.
+    let _ = std::io::stdout().write_all(b"\r");
+    outln!("{platform}: {}", sent.text);
     if let Action::Prompt { options, .. } = &sent.action {
         let options = options
             .iter()

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cli::exit::{self, fail};
 use crate::cli::run::http_client;
 use crate::config::{BotIdentity, Settings};
-use crate::dev::Connector;
+use crate::dev::{Connector, ConnectorSettings, random_token};
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle};
@@ -22,6 +22,36 @@ use crate::wire::Grouping;
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 /// Timeout of a wait for a reinstatement, which is then repeated.
 const REINSTATEMENT_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// What one run makes up, so that no other user of this machine can enroll with its connector.
+pub(super) struct RunSecrets {
+    identity: String,
+    enrol_token: String,
+}
+
+impl RunSecrets {
+    pub(super) fn new() -> Self {
+        Self {
+            identity: random_token(),
+            enrol_token: random_token(),
+        }
+    }
+
+    /// The identity token that enrolment and provisioning accept.
+    pub(super) fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// Settings of a connector that knows no gateway yet and lets only this run enroll one.
+    pub(super) fn connector_settings(&self) -> ConnectorSettings {
+        ConnectorSettings {
+            gateways: Vec::new(),
+            enrol_tokens: vec![self.enrol_token.clone()],
+            identity_tokens: Some(vec![self.identity.clone()]),
+            ..ConnectorSettings::default()
+        }
+    }
+}
 
 /// How to build the relay.
 pub(super) struct RelayPlan {
@@ -64,7 +94,7 @@ impl DevRelay {
     pub(super) async fn start(
         connector: &Arc<Connector>,
         mut plan: RelayPlan,
-        token: &str,
+        secrets: &RunSecrets,
         status_sender: watch::Sender<Value>,
     ) -> Result<Self, String> {
         // Nobody could wake it.
@@ -75,7 +105,7 @@ impl DevRelay {
             .iter()
             .map(|platform| BotIdentity::new(platform.as_str(), "dev-bot"))
             .collect();
-        let credentials = enroll(&plan.settings, connector, token).await?;
+        let credentials = enroll(&plan.settings, connector, secrets).await?;
         let (keep, watched) = watch::channel(Some(credentials));
         let first = plan.build(&watched)?;
         let status = status_sender.subscribe();
@@ -169,11 +199,17 @@ async fn update_status(handle: &RelayHandle, sender: &watch::Sender<Value>) -> s
     }
 }
 
-async fn enroll(settings: &Settings, connector: &Connector, token: &str) -> Result<Credentials, String> {
+async fn enroll(
+    settings: &Settings,
+    connector: &Connector,
+    secrets: &RunSecrets,
+) -> Result<Credentials, String> {
     let http = http_client(settings, &ProxyRules::none())?;
-    let identity = "dev-identity".into();
-    let enrolled =
-        connector_http::enroll(&http, &connector.http_base(), &identity, &token.into(), "gw-dev").await;
+    let (identity, token) = (
+        secrets.identity.as_str().into(),
+        secrets.enrol_token.as_str().into(),
+    );
+    let enrolled = connector_http::enroll(&http, &connector.http_base(), &identity, &token, "gw-dev").await;
     let enrolled = enrolled.map_err(|error| format!("cannot enroll with the embedded connector: {error}"))?;
     Ok(Credentials {
         gateway_id: enrolled.gateway_id,

@@ -11,13 +11,13 @@ use clap::Args;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::relay::{DevRelay, RelayPlan};
+use super::relay::{DevRelay, RelayPlan, RunSecrets};
 use super::run_locally;
 use crate::cli::exit::{self, fail, outln};
 use crate::cli::run::build_agents;
 use crate::cli::{ProcessEnv, SharedArgs};
 use crate::config::Settings;
-use crate::dev::{BadTrace, Connector, ConnectorSettings, Direction, Trace, Traced, random_token};
+use crate::dev::{BadTrace, Connector, Direction, Trace, Traced};
 use script::{ReplayStep, Replies, descriptors, platforms, prompts_in, steps, with_prompt};
 
 /// Replay a recording and show what the relay replies now.
@@ -83,13 +83,8 @@ async fn replay(trace: Trace, settings: Settings, process: &ProcessEnv<'_>) -> E
         },
         Err(error) => return fail(exit::CONFIGURATION, error.message, error.hint),
     };
-    let token = random_token();
-    let started = Connector::start(ConnectorSettings {
-        gateways: Vec::new(),
-        enrol_tokens: vec![token.clone()],
-        ..ConnectorSettings::default()
-    });
-    let connector = match started.await {
+    let secrets = RunSecrets::new();
+    let connector = match Connector::start(secrets.connector_settings()).await {
         Ok(connector) => Arc::new(connector),
         Err(error) => {
             return fail(
@@ -103,7 +98,7 @@ async fn replay(trace: Trace, settings: Settings, process: &ProcessEnv<'_>) -> E
         connector.set_descriptor(&platform, descriptor);
     }
     let (status, _) = watch::channel(Value::Null);
-    let relay = match DevRelay::start(&connector, plan, &token, status).await {
+    let relay = match DevRelay::start(&connector, plan, &secrets, status).await {
         Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

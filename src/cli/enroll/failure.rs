@@ -74,6 +74,9 @@ pub enum EnrollFailure {
         /// The cause.
         reason: io::Error,
     },
+    /// The file cannot be locked; detected before the token was used.
+    #[error("Cannot store credentials: {0}")]
+    Locked(dotenv_edit::EditError),
     /// The connector refused, or could not be reached.
     #[error("Enrollment failed: {}", capitalised(&.0.to_string()))]
     Enroll(EnrollError),
@@ -104,6 +107,9 @@ impl EnrollFailure {
             Self::Identity(_) => "fix that and retry; the enrollment token is still unused",
             Self::Destination { .. } => {
                 "fix that, or use --output FILE or --print; the enrollment token is still unused"
+            }
+            Self::Locked(_) => {
+                "retry when the other process has finished; the enrollment token is still unused"
             }
             Self::Enroll(EnrollError::Identity) => {
                 "check which account or client the identity token belongs to"

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use super::journald::is_journal_stream;
 use super::redacting::LogRedactor;
+use crate::cli::format::stderr;
 use crate::cli::redact::{Redactor, known_without_settings};
 use crate::cli::{Environment, ProcessEnv};
 
@@ -35,7 +36,7 @@ impl FatalErrors {
     pub(in crate::cli) fn fail(&self, code: u8, error: impl Display, hint: Option<&str>) -> ExitCode {
         let lines = lines(&self.redactor.current(), self.prefix, &error.to_string(), hint);
         // Ignore a closed standard error: the exit code still reports the failure.
-        let _ = anstream::stderr().lock().write_all(lines.as_bytes());
+        let _ = stderr().write_all(lines.as_bytes());
         ExitCode::from(code)
     }
 }

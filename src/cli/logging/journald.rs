@@ -27,6 +27,7 @@ use tracing_subscriber::layer::Context;
 use super::redacting::LogRedactor;
 use crate::cli::format::printable;
 use crate::cli::redact::Redactor;
+use crate::text::escape_lines;
 
 /// The socket of the system's journald.
 pub(super) const SOCKET: &str = "/run/systemd/journal/socket";
@@ -255,7 +256,11 @@ fn entry(meta: &Metadata<'_>, text: &EventText) -> Vec<u8> {
         add(&mut entry, "CODE_LINE", &line.to_string());
     }
     for (name, value, _) in &text.fields {
-        add(&mut entry, &field_name(name), &truncate(value, MAX_VALUE));
+        add(
+            &mut entry,
+            &field_name(name),
+            &truncate(&escape_lines(value), MAX_VALUE),
+        );
     }
     entry
 }

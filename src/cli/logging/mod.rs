@@ -1,7 +1,7 @@
 //! The log: to journald in its native protocol, or to standard error as text or JSON.
 //!
-//! Every line is redacted, and repeated lines are rate limited. An unusable log never stops the program: it is reported and
-//! replaced by text on standard error.
+//! Every line is redacted, text from outside is escaped, and repeated lines are rate limited. An unusable log never stops
+//! the program: it is reported and replaced by text on standard error.
 
 mod fatal;
 mod journald;
@@ -9,6 +9,7 @@ mod rate_limit;
 mod redacting;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::future::Future;
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr as _;
@@ -18,8 +19,11 @@ use std::sync::{Mutex, PoisonError};
 
 use secrecy::SecretString;
 use tracing::Subscriber;
+use tracing::field::Field;
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, Targets};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{Writer, debug_fn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -28,12 +32,14 @@ use tracing_subscriber::{Layer, Registry, reload};
 use self::journald::Journald;
 use self::rate_limit::RateLimit;
 use self::redacting::{LogRedactor, MakeRedactingWriter};
+use super::format::Escaped;
 use super::redact::{KnownSecret, known_secrets};
 #[cfg(feature = "otlp")]
 use super::telemetry::{self, FinishedTraces};
 use super::{Environment, ProcessEnv};
 use crate::config::{LoadedConfig, LogConfig, LogFormat, Settings};
 use crate::serve::{LogCounts, TraceCounts};
+use crate::text::escape;
 
 pub(super) use self::fatal::FatalErrors;
 
@@ -223,10 +229,35 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer);
+    let lines = tracing_subscriber::fmt::layer();
     if json {
+        let lines = lines.with_writer(MakeEscapedWriter(writer));
         lines.json().flatten_event(true).boxed()
     } else {
+        let fields = debug_fn(write_field).delimited(" ");
+        let lines = lines.with_writer(writer).fmt_fields(fields);
         lines.with_ansi(colour).with_target(false).boxed()
+    }
+}
+
+/// Writes one field of a text line, with everything escaped that came from outside.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    let value = escape(&value);
+    match field.name() {
+        "message" => write!(writer, "{value}"),
+        name if writer.has_ansi_escapes() => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}"),
+        name => write!(writer, "{name}={value}"),
+    }
+}
+
+/// Makes writers of JSON lines that a terminal can show.
+struct MakeEscapedWriter<M>(M);
+
+impl<'w, M: MakeWriter<'w>> MakeWriter<'w> for MakeEscapedWriter<M> {
+    type Writer = Escaped<M::Writer>;
+
+    fn make_writer(&'w self) -> Self::Writer {
+        Escaped(self.0.make_writer())
     }
 }

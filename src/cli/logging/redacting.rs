@@ -130,10 +130,40 @@ mod tests {
         }
     }
 
+    /// With the same layers as the program, in colour too.
+    #[test]
+    fn text_from_outside_cannot_drive_a_terminal_or_forge_a_line() {
+        const HOSTILE: &str = "bye\x1b[2J\u{9b}31m\x07\r\nERROR forged\u{202e}\u{2028}";
+        for (json, colour) in [(false, false), (false, true), (true, false)] {
+            let page = Page::default();
+            let writer = MakeRedactingWriter {
+                redactor: LogRedactor::new(Vec::new()),
+                inner: page.clone(),
+            };
+            let layer = crate::cli::logging::line_layer(writer, json, colour);
+            let subscriber = tracing_subscriber::registry().with(layer);
+            tracing::subscriber::with_default(subscriber, || {
+                let _span = tracing::warn_span!("link", peer = %HOSTILE).entered();
+                tracing::warn!(reason = %HOSTILE, text = HOSTILE, list = ?[HOSTILE], "closed: {HOSTILE}");
+            });
+            let page = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+            assert_eq!(page.lines().count(), 1, "{page:?}");
+            assert!(page.contains("forged"), "{page:?}");
+            let plain = page.trim_end().replace("\x1b[", "");
+            assert!(!plain.contains(crate::text::is_unprintable), "{page:?}");
+            assert!(colour || !page.contains('\x1b'), "{page:?}");
+            assert!(!page.contains("\x1b[2J"), "{page:?}");
+            if json {
+                let line: serde_json::Value = serde_json::from_str(&page).unwrap();
+                assert_eq!(line["reason"], HOSTILE);
+            }
+        }
+    }
+
     /// With the same layers as the program.
     #[test]
     fn a_logged_secret_is_redacted_in_every_format() {
-        const SECRET: &str = "hush \"quoted\" \\ hush";
+        const SECRET: &str = "hush \"quoted\" \\ \u{7}hush";
         for json in [false, true] {
             let page = LogBuffer::default();
             let redactor = LogRedactor::new(secret(SECRET));

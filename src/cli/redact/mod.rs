@@ -21,6 +21,7 @@ use zeroize::Zeroizing;
 
 use self::ids::Pseudonyms;
 use crate::config::settings::HIDDEN;
+use crate::text::escape;
 
 pub(crate) use self::secrets::{known_secrets, known_without_settings};
 
@@ -208,8 +209,8 @@ fn merge(mut found: Vec<Match>) -> Vec<Match> {
     merged
 }
 
-/// Every form in which a line may contain a secret: plain, as a Rust or JSON string or both, in a URL, and each of its
-/// lines alone.
+/// Every form in which a line may contain a secret: plain, escaped for a terminal, as a Rust or JSON string or both, in a
+/// URL, and each of its lines alone.
 fn spellings_of(secret: &str) -> Vec<Zeroizing<Vec<u8>>> {
     let quoted = Zeroizing::new(format!("{secret:?}"));
     let json = Zeroizing::new(json_escaped(secret));
@@ -217,7 +218,8 @@ fn spellings_of(secret: &str) -> Vec<Zeroizing<Vec<u8>>> {
     let url: Zeroizing<String> =
         Zeroizing::new(url::form_urlencoded::byte_serialize(secret.as_bytes()).collect());
     let percent = Zeroizing::new(percent_encoded(secret));
-    let whole = [secret, unquoted(&quoted), &json, &both, &url, &percent];
+    let escaped = Zeroizing::new(escape(secret).into_owned());
+    let whole = [secret, &escaped, unquoted(&quoted), &json, &both, &url, &percent];
     let lines = secret
         .lines()
         .map(str::trim)

@@ -7,7 +7,6 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use subtle::ConstantTimeEq as _;
 
 use crate::dev::http::plain;
 use crate::wire::is_loopback_host;
@@ -56,11 +55,6 @@ pub(super) enum Refusal {
     /// The request comes from another page.
     #[error("the request comes from another page")]
     Origin,
-}
-
-/// Compares tokens in constant time.
-pub(super) fn is_token(ours: &str, shown: &str) -> bool {
-    ours.as_bytes().ct_eq(shown.as_bytes()).into()
 }
 
 /// Whether a request may be answered.
@@ -201,11 +195,5 @@ mod guard_tests {
         let cross = ("sec-fetch-site", "cross-site");
         assert_eq!(asked(get, "events", &[here, cross]), Err(Refusal::Origin));
         assert_eq!(asked(get, "", &[here, cross]), Ok(()), "a link to the page");
-    }
-
-    #[test]
-    fn tokens_are_equal_or_not() {
-        assert!(is_token("abc", "abc"));
-        assert!(!is_token("abc", "abd") && !is_token("abc", "ab") && !is_token("abc", ""));
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::connector::Connector;
 use super::connector::random_token;
-use super::http::plain;
+use super::http::{is_token, plain};
 use super::presets::PlatformPreset;
 use super::state::Hub;
 use crate::wire::Grouping;
@@ -129,11 +129,7 @@ pub(super) fn routes() -> Router<Arc<Hub>> {
 }
 
 async fn serve(hub: Arc<Hub>, token: String, rest: String, request: Request) -> Response {
-    let response = match hub
-        .page
-        .get()
-        .filter(|page| assets::is_token(&page.token, &token))
-    {
+    let response = match hub.page.get().filter(|page| is_token(&page.token, &token)) {
         None => plain(StatusCode::NOT_FOUND, "there is no such page"),
         Some(page) => match assets::check(hub.addr.port(), request.method(), &rest, request.headers()) {
             Err(refusal) => plain(StatusCode::FORBIDDEN, &refusal.to_string()),

@@ -8,6 +8,7 @@ use crate::support::http_stub::{Seen, Stub, nobody, reply, reply_with};
 use clap::Parser;
 use fixture::{ACCEPTED, Cli, EnrollRun, Fixture, Input, OLD_ENV, assert_discreet, connector, mode};
 use hermes_relay::cli::enroll::EnrollOutcome;
+use hermes_relay::config::dotenv_edit::lock;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use secrecy::ExposeSecret;
 
@@ -231,6 +232,37 @@ async fn a_directory_that_cannot_be_written_is_found_before_the_token_is_spent()
         )
         .await;
     assert!(stub.seen().is_empty());
+}
+
+#[tokio::test]
+async fn a_second_enrollment_waits_for_the_first_and_keeps_its_token_if_that_takes_too_long() {
+    let mut story = Story::new().await;
+    let stub = Stub::always(200, ACCEPTED).await;
+    let typed = ["--connector-url", &stub.base(), "--token", "tok"];
+    let held = lock(&story.dotenv()).unwrap();
+    let told = story.run(&typed).await;
+    assert!(
+        told.err.contains("being changed by another process") && told.err.contains("still unused"),
+        "{}",
+        told.err
+    );
+    assert_eq!(told.outcome.exit_code(), 1);
+    assert_eq!(stub.seen().len(), 0, "the token was used");
+    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), OLD_ENV);
+
+    let first = async {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        held.update(&[("GATEWAY_RELAY_SECRET", "first"), ("FIRST", "1")])
+            .unwrap();
+        drop(held);
+    };
+    let (told, ()) = tokio::join!(story.run(&typed), first);
+    assert!(matches!(told.outcome, EnrollOutcome::Enrolled), "{}", told.err);
+    let file = fs::read_to_string(story.dotenv()).unwrap();
+    assert!(
+        file.contains("SECRET=secret-hush\n") && file.contains("FIRST=1\n"),
+        "{file}"
+    );
 }
 
 #[tokio::test]

@@ -51,7 +51,11 @@ async fn a_relay_that_starts_nothing_works_locked_in() {
     let Some(machine) = Machine::boot("relay") else {
         return;
     };
-    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let settings = ConnectorSettings {
+        hosts: vec!["connector.test".to_owned()],
+        ..ConnectorSettings::default()
+    };
+    let connector = Connector::start(settings).await.unwrap();
     let who = connector.credentials().unwrap();
     let secret = who.secret.expose_secret();
     let names = Names::serve().await;

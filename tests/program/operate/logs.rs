@@ -49,6 +49,69 @@ async fn a_line_that_repeats_itself_is_left_out_and_counted() {
 }
 
 #[tokio::test]
+async fn a_close_reason_neither_drives_a_terminal_nor_forges_a_line() {
+    const REASON: &str = "bye\x1b[2J\x1b]0;owned\x07\r\nERROR forged\u{202e}\u{9b}1m";
+    for format in ["text", "json"] {
+        let connector = connector().await;
+        let setup = Setup::for_connector(&connector)
+            .setting("log.format", format)
+            .setting("link.backoff_min_ms", "60000")
+            .setting("link.backoff_max_ms", "60000");
+        let relay = connected(&setup).await;
+        connector.close_with(4000, REASON);
+        let line = relay.wait_for_log("ERROR forged").await;
+        assert!(line.contains("code 4000") && line.contains("\\u202e"), "{line:?}");
+        let status = verb(&setup, &["status"]).await;
+        let json = verb(&setup, &["status", "--json"]).await;
+        for text in [&relay.stderr(), &status.out, &json.out] {
+            assert!(text.contains("forged"), "{text:?}");
+            let hostile = |c: char| c != '\n' && hermes_relay::text::is_unprintable(c);
+            assert!(!text.contains(hostile), "{text:?}");
+            assert!(!text.lines().any(|line| line.starts_with("ERROR")), "{text:?}");
+        }
+        assert!(
+            json.json()["last_loss"].as_str().unwrap().ends_with(REASON),
+            "{json:?}"
+        );
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agents_standard_error_is_for_debug_and_its_last_line_for_the_warning() {
+    for level in ["info", "debug"] {
+        let connector = connector().await;
+        let agent = r#"{failing: {kind: command, argv: [sh, -c, "echo first >&2; printf 'no \\033[31mkey\\n\\n' >&2; exit 3"]}}"#;
+        let setup =
+            Setup::for_connector(&connector).args(&["run", "--agent", "failing", "--log-level", level]);
+        let file = fs::read_to_string(setup.home().join("relay.yaml")).unwrap();
+        setup.write("relay.yaml", &format!("{file}agents: {agent}\n"));
+        let relay = connected(&setup).await;
+        crate::operate::answered(&connector, "m1", "hello").await;
+        let warned = relay.wait_for_log("the turn failed").await;
+        assert!(
+            warned.contains("WARN") && warned.contains("[31mkey") && !warned.contains('\x1b'),
+            "{warned}"
+        );
+        assert!(!warned.contains("first"), "{warned}");
+        let said = relay.stderr();
+        let debug: Vec<_> = said
+            .lines()
+            .filter(|line| line.contains("wrote to standard error"))
+            .collect();
+        match level {
+            "debug" => {
+                assert_eq!(debug.len(), 2, "{debug:?}");
+                assert!(debug.iter().all(|line| line.contains("DEBUG")), "{debug:?}");
+                assert!(debug[0].contains("first"), "{debug:?}");
+            }
+            _ => assert!(debug.is_empty() && !said.contains("first"), "{debug:?}"),
+        }
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn suppressed_lines_are_counted_at_the_end() {
     let connector = connector().await;
     let setup = Setup::for_connector(&connector)

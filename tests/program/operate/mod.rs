@@ -2,6 +2,7 @@
 //! HTTP, and by signals.
 
 mod control;
+mod dev;
 mod documents;
 mod http;
 mod logs;

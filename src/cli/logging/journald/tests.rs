@@ -80,7 +80,7 @@ fn an_event_is_one_entry_with_its_fields_by_name() {
     let field = |name: &str| entry.get(name).map(String::as_str);
     assert_eq!(
         field("MESSAGE"),
-        Some(r#"the turn \u{1b}[2Jfailed agent="code" turn=12 error=first\nsecond"#)
+        Some(r#"the turn \u001b[2Jfailed agent="code" turn=12 error=first\nsecond"#)
     );
     assert_eq!(field("PRIORITY"), Some("4"));
     assert_eq!(field("SYSLOG_IDENTIFIER"), Some("hermes-relay"));

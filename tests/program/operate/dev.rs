@@ -1,0 +1,110 @@
+//! `dev`: whoever else is logged in on this machine gets nothing from its connector.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::operate::connected;
+use crate::support::relay_process::{RelayProcess, SOON, Setup};
+use crate::support::wait::eventually;
+
+/// Every route, as a caller without the run's secrets would use it, with the answer that is due.
+const ROUTES: [(&str, &str, u16); 8] = [
+    ("POST", "/relay/enroll", 401),
+    ("POST", "/relay/provision", 401),
+    ("POST", "/relay/policy", 401),
+    ("POST", "/relay/media", 401),
+    ("GET", "/relay/media/00000000000000000000000000000001", 401),
+    ("GET", "/dev/00000000000000000000000000000000/", 404),
+    ("GET", "/dev/00000000000000000000000000000000/events", 404),
+    ("GET", "/", 404),
+];
+
+async fn status_of(address: SocketAddr, host: &str, method: &str, path: &str, bearer: &str) -> u16 {
+    let body = r#"{"gatewayId":"gw-thief","enrollmentToken":"guess"}"#;
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {bearer}\r\nConnection: close\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    let read = timeout(SOON, stream.read_to_end(&mut answer)).await;
+    read.expect("an end in time").unwrap();
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(!answer.contains("\"secret\""), "{answer}");
+    let status = answer.split_whitespace().nth(1);
+    status.and_then(|status| status.parse().ok()).unwrap_or(0)
+}
+
+/// What follows `before` on standard output or error, up to a space or the end of the line.
+async fn printed(dev: &RelayProcess, before: &str) -> String {
+    eventually(before, async || {
+        let text = dev.stdout() + &dev.stderr();
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(before));
+        line.map(|rest| rest.split_whitespace().next().unwrap_or_default().to_owned())
+    })
+    .await
+}
+
+async fn refuses_strangers(address: SocketAddr) {
+    let own = address.to_string();
+    for (method, path, wanted) in ROUTES {
+        for bearer in ["dev-identity", "dev", "x", ""] {
+            let status = status_of(address, &own, method, path, bearer).await;
+            assert_eq!(status, wanted, "{method} {path} as {bearer:?}");
+        }
+    }
+}
+
+async fn refuses_foreign_hosts(address: SocketAddr) {
+    for (method, path, _) in ROUTES.into_iter().chain([("GET", "/relay", 0)]) {
+        for host in ["evil.example", "127.0.0.1.evil.example:80", ""] {
+            let status = status_of(address, host, method, path, "x").await;
+            assert_eq!(status, 403, "{method} {path} at {host:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_user_of_the_machine_cannot_enroll_with_dev_or_reach_its_page() {
+    let dev = Setup::new().args(&["dev", "--no-tui", "--agent", "echo"]).start();
+    let rest = printed(&dev, "http://").await;
+    let address = rest.split('/').next().unwrap().parse().unwrap();
+    refuses_strangers(address).await;
+    refuses_foreign_hosts(address).await;
+}
+
+#[tokio::test]
+async fn a_relay_in_another_shell_connects_with_the_lines_that_connector_only_prints() {
+    let dev = Setup::new()
+        .args(&["dev", "--connector-only", "--no-tui"])
+        .start();
+    let mut setup = Setup::new();
+    for name in ["URL", "ID", "SECRET", "PLATFORMS"].map(|name| format!("GATEWAY_RELAY_{name}")) {
+        let value = printed(&dev, &format!("{name}=")).await;
+        setup = setup.env(&name, &value);
+    }
+    let address = printed(&dev, "GATEWAY_RELAY_URL=ws://").await.parse().unwrap();
+    refuses_strangers(address).await;
+    refuses_foreign_hosts(address).await;
+    let relay = connected(&setup).await;
+
+    // The identity of this run, and no other, provisions.
+    let identity = printed(&dev, "identity token for /relay/provision: ").await;
+    let mut request = TcpStream::connect(address).await.unwrap();
+    let body = r#"{"gatewayId":"gw-mine"}"#;
+    let text = format!(
+        "POST /relay/provision HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {identity}\r\n\
+         Connection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    request.write_all(text.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    request.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.contains(r#""secretIssued":true"#), "{answer}");
+    relay.stop().await;
+}
