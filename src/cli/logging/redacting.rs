@@ -135,7 +135,7 @@ mod tests {
     fn text_from_outside_cannot_drive_a_terminal_or_forge_a_line() {
         const HOSTILE: &str = "bye\x1b[2J\u{9b}31m\x07\r\nERROR forged\u{202e}\u{2028}";
         for (json, colour) in [(false, false), (false, true), (true, false)] {
-            let page = Page::default();
+            let page = LogBuffer::default();
             let writer = MakeRedactingWriter {
                 redactor: LogRedactor::new(Vec::new()),
                 inner: page.clone(),
