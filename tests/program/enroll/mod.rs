@@ -236,19 +236,19 @@ async fn a_directory_that_cannot_be_written_is_found_before_the_token_is_spent()
 
 #[tokio::test]
 async fn a_second_enrollment_waits_for_the_first_and_keeps_its_token_if_that_takes_too_long() {
-    let mut story = Story::new().await;
+    let mut fixture = Fixture::new().await;
     let stub = Stub::always(200, ACCEPTED).await;
     let typed = ["--connector-url", &stub.base(), "--token", "tok"];
-    let held = lock(&story.dotenv()).unwrap();
-    let told = story.run(&typed).await;
+    let held = lock(&fixture.dotenv()).unwrap();
+    let run = fixture.run(&typed).await;
     assert!(
-        told.err.contains("being changed by another process") && told.err.contains("still unused"),
+        run.err.contains("being changed by another process") && run.err.contains("still unused"),
         "{}",
-        told.err
+        run.err
     );
-    assert_eq!(told.outcome.exit_code(), 1);
+    assert_eq!(run.outcome.exit_code(), 1);
     assert_eq!(stub.seen().len(), 0, "the token was used");
-    assert_eq!(fs::read_to_string(story.dotenv()).unwrap(), OLD_ENV);
+    assert_eq!(fs::read_to_string(fixture.dotenv()).unwrap(), OLD_ENV);
 
     let first = async {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
@@ -256,9 +256,9 @@ async fn a_second_enrollment_waits_for_the_first_and_keeps_its_token_if_that_tak
             .unwrap();
         drop(held);
     };
-    let (told, ()) = tokio::join!(story.run(&typed), first);
-    assert!(matches!(told.outcome, EnrollOutcome::Enrolled), "{}", told.err);
-    let file = fs::read_to_string(story.dotenv()).unwrap();
+    let (run, ()) = tokio::join!(fixture.run(&typed), first);
+    assert!(matches!(run.outcome, EnrollOutcome::Enrolled), "{}", run.err);
+    let file = fs::read_to_string(fixture.dotenv()).unwrap();
     assert!(
         file.contains("SECRET=secret-hush\n") && file.contains("FIRST=1\n"),
         "{file}"
