@@ -182,18 +182,16 @@ impl OpenQuestion {
 
     /// Whether words that name no question may be about it.
     pub(super) fn takes_bare(&self, typed: TypedText, now: Duration) -> bool {
-        let since = match &self.showing {
-            Visibility::Sending => return false,
-            Visibility::Shown { since, .. } => since,
-            // A bare number must not approve a question that nobody may have seen.
-            Visibility::Uncertain { .. }
-                if matches!(typed, TypedText::Number(_)) && self.kind == QuestionKind::Approval =>
-            {
-                return false;
+        // A bare number must not approve a question that nobody may have seen.
+        let hidden = matches!(self.showing, Visibility::Uncertain { .. })
+            && matches!(typed, TypedText::Number(_))
+            && self.kind == QuestionKind::Approval;
+        match self.showing {
+            Visibility::Sending => false,
+            Visibility::Shown { since, .. } | Visibility::Uncertain { since } => {
+                !hidden && now.saturating_sub(since) >= MIN_VISIBLE_TIME
             }
-            Visibility::Uncertain { since } => since,
-        };
-        now.saturating_sub(*since) >= MIN_VISIBLE_TIME
+        }
     }
 
     /// Whether it is the question with this code in this chat.
