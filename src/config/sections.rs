@@ -171,6 +171,8 @@ pub struct SessionsConfig {
     pub busy_mode: BusyMode,
     /// Maximum queued messages per session in memory.
     pub max_queue: usize,
+    /// Maximum number of waiting sessions in memory.
+    pub max_waiting: usize,
     /// Maximum concurrent turns.
     pub max_concurrent_turns: usize,
     /// Grace period of a stopped turn before it is killed.
@@ -193,6 +195,7 @@ impl Default for SessionsConfig {
             multiplex_profiles: false,
             busy_mode: BusyMode::Queue,
             max_queue: 64,
+            max_waiting: 10_000,
             max_concurrent_turns: 512,
             grace_secs: 5,
             interrupted_notice: Some(

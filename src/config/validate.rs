@@ -71,6 +71,7 @@ fn out_of_range(tree: &FileTree) -> Option<Violation> {
         ),
         ("link.max_in_flight", size(link.max_in_flight), 1, 1 << 20),
         ("sessions.max_queue", size(sessions.max_queue), 1, 1 << 20),
+        ("sessions.max_waiting", size(sessions.max_waiting), 1, 1 << 24),
         (
             "sessions.max_concurrent_turns",
             size(sessions.max_concurrent_turns),

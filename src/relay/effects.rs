@@ -17,7 +17,7 @@ use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
 use crate::link::{Generation, Op, SendResult};
 use crate::session::TurnId;
-use crate::store::Command;
+use crate::store::{Command, InboxSeq};
 use crate::wire::{MessageEvent, OpId, SessionKey};
 
 /// What the parts want done, in order.
@@ -66,6 +66,8 @@ pub(super) enum Pending {
     Quarantine(Generation),
     /// Rows of a session are being read.
     SessionRows(SessionKey),
+    /// Waiting rows of sessions that are not in memory are being read, after this one.
+    WaitingRows(InboxSeq),
     /// Ops outside a turn's end are being committed.
     Ops(Vec<DurableOp>, Option<oneshot::Sender<Result<(), SendError>>>),
     /// A turn waits to learn which agent was chosen for its session.

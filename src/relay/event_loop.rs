@@ -147,7 +147,8 @@ pub(super) struct Channels {
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     pub(super) last_op: Option<OpSeq>,
-    pub(super) last_session: Option<Arc<str>>,
+    /// Messages that wait.
+    pub(super) waiting: u64,
 }
 
 /// What woke the loop.
@@ -184,6 +185,7 @@ impl EventLoop {
         let limits = SessionLimits {
             running: settings.sessions.max_concurrent_turns,
             queued: settings.sessions.max_queue,
+            waiting: settings.sessions.max_waiting,
         };
         let loop_settings = LoopSettings::new(settings);
         let link = LinkStatus::default();
@@ -491,7 +493,7 @@ impl EventLoop {
         } = self;
         OutstandingWork {
             turns: turns.outstanding(),
-            queued: turns.sessions().active(),
+            queued: turns.sessions().active() + usize::from(turns.sessions().has_elsewhere()),
             ops: outbox.outstanding(),
             uncommitted: journal.outstanding()
                 + agents.forgetting()

@@ -91,7 +91,10 @@ impl JournalIo {
     pub(super) fn uncommitted(&self) -> usize {
         let commits = |pending: &&Pending| match pending {
             Pending::Message(_) | Pending::Quarantine(_) | Pending::Ops(..) => true,
-            Pending::SessionRows(_) | Pending::AgentChoice(..) | Pending::AgentState(_) => false,
+            Pending::SessionRows(_)
+            | Pending::WaitingRows(_)
+            | Pending::AgentChoice(..)
+            | Pending::AgentState(_) => false,
         };
         self.pending.values().filter(commits).count()
     }

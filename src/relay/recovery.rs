@@ -1,6 +1,5 @@
 //! What an earlier run left in the journal: taken in before anything new is.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -10,9 +9,8 @@ use super::ops::OpGroup;
 use super::turns::decode_row;
 use crate::adapter::{ChatFacts, ChatId};
 use crate::store::{Batch, Command, Completion, InboxRow, Recovered, Subject, TurnState as RowOutcome};
-use crate::wire::SessionKey;
 
-/// Rows of one kind that are read at a time.
+/// Ops that are read at a time.
 const PAGE: u32 = 1024;
 /// How long to wait before reading a page again that could not be read.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
@@ -33,6 +31,9 @@ impl EventLoop {
         for row in &recovered.ops {
             self.outbox.recover(row, &mut self.effects);
         }
+        if recovered.waiting > 0 {
+            self.turns.recover_waiting();
+        }
         for row in &recovered.running {
             if row.line.is_some() {
                 self.turn_interrupted(row);
@@ -40,15 +41,9 @@ impl EventLoop {
                 self.turns.read_interrupted(row.seq, &mut self.effects);
             }
         }
-        for waiting in &recovered.waiting {
-            self.recover_session(&waiting.session);
-        }
         Cursor {
             last_op: recovered.ops.last().map(|op| op.seq),
-            last_session: recovered
-                .waiting
-                .last()
-                .map(|waiting| Arc::clone(&waiting.session)),
+            waiting: recovered.waiting,
         }
     }
 
@@ -79,20 +74,15 @@ impl EventLoop {
         self.end_message(row.seq, RowOutcome::Interrupted, ops, None);
     }
 
-    fn recover_session(&mut self, session: &Arc<str>) {
-        self.turns
-            .recover_session(&SessionKey::from_text(Arc::clone(session)));
-    }
-
     /// Reads whatever did not fit into the first pages. What recovery itself wants written waits until everything is
     /// read, or it would be read as left behind.
     pub(super) async fn recover_rest(&mut self, mut cursor: Cursor, batches: &mut mpsc::Receiver<Batch>) {
-        while cursor.last_op.is_some() || cursor.last_session.is_some() {
+        while cursor.last_op.is_some() {
             if !self.read_page(&mut cursor, batches).await {
                 return;
             }
         }
-        let waiting = self.turns.sessions().active();
+        let waiting = cursor.waiting;
         let (ops, turns) = (self.outbox.counters(), self.turns.counters());
         if waiting > 0 || ops.recovered + ops.unknown + turns.interrupted > 0 {
             tracing::info!(
@@ -105,24 +95,20 @@ impl EventLoop {
         }
     }
 
-    /// Reads one page of each kind; `false` when the journal is lost. What cannot be read is asked for again.
+    /// Reads one page of ops; `false` when the journal is lost. What cannot be read is asked for again.
     async fn read_page(&mut self, cursor: &mut Cursor, batches: &mut mpsc::Receiver<Batch>) -> bool {
-        let (ops, sessions) = (self.effects.token(), self.effects.token());
-        let mut commands = Vec::new();
-        commands.extend(cursor.last_op.map(|after| Command::NextOps {
-            token: ops,
+        let Some(after) = cursor.last_op else {
+            return true;
+        };
+        let token = self.effects.token();
+        let read = Command::NextOps {
+            token,
             after,
             limit: PAGE,
-        }));
-        commands.extend(cursor.last_session.clone().map(|after| Command::NextWaiting {
-            token: sessions,
-            after,
-            limit: PAGE,
-        }));
-        let mut unanswered = commands.len();
-        self.journal.submit_now(commands).await;
-        let mut failed = false;
-        while unanswered > 0 {
+        };
+        self.journal.submit_now(vec![read]).await;
+        let (mut answered, mut failed) = (false, false);
+        while !answered {
             let Some(batch) = batches.recv().await else {
                 self.journal.lost();
                 return false;
@@ -130,23 +116,14 @@ impl EventLoop {
             for completion in batch.completions {
                 match completion {
                     Completion::Ops { ops, .. } => {
-                        unanswered -= 1;
+                        answered = true;
                         cursor.last_op = ops.last().map(|op| op.seq);
                         for row in &ops {
                             self.outbox.recover(row, &mut self.effects);
                         }
                     }
-                    Completion::Waiting { sessions, .. } => {
-                        unanswered -= 1;
-                        cursor.last_session = sessions.last().map(|waiting| Arc::clone(&waiting.session));
-                        for waiting in &sessions {
-                            self.recover_session(&waiting.session);
-                        }
-                    }
-                    Completion::Failed(failure)
-                        if [Subject::Token(ops), Subject::Token(sessions)].contains(&failure.subject) =>
-                    {
-                        unanswered -= 1;
+                    Completion::Failed(failure) if failure.subject == Subject::Token(token) => {
+                        answered = true;
                         failed = true;
                     }
                     other => self.handle_completion(other),

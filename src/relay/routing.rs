@@ -889,8 +889,13 @@ impl EventLoop {
                 }
             }
             Completion::Resume { token, blob } => self.state_read(token, blob),
+            Completion::Waiting { token, rows } => {
+                if let Some(Pending::WaitingRows(after)) = self.journal.take(token) {
+                    self.turns.reloaded(after, Some(&rows));
+                }
+            }
             // Only recovery reads these, before the loop runs.
-            Completion::Ops { .. } | Completion::Waiting { .. } => {}
+            Completion::Ops { .. } => {}
             Completion::Failed(failed) => self.command_failed(&failed),
         }
     }
@@ -911,6 +916,7 @@ impl EventLoop {
                 Some(Pending::Message(accepting)) => self.message_rejected(Some(&accepting), &failed.fault),
                 Some(Pending::Quarantine(_)) => self.message_rejected(None, &failed.fault),
                 Some(Pending::SessionRows(session)) => self.turns.refilled(session, None),
+                Some(Pending::WaitingRows(after)) => self.turns.reloaded(after, None),
                 Some(Pending::Ops(_, reply)) => {
                     tracing::error!("dropped a message that the journal refused");
                     if let Some(reply) = reply {

@@ -39,11 +39,13 @@ use crate::adapter::{ChatFacts, ChatId, interaction_event};
 use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput, Usage};
 use crate::collections::IdMap;
 use crate::session::{Admission, Interrupt, SessionLimits, Sessions, StopReason, TurnId};
-use crate::store::{Command, InboxKind, InboxRow, InboxSeq, TurnState as RowOutcome};
+use crate::store::{Command, InboxKind, InboxRow, InboxSeq, TurnState as RowOutcome, WaitingRow};
 use crate::wire::{Action, ConnectorFrame, MessageEvent, SessionKey};
 
 /// Rows of one session that are read at a time.
 const ROWS_PER_READ: u32 = 32;
+/// Rows that are read at a time to find sessions that did not fit in memory.
+const ROWS_PER_RELOAD: u32 = 1024;
 
 /// What has happened to turns so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -202,6 +204,7 @@ pub(super) struct Turns {
 enum Unread {
     Row(InboxSeq),
     Session(SessionKey),
+    Waiting(InboxSeq),
 }
 
 impl Turns {
@@ -344,13 +347,20 @@ impl Turns {
         overflowed
     }
 
-    /// The journal holds messages of this session from an earlier run.
-    pub(super) fn recover_session(&mut self, session: &SessionKey) {
-        self.sessions.recover(session);
+    /// The journal holds waiting messages from an earlier run.
+    pub(super) fn recover_waiting(&mut self) {
+        self.sessions.recover();
     }
 
-    /// Reads rows for sessions whose queue in memory ran dry.
+    /// Reads sessions that did not fit in memory, and rows for those whose queue in memory ran dry.
     pub(super) fn refill(&mut self, effects: &mut Effects) {
+        if let Some(after) = self.sessions.next_reload().map(InboxSeq) {
+            effects.request(Pending::WaitingRows(after), |token| Command::NextWaiting {
+                token,
+                after,
+                limit: ROWS_PER_RELOAD,
+            });
+        }
         while let Some((session, after)) = self.sessions.next_refill() {
             let key = session.shared();
             effects.request(Pending::SessionRows(session), |token| Command::NextQueued {
@@ -362,12 +372,33 @@ impl Turns {
         }
     }
 
+    /// Waiting rows after this one that were read; `None` when the journal could not read them.
+    pub(super) fn reloaded(&mut self, after: InboxSeq, rows: Option<&[WaitingRow]>) {
+        match rows {
+            Some(rows) => {
+                let last = rows.last().map(|row| row.seq.0);
+                let has_more = rows.len() >= ROWS_PER_RELOAD as usize;
+                let sessions = rows
+                    .iter()
+                    .map(|row| SessionKey::from_text(Arc::clone(&row.session)));
+                self.sessions.reload(sessions, last.filter(|_| has_more));
+            }
+            None => self.unread.push(Unread::Waiting(after)),
+        }
+    }
+
     /// Rows of a session that were read; `None` when the journal could not read them.
     pub(super) fn refilled(&mut self, session: SessionKey, rows: Option<&[InboxRow]>) {
         match rows {
             Some(rows) => {
                 let complete = rows.len() < ROWS_PER_READ as usize;
-                let rows = rows.iter().map(|row| row.seq.0);
+                // One whose end the journal could not write yet is over all the same.
+                let is_over = |seq: &InboxSeq| matches!(self.rows.get(seq), Some(RowState::Ending(_)));
+                let rows: Vec<i64> = rows
+                    .iter()
+                    .filter(|row| !is_over(&row.seq))
+                    .map(|row| row.seq.0)
+                    .collect();
                 self.sessions.refill(&session, rows, complete);
             }
             None => self.unread.push(Unread::Session(session)),
@@ -387,7 +418,7 @@ impl Turns {
         if let Admission::Start(turn) = self.sessions.admit(&session) {
             self.load(session, row.seq, turn, now_ms, effects);
         } else {
-            self.sessions.enqueue(&session, row.seq.0);
+            self.sessions.enqueue_again(&session, row.seq.0);
         }
     }
 
@@ -483,6 +514,7 @@ impl Turns {
             match unread {
                 Unread::Row(seq) => effects.write(Command::Load { seq }),
                 Unread::Session(session) => self.sessions.refill(&session, [], false),
+                Unread::Waiting(after) => self.sessions.reload([], Some(after.0)),
             }
         }
     }

@@ -10,7 +10,15 @@ fn key(name: &str) -> SessionKey {
 }
 
 fn sessions(running: usize, queued: usize) -> Sessions {
-    Sessions::new(SessionLimits { running, queued })
+    waiting_sessions(running, queued, 1000)
+}
+
+fn waiting_sessions(running: usize, queued: usize, waiting: usize) -> Sessions {
+    Sessions::new(SessionLimits {
+        running,
+        queued,
+        waiting,
+    })
 }
 
 #[test]
@@ -226,6 +234,9 @@ struct Walk {
     rows: i64,
     overflowed: usize,
     overtaken: usize,
+    /// What the journal has read for a reload and not answered yet: the sessions, and the last row if there may be more.
+    reading: Option<(Vec<SessionKey>, Option<i64>)>,
+    reloaded: usize,
 }
 
 impl Walk {
@@ -271,16 +282,61 @@ impl Walk {
         self.settle(sessions);
     }
 
-    /// What the driver does after every event: refill what ran dry, start what may.
+    /// The journal answers a reload.
+    fn answer_reload(&mut self, sessions: &mut Sessions) {
+        if let Some((found, read_to)) = self.reading.take() {
+            self.reloaded += found.len();
+            sessions.reload(found, read_to);
+            self.settle(sessions);
+        }
+    }
+
+    /// Committed rows that have not run, in order, each with its session.
+    fn waiting(&self) -> Vec<(i64, SessionKey)> {
+        let has_run = |who: &SessionKey, row: &i64| self.ran.get(who).is_some_and(|ran| ran.contains(row));
+        let committed = self
+            .committed
+            .iter()
+            .flat_map(|(who, rows)| rows.iter().map(move |row| (*row, who)));
+        let mut waiting: Vec<_> = committed
+            .filter(|(row, who)| !has_run(who, row))
+            .map(|(row, who)| (row, who.clone()))
+            .collect();
+        waiting.sort_unstable_by_key(|(row, _)| *row);
+        waiting
+    }
+
+    /// What the driver does after every event: refill what ran dry, reload what fits, start what may.
     fn settle(&mut self, sessions: &mut Sessions) {
         loop {
+            if let Some(after) = sessions.next_reload() {
+                assert!(self.reading.is_none(), "one read at a time");
+                let rest: Vec<_> = self
+                    .waiting()
+                    .into_iter()
+                    .filter(|(row, _)| *row > after)
+                    .collect();
+                let read = &rest[..rest.len().min(3)];
+                let read_to = read.last().map(|(row, _)| *row).filter(|_| rest.len() >= 3);
+                let found = read.iter().map(|(_, who)| who.clone()).collect();
+                self.reading = Some((found, read_to));
+            }
+            let mut refilled = false;
             while let Some((who, after)) = sessions.next_refill() {
-                let rows = &self.committed[&who];
-                let rest: Vec<i64> = rows.iter().copied().filter(|row| *row > after).collect();
+                refilled = true;
+                let rest = self
+                    .waiting()
+                    .into_iter()
+                    .filter(|(row, whose)| *row > after && *whose == who);
+                let rest: Vec<i64> = rest.map(|(row, _)| row).collect();
                 let fetched: Vec<i64> = rest.iter().copied().take(2).collect();
                 sessions.refill(&who, fetched, rest.len() <= 2);
             }
             let Some((who, row, turn)) = sessions.next_start() else {
+                // What came to nothing may have made room.
+                if refilled {
+                    continue;
+                }
                 return;
             };
             self.ran.entry(who.clone()).or_default().push(row);
@@ -291,16 +347,18 @@ impl Walk {
 
 #[test]
 fn random_walks_run_every_row_once_in_order_within_the_limit() {
-    let (mut rows, mut stopped, mut overflowed, mut overtaken) = (0, 0, 0, 0);
+    let (mut rows, mut stopped, mut overflowed, mut overtaken, mut reloaded) = (0, 0, 0, 0, 0);
     for seed in 0..5_000 {
         let mut chance = Chance(seed);
         let limit = 1 + usize::try_from(chance.below(4)).unwrap();
-        let mut sessions = sessions(limit, 3);
+        let waiting = [1, 2, 3, 1000][usize::try_from(chance.below(4)).unwrap()];
+        let mut sessions = waiting_sessions(limit, 3, waiting);
         let mut walk = Walk::default();
         for step in 0..160 {
-            let who = key(&format!("s{}", chance.below(4)));
+            let who = key(&format!("s{}", chance.below(8)));
             match chance.below(if step < 110 { 14 } else { 8 }) {
-                0..=3 => walk.end_one(&mut sessions),
+                0 => walk.answer_reload(&mut sessions),
+                1..=3 => walk.end_one(&mut sessions),
                 4..=6 => walk.commit(&mut sessions, chance.below(8) > 0),
                 7 => {
                     if let Interrupt::Cancel(turn) = sessions.interrupt(&who) {
@@ -311,31 +369,45 @@ fn random_walks_run_every_row_once_in_order_within_the_limit() {
                 _ => walk.arrive(&mut sessions, &who),
             }
             assert!(sessions.running() <= limit);
+            assert!(
+                sessions.active() <= limit + waiting + 3,
+                "at most a page too many wait"
+            );
             let busy: HashSet<&SessionKey> = walk.running.values().map(|(who, _)| who).collect();
             assert_eq!(busy.len(), walk.running.len(), "one turn at a time per session");
         }
         while !walk.coming.is_empty() {
             walk.commit(&mut sessions, true);
         }
-        while !walk.running.is_empty() {
+        while !walk.running.is_empty() || walk.reading.is_some() {
             walk.end_one(&mut sessions);
+            walk.answer_reload(&mut sessions);
         }
         assert_eq!(walk.ran, walk.committed, "seed {seed}");
         assert_eq!((sessions.active(), sessions.running()), (0, 0), "seed {seed}");
+        assert!(!sessions.has_elsewhere(), "seed {seed}");
+        reloaded += walk.reloaded;
         rows += walk.rows;
         overflowed += walk.overflowed;
         overtaken += walk.overtaken;
     }
-    assert!(rows > 100_000 && stopped > 1_000 && overflowed > 1_000 && overtaken > 1_000);
+    assert!(
+        rows > 100_000 && stopped > 1_000 && overflowed > 1_000 && overtaken > 1_000 && reloaded > 10_000
+    );
 }
 
 #[test]
 fn what_was_waiting_before_a_restart_runs_before_what_is_new() {
     let mut sessions = sessions(8, 8);
-    sessions.recover(&key("a"));
+    sessions.recover();
     assert_eq!(sessions.admit(&key("a")), Admission::Wait { behind: None });
+    assert_eq!(sessions.next_reload(), Some(0));
     sessions.enqueue(&key("a"), 9);
     assert_eq!(sessions.next_start(), None);
+    sessions.reload([key("a")], None);
+    assert_eq!(sessions.next_reload(), Some(8), "what came since is read, too");
+    sessions.reload([key("a")], None);
+    assert!(!sessions.has_elsewhere());
     assert_eq!(sessions.next_refill(), Some((key("a"), 0)));
     sessions.enqueue(&key("a"), 10);
     sessions.refill(&key("a"), [3, 9], true);
@@ -380,4 +452,46 @@ fn what_was_not_sent_goes_out_before_what_is_newer() {
     assert_eq!(lanes.next_ready(), Some(OpId(1)));
     lanes.complete(OpId(1));
     assert_eq!(lanes.next_ready(), Some(OpId(2)));
+}
+
+#[test]
+fn sessions_that_do_not_fit_wait_in_the_journal_and_come_back_in_order() {
+    let mut sessions = waiting_sessions(1, 8, 2);
+    let Admission::Start(turn) = sessions.admit(&key("running")) else {
+        panic!()
+    };
+    for (row, who) in (1..).zip(["a", "b", "c", "d", "c"]) {
+        assert_eq!(sessions.admit(&key(who)), Admission::Wait { behind: None });
+        assert!(!sessions.enqueue(&key(who), row));
+    }
+    assert_eq!((sessions.active(), sessions.has_elsewhere()), (3, true));
+    assert_eq!(sessions.next_reload(), None, "there is no room yet");
+    sessions.ended(&key("running"), turn);
+    // A new session does not pass those that wait elsewhere, whoever is here.
+    let (who, row, turn) = sessions.next_start().unwrap();
+    assert_eq!((who, row), (key("a"), 1));
+    assert_eq!(sessions.admit(&key("new")), Admission::Wait { behind: None });
+    assert_eq!(sessions.next_reload(), Some(2));
+    sessions.reload(["c", "d", "c"].map(key), None);
+    sessions.enqueue(&key("new"), 6);
+    assert_eq!(sessions.next_refill(), Some((key("c"), 0)));
+    sessions.refill(&key("c"), [3, 5], true);
+    assert_eq!(sessions.next_refill(), Some((key("d"), 0)));
+    sessions.refill(&key("d"), [4], true);
+    sessions.ended(&key("a"), turn);
+    let run_all = |sessions: &mut Sessions| -> Vec<i64> {
+        std::iter::from_fn(|| {
+            let (who, row, turn) = sessions.next_start()?;
+            sessions.ended(&who, turn);
+            Some(row)
+        })
+        .collect()
+    };
+    assert_eq!(run_all(&mut sessions), [2, 3, 4, 5]);
+    assert_eq!(sessions.next_reload(), Some(5));
+    sessions.reload([key("new")], None);
+    assert_eq!(sessions.next_refill(), Some((key("new"), 0)));
+    sessions.refill(&key("new"), [6], true);
+    assert_eq!(run_all(&mut sessions), [6]);
+    assert_eq!((sessions.active(), sessions.has_elsewhere()), (0, false));
 }

@@ -3,8 +3,10 @@
 //! A session exists here only while it runs or has messages waiting. A message whose session is free is admitted
 //! immediately and reserves the turn while the journal commits it; every other message is queued by its journal row once it
 //! is committed (`admit`, then `enqueue`, `cancel_admission` or `cancel_waiting`). Rows beyond the queue's capacity stay in
-//! the journal and are read again with `refill`. Invariants: a session's messages start in order of arrival; a turn ends
-//! exactly once; the number of running turns never exceeds the limit.
+//! the journal and are read again with `refill`. Sessions beyond the limit of waiting ones are not kept here at all: the
+//! journal finds them again, in order of arrival (`reload`), and until then no session that is not here starts anything.
+//! Invariants: a session's messages start in order of arrival; a turn ends exactly once; the number of running turns never
+//! exceeds the limit; a session that is here knows of all its rows.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -21,6 +23,8 @@ pub struct SessionLimits {
     pub running: usize,
     /// Maximum rows of one session in memory; more stay in the journal.
     pub queued: usize,
+    /// Maximum sessions that wait in memory; more stay in the journal.
+    pub waiting: usize,
 }
 
 /// Whether a message may start.
@@ -74,7 +78,7 @@ impl State {
     }
 }
 
-/// Whether the journal has rows of a session that are not in its queue.
+/// Whether the journal has rows that are not here: of one session, or of sessions that are not here either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum JournalRows {
     /// No.
@@ -131,6 +135,12 @@ pub struct Sessions {
     in_line: HashSet<SessionKey>,
     /// Sessions that may have to be refilled.
     to_refill: VecDeque<SessionKey>,
+    /// Rows of sessions that are not in `active`.
+    elsewhere: JournalRows,
+    /// All of those rows that were not requested yet come after this one.
+    elsewhere_after: i64,
+    /// Messages that are not committed yet, of sessions that were not in `active` when they came.
+    uncommitted_elsewhere: HashMap<SessionKey, usize>,
     running: usize,
     next_turn: u64,
     paused: bool,
@@ -145,6 +155,9 @@ impl Sessions {
             line: VecDeque::new(),
             in_line: HashSet::new(),
             to_refill: VecDeque::new(),
+            elsewhere: JournalRows::Nothing,
+            elsewhere_after: i64::MAX,
+            uncommitted_elsewhere: HashMap::new(),
             running: 0,
             next_turn: 1,
             paused: false,
@@ -159,6 +172,10 @@ impl Sessions {
             return Admission::Wait {
                 behind: session.state.turn(),
             };
+        }
+        if self.is_full() || self.uncommitted_elsewhere.contains_key(key) {
+            *self.uncommitted_elsewhere.entry(key.clone()).or_default() += 1;
+            return Admission::Wait { behind: None };
         }
         if self.paused || self.running >= self.limits.running || !self.line.is_empty() {
             let session = self
@@ -181,6 +198,9 @@ impl Sessions {
 
     /// A message that was to wait was a duplicate or could not be stored.
     pub fn cancel_waiting(&mut self, key: &SessionKey) {
+        if self.committed_elsewhere(key) {
+            return;
+        }
         if let Some(session) = self.active.get_mut(key) {
             session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
             self.drop_if_inactive(key);
@@ -191,11 +211,18 @@ impl Sessions {
     /// inactive.
     pub fn enqueue(&mut self, key: &SessionKey, row: i64) -> bool {
         let bound = self.limits.queued.max(1);
+        let came_elsewhere = self.committed_elsewhere(key);
+        if came_elsewhere && self.is_full() && !self.active.contains_key(key) {
+            self.leave_elsewhere(row);
+            return false;
+        }
         let session = self
             .active
             .entry(key.clone())
             .or_insert_with(|| Session::new(State::Idle));
-        session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
+        if !came_elsewhere {
+            session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
+        }
         let first_over = match session.in_journal {
             JournalRows::Nothing if session.queue.len() < bound => {
                 session.queue.push_back(row);
@@ -216,14 +243,53 @@ impl Sessions {
         first_over
     }
 
-    /// The journal has rows of this session from an earlier run; they start first.
-    pub fn recover(&mut self, key: &SessionKey) {
+    /// Queues a row of an earlier run that is not among the journal's waiting rows; the session's waiting ones follow it.
+    pub fn enqueue_again(&mut self, key: &SessionKey, row: i64) {
+        self.cancel_waiting(key);
         let session = self
             .active
             .entry(key.clone())
             .or_insert_with(|| Session::new(State::Idle));
+        session.queue.push_back(row);
+        session.last = row;
         session.in_journal = JournalRows::More;
-        self.to_refill.push_back(key.clone());
+        self.join_line(key);
+    }
+
+    /// The journal has waiting rows of an earlier run; they start first.
+    pub fn recover(&mut self) {
+        self.elsewhere = JournalRows::More;
+        self.elsewhere_after = 0;
+    }
+
+    /// The row after which to read the rows of sessions that are not here, once there is room for them. Answer with
+    /// [`Self::reload`].
+    pub fn next_reload(&mut self) -> Option<i64> {
+        let has_room = self.waiting_sessions() <= self.limits.waiting / 2;
+        (has_room && self.elsewhere == JournalRows::More).then(|| {
+            self.elsewhere = JournalRows::Asked;
+            std::mem::replace(&mut self.elsewhere_after, i64::MAX)
+        })
+    }
+
+    /// Takes in the sessions of the rows that [`Self::next_reload`] requested, in their order. `read_to` is the last of these
+    /// rows if there may be more.
+    pub fn reload(&mut self, sessions: impl IntoIterator<Item = SessionKey>, read_to: Option<i64>) {
+        for key in sessions {
+            if !self.active.contains_key(&key) {
+                let mut session = Session::new(State::Idle);
+                session.in_journal = JournalRows::More;
+                self.active.insert(key.clone(), session);
+                self.to_refill.push_back(key);
+            }
+        }
+        let came_since = self.elsewhere == JournalRows::AskedAndMore;
+        self.elsewhere = if came_since || read_to.is_some() {
+            JournalRows::More
+        } else {
+            JournalRows::Nothing
+        };
+        self.elsewhere_after = self.elsewhere_after.min(read_to.unwrap_or(i64::MAX));
     }
 
     /// The next session whose queue is empty while the journal has more rows, and the row after which to read. Answer with
@@ -350,6 +416,11 @@ impl Sessions {
             .map(|(key, session)| (key, session.queue.len()))
     }
 
+    /// Whether sessions wait that are not here.
+    pub fn has_elsewhere(&self) -> bool {
+        self.elsewhere != JournalRows::Nothing
+    }
+
     /// Number of active sessions.
     pub fn active(&self) -> usize {
         self.active.len()
@@ -377,6 +448,37 @@ impl Sessions {
         self.next_turn += 1;
         self.running += 1;
         turn
+    }
+
+    /// Sessions here without a turn.
+    fn waiting_sessions(&self) -> usize {
+        self.active.len() - self.running
+    }
+
+    /// Whether no further session may wait here.
+    fn is_full(&self) -> bool {
+        self.has_elsewhere() || self.waiting_sessions() >= self.limits.waiting.max(1)
+    }
+
+    /// Whether the next message of the session to be committed came when it was not here.
+    fn committed_elsewhere(&mut self, key: &SessionKey) -> bool {
+        let Some(count) = self.uncommitted_elsewhere.get_mut(key) else {
+            return false;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.uncommitted_elsewhere.remove(key);
+        }
+        true
+    }
+
+    /// Leaves a committed row to the journal.
+    fn leave_elsewhere(&mut self, row: i64) {
+        self.elsewhere_after = self.elsewhere_after.min(row - 1);
+        self.elsewhere = match self.elsewhere {
+            JournalRows::Nothing | JournalRows::More => JournalRows::More,
+            JournalRows::Asked | JournalRows::AskedAndMore => JournalRows::AskedAndMore,
+        };
     }
 
     fn join_line(&mut self, key: &SessionKey) {

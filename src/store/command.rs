@@ -64,12 +64,12 @@ pub enum Command {
         /// Maximum rows.
         limit: u32,
     },
-    /// Read which sessions have waiting messages, in key order: [`Completion::Waiting`](super::Completion::Waiting).
+    /// Read which messages of all sessions wait, in order: [`Completion::Waiting`](super::Completion::Waiting).
     NextWaiting {
         /// Returned in the completion.
         token: u64,
-        /// Only keys after this one.
-        after: Arc<str>,
+        /// Only rows after this one.
+        after: InboxSeq,
         /// Maximum rows.
         limit: u32,
     },

@@ -180,12 +180,12 @@ pub enum Completion {
         /// The messages.
         rows: Vec<InboxRow>,
     },
-    /// Sessions with waiting messages, in key order.
+    /// Waiting messages in order.
     Waiting {
         /// The command's token.
         token: u64,
-        /// The sessions.
-        sessions: Vec<WaitingSession>,
+        /// The messages.
+        rows: Vec<WaitingRow>,
     },
     /// Unsettled ops in order.
     Ops {
@@ -264,15 +264,13 @@ pub struct InboxRow {
     pub started_at: Option<i64>,
 }
 
-/// A session with waiting messages.
+/// A waiting message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitingSession {
-    /// The session.
+pub struct WaitingRow {
+    /// Its row id.
+    pub seq: InboxSeq,
+    /// Its session.
     pub session: Arc<str>,
-    /// Its oldest waiting message.
-    pub first: InboxSeq,
-    /// Number of waiting messages.
-    pub count: u64,
 }
 
 /// An unsettled op.

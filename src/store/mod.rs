@@ -53,7 +53,7 @@ mod tests;
 pub use command::Command;
 pub use completion::{
     Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, OpRow,
-    OpSeq, OpSeqs, OpState, Subject, TurnState, WaitingSession,
+    OpSeq, OpSeqs, OpState, Subject, TurnState, WaitingRow,
 };
 pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};

@@ -2,9 +2,7 @@
 
 use super::apply::NextIds;
 use super::command::Command;
-use super::completion::{
-    ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingSession,
-};
+use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingRow};
 use super::completion::{InboxSeq, OpSeq};
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
@@ -40,7 +38,7 @@ pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Comple
         },
         Command::NextWaiting { token, after, limit } => Completion::Waiting {
             token: *token,
-            sessions: waiting(db, after, *limit)?,
+            rows: waiting(db, *after, *limit)?,
         },
         Command::NextOps { token, after, limit } => Completion::Ops {
             token: *token,
@@ -57,20 +55,27 @@ pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Comple
     }))
 }
 
-/// Sessions with waiting messages after this key, in key order.
-pub(super) fn waiting(db: &Connection, after: &str, limit: u32) -> Result<Vec<WaitingSession>> {
+/// Waiting messages after this one, in order: along the table, of which few rows do not wait.
+fn waiting(db: &Connection, after: InboxSeq, limit: u32) -> Result<Vec<WaitingRow>> {
     let mut find = db.prepare_cached(
-        "SELECT session, min(seq), count(*) FROM inbox INDEXED BY inbox_queued
-         WHERE state = 0 AND session > ?1 GROUP BY session ORDER BY session LIMIT ?2",
+        "SELECT seq, session FROM inbox NOT INDEXED WHERE seq > ?1 AND state = 0 ORDER BY seq LIMIT ?2",
     )?;
-    let rows = find.query_map(params![after, limit], |row| {
-        Ok(WaitingSession {
-            session: text(row, 0)?,
-            first: InboxSeq(row.get(1)?),
-            count: u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0),
+    let rows = find.query_map(params![after.0, limit], |row| {
+        Ok(WaitingRow {
+            seq: InboxSeq(row.get(0)?),
+            session: text(row, 1)?,
         })
     })?;
     rows.collect()
+}
+
+fn count_waiting(db: &Connection) -> Result<u64> {
+    let count = db.query_row(
+        "SELECT count(*) FROM inbox INDEXED BY inbox_queued WHERE state = 0",
+        [],
+        |row| row.get::<_, i64>(0),
+    )?;
+    Ok(u64::try_from(count).unwrap_or(0))
 }
 
 /// Messages that were running, oldest first; beyond the byte limit without their line.
@@ -160,9 +165,8 @@ pub(super) fn text(row: &Row<'_>, column: usize) -> Result<Arc<str>> {
 /// Unfinished work of earlier runs.
 #[derive(Debug, Default)]
 pub struct Recovered {
-    /// Sessions with waiting messages, in key order, at most `recover_rows`. If it has that many, read on with
-    /// [`Command::NextWaiting`](super::Command::NextWaiting) after its last key.
-    pub waiting: Vec<WaitingSession>,
+    /// Number of waiting messages; read them with [`Command::NextWaiting`](super::Command::NextWaiting).
+    pub waiting: u64,
     /// Messages whose turn was running, oldest first, at most `recover_rows`; beyond 4 MiB without their line, which
     /// [`Command::Load`](super::Command::Load) reads.
     pub running: Vec<InboxRow>,
@@ -185,7 +189,7 @@ pub(super) struct WriterState {
 pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Recovered, WriterState)> {
     let rows = settings.recover_rows;
     let recovered = Recovered {
-        waiting: waiting(db, "", rows)?,
+        waiting: count_waiting(db)?,
         running: running(db, rows)?,
         ops: ops(db, OpSeq(0), rows)?,
         chats: chats(db, settings.chat_memory)?,

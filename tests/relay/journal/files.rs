@@ -146,7 +146,7 @@ async fn people_can_look_while_it_runs_and_mend_when_it_does_not() {
     let gone = Inspector::discard(dir.path(), Item::Quarantined(1), NOW);
     assert!(matches!(gone, Err(InspectError::NoSuchItem)), "{gone:?}");
     let opened = open(dir.path());
-    assert_eq!(opened.recovered.waiting[0].first, InboxSeq(1));
+    assert_eq!(opened.recovered.waiting, 1);
     assert!(opened.recovered.running.is_empty());
     assert_eq!(opened.recovered.ops[0].state, OpState::Pending);
 }

@@ -1,6 +1,8 @@
 //! Who is answered when: in order within a chat, side by side between chats, fairly at the limit.
 
 use super::{HANG, start};
+use crate::support::memory_relay::start_with;
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 use hermes_relay::config::{BusyMode, Durability};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -144,5 +146,72 @@ async fn in_busy_mode_interrupt_a_newer_message_takes_the_turn() {
     assert_eq!(relay.replies("a", 1).await, ["echo: newer"]);
     let status = relay.wait_for_turns(1).await;
     assert_eq!((status.tally.turns_stopped, status.tally.turns_done), (1, 1));
+    relay.stop().await;
+}
+
+/// The echo, but nothing that an earlier run began is run again.
+#[derive(Clone)]
+struct Once;
+
+impl Agent for Once {
+    fn info(&self) -> AgentInfo {
+        AgentInfo {
+            repeatable: false,
+            ..EchoAgent.info()
+        }
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        EchoAgent.run(turn)
+    }
+}
+
+/// Texts of the answers to `count` messages.
+fn answers(count: usize) -> Vec<String> {
+    (0..count).map(|id| format!("echo: {id}")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn chats_beyond_the_limit_wait_in_the_journal_and_lose_neither_order_nor_messages() {
+    const CHATS: usize = 60;
+    let dir = tempfile::tempdir().unwrap();
+    let few = |settings: &mut hermes_relay::config::Settings| {
+        settings.sessions.max_concurrent_turns = 1;
+        settings.sessions.max_waiting = 5;
+        settings.sessions.interrupted_notice = None;
+    };
+    let relay = start_with(dir.path(), Once, few).await;
+    relay.deliver("busy", "m", HANG).await;
+    relay.wait_for_turns(1).await;
+    for id in 0..3 {
+        for chat in 0..CHATS {
+            let chat = format!("chat-{chat}");
+            relay.deliver(&chat, &id.to_string(), &id.to_string()).await;
+        }
+    }
+    relay
+        .seen("all acknowledged", |seen| seen.acks.len() == 3 * CHATS + 1)
+        .await;
+    let status = relay
+        .wait_for_status("taken", |status| status.tally.inbound == 181)
+        .await;
+    assert!(status.sessions_active <= 6, "{status:?}");
+
+    // A crash finds them all again, and memory stays as small.
+    relay.crash().await;
+    let relay = start_with(dir.path(), Once, few).await;
+    relay.deliver("chat-0", "last", "3").await;
+    for chat in 0..CHATS {
+        let chat = format!("chat-{chat}");
+        let count = if chat == "chat-0" { 4 } else { 3 };
+        assert_eq!(relay.replies(&chat, count).await, answers(count), "{chat}");
+    }
+    let status = relay
+        .wait_for_status("quiet", |status| status.sessions_active == 0)
+        .await;
+    assert_eq!(status.tally.turns_done, 3 * CHATS as u64 + 1);
+    // Nothing waits elsewhere any more: a message starts at once.
+    relay.deliver("new", "m", "hello").await;
+    assert_eq!(relay.replies("new", 1).await, ["echo: hello"]);
     relay.stop().await;
 }
