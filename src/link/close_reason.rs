@@ -9,6 +9,10 @@ use std::time::Duration;
 
 /// Close code of a refused token.
 const UNAUTHORIZED: u16 = 4401;
+/// Close codes of a connector that goes away, restarts, or is busy for a moment.
+const RESTARTS: [u16; 3] = [1001, 1012, 1013];
+/// Maximum delay of the dial after one of them.
+const MAX_RESTART_DELAY: Duration = Duration::from_millis(500);
 /// Maximum bytes of a close reason.
 const MAX_REASON_BYTES: usize = 123;
 
@@ -171,6 +175,8 @@ pub(super) struct ConnectionRecord {
     pub(super) doubt: Doubt,
     /// How long the connection was live; `None` if it never was.
     pub(super) lived: Option<Duration>,
+    /// A delivery was acknowledged or an op answered on it.
+    pub(super) worked: bool,
     pub(super) stable: Duration,
     /// Its token was minted with a clock that turned out to be wrong, or before a suspend.
     pub(super) stale_token: bool,
@@ -180,6 +186,8 @@ pub(super) struct ConnectionRecord {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
     Immediate,
+    /// Within a second, whatever the settings: the connector restarts, and a while ago it worked.
+    Restart,
     Backoff { retry_after: Option<Duration> },
     Slow { retry_after: Option<Duration> },
 }
@@ -205,7 +213,9 @@ pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> Decis
             if code == UNAUTHORIZED {
                 return decide_unauthorized(reason, record);
             }
-            (Loss::Closed { code, reason }, backoff)
+            let restarts = record.worked && RESTARTS.contains(&code);
+            let pace = if restarts { Pace::Restart } else { backoff };
+            (Loss::Closed { code, reason }, pace)
         }
         CloseReason::Dial(DialFailure::Http {
             status: status @ (401 | 403),
@@ -293,6 +303,7 @@ impl RedialDelay {
     pub(super) fn after_loss(&mut self, pace: Pace, rng: &mut u64) -> Duration {
         let (own, retry_after) = match pace {
             Pace::Immediate => return Duration::ZERO,
+            Pace::Restart => return self.next(rng).min(MAX_RESTART_DELAY),
             Pace::Backoff { retry_after } => (self.next(rng), retry_after),
             Pace::Slow { retry_after } => {
                 self.next(rng);

@@ -85,6 +85,9 @@ impl Link {
             | LinkState::Ended(_) => None,
         };
         if open == Some(generation) {
+            if let LinkState::Live(live) = &mut self.state {
+                live.worked = true;
+            }
             self.counters.acks_sent += 1;
             self.write(generation, &GatewayFrame::InboundAck { buffer_id });
             true

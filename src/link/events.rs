@@ -3,7 +3,7 @@
 use super::action::{ControlFrame, LinkEvent};
 use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, DialFailure, End};
-use super::state::{Generation, IdleRequest, Link, LinkState, Live, Reader};
+use super::state::{Generation, IdleRequest, Link, LinkState, Live, Peer, Reader};
 use super::transitions::{CloseFrame, GOING_AWAY};
 use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
 use std::time::Duration;
@@ -145,6 +145,7 @@ impl Link {
         match &mut self.state {
             LinkState::Live(live) if live.generation == generation => {
                 live.silent_at = Deadline::after(now, self.settings.dead_after);
+                live.peer = Peer::Alive;
                 true
             }
             LinkState::Greeting {
@@ -180,6 +181,8 @@ impl Link {
                     since: now,
                     ping_at: now.mono.saturating_add(self.settings.ping_interval),
                     silent_at: Deadline::after(now, self.settings.dead_after),
+                    peer: Peer::Alive,
+                    worked: false,
                     idle: IdleRequest::Awake,
                     older_until: Some(until),
                 });
@@ -216,7 +219,12 @@ impl Link {
 
     fn take_result(&mut self, request_id: &str, result: Option<OpResult>) {
         match self.pending.answer(request_id, result) {
-            Some(completed) => self.complete(completed),
+            Some(completed) => {
+                if let LinkState::Live(live) = &mut self.state {
+                    live.worked = true;
+                }
+                self.complete(completed);
+            }
             None => self.counters.late_results += 1,
         }
         self.close_if_drained();

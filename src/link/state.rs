@@ -93,9 +93,23 @@ pub struct Live {
     pub(super) since: Moment,
     pub(super) ping_at: Duration,
     pub(super) silent_at: Deadline,
+    pub(super) peer: Peer,
+    /// A delivery was acknowledged or an op answered on this connection.
+    pub(super) worked: bool,
     pub(super) idle: IdleRequest,
     /// When descriptors of the previous connection are dropped, if there may be any.
     pub(super) older_until: Option<Deadline>,
+}
+
+/// Whether the connector is known to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    /// Nothing suggests otherwise.
+    Alive,
+    /// A ping went out at this time; anything that is received answers it.
+    Pinged(Duration),
+    /// The machine was suspended: the connection may be dead since.
+    Doubtful,
 }
 
 /// Whether the connector was asked to buffer.
@@ -193,7 +207,10 @@ impl Link {
         if let Some(action) = self.actions.pop_front() {
             return Some(action);
         }
+        let now = self.clock.seen().mono;
         let generation = match &self.state {
+            // What waits is known to be undelivered; what is written into a dead connection is not.
+            LinkState::Live(live) if self.may_be_dead(live, now) => return None,
             LinkState::Live(live) => live.generation,
             LinkState::Closing { generation, .. } => *generation,
             LinkState::Waiting { .. }
@@ -205,7 +222,6 @@ impl Link {
         if self.pending.in_flight() >= self.settings.max_in_flight {
             return None;
         }
-        let now = self.clock.seen().mono;
         let (op, line) = self.pending.write_next(now)?;
         Some(LinkAction::Write {
             generation,
@@ -213,6 +229,15 @@ impl Link {
             kind: "outbound",
             op: Some(op),
         })
+    }
+
+    /// Whether the connector may be gone: a suspend, or a ping that nothing answered in time.
+    fn may_be_dead(&self, live: &Live, now: Duration) -> bool {
+        match live.peer {
+            Peer::Alive => false,
+            Peer::Pinged(at) => now.saturating_sub(at) >= self.settings.ping_grace,
+            Peer::Doubtful => true,
+        }
     }
 
     /// The current state.
@@ -274,7 +299,8 @@ pub struct LinkSettings {
     pub backoff_max: Duration,
     /// Minimum backoff delay after jitter.
     pub backoff_floor: Duration,
-    /// How long a connection must last before the backoff resets.
+    /// How long a connection that did no work must last before the backoff resets. One on which a delivery was
+    /// acknowledged or an op answered resets it whenever it is lost.
     pub stable: Duration,
     /// Delay after repeated refusals of the credentials; an eighth of it at first.
     pub refused_retry: Duration,
@@ -286,6 +312,8 @@ pub struct LinkSettings {
     pub ping_interval: Duration,
     /// Silence after which the connector counts as dead.
     pub dead_after: Duration,
+    /// Silence after a ping from which on no op is written until something is received.
+    pub ping_grace: Duration,
     /// Timeout of the first ping after a suspend.
     pub thaw_grace: Duration,
     /// Maximum ops in flight.
@@ -318,6 +346,7 @@ impl Default for LinkSettings {
             request_timeout: Duration::from_secs(30),
             ping_interval: Duration::from_secs(30),
             dead_after: Duration::from_secs(60),
+            ping_grace: Duration::from_secs(5),
             thaw_grace: Duration::from_secs(5),
             max_in_flight: 1024,
             max_waiting: 4096,

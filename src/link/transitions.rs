@@ -6,7 +6,7 @@ use super::action::{LinkAction, LinkEvent, NotSent, SendResult};
 use super::clock::{ClockDrift, Deadline, Moment};
 use super::close_reason::{CloseReason, ConnectionRecord, Decision, End, decide};
 use super::pending::Completed;
-use super::state::{Generation, IdleRequest, Link, LinkState, Mint, Reader, WaitReason};
+use super::state::{Generation, IdleRequest, Link, LinkState, Mint, Peer, Reader, WaitReason};
 use crate::wire::{GatewayFrame, Outcome};
 
 /// A close code and its reason.
@@ -36,6 +36,7 @@ impl Link {
                 let grace = Deadline::after(now, self.settings.thaw_grace);
                 live.silent_at = live.silent_at.or_later(grace);
                 live.ping_at = now.mono;
+                live.peer = Peer::Doubtful;
                 self.ping_if_due(now);
             }
             LinkState::Closing { .. } => {}
@@ -82,20 +83,21 @@ impl Link {
             self.end(End::Closed, close_frame);
             return;
         }
-        let lived = match &self.state {
-            LinkState::Live(live) => Some(now.mono.saturating_sub(live.since.mono)),
-            _ => None,
+        let (lived, worked) = match &self.state {
+            LinkState::Live(live) => (Some(now.mono.saturating_sub(live.since.mono)), live.worked),
+            _ => (None, false),
         };
         let record = ConnectionRecord {
             generation,
             handshaken: self.handshaken,
             doubt: self.doubt,
             lived,
+            worked,
             stable: self.settings.stable,
             stale_token: lived.is_none()
                 && (self.mint.spoiled || self.clock.contradicts(self.mint.correction_ms)),
         };
-        if lived.is_some_and(|lived| lived >= self.settings.stable) {
+        if worked || lived.is_some_and(|lived| lived >= self.settings.stable) {
             self.redial_delay.reset();
         }
         self.counters.losses += 1;
@@ -175,6 +177,9 @@ impl Link {
             && self.reader == Reader::Reading
         {
             live.ping_at = now.mono.saturating_add(self.settings.ping_interval);
+            if live.peer == Peer::Alive {
+                live.peer = Peer::Pinged(now.mono);
+            }
             self.counters.pings += 1;
             self.actions.push_back(LinkAction::Ping {
                 generation: live.generation,

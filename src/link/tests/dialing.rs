@@ -96,6 +96,78 @@ fn short_waits_are_earned_back_only_by_a_connection_that_held() {
     }
 }
 
+/// Goes live, does some work, and returns the delay after this loss.
+fn lose_a_working_connection(world: &mut World, acknowledged: bool, close: Option<u16>) -> Duration {
+    let generation = world.go_live();
+    if acknowledged {
+        assert!(world.link.acknowledge(generation, "b1".to_owned()));
+    } else {
+        world.link.request(op(1), world.now);
+        let line = world.lines().pop().unwrap();
+        world.answer(&request_id(&line), Some(done()));
+    }
+    world.drain();
+    let close = close.map(|code| (code, "cut"));
+    world.link.handle_closed(generation, close, world.now);
+    world.loss().1
+}
+
+#[test]
+fn a_connection_that_worked_earns_its_short_waits_back() {
+    for seed in 0..50 {
+        let mut world = World::seeded(seed, LinkSettings::default(), vec![]);
+        let mut waits: Vec<_> = (0..15)
+            .map(|cut| {
+                let close = [None, Some(1006), Some(1011)][cut % 3];
+                let mut wait = lose_a_working_connection(&mut world, cut % 2 == 0, close);
+                world.run_to_dial();
+                // Now and then the next dial is refused as well.
+                if cut % 5 == 0 {
+                    world.fail_dial(DialFailure::Network);
+                    wait += world.loss().1;
+                    world.run_to_dial();
+                }
+                wait
+            })
+            .collect();
+        waits.sort();
+        assert!(waits[7] < secs(2) && waits[14] < secs(8), "{waits:?}");
+    }
+}
+
+#[test]
+fn a_connector_that_restarts_is_redialled_within_a_second_if_it_worked() {
+    let slow = LinkSettings {
+        backoff_min: secs(20),
+        ..LinkSettings::default()
+    };
+    for code in [1001, 1012, 1013] {
+        let mut world = World::with(slow.clone(), vec![]);
+        for _ in 0..20 {
+            let wait = lose_a_working_connection(&mut world, true, Some(code));
+            assert!(wait < secs(1), "{code}: {wait:?}");
+            world.run_to_dial();
+        }
+    }
+}
+
+#[test]
+fn a_connector_that_accepts_and_closes_is_not_hammered_whatever_its_code() {
+    for code in [1000, 1001, 1012, 1013] {
+        let mut most = 0;
+        for seed in 0..50 {
+            let mut world = World::seeded(seed, LinkSettings::default(), vec![]);
+            while world.now.mono < secs(12) {
+                world.go_live();
+                world.close(code, "restarting");
+                world.run_to_dial();
+            }
+            most = most.max(world.link.counters().dials - 1);
+        }
+        assert!(most <= 8, "{code}: {most} dials in 12 s");
+    }
+}
+
 #[test]
 fn a_dial_that_is_never_answered_is_given_up_and_closed_before_the_next() {
     let mut world = World::new();

@@ -113,3 +113,37 @@ fn a_dial_that_was_slept_through_is_given_up() {
     world.link.handle_timeout(world.now);
     assert_eq!(world.loss().0, Loss::DialTimeout);
 }
+
+#[test]
+fn after_a_suspend_ops_wait_until_something_is_received() {
+    let mut world = World::live();
+    let generation = world.generation();
+    world.freeze(secs(3600));
+    world.link.request(op(1), world.now);
+    assert_eq!(world.lines(), Vec::<Value>::new(), "the connection may be dead");
+    world.link.handle_traffic(generation, world.now);
+    assert_eq!(world.lines().len(), 1);
+
+    world.freeze(secs(3600));
+    world.link.request(op(2), world.now);
+    world.run(secs(6));
+    let undelivered = (2, SendResult::NotSent(NotSent::Lost));
+    assert!(
+        world.settled().contains(&undelivered),
+        "it is known to be undelivered"
+    );
+}
+
+#[test]
+fn after_an_unanswered_ping_ops_wait_until_something_is_received() {
+    let mut world = World::live();
+    let generation = world.generation();
+    world.run(secs(30));
+    world.link.request(op(1), world.now);
+    assert_eq!(world.lines().len(), 1, "the ping may still be answered");
+    world.run(secs(5));
+    world.link.request(op(2), world.now);
+    assert_eq!(world.lines(), Vec::<Value>::new());
+    world.link.handle_traffic(generation, world.now);
+    assert_eq!(world.lines().len(), 1);
+}
