@@ -28,6 +28,15 @@ impl ChatId {
         }
     }
 
+    /// The chat with this [`Self::key`].
+    pub fn from_key(key: &str) -> Option<Self> {
+        let (platform, chat) = key.split_once(':')?;
+        Some(Self {
+            platform: platform.to_owned(),
+            chat: chat.to_owned(),
+        })
+    }
+
     /// Platform and id as one text, for use as a key. A platform's name has no `:`.
     pub fn key(&self) -> String {
         [&self.platform, ":", &self.chat].concat()

@@ -70,8 +70,8 @@ enum JournalCommand {
         #[arg(long)]
         text: bool,
     },
-    /// Run a message whose turn was interrupted again, or send an op with an unknown outcome again, at the
-    /// relay's next start.
+    /// Run a message whose turn was interrupted again, or send an op again that was dropped or has no outcome, at
+    /// the relay's next start.
     #[command(after_help = "Example:\n  hermes-relay journal retry op:3")]
     Retry {
         /// Id: `message:12` or `op:3`.
@@ -111,7 +111,7 @@ enum SectionArg {
     /// Messages that wait or run.
     #[value(aliases = ["waiting", "running", "messages"])]
     Inbox,
-    /// Ops without an outcome.
+    /// Ops without an outcome, and ops that were dropped.
     #[value(alias = "ops")]
     Outbox,
     /// Messages whose turn ended; their text is deleted.
@@ -145,7 +145,7 @@ impl SectionArg {
     fn count(self, counts: &Counts) -> u64 {
         match self {
             Self::Inbox => counts.queued + counts.running,
-            Self::Outbox => counts.ops,
+            Self::Outbox => counts.ops + counts.dropped,
             Self::Done => counts.finished,
             Self::Quarantine => counts.quarantined,
         }
@@ -154,7 +154,10 @@ impl SectionArg {
     fn heading(self, counts: &Counts) -> String {
         match self {
             Self::Inbox => format!("inbox: {} waiting, {} running", counts.queued, counts.running),
-            Self::Outbox => format!("outbox: {} without an outcome", counts.ops),
+            Self::Outbox => format!(
+                "outbox: {} without an outcome, {} dropped",
+                counts.ops, counts.dropped
+            ),
             Self::Done => format!("done: {}", counts.finished),
             Self::Quarantine => format!("quarantine: {}", counts.quarantined),
         }
@@ -247,7 +250,7 @@ fn list(
     if as_json {
         let counts = json!({
             "waiting": counts.queued, "running": counts.running, "outbox": counts.ops, "done": counts.finished,
-            "quarantine": counts.quarantined, "chats": counts.chats,
+            "dropped": counts.dropped, "quarantine": counts.quarantined, "chats": counts.chats,
         });
         let all = json!({"journal": journal.path(), "counts": counts, "entries": entries});
         writeln!(out, "{all}")?;

@@ -35,8 +35,8 @@ pub use file::check_file;
 pub use resolve::load;
 pub use sections::{
     BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel,
-    OnRevoked, PolicyOverride, ServeConfig, SessionsConfig, ShutdownConfig, SlackConfig, SleepAction,
-    SleepConfig,
+    OnRevoked, PolicyOverride, ResendUnknown, ServeConfig, SessionsConfig, ShutdownConfig, SlackConfig,
+    SleepAction, SleepConfig,
 };
 pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};
 pub use telemetry::TelemetryConfig;

@@ -244,7 +244,11 @@ impl Layers<'_> {
 
     fn sessions(&mut self) -> SessionsConfig {
         let mut sessions = self.tree().sessions;
-        for notice in [&mut sessions.interrupted_notice, &mut sessions.overflow_notice] {
+        for notice in [
+            &mut sessions.interrupted_notice,
+            &mut sessions.overflow_notice,
+            &mut sessions.undelivered_notice,
+        ] {
             *notice = notice.take().filter(|text| !text.trim().is_empty());
         }
         for (name, value) in [

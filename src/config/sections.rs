@@ -5,7 +5,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::IntoDeserializer as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::adapter::OfferedCommand;
 
@@ -75,6 +76,19 @@ choice!(
         Interrupt = "interrupt",
         /// Pass it to the running turn, or queue it if the agent does not support that.
         Steer = "steer",
+    }
+);
+
+choice!(
+    /// What to send again when its outcome is unknown: it was sent, and the connection ended before the answer came.
+    ResendUnknown {
+        /// Text that people wait for.
+        #[default]
+        Answers = "answers",
+        /// Nothing, unless it is harmless.
+        Never = "never",
+        /// Text and files.
+        All = "all",
     }
 );
 
@@ -181,8 +195,17 @@ pub struct SessionsConfig {
     pub interrupted_notice: Option<String>,
     /// Message to a chat whose queue is full.
     pub overflow_notice: Option<String>,
-    /// Resend a reply with an unknown outcome.
-    pub resend_unknown: bool,
+    /// Message to a chat that did not get an answer.
+    pub undelivered_notice: Option<String>,
+    /// What to send again when its outcome is unknown.
+    #[serde(deserialize_with = "resend_unknown")]
+    pub resend_unknown: ResendUnknown,
+    /// Maximum times that it is sent.
+    pub resend_max_attempts: u32,
+    /// How long it is sent again.
+    pub resend_max_age_secs: u64,
+    /// Retries of an answer that the connector refused.
+    pub refused_retries: u32,
     /// Enabled slash commands of the relay.
     pub commands: Vec<String>,
 }
@@ -204,11 +227,25 @@ impl Default for SessionsConfig {
             overflow_notice: Some(
                 "Many messages are waiting in this conversation. I will answer them in order.".to_owned(),
             ),
-            resend_unknown: false,
+            undelivered_notice: Some("An answer could not be delivered here. Please ask again.".to_owned()),
+            resend_unknown: ResendUnknown::Answers,
+            resend_max_attempts: 8,
+            resend_max_age_secs: 3_600,
+            refused_retries: 3,
             commands: ["stop", "new", "status", "agent", "help"]
                 .map(str::to_owned)
                 .into(),
         }
+    }
+}
+
+/// One of the choices, or what it was before there were choices: true or false.
+fn resend_unknown<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ResendUnknown, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    match text.as_str() {
+        "true" => Ok(ResendUnknown::All),
+        "false" => Ok(ResendUnknown::Never),
+        _ => ResendUnknown::deserialize(text.into_deserializer()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Frames from the gateway, and the connector's answers to them.
 
+use std::hash::BuildHasher as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -83,10 +84,11 @@ impl ConnectorState {
             live.last_read = Instant::now();
         }
         for ReceivedFrame { line, kind } in frames {
+            let hash = self.hasher.hash_one(line.as_str());
             self.log.frame(id, Direction::FromGateway, line);
             match kind {
                 FrameKind::Hello { platform } => self.hello(id, &platform),
-                FrameKind::Outbound(outbound) => self.outbound(id, &outbound, auto_answer),
+                FrameKind::Outbound(outbound) => self.outbound(id, &outbound, hash, auto_answer),
                 FrameKind::Ack { buffer_id } => self.acked(id, buffer_id),
                 FrameKind::GoingIdle => self.going_idle(id),
                 FrameKind::Interrupt { session_key } => self.interrupt_others(id, &session_key),
@@ -180,6 +182,7 @@ impl ConnectorState {
         }
     }
 
+<<<<<<< HEAD
     /// Passes an interrupt on to the other gateways: one of them may run that session's turn.
     fn interrupt_others(&mut self, from: ConnectionId, session_key: &str) {
         let sender = self
@@ -202,6 +205,15 @@ impl ConnectorState {
     }
 
     fn outbound(&mut self, id: ConnectionId, outbound: &Outbound, auto_answer: bool) {
+=======
+    /// Performs an op and answers it. One that comes again, because the gateway does not know its outcome, is answered with
+    /// its first result.
+    fn outbound(&mut self, id: ConnectionId, outbound: &Outbound, line: u64, auto_answer: bool) {
+        let key = (outbound.request_id.clone(), line);
+        if let Some(result) = self.performed.get(&key).cloned() {
+            return self.answer(id, &outbound.request_id, &result);
+        }
+>>>>>>> 400940a (Send answers of unknown outcome again; retry refused ones; never leave a hole)
         let scripted = self.result_rules.answer(outbound.op.op());
         if let Some(OpAnswer::Refuse { error, code }) = &scripted {
             let mut result = json!({ "success": false, "error": error });
@@ -210,11 +222,13 @@ impl ConnectorState {
             }
             self.feed.op(&outbound.op, outbound.platform.as_deref(), &result);
             self.answer(id, &outbound.request_id, &result);
+            self.performed.insert(key, result);
             return;
         }
         let result = self
             .perform(id, outbound)
             .unwrap_or_else(|error| json!({ "success": false, "error": error }));
+        self.performed.insert(key, result.clone());
         self.feed.op(&outbound.op, outbound.platform.as_deref(), &result);
         let request_id = &outbound.request_id;
         match scripted {

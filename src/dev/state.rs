@@ -1,6 +1,7 @@
 //! The connector's memory, behind one lock that is held briefly and never across an await.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::RandomState;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -23,6 +24,7 @@ use super::feed::Feed;
 use super::http::MediaStore;
 use super::page::Page;
 use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenCheck};
+use crate::collections::BoundedCache;
 use crate::wire::{CapabilityDescriptor, UpgradeToken};
 
 /// Gateways that are known at most; enrolment and provisioning refuse further ones.
@@ -31,6 +33,9 @@ pub(super) const MAX_GATEWAYS: usize = 1_000;
 pub(super) const MAX_CONNECTIONS: usize = 64;
 /// Frames queued for one socket beyond its buffer: further ones are refused, and reading waits.
 pub(super) const MAX_OUTGOING: usize = 16_384;
+
+/// Ops whose results are remembered.
+const MAX_PERFORMED: usize = 4_096;
 
 /// What every task of one connector shares.
 pub(super) struct Hub {
@@ -177,6 +182,9 @@ pub(super) struct ConnectorState {
     pub(super) chats: Chats,
     pub(super) contents: ChatContents,
     pub(super) result_rules: ResultRules,
+    /// Results of ops, by requestId and the hash of their line: another op under a used requestId is another op.
+    pub(super) performed: BoundedCache<(String, u64), Value>,
+    pub(super) hasher: RandomState,
     pub(super) faults: Faults,
     pub(super) media: MediaStore,
     pub(super) log: Log,
@@ -197,6 +205,8 @@ impl ConnectorState {
             chats: Chats::default(),
             contents: ChatContents::new(),
             result_rules: ResultRules::default(),
+            performed: BoundedCache::new(MAX_PERFORMED),
+            hasher: RandomState::new(),
             faults: Faults::default(),
             media: MediaStore::default(),
             log: Log::new(settings.recording, settings.record_limit),

@@ -58,6 +58,8 @@ pub enum LinkAction {
 pub enum SendResult {
     /// It was written; this is what is known about it.
     Answered(Box<Outcome>),
+    /// It was written, and the connection ended before an answer came: it may have arrived.
+    Lost,
     /// It was never written: sending it again is safe.
     NotSent(NotSent),
 }

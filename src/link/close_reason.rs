@@ -188,8 +188,12 @@ pub(super) enum Pace {
     Immediate,
     /// Within a second, whatever the settings: the connector restarts, and a while ago it worked.
     Restart,
-    Backoff { retry_after: Option<Duration> },
-    Slow { retry_after: Option<Duration> },
+    Backoff {
+        retry_after: Option<Duration>,
+    },
+    Slow {
+        retry_after: Option<Duration>,
+    },
 }
 
 /// Retry or not.

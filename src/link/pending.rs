@@ -146,7 +146,9 @@ impl Pending {
         if at > now {
             return None;
         }
-        self.remove(id).map(|entry| entry.give_up(id, NotSent::Expired))
+        let unknown = SendResult::Answered(Box::new(Outcome::Unknown));
+        self.remove(id)
+            .map(|entry| entry.end(id, NotSent::Expired, unknown))
     }
 
     /// Completes everything, in request order.
@@ -156,7 +158,7 @@ impl Pending {
         let mut all: Vec<_> = self.ops.drain().collect();
         all.sort_unstable_by_key(|(_, entry)| entry.serial);
         all.into_iter()
-            .map(|(id, entry)| entry.give_up(id, why))
+            .map(|(id, entry)| entry.end(id, why, SendResult::Lost))
             .collect()
     }
 
@@ -169,11 +171,11 @@ impl Pending {
 }
 
 impl Entry {
-    /// `why` is for an op that was not written; of one in flight nothing is known.
-    fn give_up(self, id: OpId, why: NotSent) -> Completed {
+    /// Ends without an answer: `why` is for an op that was not written, `in_flight` for one that was.
+    fn end(self, id: OpId, why: NotSent, in_flight: SendResult) -> Completed {
         let result = match self.state {
             SendState::Waiting { .. } => SendResult::NotSent(why),
-            SendState::InFlight => SendResult::Answered(Box::new(Outcome::Unknown)),
+            SendState::InFlight => in_flight,
         };
         Completed { id, result }
     }

@@ -207,6 +207,7 @@ impl Link {
                 Outcome::Refused { .. } => &mut self.counters.refused,
                 Outcome::Unknown => &mut self.counters.unknown,
             },
+            SendResult::Lost => &mut self.counters.unknown,
             SendResult::NotSent(_) => &mut self.counters.not_sent,
         };
         *counter += 1;

@@ -13,6 +13,7 @@ pub mod http;
 pub mod identity;
 pub mod machine;
 pub mod media;
+pub(crate) mod metered;
 #[cfg(feature = "otlp")]
 pub mod otlp;
 pub mod portal_login;

@@ -27,6 +27,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config, tungstenite};
 use url::{Host, Url};
 
+use super::metered::MeteredStream;
 use super::proxy::{ProxyRules, is_loopback};
 use super::tls::Tls;
 use super::{connect, http as client, tunnel};
@@ -52,7 +53,7 @@ impl fmt::Debug for dyn Stream {
 pub type BoxedStream = Box<dyn Stream>;
 
 /// The connector's WebSocket.
-pub type Socket = WebSocketStream<BoxedStream>;
+pub type Socket = WebSocketStream<MeteredStream>;
 
 /// What to dial, and within which bounds.
 #[derive(Clone, Copy)]
@@ -124,7 +125,7 @@ impl Dialer {
         };
 
         let bounds = bounds(request.max_message_bytes, request.max_write_buffer_bytes);
-        let handshake = client_async_with_config(upgrade, stream, Some(bounds));
+        let handshake = client_async_with_config(upgrade, MeteredStream::new(stream), Some(bounds));
         let (socket, answer) = deadline
             .within(Stage::Upgrade, handshake)
             .await?

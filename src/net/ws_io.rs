@@ -34,6 +34,16 @@ pub struct SocketReader(SplitStream<Socket>);
 #[derive(Debug)]
 pub struct SocketWriter(SplitSink<Socket, Message>);
 
+/// The size of a client's frame with a payload of so many bytes.
+pub fn frame_bytes(payload: usize) -> u64 {
+    let length = match payload {
+        0..=125 => 0,
+        126..=0xffff => 2,
+        _ => 8,
+    };
+    (2 + length + 4 + payload) as u64
+}
+
 /// Writing to the socket failed.
 #[derive(Debug, thiserror::Error)]
 #[error("writing to the socket failed: {0}")]
@@ -103,12 +113,12 @@ fn failed(error: Error) -> WriteFailed {
 /// Both ends of an in-memory socket.
 #[cfg(test)]
 pub(crate) fn in_memory() -> (Socket, Socket) {
-    use super::socket::BoxedStream;
+    use super::metered::MeteredStream;
     use tokio_tungstenite::WebSocketStream;
     use tokio_tungstenite::tungstenite::protocol::Role;
     let (ours, theirs) = tokio::io::duplex(64 * 1024);
     let end = |stream, role| {
-        let stream: BoxedStream = Box::new(stream);
+        let stream = MeteredStream::new(Box::new(stream));
         let socket = WebSocketStream::from_raw_socket(stream, role, None).now_or_never();
         socket.expect("it waits for nothing")
     };

@@ -197,6 +197,7 @@ impl Approvals {
         };
         let step = match result {
             SendResult::NotSent(_) => cancel(&mut self.prompts),
+            SendResult::Lost => self.prompts.op_finished(&prompt, &Outcome::Unknown),
             SendResult::Answered(outcome) => {
                 if let Outcome::Refused { result, declined } = &**outcome {
                     tracing::warn!(declined, code = ?result.code, "the connector refused to show a question");

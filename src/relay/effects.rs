@@ -44,6 +44,13 @@ pub(super) enum Effect {
     QuestionOp(QuestionId, PromptId, SendResult),
     /// The connector declined an op: nothing else of its group is sent.
     Declined(OpGroup),
+    /// Part of the answer to a message could not be delivered to this chat.
+    Undelivered {
+        /// The chat's key.
+        chat: Arc<str>,
+        /// The session of the message.
+        session: Arc<str>,
+    },
     /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
     TurnDeclined(TurnId),
     /// The connector opened a thread for something that was sent to a chat.

@@ -22,7 +22,7 @@ use super::inbound::Inbound;
 use super::journal_io::JournalIo;
 use super::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Lifecycle, Step};
 use super::metrics::CommitMetrics;
-use super::outbox::{MAX_IN_FLIGHT, Outbox};
+use super::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
 use super::slash_commands::SlashCommands;
 use super::sleep::{SleepEvent, SleepStep, SleepTask, Sleeper};
 use super::transport::{
@@ -75,6 +75,7 @@ pub(super) struct LoopSettings {
     pub(super) max_output: usize,
     pub(super) interrupted_notice: Option<String>,
     pub(super) overflow_notice: Option<String>,
+    pub(super) undelivered_notice: Option<String>,
     /// The identities that are announced: platform and bot id.
     pub(super) identities: Vec<(String, String)>,
     pub(super) stream: Arc<StreamSettings>,
@@ -91,6 +92,7 @@ impl LoopSettings {
             max_output: MAX_OUTPUT_BYTES,
             interrupted_notice: notice(&sessions.interrupted_notice),
             overflow_notice: notice(&sessions.overflow_notice),
+            undelivered_notice: notice(&sessions.undelivered_notice),
             identities: identities
                 .map(|identity| (identity.platform.clone(), identity.bot_id.clone()))
                 .collect(),
@@ -200,7 +202,7 @@ impl EventLoop {
             outbox: Outbox::new(
                 RateLimiter::new(&settings.budget),
                 ids,
-                settings.sessions.resend_unknown,
+                RetrySettings::new(&settings.sessions),
             ),
             commands: SlashCommands::new(
                 settings.sessions.commands.clone(),
@@ -410,7 +412,7 @@ impl EventLoop {
         self.outbox.release(now.mono);
         self.run_effects();
         if self.is_live() {
-            self.outbox.hand_out(now.mono, &mut self.effects);
+            self.outbox.hand_out(now, &mut self.effects);
         }
         let transport = &self.transport;
         self.outbox

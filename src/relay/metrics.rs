@@ -219,6 +219,7 @@ impl CommitMetrics {
 pub(super) fn outcome_label(result: &SendResult) -> &'static str {
     match result {
         SendResult::NotSent(_) => "not_sent",
+        SendResult::Lost => "unknown",
         SendResult::Answered(outcome) => match &**outcome {
             Outcome::Applied(_) => "applied",
             Outcome::Refused { result, .. } if result.rate_limited().is_some() => "limited",

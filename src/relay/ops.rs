@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use crate::adapter::RelayAdapter;
 use crate::adapter::prompt::{PromptId, QuestionId};
 use crate::adapter::stream::{DurableAction, OpOutcome, Priority};
+use crate::config::ResendUnknown;
 use crate::session::TurnId;
 use crate::store::{InboxSeq, NewOp, OpRow};
 use crate::wire::{Action, ActionText, OpId};
@@ -66,8 +67,14 @@ pub(super) struct DurableOp {
     pub(super) group: OpGroup,
     /// Times that it was sent without an outcome becoming known.
     pub(super) attempts: u32,
+    /// How many of them were on connections that stayed.
+    pub(super) timeouts: u32,
+    /// Until when it is sent again then; counts from the first attempt.
+    pub(super) resend_until: Option<Duration>,
     /// Times that it was put off because of a rate limit.
     pub(super) deferrals: u32,
+    /// Times that the connector refused it.
+    pub(super) refusals: u32,
     /// The turn that it answers, for whoever follows the log.
     pub(super) span: tracing::Span,
 }
@@ -107,6 +114,8 @@ struct JournaledOp {
     fallback: Vec<Box<RawValue>>,
     #[serde(default)]
     then: Vec<Box<RawValue>>,
+    #[serde(default)]
+    attempts: u32,
     /// Only where it answers no message; the row names that.
     #[serde(default)]
     group: Option<u64>,
@@ -137,7 +146,10 @@ impl DurableOp {
             then: Vec::new(),
             group,
             attempts: 0,
+            timeouts: 0,
+            resend_until: None,
             deferrals: 0,
+            refusals: 0,
             span,
         }
     }
@@ -175,6 +187,10 @@ impl DurableOp {
                 let _ = write!(text, r#","{name}":[{}]}}"#, actions.join(","));
             }
         }
+        if self.attempts > 0 {
+            text.pop();
+            let _ = write!(text, r#","attempts":{}}}"#, self.attempts);
+        }
         if let OpGroup::Notice(group) = self.group {
             text.pop();
             let _ = write!(text, r#","group":{group}}}"#);
@@ -200,8 +216,11 @@ impl DurableOp {
             fallback: texts(kept.fallback),
             then: texts(kept.then),
             group: row.inbox.map_or(OpGroup::Notice(notice), OpGroup::Message),
-            attempts: 0,
+            attempts: kept.attempts,
+            timeouts: 0,
+            resend_until: None,
             deferrals: 0,
+            refusals: 0,
             span: tracing::Span::none(),
         })
     }
@@ -221,15 +240,19 @@ impl DurableOp {
         self.fallback = Vec::new();
         self.then = actions;
         self.attempts = 0;
+        self.timeouts = 0;
+        self.resend_until = None;
+        self.refusals = 0;
         true
     }
 
-    /// Whether doing it twice is the same as once, or wanted all the same.
-    pub(super) fn may_repeat(&self, resend_unknown: bool) -> bool {
+    /// Whether to send it again when its outcome is unknown.
+    pub(super) fn may_resend(&self, resend: ResendUnknown) -> bool {
         match &*self.body.name {
             // The same edit twice is the same text; so is a stream that is finished twice under its own id.
             "edit" | "draft" => true,
-            "send" | "send_media" | "follow_up" => resend_unknown,
+            "send" | "follow_up" => resend != ResendUnknown::Never,
+            "send_media" => resend == ResendUnknown::All,
             _ => false,
         }
     }

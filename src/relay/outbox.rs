@@ -7,16 +7,27 @@
 //! | state of an op | next |
 //! |---|---|
 //! | committing (not here yet) | waiting, once the journal has it |
-//! | waiting in its lane | in flight, or held by a rate limit |
-//! | held until a time | waiting |
-//! | in flight | done; waiting again when it was not sent, its rate limited, or its outcome unknown and safe to repeat |
+//! | waiting in its lane | in flight, or held |
+//! | held until a time, by a rate limit or after a refusal | waiting |
+//! | in flight | done; waiting again when it was not sent or its outcome is unknown; held; or dropped |
+//!
+//! | outcome of a durable op | what follows |
+//! |---|---|
+//! | not sent | sent again, with the same id |
+//! | unknown | the same for text, up to a number of attempts and an age; else dropped |
+//! | refused | its fallback; else sent again, with a new id, a few times; then dropped |
+//! | rate limited | sent again later, with the same id |
+//! | declined | settled, with the rest of its answer |
+//!
+//! An op that is dropped is kept in the journal for people. What was to follow it in the same answer is dropped with it, so
+//! that no answer has a hole, and the chat is notified.
 //!
 //! When the process is killed, the row of a durable op shows what is known of it:
 //!
 //! | the row is | because | at the next start |
 //! |---|---|---|
 //! | gone | its outcome was committed | nothing |
-//! | *sent* | it was in flight for a while without an outcome | outcome unknown: not repeated unless that is safe or wanted |
+//! | *sent* | it was in flight for a while without an outcome | outcome unknown |
 //! | *pending* | it never went out, or went out in the last moments | sent, and counted as recovered |
 //!
 //! A row is marked as sent only after its bytes have left the process, and a mark or an outcome rides in the next commit: only
@@ -32,10 +43,11 @@ use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner, OutcomeSender
 use crate::adapter::stream::{DurableAction, OpOutcome, Priority};
 use crate::adapter::{Permit, RateLimiter, RelayAdapter};
 use crate::collections::IdMap;
-use crate::link::{NotSent, Op, SendResult};
+use crate::config::{ResendUnknown, SessionsConfig};
+use crate::link::{Moment, NotSent, Op, SendResult};
 use crate::session::{Lanes, TurnId};
 use crate::store::{Command, OpRow, OpSeq, OpState as RowState};
-use crate::text::truncate;
+use crate::text::printable;
 use crate::wire::{ActionText, OpId, OpIds, OpResult, Outcome, Scalar};
 
 /// Ops that may be in flight.
@@ -44,9 +56,11 @@ pub(super) const MAX_IN_FLIGHT: usize = 2048;
 const RESERVED_FOR_TEXT: usize = 256;
 /// Durable ops at which no further turns are started.
 const MAX_DURABLE: usize = 20_000;
-/// Times that an op which is safe to repeat is sent without an outcome. One that breaks the connection each time must not
-/// do so for ever.
-const MAX_ATTEMPTS: u32 = 8;
+/// Times that an op is sent on connections that stay, without an answer. A connector that is merely slow must not show it
+/// many times.
+const MAX_TIMEOUTS: u32 = 2;
+/// The delay after the first refusal; it doubles from there.
+const FIRST_REFUSAL_DELAY: Duration = Duration::from_secs(1);
 /// Times that a durable op waits for a rate limit: hours, at the longest waits.
 const MAX_DEFERRALS: u32 = 400;
 /// Times that an op which shows a question waits for a rate limit.
@@ -66,10 +80,32 @@ pub(super) struct OutboxCounters {
     pub(super) applied: u64,
     pub(super) refused: u64,
     pub(super) unknown: u64,
+    pub(super) resent: u64,
+    pub(super) dropped: u64,
     pub(super) rate_limited: u64,
     pub(super) recovered: u64,
     pub(super) indicators_dropped: u64,
     pub(super) indicators_failed: u64,
+}
+
+/// When an op is sent again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RetrySettings {
+    resend: ResendUnknown,
+    max_attempts: u32,
+    max_age: Duration,
+    refused_retries: u32,
+}
+
+impl RetrySettings {
+    pub(super) fn new(sessions: &SessionsConfig) -> Self {
+        Self {
+            resend: sessions.resend_unknown,
+            max_attempts: sessions.resend_max_attempts,
+            max_age: Duration::from_secs(sessions.resend_max_age_secs),
+            refused_retries: sessions.refused_retries,
+        }
+    }
 }
 
 /// All ops that wait or are in flight.
@@ -87,7 +123,7 @@ pub(super) struct Outbox {
     /// When lanes retry what the link would not take.
     retry_at: Option<Duration>,
     ids: OpIds,
-    resend_unknown: bool,
+    retry: RetrySettings,
     counters: OutboxCounters,
     metrics: OpMetrics,
 }
@@ -140,7 +176,7 @@ impl OpKind {
 
 impl Outbox {
     /// Nothing to send yet.
-    pub(super) fn new(limiter: RateLimiter, ids: OpIds, resend_unknown: bool) -> Self {
+    pub(super) fn new(limiter: RateLimiter, ids: OpIds, retry: RetrySettings) -> Self {
         Self {
             ops: IdMap::default(),
             lanes: Lanes::new(),
@@ -151,7 +187,7 @@ impl Outbox {
             unmarked: VecDeque::new(),
             retry_at: None,
             ids,
-            resend_unknown,
+            retry,
             counters: OutboxCounters::default(),
             metrics: OpMetrics::default(),
         }
@@ -259,33 +295,30 @@ impl Outbox {
         }
     }
 
-    /// An op that an earlier run left in the journal. One that was in flight when the process ended is not sent again
-    /// unless that is safe or wanted.
-    pub(super) fn recover(&mut self, row: &OpRow, effects: &mut Effects) {
+    /// An op that an earlier run left in the journal.
+    pub(super) fn recover(&mut self, row: &OpRow, now: Moment, effects: &mut Effects) {
         let fresh = self.ids.next();
         let Some(mut op) = DurableOp::from_row(row, fresh) else {
             tracing::error!(op = row.seq.0, "dropped a journaled op that cannot be read back");
             return effects.write(Command::OpSettled { op: row.seq });
         };
-        if row.state == RowState::Sent && !op.may_repeat(self.resend_unknown) {
-            self.counters.unknown += 1;
-            tracing::warn!(
-                op = row.seq.0,
-                kind = &*op.body.name,
-                "outcome unknown: sent before the restart; not repeated"
-            );
-            let then = std::mem::take(&mut op.then);
-            if !op.replace(then, fresh) {
-                return effects.write(Command::OpSettled { op: row.seq });
-            }
-            effects.write(Command::OpChanged {
-                op: row.seq,
-                body: op.encode(),
-            });
-        } else {
+        let age = Duration::from_millis(u64::try_from(now.unix_ms - row.created_at).unwrap_or_default());
+        op.resend_until = Some(now.mono + self.retry.max_age.saturating_sub(age));
+        if row.state == RowState::Pending {
+            self.counters.recovered += 1;
+            return self.commit(std::iter::once(row.seq), vec![op], false, effects);
+        }
+        op.attempts += 1;
+        let (name, id) = (op.body.name.clone(), op.id);
+        self.commit(std::iter::once(row.seq), vec![op], false, effects);
+        tracing::warn!(
+            op = row.seq.0,
+            kind = &*name,
+            "outcome of an op unknown: it was sent before the restart"
+        );
+        if self.unknown_outcome(id, now, effects) {
             self.counters.recovered += 1;
         }
-        self.commit(std::iter::once(row.seq), vec![op], false, effects);
     }
 
     /// Queues an ephemeral op: text in its chat's order, an indicator immediately or not at all.
@@ -340,21 +373,24 @@ impl Outbox {
     }
 
     /// Hands to the transport what may go out now.
-    pub(super) fn hand_out(&mut self, now: Duration, effects: &mut Effects) {
+    pub(super) fn hand_out(&mut self, now: Moment, effects: &mut Effects) {
         while self.in_flight < MAX_IN_FLIGHT {
             let Some(id) = self.lanes.next_ready() else { return };
-            let Some(queued) = self.ops.get(&id) else {
+            let Some(queued) = self.ops.get_mut(&id) else {
                 self.lanes.complete(id);
                 continue;
             };
-            if matches!(queued.state, OpState::Held(until) if until > now) {
+            if matches!(queued.state, OpState::Held(until) if until > now.mono) {
                 self.lanes.put_back(id);
                 continue;
             }
-            if let Permit::At(until) = self
-                .limiter
-                .acquire(&queued.kind.body().lane, Priority::Text, now)
-            {
+            if is_too_old(&mut queued.kind, self.retry.max_age, now.mono) {
+                self.counters.unknown += 1;
+                self.drop_answer(id, "its outcome stayed unknown", now.unix_ms, effects);
+                continue;
+            }
+            let lane = &queued.kind.body().lane;
+            if let Permit::At(until) = self.limiter.acquire(lane, Priority::Text, now.mono) {
                 self.lanes.put_back(id);
                 self.hold(id, until);
                 continue;
@@ -362,7 +398,7 @@ impl Outbox {
             let durable = matches!(queued.kind, OpKind::Durable(..));
             self.send(id, effects);
             if durable {
-                self.unmarked.push_back((now, id));
+                self.unmarked.push_back((now.mono, id));
             }
         }
     }
@@ -491,19 +527,22 @@ impl Outbox {
 
     /// Durable ops of a group that have not gone out are settled.
     pub(super) fn drop_group(&mut self, group: OpGroup, effects: &mut Effects) {
-        let of_it = |queued: &QueuedOp| matches!(&queued.kind, OpKind::Durable(_, op) if op.group == group);
-        let ops: Vec<OpId> = self
-            .ops
-            .iter()
-            .filter(|(_, queued)| of_it(queued))
-            .map(|(id, _)| *id)
-            .collect();
-        for id in ops {
+        for id in self.waiting_ops_of(group) {
             if let Some(OpKind::Durable(row, _)) = self.take_waiting(id) {
                 self.durable -= 1;
                 effects.write(Command::OpSettled { op: row });
             }
         }
+    }
+
+    /// Durable ops of a group that are not in flight.
+    fn waiting_ops_of(&self, group: OpGroup) -> Vec<OpId> {
+        let of_it = |queued: &QueuedOp| {
+            !matches!(queued.state, OpState::InFlight(_))
+                && matches!(&queued.kind, OpKind::Durable(_, op) if op.group == group)
+        };
+        let ops = self.ops.iter().filter(|(_, queued)| of_it(queued));
+        ops.map(|(id, _)| *id).collect()
     }
 
     /// Removes an op that is not in flight.
@@ -524,7 +563,7 @@ impl Outbox {
         id: OpId,
         result: SendResult,
         live: bool,
-        now: Duration,
+        now: Moment,
         effects: &mut Effects,
     ) {
         let Some(queued) = self.ops.get_mut(&id) else {
@@ -540,7 +579,7 @@ impl Outbox {
         learn_thread(&queued.kind.body().lane, &result, effects);
         match &queued.kind {
             OpKind::Durable(..) => self.durable_result(id, result, live, now, effects),
-            OpKind::Ephemeral { .. } => self.ephemeral_result(id, result, live, now, effects),
+            OpKind::Ephemeral { .. } => self.ephemeral_result(id, result, live, now.mono, effects),
         }
     }
 
@@ -549,7 +588,7 @@ impl Outbox {
         id: OpId,
         result: SendResult,
         live: bool,
-        now: Duration,
+        now: Moment,
         effects: &mut Effects,
     ) {
         let Some(QueuedOp {
@@ -561,7 +600,14 @@ impl Outbox {
         };
         let outcome = match result {
             SendResult::Answered(outcome) => *outcome,
-            SendResult::NotSent(reason) => return self.put_back(id, live && reason != NotSent::Closing, now),
+            SendResult::NotSent(reason) => {
+                return self.put_back(id, live && reason != NotSent::Closing, now.mono);
+            }
+            SendResult::Lost => {
+                op.attempts += 1;
+                self.unknown_outcome(id, now, effects);
+                return self.put_back(id, live, now.mono);
+            }
         };
         match outcome {
             Outcome::Applied(_) => {
@@ -577,13 +623,13 @@ impl Outbox {
                     self.counters.rate_limited += 1;
                     op.deferrals += 1;
                     let growing = FIRST_DEFERRAL * 2_u32.pow(op.deferrals.min(8) - 1);
-                    return self.defer(id, retry_after.or(Some(growing)), now);
+                    return self.defer(id, retry_after.or(Some(growing)), now.mono);
                 }
                 self.counters.refused += 1;
                 let error = result
                     .error
                     .as_ref()
-                    .map(|error| truncate(error.as_str(), MAX_LOGGED_ERROR));
+                    .map(|error| printable(error.as_str(), MAX_LOGGED_ERROR));
                 let kind = &*op.body.name;
                 tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "the connector refused an op");
                 if declined {
@@ -592,22 +638,137 @@ impl Outbox {
                     self.settle(id, effects);
                     return effects.push(Effect::Declined(group));
                 }
-                // What was to follow in its place still does.
-                let mut next = std::mem::take(&mut op.fallback);
-                next.append(&mut op.then);
-                self.go_on(id, next, effects);
+                self.refused(id, error.as_deref().unwrap_or("no reason given"), now, effects);
             }
             Outcome::Unknown => {
                 op.attempts += 1;
-                if op.may_repeat(self.resend_unknown) && op.attempts < MAX_ATTEMPTS {
-                    return self.put_back(id, live, now);
-                }
-                self.counters.unknown += 1;
-                let kind = &*op.body.name;
-                tracing::warn!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; not repeated");
-                let next = std::mem::take(&mut op.then);
-                self.go_on(id, next, effects);
+                op.timeouts += 1;
+                self.unknown_outcome(id, now, effects);
+                self.put_back(id, live, now.mono);
             }
+        }
+    }
+
+    /// The outcome of an op is unknown. It keeps its place and its id if it is to be sent again; `false` if it is dropped.
+    fn unknown_outcome(&mut self, id: OpId, now: Moment, effects: &mut Effects) -> bool {
+        let retry = self.retry;
+        let Some(QueuedOp {
+            kind: OpKind::Durable(row, op),
+            ..
+        }) = self.ops.get_mut(&id)
+        else {
+            return false;
+        };
+        let may_resend = op.may_resend(retry.resend);
+        if may_resend && op.attempts < retry.max_attempts && op.timeouts < MAX_TIMEOUTS {
+            self.counters.resent += 1;
+            effects.write(Command::OpChanged {
+                op: *row,
+                body: op.encode(),
+            });
+            return true;
+        }
+        self.counters.unknown += 1;
+        let kind = &*op.body.name;
+        tracing::warn!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; not sent again");
+        if may_resend {
+            self.drop_answer(id, "its outcome stayed unknown", now.unix_ms, effects);
+        } else if op.then.is_empty() {
+            // It may well have arrived: nothing behind it has to stop.
+            self.drop_op(id, "its outcome is unknown", now.unix_ms, effects);
+        } else {
+            let next = std::mem::take(&mut op.then);
+            self.go_on(id, next, effects);
+        }
+        false
+    }
+
+    /// The connector refused an op: its fallback takes its place, or it is tried again a few times.
+    fn refused(&mut self, id: OpId, error: &str, now: Moment, effects: &mut Effects) {
+        let fresh = self.ids.next();
+        let Some(QueuedOp {
+            kind: OpKind::Durable(row, op),
+            ..
+        }) = self.ops.get_mut(&id)
+        else {
+            return;
+        };
+        if !op.fallback.is_empty() {
+            // What was to follow in its place still does.
+            let mut next = std::mem::take(&mut op.fallback);
+            next.append(&mut op.then);
+            return self.go_on(id, next, effects);
+        }
+        // The first one was answered, so a connector that remembers requestIds would answer it the same way again.
+        op.id = fresh;
+        let (row, body, refusals) = (*row, op.encode(), op.refusals);
+        op.refusals += 1;
+        self.rename(id, fresh);
+        if refusals >= self.retry.refused_retries {
+            let reason = format!("the connector refused it: {error}");
+            return self.drop_answer(fresh, &reason, now.unix_ms, effects);
+        }
+        effects.write(Command::OpChanged { op: row, body });
+        let delay = FIRST_REFUSAL_DELAY * 2_u32.pow(refusals.min(8));
+        self.hold(fresh, now.mono + delay);
+    }
+
+    /// Gives an op that was in flight another id, at the front of its lane.
+    fn rename(&mut self, id: OpId, fresh: OpId) {
+        if let Some(queued) = self.ops.remove(&id) {
+            self.lanes.replace(id, fresh);
+            self.ops.insert(fresh, queued);
+        }
+    }
+
+    /// An op cannot be delivered: it and the rest of its answer are dropped, and the chat is notified.
+    fn drop_answer(&mut self, id: OpId, reason: &str, now_ms: i64, effects: &mut Effects) {
+        let Some(QueuedOp {
+            kind: OpKind::Durable(_, op),
+            ..
+        }) = self.ops.get(&id)
+        else {
+            return;
+        };
+        let group = op.group;
+        if let OpGroup::Message(_) = group {
+            effects.push(Effect::Undelivered {
+                chat: Arc::clone(&op.body.lane),
+                session: Arc::clone(&op.session),
+            });
+        }
+        self.drop_op(id, reason, now_ms, effects);
+        for id in self.waiting_ops_of(group) {
+            self.drop_op(
+                id,
+                "an earlier part of the answer was not delivered",
+                now_ms,
+                effects,
+            );
+        }
+    }
+
+    /// Removes an op that is not in flight; the journal keeps it for people.
+    fn drop_op(&mut self, id: OpId, reason: &str, now_ms: i64, effects: &mut Effects) {
+        let lane = self
+            .ops
+            .get(&id)
+            .map(|queued| Arc::clone(&queued.kind.body().lane));
+        self.lanes.put_back(id);
+        if let Some(OpKind::Durable(row, mut op)) = self.take_waiting(id) {
+            self.durable -= 1;
+            self.counters.dropped += 1;
+            tracing::warn!(parent: &op.span, op = row.0, kind = &*op.body.name, reason, "dropped an op");
+            op.attempts = 0;
+            effects.write(Command::OpDropped {
+                op: row,
+                body: op.encode(),
+                reason: reason.to_owned(),
+                now_ms,
+            });
+        }
+        if let Some(lane) = lane {
+            self.lanes.retry(&lane);
         }
     }
 
@@ -657,7 +818,7 @@ impl Outbox {
                 Outcome::Refused { .. } => self.counters.refused += 1,
                 Outcome::Unknown => {}
             },
-            SendResult::NotSent(_) => {}
+            SendResult::Lost | SendResult::NotSent(_) => {}
         }
         let limited_until =
             rate_limit.map(|retry_after| self.limiter.on_rate_limited(&lane, retry_after, now));
@@ -712,14 +873,14 @@ impl Outbox {
     /// The op becomes what comes next in its place, if anything; else it is settled.
     fn go_on(&mut self, id: OpId, next: Vec<ActionText>, effects: &mut Effects) {
         let fresh = self.ids.next();
-        let Some(mut queued) = self.ops.remove(&id) else {
-            return;
-        };
-        let OpKind::Durable(row, op) = &mut queued.kind else {
+        let Some(QueuedOp {
+            kind: OpKind::Durable(row, op),
+            ..
+        }) = self.ops.get_mut(&id)
+        else {
             return;
         };
         if !op.replace(next, fresh) {
-            self.ops.insert(id, queued);
             return self.settle(id, effects);
         }
         effects.write(Command::OpChanged {
@@ -727,9 +888,8 @@ impl Outbox {
             body: op.encode(),
         });
         let lane = Arc::clone(&op.body.lane);
-        self.lanes.replace(id, fresh);
+        self.rename(id, fresh);
         self.lanes.retry(&lane);
-        self.ops.insert(fresh, queued);
     }
 
     fn settle(&mut self, id: OpId, effects: &mut Effects) {
@@ -743,6 +903,15 @@ impl Outbox {
         }
         self.lanes.complete(id);
     }
+}
+
+/// Whether an op of unknown outcome is too old to be sent again. Its age counts from its first attempt.
+fn is_too_old(kind: &mut OpKind, max_age: Duration, now: Duration) -> bool {
+    let OpKind::Durable(_, op) = kind else {
+        return false;
+    };
+    let until = *op.resend_until.get_or_insert(now + max_age);
+    op.attempts > 0 && until < now
 }
 
 fn queued_id(kind: &OpKind) -> OpId {
@@ -773,7 +942,7 @@ fn rate_limit_of(result: &SendResult) -> Option<Option<Duration>> {
             } => result.rate_limited(),
             Outcome::Refused { .. } | Outcome::Applied(_) | Outcome::Unknown => None,
         },
-        SendResult::NotSent(_) => None,
+        SendResult::Lost | SendResult::NotSent(_) => None,
     }
 }
 
@@ -781,6 +950,7 @@ fn rate_limit_of(result: &SendResult) -> Option<Option<Duration>> {
 fn outcome_of(result: SendResult, limited_for: Option<Duration>) -> OpOutcome {
     let outcome = match result {
         SendResult::Answered(outcome) => *outcome,
+        SendResult::Lost => return OpOutcome::Unknown,
         SendResult::NotSent(_) => return OpOutcome::NotSent,
     };
     match outcome {
@@ -819,3 +989,6 @@ fn learn_thread(lane: &Arc<str>, result: &SendResult, effects: &mut Effects) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,7 +29,7 @@ impl EventLoop {
             }
         }
         for row in &recovered.ops {
-            self.outbox.recover(row, &mut self.effects);
+            self.outbox.recover(row, self.clock.now(), &mut self.effects);
         }
         if recovered.waiting > 0 {
             self.turns.recover_waiting();
@@ -119,7 +119,7 @@ impl EventLoop {
                         answered = true;
                         cursor.last_op = ops.last().map(|op| op.seq);
                         for row in &ops {
-                            self.outbox.recover(row, &mut self.effects);
+                            self.outbox.recover(row, self.clock.now(), &mut self.effects);
                         }
                     }
                     Completion::Failed(failure) if failure.subject == Subject::Token(token) => {

@@ -170,8 +170,8 @@ impl EventLoop {
         self.acknowledge(generation, receipt);
         match intent {
             Intent::Start(turn, event) => {
-                if let Some(TurnOrigin { chat, facts, .. }) = self.turns.origin(turn).cloned() {
-                    self.learn_chat(&chat, &facts);
+                if let Some(origin) = self.turns.origin(turn) {
+                    self.learn_chat(&origin.chat, &origin.facts);
                 }
                 self.start_turn(turn, row, *event);
             }
@@ -330,7 +330,7 @@ impl EventLoop {
     }
 
     fn begin_turn(&mut self, turn: TurnId, row: InboxSeq, event: MessageEvent, selection: Selection) {
-        let Some(origin) = self.turns.origin(turn).cloned() else {
+        let Some(origin) = self.turns.origin(turn) else {
             return;
         };
         let adapter = self.adapters.get(&origin.chat.platform);
@@ -420,7 +420,7 @@ impl EventLoop {
     }
 
     pub(super) fn handle_turn_request(&mut self, turn: TurnId, request: TurnRequest) {
-        let Some(origin) = self.turns.origin(turn).cloned() else {
+        let Some(origin) = self.turns.origin(turn) else {
             // The turn is over; whoever waits learns it from the dropped channel.
             return;
         };
@@ -435,7 +435,7 @@ impl EventLoop {
                 let timeout = op.deadline.map(|at| at.saturating_sub(now).max(MIN_OP_TIMEOUT));
                 let ephemeral = EphemeralOp {
                     id: op.id,
-                    body: OpBody::new(&adapter, origin.lane, &op.action),
+                    body: OpBody::new(&adapter, Arc::clone(&origin.lane), &op.action),
                     priority: op.priority,
                     timeout,
                     owner: OpOwner::Turn(turn, outcomes),
@@ -452,9 +452,9 @@ impl EventLoop {
                 let adapter = self.adapters.get(&origin.chat.platform);
                 let asking = Asking {
                     turn,
-                    session: origin.session,
-                    chat: origin.chat,
-                    facts: origin.facts,
+                    session: origin.session.clone(),
+                    chat: Arc::clone(&origin.chat),
+                    facts: Arc::clone(&origin.facts),
                     personal: origin.personal,
                 };
                 let effects = &mut self.effects;
@@ -478,7 +478,7 @@ impl EventLoop {
                 if let Some(action) = rename {
                     let op = EphemeralOp {
                         id: self.outbox.next_id(),
-                        body: OpBody::new(&adapter, origin.lane, &action),
+                        body: OpBody::new(&adapter, Arc::clone(&origin.lane), &action),
                         priority: Priority::Indicator,
                         timeout: None,
                         owner: OpOwner::Nobody,
@@ -547,7 +547,7 @@ impl EventLoop {
         let report = match finished {
             Ok(report) => report,
             Err(turn) => {
-                let Some(origin) = self.turns.origin(turn).cloned() else {
+                let Some(origin) = self.turns.origin(turn) else {
                     return;
                 };
                 let row = self.turns.row_of(turn).unwrap_or(InboxSeq(0));
@@ -598,7 +598,7 @@ impl EventLoop {
             ended.row,
             ended.outcome,
             ops,
-            Some((origin.chat, last.indicators)),
+            Some((Arc::clone(&origin.chat), last.indicators)),
         );
         self.run_effects();
     }
@@ -760,7 +760,7 @@ impl EventLoop {
 /// Ops and the link.
 impl EventLoop {
     pub(super) fn handle_result(&mut self, op: OpId, result: SendResult) {
-        let (live, now) = (self.is_live(), self.clock.mono());
+        let (live, now) = (self.is_live(), self.clock.now());
         self.outbox.on_result(op, result, live, now, &mut self.effects);
         self.run_effects();
     }
@@ -784,18 +784,40 @@ impl EventLoop {
                         .op_finished(question, prompt, &result, &self.adapters, now, effects);
                 }
                 Effect::Declined(group) => self.decline(group),
+                Effect::Undelivered { chat, session } => self.notify_undelivered(&chat, &session),
                 Effect::TurnDeclined(turn) => {
                     if let Some(row) = self.turns.row_of(turn) {
                         self.decline(OpGroup::Message(row));
                     }
                 }
                 Effect::ThreadOpened { chat, thread, name } => {
-                    if let Some((platform, chat)) = chat.split_once(':') {
-                        self.threads.opened(platform, thread, chat.to_owned(), name);
+                    if let Some(ChatId { platform, chat }) = ChatId::from_key(&chat) {
+                        self.threads.opened(&platform, thread, chat, name);
                     }
                 }
             }
         }
+    }
+
+    /// Tells a chat that an answer did not arrive. If this does not arrive either, the log and the journal have it.
+    fn notify_undelivered(&mut self, chat: &str, session: &Arc<str>) {
+        let Some(notice) = self.settings.undelivered_notice.clone() else {
+            return;
+        };
+        let Some(chat) = ChatId::from_key(chat) else {
+            return;
+        };
+        let Some(facts) = self.chats.facts(&chat).cloned() else {
+            return;
+        };
+        let facts = ChatFacts {
+            message_id: None,
+            ..facts
+        };
+        let group = self.outbox.notice_group();
+        let session = SessionKey::from_text(Arc::clone(session));
+        let ops = self.plan_text(&notice, &session, &chat, &facts, group);
+        self.add_ops(ops, None);
     }
 
     /// The connector declined an op: nothing else of its group is sent, whatever part it is.

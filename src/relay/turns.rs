@@ -61,8 +61,8 @@ pub(super) struct TurnCounters {
     pub(super) output_tokens: u64,
 }
 
-/// Where a turn belongs. Cheap to clone.
-#[derive(Clone, Debug)]
+/// Where a turn belongs.
+#[derive(Debug)]
 pub(super) struct TurnOrigin {
     pub(super) session: SessionKey,
     pub(super) chat: Arc<ChatId>,
@@ -91,7 +91,7 @@ impl TurnOrigin {
 
 /// A turn that runs, or holds its place until its message is there.
 struct LiveTurn {
-    origin: TurnOrigin,
+    origin: Arc<TurnOrigin>,
     cancel: CancellationToken,
     stop: Option<StopReason>,
     state: TurnState,
@@ -163,7 +163,7 @@ pub(super) type Finished = Result<TurnReport, TurnId>;
 
 /// A turn that has ended, for whoever shows its end.
 pub(super) struct EndedTurn {
-    pub(super) origin: TurnOrigin,
+    pub(super) origin: Arc<TurnOrigin>,
     pub(super) row: InboxSeq,
     pub(super) outcome: RowOutcome,
     pub(super) result: TurnResult,
@@ -320,6 +320,7 @@ impl Turns {
     }
 
     fn insert(&mut self, turn: TurnId, origin: TurnOrigin, state: TurnState) {
+        let origin = Arc::new(origin);
         let live = LiveTurn {
             origin,
             cancel: CancellationToken::new(),
@@ -520,8 +521,8 @@ impl Turns {
     }
 
     /// Where a turn belongs.
-    pub(super) fn origin(&self, turn: TurnId) -> Option<&TurnOrigin> {
-        self.live.get(&turn).map(|live| &live.origin)
+    pub(super) fn origin(&self, turn: TurnId) -> Option<Arc<TurnOrigin>> {
+        self.live.get(&turn).map(|live| Arc::clone(&live.origin))
     }
 
     /// A loaded message belongs to this chat.
@@ -534,15 +535,10 @@ impl Turns {
         now_ms: i64,
     ) {
         if let Some(live) = self.live.get_mut(&turn) {
-            live.origin.span.record("attempt", row.attempt);
-            live.origin
-                .span
-                .record("waited_ms", now_ms.saturating_sub(row.received_at));
-            let chat = ChatId::from_source(&event.source);
-            live.origin.lane = chat.key().into();
-            live.origin.chat = Arc::new(chat);
-            live.origin.facts = Arc::new(ChatFacts::from_source(&event.source));
-            live.origin.personal = personal;
+            let (session, span) = (live.origin.session.clone(), live.origin.span.clone());
+            span.record("attempt", row.attempt);
+            span.record("waited_ms", now_ms.saturating_sub(row.received_at));
+            live.origin = Arc::new(TurnOrigin::new(session, event, personal, span));
         }
     }
 

@@ -90,19 +90,20 @@ impl Lanes {
         }
     }
 
-    /// Puts another op in the place of one that is in flight: at the front of its lane, which waits for
-    /// [`Self::retry`].
+    /// Puts another op in the place of one. If that was in flight, the lane waits for [`Self::retry`].
     pub fn replace(&mut self, op: OpId, with: OpId) {
+        self.put_back(op);
         let Some(id) = self.lane_of.remove(&op) else {
             return;
         };
-        if let Some(lane) = self.by_chat.get_mut(&id).filter(|lane| lane.out == Some(op)) {
-            lane.out = None;
-            lane.waiting.push_front(with);
-            self.lane_of.insert(with, id);
-        } else {
-            self.lane_of.insert(op, id);
+        if let Some(lane) = self.by_chat.get_mut(&id) {
+            for waiting in &mut lane.waiting {
+                if *waiting == op {
+                    *waiting = with;
+                }
+            }
         }
+        self.lane_of.insert(with, id);
     }
 
     /// Removes an op that is not in flight; returns whether it was there.

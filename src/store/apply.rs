@@ -263,6 +263,23 @@ impl<'c> JournalDb<'c> {
                 self.settled.push(op.0);
                 CommandOutcome::Silent
             }
+            Command::OpDropped {
+                op,
+                body,
+                reason,
+                now_ms,
+            } => {
+                self.sent.remove(op);
+                self.db
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO dropped
+                         (seq, session, chat, op, inbox_seq, created_at, dropped_at, reason)
+                         SELECT seq, session, chat, ?2, inbox_seq, created_at, ?3, ?4 FROM outbox WHERE seq = ?1",
+                    )?
+                    .execute(params![op.0, body, now_ms, reason])?;
+                self.settled.push(op.0);
+                CommandOutcome::Silent
+            }
             Command::RememberChat(chat) => self.remember(chat)?,
             Command::SetResume {
                 session,

@@ -117,10 +117,21 @@ pub enum Command {
         /// The new body.
         body: Vec<u8>,
     },
-    /// Delete an op that was applied, refused or dropped. No completion.
+    /// Delete an op that was applied or declined, or that nobody needs any more. No completion.
     OpSettled {
         /// The op.
         op: OpSeq,
+    },
+    /// Drop an op that could not be delivered: it is not sent again, but kept for people. No completion.
+    OpDropped {
+        /// The op.
+        op: OpSeq,
+        /// Its body, as it is to be sent if somebody retries it.
+        body: Vec<u8>,
+        /// Why it was dropped.
+        reason: String,
+        /// Unix milliseconds.
+        now_ms: i64,
     },
     /// Store what is known about a chat. No completion.
     RememberChat(ChatRow),
@@ -173,6 +184,7 @@ impl Command {
             | Self::OpSent { .. }
             | Self::OpChanged { .. }
             | Self::OpSettled { .. }
+            | Self::OpDropped { .. }
             | Self::RememberChat(_)
             | Self::SetResume { .. }
             | Self::DropResume { .. } => FailurePolicy::Retry,
@@ -184,6 +196,7 @@ impl Command {
             Self::OpSent { .. }
             | Self::OpChanged { .. }
             | Self::OpSettled { .. }
+            | Self::OpDropped { .. }
             | Self::RememberChat(_)
             | Self::SetResume { .. }
             | Self::DropResume { .. } => true,
@@ -212,7 +225,10 @@ impl Command {
             | Self::LoadResume { token, .. }
             | Self::AddOps { token, .. } => Subject::Token(*token),
             Self::Start { seq, .. } | Self::Load { seq } | Self::End { seq, .. } => Subject::Message(*seq),
-            Self::OpSent { op } | Self::OpChanged { op, .. } | Self::OpSettled { op } => Subject::Op(*op),
+            Self::OpSent { op }
+            | Self::OpChanged { op, .. }
+            | Self::OpSettled { op }
+            | Self::OpDropped { op, .. } => Subject::Op(*op),
             Self::RememberChat(_) | Self::SetResume { .. } | Self::DropResume { .. } => Subject::None,
         }
     }
@@ -224,7 +240,7 @@ impl Command {
             Self::End { ops, .. } | Self::AddOps { ops, .. } => ops.iter().map(|op| op.op.len()).sum(),
             Self::RememberChat(chat) => chat.memory.len(),
             Self::SetResume { blob, .. } => blob.len(),
-            Self::OpChanged { body, .. } => body.len(),
+            Self::OpChanged { body, .. } | Self::OpDropped { body, .. } => body.len(),
             Self::Start { .. }
             | Self::Load { .. }
             | Self::NextQueued { .. }
@@ -245,6 +261,7 @@ impl Command {
             | Self::Start { now_ms, .. }
             | Self::End { now_ms, .. }
             | Self::AddOps { now_ms, .. }
+            | Self::OpDropped { now_ms, .. }
             | Self::SetResume { now_ms, .. } => Some(*now_ms),
             Self::RememberChat(chat) => Some(chat.last_used),
             Self::Load { .. }

@@ -43,7 +43,7 @@ pub enum Section {
     Unfinished,
     /// Messages whose turn ended; their text is gone.
     Finished,
-    /// Ops that are not settled.
+    /// Ops that are not settled, and ops that were dropped.
     Ops,
     /// Lines that could not be decoded.
     Quarantine,
@@ -60,13 +60,13 @@ pub struct Listed {
     pub session: Option<String>,
     /// The delivery's buffer id, or an op's chat.
     pub name: Option<String>,
-    /// Why it is quarantined.
+    /// Why it is quarantined, or was dropped.
     pub reason: Option<String>,
     /// Number of starts.
     pub attempt: u32,
     /// When it came, Unix milliseconds.
     pub at: i64,
-    /// When its turn ended, Unix milliseconds.
+    /// When its turn ended or it was dropped, Unix milliseconds.
     pub ended_at: Option<i64>,
     /// Stored size in bytes.
     pub bytes: u64,
@@ -83,6 +83,8 @@ pub struct Counts {
     pub finished: u64,
     /// Unsettled ops.
     pub ops: u64,
+    /// Ops that were dropped.
+    pub dropped: u64,
     /// Quarantined lines.
     pub quarantined: u64,
     /// Remembered chats.
@@ -120,7 +122,7 @@ pub enum InspectError {
     #[error("there is no such entry in the journal")]
     NoSuchItem,
     /// The entry is not in a state that can be retried.
-    #[error("this entry cannot be retried: only a running message or a sent op can")]
+    #[error("this entry cannot be retried: only a running message, a sent op or a dropped op can")]
     NotRetryable,
 }
 
@@ -138,7 +140,13 @@ impl Inspector {
         let refused = |error| InspectError::Open(schema::to_open_error(&path, &error));
         let db = Connection::open_with_flags(&path, flags).map_err(refused)?;
         db.busy_timeout(Duration::from_secs(5)).map_err(refused)?;
-        schema::check_known(&db, &path)?;
+        if schema::check_known(&db, &path)? < schema::WITH_DROPPED_OPS {
+            // A journal of an older version has none; its writer migrates it.
+            db.execute_batch(
+                "CREATE TEMP TABLE dropped (seq, session, chat, op, inbox_seq, created_at, dropped_at, reason)",
+            )
+            .map_err(refused)?;
+        }
         Ok(Self { db, path })
     }
 
@@ -160,6 +168,7 @@ impl Inspector {
             running: count("inbox WHERE state = 1")?,
             finished: count("done")?,
             ops: count("outbox")?,
+            dropped: count("dropped")?,
             quarantined: count("quarantine")?,
             chats: count("chats")?,
         })
@@ -239,7 +248,7 @@ impl Inspector {
         }
     }
 
-    /// Resets a running message to waiting, or a sent op to pending. Fails while a relay runs.
+    /// Resets a running message to waiting, or a sent or dropped op to pending. Fails while a relay runs.
     pub fn retry(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
         Self::open(dir)?.show(item)?;
         let changed = mend(dir, now_ms, |db| match item {
@@ -247,7 +256,16 @@ impl Inspector {
                 "UPDATE inbox SET state = 0, started_at = NULL WHERE seq = ?1 AND state = 1",
                 [seq.0],
             ),
-            Item::Op(op) => db.execute("UPDATE outbox SET state = 0 WHERE seq = ?1 AND state = 1", [op.0]),
+            Item::Op(op) => {
+                let restored = db.execute(
+                    "INSERT INTO outbox (seq, session, chat, op, inbox_seq, state, created_at)
+                     SELECT seq, session, chat, op, inbox_seq, 0, ?2 FROM dropped WHERE seq = ?1",
+                    params![op.0, now_ms],
+                )?;
+                db.execute("DELETE FROM dropped WHERE seq = ?1", [op.0])?;
+                let reset = db.execute("UPDATE outbox SET state = 0 WHERE seq = ?1 AND state = 1", [op.0])?;
+                Ok(restored + reset)
+            }
             Item::Quarantined(_) => Ok(0),
         })?;
         if changed == 0 {
@@ -271,7 +289,8 @@ impl Inspector {
                 )?;
                 db.execute("DELETE FROM inbox WHERE seq = ?1", [seq.0])
             }
-            Item::Op(op) => db.execute("DELETE FROM outbox WHERE seq = ?1", [op.0]),
+            Item::Op(op) => Ok(db.execute("DELETE FROM outbox WHERE seq = ?1", [op.0])?
+                + db.execute("DELETE FROM dropped WHERE seq = ?1", [op.0])?),
             Item::Quarantined(seq) => db.execute("DELETE FROM quarantine WHERE seq = ?1", [seq]),
         })?;
         if changed == 0 {
@@ -285,7 +304,9 @@ impl Inspector {
         let sql = match section {
             Section::Unfinished => "SELECT line FROM inbox WHERE seq = ?1",
             Section::Finished => return Ok(None),
-            Section::Ops => "SELECT op FROM outbox WHERE seq = ?1",
+            Section::Ops => {
+                "SELECT op FROM outbox WHERE seq = ?1 UNION ALL SELECT op FROM dropped WHERE seq = ?1"
+            }
             Section::Quarantine => "SELECT line FROM quarantine WHERE seq = ?1",
         };
         Ok(self
@@ -325,7 +346,12 @@ impl Section {
             Self::Finished => {
                 "SELECT seq, state, session, buffer_id, NULL, attempt, received_at, ended_at, 0 FROM done"
             }
-            Self::Ops => "SELECT seq, state, session, chat, NULL, 0, created_at, NULL, length(op) FROM outbox",
+            Self::Ops => {
+                "SELECT * FROM (
+                 SELECT seq, state, session, chat, NULL, 0, created_at, NULL, length(op) FROM outbox
+                 UNION ALL
+                 SELECT seq, 2, session, chat, reason, 0, created_at, dropped_at, length(op) FROM dropped)"
+            }
             Self::Quarantine => "SELECT seq, 0, NULL, buffer_id, reason, 0, at, NULL, length(line) FROM quarantine",
         }
     }
@@ -345,7 +371,7 @@ impl Section {
                     "ignored",
                 ],
             ),
-            Self::Ops => (Item::Op(OpSeq(number)), &["pending", "sent"]),
+            Self::Ops => (Item::Op(OpSeq(number)), &["pending", "sent", "dropped"]),
             Self::Quarantine => (Item::Quarantined(number), &["quarantined"]),
         };
         Ok(Listed {

@@ -12,6 +12,7 @@
 //! | `done` | finished messages, without their text | after `keep_days`, or at `max_bytes` |
 //! | `dedupe` | 16-byte keys of accepted messages | after `dedupe_days` |
 //! | `outbox` | unsettled ops | when settled |
+//! | `dropped` | ops that could not be delivered | like `done` |
 //! | `chats`, `resume`, `quarantine`, `meta` | chat facts, resume blobs, undecodable lines, counters | at their bounds |
 //!
 //! Keys of recent messages are in memory and in their rows, and move into `dedupe` sorted and in slices, because random

@@ -12,6 +12,10 @@ use super::retention::{Quarantine, ResumeStates};
 use rusqlite::{Connection, OptionalExtension, Params, Result, Row, params};
 use std::sync::Arc;
 
+/// The newest op, delivered ones aside. Ops that were dropped keep their row ids, so that they can be retried.
+const NEWEST_OP: &str =
+    "SELECT max((SELECT ifnull(max(seq), 0) FROM outbox), (SELECT ifnull(max(seq), 0) FROM dropped))";
+
 /// Maximum bytes of lines or ops in one completion; at least one row is always returned.
 const ANSWER_BYTES: usize = 4 << 20;
 
@@ -207,9 +211,7 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
                 [],
                 |row| row.get::<_, i64>(0),
             )?,
-            op: 1 + db.query_row("SELECT ifnull(max(seq), 0) FROM outbox", [], |row| {
-                row.get::<_, i64>(0)
-            })?,
+            op: 1 + db.query_row(NEWEST_OP, [], |row| row.get::<_, i64>(0))?,
         },
     };
     Ok((recovered, writer_state))

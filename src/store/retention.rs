@@ -71,6 +71,7 @@ impl Upkeep {
             self.days_cut = 0;
         }
         more |= self.sweep_keys(db, settings, today.day)?;
+        more |= delete_dropped(db, settings, now_ms, over_limit)? > 0;
         more |= delete_chats(db, settings)? > 0;
         if settings.resume_days > 0 {
             let older_than = today.now_ms(now_ms) - i64::from(settings.resume_days) * DAY_MS;
@@ -195,6 +196,24 @@ fn delete_finished(
     // An end in the future was written under a clock that was ahead.
     let latest = now_ms.saturating_add(DAY_MS);
     delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?, latest])
+}
+
+/// Ops that were dropped are kept as long as finished messages.
+fn delete_dropped(
+    db: &Connection,
+    settings: &JournalSettings,
+    now_ms: i64,
+    over_limit: bool,
+) -> Result<usize> {
+    let older_than = if over_limit {
+        i64::MAX
+    } else {
+        now_ms.saturating_sub(i64::from(settings.keep_days) * DAY_MS)
+    };
+    let mut delete = db.prepare_cached(
+        "DELETE FROM dropped WHERE seq IN (SELECT seq FROM dropped ORDER BY seq LIMIT ?1) AND dropped_at < ?2",
+    )?;
+    delete.execute(params![DONE_SLICE, older_than])
 }
 
 fn delete_chats(db: &Connection, settings: &JournalSettings) -> Result<usize> {

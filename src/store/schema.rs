@@ -70,7 +70,21 @@ const MIGRATIONS: &[&str] = &["
     CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY) STRICT, WITHOUT ROWID;
 ", "
     CREATE INDEX resume_by_update ON resume (updated_at);
+", "
+    CREATE TABLE dropped (
+        seq INTEGER PRIMARY KEY,
+        session TEXT NOT NULL,
+        chat TEXT NOT NULL,
+        op BLOB NOT NULL,
+        inbox_seq INTEGER,
+        created_at INTEGER NOT NULL,
+        dropped_at INTEGER NOT NULL,
+        reason TEXT NOT NULL
+    ) STRICT;
 "];
+
+/// Migrations after which there is a table of dropped ops.
+pub(super) const WITH_DROPPED_OPS: usize = 3;
 
 /// SQLite's code for incremental vacuum.
 const INCREMENTAL: i64 = 2;

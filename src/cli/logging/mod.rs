@@ -22,8 +22,9 @@ use tracing::Subscriber;
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, Targets};
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::field::RecordFields;
+use tracing_subscriber::fmt::format::{JsonFields, Writer, debug_fn};
+use tracing_subscriber::fmt::{FormatFields, FormattedFields, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -231,12 +232,30 @@ where
 {
     let lines = tracing_subscriber::fmt::layer();
     if json {
-        let lines = lines.with_writer(MakeEscapedWriter(writer));
-        lines.json().flatten_event(true).boxed()
+        let lines = lines.with_writer(MakeEscapedWriter(writer)).json().flatten_event(true);
+        lines.fmt_fields(InitialFields(JsonFields::new())).boxed()
     } else {
-        let fields = debug_fn(write_field).delimited(" ");
+        let fields = InitialFields(debug_fn(write_field).delimited(" "));
         let lines = lines.with_writer(writer).fmt_fields(fields);
         lines.with_ansi(colour).with_target(false).boxed()
+    }
+}
+
+/// Formats the fields that a span begins with. Fields that are recorded later are for traces: formatting them again with
+/// every change costs a tenth of a turn.
+struct InitialFields<F>(F);
+
+impl<'writer, F: FormatFields<'writer>> FormatFields<'writer> for InitialFields<F> {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
+        self.0.format_fields(writer, fields)
+    }
+
+    fn add_fields(
+        &self,
+        _current: &'writer mut FormattedFields<Self>,
+        _fields: &tracing::span::Record<'_>,
+    ) -> fmt::Result {
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The example file, and error messages.
 
 use super::*;
+use crate::config::ResendUnknown;
 
 const EXAMPLE: &str = include_str!("../../../config.example.yaml");
 
@@ -104,8 +105,16 @@ fn invalid_values_name_the_line_and_the_choices() {
     }
     assert_eq!(
         refusal("sessions:\n  resend_unknown: maybe\n"),
-        ":2: `resend_unknown`: expected true or false"
+        ":2: `maybe` is not one of: answers, never, all"
     );
+    for (text, expected) in [
+        ("never", ResendUnknown::Never),
+        ("true", ResendUnknown::All),
+        ("false", ResendUnknown::Never),
+    ] {
+        let tree: FileTree = yaml::strict(&format!("sessions:\n  resend_unknown: {text}\n")).unwrap();
+        assert_eq!(tree.sessions.resend_unknown, expected, "{text}");
+    }
     assert_eq!(refusal("link: 5\n"), ":1: `link`: expected keys with values");
     assert_eq!(
         refusal("tls: {ca_file: [a]}\n"),

@@ -93,7 +93,7 @@ fn closing_ends_at_its_deadline_with_everything_settled() {
     world.run(Duration::from_millis(1));
     assert_eq!(
         world.settled(),
-        [(1, unknown()), (2, SendResult::NotSent(NotSent::Closing))]
+        [(1, SendResult::Lost), (2, SendResult::NotSent(NotSent::Closing))]
     );
     assert_eq!(world.link.state(), &LinkState::Ended(End::Closed));
 }
@@ -116,7 +116,7 @@ fn a_second_close_may_only_shorten_the_first() {
         [
             LinkAction::Completed {
                 id: OpId(1),
-                result: unknown()
+                result: SendResult::Lost
             },
             close,
             ended
@@ -133,7 +133,7 @@ fn a_socket_that_goes_while_closing_ends_the_link_whatever_its_code() {
     world.drain();
     world.link.close(secs(5), world.now);
     world.close(4401, "unauthorized");
-    assert_eq!(world.settled(), [(1, unknown())]);
+    assert_eq!(world.settled(), [(1, SendResult::Lost)]);
     assert_eq!(world.link.state(), &LinkState::Ended(End::Closed));
 }
 

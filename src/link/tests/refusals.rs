@@ -340,7 +340,7 @@ fn a_refusal_settles_what_was_in_flight() {
     world.link.request(op(1), world.now);
     world.drain();
     world.close(4401, "unauthorized");
-    assert_eq!(world.settled(), [(1, unknown())]);
+    assert_eq!(world.settled(), [(1, SendResult::Lost)]);
     let generation = world.go_live();
     world.link.request(op(2), world.now);
     world.drain();
@@ -348,6 +348,6 @@ fn a_refusal_settles_what_was_in_flight() {
     world.link.handle_closed(generation, Some((4401, "x")), world.now);
     assert_eq!(
         world.settled(),
-        [(2, unknown()), (3, SendResult::NotSent(NotSent::Lost))]
+        [(2, SendResult::Lost), (3, SendResult::NotSent(NotSent::Lost))]
     );
 }

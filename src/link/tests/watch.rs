@@ -66,6 +66,10 @@ impl Walk {
                 });
                 assert!(self.answered > 0 || **known == Outcome::Unknown);
             }
+            SendResult::Lost => {
+                assert!(written);
+                self.see("lost in flight");
+            }
             SendResult::NotSent(why) => {
                 assert!(!written);
                 self.see(match why {

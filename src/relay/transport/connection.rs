@@ -9,18 +9,19 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
     Delivery, DeliveryBody, FrameCounters, FrameSorter, InboundSender, InterruptRequest, RelayFrame,
 };
 use crate::collections::IdMap;
 use crate::link::{ControlFrame, Generation};
+use crate::net::metered::WriteMeter;
 use crate::net::socket::Socket;
-use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, WriteFailed, split};
+use crate::net::ws_io::{ReadEvent, SocketReader, SocketWriter, WriteFailed, frame_bytes, split};
 use crate::wire::{ConnectorFrame, Line, LineFramer, OpId, Undecodable};
 
 /// Lines handled before what they brought is handed on.
@@ -78,11 +79,11 @@ pub(super) struct WriteTracker(Mutex<IdMap<OpId, (Generation, WriteState)>>);
 
 /// How far one op has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WriteState {
+pub(super) enum WriteState {
     /// It waits for the writer.
     Queued,
-    /// It was given to the socket.
-    Begun,
+    /// It was given to the socket, which buffers. Its first byte is at this position of the connection or later.
+    Begun(u64),
     /// It left this process.
     Flushed,
 }
@@ -94,10 +95,10 @@ impl WriteTracker {
     }
 
     /// The writer is about to write an op; `false` when it must not any more.
-    fn begin(&self, op: OpId, generation: Generation) -> bool {
+    fn begin(&self, op: OpId, generation: Generation, position: u64) -> bool {
         match self.lock().get_mut(&op) {
             Some((on, state)) if *on == generation => {
-                *state = WriteState::Begun;
+                *state = WriteState::Begun(position);
                 true
             }
             _ => false,
@@ -116,10 +117,18 @@ impl WriteTracker {
         }
     }
 
-    /// The op has its result. Returns whether any of it may have reached the socket.
-    pub(super) fn finish(&self, op: OpId) -> bool {
+    /// The op has its result. Returns how far it had come.
+    pub(super) fn finish(&self, op: OpId) -> WriteState {
         let state = self.lock().remove(&op);
-        state.is_some_and(|(_, state)| state != WriteState::Queued)
+        state.map_or(WriteState::Queued, |(_, state)| state)
+    }
+
+    /// Whether the socket may buffer ops of this connection.
+    fn has_buffered(&self, generation: Generation) -> bool {
+        let buffered = |(on, state): &(Generation, WriteState)| {
+            *on == generation && matches!(state, WriteState::Begun(_))
+        };
+        self.lock().values().any(buffered)
     }
 
     /// Whether the op's bytes have left this process.
@@ -139,6 +148,8 @@ pub(super) struct Connection {
     pub(super) events: mpsc::Receiver<ReaderEvent>,
     pub(super) writes: mpsc::Sender<WriteCommand>,
     close: mpsc::Sender<(u16, &'static str)>,
+    tracker: Arc<WriteTracker>,
+    meter: WriteMeter,
     reader: JoinHandle<()>,
     writer: JoinHandle<()>,
 }
@@ -153,10 +164,12 @@ impl Connection {
         tracker: Arc<WriteTracker>,
         frames: Arc<FrameCounters>,
     ) -> Self {
+        let meter = socket.get_ref().meter();
         let (read_half, write_half) = split(socket);
         let (event_sender, events) = mpsc::channel(MAX_READER_EVENTS);
         let (writes, write_queue) = mpsc::channel(MAX_WRITES);
         let (close, close_request) = mpsc::channel(1);
+        let (writer_alive, writer_ended) = oneshot::channel();
         let reader = Reader {
             framer: LineFramer::new(max_line),
             max_line,
@@ -166,20 +179,43 @@ impl Connection {
             frames,
             backlog: VecDeque::new(),
             backlog_bytes: 0,
+            writer_ended,
+            read_until: None,
         };
         let write_loop = Writer {
             socket: write_half,
             generation,
-            tracker,
+            tracker: Arc::clone(&tracker),
             unflushed: Vec::new(),
+            position: meter.written(),
+            meter: meter.clone(),
+            _alive: writer_alive,
         };
         Self {
             generation,
             events,
             writes,
             close,
+            tracker,
+            meter,
             reader: tokio::spawn(reader.run(read_half)),
             writer: tokio::spawn(write_loop.run(write_queue, close_request)),
+        }
+    }
+
+    /// The peer is gone: what the socket still buffers is not written any more, so that it is known what left.
+    pub(super) fn stop_writing(&self) {
+        if self.tracker.has_buffered(self.generation) {
+            self.meter.stop();
+        }
+    }
+
+    /// Whether an op that came so far may have left this process.
+    pub(super) fn may_have_left(&self, state: WriteState) -> bool {
+        match state {
+            WriteState::Queued => false,
+            WriteState::Begun(position) => !self.meter.is_stopped() || self.meter.written() > position,
+            WriteState::Flushed => true,
         }
     }
 
@@ -203,6 +239,10 @@ struct Reader {
     frames: Arc<FrameCounters>,
     backlog: VecDeque<Delivery>,
     backlog_bytes: usize,
+    /// Resolves when the writer has ended.
+    writer_ended: oneshot::Receiver<()>,
+    /// When to stop reading after that: the peer's close frame may still come.
+    read_until: Option<Instant>,
 }
 
 /// What one slice of reading brought besides deliveries.
@@ -271,19 +311,17 @@ impl Reader {
     /// Waits for the next thing from the socket, handing the backlog over meanwhile. `None` when the relay is gone.
     async fn next_event(&mut self, socket: &mut SocketReader) -> Option<ReadEvent> {
         loop {
-            let Some(first) = self.backlog.front() else {
-                return Some(socket.read().await);
-            };
-            debug_assert!(
-                first.generation == self.sorter.generation,
-                "a backlog of this connection"
-            );
             let deliveries = self.inbound.deliveries.clone();
             tokio::select! {
                 biased;
                 // Cancel-safe: a permit that is not used is given back, and a read that is dropped loses nothing.
-                permit = deliveries.reserve() => permit.ok()?.send(self.next_batch()),
+                permit = deliveries.reserve(), if !self.backlog.is_empty() => {
+                    permit.ok()?.send(self.next_batch());
+                }
                 event = socket.read() => return Some(event),
+                () = expired(&mut self.writer_ended, &mut self.read_until) => {
+                    return Some(ReadEvent::Closed(None));
+                }
             }
         }
     }
@@ -410,6 +448,18 @@ impl Reader {
     }
 }
 
+/// Waits until the writer has ended, and a while longer. Cancel-safe.
+async fn expired(writer_ended: &mut oneshot::Receiver<()>, read_until: &mut Option<Instant>) {
+    let until = match *read_until {
+        Some(until) => until,
+        None => {
+            let _ = writer_ended.await;
+            *read_until.insert(Instant::now() + CLOSE_TIMEOUT)
+        }
+    };
+    sleep_until(until).await;
+}
+
 /// Whether these are lines that cannot be decoded and need no acknowledgement.
 fn is_noise(delivery: &Delivery) -> bool {
     matches!(&delivery.body, DeliveryBody::Undecodable { first, .. } if first.buffer_id.is_none())
@@ -421,6 +471,12 @@ struct Writer {
     tracker: Arc<WriteTracker>,
     /// Ops that were given to the socket and not flushed.
     unflushed: Vec<OpId>,
+    /// Where the next frame begins in the connection, or before that: frames that the socket writes by itself (pongs) are
+    /// not counted until everything is flushed.
+    position: u64,
+    meter: WriteMeter,
+    /// Tells the reader that the writer has ended.
+    _alive: oneshot::Sender<()>,
 }
 
 impl Writer {
@@ -460,6 +516,7 @@ impl Writer {
                             return;
                         }
                         self.tracker.flushed(self.unflushed.drain(..), self.generation);
+                        self.position = self.meter.written();
                     }
                 }
             }
@@ -469,16 +526,24 @@ impl Writer {
     /// Writes one command. An op that has its result already is left out: its sender was notified that it was not sent.
     async fn write(&mut self, command: WriteCommand) -> Result<(), WriteFailed> {
         match command {
-            WriteCommand::Line(line) => self.socket.write_line(line).await,
-            WriteCommand::Ping => self.socket.ping().await,
+            WriteCommand::Line(line) => self.write_line(line).await,
+            WriteCommand::Ping => {
+                self.position += frame_bytes(0);
+                self.socket.ping().await
+            }
             WriteCommand::Op { id, line } => {
-                if !self.tracker.begin(id, self.generation) {
+                if !self.tracker.begin(id, self.generation, self.position) {
                     return Ok(());
                 }
                 self.unflushed.push(id);
-                self.socket.write_line(line).await
+                self.write_line(line).await
             }
         }
+    }
+
+    async fn write_line(&mut self, line: String) -> Result<(), WriteFailed> {
+        self.position += frame_bytes(line.len());
+        self.socket.write_line(line).await
     }
 }
 
@@ -650,17 +715,19 @@ mod tests {
         let tracker = WriteTracker::default();
         tracker.queue(sent, first);
         tracker.queue(unsent, first);
-        assert!(tracker.begin(sent, first) && !tracker.has_left(sent));
+        assert!(tracker.begin(sent, first, 0) && !tracker.has_left(sent));
+        assert!(tracker.has_buffered(first) && !tracker.has_buffered(second));
         tracker.flushed([sent].into_iter(), first);
-        assert!(tracker.has_left(sent));
-        assert!(tracker.finish(sent), "it may have arrived");
-        assert!(!tracker.finish(unsent), "it was never begun");
-        assert!(!tracker.begin(unsent, first));
+        assert!(tracker.has_left(sent) && !tracker.has_buffered(first));
+        assert_eq!(tracker.finish(sent), WriteState::Flushed);
+        assert_eq!(tracker.finish(unsent), WriteState::Queued);
+        assert!(!tracker.begin(unsent, first, 0));
         tracker.queue(unsent, second);
         assert!(
-            !tracker.begin(unsent, first),
+            !tracker.begin(unsent, first, 0),
             "the old connection must not write it"
         );
-        assert!(tracker.begin(unsent, second));
+        assert!(tracker.begin(unsent, second, 7));
+        assert_eq!(tracker.finish(unsent), WriteState::Begun(7));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use super::connection::{Connection, ReaderEvent, WriteCommand, WriteTracker};
+use super::connection::{Connection, ReaderEvent, WriteCommand, WriteState, WriteTracker};
 use super::websocket::{Credentials, DriverCommand, USER_AGENT, WebSocketSettings};
 use super::{FrameCounters, InboundSender, LinkStatus, ResultSender};
 use crate::collections::IdMap;
@@ -176,9 +176,13 @@ impl Driving {
     }
 
     fn handle_reader(&mut self, event: Option<ReaderEvent>) {
-        let Some(generation) = self.connection.as_ref().map(|connection| connection.generation) else {
+        let Some(connection) = &self.connection else {
             return;
         };
+        if let None | Some(ReaderEvent::Closed(_)) = &event {
+            connection.stop_writing();
+        }
+        let generation = connection.generation;
         let now = self.clock.now();
         match event {
             Some(ReaderEvent::Control(frames)) => {
@@ -306,12 +310,16 @@ impl Driving {
         }
     }
 
-    /// Reports an op's result. The link counts an op as sent when it hands out its line; one that the writer has not
-    /// begun never left.
+    /// Reports an op's result. The link counts an op as sent when it hands out its line; only the connection knows
+    /// whether that has left.
     fn complete(&mut self, id: OpId, result: SendResult) {
-        let may_have_left = self.tracker.finish(id);
+        let state = self.tracker.finish(id);
         let Some(results) = self.waiting.remove(&id) else {
             return;
+        };
+        let may_have_left = match &self.connection {
+            Some(connection) => connection.may_have_left(state),
+            None => state != WriteState::Queued,
         };
         let result = if is_unknown(&result) && !may_have_left {
             SendResult::NotSent(NotSent::Lost)
@@ -372,12 +380,9 @@ impl Driving {
             match connection.writes.try_send(command) {
                 Ok(()) => {}
                 Err(mpsc::error::TrySendError::Full(command)) => return self.unwritten.push_front(command),
-                Err(mpsc::error::TrySendError::Closed(_)) => {
-                    // Nothing can be written any more, even if something can still be read.
-                    self.unwritten.clear();
-                    let generation = connection.generation;
-                    return self.link.handle_closed(generation, None, self.clock.now());
-                }
+                // The writer has ended. The reader reports the end of the connection, with the peer's close code if it
+                // gave one.
+                Err(mpsc::error::TrySendError::Closed(_)) => return self.unwritten.clear(),
             }
         }
     }
@@ -527,7 +532,11 @@ impl Driving {
 }
 
 fn is_unknown(result: &SendResult) -> bool {
-    matches!(result, SendResult::Answered(outcome) if matches!(**outcome, Outcome::Unknown))
+    match result {
+        SendResult::Answered(outcome) => matches!(**outcome, Outcome::Unknown),
+        SendResult::Lost => true,
+        SendResult::NotSent(_) => false,
+    }
 }
 
 fn dial_failure(error: &DialError) -> DialFailure {

@@ -394,7 +394,7 @@ impl ChatInfo {
                 Outcome::Applied(result) => Some(result),
                 Outcome::Refused { .. } | Outcome::Unknown => None,
             },
-            SendResult::NotSent(_) => None,
+            SendResult::Lost | SendResult::NotSent(_) => None,
         };
         let nested = |name: &str| {
             let field = applied?.chat_info.as_ref()?.get(name)?.as_str()?;

@@ -146,7 +146,7 @@ async fn waiting_and_failures_are_visible() {
 #[tokio::test]
 async fn ops_have_a_span_each_time_they_are_sent() {
     let (connector, collector) = (connector().await, accepting().await);
-    let setup = exporting(&connector, &collector.base()).setting("sessions.resend_unknown", "true");
+    let setup = exporting(&connector, &collector.base()).setting("sessions.resend_unknown", "all");
     let relay = started(&setup).await;
     let refuse = |code: Option<&str>| OpAnswer::Refuse {
         error: "no".to_owned(),

@@ -6,6 +6,7 @@ use hermes_relay::adapter::stream::StreamMode;
 use hermes_relay::agent::{
     Agent, AgentEvent, AgentFuture, AgentInfo, Media, MediaLocation, Turn, TurnEnd, TurnInput,
 };
+use hermes_relay::config::ResendUnknown;
 use hermes_relay::config::{BusyMode, Settings};
 use hermes_relay::relay::{Record, ReplyMode, SeenOp};
 use hermes_relay::store::{Inspector, Section};
@@ -77,7 +78,7 @@ fn declining() -> ReplyMode {
 async fn start(dir: &Path, agent: &Painter, answering: ReplyMode, mode: StreamMode) -> Running {
     let adjust = |settings: &mut Settings| {
         settings.streaming.mode = mode;
-        settings.sessions.resend_unknown = true;
+        settings.sessions.resend_unknown = ResendUnknown::All;
     };
     start_answering(dir, agent.clone(), &platform(), answering, adjust).await
 }

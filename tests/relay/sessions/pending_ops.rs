@@ -1,14 +1,18 @@
 //! Pending ops: refused, unknown, not sent; and their order.
 
 use super::{HANG, start};
+use hermes_relay::config::ResendUnknown::{Answers, Never};
 use hermes_relay::relay::ReplyMode;
+use hermes_relay::store::{Inspector, Section};
 use serde_json::json;
 
 #[tokio::test]
-async fn a_refused_op_is_not_repeated_and_holds_nothing_up() {
+async fn a_refusal_that_passes_loses_no_answer() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start(dir.path(), |_| {}).await;
-    relay.connector.set_reply_mode(ReplyMode::Refuse("no".into()));
+    relay
+        .connector
+        .set_reply_mode(ReplyMode::Refuse("bad gateway".into()));
     relay.deliver("a", "1", "one").await;
     relay
         .wait_for_status("a refusal", |status| status.tally.ops_refused == 1)
@@ -16,9 +20,50 @@ async fn a_refused_op_is_not_repeated_and_holds_nothing_up() {
     relay.connector.set_reply_mode(ReplyMode::Apply);
     relay.deliver("a", "2", "two").await;
     relay
-        .wait_for_status("both settled", |status| status.tally.ops_applied == 1)
+        .wait_for_status("both answered", |status| status.tally.ops_applied == 2)
         .await;
-    assert_eq!(relay.stop().await.texts("a"), ["echo: one", "echo: two"]);
+    let seen = relay.stop().await;
+    assert_eq!(seen.texts("a"), ["echo: one", "echo: one", "echo: two"]);
+    assert_ne!(seen.ops[0].id, seen.ops[1].id, "the first one was answered");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_refused_for_good_is_reported_and_kept_for_a_retry() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path(), |settings| settings.sessions.refused_retries = 0).await;
+    relay.deliver("a", "1", "one").await;
+    relay.replies("a", 1).await;
+    relay
+        .connector
+        .set_reply_mode(ReplyMode::Refuse("no\u{1b}[31m".into()));
+    relay.deliver("a", "2", "two").await;
+    relay
+        .wait_for_status("a refusal", |status| status.tally.ops_refused == 1)
+        .await;
+    relay.connector.set_reply_mode(ReplyMode::Apply);
+    let seen = relay.seen("the notice", |seen| seen.texts("a").len() == 3).await;
+    assert_eq!(
+        seen.texts("a")[1..],
+        [
+            "echo: two",
+            "An answer could not be delivered here. Please ask again."
+        ]
+    );
+    relay
+        .wait_for_status("settled", |status| status.ops_owed == 0)
+        .await;
+    relay.stop().await;
+    let dropped = |dir: &std::path::Path| {
+        let ops = Inspector::open(dir).unwrap().list(Section::Ops, 0, 10).unwrap();
+        ops.into_iter().find(|op| op.state == "dropped")
+    };
+    let op = dropped(dir.path()).expect("the journal keeps it");
+    assert_eq!(op.reason.as_deref(), Some("the connector refused it: no[31m"));
+    Inspector::retry(dir.path(), op.item, 1_800_000_000_000).unwrap();
+    assert_eq!(dropped(dir.path()), None);
+    let relay = start(dir.path(), |_| {}).await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: two"]);
+    relay.stop().await;
 }
 
 #[tokio::test]
@@ -51,9 +96,9 @@ async fn a_chat_gets_one_op_at_a_time_and_other_chats_do_not_wait() {
 }
 
 #[tokio::test]
-async fn what_may_have_been_done_is_not_repeated() {
+async fn what_may_have_been_done_is_not_repeated_where_that_is_not_wanted() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path(), |_| {}).await;
+    let relay = start(dir.path(), |settings| settings.sessions.resend_unknown = Never).await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
     relay.deliver("a", "1", "one").await;
     relay.seen("the op", |seen| seen.in_flight == 1).await;
@@ -70,9 +115,9 @@ async fn what_may_have_been_done_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn what_may_have_been_done_is_repeated_when_that_is_wanted() {
+async fn an_answer_of_unknown_outcome_is_sent_again_with_its_request_id() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path(), |settings| settings.sessions.resend_unknown = true).await;
+    let relay = start(dir.path(), |_| {}).await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
     relay.deliver("a", "1", "one").await;
     relay.seen("the op", |seen| seen.in_flight == 1).await;
@@ -86,16 +131,15 @@ async fn what_may_have_been_done_is_repeated_when_that_is_wanted() {
     relay
         .wait_for_status("both are done", |status| status.tally.ops_applied == 2)
         .await;
-    assert_eq!(
-        relay.stop().await.texts("a"),
-        ["echo: one", "echo: one", "echo: two"]
-    );
+    let seen = relay.stop().await;
+    assert_eq!(seen.texts("a"), ["echo: one", "echo: one", "echo: two"]);
+    assert_eq!(seen.ops[0].id, seen.ops[1].id);
 }
 
 #[tokio::test]
 async fn what_waited_offline_goes_out_in_order_before_what_is_newer() {
     let dir = tempfile::tempdir().unwrap();
-    let relay = start(dir.path(), |_| {}).await;
+    let relay = start(dir.path(), |settings| settings.sessions.resend_unknown = Never).await;
     relay.connector.set_reply_mode(ReplyMode::Hold);
     for id in ["1", "2", "3"] {
         relay.deliver("a", id, id).await;
@@ -150,17 +194,17 @@ async fn what_is_pending_outlives_the_relay() {
 }
 
 #[tokio::test]
-async fn an_op_that_was_out_at_a_crash_is_not_repeated() {
-    for (resend, expected) in [(false, 0), (true, 1)] {
+async fn an_op_that_was_in_flight_at_a_crash_is_sent_again_where_that_is_wanted() {
+    for (resend, expected) in [(Never, 0), (Answers, 1)] {
         let dir = tempfile::tempdir().unwrap();
         let relay = start(dir.path(), |_| {}).await;
         relay.connector.set_reply_mode(ReplyMode::Hold);
         relay.deliver("a", "1", "one").await;
         relay.seen("the op", |seen| seen.in_flight == 1).await;
-        let look = hermes_relay::store::Inspector::open(dir.path()).unwrap();
+        let look = Inspector::open(dir.path()).unwrap();
         relay
             .wait_for_status("the journal knows that it is out", |_| {
-                let ops = look.list(hermes_relay::store::Section::Ops, 0, 10).unwrap();
+                let ops = look.list(Section::Ops, 0, 10).unwrap();
                 ops.iter().any(|op| op.state == "sent")
             })
             .await;

@@ -394,12 +394,12 @@ impl Pipe {
             record.in_flight = state.in_flight.len();
         });
         if let Some(result) = result {
-            self.complete(&mut state, op.id, outcome(op.id, &result));
+            self.complete(&mut state, op.id, answered(op.id, &result));
         }
     }
 
     fn answer(&self, op: OpId, result: &Value) -> bool {
-        self.complete(&mut self.lock(), op, outcome(op, result))
+        self.complete(&mut self.lock(), op, answered(op, result))
     }
 
     fn acknowledge(&self, generation: Generation, buffer_id: String) {
@@ -492,7 +492,7 @@ impl Pipe {
         }
         state.buffering = false;
         while let Some(op) = state.order.pop_front() {
-            self.complete(state, op, Outcome::Unknown);
+            self.complete(state, op, SendResult::Lost);
         }
         self.status.send_modify(|status| {
             status.live = None;
@@ -505,7 +505,7 @@ impl Pipe {
         });
     }
 
-    fn complete(&self, state: &mut State, op: OpId, outcome: Outcome) -> bool {
+    fn complete(&self, state: &mut State, op: OpId, result: SendResult) -> bool {
         let Some(results) = state.in_flight.remove(&op) else {
             return false;
         };
@@ -518,18 +518,19 @@ impl Pipe {
         }
         self.record
             .send_modify(|record| record.in_flight = state.in_flight.len());
-        let _ = results.try_send((op, SendResult::Answered(Box::new(outcome))));
+        let _ = results.try_send((op, result));
         true
     }
 }
 
 /// What a result on the wire means; an unreadable one means nothing.
-fn outcome(op: OpId, result: &Value) -> Outcome {
+fn answered(op: OpId, result: &Value) -> SendResult {
     let frame = json!({"type": "outbound_result", "requestId": op.to_string(), "result": result});
-    match ConnectorFrame::decode(frame.to_string().as_bytes()) {
+    let outcome = match ConnectorFrame::decode(frame.to_string().as_bytes()) {
         Ok(ConnectorFrame::OutboundResult {
             result: Some(result), ..
         }) => Outcome::from(*result),
         _ => Outcome::Unknown,
-    }
+    };
+    SendResult::Answered(Box::new(outcome))
 }

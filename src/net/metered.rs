@@ -1,0 +1,111 @@
+//! A connection whose written bytes are counted, so that it is known what never left.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::socket::BoxedStream;
+
+/// A connection whose written bytes are counted.
+#[derive(Debug)]
+pub struct MeteredStream {
+    stream: BoxedStream,
+    meter: WriteMeter,
+}
+
+/// How many bytes a connection has taken, and the way to make it take no more.
+#[derive(Clone, Debug, Default)]
+pub struct WriteMeter(Arc<Mutex<Metered>>);
+
+#[derive(Debug, Default)]
+struct Metered {
+    written: u64,
+    stopped: bool,
+}
+
+impl WriteMeter {
+    /// Bytes that the connection has taken. They may have arrived; no others have.
+    pub fn written(&self) -> u64 {
+        self.lock().written
+    }
+
+    /// From now on every write fails, so that [`Self::written`] is final.
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+    }
+
+    /// Whether [`Self::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Metered> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl MeteredStream {
+    /// Counts what is written to a connection.
+    pub fn new(stream: BoxedStream) -> Self {
+        let meter = WriteMeter::default();
+        Self { stream, meter }
+    }
+
+    /// Its meter.
+    pub fn meter(&self) -> WriteMeter {
+        self.meter.clone()
+    }
+}
+
+impl AsyncRead for MeteredStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for MeteredStream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        let mut meter = this.meter.lock();
+        if meter.stopped {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
+        let written = ready!(Pin::new(&mut this.stream).poll_write(context, bytes))?;
+        meter.written += written as u64;
+        Poll::Ready(Ok(written))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_written_is_counted_until_writing_is_stopped() {
+        let (ours, _theirs) = tokio::io::duplex(64);
+        let mut stream = MeteredStream::new(Box::new(ours));
+        let meter = stream.meter();
+        stream.write_all(b"twelve bytes").await.unwrap();
+        assert_eq!(meter.written(), 12);
+        meter.stop();
+        assert!(stream.write_all(b"more").await.is_err());
+        assert_eq!(meter.written(), 12);
+    }
+}
