@@ -18,7 +18,8 @@ use hermes_relay::store::Inspector;
 
 const CHATS: usize = 50;
 const LINK: &str = "link:\n  backoff_min_ms: 10\n  backoff_max_ms: 60\n  request_timeout_secs: 30\n";
-const UNKNOWN: &str = "outcome of an op unknown; not repeated";
+const UNKNOWN: &str = "outcome of an op unknown; not sent again";
+const NEVER: &str = "sessions:\n  resend_unknown: never\n";
 
 #[derive(Debug, Default)]
 struct Totals {
@@ -39,7 +40,7 @@ struct Totals {
 async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknown() {
     let _shared = loading().await;
     let seed = env_number("CHAOS_SEED", 1) as u64;
-    let (connector, relay, _home) = run(seed, "").await;
+    let (connector, relay, _home) = run(seed, NEVER).await;
     let totals = account(&connector, &relay);
     println!("not repeated, seed {seed}: {totals:?}");
     assert_eq!(totals.repeated, 0, "{totals:?}");
@@ -58,7 +59,7 @@ async fn each_message_is_answered_once_and_in_order_unless_the_outcome_is_unknow
 async fn nothing_is_lost_when_unknown_outcomes_are_repeated() {
     let _shared = loading().await;
     let seed = env_number("CHAOS_SEED", 1) as u64 + 1000;
-    let (connector, relay, _home) = run(seed, "sessions:\n  resend_unknown: true\n").await;
+    let (connector, relay, _home) = run(seed, "").await;
     let totals = account(&connector, &relay);
     println!("repeated, seed {seed}: {totals:?}");
     assert_eq!(
@@ -77,7 +78,7 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
     let mut state = State::new(MESSAGES, 1);
     state.judge = Box::new(|_, _| Fate::Answer);
     let connector = Connector::start_with_receive_buffer(state, Some(4096));
-    let mut home = Home::new(&connector.url(), &format!("{LINK}  max_in_flight: 2000\n"));
+    let mut home = Home::new(&connector.url(), &format!("{LINK}  max_in_flight: 2000\n{NEVER}"));
     let relay = home.start();
     eventually("a greeting", async || {
         (connector.state().greeted == 1).then_some(())
@@ -109,6 +110,103 @@ async fn what_never_left_the_process_goes_out_after_a_loss() {
     );
     let state = connector.state();
     assert!(state.messages.iter().all(|message| message.replies.len() <= 1));
+}
+
+/// `CHAOS_SEEDS=20 CHAOS_MESSAGES=5000` is the whole of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_answer_arrives_however_often_the_link_is_cut() {
+    const CUTS: usize = 20;
+    let _shared = loading().await;
+    let messages = env_number("CHAOS_MESSAGES", 1_000);
+    for seed in 0..env_number("CHAOS_SEEDS", 1) as u64 {
+        let connector = Connector::start(stormy(seed));
+        connector.state().judge = Box::new(|_, _| Fate::Answer);
+        // The settings are the defaults: people wait for these reconnects.
+        let mut home = Home::new(&connector.url(), "");
+        let relay = home.start();
+        let mut rng = Rng::new(seed ^ 0xC475);
+        let started = Instant::now();
+        let mut pushed = 0;
+        for cut in 0..=CUTS {
+            eventually("a connection", async || {
+                connector
+                    .state()
+                    .open
+                    .values()
+                    .any(|live| live.greeted)
+                    .then_some(())
+            })
+            .await;
+            while pushed < messages * (cut + 1) / (CUTS + 1) {
+                connector.push(rng.index(CHATS), text(&mut rng, pushed));
+                pushed += 1;
+            }
+            eventually("some work on it", async || {
+                (connector.state().acked > rng.index(pushed)).then_some(())
+            })
+            .await;
+            if cut < CUTS {
+                blow(&connector, &mut rng);
+            }
+        }
+        eventually_within(Duration::from_secs(60), "every answer", async || {
+            let state = connector.state();
+            let answered =
+                |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
+            state.messages.iter().all(answered).then_some(())
+        })
+        .await;
+        let took = started.elapsed();
+        relay.terminate();
+        let mut relay = relay;
+        assert_eq!(relay.exit_code(Duration::from_secs(20)).await, Some(0));
+        connector.all_read().await;
+        let totals = account(&connector, &relay);
+        println!("seed {seed}: {CUTS} cuts in {took:.1?}: {totals:?}");
+        assert_eq!(
+            (totals.missing, totals.unknown_to_the_relay),
+            (0, 0),
+            "{totals:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_close_loses_nothing() {
+    let _shared = loading().await;
+    let closes = env_number("CHAOS_CLOSES", 15);
+    let connector = Connector::start(State::new(256, 7));
+    let mut home = Home::new(&connector.url(), LINK);
+    let relay = home.start();
+    let mut rng = Rng::new(7);
+    for close in 0..closes {
+        eventually("a connection", async || {
+            connector
+                .state()
+                .open
+                .values()
+                .any(|live| live.greeted)
+                .then_some(())
+        })
+        .await;
+        for chat in 0..300 {
+            connector.push(chat, format!("t{chat}"));
+        }
+        eventually("some work on it", async || {
+            (connector.state().acked > close * 300 + rng.index(200)).then_some(())
+        })
+        .await;
+        connector.end_all(Ending::Close(if close % 2 == 0 { 1001 } else { 1012 }));
+    }
+    eventually_within(Duration::from_secs(60), "every answer", async || {
+        let state = connector.state();
+        let answered = |message: &crate::rig::state::Message| message.acked && !message.replies.is_empty();
+        state.messages.iter().all(answered).then_some(())
+    })
+    .await;
+    let totals = account_chats(&connector, &relay, 300);
+    println!("{closes} closes with 1001 and 1012: {totals:?}");
+    assert_eq!(totals.missing, 0, "{totals:?}");
 }
 
 /// Lets the storm pass and gives what is left when it is quiet.
@@ -192,14 +290,20 @@ fn blow(connector: &Connector, rng: &mut Rng) {
         connector.state().dials.push_back(fate);
     }
     let codes = [1000, 1001, 1006, 1008, 1011, 1012, 1013, 4000, 4008];
-    connector.end_all(if rng.percent(60) {
-        Ending::Reset
-    } else {
-        Ending::Close(codes[rng.index(codes.len())])
+    connector.end_all(match rng.below(10) {
+        0..4 => Ending::Reset,
+        4..6 => Ending::HalfFrame,
+        _ => Ending::Close(codes[rng.index(codes.len())]),
     });
 }
 
 fn account(connector: &Connector, relay: &Relay) -> Totals {
+    let totals = account_chats(connector, relay, CHATS);
+    assert!(totals.connections > 10, "the storm was no storm: {totals:?}");
+    totals
+}
+
+fn account_chats(connector: &Connector, relay: &Relay, chats: usize) -> Totals {
     let state = connector.state();
     let mut totals = Totals {
         messages: state.messages.len(),
@@ -207,7 +311,7 @@ fn account(connector: &Connector, relay: &Relay) -> Totals {
         unknown_to_the_relay: relay.log_count(UNKNOWN),
         ..Totals::default()
     };
-    let mut last_in_chat = [0; CHATS];
+    let mut last_in_chat = vec![0; chats];
     for (number, message) in state.messages.iter().enumerate() {
         let expected = format!("echo: {}", message.text.rsplit(' ').next().unwrap());
         let Some(first) = message.replies.first() else {
@@ -223,6 +327,11 @@ fn account(connector: &Connector, relay: &Relay) -> Totals {
         last_in_chat[message.chat] = first.order;
         for reply in &message.replies {
             assert_eq!(reply.content, expected, "m{number}");
+            assert_eq!(reply.chat, first.chat, "m{number} was answered in another chat");
+            assert_eq!(
+                reply.request_id, first.request_id,
+                "m{number} came twice as two ops"
+            );
             match (reply.answering_at, state.ended.get(&reply.connection)) {
                 (None, _) => totals.unanswered_ops += 1,
                 (Some(at), Some(end)) if end.duration_since(at) < Duration::from_millis(100) => {
@@ -234,6 +343,5 @@ fn account(connector: &Connector, relay: &Relay) -> Totals {
     }
     assert_eq!(state.strange_ops, [""; 0], "ops that answer nothing");
     assert_eq!(totals.answered + totals.missing, totals.messages);
-    assert!(totals.connections > 10, "the storm was no storm: {totals:?}");
     totals
 }

@@ -200,6 +200,10 @@ async fn close_socket(mut socket: WebSocketStream<TcpStream>, ending: Ending) {
             };
             let _ = tokio::time::timeout(GOODBYE, closing).await;
         }
+        // The header of a long text frame, and the beginning of the text.
+        Ending::HalfFrame => {
+            let _ = socket.get_mut().write_all(b"\x81\x7e\x10\x00{\"type\":").await;
+        }
     }
 }
 
@@ -264,7 +268,7 @@ fn outbound(hub: &Arc<Hub>, connection: u64, request_id: &str, action: &str) {
         }
         _ => panic!("only whole answers are expected here, not {action}"),
     };
-    let fate = lock(hub).op(connection, &chat_id, reply_to.as_deref(), &content);
+    let fate = lock(hub).op(connection, request_id, &chat_id, reply_to.as_deref(), &content);
     let Some((delay, answers)) = fate else { return };
     let result = line::result(request_id);
     if delay.is_zero() {

@@ -43,6 +43,8 @@ pub(crate) enum Ending {
     Reset,
     /// With a close frame.
     Close(u16),
+    /// In the middle of a frame.
+    HalfFrame,
 }
 
 /// A message for the gateway.
@@ -59,6 +61,8 @@ pub(crate) struct Message {
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) connection: u64,
+    pub(crate) request_id: String,
+    pub(crate) chat: String,
     pub(crate) content: String,
     pub(crate) at: Instant,
     /// Place among all ops.
@@ -190,6 +194,7 @@ impl State {
     pub(crate) fn op(
         &mut self,
         connection: u64,
+        request_id: &str,
         chat: &str,
         reply_to: Option<&str>,
         content: &str,
@@ -199,6 +204,8 @@ impl State {
         let answers = if let Some(message) = number.and_then(|number| self.messages.get_mut(number)) {
             message.replies.push(Reply {
                 connection,
+                request_id: request_id.to_owned(),
+                chat: chat.to_owned(),
                 content: content.to_owned(),
                 at: Instant::now(),
                 order: self.ops,
