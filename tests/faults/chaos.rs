@@ -128,21 +128,15 @@ async fn every_answer_arrives_however_often_the_link_is_cut() {
         let started = Instant::now();
         let mut pushed = 0;
         for cut in 0..=CUTS {
-            eventually("a connection", async || {
-                connector
-                    .state()
-                    .open
-                    .values()
-                    .any(|live| live.greeted)
-                    .then_some(())
-            })
-            .await;
+            connected(&connector, cut as u64 + 1).await;
+            let acked = connector.state().acked;
             while pushed < messages * (cut + 1) / (CUTS + 1) {
                 connector.push(rng.index(CHATS), text(&mut rng, pushed));
                 pushed += 1;
             }
+            let work = 1 + rng.index(messages / CUTS / 2);
             eventually("some work on it", async || {
-                (connector.state().acked > rng.index(pushed)).then_some(())
+                (connector.state().acked >= (acked + work).min(pushed)).then_some(())
             })
             .await;
             if cut < CUTS {
@@ -180,15 +174,7 @@ async fn a_clean_close_loses_nothing() {
     let relay = home.start();
     let mut rng = Rng::new(7);
     for close in 0..closes {
-        eventually("a connection", async || {
-            connector
-                .state()
-                .open
-                .values()
-                .any(|live| live.greeted)
-                .then_some(())
-        })
-        .await;
+        connected(&connector, close as u64 + 1).await;
         for chat in 0..300 {
             connector.push(chat, format!("t{chat}"));
         }
@@ -207,6 +193,14 @@ async fn a_clean_close_loses_nothing() {
     let totals = account_chats(&connector, &relay, 300);
     println!("{closes} closes with 1001 and 1012: {totals:?}");
     assert_eq!(totals.missing, 0, "{totals:?}");
+}
+
+/// Waits for the relay to connect for the nth time.
+async fn connected(connector: &Connector, n: u64) {
+    eventually("a connection", async || {
+        (connector.state().greeted >= n).then_some(())
+    })
+    .await;
 }
 
 /// Lets the storm pass and gives what is left when it is quiet.
