@@ -355,7 +355,8 @@ impl History {
                 totals.duplicates += 1;
                 let run = self.run_of(again.connection);
                 assert!(
-                    run.unfinished.pending.contains(&number) || (self.resends && run.unfinished.sent.contains(&number)),
+                    run.unfinished.pending.contains(&number)
+                        || (self.resends && run.unfinished.sent.contains(&number)),
                     "the reply to m{number} came again though nothing was owed: {message:?}"
                 );
                 assert_eq!(again.request_id, message.replies[0].request_id, "{message:?}");

@@ -7,7 +7,6 @@ use hermes_relay::relay::{Record, StopOutcome};
 use hermes_relay::wire::{CapabilityDescriptor, SessionKey};
 use std::time::{Duration, Instant};
 
-
 #[tokio::test]
 async fn an_interrupt_stops_exactly_that_turn_and_the_next_message_runs() {
     let dir = tempfile::tempdir().unwrap();
