@@ -182,7 +182,6 @@ impl ConnectorState {
         }
     }
 
-<<<<<<< HEAD
     /// Passes an interrupt on to the other gateways: one of them may run that session's turn.
     fn interrupt_others(&mut self, from: ConnectionId, session_key: &str) {
         let sender = self
@@ -204,8 +203,6 @@ impl ConnectorState {
         }
     }
 
-    fn outbound(&mut self, id: ConnectionId, outbound: &Outbound, auto_answer: bool) {
-=======
     /// Performs an op and answers it. One that comes again, because the gateway does not know its outcome, is answered with
     /// its first result.
     fn outbound(&mut self, id: ConnectionId, outbound: &Outbound, line: u64, auto_answer: bool) {
@@ -213,7 +210,6 @@ impl ConnectorState {
         if let Some(result) = self.performed.get(&key).cloned() {
             return self.answer(id, &outbound.request_id, &result);
         }
->>>>>>> 400940a (Send answers of unknown outcome again; retry refused ones; never leave a hole)
         let scripted = self.result_rules.answer(outbound.op.op());
         if let Some(OpAnswer::Refuse { error, code }) = &scripted {
             let mut result = json!({ "success": false, "error": error });
@@ -228,7 +224,7 @@ impl ConnectorState {
         let result = self
             .perform(id, outbound)
             .unwrap_or_else(|error| json!({ "success": false, "error": error }));
-        self.performed.insert(key, result.clone());
+        self.performed.insert(key.clone(), result.clone());
         self.feed.op(&outbound.op, outbound.platform.as_deref(), &result);
         let request_id = &outbound.request_id;
         match scripted {
@@ -239,7 +235,10 @@ impl ConnectorState {
                 self.answer(id, request_id, &result);
                 self.answer(id, request_id, &result);
             }
-            Some(OpAnswer::Result(result)) => self.answer(id, request_id, &result),
+            Some(OpAnswer::Result(result)) => {
+                self.answer(id, request_id, &result);
+                self.performed.insert(key, result);
+            }
             Some(OpAnswer::Delay(delay)) => self.answer_later(id, &answer(request_id, &result), delay),
             Some(OpAnswer::Malformed) => {
                 let whole = answer(request_id, &result).to_string();
