@@ -177,6 +177,13 @@ impl Approvals {
         }));
     }
 
+    /// The op that shows a question goes out under another id.
+    pub(super) fn op_renamed(&mut self, question: QuestionId, op: OpId) {
+        if let Some(waiting) = self.waiting.get_mut(&question) {
+            waiting.op = Some(op);
+        }
+    }
+
     /// The op that shows a question has a result.
     pub(super) fn op_finished(
         &mut self,
@@ -197,7 +204,7 @@ impl Approvals {
         };
         let step = match result {
             SendResult::NotSent(_) => cancel(&mut self.prompts),
-            SendResult::Lost => self.prompts.op_finished(&prompt, &Outcome::Unknown),
+            SendResult::Lost => self.prompts.op_finished(&prompt, &Outcome::Unknown, now),
             SendResult::Answered(outcome) => {
                 if let Outcome::Refused { result, declined } = &**outcome {
                     tracing::warn!(declined, code = ?result.code, "the connector refused to show a question");

@@ -42,6 +42,8 @@ pub(super) enum Effect {
     Withdraw(OpId),
     /// The op that shows a question has a result.
     QuestionOp(QuestionId, PromptId, SendResult),
+    /// The op that shows a question goes out under another id.
+    QuestionOpRenamed(QuestionId, OpId),
     /// The connector declined an op: nothing else of its group is sent.
     Declined(OpGroup),
     /// Part of the answer to a message could not be delivered to this chat.

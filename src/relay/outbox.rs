@@ -16,7 +16,7 @@
 //! | not sent | sent again, with the same id |
 //! | unknown | the same for text, up to a number of attempts and an age; else dropped |
 //! | refused | its fallback; else sent again, with a new id, a few times; then dropped |
-//! | rate limited | sent again later, with the same id |
+//! | rate limited | sent again later, with a new id |
 //! | declined | settled, with the rest of its answer |
 //!
 //! An op that is dropped is kept in the journal for people. What was to follow it in the same answer is dropped with it, so
@@ -623,7 +623,7 @@ impl Outbox {
                     self.counters.rate_limited += 1;
                     op.deferrals += 1;
                     let growing = FIRST_DEFERRAL * 2_u32.pow(op.deferrals.min(8) - 1);
-                    return self.defer(id, retry_after.or(Some(growing)), now.mono);
+                    return self.defer(id, retry_after.or(Some(growing)), now.mono, effects);
                 }
                 self.counters.refused += 1;
                 let error = result
@@ -662,6 +662,8 @@ impl Outbox {
         let may_resend = op.may_resend(retry.resend);
         if may_resend && op.attempts < retry.max_attempts && op.timeouts < MAX_TIMEOUTS {
             self.counters.resent += 1;
+            let kind = &*op.body.name;
+            tracing::info!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; sending it again");
             effects.write(Command::OpChanged {
                 op: *row,
                 body: op.encode(),
@@ -801,7 +803,7 @@ impl Outbox {
             {
                 *deferrals += 1;
                 self.counters.rate_limited += 1;
-                return self.defer(id, retry_after, now);
+                return self.defer(id, retry_after, now, effects);
             }
         }
         self.lanes.complete(id);
@@ -849,14 +851,33 @@ impl Outbox {
         }
     }
 
-    /// The platform limits the chat's rate: the op keeps its place and goes out later.
-    fn defer(&mut self, id: OpId, retry_after: Option<Duration>, now: Duration) {
-        let Some(queued) = self.ops.get(&id) else { return };
+    /// The platform limits the chat's rate: the op keeps its place and goes out later, with a new id, because this one was
+    /// answered.
+    fn defer(&mut self, id: OpId, retry_after: Option<Duration>, now: Duration, effects: &mut Effects) {
+        let fresh = self.ids.next();
+        let Some(queued) = self.ops.get_mut(&id) else {
+            return;
+        };
         let until = self
             .limiter
             .on_rate_limited(&queued.kind.body().lane, retry_after, now);
-        self.lanes.put_back(id);
-        self.hold(id, until);
+        match &mut queued.kind {
+            OpKind::Durable(row, op) => {
+                op.id = fresh;
+                effects.write(Command::OpChanged {
+                    op: *row,
+                    body: op.encode(),
+                });
+            }
+            OpKind::Ephemeral { op, .. } => {
+                op.id = fresh;
+                if let OpOwner::Question(question, _) = op.owner {
+                    effects.push(Effect::QuestionOpRenamed(question, fresh));
+                }
+            }
+        }
+        self.rename(id, fresh);
+        self.hold(fresh, until);
     }
 
     /// Holds the first op of a lane, and with it the lane; once, however often that is asked for.

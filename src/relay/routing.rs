@@ -783,6 +783,7 @@ impl EventLoop {
                     self.approvals
                         .op_finished(question, prompt, &result, &self.adapters, now, effects);
                 }
+                Effect::QuestionOpRenamed(question, op) => self.approvals.op_renamed(question, op),
                 Effect::Declined(group) => self.decline(group),
                 Effect::Undelivered { chat, session } => self.notify_undelivered(&chat, &session),
                 Effect::TurnDeclined(turn) => {

@@ -231,7 +231,10 @@ where
 {
     let lines = tracing_subscriber::fmt::layer();
     if json {
-        let lines = lines.with_writer(MakeEscapedWriter(writer)).json().flatten_event(true);
+        let lines = lines
+            .with_writer(MakeEscapedWriter(writer))
+            .json()
+            .flatten_event(true);
         lines.fmt_fields(InitialFields(JsonFields::new())).boxed()
     } else {
         let fields = InitialFields(debug_fn(write_field).delimited(" "));
