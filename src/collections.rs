@@ -42,14 +42,14 @@ impl Hasher for IdHasher {
 #[derive(Clone, Debug)]
 pub struct BoundedCache<K, V> {
     capacity: usize,
-    entries: HashMap<K, Entry<V>>,
+    entries: HashMap<K, CacheEntry<V>>,
     /// Keys by when they were last used, oldest first.
     by_use: BTreeMap<u64, K>,
     uses: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Entry<V> {
+struct CacheEntry<V> {
     value: V,
     used: u64,
 }
@@ -102,7 +102,7 @@ impl<K: Clone + Eq + Hash, V> BoundedCache<K, V> {
         self.uses += 1;
         let used = self.uses;
         self.by_use.insert(used, key.clone());
-        self.entries.insert(key, Entry { value, used });
+        self.entries.insert(key, CacheEntry { value, used });
         replaced
     }
 

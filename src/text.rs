@@ -88,6 +88,35 @@ pub fn printable(text: &str, max_chars: usize) -> String {
         .collect()
 }
 
+/// A text on one line of at most `max_chars` characters: white space and control characters are folded into single spaces,
+/// invisible characters removed.
+pub fn one_line(text: &str, max_chars: usize) -> String {
+    let mut line = String::new();
+    let mut chars = 0;
+    for character in text.chars() {
+        let is_space = character.is_whitespace() || character.is_control();
+        let character = if is_space { ' ' } else { character };
+        if is_invisible(character) || (is_space && (line.is_empty() || line.ends_with(' '))) {
+            continue;
+        }
+        if chars == max_chars {
+            break;
+        }
+        line.push(character);
+        chars += 1;
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// Unprintable characters, joiners, fillers and tags: all that can hide in a name or a command.
+pub fn is_invisible(c: char) -> bool {
+    is_unprintable(c)
+        || matches!(c,
+            '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200c}'
+            | '\u{200d}' | '\u{2800}' | '\u{3164}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{e0080}'..='\u{e0fff}')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,5 +164,14 @@ mod tests {
     fn printable_text_has_no_control_characters() {
         assert_eq!(printable("a\u{1b}[31mb\nc\0d", 99), "a[31mbcd");
         assert_eq!(printable("\n\nabc", 2), "ab");
+    }
+
+    #[test]
+    fn one_line_folds_space_and_hides_nothing() {
+        assert_eq!(one_line(" a\n\t b\u{1b}\u{2028}c ", 99), "a b c");
+        assert_eq!(one_line("a\u{202e}b\u{200b} \u{200b} c", 99), "ab c");
+        assert_eq!(one_line("ab cd", 3), "ab");
+        assert_eq!(one_line("héllo", 2), "hé");
+        assert_eq!(one_line("\u{200b} \n", 9), "");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::chats::{ChatFacts, ChatId};
 use super::split::split;
 use super::stream::StreamSettings;
-use crate::wire::{Action, CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit, Metadata, Platform};
+use crate::wire::{Action, CapabilityDescriptor, LenUnit, Metadata, Platform};
 
 /// What a text is to its readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,14 +36,12 @@ impl ActionBuilder {
         facts: Arc<ChatFacts>,
         descriptor: Option<&CapabilityDescriptor>,
     ) -> Self {
-        let (limit, unit) = descriptor.map_or((FALLBACK_MESSAGE_LENGTH, LenUnit::Chars), |descriptor| {
-            (descriptor.max_message_length, descriptor.length_unit())
-        });
+        let (limit, unit) = CapabilityDescriptor::message_limit(descriptor);
         Self {
             chat,
             facts,
             hints: Metadata::new(),
-            limit: usize::try_from(limit).unwrap_or(usize::MAX),
+            limit,
             unit,
         }
     }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::text::printable;
+use crate::text::one_line;
 
 use crate::wire::{
     MessageEvent, MessageType, PassthroughForward, Platform, Scalar, SessionSource, is_truthy, text_of,
@@ -254,8 +254,7 @@ pub fn manifest(commands: impl IntoIterator<Item = OfferedCommand>) -> Vec<Value
         if !usable || offered.len() >= MAX_COMMANDS || offered.iter().any(|known| known["name"] == name) {
             continue;
         }
-        let words: Vec<&str> = command.description.split_whitespace().collect();
-        let description = printable(&words.join(" "), MAX_DESCRIPTION);
+        let description = one_line(&command.description, MAX_DESCRIPTION);
         let description = if description.is_empty() {
             name.clone()
         } else {

@@ -18,10 +18,10 @@ use super::chats::{ChatFacts, ChatId};
 use super::relay_adapter::reply;
 use super::split::split;
 use super::stream::DurableAction;
-use crate::wire::{Action, CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
+use crate::wire::{Action, CapabilityDescriptor, LenUnit};
 
 /// Longest caption, in UTF-16 units, on platforms whose captions are shorter than their messages.
-const SHORT_CAPTION: u64 = 1024;
+const SHORT_CAPTION: usize = 1024;
 const SHORT_CAPTION_PLATFORMS: &[&str] = &["telegram", "whatsapp"];
 
 /// An attachment for a chat.
@@ -132,19 +132,15 @@ pub fn missing_note(missing: usize) -> Option<String> {
 }
 
 fn caption_limit(descriptor: &CapabilityDescriptor) -> (usize, LenUnit) {
-    let whole = match descriptor.max_message_length {
-        0 => FALLBACK_MESSAGE_LENGTH,
-        length => length,
-    };
+    let (limit, unit) = CapabilityDescriptor::message_limit(Some(descriptor));
     let short = SHORT_CAPTION_PLATFORMS
         .iter()
         .any(|platform| descriptor.platform.eq_ignore_ascii_case(platform));
-    let (limit, unit) = if short && whole > SHORT_CAPTION {
+    if short && limit > SHORT_CAPTION {
         (SHORT_CAPTION, LenUnit::Utf16)
     } else {
-        (whole, descriptor.length_unit())
-    };
-    (usize::try_from(limit).unwrap_or(usize::MAX), unit)
+        (limit, unit)
+    }
 }
 
 #[cfg(test)]

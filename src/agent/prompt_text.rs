@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 
 use super::{Attachment, ChatOrigin, MediaLocation, TurnInput};
 use crate::net::http::excerpt;
-use crate::text::{last_bytes, truncate, truncate_bytes};
+use crate::text::{last_bytes, one_line, truncate, truncate_bytes};
 
 /// Longest quotation of surrounding messages, in bytes; of a longer one the end is taken.
 const MAX_CONTEXT_BYTES: usize = 16 * 1024;
@@ -64,29 +64,9 @@ impl TurnInput {
 
 /// A name on one line, without brackets and invisible characters, cut to a bound; nothing when nothing is left.
 pub(super) fn plain_name(name: &str) -> Option<String> {
-    let visible = |c: char| {
-        if c.is_control() || is_line_end(c) || c.is_whitespace() {
-            Some(' ')
-        } else if matches!(c, '[' | ']') || is_invisible(c) {
-            None
-        } else {
-            Some(c)
-        }
-    };
-    let spaced: String = name
-        .chars()
-        .take(4 * MAX_NAME_CHARS)
-        .filter_map(visible)
-        .collect();
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let name: String = words.join(" ").chars().take(MAX_NAME_CHARS).collect();
-    (!name.is_empty()).then(|| name.trim_end().to_owned())
-}
-
-/// Characters that show nothing but change how what follows is read: direction marks, joiners, tags.
-fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{200B}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{FEFF}'
-        | '\u{00AD}' | '\u{061C}' | '\u{E0000}'..='\u{E007F}')
+    let name = truncate(name, 4 * MAX_NAME_CHARS).replace(['[', ']'], "");
+    let name = one_line(&name, MAX_NAME_CHARS);
+    (!name.is_empty()).then_some(name)
 }
 
 /// Everything that some reader takes for the end of a line.

@@ -37,40 +37,39 @@ pub(super) fn page(metrics: &Metrics, process: &ProcessInfo) -> String {
 fn write_process(page: &mut MetricsPage, process: &ProcessInfo) {
     page.family("build_info", "gauge", "Always 1; the version is the label.");
     page.sample("build_info", &[("version", env!("CARGO_PKG_VERSION"))], 1);
-    page.family(
+    page.gauge(
         "start_time_seconds",
-        "gauge",
         "When the relay started, in Unix seconds.",
+        process.started_at_ms / 1000,
     );
-    page.sample("start_time_seconds", &[], process.started_at_ms / 1000);
     page.family("resident_memory_bytes", "gauge", "Memory in use.");
     if let Some(bytes) = process.resident_bytes {
         page.sample("resident_memory_bytes", &[], bytes);
     }
-    page.family(
+    page.counter(
         "log_lines_left_out_total",
-        "counter",
         "Repeated log lines that were suppressed.",
+        process.log_suppressed,
     );
-    page.sample("log_lines_left_out_total", &[], process.log_suppressed);
-    page.family(
+    page.counter(
         "log_secrets_hidden_total",
-        "counter",
         "Log lines in which a secret was redacted.",
+        process.log_redacted,
     );
-    page.sample("log_secrets_hidden_total", &[], process.log_redacted);
-    page.family(
+    page.counter(
         "log_lines_lost_total",
-        "counter",
         "Log lines dropped because journald and standard error were full.",
+        process.log_lost,
     );
-    page.sample("log_lines_lost_total", &[], process.log_lost);
 }
 
 fn write_link(page: &mut MetricsPage, metrics: &Metrics) {
     let (link, measures) = (&metrics.link, &metrics.link_metrics);
-    page.family("link_up", "gauge", "1 while connected to the connector.");
-    page.sample("link_up", &[], u8::from(metrics.link_state == "live"));
+    page.gauge(
+        "link_up",
+        "1 while connected to the connector.",
+        u8::from(metrics.link_state == "live"),
+    );
     page.family("link_state", "gauge", "1 for the current state of the link.");
     for state in LINK_STATES {
         page.sample(
@@ -131,12 +130,11 @@ fn write_messages(page: &mut MetricsPage, metrics: &Metrics) {
         "Queues that overflowed into the journal.",
         tally.overflows,
     );
-    page.family(
+    page.gauge(
         "journal_failing",
-        "gauge",
         "1 while the journal cannot be written.",
+        u8::from(metrics.journal_failing),
     );
-    page.sample("journal_failing", &[], u8::from(metrics.journal_failing));
     page.histogram(
         "commit_commands",
         "Commands in one commit.",
@@ -166,10 +164,12 @@ fn write_turns(page: &mut MetricsPage, metrics: &Metrics) {
     page.family("tokens_total", "counter", "Tokens that agents report.");
     page.sample("tokens_total", &[("direction", "input")], tally.input_tokens);
     page.sample("tokens_total", &[("direction", "output")], tally.output_tokens);
-    page.family("turns_running", "gauge", "Turns running.");
-    page.sample("turns_running", &[], metrics.turns_running);
-    page.family("sessions_active", "gauge", "Sessions running or waiting.");
-    page.sample("sessions_active", &[], metrics.sessions_active);
+    page.gauge("turns_running", "Turns running.", metrics.turns_running);
+    page.gauge(
+        "sessions_active",
+        "Sessions running or waiting.",
+        metrics.sessions_active,
+    );
     page.family("queue_depth", "gauge", "Entries waiting in memory, by queue.");
     for (queue, depth) in &metrics.queues {
         page.sample("queue_depth", &[("queue", queue)], depth);
@@ -235,6 +235,11 @@ impl MetricsPage {
         }
         let closing = if labels.is_empty() { "" } else { "}" };
         let _ = writeln!(self.0, "{closing} {value}");
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
+        self.family(name, "gauge", help);
+        self.sample(name, &[], value);
     }
 
     fn counter(&mut self, name: &str, help: &str, count: u64) {

@@ -7,7 +7,7 @@ use super::decode::DecodeError;
 use super::scalar::{is_truthy, text_of};
 
 /// Maximum message length if the limit is missing, zero, negative or invalid.
-pub const FALLBACK_MESSAGE_LENGTH: u64 = 4096;
+const FALLBACK_MESSAGE_LENGTH: u64 = 4096;
 
 /// Ops that every connector supports.
 pub const LEGACY_OPS: &[&str] = &["send", "edit", "typing", "follow_up"];
@@ -167,6 +167,19 @@ impl CapabilityDescriptor {
     /// Whether fenced code is rendered.
     pub fn supports_code_blocks(&self) -> bool {
         !matches!(self.markdown_dialect.as_deref(), Some("" | "plain"))
+    }
+
+    /// Maximum length of a message and its unit; the fallback while undeclared.
+    pub fn message_limit(descriptor: Option<&Self>) -> (usize, LenUnit) {
+        let declared = descriptor.map_or((0, LenUnit::Chars), |descriptor| {
+            (descriptor.max_message_length, descriptor.length_unit())
+        });
+        let limit = if declared.0 == 0 {
+            FALLBACK_MESSAGE_LENGTH
+        } else {
+            declared.0
+        };
+        (usize::try_from(limit).unwrap_or(usize::MAX), declared.1)
     }
 
     /// The unit that [`Self::max_message_length`] counts in.

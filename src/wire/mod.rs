@@ -24,7 +24,7 @@ mod url;
 pub use action::{Action, Metadata, PromptButton};
 pub use action_text::ActionText;
 pub use decode::DecodeError;
-pub use descriptor::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LEGACY_OPS, LenUnit};
+pub use descriptor::{CapabilityDescriptor, LEGACY_OPS, LenUnit};
 pub use event::{MessageEvent, MessageType, render_context};
 pub use frame::{ConnectorFrame, PassthroughForward, Undecodable};
 pub use gateway_frame::GatewayFrame;

@@ -1,7 +1,7 @@
 //! File names from outside, made safe: no path, no hidden file, nothing special to a shell or a terminal, bounded.
 
 use super::mime::extension_for;
-use crate::text::truncate_bytes;
+use crate::text::{is_invisible, truncate_bytes};
 
 /// Longest safe name, in bytes; leaves room for a number within the limit of file systems.
 const MAX_NAME: usize = 150;
@@ -153,14 +153,6 @@ fn shortened(name: &str) -> String {
     let room = MAX_NAME - extension.map_or(0, |extension| extension.len() + 1);
     let cut = truncate_bytes(stem, room).trim_end_matches(['.', ' ']);
     extension.map_or_else(|| cut.to_owned(), |extension| format!("{cut}.{extension}"))
-}
-
-/// Control characters, and those that hide or reorder text.
-fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c,
-            '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
 fn is_device(name: &str) -> bool {

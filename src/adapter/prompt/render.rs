@@ -9,15 +9,15 @@ use std::fmt::Write as _;
 
 use super::question::{OpenQuestion, Presentation, QuestionCode};
 use super::types::{Decision, Meaning, Person, PromptOption, QuestionKind};
-use crate::text::truncate_bytes;
-use crate::wire::{CapabilityDescriptor, FALLBACK_MESSAGE_LENGTH, LenUnit};
+use crate::text::{is_invisible, one_line, truncate, truncate_bytes};
+use crate::wire::{CapabilityDescriptor, LenUnit};
 
 /// Longest label, in code points.
 pub(super) const LABEL_POINTS: usize = 75;
 /// Longest question text.
 const TEXT_POINTS: usize = 1000;
 /// The longest question, whatever the platform allows.
-const MAX_CONTENT: u64 = 4096;
+const MAX_CONTENT: usize = 4096;
 /// Bytes read at each end of a verbatim text; more than [`MAX_CONTENT`].
 const MAX_VERBATIM: usize = 16_384;
 /// Minimum length of the question's text and of its detail that must be visible.
@@ -73,12 +73,10 @@ impl QuestionText {
 
 impl MessageFormat {
     pub(super) fn new(descriptor: Option<&CapabilityDescriptor>) -> Self {
-        let limit = descriptor.map_or(FALLBACK_MESSAGE_LENGTH, |descriptor| {
-            descriptor.max_message_length
-        });
+        let (limit, unit) = CapabilityDescriptor::message_limit(descriptor);
         Self {
-            limit: usize::try_from(limit.min(MAX_CONTENT)).unwrap_or(usize::MAX),
-            unit: descriptor.map_or(LenUnit::Chars, CapabilityDescriptor::length_unit),
+            limit: limit.min(MAX_CONTENT),
+            unit,
             code_blocks: descriptor.is_some_and(CapabilityDescriptor::supports_code_blocks),
         }
     }
@@ -323,27 +321,11 @@ const MARKUP: &str = "@<>`*_~|[](){}#:/\\";
 
 /// One line of at most `max` code points: white space is folded, a cut is marked.
 fn clean_line(text: &str, max: usize) -> String {
-    let visible = text
-        .chars()
-        .map(|point| if point.is_whitespace() { ' ' } else { point });
-    let mut folded = String::new();
-    let mut points = 0;
-    for point in visible.filter(|point| !is_invisible(*point)) {
-        if point == ' ' && (folded.is_empty() || folded.ends_with(' ')) {
-            continue;
-        }
-        folded.push(point);
-        points += 1;
-        if points > max {
-            break;
-        }
+    let line = one_line(text, max + 1);
+    if line.chars().count() <= max {
+        return line;
     }
-    let folded = folded.trim_end();
-    if folded.chars().count() <= max {
-        return folded.to_owned();
-    }
-    let kept: String = folded.chars().take(max.saturating_sub(1)).collect();
-    format!("{}…", kept.trim_end())
+    format!("{}…", truncate(&line, max.saturating_sub(1)).trim_end())
 }
 
 /// A person's name: short, one line, and without mentions.
@@ -402,16 +384,6 @@ fn verbatim(text: &str) -> String {
         before = point;
     }
     kept
-}
-
-/// Characters that are invisible or change the direction of text.
-fn is_invisible(point: char) -> bool {
-    point.is_control()
-        || matches!(point,
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
-            | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
 #[cfg(test)]

@@ -265,7 +265,7 @@ impl MessageHandler for Routes {
         if method != "session/request_permission" {
             return Some(Err(RpcError {
                 code: METHOD_NOT_FOUND,
-                message: format!("the relay has no method {}", super::update::one_line(method, 80)),
+                message: format!("the relay has no method {}", crate::text::one_line(method, 80)),
             }));
         }
         match self

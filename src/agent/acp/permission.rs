@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::update::{one_line, text_of};
+use super::update::text_of;
 use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
-use crate::text::truncate_bytes;
+use crate::text::{one_line, truncate_bytes};
 
 /// Maximum options; further ones are dropped.
 const MAX_OPTIONS: usize = 20;

@@ -302,7 +302,7 @@ impl Capabilities {
         let methods = answer["authMethods"].as_array().map_or(&[][..], Vec::as_slice);
         let named = methods.iter().filter_map(|method| {
             let name = method["name"].as_str().or(method["id"].as_str())?;
-            Some(super::update::one_line(name, 80))
+            Some(crate::text::one_line(name, 80))
         });
         Ok(Self {
             load: can["loadSession"].as_bool().unwrap_or(false),

@@ -42,7 +42,7 @@ pub(super) struct Prompt<'a> {
 
 /// Result of a prompt.
 #[derive(Debug)]
-pub(super) struct PromptOutcome {
+pub(super) struct PromptResult {
     /// The answer; `None` when a stop was asked for and did not come in time.
     pub(super) answer: Option<Result<Value, CallError>>,
     /// Whether the agent sent anything.
@@ -77,7 +77,7 @@ type Asking<'a> = FuturesUnordered<AgentFuture<'a, (Value, Value)>>;
 
 impl Prompt<'_> {
     /// Sends the prompt and waits for its response. `None` when the turn was cancelled before.
-    pub(super) async fn run(&self, blocks: Vec<Value>) -> Option<PromptOutcome> {
+    pub(super) async fn run(&self, blocks: Vec<Value>) -> Option<PromptResult> {
         let peer = self.process.peer();
         let (_routed, mailbox) = self.process.routes.turn(self.id);
         let params = json!({"sessionId": self.id, "prompt": blocks});
@@ -88,7 +88,7 @@ impl Prompt<'_> {
             begun = peer.start_call("session/prompt", &params) => begun,
         };
         drop(params);
-        let mut outcome = PromptOutcome {
+        let mut outcome = PromptResult {
             answer: None,
             responded: false,
             stop: StopCause::None,
@@ -175,7 +175,7 @@ impl Prompt<'_> {
         &self,
         mailbox: &super::mailbox::Mailbox,
         mut held: Option<AgentEvent>,
-        outcome: &mut PromptOutcome,
+        outcome: &mut PromptResult,
         flight: &mut RunningPrompt<'_>,
     ) {
         let question_timeout = async {

@@ -296,9 +296,9 @@ mod tests {
     const SOON: Duration = Duration::from_secs(10);
 
     #[derive(Default)]
-    struct Recorder(Mutex<Vec<String>>);
+    struct MethodLog(Mutex<Vec<String>>);
 
-    impl MessageHandler for Recorder {
+    impl MessageHandler for MethodLog {
         fn notified(&self, method: &str, _: Value) {
             self.0.lock().unwrap().push(method.to_owned());
         }
@@ -337,10 +337,10 @@ mod tests {
         }
     }
 
-    fn connect(limits: Limits) -> (RpcConnection, Other, Arc<Recorder>) {
+    fn connect(limits: Limits) -> (RpcConnection, Other, Arc<MethodLog>) {
         let (ours, theirs) = duplex(4096);
         let (their_writer, our_reader) = duplex(4096);
-        let seen = Arc::new(Recorder::default());
+        let seen = Arc::new(MethodLog::default());
         let connection = RpcConnection::start(
             our_reader,
             ours,

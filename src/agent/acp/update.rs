@@ -5,6 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use serde_json::Value;
 
 use crate::agent::{AgentCommand, AgentEvent, PlanStep, StepState, ToolCall, ToolKind, Usage};
+use crate::text::one_line;
 
 /// Maximum tools tracked per turn; the oldest is dropped first.
 const MAX_TOOLS: usize = 256;
@@ -181,17 +182,6 @@ pub(super) fn usage(answer: &Value) -> Option<AgentEvent> {
         input_tokens: tokens("inputTokens").unwrap_or(0),
         output_tokens: tokens("outputTokens").unwrap_or(0),
     }))
-}
-
-/// A text on one line, without control characters, cut to a session.
-pub(super) fn one_line(text: &str, chars: usize) -> String {
-    let spaced: String = text
-        .chars()
-        .take(chars.saturating_mul(4))
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    words.join(" ").chars().take(chars).collect()
 }
 
 /// The text of a piece of content: a text's own, or the address of something on the network. Anything else is skipped.

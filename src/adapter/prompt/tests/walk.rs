@@ -58,7 +58,7 @@ impl Known {
 }
 
 #[derive(Default)]
-struct Coverage {
+struct WalkTotals {
     pressed: usize,
     typed: usize,
     named: usize,
@@ -79,7 +79,7 @@ struct PromptWalk {
     minted: Vec<(QuestionId, PromptId)>,
     asked: u64,
     now: Duration,
-    tally: Coverage,
+    tally: WalkTotals,
 }
 
 impl PromptWalk {
@@ -319,7 +319,7 @@ fn every_question_ends_once_and_never_by_a_stranger() {
             minted: Vec::new(),
             asked: 0,
             now: secs(0),
-            tally: Coverage::default(),
+            tally: WalkTotals::default(),
         };
         for _ in 0..60 {
             walk.step(&mut rng, &descriptors);
