@@ -1,4 +1,4 @@
-//! How the relay speaks to platforms: [`RelayAdapter`] and what stands behind it. Pure: no I/O, no clock, no runtime.
+//! What is sent to platforms, and how: [`RelayAdapter`] and its parts. Pure: no I/O, no clock, no runtime.
 
 mod action_builder;
 mod chats;

@@ -1,4 +1,4 @@
-//! The one door through which the relay speaks to a platform: what the platform can do, and how a reply, an
+//! The one interface between the relay and a platform: what the platform can do, and how a reply, an
 //! attachment or a thread's name becomes ops.
 
 use std::collections::HashMap;
@@ -188,7 +188,7 @@ pub struct Adapters {
 impl Adapters {
     /// One adapter per platform, from the identities (platform and bot id, which may be empty; the first of a platform
     /// counts) and the declared descriptors (platform and descriptor; the last of a platform counts). The first
-    /// descriptor is the primary one: it stands in for platforms that have none.
+    /// descriptor is the primary one: it is used for platforms that have none.
     pub fn new(
         identities: impl Iterator<Item = (String, String)>,
         descriptors: impl Iterator<Item = (String, Arc<CapabilityDescriptor>)>,

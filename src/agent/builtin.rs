@@ -5,8 +5,8 @@
 //!
 //! | directive | effect |
 //! |---|---|
-//! | `sleep=MS` | the turn takes that long; a stop ends it at once |
-//! | `stream=MS` | the answer is spoken word by word, that long apart |
+//! | `sleep=MS` | the turn takes that long; a stop ends it immediately |
+//! | `stream=MS` | the answer is streamed word by word, that far apart |
 //! | `title=WORD` | the conversation gets this title |
 //! | `ask` | asks whether it may, first; the answer says what was answered |
 //! | `tool`, `tools=N` | uses that many tools, one after the other, each as long as `stream=` says |

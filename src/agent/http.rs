@@ -9,8 +9,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
-use super::completion::error_text;
-use super::{Failure, FailureClass};
+use super::completion::{Ended, error_text};
+use super::{Failure, FailureClass, Truncation, TurnEnd};
 use crate::net::http::{
     Body, HttpClient, HttpEgress, HttpError, HttpPolicy, Request, ResponseStream, bearer, excerpt,
 };
@@ -164,6 +164,33 @@ pub(super) struct FailureTexts {
 }
 
 impl FailureTexts {
+    /// The end of a turn whose stream ended.
+    pub(super) fn end(&self, ended: Ended, http: &AgentHttp) -> TurnEnd {
+        let who = self.who;
+        let (class, public, detail) = match ended {
+            Ended::Complete | Ended::ToolCall => return TurnEnd::Completed,
+            Ended::Length => return TurnEnd::Truncated(Truncation::Tokens),
+            Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
+            Ended::Transport(error) => return TurnEnd::Failed(self.transport(&error)),
+            Ended::Reported(error) => (
+                FailureClass::Reported,
+                format!("{who} failed while it answered. Please try again; the relay's log says why."),
+                http.redact(&error),
+            ),
+            Ended::Interrupted => (
+                FailureClass::Crashed,
+                format!("{who} closed the connection early. Please try again."),
+                "the stream ended without finish_reason and without [DONE]".to_owned(),
+            ),
+            Ended::Invalid(why) => (
+                FailureClass::Protocol,
+                format!("{who} sent an unexpected response. Check base_url."),
+                why.to_owned(),
+            ),
+        };
+        TurnEnd::Failed(Failure::new(class, public, detail))
+    }
+
     /// The failure after a transport error.
     pub(super) fn transport(&self, error: &HttpError) -> Failure {
         let who = self.who;

@@ -175,39 +175,19 @@ impl OpenAiAgent {
             Err(failure) => return TurnEnd::Failed(failure),
         };
         let silent = reader.text.trim().is_empty();
-        let failure = match ended {
-            Ended::Complete => return TurnEnd::Completed,
-            Ended::Length => return TurnEnd::Truncated(Truncation::Tokens),
-            Ended::Filtered if silent => return TurnEnd::Refused,
-            Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
+        match ended {
+            Ended::Filtered if silent => TurnEnd::Refused,
             Ended::ToolCall => {
                 let notice = "The model wanted to use a tool, but it has none here.";
                 turn.events.emit(AgentEvent::Notice(notice.to_owned())).await;
-                return TurnEnd::Completed;
+                TurnEnd::Completed
             }
-            Ended::Reported(error) => Failure::new(
-                FailureClass::Reported,
-                "The model server failed while it answered. Please try again; the relay's log says why.",
-                self.http.redact(&error),
-            ),
-            Ended::Interrupted => Failure::new(
-                FailureClass::Crashed,
-                "The model server closed the connection early. Please try again.",
-                "the stream ended without finish_reason and without [DONE]",
-            ),
-            Ended::Invalid(why) => Failure::new(
-                FailureClass::Protocol,
-                "The model server sent an unexpected response. Check base_url.",
-                why,
-            ),
-            Ended::Transport(error) => FAILURES.transport(&error),
-        };
-        // Text that was sent cannot be taken back.
-        TurnEnd::Failed(if silent {
-            failure.without_side_effects()
-        } else {
-            failure
-        })
+            ended => match FAILURES.end(ended, &self.http) {
+                // Text that was sent cannot be taken back.
+                TurnEnd::Failed(failure) if silent => TurnEnd::Failed(failure.without_side_effects()),
+                end => end,
+            },
+        }
     }
 
     /// Sends the request until an answer begins.

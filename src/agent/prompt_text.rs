@@ -53,7 +53,7 @@ impl TurnInput {
         prompt
     }
 
-    /// The author's name where it matters who speaks: everywhere but in a chat of two.
+    /// The author's name where it matters: everywhere but in a direct message.
     fn speaker(&self) -> Option<String> {
         match self.origin.chat_type.as_str() {
             "" | "dm" | "private" => None,

@@ -3,7 +3,7 @@
 //! Everything that can fail without using the token is checked first, and nothing is written unless the connector accepted
 //! it. Secrets are shown only by `--print`.
 //!
-//! Every failure exits with 1, even an unreachable connector: scripts context `hermes gateway enroll` expect that. Only
+//! Every failure exits with 1, even an unreachable connector: scripts around `hermes gateway enroll` expect that. Only
 //! invalid options exit with 2.
 
 mod failure;

@@ -237,6 +237,12 @@ pub enum AgentChoice {
     Inline(Box<AgentEntry>),
 }
 
+impl Default for AgentChoice {
+    fn default() -> Self {
+        Self::Named(super::DEFAULT_AGENT.to_owned())
+    }
+}
+
 impl<'de> Deserialize<'de> for AgentChoice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         match Value::deserialize(deserializer)? {

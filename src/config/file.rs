@@ -32,7 +32,7 @@ use super::{ConfigError, validate};
 pub const SYSTEM_PATH: &str = "/etc/hermes-relay/config.yaml";
 
 /// The structure of the file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FileTree {
     /// The connector and this gateway's identity.
@@ -78,7 +78,8 @@ pub struct FileTree {
     #[serde(deserialize_with = "section")]
     pub agents: AgentEntries,
     /// Default agent.
-    pub agent: Option<AgentChoice>,
+    #[serde(deserialize_with = "section")]
+    pub agent: AgentChoice,
     /// Routes; the first match wins.
     #[serde(deserialize_with = "section")]
     pub routes: Vec<Route>,
@@ -99,35 +100,6 @@ pub struct FileTree {
     pub telemetry: TelemetryFile,
     /// Directory of the journal.
     pub state_dir: Option<PathBuf>,
-}
-
-impl Default for FileTree {
-    fn default() -> Self {
-        Self {
-            connector: ConnectorFile::default(),
-            tls: TlsConfig::default(),
-            idp: IdpFile::default(),
-            link: LinkConfig::default(),
-            sessions: SessionsConfig::default(),
-            journal: JournalConfig::default(),
-            slack: SlackConfig::default(),
-            discord: DiscordConfig::default(),
-            budget: RateLimitSettings::default(),
-            streaming: StreamSettings::default(),
-            prompts: PromptSettings::default(),
-            media: MediaSettings::default(),
-            policy: BTreeMap::new(),
-            agents: AgentEntries::new(),
-            agent: Some(AgentChoice::Named(super::DEFAULT_AGENT.to_owned())),
-            routes: Vec::new(),
-            serve: ServeConfig::default(),
-            shutdown: ShutdownConfig::default(),
-            sleep: SleepConfig::default(),
-            log: LogConfig::default(),
-            telemetry: TelemetryFile::default(),
-            state_dir: None,
-        }
-    }
 }
 
 /// The `connector` section; resolved to [`super::settings::ConnectorConfig`].

@@ -310,7 +310,7 @@ impl Layers<'_> {
             .own
             .as_ref()
             .filter(|own| own.sets("agent"))
-            .and_then(|own| own.tree.agent.clone());
+            .map(|own| own.tree.agent.clone());
         let own = own.map(|choice| match choice {
             AgentChoice::Named(name) => name,
             AgentChoice::Inline(entry) => {

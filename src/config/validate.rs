@@ -263,8 +263,8 @@ pub(super) fn missing_name(tree: &FileTree) -> Option<(&'static str, String)> {
         (!agents().any(|known| known == name)).then(|| what + &suggestion(name, agents()))
     };
     let default = match &tree.agent {
-        Some(AgentChoice::Named(name)) => unknown(name),
-        _ => None,
+        AgentChoice::Named(name) => unknown(name),
+        AgentChoice::Inline(_) => None,
     };
     default.map(|what| ("agent", what)).or_else(|| {
         let mut routes = tree.routes.iter();

@@ -1,6 +1,6 @@
 //! Messages that wait for a gateway until it acknowledges them.
 //!
-//! In order, at most a window of them on their way at once, all of them again on every new connection. It
+//! In order, at most a window of them in flight, and all of them again on every new connection. It
 //! never forgets a message that was not acknowledged, and refuses new ones when it is full.
 
 use std::collections::VecDeque;

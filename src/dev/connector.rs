@@ -147,7 +147,7 @@ impl Connector {
         self.hub.buffer(Some(gateway_id), BufferedDelivery::Event(event))
     }
 
-    /// Sends an event once, without a buffer id, ahead of what is buffered. Tells whether a gateway listens
+    /// Sends an event once, without a buffer id, ahead of what is buffered. Returns whether a gateway is connected
     /// that has not gone idle; one that has is given live events again when its buffer is empty.
     pub fn deliver_live(&self, event: &Value) -> bool {
         self.hub.change(|state| state.chats.learn(event));
@@ -159,27 +159,27 @@ impl Connector {
         self.hub.buffer(None, BufferedDelivery::Forward(forward))
     }
 
-    /// Sends a provider request once. Tells whether a gateway listens that has not gone idle.
+    /// Sends a provider request once. Returns whether a gateway is connected that has not gone idle.
     pub fn forward_live(&self, forward: &Value) -> bool {
         self.hub.send_live(BufferedDelivery::Forward(forward))
     }
 
-    /// Asks for a session's turn to stop. Tells whether a gateway listens.
+    /// Asks for a session's turn to stop. Returns whether a gateway is connected.
     pub fn interrupt(&self, session_key: &str, chat_id: &str) -> bool {
         self.hub.interrupt(session_key, chat_id)
     }
 
-    /// Sends a text message as it is, newline and all or not. Tells whether a gateway listens.
+    /// Sends a text message as it is, newline and all or not. Returns whether a gateway is connected.
     pub fn send_raw(&self, raw: &str) -> bool {
         self.hub.send(Message::text(raw))
     }
 
-    /// Sends a binary message as it is. Tells whether a gateway listens.
+    /// Sends a binary message as it is. Returns whether a gateway is connected.
     pub fn send_binary(&self, bytes: &[u8]) -> bool {
         self.hub.send(Message::binary(bytes.to_vec()))
     }
 
-    /// Answers a request by hand. Tells whether a gateway listens.
+    /// Answers a request by hand. Returns whether a gateway is connected.
     pub fn answer(&self, request_id: &str, result: &Value) -> bool {
         self.hub.send(text(&answer(request_id, result)))
     }

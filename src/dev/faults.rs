@@ -227,7 +227,7 @@ impl Connector {
     }
 
     /// Delivers nothing more on the connection that the gateway has now, as if it had gone idle: messages wait
-    /// for its next one. Tells whether it has one.
+    /// for its next one. Returns whether it has one.
     pub fn hold_deliveries(&self) -> bool {
         self.hub.hold()
     }

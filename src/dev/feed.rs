@@ -35,7 +35,7 @@ struct RecordedFeed {
     ring: BoundedLog<Happening>,
     bytes: usize,
     grouping: Grouping,
-    /// Session keys with the chat and thread that they speak in.
+    /// Session keys with their chat and thread.
     sessions: BoundedLog<(String, String, String)>,
 }
 
@@ -89,7 +89,7 @@ impl Feed {
             .collect()
     }
 
-    /// The sessions that have spoken in a chat and thread.
+    /// The sessions of a chat and thread.
     pub(super) fn sessions_in(&self, chat: &str, thread: &str) -> Vec<String> {
         let sessions = self.open.iter().flat_map(|open| open.sessions.iter());
         sessions
@@ -98,7 +98,7 @@ impl Feed {
             .collect()
     }
 
-    /// Tells something that has no method of its own.
+    /// Emits an event that has no method of its own.
     pub(super) fn publish(&mut self, kind: &str, mut what: Value) {
         let at = micros(self.began.elapsed());
         if let Some(open) = &mut self.open

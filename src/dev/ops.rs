@@ -279,7 +279,7 @@ fn check_platform(action: &Action, platform: &str) -> Result<(), String> {
         Action::ThreadRename {
             only_if_current_name: Some(_),
             ..
-        } if !preset.reports_thread_names() => Err("the platform does not tell a thread's name".to_owned()),
+        } if !preset.reports_thread_names() => Err("the platform does not report thread names".to_owned()),
         _ => Ok(()),
     }
 }

@@ -96,7 +96,7 @@ impl PlatformPreset {
         self != Self::Telegram || !matches!(emoji, "\u{2705}" | "\u{274c}")
     }
 
-    /// Whether the platform tells what a thread is called, so that a name can be kept from being overwritten.
+    /// Whether the platform reports thread names, so that a name is not overwritten.
     pub(super) fn reports_thread_names(self) -> bool {
         self != Self::Telegram
     }

@@ -148,7 +148,7 @@ fn websocket_key(request: &Request) -> Result<HeaderValue, Box<Response>> {
     if !lists(header::SEC_WEBSOCKET_VERSION, "13") {
         return refuse(
             StatusCode::UPGRADE_REQUIRED,
-            "WebSocket version 13 is spoken here",
+            "only WebSocket version 13 is supported",
         );
     }
     match headers.get(header::SEC_WEBSOCKET_KEY) {

@@ -24,7 +24,7 @@ use super::state::{ConnectorState, Hub};
 
 /// Bytes after which nothing more is written, and which are read at most.
 const LARGEST: u64 = 256 * 1024 * 1024;
-/// Frames that are written at once.
+/// Frames per write.
 const AT_ONCE: usize = 1_000;
 /// What the first line calls the file.
 const KIND: &str = "hermes-relay";

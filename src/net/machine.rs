@@ -52,7 +52,7 @@ fn status(head: &[u8]) -> Option<u16> {
 mod tests {
     use super::*;
 
-    /// A socket that gives one answer and tells what it was asked.
+    /// A socket that gives one answer and returns the request.
     async fn asked(answer: &'static str) -> (Result<(), MachineError>, String) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("api");

@@ -1,7 +1,7 @@
 //! One dial of the connector's WebSocket: from a URL to an upgraded, bounded socket.
 //!
 //! A dial tries once and has one deadline for all its stages. It never follows a redirect, never sends
-//! the bearer anywhere but to the host of the URL, never talks plaintext over a network unless told
+//! the bearer anywhere but to the host of the URL, never uses plaintext over a network unless told
 //! to, and offers neither a subprotocol nor compression.
 //!
 //! The WebSocket crate writes the whole upgrade request, bearer included, to the `log` facade at trace
@@ -528,7 +528,7 @@ fn tls_hint(cause: &io::Error) -> &'static str {
             Bad::NotValidForName | Bad::NotValidForNameContext { .. } => {
                 "the certificate is for another name; check the host in the URL"
             }
-            _ => "the connector's certificate cannot be accepted; tell whoever runs it",
+            _ => "the connector's certificate cannot be accepted; report it to the connector's operator",
         },
         Some(rustls::Error::AlertReceived(
             AlertDescription::CertificateRequired

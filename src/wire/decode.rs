@@ -53,10 +53,52 @@ impl DecodeError {
 }
 
 /// The raw fields of a JSON object.
-pub(super) trait ObjectParts: Sized {
+pub(super) trait ObjectParts: Default {
     /// Reads every key; the last of equal keys wins.
-    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error>;
+    fn read<'de, A: MapAccess<'de>>(&mut self, map: A) -> Result<(), A::Error>;
 }
+
+/// Large parts are boxed, because they are passed through several layers.
+impl<T: ObjectParts> ObjectParts for Box<T> {
+    fn read<'de, A: MapAccess<'de>>(&mut self, map: A) -> Result<(), A::Error> {
+        (**self).read(map)
+    }
+}
+
+/// Declares a struct with its JSON keys and implements [`ObjectParts`] for it. A derived `Deserialize` would refuse equal
+/// keys. `=> Some` keeps `null` apart from a missing key.
+macro_rules! object_parts {
+    ($(#[$doc:meta])* $vis:vis struct $name:ident { $($field:ident: $type:ty = $key:literal $(=> $wrap:path)?,)* }) => {
+        $(#[$doc])*
+        #[derive(Default)]
+        $vis struct $name {
+            $($field: $type,)*
+        }
+
+        impl $crate::wire::decode::ObjectParts for $name {
+            fn read<'de, A: serde::de::MapAccess<'de>>(&mut self, mut map: A) -> Result<(), A::Error> {
+                #[derive(serde::Deserialize)]
+                #[serde(field_identifier)]
+                #[expect(non_camel_case_types, reason = "named as the fields")]
+                enum Key {
+                    $(#[serde(rename = $key)] $field,)*
+                    #[serde(other)]
+                    Other,
+                }
+                while let Some(key) = map.next_key()? {
+                    match key {
+                        $(Key::$field => self.$field = $($wrap)?(map.next_value()?),)*
+                        Key::Other => {
+                            map.next_value::<serde::de::IgnoredAny>()?;
+                        }
+                    }
+                }
+                Ok(())
+            }
+        }
+    };
+}
+pub(super) use object_parts;
 
 /// An object, or what was found instead.
 pub(super) enum Object<T> {
@@ -84,7 +126,9 @@ impl<'de, T: ObjectParts> Visitor<'de> for ObjectVisitor<T> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        T::read(map).map(Object::Is)
+        let mut parts = T::default();
+        parts.read(map)?;
+        Ok(Object::Is(parts))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {

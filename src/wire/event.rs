@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::decode::{DecodeError, Object, ObjectParts};
+use super::decode::{DecodeError, Object, object_parts};
 use super::scalar::{self, Loose, Scalar};
 use super::source::{SessionSource, SourceParts, id_field};
 
@@ -107,94 +106,27 @@ impl MessageEvent {
     }
 }
 
-/// The raw fields of an event.
-#[derive(Default)]
-pub(super) struct EventParts {
-    text: Loose,
-    message_type: Loose,
-    source: Option<Object<Box<SourceParts>>>,
-    message_id: Loose,
-    reply_to_message_id: Loose,
-    reply_to: Option<Object<ReplyParts>>,
-    media_urls: Value,
-    media: Value,
-    context: Value,
-    prompt_response: Value,
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum EventKey {
-    Text,
-    MessageType,
-    Source,
-    MessageId,
-    ReplyToMessageId,
-    ReplyTo,
-    MediaUrls,
-    Media,
-    Context,
-    PromptResponse,
-    #[serde(other)]
-    Other,
-}
-
-/// Boxed, because it is large and passed through several layers.
-impl ObjectParts for Box<EventParts> {
-    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        let mut parts = Self::default();
-        while let Some(key) = map.next_key()? {
-            match key {
-                EventKey::Text => parts.text = map.next_value()?,
-                EventKey::MessageType => parts.message_type = map.next_value()?,
-                EventKey::Source => parts.source = Some(map.next_value()?),
-                EventKey::MessageId => parts.message_id = map.next_value()?,
-                EventKey::ReplyToMessageId => parts.reply_to_message_id = map.next_value()?,
-                EventKey::ReplyTo => parts.reply_to = Some(map.next_value()?),
-                EventKey::MediaUrls => parts.media_urls = map.next_value()?,
-                EventKey::Media => parts.media = map.next_value()?,
-                EventKey::Context => parts.context = map.next_value()?,
-                EventKey::PromptResponse => parts.prompt_response = map.next_value()?,
-                EventKey::Other => {
-                    map.next_value::<serde::de::IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(parts)
+object_parts! {
+    /// The raw fields of an event.
+    pub(super) struct EventParts {
+        text: Loose = "text",
+        message_type: Loose = "message_type",
+        source: Option<Object<Box<SourceParts>>> = "source" => Some,
+        message_id: Loose = "message_id",
+        reply_to_message_id: Loose = "reply_to_message_id",
+        reply_to: Option<Object<ReplyParts>> = "reply_to" => Some,
+        media_urls: Value = "media_urls",
+        media: Value = "media",
+        context: Value = "context",
+        prompt_response: Value = "prompt_response",
     }
 }
 
-#[derive(Default)]
-struct ReplyParts {
-    text: Loose,
-    author: Loose,
-    is_own: Loose,
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum ReplyKey {
-    Text,
-    Author,
-    IsOwn,
-    #[serde(other)]
-    Other,
-}
-
-impl ObjectParts for ReplyParts {
-    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        let mut parts = Self::default();
-        while let Some(key) = map.next_key()? {
-            match key {
-                ReplyKey::Text => parts.text = map.next_value()?,
-                ReplyKey::Author => parts.author = map.next_value()?,
-                ReplyKey::IsOwn => parts.is_own = map.next_value()?,
-                ReplyKey::Other => {
-                    map.next_value::<serde::de::IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(parts)
+object_parts! {
+    struct ReplyParts {
+        text: Loose = "text",
+        author: Loose = "author",
+        is_own: Loose = "is_own",
     }
 }
 

@@ -4,7 +4,7 @@
 //! decoded is [`Undecodable`] and keeps its `bufferId`, so that it can be quarantined and acknowledged instead of being
 //! delivered forever.
 
-use super::decode::{self, DecodeError, Object, ObjectParts};
+use super::decode::{self, DecodeError, Object, object_parts};
 use super::descriptor::CapabilityDescriptor;
 use super::event::{EventParts, MessageEvent};
 use super::op::OpResult;
@@ -12,9 +12,8 @@ use super::scalar::{Loose, Scalar, is_truthy, text_of};
 use super::source::id_field;
 use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-use serde::de::{IgnoredAny, MapAccess};
 use serde::ser::SerializeMap as _;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// A frame from the connector.
@@ -131,72 +130,18 @@ impl ConnectorFrame {
     }
 }
 
-/// Every field of every frame that the connector sends, read in one pass.
-#[derive(Default)]
-struct FrameParts {
-    kind: Loose,
-    buffer_id: Value,
-    event: Option<Object<Box<EventParts>>>,
-    request_id: Loose,
-    result: Option<Object<Box<OpResult>>>,
-    session_key: Loose,
-    chat_id: Loose,
-    descriptor: Value,
-    forward: Option<Value>,
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier)]
-#[expect(clippy::enum_variant_names, reason = "named as the contract's keys")]
-enum FrameKey {
-    #[serde(rename = "type")]
-    Type,
-    #[serde(rename = "bufferId")]
-    BufferId,
-    #[serde(rename = "event")]
-    Event,
-    #[serde(rename = "requestId")]
-    RequestId,
-    #[serde(rename = "result")]
-    Result,
-    #[serde(rename = "session_key")]
-    SessionKey,
-    #[serde(rename = "chat_id")]
-    ChatId,
-    #[serde(rename = "descriptor")]
-    Descriptor,
-    #[serde(rename = "forward")]
-    Forward,
-    #[serde(other)]
-    Other,
-}
-
-impl ObjectParts for FrameParts {
-    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        let mut parts = Self::default();
-        while let Some(key) = map.next_key()? {
-            match key {
-                FrameKey::Type => parts.kind = map.next_value()?,
-                FrameKey::BufferId => parts.buffer_id = map.next_value()?,
-                FrameKey::Event => parts.event = Some(map.next_value()?),
-                FrameKey::RequestId => parts.request_id = map.next_value()?,
-                FrameKey::Result => parts.result = Some(map.next_value()?),
-                FrameKey::SessionKey => parts.session_key = map.next_value()?,
-                FrameKey::ChatId => parts.chat_id = map.next_value()?,
-                FrameKey::Descriptor => parts.descriptor = map.next_value()?,
-                FrameKey::Forward => parts.forward = Some(map.next_value()?),
-                FrameKey::Other => {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-        }
-        Ok(parts)
-    }
-}
-
-impl ObjectParts for Box<OpResult> {
-    fn read<'de, A: MapAccess<'de>>(map: A) -> Result<Self, A::Error> {
-        OpResult::read(map).map(Box::new)
+object_parts! {
+    /// Every field of every frame from the connector, read in one pass.
+    struct FrameParts {
+        kind: Loose = "type",
+        buffer_id: Value = "bufferId",
+        event: Option<Object<Box<EventParts>>> = "event" => Some,
+        request_id: Loose = "requestId",
+        result: Option<Object<Box<OpResult>>> = "result" => Some,
+        session_key: Loose = "session_key",
+        chat_id: Loose = "chat_id",
+        descriptor: Value = "descriptor",
+        forward: Option<Value> = "forward" => Some,
     }
 }
 

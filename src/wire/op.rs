@@ -120,34 +120,33 @@ enum OpResultKey {
 
 /// Never fails on a field's type: what cannot be read is absent.
 impl ObjectParts for OpResult {
-    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        let mut result = Self::default();
+    fn read<'de, A: MapAccess<'de>>(&mut self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key()? {
             let slot = match key {
                 OpResultKey::Success => {
-                    result.success = map.next_value::<Loose>()?.is_truthy();
+                    self.success = map.next_value::<Loose>()?.is_truthy();
                     continue;
                 }
                 OpResultKey::ChatInfo => {
-                    result.chat_info = map.next_value()?;
+                    self.chat_info = map.next_value()?;
                     continue;
                 }
                 OpResultKey::Other => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                OpResultKey::MessageId => &mut result.message_id,
-                OpResultKey::Error => &mut result.error,
-                OpResultKey::Code => &mut result.code,
-                OpResultKey::RetryAfter => &mut result.retry_after,
-                OpResultKey::ThreadId => &mut result.thread_id,
-                OpResultKey::AutoThreadName => &mut result.auto_thread_name,
-                OpResultKey::Name => &mut result.name,
-                OpResultKey::Type => &mut result.chat_type,
+                OpResultKey::MessageId => &mut self.message_id,
+                OpResultKey::Error => &mut self.error,
+                OpResultKey::Code => &mut self.code,
+                OpResultKey::RetryAfter => &mut self.retry_after,
+                OpResultKey::ThreadId => &mut self.thread_id,
+                OpResultKey::AutoThreadName => &mut self.auto_thread_name,
+                OpResultKey::Name => &mut self.name,
+                OpResultKey::Type => &mut self.chat_type,
             };
             *slot = map.next_value::<Loose>()?.into_scalar();
         }
-        Ok(result)
+        Ok(())
     }
 }
 
@@ -289,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_is_told_from_other_refusals_and_by_how_long() {
+    fn rate_limits_are_recognised_with_their_delay() {
         let secs = Duration::from_secs;
         let limited = |fields: &[(&str, &str)]| refused(fields).rate_limited();
         assert_eq!(limited(&[("error", "message not found")]), None);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::event::{MessageEvent, MessageType};
 use super::source::Platform;
 
-/// Which word after `/hermes` stands for which command.
+/// Which word after `/hermes` means which command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandMap(BTreeMap<String, String>);
 

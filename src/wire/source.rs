@@ -1,9 +1,8 @@
 //! The source of a message: platform, chat, user and thread.
 
-use super::decode::{DecodeError, Object, ObjectParts};
+use super::decode::{DecodeError, Object, object_parts};
 use super::scalar::{Loose, Scalar};
 use crate::text::is_unprintable;
-use serde::de::MapAccess;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
@@ -72,92 +71,29 @@ impl Default for SessionSource {
     }
 }
 
-/// A source as it stands on the wire, before any rule is applied.
-#[derive(Default)]
-pub(super) struct SourceParts {
-    platform: Loose,
-    chat_id: Loose,
-    chat_type: Loose,
-    chat_name: Loose,
-    user_id: Loose,
-    user_name: Loose,
-    user_display_name: Loose,
-    user_handle: Loose,
-    thread_id: Loose,
-    chat_topic: Loose,
-    user_id_alt: Loose,
-    chat_id_alt: Loose,
-    guild_id: Loose,
-    scope_id: Loose,
-    parent_chat_id: Loose,
-    message_id: Loose,
-    profile: Loose,
-    auto_thread_created: Loose,
-    auto_thread_initial_name: Loose,
-    prospective_thread_id: Loose,
-}
-
-#[derive(Deserialize)]
-#[serde(field_identifier, rename_all = "snake_case")]
-enum SourceKey {
-    Platform,
-    ChatId,
-    ChatType,
-    ChatName,
-    UserId,
-    UserName,
-    UserDisplayName,
-    UserHandle,
-    ThreadId,
-    ChatTopic,
-    UserIdAlt,
-    ChatIdAlt,
-    GuildId,
-    ScopeId,
-    ParentChatId,
-    MessageId,
-    Profile,
-    AutoThreadCreated,
-    AutoThreadInitialName,
-    ProspectiveThreadId,
-    #[serde(other)]
-    Other,
-}
-
-/// Boxed, because it is large and passed through several layers.
-impl ObjectParts for Box<SourceParts> {
-    fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
-        let mut parts = Self::default();
-        while let Some(key) = map.next_key()? {
-            let slot = match key {
-                SourceKey::Platform => &mut parts.platform,
-                SourceKey::ChatId => &mut parts.chat_id,
-                SourceKey::ChatType => &mut parts.chat_type,
-                SourceKey::ChatName => &mut parts.chat_name,
-                SourceKey::UserId => &mut parts.user_id,
-                SourceKey::UserName => &mut parts.user_name,
-                SourceKey::UserDisplayName => &mut parts.user_display_name,
-                SourceKey::UserHandle => &mut parts.user_handle,
-                SourceKey::ThreadId => &mut parts.thread_id,
-                SourceKey::ChatTopic => &mut parts.chat_topic,
-                SourceKey::UserIdAlt => &mut parts.user_id_alt,
-                SourceKey::ChatIdAlt => &mut parts.chat_id_alt,
-                SourceKey::GuildId => &mut parts.guild_id,
-                SourceKey::ScopeId => &mut parts.scope_id,
-                SourceKey::ParentChatId => &mut parts.parent_chat_id,
-                SourceKey::MessageId => &mut parts.message_id,
-                SourceKey::Profile => &mut parts.profile,
-                SourceKey::AutoThreadCreated => &mut parts.auto_thread_created,
-                SourceKey::AutoThreadInitialName => &mut parts.auto_thread_initial_name,
-                SourceKey::ProspectiveThreadId => &mut parts.prospective_thread_id,
-                SourceKey::Other => {
-                    map.next_value::<serde::de::IgnoredAny>()?;
-                    continue;
-                }
-            };
-            *slot = map.next_value()?;
-        }
-        Ok(parts)
+object_parts! {
+    /// The raw fields of a source.
+    pub(super) struct SourceParts {
+        platform: Loose = "platform",
+        chat_id: Loose = "chat_id",
+        chat_type: Loose = "chat_type",
+        chat_name: Loose = "chat_name",
+        user_id: Loose = "user_id",
+        user_name: Loose = "user_name",
+        user_display_name: Loose = "user_display_name",
+        user_handle: Loose = "user_handle",
+        thread_id: Loose = "thread_id",
+        chat_topic: Loose = "chat_topic",
+        user_id_alt: Loose = "user_id_alt",
+        chat_id_alt: Loose = "chat_id_alt",
+        guild_id: Loose = "guild_id",
+        scope_id: Loose = "scope_id",
+        parent_chat_id: Loose = "parent_chat_id",
+        message_id: Loose = "message_id",
+        profile: Loose = "profile",
+        auto_thread_created: Loose = "auto_thread_created",
+        auto_thread_initial_name: Loose = "auto_thread_initial_name",
+        prospective_thread_id: Loose = "prospective_thread_id",
     }
 }
 

@@ -107,7 +107,7 @@ impl ConnectorUrl {
         self.route("/relay/enroll")
     }
 
-    /// Host as it stands in the URL, IPv6 in brackets.
+    /// Host as written in the URL, IPv6 in brackets.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_told_without_a_lookup() {
+    fn loopback_is_recognised_without_a_lookup() {
         let is = |configured: &str| ConnectorUrl::parse(configured).unwrap().is_loopback();
         assert!(is("ws://127.0.0.1:1") && is("ws://[::1]:1") && is("http://LOCALHOST"));
         assert!(!is("ws://127.0.0.1.example.com") && !is("ws://10.0.0.1"));

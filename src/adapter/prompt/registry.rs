@@ -43,7 +43,7 @@ pub struct Prompts {
 }
 
 impl Prompts {
-    /// No questions yet. The nonce tells this process's questions from those of others and of earlier runs; serial
+    /// No questions yet. The nonce distinguishes this process's questions from those of others and of earlier runs; serial
     /// numbers start at the seed.
     pub fn new(settings: PromptSettings, nonce: [u8; 3], seed: u32) -> Self {
         let [a, b, c] = nonce;

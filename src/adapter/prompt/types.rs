@@ -39,7 +39,7 @@ pub struct PromptRequest {
     pub session: SessionKey,
     /// The chat to ask in.
     pub chat: ChatId,
-    /// Tags of ops to that chat; its type tells whether it is a direct message.
+    /// Tags of ops to that chat; its type says whether it is a direct message.
     pub facts: ChatFacts,
     /// Who may answer: the author of the message that the turn answers.
     pub author: Option<String>,

@@ -290,7 +290,7 @@ fn typing(builder: &ActionBuilder, content: Option<String>) -> Action {
     }
 }
 
-/// Maximum tool call ids remembered, to tell a new call from an update.
+/// Maximum tool call ids remembered, to distinguish a new call from an update.
 const MAX_TOOL_IDS: usize = 256;
 /// Compared bytes of a tool call id.
 const TOOL_ID_BYTES: usize = 128;

@@ -311,7 +311,7 @@ impl Segment {
         self.text.replace_range(dropped, "");
     }
 
-    /// Replaces the text that is not delivered yet. `continues` tells that it follows the delivered text.
+    /// Replaces the text that is not delivered yet. `continues`: it follows the delivered text.
     pub(super) fn rewrite(&mut self, text: &str, continues: bool) {
         let head = self.head.take().filter(|_| continues);
         let head = head.map(|head| (self.rest()[..head.taken].to_owned(), head));

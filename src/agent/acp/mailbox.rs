@@ -290,7 +290,7 @@ mod tests {
         Routes::new(Arc::default())
     }
 
-    fn says(routes: &Routes, session: &str, text: &str) {
+    fn send_text(routes: &Routes, session: &str, text: &str) {
         let update =
             json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
         routes.notified("session/update", json!({"sessionId": session, "update": update}));
@@ -306,14 +306,14 @@ mod tests {
         let (_a, first) = routes.turn("a");
         let (_b, second) = routes.turn("b");
         for piece in ["1", "2"] {
-            says(&routes, "a", piece);
-            says(&routes, "b", "x");
+            send_text(&routes, "a", piece);
+            send_text(&routes, "b", "x");
         }
         assert_eq!(
             routes.requested(json!(0), "session/request_permission", json!({"sessionId": "a"})),
             None
         );
-        says(&routes, "a", "3");
+        send_text(&routes, "a", "3");
         assert_eq!(first.next().await, text("12"));
         assert_eq!(
             first.take(),
@@ -325,11 +325,11 @@ mod tests {
     }
 
     #[test]
-    fn a_replay_is_only_counted_and_nobody_hears_a_session_without_a_turn() {
+    fn a_replay_is_only_counted_and_a_session_without_a_turn_is_ignored() {
         let routes = routes();
         let replay = routes.replay("a");
-        says(&routes, "a", "old");
-        says(&routes, "b", "old");
+        send_text(&routes, "a", "old");
+        send_text(&routes, "b", "old");
         assert_eq!(replay.replayed(), 1);
         assert_eq!(routes.turn("b").1.take(), None);
         drop(replay);
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(mailbox.waiting().mails.len(), MAX_MAILS);
         let chunk = "x".repeat(1024 * 1024);
         for _ in 0..100 {
-            says(&routes, "a", &chunk);
+            send_text(&routes, "a", &chunk);
         }
         assert!(mailbox.overflow.is_cancelled());
         let mut length = 0;
@@ -366,7 +366,7 @@ mod tests {
                 length += text.len();
             }
         }
-        says(&routes, "a", "more");
+        send_text(&routes, "a", "more");
         assert_eq!(mailbox.take(), None, "an answer with a hole is no answer");
         assert!(length > MAX_BYTES / 2 && length <= MAX_BYTES);
     }
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_title_that_comes_between_turns_is_told_in_the_next() {
+    fn a_title_between_turns_is_reported_in_the_next() {
         let routes = routes();
         for number in 0..10 * MAX_TITLES {
             let update = json!({"sessionUpdate": "session_info_update", "title": "Of mice"});

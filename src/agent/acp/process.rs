@@ -60,7 +60,7 @@ pub(super) enum StartError {
     /// The handshake timed out.
     #[error("the agent did not answer the handshake within {} s; start it by hand to see why", .0.as_secs())]
     TimedOut(Duration),
-    /// It speaks another version.
+    /// It uses another version.
     #[error(transparent)]
     Version(#[from] UnsupportedVersion),
     /// It rejected the handshake.
@@ -228,7 +228,7 @@ async fn supervise(
     exit_sender.send_replace(Some(ExitReport { exit, stderr, at }));
 }
 
-/// The version of the protocol that is spoken here.
+/// The supported version of the protocol.
 pub(super) const VERSION: u64 = 1;
 
 /// Maximum sign-in methods that are shown.
@@ -262,14 +262,14 @@ pub(super) enum Continue {
     Load,
 }
 
-/// An agent that speaks another version.
+/// An agent with another version of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the agent speaks version {theirs} of the protocol, and only version {VERSION} is spoken here; \
-         update the agent, or this program, to one that speaks the same"
+    "the agent uses version {theirs} of the protocol, but the relay supports only version {VERSION}; \
+         update the agent or the relay"
 )]
 pub(super) struct UnsupportedVersion {
-    /// What it speaks.
+    /// Its version.
     pub(super) theirs: String,
 }
 
@@ -290,7 +290,7 @@ impl Capabilities {
     pub(super) fn read(answer: &Value) -> Result<Self, UnsupportedVersion> {
         match &answer["protocolVersion"] {
             version if version.as_u64() == Some(VERSION) => {}
-            // Left out by some early agents, which speak the first version.
+            // Omitted by some early agents, which use the first version.
             Value::Null => {}
             other => {
                 let theirs = truncate_bytes(&other.to_string(), 40).to_owned();
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_said_clearly() {
+    fn another_version_is_a_clear_error() {
         for version in [json!(2), json!("1"), json!(0), json!({})] {
             let error = Capabilities::read(&json!({"protocolVersion": version})).unwrap_err();
             assert!(error.to_string().contains("only version 1"), "{error}");

@@ -2,7 +2,7 @@
 //!
 //! The reading task never waits: responses complete their request immediately, and requests and notifications go to a
 //! goes to a [`MessageHandler`], which must not block either. Every waiter is settled when the connection ends, however it
-//! ends. It knows nothing of the protocol that is spoken.
+//! ends. It is independent of the protocol above.
 //!
 //! Bounds: a line longer than [`Limits::line`] is skipped; lines that wait to be written are at most
 //! [`Limits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
@@ -67,7 +67,7 @@ pub(super) struct RpcConnection {
     _writer: AbortOnDropHandle<()>,
 }
 
-/// The other side, to be spoken to. Clones are cheap.
+/// The other side of the connection. Clones are cheap.
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     outgoing: mpsc::Sender<Vec<u8>>,
@@ -395,7 +395,7 @@ mod tests {
         while seen.0.lock().unwrap().len() < 2 {
             assert!(
                 tokio::time::Instant::now() < deadline,
-                "the request was not heard"
+                "the request did not arrive"
             );
             tokio::task::yield_now().await;
         }
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_is_given_up_leaves_nothing_behind() {
+    async fn a_cancelled_request_leaves_nothing_behind() {
         let (connection, _other, _) = connect(Limits::default());
         let waiter = connection.peer().start_call("slow", &Value::Null).await.unwrap();
         assert_eq!(connection.peer().waiting().requests.len(), 1);

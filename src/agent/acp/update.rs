@@ -247,12 +247,12 @@ mod tests {
 
     use super::*;
 
-    fn says(text: &str) -> Value {
+    fn text_chunk(text: &str) -> Value {
         json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}})
     }
 
-    fn says_in(message: &str, text: &str) -> Value {
-        let mut update = says(text);
+    fn text_chunk_in(message: &str, text: &str) -> Value {
+        let mut update = text_chunk(text);
         update["messageId"] = json!(message);
         update
     }
@@ -278,10 +278,10 @@ mod tests {
         let text = texts(
             &mut UpdateReader::default(),
             &[
-                says_in("1", "a"),
-                says_in("1", "b"),
-                says_in("2", "c"),
-                says("d"),
+                text_chunk_in("1", "a"),
+                text_chunk_in("1", "b"),
+                text_chunk_in("2", "c"),
+                text_chunk("d"),
                 tool("t", "completed"),
             ],
         );
@@ -290,28 +290,38 @@ mod tests {
             &mut UpdateReader::default(),
             &[
                 tool("t", "pending"),
-                says("a"),
+                text_chunk("a"),
                 tool("t", "failed"),
-                says("\n"),
-                says("\nb"),
-                says("\nc"),
+                text_chunk("\n"),
+                text_chunk("\nb"),
+                text_chunk("\nc"),
             ],
         );
         assert_eq!(text, "a|b\nc");
         let text = texts(
             &mut UpdateReader::default(),
-            &[tool("t", "completed"), says("\n\n"), says("a\n\n"), says("b")],
+            &[
+                tool("t", "completed"),
+                text_chunk("\n\n"),
+                text_chunk("a\n\n"),
+                text_chunk("b"),
+            ],
         );
         assert_eq!(text, "a\n\nb");
         let text = texts(
             &mut UpdateReader::default(),
-            &[says(""), tool("t", "pending"), says("a"), tool("t", "pending")],
+            &[
+                text_chunk(""),
+                tool("t", "pending"),
+                text_chunk("a"),
+                tool("t", "pending"),
+            ],
         );
         assert_eq!(text, "a", "nothing stands before a break, and none at the end");
     }
 
     #[test]
-    fn a_tool_is_told_with_what_is_known_of_it() {
+    fn a_tool_is_reported_with_its_known_fields() {
         let mut reader = UpdateReader::default();
         let begun =
             json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "ls\n-l", "kind": "execute"});
@@ -336,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_as_what_it_is() {
+    fn progress_is_reported_by_kind() {
         let mut reader = UpdateReader::default();
         let plan = json!({"sessionUpdate": "plan", "entries": [
             {"content": "look", "status": "completed"}, {"content": "act", "status": "new"}, {"no": 1}]});
@@ -408,6 +418,6 @@ mod tests {
         let many: Vec<Value> = (0..10_000).map(|n| json!({"name": n.to_string()})).collect();
         let update = json!({"sessionUpdate": "available_commands_update", "availableCommands": many});
         assert_eq!(commands(&update).unwrap().len(), MAX_COMMANDS);
-        assert_eq!(commands(&says("x")), None);
+        assert_eq!(commands(&text_chunk("x")), None);
     }
 }

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_by_name_or_path_and_said_to_be_missing_otherwise() {
+    fn a_program_is_found_by_name_or_path_or_reported_missing() {
         let sh = program_exists(OsStr::new("sh"), Some(OsStr::new("/nowhere::/bin:/usr/bin"))).unwrap();
         assert_eq!(sh, Path::new("/bin/sh"));
         assert!(program_exists(OsStr::new("sh"), None).is_ok());

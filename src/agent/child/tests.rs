@@ -50,7 +50,7 @@ fn schedule(eof: u64, grace: u64) -> StopSchedule {
 }
 
 #[tokio::test]
-async fn what_goes_in_comes_out_and_the_code_is_told() {
+async fn input_output_and_exit_code_are_passed_on() {
     let mut child = start("cat; exit 7");
     let mut stdin = child.take_stdin().unwrap();
     stdin.write_all("grüße".as_bytes()).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_program_that_cannot_start_says_why() {
 }
 
 #[tokio::test]
-async fn the_child_sees_only_what_it_is_given_and_starts_where_it_is_told() {
+async fn the_child_has_only_the_given_environment_and_directory() {
     let folder = tempfile::tempdir().unwrap();
     let tool = folder.path().join("tool");
     std::fs::write(&tool, "").unwrap();

@@ -131,7 +131,7 @@ async fn the_environment_says_where_it_came_from_and_holds_no_secret() {
 }
 
 #[tokio::test]
-async fn codes_decide_and_what_was_said_stays() {
+async fn exit_codes_decide_and_the_text_so_far_stays() {
     let record = drive(
         &command("echo half; echo why >&2; exit 3", |_| ()),
         message("x"),

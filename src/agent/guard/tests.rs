@@ -269,7 +269,7 @@ async fn one_that_keeps_failing_rests_longer_each_time_until_it_is_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_turn_tries_at_a_time_and_one_that_is_given_up_lets_the_next_try() {
+async fn one_turn_probes_at_a_time_and_a_dropped_one_frees_the_next() {
     let agent = scripted(&["crash", "hang", "fine"]);
     let settings = BreakerSettings {
         failures: 1,

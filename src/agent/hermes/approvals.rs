@@ -201,7 +201,7 @@ const RECHECK_DELAY: Duration = Duration::from_millis(500);
 
 const TOO_LATE: &str = "Hermes no longer waits for this approval; it has denied it by itself.";
 const NOT_DELIVERED: &str = "The answer could not be handed to Hermes, which denies what is not answered.";
-const STRICTEST: &str = "Hermes asked for several approvals at once and cannot tell the answers apart, so none allows \
+const STRICTEST: &str = "Hermes requested several approvals at a time and cannot distinguish the answers, so none allows \
      more than the strictest of them.";
 const ALL_DENIED: &str = "Hermes may have mistaken one approval for another, so everything it waited for was denied. \
      Please ask again for what is still wanted.";
@@ -416,7 +416,7 @@ mod tests {
         approvals.answer(&chosen("once"));
         assert!(
             !approvals.due(now).unwrap().is_visible,
-            "the status told of a alone"
+            "the status is about a only"
         );
         approvals.delivered(true);
         assert!(approvals.add(approval("c"), now));

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use super::event::chat_progress;
 use super::start::Posted;
 use super::{FAILURES, HermesAgent, REQUEST_TIMEOUT, prompt, session_name};
-use crate::agent::completion::{CompletionReader, Ended, StreamTimeouts};
+use crate::agent::completion::{CompletionReader, StreamTimeouts};
 use crate::agent::http::AgentRequest;
-use crate::agent::{Failure, FailureClass, Truncation, Turn, TurnEnd};
+use crate::agent::{Turn, TurnEnd};
 use crate::net::http::Body;
 use crate::wire::SessionKey;
 
@@ -62,33 +62,8 @@ impl HermesAgent {
             biased;
             // Dropping the stream closes its connection, which stops Hermes.
             () = turn.cancel.cancelled() => TurnEnd::Cancelled { confirmed: false },
-            ended = reader.read(reply) => self.end_of(ended),
+            ended = reader.read(reply) => FAILURES.end(ended, &self.http),
         }
-    }
-
-    fn end_of(&self, ended: Ended) -> TurnEnd {
-        let failure = match ended {
-            Ended::Complete | Ended::ToolCall => return TurnEnd::Completed,
-            Ended::Length => return TurnEnd::Truncated(Truncation::Tokens),
-            Ended::Filtered => return TurnEnd::Truncated(Truncation::Filter),
-            Ended::Reported(error) => Failure::new(
-                FailureClass::Reported,
-                "Hermes failed while it answered. Please try again; the relay's log says why.",
-                self.http.redact(&error),
-            ),
-            Ended::Interrupted => Failure::new(
-                FailureClass::Crashed,
-                "Hermes closed the connection early. Please try again.",
-                "the stream ended without finish_reason and without [DONE]",
-            ),
-            Ended::Invalid(why) => Failure::new(
-                FailureClass::Protocol,
-                "Hermes sent an unexpected response. Check base_url.",
-                why,
-            ),
-            Ended::Transport(error) => FAILURES.transport(&error),
-        };
-        TurnEnd::Failed(failure)
     }
 
     /// Deletes the session at Hermes; an unknown one is ignored.

@@ -57,7 +57,7 @@ pub(super) enum CommandError {
     NobodyListens,
 }
 
-/// Who speaks, and where.
+/// The author of a message, and the chat.
 #[derive(Debug, Deserialize)]
 struct Speaker {
     chat: String,
@@ -199,7 +199,7 @@ fn say(hub: &Arc<Hub>, page: &Page, say: &Say) -> Result<Value, CommandError> {
     Ok(json!({ "message_id": message_id, "buffer": buffer.to_string() }))
 }
 
-/// The chat that is meant: one of the page's own, a thread that the gateway opened, or one that others speak in.
+/// The chat that is meant: one of the page's own, a thread that the gateway opened, or one of others.
 fn chat(hub: &Hub, personas: &Personas, speaker: &Speaker) -> Result<PersonaChat, CommandError> {
     let thread = speaker.thread.as_deref();
     if let Some(chat) = personas.chat(&speaker.chat, thread) {
@@ -389,7 +389,7 @@ pub(super) fn medium(hub: &Hub, id: &str) -> Response {
         .header(header::CONTENT_TYPE, kind)
         .header(header::CONTENT_DISPOSITION, disposition)
         .body(Body::from(medium.bytes))
-        .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be told"))
+        .unwrap_or_else(|_| plain(StatusCode::INTERNAL_SERVER_ERROR, "the file cannot be sent"))
 }
 
 /// Dials that are refused in a row.

@@ -4,7 +4,7 @@ import { $, el, announce } from "./dom.js";
 import { ask, upload } from "./feed.js";
 import { conversation, watch } from "./conversation.js";
 
-const MOST_FILES = 10;
+const MAX_FILES = 10;
 const LARGEST = 25 * 1024 * 1024;
 
 let quoting = null;
@@ -116,7 +116,7 @@ function attach(list) {
   for (const file of list) {
     if (file.size > LARGEST) problem(`${file.name} is larger than 25 MiB, which no connector takes`);
     else if (file.size === 0) problem(`${file.name} is empty`);
-    else if (files.length < MOST_FILES) files.push(file);
+    else if (files.length < MAX_FILES) files.push(file);
   }
   showFiles();
 }
@@ -137,7 +137,7 @@ async function stop() {
   if (!conversation.current) return;
   try {
     const { sessions } = await ask("stop", { chat: conversation.current.chat, thread: conversation.current.thread });
-    announce(sessions > 0 ? "Stop was sent" : "Nobody has spoken here yet, so nothing can be stopped");
+    announce(sessions > 0 ? "Stop sent" : "There is nothing to stop in this chat");
   } catch (error) {
     problem(`Not stopped: ${error.message}`);
   }

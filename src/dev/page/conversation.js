@@ -1,7 +1,7 @@
-// What was said where, made from what happened. Holds no nodes; views ask it and are told what changed.
+// The messages of every chat, built from events. Holds no nodes; views read it and are notified of changes.
 
-const MOST_MESSAGES = 1000;
-const MOST_CHATS = 200;
+const MAX_MESSAGES = 1000;
+const MAX_CHATS = 200;
 
 export const conversation = {
   platform: "",
@@ -54,7 +54,7 @@ function addChat({ kind, name: title, chat, thread }) {
     known.name = title;
     return known;
   }
-  if (conversation.chats.length >= MOST_CHATS) return conversation.chats[0];
+  if (conversation.chats.length >= MAX_CHATS) return conversation.chats[0];
   const added = {
     key, kind, name: title, chat, thread: thread ?? null,
     messages: [], drafts: new Map(), cards: new Map(), typing: null, unread: 0,
@@ -78,7 +78,7 @@ function place(chat, thread, title, kind) {
 function add(chat, message) {
   chat.messages.push(message);
   if (message.id) messages.set(`${chat.key}\n${message.id}`, message);
-  if (chat.messages.length > MOST_MESSAGES) {
+  if (chat.messages.length > MAX_MESSAGES) {
     const oldest = chat.messages.shift();
     messages.delete(`${chat.key}\n${oldest.id}`);
     changed(chat, { ...oldest, forgotten: true });

@@ -1,4 +1,4 @@
-// The faults' buttons, and the check marks beside what should happen.
+// The buttons that inject faults, and a check mark for each expected step.
 
 import { $, el, announce } from "./dom.js";
 import { ask, on } from "./feed.js";
@@ -6,8 +6,8 @@ import { conversation } from "./conversation.js";
 import { trials } from "./trials.js";
 import { who } from "./composer.js";
 
-const PATIENCE = 120_000;
-const MOST_SEEN = 5000;
+const TIMEOUT_MS = 120_000;
+const MAX_SEEN = 5000;
 
 const running = new Map();
 
@@ -42,9 +42,9 @@ function draw(trial) {
 
 function collect(kind, list) {
   for (const one of running.values()) {
-    // What came before the click is not its doing.
+    // Events before the click do not count.
     one.seen[kind].push(...list);
-    if (one.seen[kind].length > MOST_SEEN) one.seen[kind].splice(0, one.seen[kind].length - MOST_SEEN);
+    if (one.seen[kind].length > MAX_SEEN) one.seen[kind].splice(0, one.seen[kind].length - MAX_SEEN);
   }
 }
 
@@ -63,18 +63,18 @@ async function run(trial) {
   show(one, trial.steps.map(() => "open"), "running", "Watching…");
   try {
     one.made = await trial.run(act);
-    // Steps that must hold for a while need looking at when nothing happens, too.
+    // Steps with `still` are checked by time, not only by events.
     one.timer = setInterval(look, 250);
     look();
   } catch (error) {
-    end(one, trial.steps.map(() => "open"), "failed", `Not done: ${error.message}`);
+    end(one, trial.steps.map(() => "open"), "failed", `Failed: ${error.message}`);
   }
 }
 
 async function undo(trial) {
   try {
     await act.fault(trial.undo.fault);
-    announce(`${trial.title}: taken back`);
+    announce(`${trial.title}: undone`);
   } catch (error) {
     announce(error.message);
   }
@@ -101,8 +101,8 @@ function judge(one) {
     earlier = holds;
   });
   const took = ((now - one.began) / 1000).toFixed(1);
-  if (states.every((state) => state === "seen")) end(one, states, "passed", `As it should be, after ${took} s`);
-  else if (now - one.began > PATIENCE) end(one, states, "failed", "Not seen within two minutes");
+  if (states.every((state) => state === "seen")) end(one, states, "passed", `Passed after ${took} s`);
+  else if (now - one.began > TIMEOUT_MS) end(one, states, "failed", "Timed out after two minutes");
   else show(one, states, "running", "Watching…");
 }
 

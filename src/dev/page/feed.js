@@ -1,35 +1,35 @@
-// The line to the connector: what happens comes in, what a person does goes out.
+// The connection to the connector: events in, commands out.
 
 const listeners = new Map();
 
-/** Calls `hear` for every `kind`: setup, relay, link, frames, happening, up, down. */
-export function on(kind, hear) {
+/** Calls `listener` for every `kind`: setup, relay, link, frames, happening, up, down. */
+export function on(kind, listener) {
   const known = listeners.get(kind) ?? [];
-  known.push(hear);
+  known.push(listener);
   listeners.set(kind, known);
 }
 
-function tell(kind, what) {
-  for (const hear of listeners.get(kind) ?? []) hear(what);
+function emit(kind, what) {
+  for (const listener of listeners.get(kind) ?? []) listener(what);
 }
 
-/** Opens the line. The browser reopens it by itself and says where it was. */
+/** Connects. The browser reconnects by itself and resumes where it was. */
 export function open() {
   const source = new EventSource("events");
-  source.onopen = () => tell("up");
-  source.onerror = () => tell("down", source.readyState === EventSource.CLOSED);
+  source.onopen = () => emit("up");
+  source.onerror = () => emit("down", source.readyState === EventSource.CLOSED);
   source.onmessage = (event) => {
     const batch = JSON.parse(event.data);
-    if (batch.setup) tell("setup", batch.setup);
-    if ("relay" in batch) tell("relay", batch.relay);
-    if (batch.link) tell("link", batch.link);
-    if (batch.frames.length > 0) tell("frames", batch.frames);
-    for (const happening of batch.happenings) tell("happening", happening);
-    tell("batch", batch);
+    if (batch.setup) emit("setup", batch.setup);
+    if ("relay" in batch) emit("relay", batch.relay);
+    if (batch.link) emit("link", batch.link);
+    if (batch.frames.length > 0) emit("frames", batch.frames);
+    for (const happening of batch.happenings) emit("happening", happening);
+    emit("batch", batch);
   };
 }
 
-/** Asks the connector for something; throws what it says when it refuses. */
+/** Sends a command to the connector; throws its error. */
 export async function ask(command, body = {}) {
   const answer = await fetch(command, {
     method: "POST",
@@ -39,7 +39,7 @@ export async function ask(command, body = {}) {
   return read(answer);
 }
 
-/** Hands a file over and gives its id back. */
+/** Uploads a file and returns its id. */
 export async function upload(file) {
   const answer = await fetch("upload", {
     method: "POST",
@@ -52,13 +52,13 @@ export async function upload(file) {
   return read(answer);
 }
 
-/** One frame as a whole. */
+/** One complete frame. */
 export async function frame(number) {
   return read(await fetch(`frame/${number}`));
 }
 
 async function read(answer) {
-  const said = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Error(said.error ?? `the connector answered ${answer.status}`);
-  return said;
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Error(body.error ?? `the connector answered ${answer.status}`);
+  return body;
 }

@@ -1,6 +1,6 @@
-// What can be broken, what should happen then, and how that is told from what was seen.
+// The faults, the expected steps, and how each step is recognised in the events.
 //
-// A step is a sentence and a test of everything seen since the click. A step with `still` must hold that many
+// A step is a sentence and a test of the events since the click. A step with `still` must hold that many
 // milliseconds after the others did, because "only once" is never seen, only not contradicted.
 
 const SETTLE = 1500;
@@ -12,12 +12,12 @@ const greeted = (seen) => {
   return Boolean(end) && links(seen, "hello").some((one) => one.t > end.t);
 };
 
-const spoken = new Set(["send", "draft", "send_media", "follow_up", "prompt"]);
+const replyOps = new Set(["send", "draft", "send_media", "follow_up", "prompt"]);
 
 /** The answers to a message that were shown to people. */
 export function answers(seen, id) {
   return seen.happenings.filter((one) => {
-    if (one.k !== "op" || !one.result.success || !spoken.has(one.action.op)) return false;
+    if (one.k !== "op" || !one.result.success || !replyOps.has(one.action.op)) return false;
     if (one.action.op === "draft" && !one.action.final) return false;
     return (one.action.reply_to ?? one.action.metadata?.reply_to_message_id) === id;
   });
@@ -25,27 +25,27 @@ export function answers(seen, id) {
 
 const refusals = (seen) => seen.happenings.filter((one) => one.k === "op" && !one.result.success);
 const acked = (seen, buffer) => seen.happenings.some((one) => one.k === "ack" && one.buffer === buffer);
-const said = (seen, id) => seen.happenings.find((one) => one.k === "in" && one.event.message_id === id);
+const sent = (seen, id) => seen.happenings.find((one) => one.k === "in" && one.event.message_id === id);
 const buffersOf = (seen, id) => seen.happenings.filter((one) => one.k === "in" && one.event.message_id === id).map((one) => one.buffer);
 const taken = (seen, id) => buffersOf(seen, id).length > 0 && buffersOf(seen, id).every((buffer) => acked(seen, buffer));
 const answered = (seen, id) => answers(seen, id).length > 0;
 const once = (seen, id) => answers(seen, id).length === 1;
 
 const steps = {
-  lost: { text: "the socket goes", test: (seen) => Boolean(closed(seen)) },
-  back: { text: "the relay dials again and says hello", test: greeted },
+  lost: { text: "the socket closes", test: (seen) => Boolean(closed(seen)) },
+  back: { text: "the relay reconnects and sends a hello", test: greeted },
 };
 const probeAnswered = (text) => ({ text, test: (seen, made) => answered(seen, made.ids[0]) });
 
 export const trials = [
   {
     id: "drop", title: "Drop the socket", button: "Drop",
-    does: "Resets the connection in the middle of whatever is going on, and says something while it is away.",
+    does: "Resets the connection and sends a message while it is down.",
     run: async (act) => {
       await act.fault("drop");
-      return { ids: [await act.say("said while the socket was gone")] };
+      return { ids: [await act.say("sent while the socket was down")] };
     },
-    steps: [steps.lost, steps.back, probeAnswered("what was said meanwhile is answered")],
+    steps: [steps.lost, steps.back, probeAnswered("the message is answered")],
   },
   {
     id: "refuse_dials", title: "Refuse dials", button: "Refuse two",
@@ -56,7 +56,7 @@ export const trials = [
     },
     steps: [
       { text: "two dials are refused", test: (seen) => links(seen, "dial").filter((one) => one.status === 503).length >= 2 },
-      { text: "the relay waits longer, dials again and says hello", test: greeted },
+      { text: "the relay backs off, reconnects and sends a hello", test: greeted },
     ],
   },
   {
@@ -68,41 +68,41 @@ export const trials = [
     },
     steps: [
       { text: "the socket is closed with 4401", test: (seen) => closed(seen)?.code === 4401 },
-      { text: "the relay takes a fresh token and is back: expired is not revoked", test: greeted },
+      { text: "the relay reconnects with a new token: expired is not revoked", test: greeted },
     ],
   },
   {
     id: "revoke", title: "Revoke the gateway", button: "Revoke", undo: { fault: "reinstate", button: "Reinstate" },
-    does: "Closes the socket with 4401 and accepts no token any more, until it is reinstated.",
+    does: "Closes the socket with 4401 and refuses every token until you reinstate the gateway.",
     run: async (act) => {
       await act.fault("revoke");
       return { ids: [] };
     },
     steps: [
       { text: "the socket is closed with 4401", test: (seen) => closed(seen)?.code === 4401 },
-      { text: "one more try with a fresh token is refused, too", test: (seen) => links(seen, "close").filter((one) => one.code === 4401).length >= 2 },
-      { text: "the relay gives up instead of knocking for ever", test: (seen) => links(seen, "dial").length <= 2, still: 2000 },
+      { text: "one more attempt with a new token is refused", test: (seen) => links(seen, "close").filter((one) => one.code === 4401).length >= 2 },
+      { text: "the relay stops instead of retrying forever", test: (seen) => links(seen, "dial").length <= 2, still: 2000 },
     ],
   },
   {
     id: "delay_result", title: "Delay a result", button: "Delay",
-    does: "Says something, and answers the relay's send two seconds late.",
+    does: "Sends a message and delays the result of the reply by two seconds.",
     run: async (act) => {
       await act.fault("delay_result");
-      return { ids: [await act.say("the result of this answer comes late")] };
+      return { ids: [await act.say("the result of this reply is late")] };
     },
     steps: [
-      probeAnswered("the answer is shown"),
-      { text: "its result comes about two seconds later", test: late },
-      { text: "and it is not sent twice", test: (seen, made) => once(seen, made.ids[0]), still: SETTLE },
+      probeAnswered("the reply is shown"),
+      { text: "its result follows about two seconds later", test: late },
+      { text: "it is not sent twice", test: (seen, made) => once(seen, made.ids[0]), still: SETTLE },
     ],
   },
   {
     id: "refuse_result", title: "Refuse an op", button: "Refuse",
-    does: "Says something, and refuses the relay's send as a platform would. Then says something more.",
+    does: "Sends a message and refuses the reply as a platform would, then sends another message.",
     run: async (act) => {
       await act.fault("refuse_result");
-      return { ids: [await act.say("this answer is refused"), await act.say("and this one is not")] };
+      return { ids: [await act.say("this reply is refused"), await act.say("and this one is not")] };
     },
     steps: [
       { text: "one send is refused", test: (seen) => refusals(seen).length >= 1 },
@@ -111,7 +111,7 @@ export const trials = [
   },
   {
     id: "hold", title: "Flip to buffered", button: "Buffer three",
-    does: "Holds deliveries back, says three things, then drops the socket: the backlog drains after the reconnect.",
+    does: "Buffers deliveries, sends three messages, then drops the socket: the backlog drains after the reconnect.",
     run: async (act) => {
       await act.fault("hold");
       const ids = [];
@@ -122,12 +122,12 @@ export const trials = [
     steps: [
       steps.back,
       { text: "all three are acknowledged", test: (seen, made) => made.ids.every((id) => taken(seen, id)) },
-      { text: "and answered, in order", test: ordered },
+      { text: "they are answered in order", test: ordered },
     ],
   },
   {
     id: "poison", title: "Send poison frames", button: "Poison",
-    does: "Sends half a frame, an array, an unknown type and an event that is none. Then says something.",
+    does: "Sends half a frame, an array, an unknown type and an invalid event, then a message.",
     run: async (act) => {
       await act.fault("poison");
       return { ids: [await act.say("after the poison")] };
@@ -149,7 +149,7 @@ export const trials = [
 ];
 
 function late(seen, made) {
-  const began = said(seen, made.ids[0])?.t ?? 0;
+  const began = sent(seen, made.ids[0])?.t ?? 0;
   const asked = new Map();
   for (const frame of seen.frames) {
     if (frame.t < began || !frame.request) continue;

@@ -3,7 +3,7 @@
 import { $, el, announce, seconds, size } from "./dom.js";
 import { frame, on } from "./feed.js";
 
-const MOST_ROWS = 2000;
+const MAX_ROWS = 2000;
 const CHATTER = new Set(["inbound_ack", "outbound_result"]);
 
 const asked = new Map();
@@ -36,7 +36,7 @@ function append(rows) {
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
   for (const row of rows) row.hidden = !fits(row);
   list.append(...rows);
-  while (list.childElementCount > MOST_ROWS) list.firstChild.remove();
+  while (list.childElementCount > MAX_ROWS) list.firstChild.remove();
   if (atEnd) list.scrollTop = list.scrollHeight;
 }
 
@@ -66,7 +66,7 @@ function frameRow(shown) {
   let took = "";
   if (shown.type === "outbound" && shown.request) {
     asked.set(shown.request, shown.t);
-    if (asked.size > MOST_ROWS) asked.delete(asked.keys().next().value);
+    if (asked.size > MAX_ROWS) asked.delete(asked.keys().next().value);
   } else if (shown.request && asked.has(shown.request)) {
     took = `${((shown.t - asked.get(shown.request)) / 1000).toFixed(1)} ms`;
     asked.delete(shown.request);

@@ -223,7 +223,7 @@ async fn health_asks_twice_and_says_what_is_missing() {
         match (soon("health", asking).await.unwrap(), want) {
             (AgentHealth::Ready, Ok(true)) | (AgentHealth::Degraded(_), Ok(false)) => {}
             (AgentHealth::Down(why), Err(expected)) => {
-                assert!(why.contains(expected) && !why.contains(KEY), "{why}")
+                assert!(why.contains(expected) && !why.contains(KEY), "{why}");
             }
             (health, want) => panic!("{health:?}, wanted {want:?}"),
         }

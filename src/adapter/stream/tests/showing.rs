@@ -1,4 +1,4 @@
-//! What is shown while a turn speaks and when it ends, platform by platform, when nothing fails.
+//! What is shown while a turn streams and when it ends, platform by platform, when nothing fails.
 
 use super::super::StreamMode;
 use super::*;
@@ -204,11 +204,11 @@ fn slack_hints_go_with_texts_and_preview_settings_disable_its_stream() {
         rich_blocks: true,
         ..bare()
     };
-    let wishes = json!({"thread_id": "m0", "unfurl_links": false, "format_hints": {"rich_blocks": true},
+    let hints = json!({"thread_id": "m0", "unfurl_links": false, "format_hints": {"rich_blocks": true},
         "expect_edits": true});
     let mut scene = Scene::new(settings.clone(), target(descriptor("slack")));
     scene.push_text("Five.");
-    assert_eq!(scene.op(), send("Five. \u{2589}", wishes));
+    assert_eq!(scene.op(), send("Five. \u{2589}", hints));
     let mut scene = Scene::new(settings, target(descriptor("discord")));
     scene.push_text("Five.");
     assert_eq!(scene.op(), send("Five. \u{2589}", growing()));
