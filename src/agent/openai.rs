@@ -20,9 +20,7 @@ use super::completion::{CompletionReader, Ended, StreamTimeouts};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts, is_transient};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
 use super::transcript::{AnswerExtent, Bounds, Transcript, TranscriptStore};
-use super::{
-    Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd,
-};
+use super::{Agent, AgentEvent, AgentFuture, AgentHealth, AgentInfo, Failure, Turn, TurnEnd};
 use crate::agent::{Attachment, MediaLocation};
 use crate::backoff::Backoff;
 use crate::net::http::{Body, HttpEgress, HttpError, ResponseStream};
