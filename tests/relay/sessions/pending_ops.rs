@@ -33,14 +33,12 @@ async fn an_answer_that_is_refused_for_good_is_reported_and_kept_for_a_retry() {
     let relay = start(dir.path(), |settings| settings.sessions.refused_retries = 0).await;
     relay.deliver("a", "1", "one").await;
     relay.replies("a", 1).await;
-    relay
-        .connector
-        .set_reply_mode(ReplyMode::Refuse("no\u{1b}[31m".into()));
+    relay.connector.set_reply_mode(ReplyMode::Hold);
     relay.deliver("a", "2", "two").await;
-    relay
-        .wait_for_status("a refusal", |status| status.tally.ops_refused == 1)
-        .await;
+    let seen = relay.seen("the op", |seen| seen.texts("a").len() == 2).await;
     relay.connector.set_reply_mode(ReplyMode::Apply);
+    let refused = json!({"success": false, "error": "no\u{1b}[31m"});
+    assert!(relay.connector.answer(seen.ops.back().unwrap().id, &refused));
     let seen = relay.seen("the notice", |seen| seen.texts("a").len() == 3).await;
     assert_eq!(
         seen.texts("a")[1..],
