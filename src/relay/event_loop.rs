@@ -431,7 +431,7 @@ impl EventLoop {
             return;
         }
         let committed = self.journal.uncommitted() == 0 && self.turns.ending() == 0;
-        let sent = self.outbox.durable() == 0 || !self.is_live();
+        let sent = !self.is_live() || !self.outbox.is_busy();
         let flushed = committed && sent && !self.deliveries_waiting;
         if self.lifecycle.step(now, self.turns.is_empty(), flushed) == Step::StopTurns {
             for turn in self.turns.stop_all(StopReason::Shutdown) {

@@ -33,7 +33,7 @@
 //! A row is marked as sent only after its bytes have left the process, and a mark or an outcome rides in the next commit: only
 //! what went out or was answered just before a kill can be sent twice.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -196,6 +196,19 @@ impl Outbox {
     /// Durable ops that are not settled.
     pub(super) fn durable(&self) -> usize {
         self.durable
+    }
+
+    /// Whether durable ops are left that a shutdown should wait for. What waits for a retry after a refusal is left to the
+    /// next start.
+    pub(super) fn is_busy(&self) -> bool {
+        let refused = |id: &OpId| match self.ops.get(id).map(|queued| &queued.kind) {
+            Some(OpKind::Durable(_, op)) if op.refusals > 0 => Some(&op.body.lane),
+            _ => None,
+        };
+        let refused: HashSet<&Arc<str>> = self.held.iter().filter_map(|(_, id)| refused(id)).collect();
+        let waits =
+            |kind: &OpKind| matches!(kind, OpKind::Durable(_, op) if !refused.contains(&op.body.lane));
+        self.ops.values().any(|queued| waits(&queued.kind))
     }
 
     /// Ephemeral ops that wait or are in flight.

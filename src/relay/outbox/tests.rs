@@ -270,7 +270,9 @@ fn a_refused_answer_is_retried_with_new_ids_and_growing_delays() {
     }
     let (mut id, _) = world.sent();
     for delay in [1, 2, 4] {
+        assert!(world.outbox.is_busy());
         assert!(world.refuse(id).sent.is_empty(), "its lane waits");
+        assert!(!world.outbox.is_busy(), "a shutdown does not wait for a retry");
         world.skip(Duration::from_secs(delay) - Duration::from_millis(1));
         assert!(world.advance().sent.is_empty());
         world.skip(Duration::from_millis(1));
