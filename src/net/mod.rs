@@ -20,7 +20,6 @@ pub mod portal_login;
 pub mod proxy;
 pub mod socket;
 pub mod steps;
-pub(crate) mod timestamp;
 pub mod tls;
 mod tunnel;
 pub mod ws_io;

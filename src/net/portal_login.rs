@@ -18,7 +18,7 @@ use url::{Url, form_urlencoded};
 
 use super::http::{Body, HttpClient, HttpError, Request, excerpt, sensitive, unix_secs};
 use super::identity::usable_token;
-use super::timestamp;
+use crate::timestamp;
 
 const DEFAULT_PORTAL: &str = "https://portal.nousresearch.com";
 const DEFAULT_CLIENT: &str = "hermes-cli";

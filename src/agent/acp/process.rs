@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Routes;
 use super::message::RpcError;
-use super::rpc::{CallError, Limits, MessageHandler, Peer, RpcConnection};
+use super::rpc::{CallError, Limits, MessageHandler, RpcConnection, RpcPeer};
 use super::sessions::ProcessGeneration;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
@@ -154,7 +154,7 @@ impl Process {
     }
 
     /// The connection to the agent.
-    pub(super) fn peer(&self) -> &Peer {
+    pub(super) fn peer(&self) -> &RpcPeer {
         self.connection.peer()
     }
 
@@ -194,7 +194,7 @@ impl Process {
 /// Supervises the child until it exits, and reports how.
 async fn supervise(
     mut child: Child,
-    peer: Peer,
+    peer: RpcPeer,
     stop_tokens: StopTokens,
     exit_sender: watch::Sender<Option<ExitReport>>,
 ) {

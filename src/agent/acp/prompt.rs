@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::mailbox::{Mail, is_progress};
 use super::permission::{PermissionRequest, cancelled};
 use super::process::Process;
-use super::rpc::{CallError, Peer};
+use super::rpc::{CallError, RpcPeer};
 use super::sessions::AgentSessions;
 use crate::agent::{AgentEvent, AgentFuture, AgentSignal, PromptAnswer, Turn};
 use crate::wire::SessionKey;
@@ -64,7 +64,7 @@ pub(super) enum StopCause {
 
 /// A prompt that is not answered yet.
 struct RunningPrompt<'a> {
-    peer: &'a Peer,
+    peer: &'a RpcPeer,
     id: &'a str,
     key: &'a SessionKey,
     sessions: &'a Arc<Mutex<AgentSessions>>,

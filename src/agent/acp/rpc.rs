@@ -44,7 +44,7 @@ impl Default for Limits {
 pub(super) trait MessageHandler: Send + Sync + 'static {
     /// Handles a notification.
     fn notified(&self, method: &str, params: Value);
-    /// Handles a request; `None` when it is answered later through [`Peer::answer`].
+    /// Handles a request; `None` when it is answered later through [`RpcPeer::answer`].
     fn requested(&self, id: Value, method: &str, params: Value) -> Option<Result<Value, RpcError>>;
 }
 
@@ -62,14 +62,14 @@ pub(super) enum CallError {
 /// The two tasks of a connection; dropping it ends both, and settles every waiter.
 #[derive(Debug)]
 pub(super) struct RpcConnection {
-    peer: Peer,
+    peer: RpcPeer,
     _reader: AbortOnDropHandle<()>,
     _writer: AbortOnDropHandle<()>,
 }
 
 /// The other side of the connection. Clones are cheap.
 #[derive(Clone, Debug)]
-pub(super) struct Peer {
+pub(super) struct RpcPeer {
     outgoing: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<PendingRequests>>,
     ended: CancellationToken,
@@ -90,7 +90,7 @@ impl RpcConnection {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let (outgoing, lines) = mpsc::channel(limits.outgoing);
-        let peer = Peer {
+        let peer = RpcPeer {
             outgoing,
             waiting: Arc::default(),
             ended: CancellationToken::new(),
@@ -105,7 +105,7 @@ impl RpcConnection {
     }
 
     /// The other side.
-    pub(super) fn peer(&self) -> &Peer {
+    pub(super) fn peer(&self) -> &RpcPeer {
         &self.peer
     }
 }
@@ -116,7 +116,7 @@ impl Drop for RpcConnection {
     }
 }
 
-impl Peer {
+impl RpcPeer {
     /// Sends a request and waits for the response.
     pub(super) async fn call(&self, method: &str, params: &Value) -> Result<Value, CallError> {
         self.start_call(method, params).await?.await
@@ -222,7 +222,11 @@ impl Drop for PendingRequest {
     }
 }
 
-async fn read<R: AsyncRead + Unpin>(mut lines: LineReader<R>, peer: Peer, handler: Arc<dyn MessageHandler>) {
+async fn read<R: AsyncRead + Unpin>(
+    mut lines: LineReader<R>,
+    peer: RpcPeer,
+    handler: Arc<dyn MessageHandler>,
+) {
     let mut invalid = 0_u64;
     loop {
         let line = tokio::select! {
@@ -258,7 +262,7 @@ async fn read<R: AsyncRead + Unpin>(mut lines: LineReader<R>, peer: Peer, handle
     peer.end();
 }
 
-async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<Vec<u8>>, peer: Peer) {
+async fn write<W: AsyncWrite + Unpin>(mut writer: W, mut lines: mpsc::Receiver<Vec<u8>>, peer: RpcPeer) {
     loop {
         let line = tokio::select! {
             biased;

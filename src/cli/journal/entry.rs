@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::SectionArg;
 use crate::cli::format::printable;
-use crate::net::timestamp;
 use crate::store::{InboxSeq, Item, Listed, OpSeq};
+use crate::timestamp;
 use crate::wire::ConnectorFrame;
 
 /// Kinds of ids.

@@ -5,7 +5,7 @@ use crate::layers::source::{self, Path, bracketed};
 
 /// The layers, lowest first. A module imports from lower layers, and from its own layer only by [`SIDEWAYS`].
 const LAYERS: &[&[&str]] = &[
-    &["collections", "backoff", "text"],
+    &["collections", "backoff", "text", "timestamp"],
     &["wire"],
     &["link", "session", "adapter"],
     &["store", "net", "agent", "cron"],
@@ -36,6 +36,7 @@ const PURE: &[&str] = &[
     "collections",
     "backoff",
     "text",
+    "timestamp",
     "wire",
     "link",
     "session",

@@ -1,9 +1,9 @@
-//! ISO 8601 instants as `auth.json` writes them, to and from unix seconds.
+//! ISO 8601 instants, to and from Unix seconds. Pure.
 //!
 //! It knows the proleptic Gregorian calendar and nothing about time zones by name or leap seconds.
 
 /// Reads `2026-11-15T02:41:00[.123456][Z|+00:00]`; no offset means UTC. `None` when it is anything else.
-pub(super) fn parse(text: &str) -> Option<i64> {
+pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     if !text.is_ascii() || text.len() < 19 {
         return None;
