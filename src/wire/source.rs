@@ -283,10 +283,12 @@ impl OwnPlatforms {
 
     /// The platform that a name on the wire means, in its own spelling; case does not count.
     fn find(&self, name: &str) -> Option<&str> {
-        let same = |known: &&Box<str>| ***known == *name;
-        let folded = |known: &&Box<str>| known.to_lowercase() == name.to_lowercase();
-        let found = self.0.iter().find(same).or_else(|| self.0.iter().find(folded));
-        found.map(|known| &**known)
+        let mut names = self.0.iter().map(|known| &**known);
+        let folded = |known: &&str| known.to_lowercase() == name.to_lowercase();
+        names
+            .clone()
+            .find(|known| *known == name)
+            .or_else(|| names.find(folded))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Platforms that the contract does not know: our identities and the connector's descriptors name them.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Direction, text_event};
+use hermes_relay::dev::{Connector, ConnectorSettings, Direction, RecordedFrame, text_event};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ fn sends(connector: &Connector) -> Vec<(Value, Value, String)> {
     let sent = frames
         .iter()
         .filter(|frame| frame.direction == Direction::FromGateway)
-        .map(|frame| frame.json())
+        .map(RecordedFrame::json)
         .filter(|frame| frame["action"]["op"] == "send");
     sent.map(|frame| {
         let text = frame["action"]["content"].as_str().unwrap_or_default().to_owned();
