@@ -85,6 +85,7 @@
 //! | | `agent` | the agent trait, one file per backend, and the process supervision they share |
 //! | L2 | `link` | the connection as a state machine · *pure* |
 //! | | `session` | turns, lanes and idleness as state machines · *pure* |
+//! | | `access` | who may drive an agent: the rules, the gate, pairing · *pure* |
 //! | | `adapter` | [`RelayAdapter`]: streaming, splitting, prompts, rate limits, attachments, chat memory · *pure* |
 //! | L1 | `wire` | frames, events, session keys, actions, op ids, tokens, lines · *pure* |
 //! | L0 | `collections`, `backoff`, `text`, `timestamp` | maps by id, a bounded cache, one backoff, text and time in one form · *pure* |
@@ -159,6 +160,11 @@
     expect(unused_imports, reason = "modules name what their tests use, too")
 )]
 
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod access;
+#[cfg(not(feature = "internals"))]
+mod access;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod adapter;

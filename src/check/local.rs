@@ -307,6 +307,19 @@ pub(super) fn journal(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     }]
 }
 
+/// Checks whether everybody may drive an agent that can act.
+pub(super) fn access(context: &CheckContext<'_>) -> Vec<ProbeResult> {
+    let Some(settings) = context.settings() else {
+        return Vec::new();
+    };
+    let remedy = "set `access.mode: pair` and make yourself the owner with `hermes-relay access owner PLATFORM:ID`, or list people \
+                  with `access.mode: list`";
+    vec![match settings.access_warning() {
+        Some(warning) => ProbeResult::warn(warning, remedy),
+        None => ProbeResult::ok(format!("mode {}", settings.access.mode)),
+    }]
+}
+
 /// Timeout of an agent's shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 

@@ -133,6 +133,13 @@ pub const PROBES: &[Probe] = &[
         run: |context| Box::pin(local::agents(context)),
     },
     Probe {
+        id: "access",
+        title: "Access",
+        needs: &["settings"],
+        remedy: "set `access.mode: pair`, then approve people with `hermes-relay access approve CODE`",
+        run: |context| Box::pin(ready(local::access(context))),
+    },
+    Probe {
         id: "unit",
         title: "Service unit",
         needs: &["settings"],

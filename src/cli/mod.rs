@@ -1,5 +1,6 @@
 //! The command line: one file per verb, from arguments to output and exit code.
 
+mod access;
 mod agents;
 mod completions;
 mod config;
@@ -30,6 +31,7 @@ mod stop;
 #[cfg(feature = "otlp")]
 mod telemetry;
 mod unenroll;
+mod usage;
 mod wake;
 
 use std::ffi::OsString;
@@ -91,6 +93,7 @@ enum Verb {
     },
     #[cfg(feature = "dev")]
     Dev(dev::DevArgs),
+    Access(access::AccessArgs),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
     Doctor(doctor::DoctorArgs),
@@ -100,6 +103,7 @@ enum Verb {
     Sessions(sessions::SessionsArgs),
     Stop(stop::StopArgs),
     Send(send::SendArgs),
+    Usage(usage::UsageArgs),
     Reload(reload::ReloadArgs),
     Wake(wake::WakeArgs),
     Health(health::HealthArgs),
@@ -124,6 +128,8 @@ impl Verb {
             }
             | Self::Enroll(_)
             | Self::Unenroll(_)
+            | Self::Access(_)
+            | Self::Usage(_)
             | Self::Agents(_)
             | Self::Config(_)
             | Self::Doctor(_)
@@ -232,6 +238,8 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         } => unenroll::run(&args, env),
         #[cfg(feature = "dev")]
         Verb::Dev(args) => dev::run(&args, &process),
+        Verb::Access(args) => access::run(&args, env),
+        Verb::Usage(args) => usage::run(&args, env),
         Verb::Agents(args) => agents::run(&args, &process),
         Verb::Config(args) => config::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &process),

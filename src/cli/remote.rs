@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::Environment;
 use super::exit::{self, ErrorFormat};
-use crate::config::{self, ConfigError, Flags, LoadedConfig, Sources};
+use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
 
@@ -70,6 +70,11 @@ impl RemoteArgs {
 }
 
 impl RemoteRelay {
+    /// Its settings.
+    pub(super) fn settings(&self) -> &Settings {
+        &self.loaded.settings
+    }
+
     pub(super) fn call(&self, request: &ControlRequest) -> Result<Value, ClientError> {
         client::call(&self.loaded.settings.state_dir, request)
     }

@@ -105,6 +105,9 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+    if let Some(warning) = loaded.settings.access_warning() {
+        tracing::warn!("{warning}");
+    }
     let Some(configured) = loaded.settings.connector.url.clone() else {
         let veto = loaded.settings.connector.url_veto.clone();
         let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());

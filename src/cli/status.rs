@@ -196,6 +196,11 @@ impl std::fmt::Display for StatusView<'_> {
             1 => writeln!(f, "approvals 1 waits for a person")?,
             open => writeln!(f, "approvals {open} wait for people")?,
         }
+        if let Some(mode) = self.text("/access/mode") {
+            let warning = self.text("/access/warning");
+            let warning = warning.map(|warning| format!("; \x1b[33m{warning}\x1b[0m"));
+            writeln!(f, "access    {mode}{}", warning.unwrap_or_default())?;
+        }
         writeln!(f, "journal   {}", self.journal())?;
         for agent in self.0["agents"].as_array().into_iter().flatten() {
             let text = |key: &str| agent[key].as_str().map(printable);

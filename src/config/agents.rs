@@ -68,6 +68,14 @@ impl Backend {
         }
     }
 
+    /// Whether it can act on the machine or beyond: run programs, change files, use tools.
+    pub fn acts(&self) -> bool {
+        match self {
+            Self::Command(_) | Self::Acp(_) | Self::Hermes(_) => true,
+            Self::Echo | Self::Noop | Self::OpenAi(_) => false,
+        }
+    }
+
     /// Its paths, which are relative to the settings file.
     pub(super) fn paths_mut(&mut self) -> Vec<&mut PathBuf> {
         let paths = match self {

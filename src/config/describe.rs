@@ -108,6 +108,8 @@ enum ExampleLine<'a> {
     /// Name and value.
     Section(&'a str, &'a str),
     Option(&'a str, &'a str),
+    /// The same inside the option before it.
+    Nested(&'a str, &'a str),
 }
 
 impl<'a> ExampleLine<'a> {
@@ -123,10 +125,10 @@ impl<'a> ExampleLine<'a> {
             return Self::Comment(comment.trim());
         }
         let (name, value) = bare.split_once(':').unwrap_or((bare, ""));
-        if bare.len() == line.len() {
-            Self::Section(name, value.trim())
-        } else {
-            Self::Option(name, value.trim())
+        match line.len() - bare.len() {
+            0 => Self::Section(name, value.trim()),
+            1..=2 => Self::Option(name, value.trim()),
+            _ => Self::Nested(name, value.trim()),
         }
     }
 }
@@ -135,7 +137,7 @@ impl<'a> ExampleLine<'a> {
 pub fn reference() -> String {
     let mut page = HEAD.to_owned();
     let (mut comment_text, mut section, mut samples) = (String::new(), "", String::new());
-    let (mut rows, mut heading) = (false, String::new());
+    let (mut rows, mut heading, mut option) = (false, String::new(), "");
     // Skip the comment about the file itself.
     let body = EXAMPLE.split_once("\n\n").map_or(EXAMPLE, |(_, body)| body);
     for line in body.lines().map(ExampleLine::parse).chain([ExampleLine::Blank]) {
@@ -170,9 +172,15 @@ pub fn reference() -> String {
                     page.push_str("| option | default | description |\n|---|---|---|\n");
                 }
                 heading = format!("{section}:\n  {name}:\n");
+                option = name;
                 let meaning = cell(&std::mem::take(&mut comment_text));
                 let default = cell(&shown(value));
                 let _ = writeln!(page, "| `{section}.{name}` | {default} | {meaning} |");
+            }
+            ExampleLine::Nested(name, value) => {
+                let meaning = cell(&std::mem::take(&mut comment_text));
+                let default = cell(&shown(value));
+                let _ = writeln!(page, "| `{section}.{option}.{name}` | {default} | {meaning} |");
             }
             ExampleLine::Blank => {
                 if std::mem::take(&mut rows) {
@@ -192,6 +200,9 @@ pub fn reference() -> String {
         let about = cell(variable.about);
         let _ = writeln!(page, "| `{}` | {key} | {both} | {about} |", variable.name);
     }
+    page.push_str("| `<PLATFORM>_ALLOWED_USERS` | `access.people` | yes | people who may write, separated by commas; `*` for everybody |\n");
+    page.push_str("| `GATEWAY_ALLOWED_USERS` | `access.people` | yes | the same on every platform |\n");
+    page.push_str("| `<PLATFORM>_ALLOW_ALL_USERS`, `GATEWAY_ALLOW_ALL_USERS` | `access.mode` | yes | 1, true, yes or on: everybody may write |\n");
     page.push_str("| `<PLATFORM>_ALLOW_BOTS` | `policy` | yes | whether messages of other bots count |\n");
     page
 }

@@ -202,6 +202,18 @@ pub fn allow_bots_variable(platform: &str) -> String {
     format!("{}{ALLOW_BOTS}", platform.to_uppercase())
 }
 
+/// Hermes' variables that name the people of a platform, and that let everybody on it in; `*` for every platform.
+pub fn allowed_users_variables(platform: &str) -> [String; 2] {
+    let prefix = match platform {
+        "*" => "GATEWAY".to_owned(),
+        platform => platform.to_uppercase(),
+    };
+    [
+        format!("{prefix}_ALLOWED_USERS"),
+        format!("{prefix}_ALLOW_ALL_USERS"),
+    ]
+}
+
 /// Parses a comma-separated list; drops empty items.
 pub fn comma_list(text: &str) -> Vec<String> {
     text.split(',')

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
+use crate::access::AccessSettings;
 use crate::adapter::RateLimitSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
@@ -20,8 +21,8 @@ use super::agents::{AgentChoice, AgentEntries};
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
 use super::sections::{
-    DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig, SlackConfig,
-    SleepConfig,
+    AuditConfig, DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig,
+    SlackConfig, SleepConfig,
 };
 use super::settings::{BotIdentity, TlsConfig};
 use super::telemetry::TelemetryFile;
@@ -65,6 +66,12 @@ pub struct FileTree {
     /// Streaming of replies, and indicators.
     #[serde(deserialize_with = "section")]
     pub streaming: StreamSettings,
+    /// Who may drive an agent.
+    #[serde(deserialize_with = "section")]
+    pub access: AccessSettings,
+    /// The audit log.
+    #[serde(deserialize_with = "section")]
+    pub audit: AuditConfig,
     /// Approvals.
     #[serde(deserialize_with = "section")]
     pub prompts: PromptSettings,

@@ -34,9 +34,9 @@ pub use describe::{SettingRow, reference};
 pub use file::check_file;
 pub use resolve::load;
 pub use sections::{
-    BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat, LogLevel,
-    OnRevoked, PolicyOverride, ResendUnknown, ServeConfig, SessionsConfig, ShutdownConfig, SlackConfig,
-    SleepAction, SleepConfig,
+    AuditConfig, BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat,
+    LogLevel, OnRevoked, PolicyOverride, ResendUnknown, ServeConfig, SessionsConfig, ShutdownConfig,
+    SlackConfig, SleepAction, SleepConfig,
 };
 pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};
 pub use telemetry::TelemetryConfig;

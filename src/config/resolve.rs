@@ -11,6 +11,9 @@ use super::file::SYSTEM_PATH;
 use super::layers::{Layers, non_empty};
 use super::sections::{BusyMode, SessionsConfig, SlackConfig, SleepConfig};
 use super::settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings};
+use crate::access::{ANY, AccessSettings, Mode, PersonRule, Role};
+use crate::wire::Platform;
+
 use super::{ConfigError, DEFAULT_AGENT, LoadedConfig, Origin, Sources, secret};
 
 /// Maximum length of the display name in characters.
@@ -36,6 +39,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     let sessions = layers.sessions();
     let slack = layers.slack();
     let sleep = layers.sleep(connector.wake_url.is_some());
+    let access = layers.access();
     let telemetry = layers.telemetry();
     let (state_dir, state_dir_assigned) = layers.state_dir()?;
     let tree = layers.tree();
@@ -76,6 +80,8 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
             discord: tree.discord,
             budget: tree.budget,
             streaming: tree.streaming,
+            access,
+            audit: tree.audit,
             prompts: tree.prompts,
             media,
             policy: tree.policy,
@@ -277,6 +283,59 @@ impl Layers<'_> {
             }
         }
         sessions
+    }
+
+    /// Who may drive an agent: our own section, else Hermes' variables, else the connector decides.
+    fn access(&mut self) -> AccessSettings {
+        let mut access = self.tree().access;
+        if self.own.as_ref().is_some_and(|own| own.sets("access")) {
+            access.is_set = true;
+            return access.normalized();
+        }
+        let find = |name: &str| self.in_process(name).or_else(|| self.in_dotenv(name));
+        let (mut people, mut everybody_on, mut origin) = (Vec::new(), Vec::new(), None);
+        let (mut open, mut listed) = (false, false);
+        for platform in std::iter::once(ANY).chain(Platform::names().iter().copied()) {
+            let [users, all] = env::allowed_users_variables(platform);
+            let mut everybody = false;
+            if let Some((text, from)) = find(&users) {
+                (listed, origin) = (true, Some(from));
+                for user in env::comma_list(&text) {
+                    if user == ANY {
+                        everybody = true;
+                        continue;
+                    }
+                    people.push(PersonRule {
+                        platform: platform.to_owned(),
+                        user,
+                        role: Role::User,
+                        chats: None,
+                        agents: None,
+                    });
+                }
+            }
+            if let Some((text, from)) = find(&all)
+                && is_on(&text)
+            {
+                (everybody, origin) = (true, Some(from));
+            }
+            match (everybody, platform) {
+                (true, ANY) => open = true,
+                (true, platform) => everybody_on.push(platform.to_owned()),
+                (false, _) => {}
+            }
+        }
+        let Some(origin) = origin else { return access };
+        let mode = match (open, listed || !everybody_on.is_empty()) {
+            (true, _) => Mode::Open,
+            (false, true) => Mode::List,
+            (false, false) => Mode::Upstream,
+        };
+        access.mode = self.record("access.mode", origin.clone(), mode);
+        access.people = self.record("access.people", origin, people);
+        access.everybody_on = everybody_on;
+        access.from_hermes = true;
+        access.normalized()
     }
 
     fn slack(&mut self) -> SlackConfig {

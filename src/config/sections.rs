@@ -232,7 +232,7 @@ impl Default for SessionsConfig {
             resend_max_attempts: 8,
             resend_max_age_secs: 3_600,
             refused_retries: 3,
-            commands: ["stop", "new", "status", "agent", "help"]
+            commands: ["stop", "new", "status", "agent", "whoami", "usage", "help"]
                 .map(str::to_owned)
                 .into(),
         }
@@ -280,6 +280,20 @@ impl Default for JournalConfig {
             resume_bytes: 268_435_456,
             chat_memory: 10_000,
         }
+    }
+}
+
+/// The audit log.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuditConfig {
+    /// How long entries are kept.
+    pub keep_days: u64,
+}
+
+impl Default for AuditConfig {
+    fn default() -> Self {
+        Self { keep_days: 90 }
     }
 }
 

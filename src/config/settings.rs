@@ -8,18 +8,19 @@ use std::path::PathBuf;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::access::{AccessSettings, Mode};
 use crate::adapter::RateLimitSettings;
 use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
 use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
-use super::agents::AgentEntries;
+use super::agents::{AgentEntries, AgentEntry};
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
 use super::sections::{
-    DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig, SlackConfig,
-    SleepConfig,
+    AuditConfig, DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig,
+    SlackConfig, SleepConfig,
 };
 use super::telemetry::TelemetryConfig;
 
@@ -49,6 +50,10 @@ pub struct Settings {
     pub budget: RateLimitSettings,
     /// Streaming of replies, and indicators.
     pub streaming: StreamSettings,
+    /// Who may drive an agent.
+    pub access: AccessSettings,
+    /// The audit log.
+    pub audit: AuditConfig,
     /// Approvals.
     pub prompts: PromptSettings,
     /// Attachments.
@@ -106,6 +111,8 @@ impl Settings {
             discord: DiscordConfig::default(),
             budget: RateLimitSettings::default(),
             streaming: StreamSettings::default(),
+            access: AccessSettings::default(),
+            audit: AuditConfig::default(),
             prompts: PromptSettings::default(),
             media: MediaSettings::default(),
             policy: BTreeMap::new(),
@@ -121,6 +128,37 @@ impl Settings {
             state_dir_assigned: false,
             hermes_home: None,
         }
+    }
+
+    /// What to know when everybody whom the connector lets through may drive an agent that can act on this machine, and how
+    /// to narrow that.
+    pub fn access_warning(&self) -> Option<String> {
+        if !self.access.lets_everybody_in() {
+            return None;
+        }
+        let commands = self.sessions.commands.iter();
+        let choosable = commands.into_iter().any(|command| command == "agent");
+        let is_reachable = |name: &str, entry: &AgentEntry| {
+            name == self.agent
+                || self.routes.iter().any(|route| route.agent == name)
+                || (choosable && entry.choosable)
+        };
+        let acting: Vec<String> = (self.agents.iter())
+            .filter(|(name, entry)| entry.backend.acts() && is_reachable(name, entry))
+            .map(|(name, entry)| format!("{name} ({})", entry.backend.kind()))
+            .collect();
+        if acting.is_empty() {
+            return None;
+        }
+        let who = match self.access.mode {
+            Mode::Upstream => "everybody whom the connector lets through",
+            Mode::List | Mode::Pair | Mode::Open => "everybody",
+        };
+        Some(format!(
+            "{who} may drive {}; to narrow that, set `access.mode: pair` and approve people with `hermes-relay access`, \
+             or list them with `access.mode: list`",
+            acting.join(", ")
+        ))
     }
 
     /// All secrets by dotted key, except the agents' keys, which are read when agents are built.

@@ -115,6 +115,7 @@ fn out_of_range(tree: &FileTree) -> Option<Violation> {
         ("media.max_attachments", size(tree.media.max_attachments), 0, 1024),
         ("media.total_bytes", tree.media.total_bytes, 1, 1 << 50),
         ("media.min_free_bytes", tree.media.min_free_bytes, 0, 1 << 50),
+        ("audit.keep_days", tree.audit.keep_days, 1, 3650),
         ("shutdown.budget_secs", shutdown.budget_secs, 1, MAX_SECS),
         ("shutdown.going_idle_secs", shutdown.going_idle_secs, 0, MAX_SECS),
         ("shutdown.drain_secs", shutdown.drain_secs, 0, MAX_SECS),
@@ -176,6 +177,10 @@ fn out_of_order(tree: &FileTree) -> Option<Violation> {
 
 fn incomplete(tree: &FileTree) -> Option<Violation> {
     if let Some((key, rule)) = tree.telemetry.violation() {
+        return Some(Violation { key, rule });
+    }
+    let unknown = |name: &str| unknown_agent(tree, name);
+    if let Some((key, rule)) = tree.access.violation(&unknown) {
         return Some(Violation { key, rule });
     }
     if let Err(rule) = tree.serve.http_address() {
@@ -252,16 +257,7 @@ pub(super) fn missing_name(tree: &FileTree) -> Option<(&'static str, String)> {
     if let Some(what) = presets {
         return Some(("agents", what));
     }
-    let agents = || {
-        tree.agents
-            .keys()
-            .map(String::as_str)
-            .chain(BUILT_IN.iter().copied())
-    };
-    let unknown = |name: &str| {
-        let what = format!("there is no agent `{name}` in `agents` and no built-in one");
-        (!agents().any(|known| known == name)).then(|| what + &suggestion(name, agents()))
-    };
+    let unknown = |name: &str| unknown_agent(tree, name);
     let default = match &tree.agent {
         AgentChoice::Named(name) => unknown(name),
         AgentChoice::Inline(_) => None,
@@ -270,6 +266,20 @@ pub(super) fn missing_name(tree: &FileTree) -> Option<(&'static str, String)> {
         let mut routes = tree.routes.iter();
         routes.find_map(|route| Some(("routes", unknown(&route.agent)?)))
     })
+}
+
+/// Why there is no agent with this name; `None` if there is one.
+fn unknown_agent(tree: &FileTree, name: &str) -> Option<String> {
+    let inline = match &tree.agent {
+        Some(AgentChoice::Inline(entry)) => Some(entry.default_name()),
+        _ => None,
+    };
+    let agents = || {
+        let named = tree.agents.keys().map(String::as_str);
+        named.chain(inline.as_deref()).chain(BUILT_IN.iter().copied())
+    };
+    let what = format!("there is no agent `{name}` in `agents` and no built-in one");
+    (!agents().any(|known| known == name)).then(|| what + &suggestion(name, agents()))
 }
 
 fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {

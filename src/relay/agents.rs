@@ -167,8 +167,25 @@ impl AgentRegistry {
 
     /// The agent that answers a message: by its route, else by what people chose for the session, else the default. `None`
     /// while it is not known what they chose, and that matters.
-    pub(super) fn select(&mut self, session: &SessionKey, event: &MessageEvent) -> Option<Selection> {
-        let default = (&self.default.0, &self.default.1);
+    ///
+    /// A writer who may use only some agents is answered by the one that would answer anybody, when it is among them, else
+    /// by the first of them; a route holds, so that the gate refuses a writer who may not use its agent.
+    pub(super) fn select(
+        &mut self,
+        session: &SessionKey,
+        event: &MessageEvent,
+        allowed: Option<&[String]>,
+    ) -> Option<Selection> {
+        let may_use = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
+        let mut default = (&self.default.0, &self.default.1);
+        if !may_use(default.0)
+            && let Some(first) = allowed
+                .into_iter()
+                .flatten()
+                .find_map(|name| self.slots.get_key_value(name.as_str()))
+        {
+            default = first;
+        }
         let source = &event.source;
         let [chat, user, profile] = [&source.chat_id, &source.user_id, &source.profile]
             .map(|field| field.as_ref().map_or("", Scalar::as_str));
@@ -181,7 +198,7 @@ impl AgentRegistry {
         };
         if let Some((route, rest)) = match_route(&self.routes, &input) {
             let named = self.slots.get_key_value(route.agent.as_str());
-            let mut routed = Selection::new(named.unwrap_or(default));
+            let mut routed = Selection::new(named.unwrap_or((&self.default.0, &self.default.1)));
             routed.agent.permission = route.permission.unwrap_or(routed.agent.permission);
             routed.agent.workdir = route.workdir.clone().or(routed.agent.workdir);
             routed.text = route.prefix.is_some().then(|| rest.to_owned());
@@ -191,7 +208,7 @@ impl AgentRegistry {
             return Some(Selection::new(default));
         }
         let chosen = self.choices.get(session)?.as_deref();
-        let chosen = chosen.and_then(|name| self.slots.get_key_value(name));
+        let chosen = chosen.and_then(|name| self.slots.get_key_value(name).filter(|(name, _)| may_use(name)));
         Some(Selection::new(chosen.unwrap_or(default)))
     }
 
@@ -200,6 +217,7 @@ impl AgentRegistry {
         &mut self,
         session: &SessionKey,
         name: Option<&str>,
+        allowed: Option<&[String]>,
         input: &RouteInput<'_>,
         now_ms: i64,
         effects: &mut Effects,
@@ -209,12 +227,17 @@ impl AgentRegistry {
         }
         let Some(name) = name else {
             let current = self.current(session, input);
-            let agents = self.choosable();
+            let agents = self.choosable(allowed);
             return format!("{current} answers. Agents: {agents}. Choose one with /agent NAME.");
         };
-        let Some(chosen) = self.find(name) else {
+        let may_use =
+            |name: &Arc<str>| allowed.is_none_or(|allowed| allowed.iter().any(|own| **own == **name));
+        let Some(chosen) = self.find(name).filter(may_use) else {
             let name = printable(name, 40);
-            return format!("There is no agent named {name}. Agents: {}.", self.choosable());
+            return format!(
+                "There is no agent named {name}. Agents: {}.",
+                self.choosable(allowed)
+            );
         };
         effects.write(Command::SetResume {
             session: choice_key(session),
@@ -227,8 +250,9 @@ impl AgentRegistry {
     }
 
     /// The names of the agents that people may choose.
-    fn choosable(&self) -> String {
-        let choosable = self.slots.iter().filter(|(_, slot)| slot.choosable);
+    fn choosable(&self, allowed: Option<&[String]>) -> String {
+        let may_use = |name: &str| allowed.is_none_or(|allowed| allowed.iter().any(|own| own == name));
+        let choosable = (self.slots.iter()).filter(|(name, slot)| slot.choosable && may_use(name));
         let names: Vec<&str> = choosable.map(|(name, _)| &**name).collect();
         if names.is_empty() {
             return "none to choose".to_owned();
@@ -556,7 +580,8 @@ mod tests {
             let mut agents = registry(routes.clone());
             agents.learn_choice(&session(), choice.map(|name| name.as_bytes().to_vec()));
             let mut selected = |chat, text| {
-                let Selection { agent, text } = agents.select(&session(), &message(chat, text)).unwrap();
+                let Selection { agent, text } =
+                    agents.select(&session(), &message(chat, text), None).unwrap();
                 let workdir = agent.workdir.map(|path| path.display().to_string());
                 (agent.name.to_string(), agent.permission, workdir, text)
             };
@@ -624,7 +649,7 @@ mod tests {
         ] {
             let mut agents = registry(routes.clone());
             let mut effects = Effects::default();
-            let said = agents.choose(&session(), name, &in_chat(chat), 1, &mut effects);
+            let said = agents.choose(&session(), name, None, &in_chat(chat), 1, &mut effects);
             assert_eq!(said, answer, "{chat} {name:?}");
             assert_eq!(
                 effects.commands(),

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::handle::SendError;
 use super::ops::{DurableOp, EphemeralOp, OpGroup};
 use super::slash_commands::SlashCommand;
+use crate::access::{Author, Reason, Role};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
@@ -112,9 +113,23 @@ pub(super) enum Intent {
         about: CommandTarget,
         chat: Box<ChatId>,
         facts: Box<ChatFacts>,
+        author: Arc<Author>,
     },
     /// Answer a question, or nothing; never the agent's.
     Answer(Box<QuestionResponse>),
+    /// Nothing: the gate refused it.
+    Refused(Box<Refusal>),
+}
+
+/// A message that the gate refused.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    pub(super) author: Arc<Author>,
+    pub(super) reason: Reason,
+    /// What the author gets to read.
+    pub(super) notice: Option<&'static str>,
+    pub(super) chat: ChatId,
+    pub(super) facts: ChatFacts,
 }
 
 /// What one of the relay's own commands is about.
@@ -151,6 +166,13 @@ pub(super) struct SelectedAgent {
 }
 
 impl SelectedAgent {
+    /// A guest's agent asks nobody: what it asks for is denied.
+    pub(super) fn restrict(&mut self, role: Option<Role>) {
+        if role == Some(Role::Guest) {
+            self.permission = Permission::Deny;
+        }
+    }
+
     /// Whether this is the same agent on the same terms.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.name == other.name && self.permission == other.permission && self.workdir == other.workdir

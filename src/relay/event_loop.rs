@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
+use super::access::AccessControl;
 use super::agents::AgentRegistry;
 use super::approvals::Approvals;
 use super::clock::Clock;
@@ -116,6 +117,7 @@ pub(super) struct EventLoop {
     pub(super) threads: ThreadRegistry,
     /// Downloads and uploads attachments; none over an embedder's own transport.
     pub(super) media: Option<Arc<MediaClient>>,
+    pub(super) access: AccessControl,
     pub(super) inbound: Inbound,
     pub(super) turns: Turns,
     pub(super) outbox: Outbox,
@@ -196,6 +198,7 @@ impl EventLoop {
             adapters: adapters(&loop_settings, &link),
             chats: ChatMemory::new(settings.journal.chat_memory),
             threads: ThreadRegistry::new(MAX_THREADS),
+            access: AccessControl::new(settings, &opened.recovered.access, &opened.recovered.usage),
             inbound: Inbound::new(settings),
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
             approvals: Approvals::new(&settings.prompts, clock.seed(), ids.split()),
@@ -477,6 +480,7 @@ impl EventLoop {
             lifecycle,
             effects,
             deliveries_waiting,
+            access: _,
             inbound: _,
             commands: _,
             chats: _,

@@ -4,8 +4,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use serde_json::Value;
+
 use super::metrics::Metrics;
 use super::status::{AgentStatus, HealthCheck, SessionList, Status};
+use crate::access::{AccessError, AccessRequest};
 use crate::wire::SessionKey;
 
 /// Requests that may wait for the relay.
@@ -21,6 +24,7 @@ pub(super) enum HandleRequest {
     Agents(oneshot::Sender<HealthCheck>),
     Wake(oneshot::Sender<()>),
     Send(SendTarget, String, oneshot::Sender<Result<(), SendError>>),
+    Access(AccessRequest, oneshot::Sender<Result<Value, AccessError>>),
 }
 
 /// A chat by its id, on this platform or on whichever knows it.
@@ -117,6 +121,11 @@ impl RelayHandle {
         self.ask(|reply| HandleRequest::Send(SendTarget { platform, chat }, text, reply))
             .await
             .unwrap_or(Err(SendError::NotRunning))
+    }
+
+    /// Lists or changes who may drive an agent; `None` when the relay is not running.
+    pub async fn access(&self, request: AccessRequest) -> Option<Result<Value, AccessError>> {
+        self.ask(|reply| HandleRequest::Access(request, reply)).await
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest) -> Option<T> {

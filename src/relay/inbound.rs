@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::effects::{Accepting, Effect, Effects, Pending};
+use super::effects::{Accepting, Effect, Effects, Intent, Pending};
 use super::transport::InterruptRequest;
 use crate::adapter::prompt::ButtonPress;
 use crate::config::{AliasFiles, Settings};
@@ -237,7 +237,7 @@ impl Inbound {
     }
 }
 
-/// Journals a message.
+/// Journals a message; one that the gate refused without its text.
 pub(super) fn accept(accepting: Accepting, message: NewMessage, effects: &mut Effects) {
     let session = accepting.session.shared();
     let NewMessage {
@@ -248,15 +248,28 @@ pub(super) fn accept(accepting: Accepting, message: NewMessage, effects: &mut Ef
         start,
         now_ms,
     } = message;
-    effects.request(Pending::Message(Box::new(accepting)), |token| Command::Accept {
-        token,
-        kind,
-        session,
-        dedupe,
-        buffer_id,
-        line,
-        start,
-        now_ms,
+    let refused = matches!(accepting.intent, Intent::Refused(_));
+    effects.request(Pending::Message(Box::new(accepting)), |token| {
+        if refused {
+            return Command::Ignore {
+                token,
+                kind,
+                session,
+                dedupe,
+                buffer_id,
+                now_ms,
+            };
+        }
+        Command::Accept {
+            token,
+            kind,
+            session,
+            dedupe,
+            buffer_id,
+            line,
+            start,
+            now_ms,
+        }
     });
 }
 

@@ -260,6 +260,8 @@ pub struct Metrics {
     pub turns_running: usize,
     /// Sessions that run or wait.
     pub sessions_active: usize,
+    /// Decisions of the gate: the decision, the reason, and how often.
+    pub access: Vec<(&'static str, &'static str, u64)>,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
 }

@@ -20,6 +20,7 @@
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |
 //! | `transport` | the contract's transport, over the network and in memory |
 
+mod access;
 mod agents;
 mod approvals;
 mod attachments;
@@ -50,7 +51,7 @@ pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Counts, Histogram, LinkMetrics, Metrics};
-pub use status::{AgentStatus, DescriptorStatus, SessionList, SessionStatus, Status, Tally};
+pub use status::{AccessStatus, AgentStatus, DescriptorStatus, SessionList, SessionStatus, Status, Tally};
 pub use suspend::Suspender;
 pub use transport::{
     ChatInfo, Credentials, DeliverError, Delivery, DeliveryBody, InboundReceiver, InboundSender,

@@ -51,7 +51,7 @@ impl EventLoop {
     /// chat, unless running it twice does no harm whoever ran it.
     pub(super) fn turn_interrupted(&mut self, row: &InboxRow) {
         let now_ms = self.clock.unix_ms();
-        let event = decode_row(row);
+        let mut event = decode_row(row);
         if event.is_some() && self.agents.are_repeatable() {
             return self.turns.run_again(row, now_ms, &mut self.effects);
         }
@@ -60,9 +60,15 @@ impl EventLoop {
             row = row.seq.0,
             "a turn was interrupted by the end of the last run"
         );
-        let ops = match (event, self.settings.interrupted_notice.clone()) {
+        if let Some(event) = &mut event {
+            self.inbound.name_platform(event);
+        }
+        let known = event.filter(|event| {
+            let author = self.access.author(&event.source);
+            self.access.may_talk(&author)
+        });
+        let ops = match (known, self.settings.interrupted_notice.clone()) {
             (Some(mut event), Some(notice)) => {
-                self.inbound.name_platform(&mut event);
                 self.threads.learn(&event.source);
                 let session = self.inbound.session_of(&mut event);
                 let chat = ChatId::from_source(&event.source);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::agents::{Selection, choice_key, state_key};
 use super::approvals::Asking;
-use super::effects::{Accepting, CommandTarget, Effect, Intent, Pending};
+use super::effects::{Accepting, CommandTarget, Effect, Intent, Pending, QuestionResponse, Refusal};
 use super::event_loop::{EventLoop, adapters};
 use super::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
 use super::inbound::{NewMessage, accept, dedupe_key};
@@ -19,6 +20,7 @@ use super::status::{DescriptorStatus, HealthCheck, SessionList, SessionStatus, S
 use super::transport::{Delivery, DeliveryBody, InterruptRequest, LinkStatus};
 use super::turn_task::{TurnContext, TurnReport, TurnRequest};
 use super::turns::{Ending, Finished, Loaded, TurnOrigin, Turns, decode_row, message_span};
+use crate::access::{AccessError, AccessRequest, Author, EventKind, Reason};
 use crate::adapter::media::OutgoingAttachment;
 use crate::adapter::stream::{OpOutcome, Priority, ReplyStream};
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter, interaction_event};
@@ -41,6 +43,10 @@ const MIN_OP_TIMEOUT: Duration = Duration::from_millis(50);
 const MAX_STATE_BYTES: usize = 1024 * 1024;
 /// Messages sent without being asked that may wait for the journal.
 const MAX_UNCOMMITTED_SENDS: usize = 1024;
+/// What somebody reads whose role does not allow a command.
+const NOT_YOUR_ROLE: &str = "Your role does not allow that.";
+/// What somebody reads whose code was approved.
+const WELCOME: &str = "You are let in now. Please write again.";
 /// Marks a message that came through a Discord interaction.
 const INTERACTION: &str = "discord_interaction_id";
 /// The capability by which the connector answers such an interaction.
@@ -105,7 +111,7 @@ impl EventLoop {
         let session = self.inbound.session_of(&mut event);
         let dedupe = dedupe_key(&event, buffer_id.as_deref());
         let span = message_span(&session);
-        let intent = self.intent(&session, event, &span, now.mono);
+        let intent = self.intent(&session, kind, event, &span, now);
         let message = NewMessage {
             kind,
             buffer_id,
@@ -122,19 +128,46 @@ impl EventLoop {
         accept(accepting, message, &mut self.effects);
     }
 
-    /// What a message is: an answer to a question, else one of the relay's commands, else for the agent.
+    /// What a message is: an answer to a question, else one of the relay's commands, else for the agent; and nothing of that
+    /// when the gate refuses it. Everything that comes from a chat passes here.
     fn intent(
         &mut self,
         session: &SessionKey,
+        inbox_kind: InboxKind,
         event: Box<MessageEvent>,
         span: &tracing::Span,
-        now: Duration,
+        now: Moment,
     ) -> Intent {
-        if let Some(response) = self.approvals.match_response(session, &event, now) {
+        let response = self.approvals.match_response(session, &event, now.mono);
+        let command = match &response {
+            None => self.commands.parse(event.text()),
+            Some(_) => None,
+        };
+        let author = self.access.author(&event.source);
+        let kind = match (&response, &command) {
+            (Some(QuestionResponse::Typed(..) | QuestionResponse::Undecided(_)), _) => EventKind::TypedAnswer,
+            (Some(QuestionResponse::Press(_) | QuestionResponse::Unreadable), _) => EventKind::Press,
+            (None, command) => event_kind(inbox_kind, command.as_ref()),
+        };
+        let (verdict, notice) = self.access.decide(&author, kind, now.unix_ms);
+        if !verdict.allowed {
+            // A press says nothing: whoever sees a button may press it, again and again.
+            let is_refused_command = kind == EventKind::Command && verdict.reason == Reason::Role;
+            let notice = notice.or(is_refused_command.then_some(NOT_YOUR_ROLE));
+            return Intent::Refused(Box::new(Refusal {
+                author,
+                reason: verdict.reason,
+                notice,
+                chat: ChatId::from_source(&event.source),
+                facts: ChatFacts::from_source(&event.source),
+            }));
+        }
+        if let Some(response) = response {
             return Intent::Answer(Box::new(response));
         }
-        if let Some(command) = self.commands.parse(event.text()) {
+        if let Some(command) = command {
             return Intent::Command {
+                author,
                 command,
                 about: (self.turns.sessions().turn_of(session))
                     .map_or(CommandTarget::NoTurn, CommandTarget::Turn),
@@ -143,7 +176,7 @@ impl EventLoop {
             };
         }
         let personal = self.inbound.is_personal(&event);
-        match self.turns.admit(session, &event, personal, span) {
+        match self.turns.admit(session, &event, personal, &author, span) {
             Admission::Start(turn) => Intent::Start(turn, event),
             Admission::Wait { behind } => {
                 // Attachments are downloaded for a turn of their own.
@@ -204,7 +237,12 @@ impl EventLoop {
                 about,
                 chat,
                 facts,
-            } => self.run_command(command, about, &session, row, (&chat, &facts)),
+                author,
+            } => {
+                self.learn_chat(&chat, &facts);
+                self.run_command(command, about, &session, row, (&chat, &facts), &author);
+            }
+            Intent::Refused(refusal) => self.answer_refused(&session, &refusal),
             Intent::Answer(response) => {
                 let now = self.clock.mono();
                 let effects = &mut self.effects;
@@ -220,12 +258,38 @@ impl EventLoop {
         self.run_effects();
     }
 
+    /// A refused message is committed: strangers get what the settings say, and people what they cannot do.
+    fn answer_refused(&mut self, session: &SessionKey, refusal: &Refusal) {
+        let Refusal {
+            author,
+            reason,
+            notice,
+            chat,
+            facts,
+        } = refusal;
+        let notice = match reason {
+            Reason::Stranger => {
+                let known_facts = serde_json::to_value(facts).unwrap_or_default();
+                let (random, now_ms) = (self.clock.seed(), self.clock.unix_ms());
+                let effects = &mut self.effects;
+                self.access
+                    .answer_stranger(author, known_facts, random, now_ms, effects)
+            }
+            _ => notice.map(str::to_owned),
+        };
+        if let Some(notice) = notice {
+            let group = self.outbox.notice_group();
+            let ops = self.plan_text(&notice, session, chat, facts, group);
+            self.add_ops(ops, None);
+        }
+    }
+
     /// The message was not accepted: it holds no place any more.
     fn cancel(&mut self, accepting: &Accepting) {
         match accepting.intent {
             Intent::Start(turn, _) => self.turns.cancel_admission(&accepting.session, turn),
             Intent::Wait { .. } => self.turns.cancel_waiting(&accepting.session),
-            Intent::Command { .. } | Intent::Answer(_) => {}
+            Intent::Command { .. } | Intent::Answer(_) | Intent::Refused(_) => {}
         }
     }
 
@@ -307,7 +371,8 @@ impl EventLoop {
         let Some(session) = self.turns.origin(turn).map(|origin| origin.session.clone()) else {
             return;
         };
-        if let Some(selection) = self.agents.select(&session, &event) {
+        let allowed = self.allowed_agents(turn);
+        if let Some(selection) = self.agents.select(&session, &event, allowed.as_deref()) {
             return self.begin_turn(turn, row, event, selection);
         }
         self.turns.choosing(turn, row, Box::new(event));
@@ -319,20 +384,46 @@ impl EventLoop {
             });
     }
 
+    /// The agents that the author of a turn may use; `None` for all.
+    fn allowed_agents(&self, turn: TurnId) -> Option<Vec<String>> {
+        self.access.agents(&self.turns.origin(turn)?.author)
+    }
+
     /// The journal knows which agent people chose for a session.
     fn agent_chosen(&mut self, turn: TurnId, session: &SessionKey, choice: Option<Vec<u8>>) {
         self.agents.learn_choice(session, choice);
+        let allowed = self.allowed_agents(turn);
         if let Some((row, event)) = self.turns.chosen(turn)
-            && let Some(selection) = self.agents.select(session, &event)
+            && let Some(selection) = self.agents.select(session, &event, allowed.as_deref())
         {
             self.begin_turn(turn, row, *event, selection);
         }
     }
 
-    fn begin_turn(&mut self, turn: TurnId, row: InboxSeq, event: MessageEvent, selection: Selection) {
+    fn begin_turn(&mut self, turn: TurnId, row: InboxSeq, event: MessageEvent, mut selection: Selection) {
         let Some(origin) = self.turns.origin(turn) else {
             return;
         };
+        let now_ms = self.clock.unix_ms();
+        let verdict = self
+            .access
+            .decide_again(&origin.author, Some(&selection.agent.name), now_ms);
+        if !verdict.allowed {
+            self.turns.abandon(turn);
+            let ops = match verdict.reason {
+                Reason::Agent => {
+                    let notice = format!("You may not use {} here.", selection.agent.name);
+                    let group = OpGroup::Message(row);
+                    self.plan_text(&notice, &origin.session, &origin.chat, &origin.facts, group)
+                }
+                _ => Vec::new(),
+            };
+            return self.end_message(row, RowOutcome::Ignored, ops, None);
+        }
+        selection.agent.restrict(verdict.role);
+        let effects = &mut self.effects;
+        self.access
+            .turn_started(&origin.author, &selection.agent.name, now_ms, effects);
         let adapter = self.adapters.get(&origin.chat.platform);
         let is_interaction = event.metadata.contains_key(INTERACTION);
         let context = TurnContext {
@@ -369,9 +460,19 @@ impl EventLoop {
 
     /// Hands a message to the turn that it met.
     fn steer(&mut self, session: &SessionKey, met: TurnId, event: MessageEvent) -> bool {
-        let Some(selection) = self.agents.select(session, &event) else {
+        let author = self.access.author(&event.source);
+        let allowed = self.access.agents(&author);
+        let Some(mut selection) = self.agents.select(session, &event, allowed.as_deref()) else {
             return false;
         };
+        let now_ms = self.clock.unix_ms();
+        let verdict = self
+            .access
+            .decide_again(&author, Some(&selection.agent.name), now_ms);
+        if !verdict.allowed {
+            return false;
+        }
+        selection.agent.restrict(verdict.role);
         let adapter = self.adapters.get(event.source.platform.as_str());
         let input = turn_input(event, selection.text, &adapter);
         self.turns.steer(session, met, &selection.agent, &input)
@@ -397,11 +498,16 @@ impl EventLoop {
         let session = self.inbound.session_of(&mut event);
         // A message for the relay itself that was not acted on before a restart: what it was about is gone, and it is never
         // the agent's.
-        if event.prompt_response.is_some() {
+        let author = self.access.author(&event.source);
+        let command = self.commands.parse(event.text());
+        let kind = event_kind(row.kind, command.as_ref());
+        let now_ms = self.clock.unix_ms();
+        // The rules may have changed since it came.
+        if event.prompt_response.is_some() || !self.access.decide_again_as(&author, kind, now_ms).allowed {
             self.turns.abandon(turn);
             return self.end_message(row.seq, RowOutcome::Ignored, Vec::new(), None);
         }
-        if let Some(command) = self.commands.parse(event.text()) {
+        if let Some(command) = command {
             self.turns.abandon(turn);
             let chat = ChatId::from_source(&event.source);
             let facts = ChatFacts::from_source(&event.source);
@@ -411,11 +517,11 @@ impl EventLoop {
                 &session,
                 row.seq,
                 (&chat, &facts),
+                &author,
             );
         }
         let personal = self.inbound.is_personal(&event);
-        self.turns
-            .set_chat(turn, row, &event, personal, self.clock.unix_ms());
+        self.turns.set_chat(turn, row, &event, personal, author, now_ms);
         self.start_turn(turn, row.seq, event);
     }
 
@@ -562,6 +668,13 @@ impl EventLoop {
             return;
         };
         self.offer_commands();
+        let tokens = report
+            .usage
+            .input_tokens
+            .saturating_add(report.usage.output_tokens);
+        let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
+        self.access
+            .turn_ended(&ended.origin.author, &ended.agent, tokens, now_ms, effects);
         if ended.declined {
             return self.end_message(ended.row, ended.outcome, Vec::new(), None);
         }
@@ -707,6 +820,7 @@ impl EventLoop {
         session: &SessionKey,
         row: InboxSeq,
         (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
     ) {
         let answer = match command {
             SlashCommand::Stop => match about {
@@ -725,6 +839,7 @@ impl EventLoop {
                 if let CommandTarget::Turn(turn) = about {
                     self.stop_turn(session, Some(turn), StopReason::Asked);
                 }
+                self.access.resume(author);
                 let running = self.turns.forget(session);
                 self.agents.forget(session, running, &mut self.effects);
                 "Started a new conversation.".to_owned()
@@ -733,9 +848,18 @@ impl EventLoop {
             SlashCommand::Agent(name) => {
                 let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
                 let input = route_input(chat, facts);
-                self.agents
-                    .choose(session, name.as_deref(), &input, now_ms, effects)
+                let allowed = self.access.agents(author);
+                self.agents.choose(
+                    session,
+                    name.as_deref(),
+                    allowed.as_deref(),
+                    &input,
+                    now_ms,
+                    effects,
+                )
             }
+            SlashCommand::WhoAmI => self.access.describe(author),
+            SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
             SlashCommand::Help => self.commands.help(),
         };
         let ops = self.plan_text(&answer, session, chat, facts, OpGroup::Message(row));
@@ -992,6 +1116,10 @@ impl EventLoop {
                 };
                 let _ = reply.send(outcome);
             }
+            HandleRequest::Access(request, reply) => {
+                let answer = self.change_access(request);
+                let _ = reply.send(answer);
+            }
             HandleRequest::Send(target, text, reply) => match self.plan_send(&target, &text) {
                 Ok(ops) => self.add_ops(ops, Some(reply)),
                 Err(error) => {
@@ -1000,6 +1128,30 @@ impl EventLoop {
             },
         }
         self.run_effects();
+    }
+
+    /// Changes who may drive an agent. Whoever may not any more is stopped.
+    fn change_access(&mut self, request: AccessRequest) -> Result<Value, AccessError> {
+        let now_ms = self.clock.unix_ms();
+        let handled = self.access.handle(request, now_ms, &mut self.effects)?;
+        let refused: Vec<(TurnId, SessionKey)> = (self.turns.authors())
+            .filter(|(_, _, author)| !self.access.may_talk(author))
+            .map(|(turn, session, _)| (turn, session.clone()))
+            .collect();
+        for (turn, session) in refused {
+            self.stop_turn(&session, Some(turn), StopReason::Asked);
+        }
+        if let Some((person, pending)) = handled.paired {
+            let chat = ChatId {
+                platform: person.platform,
+                chat: pending.chat,
+            };
+            let facts: ChatFacts = serde_json::from_value(pending.facts).unwrap_or_default();
+            let group = self.outbox.notice_group();
+            let ops = self.plan_text(WELCOME, &SessionKey::from_text(""), &chat, &facts, group);
+            self.add_ops(ops, None);
+        }
+        Ok(handled.answer)
     }
 
     fn plan_send(&mut self, target: &SendTarget, text: &str) -> Result<Vec<DurableOp>, SendError> {
@@ -1112,6 +1264,7 @@ impl EventLoop {
             turns_running: sessions.running(),
             sessions_active: sessions.active(),
             journal_failing: self.journal.failing().is_some(),
+            access: self.access.counts(),
         }
     }
 
@@ -1147,8 +1300,19 @@ impl EventLoop {
             chats_known: self.chats.len(),
             last_wake_ms: wake.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
             journal_failing: self.journal.failing().cloned(),
+            access: self.access.status(),
             tally: self.tally(),
         }
+    }
+}
+
+/// What a person tries to do with a message that answers no question.
+fn event_kind(kind: InboxKind, command: Option<&SlashCommand>) -> EventKind {
+    match (command, kind) {
+        (Some(command), _) if command.is_inquiry() => EventKind::Inquiry,
+        (Some(_), _) => EventKind::Command,
+        (None, InboxKind::Forward) => EventKind::Interaction,
+        (None, InboxKind::Inbound) => EventKind::Message,
     }
 }
 

@@ -16,8 +16,22 @@ pub(super) enum SlashCommand {
     Status,
     /// Choose the agent that answers from now on, or list the agents.
     Agent(Option<String>),
+    /// Show the writer's id and role.
+    WhoAmI,
+    /// Show what the writer has used today.
+    Usage,
     /// List the commands.
     Help,
+}
+
+impl SlashCommand {
+    /// Whether it only reads.
+    pub(super) fn is_inquiry(&self) -> bool {
+        match self {
+            Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
+            Self::Stop | Self::New | Self::Agent(_) => false,
+        }
+    }
 }
 
 /// Every command: its names, and what it does.
@@ -26,6 +40,8 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["new", "reset"], "start a new conversation"),
     (&["status"], "show the status"),
     (&["agent"], "choose the agent: /agent NAME"),
+    (&["whoami"], "show your id and your role"),
+    (&["usage"], "show what you have used today"),
     (&["help"], "list the commands"),
 ];
 
@@ -65,6 +81,8 @@ impl SlashCommands {
             "new" => SlashCommand::New,
             "status" => SlashCommand::Status,
             "agent" => SlashCommand::Agent(words.find(|word| !word.is_empty()).map(str::to_owned)),
+            "whoami" => SlashCommand::WhoAmI,
+            "usage" => SlashCommand::Usage,
             _ => SlashCommand::Help,
         })
     }

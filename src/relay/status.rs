@@ -112,8 +112,20 @@ pub struct Status {
     pub last_wake_ms: Option<u64>,
     /// Why the journal cannot be written.
     pub journal_failing: Option<String>,
+    /// Who may drive an agent.
+    pub access: AccessStatus,
     /// What has happened so far.
     pub tally: Tally,
+}
+
+/// Who may drive an agent.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct AccessStatus {
+    /// `upstream`, `list`, `pair` or `open`.
+    pub mode: &'static str,
+    /// What to know when everybody may drive an agent that can act.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
 }
 
 impl Status {

@@ -34,6 +34,7 @@ use super::effects::{Effects, Pending, SelectedAgent};
 use super::metrics::TurnMetrics;
 use super::ops::{DurableOp, OpGroup};
 use super::turn_task::{TurnContext, TurnReport, TurnRequest, run_turn};
+use crate::access::Author;
 use crate::adapter::stream::TurnResult;
 use crate::adapter::{ChatFacts, ChatId, interaction_event};
 use crate::agent::{Approver, EventSink, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput, Usage};
@@ -69,6 +70,8 @@ pub(super) struct TurnOrigin {
     pub(super) facts: Arc<ChatFacts>,
     /// Whether the session belongs to one person.
     pub(super) personal: bool,
+    /// Who wrote the message.
+    pub(super) author: Arc<Author>,
     /// The chat's key: its ops go out in order.
     pub(super) lane: Arc<str>,
     /// Follows the message through the log.
@@ -76,7 +79,13 @@ pub(super) struct TurnOrigin {
 }
 
 impl TurnOrigin {
-    fn new(session: SessionKey, event: &MessageEvent, personal: bool, span: tracing::Span) -> Self {
+    fn new(
+        session: SessionKey,
+        event: &MessageEvent,
+        personal: bool,
+        author: Arc<Author>,
+        span: tracing::Span,
+    ) -> Self {
         let chat = ChatId::from_source(&event.source);
         Self {
             session,
@@ -84,6 +93,7 @@ impl TurnOrigin {
             lane: chat.key().into(),
             chat: Arc::new(chat),
             facts: Arc::new(ChatFacts::from_source(&event.source)),
+            author,
             span,
         }
     }
@@ -165,6 +175,7 @@ pub(super) type Finished = Result<TurnReport, TurnId>;
 pub(super) struct EndedTurn {
     pub(super) origin: Arc<TurnOrigin>,
     pub(super) row: InboxSeq,
+    pub(super) agent: Arc<str>,
     pub(super) outcome: RowOutcome,
     pub(super) result: TurnResult,
     /// The last text of the turn, if any.
@@ -309,11 +320,12 @@ impl Turns {
         session: &SessionKey,
         event: &MessageEvent,
         personal: bool,
+        author: &Arc<Author>,
         span: &tracing::Span,
     ) -> Admission {
         let admission = self.sessions.admit(session);
         if let Admission::Start(turn) = admission {
-            let origin = TurnOrigin::new(session.clone(), event, personal, span.clone());
+            let origin = TurnOrigin::new(session.clone(), event, personal, Arc::clone(author), span.clone());
             self.insert(turn, origin, TurnState::Accepting);
         }
         admission
@@ -425,7 +437,7 @@ impl Turns {
 
     fn load(&mut self, session: SessionKey, row: InboxSeq, turn: TurnId, now_ms: i64, effects: &mut Effects) {
         let span = message_span(&session);
-        let origin = TurnOrigin::new(session, &MessageEvent::default(), false, span);
+        let origin = TurnOrigin::new(session, &MessageEvent::default(), false, Arc::default(), span);
         self.insert(turn, origin, TurnState::Loading);
         self.rows.insert(row, RowState::Loading { turn, early: false });
         effects.write(Command::Start { seq: row, now_ms });
@@ -532,13 +544,14 @@ impl Turns {
         row: &InboxRow,
         event: &MessageEvent,
         personal: bool,
+        author: Arc<Author>,
         now_ms: i64,
     ) {
         if let Some(live) = self.live.get_mut(&turn) {
             let (session, span) = (live.origin.session.clone(), live.origin.span.clone());
             span.record("attempt", row.attempt);
             span.record("waited_ms", now_ms.saturating_sub(row.received_at));
-            live.origin = Arc::new(TurnOrigin::new(session, event, personal, span));
+            live.origin = Arc::new(TurnOrigin::new(session, event, personal, author, span));
         }
     }
 
@@ -731,6 +744,15 @@ impl Turns {
         Some(turn)
     }
 
+    /// Every turn with an author: its session and who wrote its message.
+    pub(super) fn authors(&self) -> impl Iterator<Item = (TurnId, &SessionKey, &Author)> {
+        let live = self
+            .live
+            .iter()
+            .filter(|(_, live)| !live.origin.author.platform.is_empty());
+        live.map(|(turn, live)| (*turn, &live.origin.session, &*live.origin.author))
+    }
+
     /// Stops every turn; returns those that were not stopping already.
     pub(super) fn stop_all(&mut self, reason: StopReason) -> Vec<TurnId> {
         let sessions: Vec<SessionKey> = self
@@ -857,6 +879,7 @@ impl Turns {
         Some(EndedTurn {
             origin: live.origin,
             row: running.row,
+            agent: running.agent.name,
             outcome,
             result,
             // A turn that was stopped before it said anything stays silent.

@@ -113,6 +113,24 @@ fn write_messages(page: &mut MetricsPage, metrics: &Metrics) {
         "Frames that could not be decoded.",
         tally.undecodable,
     );
+    page.family(
+        "access_total",
+        "counter",
+        "Decisions about who may drive an agent.",
+    );
+    let nothing = ("allowed", "upstream", 0);
+    let counts = if metrics.access.is_empty() {
+        &[nothing][..]
+    } else {
+        &metrics.access
+    };
+    for (decision, reason, count) in counts {
+        page.sample(
+            "access_total",
+            &[("decision", decision), ("reason", reason)],
+            count,
+        );
+    }
     page.counter("acks_total", "Deliveries acknowledged.", tally.acks);
     page.counter(
         "duplicates_total",

@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::access::AccessRequest;
+
 /// Protocol version. A relay accepts only its own; fields may be added within a version.
 const VERSION: u32 = 1;
 /// Maximum length of a request in bytes, newline included.
@@ -46,6 +48,11 @@ pub enum ControlRequest {
         platform: Option<String>,
         /// The text.
         text: String,
+    },
+    /// List or change who may drive an agent.
+    Access {
+        /// What is wanted.
+        request: AccessRequest,
     },
     /// Reload the settings.
     Reload,

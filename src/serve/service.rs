@@ -196,6 +196,11 @@ impl ControlService {
             ControlRequest::Send { chat, platform, text } => {
                 self.send(&chat, platform.as_deref(), &text).await
             }
+            ControlRequest::Access { request } => {
+                let answer = timeout(RELAY_TIMEOUT, self.handle.access(request)).await;
+                let answer = answer.ok().flatten().ok_or_else(no_response)?;
+                answer.map_err(|error| ControlError::new(error.code(), error.to_string()))
+            }
             ControlRequest::Reload => self.reload().await,
             ControlRequest::Wake if self.wake().await => Ok(json!({"woken": true})),
             ControlRequest::Wake => Err(no_response()),

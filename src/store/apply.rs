@@ -3,8 +3,9 @@
 //! [`JournalDb`] keeps the few values that a rollback must restore. It never commits half of a command, and never makes a
 //! completion for a transaction that did not commit.
 
+use super::access;
 use super::command::Command;
-use super::completion::{ChatRow, Completion, Failed};
+use super::completion::{ChatRow, Completion, Failed, TurnState};
 use super::completion::{Committed, InboxSeq, OpSeq, OpSeqs};
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
@@ -224,6 +225,21 @@ impl<'c> JournalDb<'c> {
                     self.accept(command)?
                 }
             }
+            Command::Ignore { dedupe, .. } => {
+                if self.is_known(dedupe.as_ref())? {
+                    CommandOutcome::Duplicate
+                } else {
+                    self.ignore(command)?
+                }
+            }
+            Command::SetAccess(row) => {
+                access::set(self.db, row)?;
+                CommandOutcome::Silent
+            }
+            Command::AddUsage(row) => {
+                access::add_usage(self.db, row)?;
+                CommandOutcome::Silent
+            }
             Command::Quarantine {
                 reason,
                 buffer_id,
@@ -350,6 +366,43 @@ impl<'c> JournalDb<'c> {
         Ok(CommandOutcome::Accepted(seq))
     }
 
+    /// A message that is not acted on ends as it comes, without its text.
+    fn ignore(&mut self, command: &Command) -> Result<CommandOutcome> {
+        let Command::Ignore {
+            kind,
+            session,
+            dedupe,
+            buffer_id,
+            now_ms,
+            ..
+        } = command
+        else {
+            return Ok(CommandOutcome::Silent);
+        };
+        let seq = InboxSeq(self.counters.inbox);
+        let key = dedupe.as_ref().map(|key| key.as_bytes().as_slice());
+        self.db
+            .prepare_cached(
+                "INSERT INTO done
+                 (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, 0, ?7, NULL, ?7)",
+            )?
+            .execute(params![
+                seq.0,
+                kind.code(),
+                session,
+                key,
+                buffer_id,
+                TurnState::Ignored.code(),
+                now_ms
+            ])?;
+        self.counters.inbox += 1;
+        if let Some(key) = dedupe {
+            self.recent.add(*key, seq);
+        }
+        Ok(CommandOutcome::Accepted(seq))
+    }
+
     fn remember(&mut self, chat: &ChatRow) -> Result<CommandOutcome> {
         let mut upsert = self.db.prepare_cached(
             "INSERT INTO chats (platform, chat_id, memory, last_used) VALUES (?1, ?2, ?3, ?4)
@@ -364,12 +417,18 @@ impl<'c> JournalDb<'c> {
 /// The completion of a command whose transaction committed.
 pub(super) fn complete(command: Command, outcome: CommandOutcome) -> Option<Completion> {
     Some(match (command, outcome) {
-        (Command::Accept { token, buffer_id, .. }, CommandOutcome::Accepted(seq)) => Completion::Accepted {
+        (
+            Command::Accept { token, buffer_id, .. } | Command::Ignore { token, buffer_id, .. },
+            CommandOutcome::Accepted(seq),
+        ) => Completion::Accepted {
             token,
             seq,
             receipt: Committed::new(buffer_id),
         },
-        (Command::Accept { token, buffer_id, .. }, CommandOutcome::Duplicate) => Completion::Duplicate {
+        (
+            Command::Accept { token, buffer_id, .. } | Command::Ignore { token, buffer_id, .. },
+            CommandOutcome::Duplicate,
+        ) => Completion::Duplicate {
             token,
             receipt: Committed::new(buffer_id),
         },

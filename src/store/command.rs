@@ -1,5 +1,6 @@
 //! The journal's commands.
 
+use super::access::{AccessRow, UsageRow};
 use super::completion::{ChatRow, InboxKind, NewOp, Subject, TurnState};
 use super::completion::{InboxSeq, OpSeq};
 use super::dedupe::DedupeKey;
@@ -28,6 +29,25 @@ pub enum Command {
         /// Unix milliseconds.
         now_ms: i64,
     },
+    /// Store that a message came and is not acted on, without its text: the same completions as [`Command::Accept`].
+    Ignore {
+        /// Returned in the completion.
+        token: u64,
+        /// Its kind.
+        kind: InboxKind,
+        /// Its session.
+        session: Arc<str>,
+        /// Identifies the message when it is delivered again.
+        dedupe: Option<DedupeKey>,
+        /// The delivery's buffer id.
+        buffer_id: Option<String>,
+        /// Unix milliseconds.
+        now_ms: i64,
+    },
+    /// Store or delete a rule of who may drive an agent. No completion.
+    SetAccess(AccessRow),
+    /// Add to what a person has used on a day. No completion.
+    AddUsage(UsageRow),
     /// Quarantine a line that cannot be decoded, so that it can be acknowledged: [`Completion::Quarantined`](super::Completion::Quarantined).
     Quarantine {
         /// Returned in the completion.
@@ -172,7 +192,7 @@ pub(super) enum FailurePolicy {
 impl Command {
     pub(super) fn failure_policy(&self) -> FailurePolicy {
         match self {
-            Self::Accept { .. } | Self::Quarantine { .. } => FailurePolicy::Fail,
+            Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } => FailurePolicy::Fail,
             Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
@@ -186,6 +206,8 @@ impl Command {
             | Self::OpSettled { .. }
             | Self::OpDropped { .. }
             | Self::RememberChat(_)
+            | Self::SetAccess(_)
+            | Self::AddUsage(_)
             | Self::SetResume { .. }
             | Self::DropResume { .. } => FailurePolicy::Retry,
         }
@@ -198,12 +220,15 @@ impl Command {
             | Self::OpSettled { .. }
             | Self::OpDropped { .. }
             | Self::RememberChat(_)
+            | Self::AddUsage(_)
             | Self::SetResume { .. }
             | Self::DropResume { .. } => true,
             Self::End { state, ops, .. } => {
                 ops.is_empty() && matches!(state, TurnState::Done | TurnState::Ignored)
             }
             Self::Accept { .. }
+            | Self::Ignore { .. }
+            | Self::SetAccess(_)
             | Self::Quarantine { .. }
             | Self::Start { .. }
             | Self::Load { .. }
@@ -218,6 +243,7 @@ impl Command {
     pub(super) fn subject(&self) -> Subject {
         match self {
             Self::Accept { token, .. }
+            | Self::Ignore { token, .. }
             | Self::Quarantine { token, .. }
             | Self::NextQueued { token, .. }
             | Self::NextWaiting { token, .. }
@@ -229,7 +255,11 @@ impl Command {
             | Self::OpChanged { op, .. }
             | Self::OpSettled { op }
             | Self::OpDropped { op, .. } => Subject::Op(*op),
-            Self::RememberChat(_) | Self::SetResume { .. } | Self::DropResume { .. } => Subject::None,
+            Self::RememberChat(_)
+            | Self::SetAccess(_)
+            | Self::AddUsage(_)
+            | Self::SetResume { .. }
+            | Self::DropResume { .. } => Subject::None,
         }
     }
 
@@ -241,7 +271,10 @@ impl Command {
             Self::RememberChat(chat) => chat.memory.len(),
             Self::SetResume { blob, .. } => blob.len(),
             Self::OpChanged { body, .. } | Self::OpDropped { body, .. } => body.len(),
-            Self::Start { .. }
+            Self::SetAccess(row) => row.value.as_ref().map_or(0, String::len),
+            Self::Ignore { .. }
+            | Self::AddUsage(_)
+            | Self::Start { .. }
             | Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
@@ -257,6 +290,7 @@ impl Command {
     pub(super) fn now_ms(&self) -> Option<i64> {
         match self {
             Self::Accept { now_ms, .. }
+            | Self::Ignore { now_ms, .. }
             | Self::Quarantine { now_ms, .. }
             | Self::Start { now_ms, .. }
             | Self::End { now_ms, .. }
@@ -264,7 +298,9 @@ impl Command {
             | Self::OpDropped { now_ms, .. }
             | Self::SetResume { now_ms, .. } => Some(*now_ms),
             Self::RememberChat(chat) => Some(chat.last_used),
-            Self::Load { .. }
+            Self::SetAccess(_)
+            | Self::AddUsage(_)
+            | Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
             | Self::NextOps { .. }

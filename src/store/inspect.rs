@@ -4,6 +4,7 @@
 //! [`Inspector::discard`]) take the state directory's lock and fail while a relay holds it, because its writer keeps row
 //! ids and keys in memory.
 
+use super::access::{self, UsageRow};
 use super::completion::{InboxSeq, OpSeq};
 use super::fault::{Fault, OpenError};
 use super::journal::JournalSettings;
@@ -195,6 +196,11 @@ impl Inspector {
         let sql = "SELECT received_at FROM inbox WHERE session = ?1 AND state = 0 ORDER BY seq LIMIT 1";
         let mut find = self.db.prepare_cached(sql)?;
         Ok(find.query_row([session], |row| row.get(0)).optional()?)
+    }
+
+    /// What people have used since a day.
+    pub fn usage(&self, since_day: i64) -> Result<Vec<UsageRow>, InspectError> {
+        Ok(access::usage(&self.db, since_day)?)
     }
 
     /// Up to `limit` entries of a section with a number above `after`, oldest first.

@@ -13,6 +13,7 @@
 //! | `dedupe` | 16-byte keys of accepted messages | after `dedupe_days` |
 //! | `outbox` | unsettled ops | when settled |
 //! | `dropped` | ops that could not be delivered | like `done` |
+//! | `access`, `usage` | rules that verbs and pairings made; turns and tokens by day | when a verb says so; after 40 days |
 //! | `chats`, `resume`, `quarantine`, `meta` | chat facts, resume blobs, undecodable lines, counters | at their bounds |
 //!
 //! Keys of recent messages are in memory and in their rows, and move into `dedupe` sorted and in slices, because random
@@ -31,7 +32,9 @@
 //! (an accept, a read) fails immediately; what must not be lost (ends, starts, op states, chat facts) is kept in order and
 //! retried until it succeeds, and counts against the queue's capacity meanwhile.
 
+mod access;
 mod apply;
+mod audit;
 mod command;
 mod completion;
 
@@ -51,6 +54,8 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use access::{AccessFiles, AccessRow, UsageRow};
+pub use audit::{AuditFile, AuditLog};
 pub use command::Command;
 pub use completion::{
     Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, OpRow,

@@ -1,5 +1,6 @@
 //! Reads: rows of the inbox and the outbox, in order and bounded, and what is recovered when the journal opens.
 
+use super::access::{self, AccessRow, UsageRow};
 use super::apply::NextIds;
 use super::command::Command;
 use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingRow};
@@ -179,6 +180,10 @@ pub struct Recovered {
     pub ops: Vec<OpRow>,
     /// Known chats, the most recently used first, at most `chat_memory`.
     pub chats: Vec<ChatRow>,
+    /// All rules of who may drive an agent.
+    pub access: Vec<AccessRow>,
+    /// What people used on the last day that anybody used anything.
+    pub usage: Vec<UsageRow>,
 }
 
 /// The state that the writer continues from.
@@ -197,6 +202,8 @@ pub(super) fn recover(db: &Connection, settings: &JournalSettings) -> Result<(Re
         running: running(db, rows)?,
         ops: ops(db, OpSeq(0), rows)?,
         chats: chats(db, settings.chat_memory)?,
+        access: access::rows(db)?,
+        usage: access::latest_usage(db)?,
     };
     let writer_state = WriterState {
         recent: recent(db)?,

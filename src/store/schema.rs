@@ -81,7 +81,28 @@ const MIGRATIONS: &[&str] = &["
         dropped_at INTEGER NOT NULL,
         reason TEXT NOT NULL
     ) STRICT;
-"];
+", ACCESS];
+
+/// Who may drive an agent, by verbs and pairings, and how much people have used by day.
+const ACCESS: &str = "
+    CREATE TABLE access (
+        kind TEXT NOT NULL,
+        platform TEXT NOT NULL,
+        person TEXT NOT NULL,
+        value TEXT NOT NULL,
+        PRIMARY KEY (kind, platform, person)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE usage (
+        day INTEGER NOT NULL,
+        platform TEXT NOT NULL,
+        person TEXT NOT NULL,
+        chat TEXT NOT NULL,
+        agent TEXT NOT NULL,
+        turns INTEGER NOT NULL,
+        tokens INTEGER NOT NULL,
+        PRIMARY KEY (day, platform, person, chat, agent)
+    ) STRICT, WITHOUT ROWID;
+";
 
 /// Migrations after which there is a table of dropped ops.
 pub(super) const WITH_DROPPED_OPS: usize = 3;

@@ -33,7 +33,9 @@ pub(crate) use op::split_mix;
 pub use op::{OpId, OpIds, OpResult, Outcome};
 pub use policy::RelevancePolicy;
 pub use scalar::{Loose, Scalar, is_truthy, text_of};
-pub use session_key::{Grouping, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id};
+pub use session_key::{
+    Grouping, NoAliases, SessionKey, WhatsAppAliases, canonical_whatsapp_id, whatsapp_ids,
+};
 pub use slack::CommandMap;
 pub use source::{OwnPlatforms, Platform, SessionSource};
 pub use sse::{MAX_EVENT_BYTES, SseError, SseEvent, SseParser};

@@ -171,6 +171,14 @@ fn set(id: Option<&Scalar>) -> Option<&str> {
 
 /// The shortest, then first, of all names of a WhatsApp identity, stripped of device and domain.
 pub fn canonical_whatsapp_id(id: &str, aliases: &dyn WhatsAppAliases) -> String {
+    whatsapp_ids(id, aliases)
+        .into_iter()
+        .min_by_key(|id| id.chars().count())
+        .unwrap_or_default()
+}
+
+/// All names of a WhatsApp identity, stripped of device and domain.
+pub fn whatsapp_ids(id: &str, aliases: &dyn WhatsAppAliases) -> BTreeSet<String> {
     const MAX_ALIASES: usize = 64;
     let start = bare_whatsapp_id(id);
     let mut known = BTreeSet::from([start.clone()]);
@@ -190,9 +198,6 @@ pub fn canonical_whatsapp_id(id: &str, aliases: &dyn WhatsAppAliases) -> String 
         }
     }
     known
-        .into_iter()
-        .min_by_key(|id| id.chars().count())
-        .unwrap_or_default()
 }
 
 fn bare_whatsapp_id(id: &str) -> String {

@@ -247,6 +247,11 @@ impl Platform {
         }
     }
 
+    /// The names of all platforms.
+    pub fn names() -> &'static [&'static str] {
+        KNOWN
+    }
+
     /// The canonical name.
     pub fn as_str(&self) -> &str {
         &self.name

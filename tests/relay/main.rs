@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod access;
 mod adapter;
 mod agent_choice;
 mod connector_http;

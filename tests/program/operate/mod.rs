@@ -1,6 +1,7 @@
 //! Operating a relay: the real binary asked by the real verbs, by strangers on its control socket, by monitors over
 //! HTTP, and by signals.
 
+mod access;
 mod control;
 mod dev;
 mod documents;

@@ -8,6 +8,7 @@ use super::sources;
 
 /// The parts of the relay: the type that owns the state, and its file. None imports another.
 const PARTS: &[(&str, &str)] = &[
+    ("AccessControl", "access"),
     ("Inbound", "inbound"),
     ("Turns", "turns"),
     ("Outbox", "outbox"),

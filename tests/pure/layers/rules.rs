@@ -7,7 +7,7 @@ use crate::layers::source::{self, Path, bracketed};
 const LAYERS: &[&[&str]] = &[
     &["collections", "backoff", "text", "timestamp"],
     &["wire"],
-    &["link", "session", "adapter"],
+    &["link", "session", "adapter", "access"],
     &["store", "net", "agent", "cron"],
     &["config"],
     &["relay", "serve"],
@@ -41,6 +41,7 @@ const PURE: &[&str] = &[
     "link",
     "session",
     "adapter",
+    "access",
     "cron::schedule",
 ];
 

@@ -1,0 +1,197 @@
+//! Limits per person, and the guard against bots that answer each other.
+//!
+//! Only people with an id are limited. At most [`MAX_PEOPLE`] are remembered, the least recently seen are forgotten first: who
+//! is forgotten starts anew.
+
+use std::collections::VecDeque;
+
+use super::gate::{EventKind, PersonId, Reason};
+use super::settings::{ByRole, LimitSettings, Role};
+use crate::collections::BoundedCache;
+
+/// People whose use is remembered.
+const MAX_PEOPLE: usize = 10_000;
+const MINUTE_MS: i64 = 60_000;
+const DAY_MS: i64 = 86_400_000;
+/// Messages that come so soon after our answer look as if a program wrote them.
+const QUICK_MS: i64 = 10_000;
+/// So many of them from one author ...
+const MAX_QUICK: usize = 6;
+/// ... within this time are a loop.
+const LOOP_MS: i64 = 90_000;
+
+/// What a person has used, and how they write.
+#[derive(Debug, Default)]
+struct PersonState {
+    minute: i64,
+    in_minute: u64,
+    minute_notified: bool,
+    day: i64,
+    turns: u64,
+    tokens: u64,
+    day_notified: bool,
+    /// When our last answer to them went out that they have not reacted to.
+    answered_ms: Option<i64>,
+    /// When they reacted to an answer at once.
+    quick: VecDeque<i64>,
+    /// They answer us like a program: nothing runs until they start anew.
+    paused: bool,
+}
+
+/// Why somebody must wait, and what to write to them, once per window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exceeded {
+    /// The limit, or the guard.
+    pub reason: Reason,
+    /// What they get to read; nothing when they were told before.
+    pub notice: Option<&'static str>,
+}
+
+/// What people have used.
+#[derive(Debug)]
+pub struct Limits {
+    settings: LimitSettings,
+    people: BoundedCache<PersonId, PersonState>,
+}
+
+impl Limits {
+    /// Nothing is used yet.
+    pub fn new(settings: LimitSettings) -> Self {
+        Self {
+            settings,
+            people: BoundedCache::new(MAX_PEOPLE),
+        }
+    }
+
+    /// An earlier run left this: what a person used on a day.
+    pub fn restore(&mut self, person: PersonId, day: i64, turns: u64, tokens: u64) {
+        let state = self.state(&person);
+        if state.day == day {
+            state.turns += turns;
+            state.tokens += tokens;
+        } else {
+            (state.day, state.turns, state.tokens) = (day, turns, tokens);
+        }
+    }
+
+    /// Something came from a person whom the gate let through.
+    pub fn check(&mut self, person: &PersonId, role: Role, kind: EventKind, now_ms: i64) -> Option<Exceeded> {
+        let limit = |limit: &Option<ByRole>| limit.as_ref().and_then(|limit| limit.of(role));
+        let per_minute = limit(&self.settings.per_user_per_minute);
+        let (turns, tokens) = (
+            limit(&self.settings.turns_per_day),
+            limit(&self.settings.tokens_per_day),
+        );
+        let state = self.state(person);
+        state.roll(now_ms);
+        match kind {
+            // Whoever has written too much can still stop it, and answer what is asked.
+            EventKind::Command | EventKind::Press | EventKind::TypedAnswer => return None,
+            EventKind::Inquiry => {
+                state.in_minute += 1;
+            }
+            EventKind::Message | EventKind::Interaction => {
+                state.in_minute += 1;
+                if let Some(exceeded) = state.guard(now_ms) {
+                    return Some(exceeded);
+                }
+            }
+        }
+        if per_minute.is_some_and(|most| state.in_minute > most) {
+            let first = !std::mem::replace(&mut state.minute_notified, true);
+            return Some(Exceeded {
+                reason: Reason::Limit,
+                notice: first.then_some(
+                    "You write faster than you may. Please wait a minute; this message is dropped.",
+                ),
+            });
+        }
+        if kind == EventKind::Inquiry {
+            return None;
+        }
+        let used_up =
+            turns.is_some_and(|most| state.turns >= most) || tokens.is_some_and(|most| state.tokens >= most);
+        used_up.then(|| Exceeded {
+            reason: Reason::Limit,
+            notice: (!std::mem::replace(&mut state.day_notified, true))
+                .then_some("You have used up what you may use in a day. It starts anew at midnight UTC."),
+        })
+    }
+
+    /// A turn of theirs begins.
+    pub fn turn_started(&mut self, person: &PersonId, now_ms: i64) {
+        let state = self.state(person);
+        state.roll(now_ms);
+        state.turns += 1;
+    }
+
+    /// A turn of theirs has ended, with so many tokens.
+    pub fn turn_ended(&mut self, person: &PersonId, tokens: u64, now_ms: i64) {
+        let state = self.state(person);
+        state.roll(now_ms);
+        state.tokens += tokens;
+        state.answered_ms = Some(now_ms);
+    }
+
+    /// They start a new conversation: whoever was paused goes on.
+    pub fn resume(&mut self, person: &PersonId) {
+        let state = self.state(person);
+        state.paused = false;
+        state.quick.clear();
+    }
+
+    /// Turns and tokens of a person today.
+    pub fn today(&mut self, person: &PersonId, now_ms: i64) -> (u64, u64) {
+        let state = self.state(person);
+        state.roll(now_ms);
+        (state.turns, state.tokens)
+    }
+
+    fn state(&mut self, person: &PersonId) -> &mut PersonState {
+        if self.people.peek(person).is_none() {
+            self.people.insert(person.clone(), PersonState::default());
+        }
+        self.people.get_mut(person).expect("it was inserted")
+    }
+}
+
+impl PersonState {
+    /// Begins a new minute or day when the last is over.
+    fn roll(&mut self, now_ms: i64) {
+        if !(0..MINUTE_MS).contains(&now_ms.saturating_sub(self.minute)) {
+            (self.minute, self.in_minute, self.minute_notified) = (now_ms, 0, false);
+        }
+        let day = now_ms.div_euclid(DAY_MS);
+        if self.day != day {
+            (self.day, self.turns, self.tokens, self.day_notified) = (day, 0, 0, false);
+        }
+    }
+
+    fn guard(&mut self, now_ms: i64) -> Option<Exceeded> {
+        let silent = Exceeded {
+            reason: Reason::Loop,
+            notice: None,
+        };
+        if self.paused {
+            return Some(silent);
+        }
+        // Only what comes after an answer counts; a person who writes several messages at a time is no program.
+        let answered = self.answered_ms.take()?;
+        if now_ms.saturating_sub(answered) > QUICK_MS {
+            self.quick.clear();
+            return None;
+        }
+        self.quick.push_back(now_ms);
+        self.quick.retain(|at| now_ms.saturating_sub(*at) <= LOOP_MS);
+        if self.quick.len() < MAX_QUICK {
+            return None;
+        }
+        self.paused = true;
+        Some(Exceeded {
+            notice: Some(
+                "This looks like two programs that answer each other, so I have paused. Send /new to go on.",
+            ),
+            ..silent
+        })
+    }
+}

@@ -1,0 +1,28 @@
+//! Who may drive an agent: the rules, and the one gate that everything from a chat passes. Pure: no I/O, no clock.
+//!
+//! Rules come from the settings and from `hermes-relay access`, which stores its own in the journal. [`Gate::decide`] looks at
+//! both; it never looks at a message's text.
+//!
+//! | a person | may |
+//! |---|---|
+//! | is denied, by the settings or by a stored rule | nothing |
+//! | has a stored rule, else one in the settings | what their role allows, where the rule says |
+//! | writes in a chat that has a rule | what the chat's role allows |
+//! | has no rule | what a user may in the modes `upstream` and `open`; nothing in `list` and `pair` |
+
+mod gate;
+mod limits;
+mod pairing;
+mod requests;
+mod settings;
+
+pub use gate::{Author, EventKind, Gate, PersonId, Reason, StoredRow, Verdict};
+pub use limits::{Exceeded, Limits};
+pub use pairing::{CODE_LIFETIME_MS, MAX_PENDING, PairingStep, Pairings, PendingPairing};
+pub use requests::{AccessError, AccessRequest, Handled};
+pub use settings::{
+    ANY, AccessSettings, ByRole, ChatRule, Denial, LimitSettings, Mode, PersonRule, Role, Strangers,
+};
+
+#[cfg(test)]
+mod tests;

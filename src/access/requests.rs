@@ -1,0 +1,273 @@
+//! Changes of the rules by verbs, and what they answer. The same for a running relay and for the files of one that does
+//! not run.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::gate::{Gate, PersonId, RULE, StoredRow, StoredRule};
+use super::pairing::{CODE_LIFETIME_MS, PendingPairing};
+use super::settings::Role;
+
+/// What a verb wants.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum AccessRequest {
+    /// List all rules.
+    List,
+    /// Let a person in, or lift a denial.
+    Allow {
+        /// `PLATFORM:ID`.
+        person: String,
+        /// The role; the one of the settings file, else user, when not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        role: Option<Role>,
+        /// Only these agents.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        agents: Option<Vec<String>>,
+        /// Only these chats.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chats: Option<Vec<String>>,
+    },
+    /// Keep a person out.
+    Deny {
+        /// `PLATFORM:ID`.
+        person: String,
+    },
+    /// List the codes that wait for an approval.
+    Pending,
+    /// Approve a code.
+    Approve {
+        /// The code.
+        code: String,
+        /// The role; user when not given.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        role: Option<Role>,
+    },
+}
+
+/// Why a request failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AccessError {
+    /// It does not name a person.
+    #[error("{0}")]
+    Person(String),
+    /// No such code waits.
+    #[error("no such code is waiting: it is wrong, was used, or is older than an hour")]
+    NoSuchCode,
+    /// The settings file denies the person.
+    #[error("the settings file denies {0}; remove the entry in `access.deny`")]
+    DeniedByFile(PersonId),
+    /// A list is empty.
+    #[error("an empty list allows nothing; leave it out to allow everything")]
+    EmptyList,
+}
+
+impl AccessError {
+    /// The reason for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Person(_) => "person",
+            Self::NoSuchCode => "no_such_code",
+            Self::DeniedByFile(_) => "denied_by_file",
+            Self::EmptyList => "empty_list",
+        }
+    }
+}
+
+/// The result of a request.
+#[derive(Clone, Debug, Default)]
+pub struct Handled {
+    /// The answer.
+    pub answer: Value,
+    /// What the journal must store.
+    pub rows: Vec<StoredRow>,
+    /// What changed, in one word, and for whom: for the audit log.
+    pub change: Option<(&'static str, PersonId)>,
+    /// A code that was approved, and whose it was.
+    pub paired: Option<(PersonId, PendingPairing)>,
+}
+
+impl Gate {
+    /// Handles a request of a verb.
+    pub fn handle(&mut self, request: AccessRequest, now_ms: i64) -> Result<Handled, AccessError> {
+        match request {
+            AccessRequest::List => Ok(Handled {
+                answer: self.list(),
+                ..Handled::default()
+            }),
+            AccessRequest::Pending => {
+                let entry = |(person, pending): (&PersonId, &PendingPairing)| {
+                    let left = CODE_LIFETIME_MS.saturating_sub(now_ms.saturating_sub(pending.asked_ms));
+                    json!({
+                        "person": person.to_string(), "platform": person.platform, "user": person.user,
+                        "code": pending.code, "asked_at_ms": pending.asked_ms, "expires_in_secs": left / 1000,
+                    })
+                };
+                let pending: Vec<Value> = self.pairings.pending(now_ms).map(entry).collect();
+                Ok(Handled {
+                    answer: json!({ "pending": pending }),
+                    ..Handled::default()
+                })
+            }
+            AccessRequest::Allow {
+                person,
+                role,
+                agents,
+                chats,
+            } => {
+                let person = PersonId::parse(&person).map_err(AccessError::Person)?;
+                if [&agents, &chats].into_iter().flatten().any(Vec::is_empty) {
+                    return Err(AccessError::EmptyList);
+                }
+                self.allow(person, role, agents, chats, now_ms)
+            }
+            AccessRequest::Deny { person } => {
+                let person = PersonId::parse(&person).map_err(AccessError::Person)?;
+                let mut rows: Vec<StoredRow> = self.pairings.drop_person(&person).into_iter().collect();
+                rows.push(self.store(
+                    &person,
+                    StoredRule {
+                        role: None,
+                        chats: None,
+                        agents: None,
+                        origin: "command".to_owned(),
+                        at_ms: now_ms,
+                    },
+                ));
+                Ok(Handled {
+                    answer: json!({ "denied": person.to_string() }),
+                    rows,
+                    change: Some(("deny", person)),
+                    paired: None,
+                })
+            }
+            AccessRequest::Approve { code, role } => {
+                let (person, pending) = self.pairings.take(&code, now_ms).ok_or(AccessError::NoSuchCode)?;
+                Ok(self.pair(person, pending, role.unwrap_or_default(), now_ms))
+            }
+        }
+    }
+
+    /// A code was approved.
+    fn pair(&mut self, person: PersonId, pending: PendingPairing, role: Role, now_ms: i64) -> Handled {
+        let rule = StoredRule {
+            role: Some(role),
+            chats: None,
+            agents: None,
+            origin: "pairing".to_owned(),
+            at_ms: now_ms,
+        };
+        let code = StoredRow {
+            kind: super::gate::PAIRING.to_owned(),
+            person: person.clone(),
+            value: None,
+        };
+        Handled {
+            answer: json!({ "approved": person.to_string(), "role": role }),
+            rows: vec![code, self.store(&person, rule)],
+            change: Some(("approve", person.clone())),
+            paired: Some((person, pending)),
+        }
+    }
+
+    fn allow(
+        &mut self,
+        person: PersonId,
+        role: Option<Role>,
+        agents: Option<Vec<String>>,
+        chats: Option<Vec<String>>,
+        now_ms: i64,
+    ) -> Result<Handled, AccessError> {
+        if self.is_denied_by_settings(&person) {
+            return Err(AccessError::DeniedByFile(person));
+        }
+        let mut rows: Vec<StoredRow> = self.pairings.drop_person(&person).into_iter().collect();
+        let in_file = (self.settings.people.iter())
+            .find(|rule| rule.platform == person.platform && rule.user == person.user);
+        let role = match in_file {
+            // Lifts a denial: the rule of the settings file holds again, with its limits.
+            Some(rule) if role.is_none() && agents.is_none() && chats.is_none() => {
+                let role = rule.role;
+                if self.stored.remove(&person).is_some() {
+                    rows.push(rule_row(&person, None));
+                }
+                role
+            }
+            _ => {
+                let role = role.unwrap_or_default();
+                let rule = StoredRule {
+                    role: Some(role),
+                    chats,
+                    agents,
+                    origin: "command".to_owned(),
+                    at_ms: now_ms,
+                };
+                rows.push(self.store(&person, rule));
+                role
+            }
+        };
+        Ok(Handled {
+            answer: json!({ "allowed": person.to_string(), "role": role }),
+            rows,
+            change: Some(("allow", person)),
+            paired: None,
+        })
+    }
+
+    fn store(&mut self, person: &PersonId, rule: StoredRule) -> StoredRow {
+        let row = rule_row(person, Some(&rule));
+        self.stored.insert(person.clone(), rule);
+        row
+    }
+
+    fn list(&self) -> Value {
+        let settings = &self.settings;
+        let origin = if settings.from_hermes { "hermes" } else { "file" };
+        let mut entries = Vec::new();
+        let person = |platform: &str, user: &str| {
+            json!({
+                "kind": "person", "person": format!("{platform}:{user}"), "platform": platform, "user": user,
+            })
+        };
+        let with = |mut entry: Value, role: Option<Role>, origin: &str, lists: [&Option<Vec<String>>; 2]| {
+            entry["role"] = role.map_or(Value::Null, |role| json!(role));
+            entry["denied"] = json!(role.is_none());
+            entry["origin"] = json!(origin);
+            for (key, list) in ["chats", "agents"].into_iter().zip(lists) {
+                if let Some(list) = list {
+                    entry[key] = json!(list);
+                }
+            }
+            entry
+        };
+        for rule in &settings.people {
+            let entry = person(&rule.platform, &rule.user);
+            entries.push(with(entry, Some(rule.role), origin, [&rule.chats, &rule.agents]));
+        }
+        for rule in &settings.chats {
+            let entry = json!({"kind": "chat", "platform": rule.platform, "chat": rule.chat});
+            entries.push(with(entry, Some(rule.role), origin, [&None, &rule.agents]));
+        }
+        for rule in &settings.deny {
+            let entry = person(&rule.platform, &rule.user);
+            entries.push(with(entry, None, origin, [&None, &None]));
+        }
+        for platform in &settings.everybody_on {
+            let entry = json!({"kind": "platform", "platform": platform});
+            entries.push(with(entry, Some(Role::User), origin, [&None, &None]));
+        }
+        for (id, rule) in &self.stored {
+            let entry = person(&id.platform, &id.user);
+            entries.push(with(entry, rule.role, &rule.origin, [&rule.chats, &rule.agents]));
+        }
+        json!({ "mode": settings.mode, "strangers": settings.strangers(), "entries": entries })
+    }
+}
+
+fn rule_row(person: &PersonId, rule: Option<&StoredRule>) -> StoredRow {
+    StoredRow {
+        kind: RULE.to_owned(),
+        person: person.clone(),
+        value: rule.and_then(|rule| serde_json::to_string(rule).ok()),
+    }
+}

@@ -1,0 +1,436 @@
+//! `hermes-relay access`: lists and changes who may drive an agent, and shows the audit log.
+//!
+//! A running relay applies changes immediately; without one they are made in its files.
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::Environment;
+use super::exit::{self, finish};
+use super::format::{duration, printable};
+use super::remote::{RemoteArgs, RemoteRelay};
+use crate::access::{AccessRequest, Gate, PersonId, Role, StoredRow};
+use crate::net::timestamp;
+use crate::serve::ControlRequest;
+use crate::serve::client::ClientError;
+use crate::store::{AccessFiles, AccessRow, AuditFile, InspectError, OpenError};
+
+/// List and change who may drive an agent. A running relay applies changes immediately; without one they hold from its
+/// next start on.
+///
+/// Exit codes: 0 done, 1 refused or there is no such code, 2 invalid usage, 75 a relay without a control socket uses the
+/// state directory, 78 invalid configuration.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay access owner telegram:123456     # the first owner\n  \
+                  hermes-relay access pending\n  hermes-relay access approve K7QWXP2M --role user\n  \
+                  hermes-relay access revoke slack:U0123456789\n  hermes-relay access log --since 1d"
+)]
+pub(super) struct AccessArgs {
+    #[command(subcommand)]
+    action: AccessCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum AccessCommand {
+    /// List all rules and their origin: the settings file, Hermes' variables, a command or a pairing.
+    #[command(after_help = "Example:\n  hermes-relay access list --json")]
+    List {
+        #[command(flatten)]
+        remote: RemoteArgs,
+    },
+    /// Let a person in, or lift a denial.
+    #[command(after_help = "Examples:\n  hermes-relay access allow telegram:123456\n  \
+                      hermes-relay access allow slack:U1 --role guest --agent llm")]
+    Allow {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        #[command(flatten)]
+        person: PersonArgs,
+        /// Role; user if not given, or as in the settings file.
+        #[arg(long, value_name = "ROLE", value_parser = role_parser())]
+        role: Option<Role>,
+        /// Only this agent; may be repeated.
+        #[arg(long = "agent", value_name = "NAME")]
+        agents: Vec<String>,
+        /// Only in this chat; may be repeated.
+        #[arg(long = "chat", value_name = "ID")]
+        chats: Vec<String>,
+    },
+    /// Keep a person out: their running turns are stopped, also if the settings file lists them. `allow` lifts it.
+    #[command(after_help = "Example:\n  hermes-relay access deny telegram:123456")]
+    Deny {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        #[command(flatten)]
+        person: PersonArgs,
+    },
+    /// List the codes that wait for an approval.
+    #[command(after_help = "Example:\n  hermes-relay access pending")]
+    Pending {
+        #[command(flatten)]
+        remote: RemoteArgs,
+    },
+    /// Approve a code that somebody got in a direct message.
+    #[command(after_help = "Example:\n  hermes-relay access approve K7QWXP2M --role guest")]
+    Approve {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        /// The code.
+        #[arg(value_name = "CODE")]
+        code: String,
+        /// Role; user if not given.
+        #[arg(long, value_name = "ROLE", value_parser = role_parser())]
+        role: Option<Role>,
+    },
+    /// The same as `deny`.
+    #[command(after_help = "Example:\n  hermes-relay access revoke telegram:123456")]
+    Revoke {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        #[command(flatten)]
+        person: PersonArgs,
+    },
+    /// Make a person an owner, who may do everything and approves others.
+    #[command(after_help = "Example:\n  hermes-relay access owner telegram:123456")]
+    Owner {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        #[command(flatten)]
+        person: PersonArgs,
+    },
+    /// Show the audit log: who was let through or refused, and every change. It contains no message text.
+    #[command(after_help = "Examples:\n  hermes-relay access log --since 2h\n  \
+                      hermes-relay access log --person telegram:123456 --json")]
+    Log {
+        #[command(flatten)]
+        remote: RemoteArgs,
+        /// Only entries since then: a duration such as 30m, 2h or 7d, or a time such as 2026-11-15T08:00:00Z.
+        #[arg(long, value_name = "WHEN", value_parser = parse_since)]
+        since: Option<Since>,
+        /// Only entries about this person.
+        #[arg(long, value_name = "PLATFORM:ID", value_parser = parse_person)]
+        person: Option<PersonId>,
+    },
+}
+
+/// A person, as an argument or an option.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct PersonArgs {
+    /// The person: platform and id, such as telegram:123456.
+    #[arg(value_name = "PLATFORM:ID", value_parser = parse_person)]
+    named: Option<PersonId>,
+    /// The same as an option.
+    #[arg(long = "person", value_name = "PLATFORM:ID", value_parser = parse_person)]
+    option: Option<PersonId>,
+}
+
+impl PersonArgs {
+    fn text(&self) -> String {
+        let person = self.named.as_ref().or(self.option.as_ref());
+        person.map(PersonId::to_string).unwrap_or_default()
+    }
+}
+
+/// The beginning of a period.
+#[derive(Clone, Copy, Debug)]
+enum Since {
+    /// So many seconds ago.
+    Ago(i64),
+    /// At this time, in Unix seconds.
+    At(i64),
+}
+
+fn role_parser() -> impl clap::builder::TypedValueParser<Value = Role> {
+    PossibleValuesParser::new(Role::ALL.map(Role::as_str)).map(|text| {
+        let found = Role::ALL.into_iter().find(|role| role.as_str() == text);
+        found.unwrap_or_default()
+    })
+}
+
+fn parse_person(text: &str) -> Result<PersonId, String> {
+    PersonId::parse(text)
+}
+
+fn parse_since(text: &str) -> Result<Since, String> {
+    let text = text.trim();
+    let wrong =
+        || "write a duration such as 30m, 2h or 7d, or a time such as 2026-11-15T08:00:00Z".to_owned();
+    if let Some(at) = timestamp::parse(text).or_else(|| timestamp::parse(&format!("{text}T00:00:00Z"))) {
+        return Ok(Since::At(at));
+    }
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let number: i64 = number.parse().map_err(|_| wrong())?;
+    let unit = match unit {
+        "" | "s" => 1,
+        "m" | "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err(wrong()),
+    };
+    number.checked_mul(unit).map(Since::Ago).ok_or_else(wrong)
+}
+
+/// Runs the verb.
+pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
+    let list = |entries: &Vec<String>| (!entries.is_empty()).then(|| entries.clone());
+    let (remote, request) = match &args.action {
+        AccessCommand::List { remote } => (remote, AccessRequest::List),
+        AccessCommand::Pending { remote } => (remote, AccessRequest::Pending),
+        AccessCommand::Allow {
+            remote,
+            person,
+            role,
+            agents,
+            chats,
+        } => {
+            let request = AccessRequest::Allow {
+                person: person.text(),
+                role: *role,
+                agents: list(agents),
+                chats: list(chats),
+            };
+            (remote, request)
+        }
+        AccessCommand::Owner { remote, person } => {
+            let request = AccessRequest::Allow {
+                person: person.text(),
+                role: Some(Role::Owner),
+                agents: None,
+                chats: None,
+            };
+            (remote, request)
+        }
+        AccessCommand::Deny { remote, person } | AccessCommand::Revoke { remote, person } => {
+            let person = person.text();
+            (remote, AccessRequest::Deny { person })
+        }
+        AccessCommand::Approve { remote, code, role } => {
+            let (code, role) = (code.clone(), *role);
+            (remote, AccessRequest::Approve { code, role })
+        }
+        AccessCommand::Log {
+            remote,
+            since,
+            person,
+        } => return log(remote, *since, person.as_ref(), env),
+    };
+    let relay = match remote.relay(env) {
+        Ok(relay) => relay,
+        Err(code) => return code,
+    };
+    match call(&relay, request) {
+        Ok(answer) if remote.json => exit::print(&answer),
+        Ok(answer) => finish(show(&answer)),
+        Err(code) => code,
+    }
+}
+
+/// Asks the running relay, or changes its files when none runs.
+fn call(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCode> {
+    let control = ControlRequest::Access {
+        request: request.clone(),
+    };
+    match relay.call(&control) {
+        Ok(answer) => Ok(answer),
+        Err(ClientError::NotRunning(_)) => in_files(relay, request),
+        Err(error) => Err(relay.report(&error, None)),
+    }
+}
+
+fn in_files(relay: &RemoteRelay, request: AccessRequest) -> Result<Value, ExitCode> {
+    let settings = relay.settings();
+    let failed = |error: InspectError| relay.fail(exit::FAILED, error, None);
+    let now_ms = now_ms();
+    let mut files = AccessFiles::open(&settings.state_dir, settings.state_dir_assigned, now_ms).map_err(|error| match error {
+        OpenError::InUse { .. } => relay.fail(
+            exit::TRY_AGAIN,
+            error,
+            Some("set `serve.control: true` so that changes reach the running relay, or stop it and repeat this"),
+        ),
+        error => relay.fail(exit::CONFIGURATION, error, None),
+    })?;
+    let rows = files.rows().map_err(failed)?;
+    let mut gate = Gate::new(settings.access.clone(), rows.into_iter().map(stored));
+    let handled = gate
+        .handle(request, now_ms)
+        .map_err(|error| relay.fail(exit::FAILED, error, None))?;
+    let rows: Vec<AccessRow> = handled.rows.into_iter().map(row).collect();
+    files.write(&rows).map_err(failed)?;
+    if let Some((change, person)) = handled.change {
+        let entry = json!({
+            "time": timestamp::format(now_ms.div_euclid(1000)), "event": "access",
+            "platform": person.platform, "chat": "", "person": person.to_string(),
+            "role": handled.answer["role"], "decision": change, "reason": "command",
+        });
+        let mut audit = AuditFile::new(&settings.state_dir, settings.audit.keep_days);
+        if let Err(error) = audit.append(&format!("{entry}\n")) {
+            let what = format!("the change is made, but the audit log cannot be written: {error}");
+            return Err(relay.fail(exit::FAILED, what, None));
+        }
+    }
+    Ok(handled.answer)
+}
+
+fn stored(row: AccessRow) -> StoredRow {
+    StoredRow {
+        kind: row.kind,
+        person: PersonId {
+            platform: row.platform,
+            user: row.person,
+        },
+        value: row.value,
+    }
+}
+
+fn row(row: StoredRow) -> AccessRow {
+    AccessRow {
+        kind: row.kind,
+        platform: row.person.platform,
+        person: row.person.user,
+        value: row.value,
+    }
+}
+
+/// Shows an answer to a person.
+fn show(answer: &Value) -> io::Result<()> {
+    let mut out = anstream::stdout().lock();
+    let text = |value: &Value| value.as_str().map(printable).unwrap_or_default();
+    for (key, what) in [("allowed", "may write now"), ("approved", "is let in")] {
+        if answer[key].is_string() {
+            writeln!(out, "{} {what}, as {}", text(&answer[key]), text(&answer["role"]))?;
+        }
+    }
+    if answer["denied"].is_string() {
+        writeln!(out, "{} may not write any more", text(&answer["denied"]))?;
+    }
+    if let Some(pending) = answer["pending"].as_array() {
+        if pending.is_empty() {
+            writeln!(out, "no code waits for an approval")?;
+        }
+        for entry in pending {
+            let left = entry["expires_in_secs"].as_u64().unwrap_or(0);
+            let (code, person) = (text(&entry["code"]), text(&entry["person"]));
+            writeln!(out, "{code}  {person}  for {}", duration(left * 1000))?;
+        }
+    }
+    if let Some(entries) = answer["entries"].as_array() {
+        let (mode, strangers) = (text(&answer["mode"]), text(&answer["strangers"]));
+        writeln!(out, "mode {mode}, strangers {strangers}")?;
+        for entry in entries {
+            let role = match entry["denied"].as_bool() {
+                Some(true) => "denied".to_owned(),
+                _ => text(&entry["role"]),
+            };
+            let mut who = match entry["kind"].as_str() {
+                Some("chat") => format!("chat {}:{}", text(&entry["platform"]), text(&entry["chat"])),
+                Some("platform") => format!("everybody on {}", text(&entry["platform"])),
+                _ => text(&entry["person"]),
+            };
+            for (key, label) in [("chats", "in"), ("agents", "with")] {
+                if let Some(list) = entry[key].as_array() {
+                    let list: Vec<String> = list.iter().map(text).collect();
+                    who = format!("{who} {label} {}", list.join(", "));
+                }
+            }
+            writeln!(out, "{role:<7} {who}  ({})", text(&entry["origin"]))?;
+        }
+    }
+    out.flush()
+}
+
+/// Shows the audit log.
+fn log(
+    remote: &RemoteArgs,
+    since: Option<Since>,
+    person: Option<&PersonId>,
+    env: Environment<'_>,
+) -> ExitCode {
+    let relay = match remote.relay(env) {
+        Ok(relay) => relay,
+        Err(code) => return code,
+    };
+    let since = since.map(|since| match since {
+        Since::Ago(secs) => now_ms().div_euclid(1000).saturating_sub(secs),
+        Since::At(at) => at,
+    });
+    let person = person.map(PersonId::to_string);
+    let mut entries = Vec::new();
+    let read = AuditFile::read(&relay.settings().state_dir, |line| {
+        let Ok(entry) = serde_json::from_str::<Value>(line) else {
+            return;
+        };
+        let time = entry["time"].as_str().and_then(timestamp::parse);
+        let is_late_enough = since.is_none_or(|since| time.is_some_and(|time| time >= since));
+        let is_theirs = person.as_deref().is_none_or(|person| entry["person"] == person);
+        if is_late_enough && is_theirs {
+            entries.push(entry);
+        }
+    });
+    if let Err(error) = read {
+        return relay.fail(exit::FAILED, format!("cannot read the audit log: {error}"), None);
+    }
+    if remote.json {
+        return exit::print(json!({ "entries": entries }));
+    }
+    let mut out = anstream::stdout().lock();
+    let mut shown = Ok(());
+    for entry in &entries {
+        let text = |key: &str| entry[key].as_str().map(printable).unwrap_or_default();
+        shown = writeln!(
+            out,
+            "{}  {:<8} {:<9} {}  {} {}",
+            text("time"),
+            text("event"),
+            text("decision"),
+            text("reason"),
+            text("person"),
+            text("chat")
+        );
+        if shown.is_err() {
+            break;
+        }
+    }
+    finish(shown.and_then(|()| out.flush()))
+}
+
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_begins_at_a_time_or_so_long_ago() {
+        let secs = |text: &str| match parse_since(text) {
+            Ok(Since::Ago(secs)) => Some((true, secs)),
+            Ok(Since::At(at)) => Some((false, at)),
+            Err(_) => None,
+        };
+        assert_eq!(secs("90"), Some((true, 90)));
+        assert_eq!(secs("2h"), Some((true, 7200)));
+        assert_eq!(secs("7d"), Some((true, 604_800)));
+        assert_eq!(secs("1970-01-02"), Some((false, 86_400)));
+        assert_eq!(secs("1970-01-01T00:01:00Z"), Some((false, 60)));
+        for wrong in [
+            "",
+            "h",
+            "2x",
+            "-1h",
+            "99999999999999999999d",
+            "9223372036854775807d",
+        ] {
+            assert_eq!(secs(wrong), None, "{wrong}");
+        }
+    }
+}

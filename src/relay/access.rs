@@ -1,0 +1,370 @@
+//! Access: asks the gate about every event, answers strangers, keeps the trail.
+//!
+//! The rules are [`Gate`]'s. Here its decisions are counted and written to the audit log, strangers get what the settings
+//! say, at most [`MAX_NOTICES`] an hour in all, and its changes become rows of the journal.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::effects::Effects;
+use super::status::AccessStatus;
+use crate::access::{
+    AccessError, AccessRequest, Author, ByRole, EventKind, Gate, Handled, Limits, PairingStep, PersonId,
+    Reason, Role, StoredRow, Strangers, Verdict,
+};
+use crate::config::{AliasFiles, Settings};
+use crate::net::timestamp;
+use crate::store::{AccessRow, AuditLog, Command, UsageRow};
+use crate::wire::{NoAliases, SessionSource, WhatsAppAliases};
+
+/// Replies to strangers in an hour, all of them together.
+const MAX_NOTICES: usize = 50;
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 86_400_000;
+/// The reply to a stranger who cannot be paired.
+const NOT_KNOWN: &str = "Sorry, I may not talk to you. Ask the person who runs me to let you in.";
+
+/// The gate of a running relay.
+pub(super) struct AccessControl {
+    gate: Gate,
+    /// WhatsApp ids that mean the same person.
+    aliases: Option<Arc<AliasFiles>>,
+    warning: Option<String>,
+    audit: Option<AuditLog>,
+    /// When strangers were answered during the last hour.
+    notices: VecDeque<i64>,
+    /// Strangers who were answered during the last hour.
+    answered: BTreeMap<PersonId, i64>,
+    limits: Limits,
+    counts: BTreeMap<(bool, Reason), u64>,
+}
+
+impl AccessControl {
+    /// The rules of the settings and of the journal.
+    pub(super) fn new(settings: &Settings, rows: &[AccessRow], usage: &[UsageRow]) -> Self {
+        let stored = rows.iter().map(|row| StoredRow {
+            kind: row.kind.clone(),
+            person: PersonId {
+                platform: row.platform.clone(),
+                user: row.person.clone(),
+            },
+            value: row.value.clone(),
+        });
+        let home = settings.hermes_home.as_deref();
+        let mut access = Self {
+            gate: Gate::new(settings.access.clone(), stored),
+            aliases: home.map(|home: &Path| Arc::new(AliasFiles::new(home))),
+            warning: settings.access_warning(),
+            audit: None,
+            notices: VecDeque::new(),
+            answered: BTreeMap::new(),
+            limits: Limits::new(settings.access.limits.clone()),
+            counts: BTreeMap::new(),
+        };
+        for row in usage {
+            let person = PersonId {
+                platform: row.platform.clone(),
+                user: row.person.clone(),
+            };
+            let count = |number: i64| u64::try_from(number).unwrap_or(0);
+            let (turns, tokens) = (count(row.turns), count(row.tokens));
+            access.limits.restore(person, row.day, turns, tokens);
+        }
+        match AuditLog::start(&settings.state_dir, settings.audit.keep_days) {
+            Ok(audit) => access.audit = Some(audit),
+            Err(error) => tracing::error!(%error, "cannot start the audit log"),
+        }
+        access
+    }
+
+    /// Who wrote a message, by all their ids.
+    pub(super) fn author(&self, source: &SessionSource) -> Arc<Author> {
+        let aliases: &dyn WhatsAppAliases = self.aliases.as_deref().map_or(&NoAliases, |files| files);
+        Arc::new(Author::from_source(source, aliases))
+    }
+
+    /// Decides about an event that arrives; with what its author gets to read when a limit refuses it.
+    pub(super) fn decide(
+        &mut self,
+        author: &Author,
+        kind: EventKind,
+        now_ms: i64,
+    ) -> (Verdict, Option<&'static str>) {
+        let mut verdict = self.gate.decide(author, kind, None);
+        let mut notice = None;
+        if verdict.allowed
+            && self.gate.settings().is_active()
+            && let (Some(person), Some(role)) = (author.person(), verdict.role)
+            && let Some(exceeded) = self.limits.check(&person, role, kind, now_ms)
+        {
+            (verdict.allowed, verdict.reason) = (false, exceeded.reason);
+            notice = exceeded.notice;
+        }
+        self.record(author, kind, verdict, None, now_ms);
+        (verdict, notice)
+    }
+
+    /// A turn of an author begins.
+    pub(super) fn turn_started(&mut self, author: &Author, agent: &str, now_ms: i64, effects: &mut Effects) {
+        if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
+            self.limits.turn_started(&person, now_ms);
+            effects.write(usage_row(author, person, agent, 1, 0, now_ms));
+        }
+    }
+
+    /// A turn of an author has ended, with so many tokens.
+    pub(super) fn turn_ended(
+        &mut self,
+        author: &Author,
+        agent: &str,
+        tokens: u64,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
+            self.limits.turn_ended(&person, tokens, now_ms);
+            if tokens > 0 {
+                effects.write(usage_row(author, person, agent, 0, tokens, now_ms));
+            }
+        }
+    }
+
+    /// An author starts a new conversation.
+    pub(super) fn resume(&mut self, author: &Author) {
+        if let Some(person) = author.person() {
+            self.limits.resume(&person);
+        }
+    }
+
+    /// What `/usage` answers.
+    pub(super) fn describe_usage(&mut self, author: &Author, now_ms: i64) -> String {
+        let Some(person) = author.person().filter(|_| self.gate.is_active()) else {
+            return "Nothing is counted here.".to_owned();
+        };
+        let (turns, tokens) = self.limits.today(&person, now_ms);
+        let role = self.gate.role(author).unwrap_or_default();
+        let limits = &self.gate.settings().limits;
+        let of = |limit: &Option<ByRole>| match limit.as_ref().and_then(|limit| limit.of(role)) {
+            Some(most) => format!(" of {most}"),
+            None => String::new(),
+        };
+        let (most_turns, most_tokens) = (of(&limits.turns_per_day), of(&limits.tokens_per_day));
+        format!("Today you have used {turns}{most_turns} turns and {tokens}{most_tokens} tokens.")
+    }
+
+    /// Decides again about a message whose turn begins now: the rules may have changed meanwhile.
+    pub(super) fn decide_again(&mut self, author: &Author, agent: Option<&str>, now_ms: i64) -> Verdict {
+        let verdict = self.gate.decide(author, EventKind::Message, agent);
+        if !verdict.allowed {
+            self.record(author, EventKind::Message, verdict, agent, now_ms);
+        }
+        verdict
+    }
+
+    /// The same for an event of this kind that the journal kept.
+    pub(super) fn decide_again_as(&mut self, author: &Author, kind: EventKind, now_ms: i64) -> Verdict {
+        let verdict = self.gate.decide(author, kind, None);
+        if !verdict.allowed {
+            self.record(author, kind, verdict, None, now_ms);
+        }
+        verdict
+    }
+
+    /// Whether somebody may still talk to the agent.
+    pub(super) fn may_talk(&self, author: &Author) -> bool {
+        self.gate.decide(author, EventKind::Message, None).allowed
+    }
+
+    /// The agents that somebody may use; `None` for all.
+    pub(super) fn agents(&self, author: &Author) -> Option<Vec<String>> {
+        self.gate.agents(author).map(<[String]>::to_vec)
+    }
+
+    /// What `/whoami` answers.
+    pub(super) fn describe(&self, author: &Author) -> String {
+        let person = author
+            .person()
+            .map_or_else(|| "unknown".to_owned(), |person| person.to_string());
+        let role = self.gate.role(author).map_or("none", Role::as_str);
+        format!("You are {person}. Your role is {role}.")
+    }
+
+    /// A stranger's message is committed as ignored: what they get to read, if anything.
+    pub(super) fn answer_stranger(
+        &mut self,
+        author: &Author,
+        facts: Value,
+        random: u64,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Option<String> {
+        // Whoever else is in a group must not learn of it, nor get in by it.
+        let person = author.person().filter(|_| author.direct)?;
+        let strangers = self.gate.strangers();
+        if strangers == Strangers::Silent {
+            return None;
+        }
+        self.forget_notices(now_ms);
+        if self.notices.len() >= MAX_NOTICES || self.answered.contains_key(&person) {
+            return None;
+        }
+        let reply = match strangers {
+            Strangers::Silent => return None,
+            Strangers::Notice => NOT_KNOWN.to_owned(),
+            Strangers::Pair => {
+                let pairings = self.gate.pairings();
+                let step = pairings.request(&person, author.chat(), facts, random, now_ms);
+                let PairingStep::Code(code, rows) = step else {
+                    return None;
+                };
+                write_rows(rows, effects);
+                self.write(&person, author.chat(), None, "pairing", "code", now_ms);
+                format!(
+                    "I do not know you yet. Your code is {code}. Ask the person who runs me to approve it within an hour, then \
+                     write again:\nhermes-relay access approve {code}"
+                )
+            }
+        };
+        self.notices.push_back(now_ms);
+        self.answered.insert(person, now_ms);
+        Some(reply)
+    }
+
+    fn forget_notices(&mut self, now_ms: i64) {
+        let is_recent = |at: &i64| (0..HOUR_MS).contains(&now_ms.saturating_sub(*at));
+        self.notices.retain(is_recent);
+        self.answered.retain(|_, at| is_recent(at));
+    }
+
+    /// Handles a request of a verb: its rows go to the journal.
+    pub(super) fn handle(
+        &mut self,
+        request: AccessRequest,
+        now_ms: i64,
+        effects: &mut Effects,
+    ) -> Result<Handled, AccessError> {
+        let mut handled = self.gate.handle(request, now_ms)?;
+        write_rows(std::mem::take(&mut handled.rows), effects);
+        if let Some((change, person)) = &handled.change {
+            // Whoever is let in again is no stranger any more.
+            self.answered.remove(person);
+            self.write(&person.clone(), "", None, change, "command", now_ms);
+        }
+        Ok(handled)
+    }
+
+    /// What the relay reports about access.
+    pub(super) fn status(&self) -> AccessStatus {
+        AccessStatus {
+            mode: self.gate.mode().as_str(),
+            warning: self.warning.clone(),
+        }
+    }
+
+    /// How often the gate decided what.
+    pub(super) fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let counts = self.counts.iter();
+        counts
+            .map(|((allowed, reason), count)| (decision(*allowed), reason.as_str(), *count))
+            .collect()
+    }
+
+    fn record(
+        &mut self,
+        author: &Author,
+        kind: EventKind,
+        verdict: Verdict,
+        agent: Option<&str>,
+        now_ms: i64,
+    ) {
+        *self.counts.entry((verdict.allowed, verdict.reason)).or_default() += 1;
+        // Without rules the connector decides alone, and there is nothing to report.
+        if !self.gate.is_active() {
+            return;
+        }
+        let (decision, reason) = (decision(verdict.allowed), verdict.reason.as_str());
+        if !verdict.allowed {
+            tracing::info!(
+                target: "hermes_relay::audit",
+                platform = author.platform, person = author.user(), chat = author.chat(), reason,
+                "refused a message"
+            );
+        }
+        self.append(&json!({
+            "time": timestamp::format(now_ms.div_euclid(1000)), "event": event_name(kind),
+            "platform": author.platform, "chat": author.chat(),
+            "person": format!("{}:{}", author.platform, author.user()),
+            "role": verdict.role, "decision": decision, "reason": reason, "agent": agent,
+        }));
+    }
+
+    fn write(
+        &mut self,
+        person: &PersonId,
+        chat: &str,
+        role: Option<Role>,
+        decision: &str,
+        reason: &str,
+        now_ms: i64,
+    ) {
+        tracing::info!(target: "hermes_relay::audit", person = %person, decision, "access changed");
+        self.append(&json!({
+            "time": timestamp::format(now_ms.div_euclid(1000)), "event": "access",
+            "platform": person.platform, "chat": chat, "person": person.to_string(),
+            "role": role, "decision": decision, "reason": reason,
+        }));
+    }
+
+    fn append(&mut self, entry: &Value) {
+        if let Some(audit) = &mut self.audit {
+            audit.write(entry.to_string());
+        }
+    }
+}
+
+fn write_rows(rows: Vec<StoredRow>, effects: &mut Effects) {
+    for row in rows {
+        effects.write(Command::SetAccess(AccessRow {
+            kind: row.kind,
+            platform: row.person.platform,
+            person: row.person.user,
+            value: row.value,
+        }));
+    }
+}
+
+fn usage_row(
+    author: &Author,
+    person: PersonId,
+    agent: &str,
+    turns: i64,
+    tokens: u64,
+    now_ms: i64,
+) -> Command {
+    Command::AddUsage(UsageRow {
+        day: now_ms.div_euclid(DAY_MS),
+        platform: person.platform,
+        person: person.user,
+        chat: author.chat().to_owned(),
+        agent: agent.to_owned(),
+        turns,
+        tokens: i64::try_from(tokens).unwrap_or(i64::MAX),
+    })
+}
+
+fn decision(allowed: bool) -> &'static str {
+    if allowed { "allowed" } else { "refused" }
+}
+
+fn event_name(kind: EventKind) -> &'static str {
+    match kind {
+        EventKind::Message => "message",
+        EventKind::Interaction => "interaction",
+        EventKind::Press => "press",
+        EventKind::TypedAnswer => "answer",
+        EventKind::Command | EventKind::Inquiry => "command",
+    }
+}

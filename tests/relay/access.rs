@@ -1,0 +1,359 @@
+//! Who may drive an agent, in a running relay: what is refused reaches nobody, and a revocation holds.
+
+use hermes_relay::access::{AccessRequest, Mode, PersonRule, Role, Strangers};
+use hermes_relay::agent::EchoAgent;
+use hermes_relay::config::Settings;
+use hermes_relay::store::{Inspector, Section};
+use serde_json::{Value, json};
+
+use crate::prompts::{BUTTONS, ask, press, start as start_asking};
+use crate::support::memory_relay::{Running, event, start_with};
+
+fn rule(user: &str, role: Role) -> PersonRule {
+    PersonRule {
+        platform: "discord".to_owned(),
+        user: user.to_owned(),
+        role,
+        chats: None,
+        agents: None,
+    }
+}
+
+/// Only these people may write.
+fn only(settings: &mut Settings, people: Vec<PersonRule>) {
+    settings.access.mode = Mode::List;
+    settings.access.people = people;
+    settings.streaming.typing = false;
+}
+
+fn deny(person: &str) -> AccessRequest {
+    AccessRequest::Deny {
+        person: person.to_owned(),
+    }
+}
+
+fn allow(person: &str) -> AccessRequest {
+    AccessRequest::Allow {
+        person: person.to_owned(),
+        role: None,
+        agents: None,
+        chats: None,
+    }
+}
+
+async fn change(relay: &Running, request: AccessRequest) -> Value {
+    relay
+        .handle
+        .access(request)
+        .await
+        .expect("the relay runs")
+        .expect("a change")
+}
+
+/// A message in a group.
+fn in_group(chat: &str, id: &str, user: &str, text: &str) -> Value {
+    let mut event = event(chat, id, text);
+    event["source"]["chat_type"] = json!("group");
+    event["source"]["user_id"] = json!(user);
+    event
+}
+
+#[tokio::test]
+async fn a_refused_message_is_acknowledged_ended_as_ignored_and_its_text_kept_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        only(settings, vec![rule("user-of-a", Role::User)]);
+    })
+    .await;
+    relay.deliver("b", "1", "the-secret-word").await;
+    relay.deliver("b", "2", "/whoami").await;
+    relay.deliver("a", "1", "hello").await;
+    relay.replies("a", 1).await;
+    let seen = relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    assert_eq!((seen.acked("b-1"), seen.acked("b-2")), (1, 1));
+    assert!(
+        seen.texts("b").is_empty(),
+        "strangers get nothing: {:?}",
+        seen.texts("b")
+    );
+    relay.deliver("b", "1", "the-secret-word").await;
+    let status = relay
+        .wait_for_status("a duplicate", |status| status.tally.duplicates == 1)
+        .await;
+    assert_eq!((status.access.mode, status.tally.turns_started), ("list", 1));
+    relay.stop().await;
+    let journal = Inspector::open(dir.path()).unwrap();
+    let done = journal.latest(Section::Finished, 9).unwrap();
+    let states: Vec<&str> = done.iter().map(|entry| entry.state).collect();
+    assert_eq!(
+        states.iter().filter(|state| **state == "ignored").count(),
+        2,
+        "{states:?}"
+    );
+    assert!(journal.latest(Section::Unfinished, 9).unwrap().is_empty());
+    for file in std::fs::read_dir(dir.path()).unwrap() {
+        let path = file.unwrap().path();
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let found = bytes.windows(15).any(|part| part == b"the-secret-word");
+        assert!(!found, "the text is in {}", path.display());
+    }
+}
+
+#[tokio::test]
+async fn a_revocation_stops_the_running_turn_and_what_waits_never_runs_also_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = |settings: &mut Settings| {
+        only(
+            settings,
+            vec![rule("user-of-a", Role::User), rule("user-of-b", Role::User)],
+        )
+    };
+    let relay = start_with(dir.path(), EchoAgent, settings).await;
+    relay.deliver("a", "1", "sleep=60000 long").await;
+    relay.deliver("a", "2", "waits").await;
+    relay.deliver("b", "1", "sleep=60000 other").await;
+    relay.wait_for_turns(2).await;
+    relay
+        .wait_for_status("one waits", |status| status.messages_waiting == 1)
+        .await;
+    change(&relay, deny("discord:user-of-a")).await;
+    let status = relay
+        .wait_for_status("the turn stopped", |status| {
+            status.turns_running == 1 && status.messages_waiting == 0
+        })
+        .await;
+    assert_eq!((status.tally.turns_stopped, status.tally.turns_started), (1, 2));
+    relay.crash().await;
+    let relay = start_with(dir.path(), EchoAgent, settings).await;
+    relay.deliver("a", "3", "still there?").await;
+    relay.deliver("b", "2", "yes").await;
+    let texts = relay.replies("b", 2).await;
+    assert!(texts.iter().any(|text| text == "echo: yes"), "{texts:?}");
+    let seen = relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    assert!(seen.texts("a").is_empty(), "{:?}", seen.texts("a"));
+    change(&relay, allow("discord:user-of-a")).await;
+    relay.deliver("a", "4", "back").await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: back"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_waits_in_the_journal_is_asked_about_again_at_the_next_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = |settings: &mut Settings| {
+        only(
+            settings,
+            vec![rule("user-of-a", Role::User), rule("user-of-b", Role::User)],
+        )
+    };
+    let relay = start_with(dir.path(), EchoAgent, open).await;
+    relay.deliver("a", "1", "sleep=60000 long").await;
+    relay.deliver("a", "2", "waits").await;
+    relay
+        .wait_for_status("one waits", |status| status.messages_waiting == 1)
+        .await;
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    relay.crash().await;
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        only(settings, vec![rule("user-of-b", Role::User)])
+    })
+    .await;
+    relay.deliver("b", "1", "hello").await;
+    relay.replies("b", 1).await;
+    let status = relay
+        .wait_for_status("nothing waits", |status| status.sessions_active == 0)
+        .await;
+    assert_eq!(status.tally.turns_started, 1, "only the message of b ran");
+    let seen = relay.stop().await;
+    assert!(
+        seen.texts("a").is_empty(),
+        "not even the notice: {:?}",
+        seen.texts("a")
+    );
+}
+
+#[tokio::test]
+async fn a_stranger_presses_types_and_commands_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        only(settings, vec![rule("user-of-a", Role::User)]);
+        settings.prompts.anyone_in_group = true;
+    })
+    .await;
+    let question = ask(&relay, "a", "1").await;
+    let mut answer = press(&question, "o0", "stranger");
+    answer["source"]["chat_type"] = json!("group");
+    relay.connector.deliver_buffered("press", answer).await.unwrap();
+    for (id, text) in [("2", "/approve"), ("3", "1"), ("4", "/stop"), ("5", "/new")] {
+        let message = in_group("a", id, "stranger", text);
+        relay.connector.deliver_buffered(id, message).await.unwrap();
+    }
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!(
+        (
+            status.prompts_open,
+            status.turns_running,
+            status.tally.turns_started
+        ),
+        (1, 1, 1)
+    );
+    let answer = press(&question, "o0", "user-of-a");
+    relay.connector.deliver_buffered("own", answer).await.unwrap();
+    relay
+        .wait_for_status("the turn done", |status| status.tally.turns_done == 1)
+        .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_revocation_withdraws_the_persons_question() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        only(settings, vec![rule("user-of-a", Role::User)])
+    })
+    .await;
+    ask(&relay, "a", "1").await;
+    change(&relay, deny("discord:user-of-a")).await;
+    let status = relay
+        .wait_for_status("nothing open", |status| {
+            status.prompts_open == 0 && status.turns_running == 0
+        })
+        .await;
+    assert_eq!(status.tally.turns_stopped, 1);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_stranger_is_paired_by_a_code_in_a_direct_message_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = |settings: &mut Settings| {
+        settings.access.mode = Mode::Pair;
+        settings.streaming.typing = false;
+    };
+    let relay = start_with(dir.path(), EchoAgent, settings).await;
+    let message = in_group("g", "1", "user-of-a", "let me in");
+    relay.connector.deliver_buffered("g-1", message).await.unwrap();
+    relay.deliver("a", "1", "hello").await;
+    relay.deliver("a", "2", "hello?").await;
+    let texts = relay.replies("a", 1).await;
+    let pending = change(&relay, AccessRequest::Pending).await;
+    let code = pending["pending"][0]["code"].as_str().unwrap().to_owned();
+    assert!(texts[0].contains(&code), "{texts:?}");
+    relay.stop().await;
+    let relay = start_with(dir.path(), EchoAgent, settings).await;
+    relay.deliver("a", "3", "and now?").await;
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    let approve = |code: &str| AccessRequest::Approve {
+        code: code.to_owned(),
+        role: Some(Role::Guest),
+    };
+    assert!(relay.handle.access(approve("WRONGCDE")).await.unwrap().is_err());
+    change(&relay, approve(&code)).await;
+    assert!(
+        relay.handle.access(approve(&code)).await.unwrap().is_err(),
+        "it works once"
+    );
+    relay.deliver("a", "4", "/whoami").await;
+    relay.deliver("a", "5", "hi").await;
+    let texts = relay.replies("a", 3).await;
+    let want = [
+        "You are let in now. Please write again.",
+        "You are discord:user-of-a. Your role is guest.",
+        "echo: hi",
+    ];
+    assert_eq!(texts, want, "no further code, and what waited is not run");
+    relay.deliver("a", "6", "/stop").await;
+    assert_eq!(relay.replies("a", 4).await[3], "Your role does not allow that.");
+    let seen = relay.stop().await;
+    assert!(seen.texts("g").is_empty());
+}
+
+#[tokio::test]
+async fn a_flood_of_strangers_gets_few_replies_and_delays_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        only(settings, vec![rule("user-of-a", Role::User)]);
+        settings.access.strangers = Some(Strangers::Notice);
+    })
+    .await;
+    for number in 0..600 {
+        let chat = format!("x{number}");
+        relay.deliver(&chat, "1", "hello").await;
+        relay.deliver(&chat, "2", "hello").await;
+    }
+    relay.deliver("a", "1", "me too").await;
+    assert_eq!(relay.replies("a", 1).await, ["echo: me too"]);
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    let status = relay
+        .wait_for_status("all replies out", |status| status.ops_owed == 0)
+        .await;
+    assert_eq!(
+        (status.tally.turns_started, status.chats_known),
+        (1, 1),
+        "strangers are not remembered"
+    );
+    assert_eq!(status.tally.ops_applied, 51, "fifty notices and one answer");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_person_over_the_limit_is_told_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        only(settings, vec![rule("u", Role::User), rule("v", Role::User)]);
+        settings.access.limits.per_user_per_minute = Some(hermes_relay::access::ByRole::All(2));
+    })
+    .await;
+    for (id, chat, user) in [
+        ("1", "a", "u"),
+        ("2", "a", "u"),
+        ("3", "a", "u"),
+        ("4", "b", "u"),
+        ("5", "c", "v"),
+    ] {
+        let mut message = event(chat, id, "hi");
+        message["source"]["user_id"] = json!(user);
+        relay.connector.deliver_buffered(id, message).await.unwrap();
+        relay.seen("an ack", |seen| seen.acked(id) == 1).await;
+    }
+    assert_eq!(relay.replies("c", 1).await, ["echo: hi"]);
+    let texts = relay.replies("a", 3).await;
+    assert_eq!(
+        texts.iter().filter(|text| text.contains("faster")).count(),
+        1,
+        "{texts:?}"
+    );
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!(status.tally.turns_started, 3);
+    let mut usage = event("a", "9", "/usage");
+    usage["source"]["user_id"] = json!("v");
+    relay.connector.deliver_buffered("9", usage).await.unwrap();
+    let texts = relay.replies("a", 4).await;
+    assert_eq!(texts[3], "Today you have used 1 turns and 0 tokens.");
+    let seen = relay.stop().await;
+    assert!(
+        seen.texts("b").is_empty(),
+        "told once, across chats: {:?}",
+        seen.texts("b")
+    );
+    let rows = Inspector::open(dir.path()).unwrap().usage(0).unwrap();
+    let used: Vec<(&str, i64)> = rows.iter().map(|row| (row.person.as_str(), row.turns)).collect();
+    assert_eq!(used, [("u", 2), ("v", 1)]);
+}
+
+#[tokio::test]
+async fn whoever_may_use_one_agent_is_answered_by_that_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        let mut restricted = rule("user-of-a", Role::User);
+        restricted.agents = Some(vec!["other".to_owned()]);
+        only(settings, vec![restricted, rule("user-of-b", Role::User)]);
+    })
+    .await;
+    relay.deliver("a", "1", "hello").await;
+    assert_eq!(relay.replies("a", 1).await, ["You may not use tested here."]);
+    relay.deliver("b", "1", "hello").await;
+    assert_eq!(relay.replies("b", 1).await, ["echo: hello"]);
+    relay.stop().await;
+}
