@@ -181,7 +181,7 @@ fn a_denial_holds_against_the_settings_and_is_lifted_to_what_they_say() {
     assert_eq!(gate.role(&dm("other")), Some(Role::User));
     let refused = gate.handle(allow("slack:never", None), NOW).unwrap_err();
     assert_eq!(refused, AccessError::DeniedByFile(person("never")));
-    for wrong in ["slack", "slack:", "slack:*", "nowhere:1", ":1"] {
+    for wrong in ["slack", "slack:", "slack:*", "discrod:1", ":1"] {
         assert!(gate.handle(allow(wrong, None), NOW).is_err(), "{wrong}");
     }
 }

@@ -3,7 +3,7 @@
 use hermes_relay::dev::{Connector, text_event};
 use serde_json::{Value, json};
 
-use crate::operate::{Spoken, connected, connector, status, status_until, verb};
+use crate::operate::{VerbOutput, connected, connector, status, status_until, verb};
 use crate::support::relay_process::Setup;
 use crate::support::wait::eventually;
 
@@ -34,7 +34,7 @@ async fn replies(connector: &Connector, chat: &str, count: usize) -> Vec<String>
     .await
 }
 
-async fn access(setup: &Setup, args: &[&str]) -> Spoken {
+async fn access(setup: &Setup, args: &[&str]) -> VerbOutput {
     verb(setup, &[&["access"], args, &["--json"]].concat()).await
 }
 
@@ -274,7 +274,7 @@ async fn wrong_rules_stop_the_start_and_name_their_key() {
     let setup = Setup::new();
     for args in [
         &["allow"][..],
-        &["allow", "nowhere:1"],
+        &["allow", "discrod:1"],
         &["deny", "discord"],
         &["approve"],
     ] {
