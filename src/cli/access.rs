@@ -15,10 +15,10 @@ use super::exit::{self, finish};
 use super::format::{duration, printable};
 use super::remote::{RemoteArgs, RemoteRelay};
 use crate::access::{AccessRequest, Gate, PersonId, Role, StoredRow};
-use crate::net::timestamp;
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
 use crate::store::{AccessFiles, AccessRow, AuditFile, InspectError, OpenError};
+use crate::timestamp;
 
 /// List and change who may drive an agent. A running relay applies changes immediately; without one they hold from its
 /// next start on.

@@ -11,8 +11,8 @@ use super::Environment;
 use super::exit::{self, finish};
 use super::format::printable;
 use super::remote::RemoteArgs;
-use crate::net::timestamp;
 use crate::store::{InspectError, Inspector, UsageRow};
+use crate::timestamp;
 
 const DAY_SECS: i64 = 86_400;
 

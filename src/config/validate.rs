@@ -271,7 +271,7 @@ pub(super) fn missing_name(tree: &FileTree) -> Option<(&'static str, String)> {
 /// Why there is no agent with this name; `None` if there is one.
 fn unknown_agent(tree: &FileTree, name: &str) -> Option<String> {
     let inline = match &tree.agent {
-        Some(AgentChoice::Inline(entry)) => Some(entry.default_name()),
+        AgentChoice::Inline(entry) => Some(entry.default_name()),
         _ => None,
     };
     let agents = || {

@@ -16,8 +16,8 @@ use crate::access::{
     Reason, Role, StoredRow, Strangers, Verdict,
 };
 use crate::config::{AliasFiles, Settings};
-use crate::net::timestamp;
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
+use crate::timestamp;
 use crate::wire::{NoAliases, SessionSource, WhatsAppAliases};
 
 /// Replies to strangers in an hour, all of them together.
