@@ -57,6 +57,9 @@ pub fn escape_lines(text: &str) -> Cow<'_, str> {
 }
 
 fn escape_except<'t>(text: &'t str, kept: &[char]) -> Cow<'t, str> {
+    if text.bytes().all(|byte| (b' '..=b'~').contains(&byte)) {
+        return Cow::Borrowed(text);
+    }
     let is_escaped = |c: char| is_unprintable(c) && !kept.contains(&c);
     let Some(first) = text.find(is_escaped) else {
         return Cow::Borrowed(text);

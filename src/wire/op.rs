@@ -26,7 +26,12 @@ impl OpId {
 
 impl fmt::Display for OpId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        // Without the formatting machinery: this runs several times per turn.
+        let mut digits = [0; 32];
+        for (at, digit) in digits.iter_mut().enumerate() {
+            *digit = b"0123456789abcdef"[(self.0 >> (124 - 4 * at)) as usize & 0xf];
+        }
+        f.write_str(str::from_utf8(&digits).unwrap_or_default())
     }
 }
 

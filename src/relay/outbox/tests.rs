@@ -302,7 +302,7 @@ fn a_refusal_that_passes_loses_nothing() {
 fn a_rate_limited_lane_is_held_once_however_often_it_is_retried() {
     let mut world = World::new(ResendUnknown::Answers);
     world.add(1, "send", "one");
-    let mut ids = std::collections::HashSet::new();
+    let mut ids = HashSet::new();
     let limited = answered(&json!({"success": false, "code": "rate_limited", "retry_after": 1}));
     for _ in 0..50 {
         let (id, _) = world.sent();
