@@ -166,6 +166,15 @@ impl ChatMemory {
         self.0.recent_keys().find(|known| known.chat == chat)
     }
 
+    /// Every direct message, the most recently used first, with what is known about it.
+    pub fn direct(&self) -> impl Iterator<Item = (&ChatId, &ChatFacts)> {
+        let known = self
+            .0
+            .recent_keys()
+            .filter_map(|chat| Some((chat, self.facts(chat)?)));
+        known.filter(|(_, facts)| facts.chat_type.as_deref() == Some("dm"))
+    }
+
     /// Number of known chats.
     #[expect(clippy::len_without_is_empty, reason = "a count for the status")]
     pub fn len(&self) -> usize {

@@ -15,10 +15,11 @@ use crate::access::{
     AccessError, AccessRequest, Author, ByRole, EventKind, Gate, Handled, Limits, PairingStep, PersonId,
     Reason, Role, StoredRow, Strangers, Verdict,
 };
+use crate::adapter::{ChatFacts, ChatId};
 use crate::config::{AliasFiles, Settings};
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
 use crate::timestamp;
-use crate::wire::{NoAliases, SessionSource, WhatsAppAliases};
+use crate::wire::{NoAliases, SessionSource, WhatsAppAliases, whatsapp_ids};
 
 /// Replies to strangers in an hour, all of them together.
 const MAX_NOTICES: usize = 50;
@@ -40,6 +41,13 @@ pub(super) struct AccessControl {
     answered: BTreeMap<PersonId, i64>,
     limits: Limits,
     counts: BTreeMap<(bool, Reason), u64>,
+}
+
+/// What a stranger gets to read.
+pub(super) struct StrangerReply {
+    pub(super) text: String,
+    /// Their code, when they got one.
+    pub(super) code: Option<String>,
 }
 
 impl AccessControl {
@@ -84,6 +92,23 @@ impl AccessControl {
     pub(super) fn author(&self, source: &SessionSource) -> Arc<Author> {
         let aliases: &dyn WhatsAppAliases = self.aliases.as_deref().map_or(&NoAliases, |files| files);
         Arc::new(Author::from_source(source, aliases))
+    }
+
+    /// The author of the last message of a chat.
+    pub(super) fn author_of(&self, chat: &ChatId, facts: &ChatFacts) -> Author {
+        let whatsapp = matches!(chat.platform.as_str(), "whatsapp" | "whatsapp_cloud");
+        let aliases: &dyn WhatsAppAliases = self.aliases.as_deref().map_or(&NoAliases, |files| files);
+        let user = facts.user_id.iter();
+        let others = user
+            .clone()
+            .filter(|_| whatsapp)
+            .flat_map(|id| whatsapp_ids(id, aliases));
+        Author {
+            platform: chat.platform.clone(),
+            ids: user.cloned().chain(others).collect(),
+            chats: vec![chat.chat.clone()],
+            direct: facts.chat_type.as_deref() == Some("dm"),
+        }
     }
 
     /// Decides about an event that arrives; with what its author gets to read when a limit refuses it.
@@ -183,6 +208,35 @@ impl AccessControl {
         self.gate.agents(author).map(<[String]>::to_vec)
     }
 
+    /// Whether anybody wrote rules.
+    pub(super) fn is_active(&self) -> bool {
+        self.gate.is_active()
+    }
+
+    /// Whether somebody is an owner.
+    pub(super) fn is_owner(&self, author: &Author) -> bool {
+        self.gate.role(author) == Some(Role::Owner)
+    }
+
+    /// A person decided a question, or an owner was asked in place of its author.
+    pub(super) fn record_question(
+        &mut self,
+        author: &Author,
+        decision: &str,
+        title: &str,
+        answer: &str,
+        now_ms: i64,
+    ) {
+        if self.gate.is_active() {
+            self.append(&json!({
+                "time": timestamp::format(now_ms.div_euclid(1000)), "event": "question",
+                "platform": author.platform, "chat": author.chat(),
+                "person": format!("{}:{}", author.platform, author.user()), "role": self.gate.role(author),
+                "decision": decision, "reason": answer, "question": title,
+            }));
+        }
+    }
+
     /// What `/whoami` answers.
     pub(super) fn describe(&self, author: &Author) -> String {
         let person = author
@@ -200,7 +254,7 @@ impl AccessControl {
         random: u64,
         now_ms: i64,
         effects: &mut Effects,
-    ) -> Option<String> {
+    ) -> Option<StrangerReply> {
         // Whoever else is in a group must not learn of it, nor get in by it.
         let person = author.person().filter(|_| author.direct)?;
         let strangers = self.gate.strangers();
@@ -213,7 +267,10 @@ impl AccessControl {
         }
         let reply = match strangers {
             Strangers::Silent => return None,
-            Strangers::Notice => NOT_KNOWN.to_owned(),
+            Strangers::Notice => StrangerReply {
+                text: NOT_KNOWN.to_owned(),
+                code: None,
+            },
             Strangers::Pair => {
                 let pairings = self.gate.pairings();
                 let step = pairings.request(&person, author.chat(), facts, random, now_ms);
@@ -222,10 +279,13 @@ impl AccessControl {
                 };
                 write_rows(rows, effects);
                 self.write(&person, author.chat(), None, "pairing", "code", now_ms);
-                format!(
-                    "I do not know you yet. Your code is {code}. Ask the person who runs me to approve it within an hour, then \
-                     write again:\nhermes-relay access approve {code}"
-                )
+                StrangerReply {
+                    text: format!(
+                        "I do not know you yet. Your code is {code}. Ask the person who runs me to approve it within an \
+                         hour, then write again:\nhermes-relay access approve {code}"
+                    ),
+                    code: Some(code),
+                }
             }
         };
         self.notices.push_back(now_ms);

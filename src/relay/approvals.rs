@@ -28,11 +28,14 @@ use crate::adapter::prompt::{
 };
 use crate::adapter::stream::Priority;
 use crate::adapter::{Adapters, ChatFacts, ChatId, RelayAdapter};
-use crate::agent::{Choice, PromptAnswer, Question};
+use crate::agent::{Choice, Meaning, PromptAnswer, Question, QuestionKind};
 use crate::link::SendResult;
 use crate::session::TurnId;
+use crate::text::printable;
 use crate::wire::{MessageEvent, OpId, OpIds, Outcome, Scalar, SessionKey};
 
+/// Length of what a question is about, in the audit log.
+const MAX_TITLE_CHARS: usize = 120;
 /// How often closed questions of agents are looked for.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -42,6 +45,14 @@ pub(super) struct ApprovalCounters {
     pub(super) opened: u64,
     pub(super) answered: u64,
     pub(super) expired: u64,
+}
+
+/// The direct message of an owner.
+#[derive(Debug)]
+pub(super) struct OwnerChat {
+    pub(super) session: SessionKey,
+    pub(super) chat: ChatId,
+    pub(super) facts: ChatFacts,
 }
 
 /// Where a turn asks.
@@ -70,12 +81,44 @@ pub(super) struct Approvals {
 /// An agent that waits.
 #[derive(Debug)]
 struct Waiting {
-    turn: TurnId,
-    /// The agent's names for the options, in their order.
-    choices: Vec<String>,
-    reply: oneshot::Sender<PromptAnswer>,
+    recipient: Recipient,
+    /// What it is about, for the audit log.
+    title: String,
     /// The op that shows the question, until it has a result.
     op: Option<OpId>,
+}
+
+/// Who gets the answer.
+#[derive(Debug)]
+enum Recipient {
+    /// The agent of a turn.
+    Agent {
+        turn: TurnId,
+        /// The agent's names for the options, in their order.
+        choices: Vec<String>,
+        reply: oneshot::Sender<PromptAnswer>,
+    },
+    /// Whoever lets people in; by this code.
+    Pairing(String),
+}
+
+impl Recipient {
+    fn is_turn(&self, wanted: TurnId) -> bool {
+        matches!(self, Self::Agent { turn, .. } if *turn == wanted)
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Agent { reply, .. } if reply.is_closed())
+    }
+}
+
+/// A question that a person decided.
+#[derive(Debug)]
+pub(super) struct DecidedQuestion {
+    /// What it is about.
+    pub(super) title: String,
+    /// The name of the answer.
+    pub(super) answer: String,
 }
 
 impl Approvals {
@@ -136,6 +179,7 @@ impl Approvals {
             detail: question.detail,
             timeout: question.timeout,
         };
+        let title = printable(&request.text, MAX_TITLE_CHARS);
         let opened = match self.prompts.open(request, adapter, now) {
             Ok(opened) => opened,
             Err(reason) => {
@@ -146,9 +190,57 @@ impl Approvals {
         };
         self.counters.opened += 1;
         let waiting = Waiting {
-            turn: asking.turn,
-            choices: question.options.into_iter().map(|choice| choice.id).collect(),
-            reply,
+            recipient: Recipient::Agent {
+                turn: asking.turn,
+                choices: question.options.into_iter().map(|choice| choice.id).collect(),
+                reply,
+            },
+            title,
+            op: None,
+        };
+        self.waiting.insert(id, waiting);
+        self.show(id, opened.prompt, &opened.op, adapter, effects);
+    }
+
+    /// Asks an owner whether somebody is let in who has this code.
+    pub(super) fn ask_about_pairing(
+        &mut self,
+        owner: &OwnerChat,
+        person: &str,
+        code: String,
+        adapter: &RelayAdapter,
+        now: Duration,
+        effects: &mut Effects,
+    ) {
+        self.last_question += 1;
+        let id = QuestionId(self.last_question);
+        let option = |label: &str, meaning| PromptOption {
+            label: label.to_owned(),
+            meaning,
+        };
+        let request = PromptRequest {
+            id,
+            session: owner.session.clone(),
+            chat: owner.chat.clone(),
+            facts: owner.facts.clone(),
+            author: owner.facts.user_id.clone(),
+            personal: true,
+            kind: QuestionKind::Approval,
+            options: vec![
+                option("Let in", Meaning::AllowOnce),
+                option("Ignore", Meaning::Deny),
+            ],
+            text: format!("May {person} talk to me? Their code is {code}."),
+            detail: None,
+            timeout: None,
+        };
+        let title = printable(&request.text, MAX_TITLE_CHARS);
+        let Ok(opened) = self.prompts.open(request, adapter, now) else {
+            return;
+        };
+        let waiting = Waiting {
+            recipient: Recipient::Pairing(code),
+            title,
             op: None,
         };
         self.waiting.insert(id, waiting);
@@ -258,14 +350,14 @@ impl Approvals {
         })
     }
 
-    /// Takes a committed response; returns whether it decided a question, which may have ended meanwhile.
+    /// Takes a committed response; returns the question that it decided, which may have ended meanwhile.
     pub(super) fn respond(
         &mut self,
         response: &QuestionResponse,
         adapters: &Adapters,
         now: Duration,
         effects: &mut Effects,
-    ) -> bool {
+    ) -> Option<DecidedQuestion> {
         let (resolution, notice) = match response {
             QuestionResponse::Unreadable => (None, None),
             QuestionResponse::Undecided(notice) => (None, Some(notice.clone())),
@@ -279,7 +371,7 @@ impl Approvals {
         };
         let decided = resolution
             .as_ref()
-            .is_some_and(|resolution| resolution.decision != Decision::TimedOut);
+            .and_then(|resolution| self.decided(resolution));
         if let Some(resolution) = resolution {
             self.resolve(resolution, adapters, effects);
         }
@@ -289,10 +381,25 @@ impl Approvals {
         decided
     }
 
+    fn decided(&self, resolution: &Resolution) -> Option<DecidedQuestion> {
+        let waiting = self.waiting.get(&resolution.id);
+        let answer = match (resolution.decision, waiting.map(|waiting| &waiting.recipient)) {
+            (Decision::TimedOut, _) => return None,
+            (Decision::Chosen(index), Some(Recipient::Agent { choices, .. })) => choices.get(index).cloned(),
+            (Decision::Chosen(0), Some(Recipient::Pairing(_))) => Some("let in".to_owned()),
+            (Decision::Chosen(_), Some(Recipient::Pairing(_))) => Some("ignore".to_owned()),
+            (Decision::Cancelled, _) | (_, None) => None,
+        };
+        Some(DecidedQuestion {
+            title: waiting.map(|waiting| waiting.title.clone()).unwrap_or_default(),
+            answer: answer.unwrap_or_else(|| "cancelled".to_owned()),
+        })
+    }
+
     /// A turn stops or is over: its questions are withdrawn.
     pub(super) fn withdraw_turn(&mut self, turn: TurnId, adapters: &Adapters, effects: &mut Effects) {
         if !self.waiting.is_empty() {
-            self.withdraw_where(adapters, effects, |waiting| waiting.turn == turn);
+            self.withdraw_where(adapters, effects, |waiting| waiting.recipient.is_turn(turn));
         }
     }
 
@@ -304,7 +411,7 @@ impl Approvals {
         for resolution in self.prompts.expire(now) {
             self.resolve(resolution, adapters, effects);
         }
-        self.withdraw_where(adapters, effects, |waiting| waiting.reply.is_closed());
+        self.withdraw_where(adapters, effects, |waiting| waiting.recipient.is_gone());
         self.check_at = now.saturating_add(CHECK_INTERVAL);
     }
 
@@ -333,23 +440,35 @@ impl Approvals {
             if let Some(op) = waiting.op {
                 effects.push(Effect::Withdraw(op));
             }
-            let answer = match resolution.decision {
-                Decision::Chosen(index) => {
-                    self.counters.answered += 1;
-                    let chosen = waiting.choices.into_iter().nth(index);
-                    chosen.map_or(PromptAnswer::Cancelled, PromptAnswer::Chosen)
+            match waiting.recipient {
+                Recipient::Agent { choices, reply, .. } => {
+                    let answer = self.answer(resolution.decision, choices);
+                    // An agent that stopped waiting gets nothing.
+                    let _ = reply.send(answer);
                 }
-                Decision::TimedOut => {
-                    self.counters.expired += 1;
-                    PromptAnswer::TimedOut
+                Recipient::Pairing(code) => {
+                    let approved = resolution.decision == Decision::Chosen(0);
+                    effects.push(Effect::PairingDecided { code, approved });
                 }
-                Decision::Cancelled => PromptAnswer::Cancelled,
-            };
-            // An agent that stopped waiting gets nothing.
-            let _ = waiting.reply.send(answer);
+            }
         }
         if let Some(edit) = resolution.edit {
             self.send_about(&edit, adapters, effects);
+        }
+    }
+
+    fn answer(&mut self, decision: Decision, choices: Vec<String>) -> PromptAnswer {
+        match decision {
+            Decision::Chosen(index) => {
+                self.counters.answered += 1;
+                let chosen = choices.into_iter().nth(index);
+                chosen.map_or(PromptAnswer::Cancelled, PromptAnswer::Chosen)
+            }
+            Decision::TimedOut => {
+                self.counters.expired += 1;
+                PromptAnswer::TimedOut
+            }
+            Decision::Cancelled => PromptAnswer::Cancelled,
         }
     }
 

@@ -56,6 +56,13 @@ pub(super) enum Effect {
     },
     /// The connector declined text of a running turn: nothing else of the turn's answer is sent.
     TurnDeclined(TurnId),
+    /// An owner decided about somebody's code.
+    PairingDecided {
+        /// The code.
+        code: String,
+        /// Whether they are let in.
+        approved: bool,
+    },
     /// The connector opened a thread for something that was sent to a chat.
     ThreadOpened {
         /// The chat's key.
@@ -116,7 +123,7 @@ pub(super) enum Intent {
         author: Arc<Author>,
     },
     /// Answer a question, or nothing; never the agent's.
-    Answer(Box<QuestionResponse>),
+    Answer(Box<QuestionResponse>, Arc<Author>),
     /// Nothing: the gate refused it.
     Refused(Box<Refusal>),
 }

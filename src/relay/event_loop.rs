@@ -31,6 +31,7 @@ use super::transport::{
 };
 use super::turn_task::TurnRequest;
 use super::turns::{Finished, Turns};
+use crate::adapter::prompt::Approvers;
 use crate::adapter::stream::StreamSettings;
 use crate::adapter::{Adapters, ChatMemory, RateLimiter, ThreadRegistry};
 use crate::config::{BusyMode, Settings};
@@ -74,6 +75,8 @@ pub(super) struct LoopSettings {
     pub(super) busy_mode: BusyMode,
     pub(super) grace: Duration,
     pub(super) max_output: usize,
+    pub(super) approvers: Approvers,
+    pub(super) anyone_in_group: bool,
     pub(super) interrupted_notice: Option<String>,
     pub(super) overflow_notice: Option<String>,
     pub(super) undelivered_notice: Option<String>,
@@ -91,6 +94,8 @@ impl LoopSettings {
             busy_mode: sessions.busy_mode,
             grace: Duration::from_secs(sessions.grace_secs),
             max_output: MAX_OUTPUT_BYTES,
+            approvers: settings.prompts.approvers,
+            anyone_in_group: settings.prompts.anyone_in_group,
             interrupted_notice: notice(&sessions.interrupted_notice),
             overflow_notice: notice(&sessions.overflow_notice),
             undelivered_notice: notice(&sessions.undelivered_notice),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::agents::{Selection, choice_key, state_key};
-use super::approvals::Asking;
+use super::approvals::{Asking, OwnerChat};
 use super::effects::{Accepting, CommandTarget, Effect, Intent, Pending, QuestionResponse, Refusal};
 use super::event_loop::{EventLoop, adapters};
 use super::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
@@ -20,11 +20,12 @@ use super::status::{DescriptorStatus, HealthCheck, SessionList, SessionStatus, S
 use super::transport::{Delivery, DeliveryBody, InterruptRequest, LinkStatus};
 use super::turn_task::{TurnContext, TurnReport, TurnRequest};
 use super::turns::{Ending, Finished, Loaded, TurnOrigin, Turns, decode_row, message_span};
-use crate::access::{AccessError, AccessRequest, Author, EventKind, Reason};
+use crate::access::{AccessError, AccessRequest, Author, EventKind, PersonId, Reason};
 use crate::adapter::media::OutgoingAttachment;
+use crate::adapter::prompt::Approvers;
 use crate::adapter::stream::{OpOutcome, Priority, ReplyStream};
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter, interaction_event};
-use crate::agent::{PromptAnswer, RouteInput, TurnInput};
+use crate::agent::{Meaning, PromptAnswer, Question, RouteInput, TurnInput};
 use crate::config::BusyMode;
 use crate::link::{Generation, Moment, SendResult};
 use crate::session::{Admission, StopReason, TurnId};
@@ -32,8 +33,8 @@ use crate::store::{
     Batch, ChatRow, Command, Committed, Completion, Failed, Fault, FaultKind, Health, InboxKind, InboxRow,
     InboxSeq, OpSeqs, Subject, TurnState as RowOutcome,
 };
-use crate::text::truncate;
-use crate::wire::{Action, MessageEvent, OpId, SessionKey};
+use crate::text::{printable, truncate};
+use crate::wire::{Action, MessageEvent, OpId, Platform, Scalar, SessionKey, SessionSource};
 
 /// How long an indicator at the end of a turn may delay what comes after it.
 const FINAL_INDICATOR_TIMEOUT: Duration = Duration::from_millis(1500);
@@ -43,6 +44,12 @@ const MIN_OP_TIMEOUT: Duration = Duration::from_millis(50);
 const MAX_STATE_BYTES: usize = 1024 * 1024;
 /// Messages sent without being asked that may wait for the journal.
 const MAX_UNCOMMITTED_SENDS: usize = 1024;
+/// What a chat reads whose question went to an owner.
+const ASKED_OWNER: &str = "An owner has been asked to approve this.";
+/// What a chat reads whose question nobody can answer.
+const NO_OWNER: &str = "This needs an owner's approval, and no owner can be reached, so it is denied.";
+/// Length of a person's name in a question.
+const MAX_PERSON_CHARS: usize = 120;
 /// What somebody reads whose role does not allow a command.
 const NOT_YOUR_ROLE: &str = "Your role does not allow that.";
 /// What somebody reads whose code was approved.
@@ -163,7 +170,7 @@ impl EventLoop {
             }));
         }
         if let Some(response) = response {
-            return Intent::Answer(Box::new(response));
+            return Intent::Answer(Box::new(response), author);
         }
         if let Some(command) = command {
             return Intent::Command {
@@ -243,11 +250,21 @@ impl EventLoop {
                 self.run_command(command, about, &session, row, (&chat, &facts), &author);
             }
             Intent::Refused(refusal) => self.answer_refused(&session, &refusal),
-            Intent::Answer(response) => {
+            Intent::Answer(response, author) => {
                 let now = self.clock.mono();
                 let effects = &mut self.effects;
                 let decided = self.approvals.respond(&response, &self.adapters, now, effects);
-                let outcome = if decided {
+                if let Some(question) = &decided {
+                    let now_ms = self.clock.unix_ms();
+                    self.access.record_question(
+                        &author,
+                        "answered",
+                        &question.title,
+                        &question.answer,
+                        now_ms,
+                    );
+                }
+                let outcome = if decided.is_some() {
                     RowOutcome::Done
                 } else {
                     RowOutcome::Ignored
@@ -272,8 +289,16 @@ impl EventLoop {
                 let known_facts = serde_json::to_value(facts).unwrap_or_default();
                 let (random, now_ms) = (self.clock.seed(), self.clock.unix_ms());
                 let effects = &mut self.effects;
-                self.access
-                    .answer_stranger(author, known_facts, random, now_ms, effects)
+                let reply = self
+                    .access
+                    .answer_stranger(author, known_facts, random, now_ms, effects);
+                if let (Some(code), Some(person)) = (
+                    reply.as_ref().and_then(|reply| reply.code.clone()),
+                    author.person(),
+                ) {
+                    self.ask_owner_about(&person, code);
+                }
+                reply.map(|reply| reply.text)
             }
             _ => notice.map(str::to_owned),
         };
@@ -284,12 +309,49 @@ impl EventLoop {
         }
     }
 
+    /// Asks an owner with a button whether somebody is let in; without one who can be reached the verb is left.
+    fn ask_owner_about(&mut self, person: &PersonId, code: String) {
+        let Some(owner) = self.owner_chat(&person.platform) else {
+            return;
+        };
+        let adapter = self.adapters.get(&owner.chat.platform);
+        let (now, effects) = (self.clock.mono(), &mut self.effects);
+        let person = printable(&person.to_string(), MAX_PERSON_CHARS);
+        self.approvals
+            .ask_about_pairing(&owner, &person, code, &adapter, now, effects);
+    }
+
+    /// The direct message of an owner, best on this platform: one who has written there.
+    fn owner_chat(&self, platform: &str) -> Option<OwnerChat> {
+        let is_owner = |chat: &ChatId, facts: &ChatFacts| {
+            let author = self.access.author_of(chat, facts);
+            self.access.is_owner(&author)
+        };
+        let mut owners = self.chats.direct().filter(|(chat, facts)| is_owner(chat, facts));
+        let mut elsewhere = None;
+        let found = owners.find(|(chat, facts)| {
+            elsewhere.get_or_insert((*chat, *facts));
+            chat.platform == platform
+        });
+        let (chat, facts) = found.or(elsewhere)?;
+        let mut event = MessageEvent {
+            source: source_of(chat, facts),
+            ..MessageEvent::default()
+        };
+        self.inbound.name_platform(&mut event);
+        Some(OwnerChat {
+            session: self.inbound.session_of(&mut event),
+            chat: chat.clone(),
+            facts: facts.clone(),
+        })
+    }
+
     /// The message was not accepted: it holds no place any more.
     fn cancel(&mut self, accepting: &Accepting) {
         match accepting.intent {
             Intent::Start(turn, _) => self.turns.cancel_admission(&accepting.session, turn),
             Intent::Wait { .. } => self.turns.cancel_waiting(&accepting.session),
-            Intent::Command { .. } | Intent::Answer(_) | Intent::Refused(_) => {}
+            Intent::Command { .. } | Intent::Answer(..) | Intent::Refused(_) => {}
         }
     }
 
@@ -555,6 +617,19 @@ impl EventLoop {
                     let _ = reply.send(PromptAnswer::Cancelled);
                     return;
                 }
+                let mut question = question;
+                let is_owner = self.access.is_owner(&origin.author);
+                if self.settings.approvers == Approvers::Owners && !is_owner {
+                    return self.ask_owner(turn, &origin, *question, reply);
+                }
+                let is_answered_by_others = self.settings.anyone_in_group
+                    && !origin.author.direct
+                    && self.settings.approvers == Approvers::Author;
+                if self.access.is_active() && (!is_owner || is_answered_by_others) {
+                    question
+                        .options
+                        .retain(|choice| choice.meaning != Meaning::AllowAlways);
+                }
                 let adapter = self.adapters.get(&origin.chat.platform);
                 let asking = Asking {
                     turn,
@@ -604,6 +679,53 @@ impl EventLoop {
                 }
             }
         }
+        self.run_effects();
+    }
+
+    /// Puts a question of somebody else's turn to an owner, and tells the chat; denies it when no owner can be reached.
+    fn ask_owner(
+        &mut self,
+        turn: TurnId,
+        origin: &TurnOrigin,
+        mut question: Question,
+        reply: oneshot::Sender<PromptAnswer>,
+    ) {
+        let person = printable(
+            &format!("{}:{}", origin.author.platform, origin.author.user()),
+            MAX_PERSON_CHARS,
+        );
+        let (now, now_ms) = (self.clock.mono(), self.clock.unix_ms());
+        let title = printable(&question.text, MAX_PERSON_CHARS);
+        let notice = if let Some(owner) = self.owner_chat(&origin.author.platform) {
+            self.access
+                .record_question(&origin.author, "asked", &title, "owner", now_ms);
+            question.text = format!("{person} asks: {}", question.text);
+            let adapter = self.adapters.get(&owner.chat.platform);
+            let asking = Asking {
+                turn,
+                session: owner.session,
+                chat: Arc::new(owner.chat),
+                facts: Arc::new(owner.facts),
+                personal: origin.personal,
+            };
+            let effects = &mut self.effects;
+            self.approvals
+                .ask(&asking, question, reply, &adapter, now, effects);
+            ASKED_OWNER
+        } else {
+            self.access
+                .record_question(&origin.author, "denied", &title, "no_owner", now_ms);
+            let denial = question
+                .options
+                .into_iter()
+                .find(|choice| choice.meaning == Meaning::Deny);
+            let answer = denial.map_or(PromptAnswer::Cancelled, |choice| PromptAnswer::Chosen(choice.id));
+            let _ = reply.send(answer);
+            NO_OWNER
+        };
+        let group = self.outbox.notice_group();
+        let ops = self.plan_text(notice, &origin.session, &origin.chat, &origin.facts, group);
+        self.add_ops(ops, None);
         self.run_effects();
     }
 
@@ -913,6 +1035,12 @@ impl EventLoop {
                 Effect::TurnDeclined(turn) => {
                     if let Some(row) = self.turns.row_of(turn) {
                         self.decline(OpGroup::Message(row));
+                    }
+                }
+                Effect::PairingDecided { code, approved } => {
+                    if approved {
+                        // A code that was used or is over changes nothing.
+                        let _ = self.change_access(AccessRequest::Approve { code, role: None });
                     }
                 }
                 Effect::ThreadOpened { chat, thread, name } => {
@@ -1303,6 +1431,21 @@ impl EventLoop {
             access: self.access.status(),
             tally: self.tally(),
         }
+    }
+}
+
+/// The source of a message in a chat, as far as it is known.
+fn source_of(chat: &ChatId, facts: &ChatFacts) -> SessionSource {
+    let text = |field: &Option<String>| field.as_deref().map(Scalar::from);
+    SessionSource {
+        platform: Platform::from_wire(&chat.platform),
+        chat_id: Some(chat.chat.as_str().into()),
+        chat_type: text(&facts.chat_type),
+        user_id: text(&facts.user_id),
+        thread_id: text(&facts.thread_id),
+        scope_id: text(&facts.scope_id),
+        profile: text(&facts.profile),
+        ..SessionSource::default()
     }
 }
 

@@ -1,9 +1,11 @@
 //! Who may drive an agent, in a running relay: what is refused reaches nobody, and a revocation holds.
 
 use hermes_relay::access::{AccessRequest, Mode, PersonRule, Role, Strangers};
+use hermes_relay::adapter::prompt::Approvers;
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::Settings;
-use hermes_relay::store::{Inspector, Section};
+use hermes_relay::relay::SeenOp;
+use hermes_relay::store::{AuditFile, Inspector, Section};
 use serde_json::{Value, json};
 
 use crate::prompts::{BUTTONS, ask, press, start as start_asking};
@@ -355,5 +357,158 @@ async fn whoever_may_use_one_agent_is_answered_by_that_one() {
     assert_eq!(relay.replies("a", 1).await, ["You may not use tested here."]);
     relay.deliver("b", "1", "hello").await;
     assert_eq!(relay.replies("b", 1).await, ["echo: hello"]);
+    relay.stop().await;
+}
+
+/// Waits for a question in a chat whose text contains this.
+async fn question(relay: &Running, chat: &str, part: &str) -> SeenOp {
+    let is_it = |op: &SeenOp| {
+        op.chat() == Some(chat)
+            && op.kind() == Some("prompt")
+            && op.text().is_some_and(|text| text.contains(part))
+    };
+    let before = relay.seen("a question", |seen| seen.ops.iter().any(is_it)).await;
+    before.ops.into_iter().rev().find(is_it).unwrap()
+}
+
+fn labels(question: &SeenOp) -> String {
+    question.action.to_string()
+}
+
+#[tokio::test]
+async fn with_approvers_owners_the_question_goes_to_an_owners_direct_message() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        only(
+            settings,
+            vec![rule("user-of-boss", Role::Owner), rule("user-of-a", Role::User)],
+        );
+        settings.prompts.approvers = Approvers::Owners;
+        settings.prompts.anyone_in_group = true;
+    })
+    .await;
+    // Nobody can be reached yet.
+    relay.deliver("a", "1", "ask one").await;
+    let texts = relay.replies("a", 2).await;
+    assert!(texts[0].contains("no owner can be reached"), "{texts:?}");
+    assert!(texts[1].contains("denied"), "{texts:?}");
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    relay.deliver("a", "2", "ask two").await;
+    let asked = question(&relay, "boss", "discord:user-of-a asks: May I").await;
+    assert!(
+        labels(&asked).contains("Always"),
+        "an owner may say always: {asked:?}"
+    );
+    let texts = relay.replies("a", 3).await;
+    assert_eq!(texts[2], "An owner has been asked to approve this.");
+    // The asker cannot answer, from either chat.
+    for (id, chat) in [("x", "boss"), ("y", "a")] {
+        let mut answer = press(&asked, "o0", "user-of-a");
+        answer["source"]["chat_id"] = json!(chat);
+        relay.connector.deliver_buffered(id, answer).await.unwrap();
+    }
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 1);
+    let answer = press(&asked, "o0", "user-of-boss");
+    relay.connector.deliver_buffered("z", answer).await.unwrap();
+    let texts = relay.replies("a", 4).await;
+    assert!(texts[3].contains("allowed once"), "{texts:?}");
+    relay.stop().await;
+    let mut decided = Vec::new();
+    let read = AuditFile::read(dir.path(), |line| {
+        let entry: Value = serde_json::from_str(line).unwrap();
+        if entry["event"] == "question" {
+            let text = |key: &str| entry[key].as_str().unwrap().to_owned();
+            decided.push((text("decision"), text("reason"), text("person")));
+        }
+    });
+    read.unwrap();
+    let want = [
+        ("denied", "no_owner", "discord:user-of-a"),
+        ("asked", "owner", "discord:user-of-a"),
+        ("answered", "once", "discord:user-of-boss"),
+    ];
+    let want =
+        want.map(|(decision, reason, person)| (decision.to_owned(), reason.to_owned(), person.to_owned()));
+    assert_eq!(decided, want);
+}
+
+#[tokio::test]
+async fn only_owners_are_offered_always() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        only(
+            settings,
+            vec![rule("user-of-boss", Role::Owner), rule("user-of-a", Role::User)],
+        );
+    })
+    .await;
+    for (chat, offered) in [("a", false), ("boss", true)] {
+        relay.deliver(chat, "1", "ask one").await;
+        let asked = question(&relay, chat, "May I").await;
+        assert_eq!(labels(&asked).contains("Always"), offered, "{chat}: {asked:?}");
+    }
+    relay.stop().await;
+    // Without rules it stays as it was.
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |_| {}).await;
+    relay.deliver("a", "1", "ask one").await;
+    assert!(labels(&question(&relay, "a", "May I").await).contains("Always"));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_guests_agent_asks_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        only(settings, vec![rule("user-of-a", Role::Guest)])
+    })
+    .await;
+    relay.deliver("a", "1", "ask one").await;
+    let texts = relay.replies("a", 1).await;
+    assert!(texts[0].contains("denied"), "{texts:?}");
+    assert_eq!(relay.handle.status().await.unwrap().tally.prompts_opened, 0);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_owner_lets_a_stranger_in_with_a_button() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_asking(dir.path(), BUTTONS, |settings| {
+        settings.access.mode = Mode::Pair;
+        settings.access.people = vec![rule("user-of-boss", Role::Owner)];
+    })
+    .await;
+    relay.deliver("boss", "1", "hello").await;
+    relay.replies("boss", 1).await;
+    relay.deliver("a", "1", "let me in").await;
+    let asked = question(&relay, "boss", "May discord:user-of-a talk to me?").await;
+    relay.replies("a", 1).await;
+    // The stranger cannot press it.
+    relay
+        .connector
+        .deliver_buffered("x", press(&asked, "o0", "user-of-a"))
+        .await
+        .unwrap();
+    relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+    assert_eq!(
+        change(&relay, AccessRequest::Pending).await["pending"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1
+    );
+    relay
+        .connector
+        .deliver_buffered("y", press(&asked, "o0", "user-of-boss"))
+        .await
+        .unwrap();
+    relay.replies("a", 2).await;
+    relay.deliver("a", "2", "hi").await;
+    assert_eq!(
+        relay.replies("a", 3).await[1..],
+        ["You are let in now. Please write again.", "echo: hi"]
+    );
     relay.stop().await;
 }

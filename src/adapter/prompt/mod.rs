@@ -23,7 +23,7 @@ mod types;
 pub use question::{TypedAnswer, TypedMatch};
 pub use registry::Prompts;
 pub use types::{
-    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOp,
-    PromptOption, PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
+    Approvers, ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId,
+    PromptOp, PromptOption, PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution,
     TypedMessage,
 };

@@ -10,8 +10,8 @@ use super::question::{
 };
 use super::render::{self, MessageFormat, QuestionText};
 use super::types::{
-    ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId, PromptOp,
-    PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution, TypedMessage,
+    Approvers, ButtonPress, Decision, Meaning, NotOpened, OpenedQuestion, Person, PressResult, PromptId,
+    PromptOp, PromptRequest, PromptSettings, PromptStep, QuestionId, QuestionKind, Resolution, TypedMessage,
 };
 use crate::adapter::{ChatId, RelayAdapter};
 use crate::collections::BoundedCache;
@@ -72,8 +72,12 @@ impl Prompts {
         }
         let direct = request.facts.chat_type.as_deref() == Some("dm");
         let author = request.author.clone().filter(|id| !id.is_empty());
-        let who = Responders::new(author, direct, self.settings.anyone_in_group)
-            .ok_or(NotOpened::NobodyMayAnswer)?;
+        let who = Responders::new(
+            author,
+            direct,
+            self.settings.anyone_in_group && self.settings.approvers == Approvers::Author,
+        )
+        .ok_or(NotOpened::NobodyMayAnswer)?;
         let always = direct || self.settings.allow_always_in_groups;
         let offers = offers(&request, always)?;
         let code = self.next_code(&request.chat).ok_or(NotOpened::Full)?;

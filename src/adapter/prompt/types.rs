@@ -278,12 +278,25 @@ fn text(field: Option<&Scalar>) -> Option<String> {
 /// An agent with a timeout of its own is answered this much earlier.
 const TIMEOUT_MARGIN: Duration = Duration::from_secs(5);
 
+/// Who may answer a question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Approvers {
+    /// The author of the answered message.
+    #[default]
+    Author,
+    /// Owners: the question of somebody else goes to one of them.
+    Owners,
+}
+
 /// Settings of questions: how long they stay open, and who may answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PromptSettings {
     /// How long a question stays open; an unanswered approval counts as denied.
     pub timeout_secs: u64,
+    /// Who may answer: the author of the answered message, or owners alone.
+    pub approvers: Approvers,
     /// In a group, anyone may answer, not only the author of the answered message.
     pub anyone_in_group: bool,
     /// Offer "always allow" in groups too, where each person has a conversation of their own.
@@ -298,6 +311,7 @@ impl Default for PromptSettings {
     fn default() -> Self {
         Self {
             timeout_secs: 300,
+            approvers: Approvers::Author,
             anyone_in_group: false,
             allow_always_in_groups: false,
             max_open: 256,
