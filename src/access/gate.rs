@@ -57,6 +57,8 @@ pub struct Author {
     pub chats: Vec<String>,
     /// Whether it is a direct message.
     pub direct: bool,
+    /// Whether the event says that a bot wrote it.
+    pub is_bot: bool,
 }
 
 impl Author {
@@ -90,6 +92,7 @@ impl Author {
             ids,
             chats: chats.into_iter().flatten().collect(),
             direct: source.chat_type.as_ref().map(Scalar::as_str) == Some("dm"),
+            is_bot: source.is_bot,
         }
     }
 

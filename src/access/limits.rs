@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::gate::{EventKind, PersonId, Reason};
+use super::gate::{Author, EventKind, PersonId, Reason};
 use super::settings::{ByRole, LimitSettings, Role};
 use crate::collections::BoundedCache;
 
@@ -19,6 +19,16 @@ const QUICK_MS: i64 = 10_000;
 const MAX_QUICK: usize = 6;
 /// ... within this time are a loop.
 const LOOP_MS: i64 = 90_000;
+
+/// Chats whose bots are counted.
+const MAX_CHATS: usize = 10_000;
+
+/// What bots did in a chat since a person wrote there.
+#[derive(Debug, Default)]
+struct BotTurns {
+    count: u64,
+    notified: bool,
+}
 
 /// What a person has used, and how they write.
 #[derive(Debug, Default)]
@@ -52,14 +62,18 @@ pub struct Exceeded {
 pub struct Limits {
     settings: LimitSettings,
     people: BoundedCache<PersonId, PersonState>,
+    max_bot_turns: u64,
+    bot_turns: BoundedCache<(String, String), BotTurns>,
 }
 
 impl Limits {
     /// Nothing is used yet.
-    pub fn new(settings: LimitSettings) -> Self {
+    pub fn new(settings: LimitSettings, max_bot_turns: u64) -> Self {
         Self {
             settings,
             people: BoundedCache::new(MAX_PEOPLE),
+            max_bot_turns,
+            bot_turns: BoundedCache::new(MAX_CHATS),
         }
     }
 
@@ -115,6 +129,30 @@ impl Limits {
             reason: Reason::Limit,
             notice: (!std::mem::replace(&mut state.day_notified, true))
                 .then_some("You have used up what you may use in a day. It starts anew at midnight UTC."),
+        })
+    }
+
+    /// Somebody wrote in a chat: a person, or a bot that may do so only so often without one.
+    pub fn check_bot(&mut self, author: &Author) -> Option<Exceeded> {
+        let chat = (author.platform.clone(), author.chat().to_owned());
+        if !author.is_bot {
+            self.bot_turns.remove(&chat);
+            return None;
+        }
+        if self.bot_turns.peek(&chat).is_none() {
+            self.bot_turns.insert(chat.clone(), BotTurns::default());
+        }
+        let turns = self.bot_turns.get_mut(&chat)?;
+        if turns.count < self.max_bot_turns {
+            turns.count += 1;
+            return None;
+        }
+        let first = !std::mem::replace(&mut turns.notified, true);
+        Some(Exceeded {
+            reason: Reason::Loop,
+            notice: first.then_some(
+                "Only bots have written here for a while, so I have paused until a person writes.",
+            ),
         })
     }
 

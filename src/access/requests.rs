@@ -81,6 +81,8 @@ pub struct Handled {
     pub answer: Value,
     /// What the journal must store.
     pub rows: Vec<StoredRow>,
+    /// Whether there is something to store.
+    pub stored: bool,
     /// What changed, in one word, and for whom: for the audit log.
     pub change: Option<(&'static str, PersonId)>,
     /// A code that was approved, and whose it was.
@@ -138,7 +140,7 @@ impl Gate {
                     answer: json!({ "denied": person.to_string() }),
                     rows,
                     change: Some(("deny", person)),
-                    paired: None,
+                    ..Handled::default()
                 })
             }
             AccessRequest::Approve { code, role } => {
@@ -167,6 +169,7 @@ impl Gate {
             rows: vec![code, self.store(&person, rule)],
             change: Some(("approve", person.clone())),
             paired: Some((person, pending)),
+            ..Handled::default()
         }
     }
 
@@ -210,7 +213,7 @@ impl Gate {
             answer: json!({ "allowed": person.to_string(), "role": role }),
             rows,
             change: Some(("allow", person)),
-            paired: None,
+            ..Handled::default()
         })
     }
 

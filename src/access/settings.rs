@@ -194,7 +194,7 @@ impl Default for LimitSettings {
 }
 
 /// Who may drive an agent.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AccessSettings {
     /// Whom the gate lets through who has no rule.
@@ -212,6 +212,8 @@ pub struct AccessSettings {
     pub strangers: Option<Strangers>,
     /// Limits per person.
     pub limits: LimitSettings,
+    /// Turns of bots in a chat without a message of a person between them.
+    pub max_turns_without_human: u64,
     /// Platforms on which everybody is a user; from Hermes' variables only.
     #[serde(skip)]
     pub everybody_on: Vec<String>,
@@ -221,6 +223,23 @@ pub struct AccessSettings {
     /// Whether the settings file has this section.
     #[serde(skip)]
     pub is_set: bool,
+}
+
+impl Default for AccessSettings {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Upstream,
+            people: Vec::new(),
+            chats: Vec::new(),
+            deny: Vec::new(),
+            strangers: None,
+            limits: LimitSettings::default(),
+            max_turns_without_human: 6,
+            everybody_on: Vec::new(),
+            from_hermes: false,
+            is_set: false,
+        }
+    }
 }
 
 impl AccessSettings {
@@ -298,6 +317,11 @@ impl AccessSettings {
         if self.mode == Mode::Pair && self.strangers.is_some_and(|set| set != Strangers::Pair) {
             let rule = "must be `pair` or unset in mode `pair`; set `access.mode: list` to answer strangers otherwise";
             return Some(("access.strangers", rule.to_owned()));
+        }
+        if self.max_turns_without_human == 0 {
+            let rule =
+                "must be at least 1; to keep bots out, set `policy.<platform>.allow_other_bots: false`";
+            return Some(("access.max_turns_without_human", rule.to_owned()));
         }
         let limits = [
             (

@@ -358,7 +358,7 @@ fn wrong_settings_are_refused_by_key() {
 }
 
 fn limits(value: Value) -> Limits {
-    Limits::new(serde_json::from_value(value).unwrap())
+    Limits::new(serde_json::from_value(value).unwrap(), 2)
 }
 
 #[test]
@@ -430,6 +430,28 @@ fn programs_that_answer_each_other_are_paused_until_a_new_conversation() {
         );
         limits.turn_ended(&ann, 0, now + 1_000);
     }
+}
+
+#[test]
+fn bots_pause_until_a_person_writes() {
+    let mut limits = limits(json!({}));
+    let bot = Author {
+        is_bot: true,
+        ..author("bot", "C1")
+    };
+    let mut check = |author: &Author| limits.check_bot(author).map(|exceeded| exceeded.notice.is_some());
+    assert_eq!((check(&bot), check(&bot)), (None, None));
+    assert_eq!((check(&bot), check(&bot)), (Some(true), Some(false)), "told once");
+    let elsewhere = Author {
+        is_bot: true,
+        ..author("bot", "C2")
+    };
+    assert_eq!(check(&elsewhere), None, "another chat");
+    assert_eq!(
+        (check(&author("ann", "C1")), check(&bot)),
+        (None, None),
+        "a person wrote"
+    );
 }
 
 /// One step of a walk: what happens to one of four people.

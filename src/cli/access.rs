@@ -3,6 +3,7 @@
 //! A running relay applies changes immediately; without one they are made in its files.
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -228,6 +229,23 @@ pub(super) fn run(args: &AccessArgs, env: Environment<'_>) -> ExitCode {
     };
     match call(&relay, request) {
         Ok(answer) if remote.json => exit::print(&answer),
+        Ok(answer) => finish(show(&answer)),
+        Err(code) => code,
+    }
+}
+
+/// Makes a person an owner, for `enroll`.
+pub(super) fn make_owner(person: &PersonId, config: Option<PathBuf>, env: Environment<'_>) -> ExitCode {
+    let request = AccessRequest::Allow {
+        person: person.to_string(),
+        role: Some(Role::Owner),
+        agents: None,
+        chats: None,
+    };
+    let called = RemoteArgs::with_config(config)
+        .relay(env)
+        .and_then(|relay| call(&relay, request));
+    match called {
         Ok(answer) => finish(show(&answer)),
         Err(code) => code,
     }

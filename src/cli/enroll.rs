@@ -19,12 +19,14 @@ use secrecy::{ExposeSecret, SecretString};
 
 pub use self::failure::{EnrollFailure, EnrollOutcome};
 
+use super::access;
 use super::exit::{self, fail};
 use super::format::{stderr, stdout};
 use super::logging::{self, LogHandle, Repeats};
 use super::prompt::{self, SecretInput};
 use super::run::http_client;
 use super::{Environment, ProcessEnv, SharedArgs};
+use crate::access::PersonId;
 use crate::config::dotenv_edit::{EditError, EditLock};
 use crate::config::settings::HIDDEN;
 use crate::config::{self, Settings, Sources, dotenv_edit};
@@ -64,6 +66,9 @@ pub(super) struct EnrollVerb {
     shared: SharedArgs,
     #[command(flatten)]
     enroll: EnrollArgs,
+    /// Also make this person an owner, who may do everything and approves others: see `hermes-relay access`.
+    #[arg(long, value_name = "PLATFORM:ID", value_parser = |text: &str| PersonId::parse(text))]
+    owner: Option<PersonId>,
 }
 
 /// Options of `enroll`.
@@ -157,7 +162,16 @@ pub(super) fn run_verb(args: &EnrollVerb, process: &ProcessEnv<'_>) -> ExitCode 
     };
     let log = logging::start(&loaded, process, Repeats::Unlimited);
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime.block_on(enroll_with(&args.enroll, &loaded.settings, env, &log)),
+        Ok(runtime) => {
+            let code = runtime.block_on(enroll_with(&args.enroll, &loaded.settings, env, &log));
+            match (&args.owner, code) {
+                (Some(owner), Ok(0)) if !args.enroll.dry_run => {
+                    access::make_owner(owner, args.shared.config.clone(), env)
+                }
+                (_, Ok(code)) => code.into(),
+                (_, Err(code)) => code,
+            }
+        }
         Err(error) => fail(exit::INTERNAL, format!("cannot start the runtime: {error}"), None),
     }
 }
@@ -167,11 +181,11 @@ async fn enroll_with(
     settings: &Settings,
     env: Environment<'_>,
     log: &LogHandle,
-) -> ExitCode {
+) -> Result<u8, ExitCode> {
     let proxies = ProxyRules::from_env(env);
     let http = match http_client(settings, &proxies) {
         Ok(http) => http,
-        Err(error) => return fail(exit::CONFIGURATION, error, None),
+        Err(error) => return Err(fail(exit::CONFIGURATION, error, None)),
     };
     let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
     let dial = |new: NewCredentials| -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
@@ -196,7 +210,7 @@ async fn enroll_with(
         out: &mut out,
         err: &mut err,
     };
-    run(args, &context, &mut streams).await.exit_code().into()
+    Ok(run(args, &context, &mut streams).await.exit_code())
 }
 
 /// Dials with new credentials and waits for the handshake. The first failure counts, unless it revealed a clock skew: then

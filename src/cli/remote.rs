@@ -34,6 +34,15 @@ pub(super) struct RemoteRelay {
 }
 
 impl RemoteArgs {
+    /// The relay with this settings file.
+    pub(super) fn with_config(config: Option<PathBuf>) -> Self {
+        Self {
+            config,
+            state_dir: None,
+            json: false,
+        }
+    }
+
     /// Finds the relay with the same settings as `run`.
     pub(super) fn load(&self, env: Environment<'_>) -> Result<RemoteRelay, ConfigError> {
         let flags = Flags {

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::effects::Effects;
 use super::status::AccessStatus;
 use crate::access::{
-    AccessError, AccessRequest, Author, ByRole, EventKind, Gate, Handled, Limits, PairingStep, PersonId,
-    Reason, Role, StoredRow, Strangers, Verdict,
+    AccessError, AccessRequest, Author, ByRole, EventKind, Exceeded, Gate, Handled, Limits, PairingStep,
+    PersonId, Reason, Role, StoredRow, Strangers, Verdict,
 };
 use crate::adapter::{ChatFacts, ChatId};
 use crate::config::{AliasFiles, Settings};
@@ -69,7 +69,10 @@ impl AccessControl {
             audit: None,
             notices: VecDeque::new(),
             answered: BTreeMap::new(),
-            limits: Limits::new(settings.access.limits.clone()),
+            limits: Limits::new(
+                settings.access.limits.clone(),
+                settings.access.max_turns_without_human,
+            ),
             counts: BTreeMap::new(),
         };
         for row in usage {
@@ -108,6 +111,7 @@ impl AccessControl {
             ids: user.cloned().chain(others).collect(),
             chats: vec![chat.chat.clone()],
             direct: facts.chat_type.as_deref() == Some("dm"),
+            is_bot: false,
         }
     }
 
@@ -122,18 +126,41 @@ impl AccessControl {
         let mut notice = None;
         if verdict.allowed
             && self.gate.settings().is_active()
-            && let (Some(person), Some(role)) = (author.person(), verdict.role)
-            && let Some(exceeded) = self.limits.check(&person, role, kind, now_ms)
+            && let Some(exceeded) = self.exceeded(author, verdict.role, kind, now_ms)
         {
             (verdict.allowed, verdict.reason) = (false, exceeded.reason);
             notice = exceeded.notice;
         }
-        self.record(author, kind, verdict, None, now_ms);
+        match kind {
+            // Written when its turn begins, with the agent.
+            EventKind::Message | EventKind::Interaction if verdict.allowed => self.count(verdict),
+            _ => self.record(author, kind, verdict, None, now_ms),
+        }
         (verdict, notice)
     }
 
+    fn exceeded(
+        &mut self,
+        author: &Author,
+        role: Option<Role>,
+        kind: EventKind,
+        now_ms: i64,
+    ) -> Option<Exceeded> {
+        let is_message = matches!(kind, EventKind::Message | EventKind::Interaction);
+        let bot = is_message.then(|| self.limits.check_bot(author)).flatten();
+        bot.or_else(|| self.limits.check(&author.person()?, role?, kind, now_ms))
+    }
+
     /// A turn of an author begins.
-    pub(super) fn turn_started(&mut self, author: &Author, agent: &str, now_ms: i64, effects: &mut Effects) {
+    pub(super) fn turn_started(
+        &mut self,
+        author: &Author,
+        verdict: Verdict,
+        (turn, agent): (u64, &str),
+        now_ms: i64,
+        effects: &mut Effects,
+    ) {
+        self.write_decision(author, "turn", verdict, Some(agent), Some(turn), now_ms);
         if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
             self.limits.turn_started(&person, now_ms);
             effects.write(usage_row(author, person, agent, 1, 0, now_ms));
@@ -307,6 +334,7 @@ impl AccessControl {
         effects: &mut Effects,
     ) -> Result<Handled, AccessError> {
         let mut handled = self.gate.handle(request, now_ms)?;
+        handled.stored = !handled.rows.is_empty();
         write_rows(std::mem::take(&mut handled.rows), effects);
         if let Some((change, person)) = &handled.change {
             // Whoever is let in again is no stranger any more.
@@ -332,6 +360,10 @@ impl AccessControl {
             .collect()
     }
 
+    fn count(&mut self, verdict: Verdict) {
+        *self.counts.entry((verdict.allowed, verdict.reason)).or_default() += 1;
+    }
+
     fn record(
         &mut self,
         author: &Author,
@@ -340,7 +372,19 @@ impl AccessControl {
         agent: Option<&str>,
         now_ms: i64,
     ) {
-        *self.counts.entry((verdict.allowed, verdict.reason)).or_default() += 1;
+        self.count(verdict);
+        self.write_decision(author, event_name(kind), verdict, agent, None, now_ms);
+    }
+
+    fn write_decision(
+        &mut self,
+        author: &Author,
+        event: &str,
+        verdict: Verdict,
+        agent: Option<&str>,
+        turn: Option<u64>,
+        now_ms: i64,
+    ) {
         // Without rules the connector decides alone, and there is nothing to report.
         if !self.gate.is_active() {
             return;
@@ -354,10 +398,10 @@ impl AccessControl {
             );
         }
         self.append(&json!({
-            "time": timestamp::format(now_ms.div_euclid(1000)), "event": event_name(kind),
+            "time": timestamp::format(now_ms.div_euclid(1000)), "event": event,
             "platform": author.platform, "chat": author.chat(),
             "person": format!("{}:{}", author.platform, author.user()),
-            "role": verdict.role, "decision": decision, "reason": reason, "agent": agent,
+            "role": verdict.role, "decision": decision, "reason": reason, "agent": agent, "turn": turn,
         }));
     }
 

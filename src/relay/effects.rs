@@ -7,12 +7,13 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::handle::SendError;
 use super::ops::{DurableOp, EphemeralOp, OpGroup};
 use super::slash_commands::SlashCommand;
-use crate::access::{Author, Reason, Role};
+use crate::access::{AccessError, Author, Reason, Role};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
@@ -89,6 +90,8 @@ pub(super) enum Pending {
     Ops(Vec<DurableOp>, Option<oneshot::Sender<Result<(), SendError>>>),
     /// A turn waits to learn which agent was chosen for its session.
     AgentChoice(TurnId, SessionKey),
+    /// A verb waits until its change of the rules is stored; then it gets this answer.
+    Access(oneshot::Sender<Result<Value, AccessError>>, Value),
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
 }

@@ -484,8 +484,9 @@ impl EventLoop {
         }
         selection.agent.restrict(verdict.role);
         let effects = &mut self.effects;
+        let started = (turn.0, &*selection.agent.name);
         self.access
-            .turn_started(&origin.author, &selection.agent.name, now_ms, effects);
+            .turn_started(&origin.author, verdict, started, now_ms, effects);
         let adapter = self.adapters.get(&origin.chat.platform);
         let is_interaction = event.metadata.contains_key(INTERACTION);
         let context = TurnContext {
@@ -1145,8 +1146,9 @@ impl EventLoop {
                 }
             }
             Completion::Ended { seq, ops } => self.message_ended(seq, ops),
-            Completion::OpsAdded { token, ops } => {
-                if let Some(Pending::Ops(added, reply)) = self.journal.take(token) {
+            Completion::OpsAdded { token, ops } => match self.journal.take(token) {
+                Some(Pending::Access(reply, answer)) => drop(reply.send(Ok(answer))),
+                Some(Pending::Ops(added, reply)) => {
                     if let Some(reply) = reply {
                         let _ = reply.send(Ok(()));
                     }
@@ -1154,7 +1156,8 @@ impl EventLoop {
                     let declined = group.is_some_and(|group| self.turns.is_declined(group));
                     self.outbox.commit(ops.iter(), added, declined, &mut self.effects);
                 }
-            }
+                _ => {}
+            },
             Completion::Loaded(row) => self.row_loaded(&row),
             Completion::Missing { seq } => self.turns.missing(seq, &mut self.effects),
             Completion::Started { seq, .. } => self.turns.started(seq, &mut self.effects),
@@ -1197,6 +1200,10 @@ impl EventLoop {
                     if let Some(reply) = reply {
                         let _ = reply.send(Err(SendError::Refused));
                     }
+                }
+                // Dropping it tells the verb that there is no answer.
+                Some(Pending::Access(..)) => {
+                    tracing::error!("the journal refused a change of the access rules")
                 }
                 // What cannot be read is as if nothing had been saved.
                 Some(Pending::AgentChoice(turn, session)) => self.agent_chosen(turn, &session, None),
@@ -1245,8 +1252,12 @@ impl EventLoop {
                 let _ = reply.send(outcome);
             }
             HandleRequest::Access(request, reply) => {
-                let answer = self.change_access(request);
-                let _ = reply.send(answer);
+                match self.change_access(request) {
+                    // Whoever revokes must not be told so before it would survive a crash.
+                    Ok((answer, true)) => self.answer_when_stored(reply, answer),
+                    Ok((answer, false)) => drop(reply.send(Ok(answer))),
+                    Err(error) => drop(reply.send(Err(error))),
+                }
             }
             HandleRequest::Send(target, text, reply) => match self.plan_send(&target, &text) {
                 Ok(ops) => self.add_ops(ops, Some(reply)),
@@ -1259,7 +1270,8 @@ impl EventLoop {
     }
 
     /// Changes who may drive an agent. Whoever may not any more is stopped.
-    fn change_access(&mut self, request: AccessRequest) -> Result<Value, AccessError> {
+    /// Returns the answer, and whether there is something to store.
+    fn change_access(&mut self, request: AccessRequest) -> Result<(Value, bool), AccessError> {
         let now_ms = self.clock.unix_ms();
         let handled = self.access.handle(request, now_ms, &mut self.effects)?;
         let refused: Vec<(TurnId, SessionKey)> = (self.turns.authors())
@@ -1279,7 +1291,19 @@ impl EventLoop {
             let ops = self.plan_text(WELCOME, &SessionKey::from_text(""), &chat, &facts, group);
             self.add_ops(ops, None);
         }
-        Ok(handled.answer)
+        Ok((handled.answer, handled.stored))
+    }
+
+    /// Answers a verb once everything that was written before is stored.
+    fn answer_when_stored(&mut self, reply: oneshot::Sender<Result<Value, AccessError>>, answer: Value) {
+        let now_ms = self.clock.unix_ms();
+        self.effects
+            .request(Pending::Access(reply, answer), |token| Command::AddOps {
+                token,
+                inbox: None,
+                ops: Vec::new(),
+                now_ms,
+            });
     }
 
     fn plan_send(&mut self, target: &SendTarget, text: &str) -> Result<Vec<DurableOp>, SendError> {

@@ -45,6 +45,8 @@ pub struct SessionSource {
     pub auto_thread_created: bool,
     /// The name that thread was given.
     pub auto_thread_initial_name: Option<Scalar>,
+    /// Whether the author is a bot.
+    pub is_bot: bool,
     /// The thread that a reply will open; keys the session as if it were open already.
     pub prospective_thread_id: Option<Scalar>,
 }
@@ -94,6 +96,7 @@ object_parts! {
         auto_thread_created: Loose = "auto_thread_created",
         auto_thread_initial_name: Loose = "auto_thread_initial_name",
         prospective_thread_id: Loose = "prospective_thread_id",
+        is_bot: Loose = "is_bot",
     }
 }
 
@@ -143,6 +146,7 @@ impl SourceParts {
                 .filter(Scalar::is_truthy)
                 .or_else(|| event_message_id.cloned()),
             profile: id_field(self.profile, "source.profile")?,
+            is_bot: self.is_bot.is_truthy(),
             auto_thread_created: self.auto_thread_created.is_truthy(),
             auto_thread_initial_name: self.auto_thread_initial_name.into_scalar(),
             prospective_thread_id: id_field(self.prospective_thread_id, "source.prospective_thread_id")?,

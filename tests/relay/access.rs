@@ -512,3 +512,93 @@ async fn an_owner_lets_a_stranger_in_with_a_button() {
     );
     relay.stop().await;
 }
+
+/// A small generator, so that a walk can be repeated by its seed.
+struct Rng(u64);
+
+impl Rng {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+}
+
+/// Whatever happens, in whatever order: somebody who is not let in causes no turn, no answer, no command, and no reply beyond
+/// one notice an hour.
+#[tokio::test]
+async fn walks_let_nobody_do_anything_who_is_not_let_in() {
+    for seed in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let mut rng = Rng(seed);
+        let settings = |settings: &mut Settings| {
+            only(settings, vec![rule("user-of-p0", Role::User)]);
+            settings.access.strangers = Some(Strangers::Notice);
+            settings.access.limits.per_user_per_minute = None;
+            settings.streaming.reactions = false;
+        };
+        let mut relay = start_with(dir.path(), EchoAgent, settings).await;
+        let mut inside = [true, false, false];
+        let (mut wanted, mut seen): ([Vec<String>; 3], [Vec<String>; 3]) = Default::default();
+        for step in 0..60 {
+            let who = usize::try_from(rng.below(3)).unwrap();
+            let (chat, id) = (format!("p{who}"), format!("s{step}"));
+            let person = format!("discord:user-of-{chat}");
+            match rng.below(8) {
+                0 => {
+                    change(&relay, allow(&person)).await;
+                    inside[who] = true;
+                }
+                1 => {
+                    change(&relay, deny(&person)).await;
+                    inside[who] = false;
+                }
+                2 => {
+                    // A restart; what was seen is kept for the end.
+                    let record = relay.stop().await;
+                    for (chat, seen) in seen.iter_mut().enumerate() {
+                        seen.extend(record.texts(&format!("p{chat}")).into_iter().map(str::to_owned));
+                    }
+                    relay = start_with(dir.path(), EchoAgent, settings).await;
+                }
+                3 => {
+                    let mut press = event(&chat, &id, "/o0");
+                    press["prompt_response"] = json!({"prompt_id": "abcdef.1", "option_id": "o0"});
+                    relay.connector.deliver_buffered(&id, press).await.unwrap();
+                }
+                4 => {
+                    relay.deliver(&chat, &id, "/whoami").await;
+                    if inside[who] {
+                        wanted[who].push(format!("You are {person}. Your role is user."));
+                    }
+                }
+                _ => {
+                    // A new conversation: whoever answers so quickly looks like a program.
+                    relay.deliver(&chat, &format!("{id}n"), "/new").await;
+                    relay.deliver(&chat, &id, &id).await;
+                    if inside[who] {
+                        wanted[who].push("Started a new conversation.".to_owned());
+                        wanted[who].push(format!("echo: {id}"));
+                    }
+                }
+            }
+            relay.seen("acks", |seen| seen.unacknowledged == 0).await;
+            relay
+                .wait_for_status("everything said", |status| {
+                    status.sessions_active == 0 && status.ops_owed == 0 && status.ends_uncommitted == 0
+                })
+                .await;
+        }
+        let record = relay.stop().await;
+        for (chat, seen) in seen.iter_mut().enumerate() {
+            seen.extend(record.texts(&format!("p{chat}")).into_iter().map(str::to_owned));
+            let (notices, said): (Vec<String>, Vec<String>) =
+                seen.drain(..).partition(|text| text.starts_with("Sorry"));
+            assert_eq!(said, wanted[chat], "seed {seed}, p{chat}");
+            // Each start may tell a stranger once more; p0 was never a stranger.
+            assert!(chat != 0 || notices.is_empty(), "seed {seed}: {notices:?}");
+        }
+    }
+}

@@ -239,3 +239,15 @@ async fn a_running_relay_that_is_not_connected_is_asked_why_and_the_doctor_looks
         .passes(&["upgrade", "token", "handshake"]);
     running.stop().await;
 }
+
+#[tokio::test]
+async fn an_agent_that_can_act_for_everybody_is_a_warning() {
+    let agent = "{kind: command, argv: [/bin/cat]}";
+    let open = Setup::with_url("wss://connector.invalid").setting("agents.script", agent);
+    let report = doctor(open, &[]).await;
+    report.warns("access", "may drive script (command)", "access.mode: pair");
+    let paired = Setup::with_url("wss://connector.invalid")
+        .setting("agents.script", agent)
+        .setting("access.mode", "pair");
+    doctor(paired, &[]).await.passes(&["access"]);
+}

@@ -281,3 +281,40 @@ async fn wrong_rules_stop_the_start_and_name_their_key() {
         assert_eq!(access(&setup, args).await.code, 2, "{args:?}");
     }
 }
+
+#[tokio::test]
+async fn a_flood_of_strangers_delays_nobody_and_needs_no_memory() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector)
+        .setting("access.mode", "pair")
+        .setting("access.people", "[{platform: discord, user: u-c1}]");
+    let relay = connected(&setup).await;
+    connector.deliver(&message("c1", "m0", "before")).unwrap();
+    replies(&connector, "c1", 1).await;
+    let before = relay.memory_kib("VmRSS");
+    for number in 0..1500 {
+        connector
+            .deliver(&message(
+                &format!("x{number}"),
+                &format!("f{number}"),
+                "let me in",
+            ))
+            .unwrap();
+    }
+    connector.deliver(&message("c1", "m1", "during")).unwrap();
+    assert_eq!(replies(&connector, "c1", 2).await[1], "echo: during");
+    status_until(&setup, "all taken", |status| status["tally"]["acks"] == 1502).await;
+    let strangers = connector
+        .sent_messages()
+        .into_iter()
+        .filter(|sent| sent.chat_id != "c1");
+    assert_eq!(strangers.count(), 3, "three codes wait at a time");
+    let status = status(&setup).await;
+    assert_eq!(
+        (&status["chats_known"], &status["tally"]["turns_started"]),
+        (&json!(1), &json!(2))
+    );
+    let grown = relay.memory_kib("VmRSS").saturating_sub(before);
+    assert!(grown < 48 * 1024, "{grown} KiB more");
+    relay.stop().await;
+}
