@@ -29,14 +29,14 @@ pub struct Bounds {
 
 /// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum MessageRole {
     /// The people in the chat.
     User,
     /// The agent.
     Assistant,
 }
 
-impl Role {
+impl MessageRole {
     /// Its name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -152,10 +152,10 @@ impl Transcript {
     }
 
     /// All messages with their roles, alternating, starting with the user.
-    pub fn messages(&self) -> impl Iterator<Item = (Role, Cow<'_, str>)> {
+    pub fn messages(&self) -> impl Iterator<Item = (MessageRole, Cow<'_, str>)> {
         self.exchanges.iter().flat_map(|exchange| {
-            let answer = (!exchange.agent.is_empty()).then(|| (Role::Assistant, exchange.answer()));
-            std::iter::once((Role::User, Cow::Borrowed(exchange.user.as_str()))).chain(answer)
+            let answer = (!exchange.agent.is_empty()).then(|| (MessageRole::Assistant, exchange.answer()));
+            std::iter::once((MessageRole::User, Cow::Borrowed(exchange.user.as_str()))).chain(answer)
         })
     }
 
@@ -390,7 +390,7 @@ mod tests {
                 prop_assert!(total <= chars, "{total} > {chars}");
                 prop_assert!(transcript.exchanges.len() <= turns.max(1));
                 for (at, (role, _)) in transcript.messages().enumerate() {
-                    prop_assert_eq!(role == Role::User, at % 2 == 0);
+                    prop_assert_eq!(role == MessageRole::User, at % 2 == 0);
                 }
                 let (unanswered, len) = (transcript.exchanges.iter().position(|e| e.agent.is_empty()), transcript.exchanges.len());
                 prop_assert!(unanswered.is_none_or(|at| at + 1 == len));

@@ -99,7 +99,7 @@ impl HttpRouteFault {
 
 /// A 4401 to come.
 #[derive(Clone, Debug)]
-pub(super) struct Denial {
+pub(super) struct TokenDenial {
     pub(super) when: When,
     pub(super) reason: String,
 }
@@ -109,7 +109,7 @@ pub(super) struct Denial {
 pub(super) struct Faults {
     pub(super) dials: DialRule,
     pub(super) next_dials: VecDeque<DialRule>,
-    pub(super) denials: VecDeque<Denial>,
+    pub(super) denials: VecDeque<TokenDenial>,
     pub(super) revoked: bool,
     pub(super) mute_hello: bool,
     pub(super) mute_idle: bool,
@@ -197,7 +197,7 @@ impl Connector {
 
     /// Closes the next `count` connections with 4401 and this reason, though their token is good.
     pub fn unauthorized_next(&self, count: usize, reason: &str, when: When) {
-        let denial = Denial {
+        let denial = TokenDenial {
             when,
             reason: reason.to_owned(),
         };

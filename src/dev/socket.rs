@@ -25,7 +25,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Message};
 
-use super::faults::{Denial, DialRule, When};
+use super::faults::{DialRule, TokenDenial, When};
 use super::gateway_frames::ReceivedFrame;
 use super::http::{bearer, plain};
 use super::record::{ClosedBy, Dial, TokenCheck};
@@ -121,8 +121,8 @@ fn accept(hub: &Arc<Hub>, mut request: Request, token: TokenCheck, gateway_id: O
         .expect("the headers are ASCII")
 }
 
-fn denied(reason: &str) -> Denial {
-    Denial {
+fn denied(reason: &str) -> TokenDenial {
+    TokenDenial {
         when: When::AtOnce,
         reason: reason.to_owned(),
     }
@@ -177,7 +177,7 @@ pub(super) async fn serve(
     socket: TcpStream,
     early: Vec<u8>,
     gateway_id: Option<String>,
-    denial: Option<Denial>,
+    denial: Option<TokenDenial>,
 ) {
     let limit = hub.settings.max_message_bytes;
     let config = WebSocketConfig::default()

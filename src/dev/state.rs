@@ -19,7 +19,7 @@ use super::chat_contents::ChatContents;
 use super::chat_contents::Chats;
 use super::connector::{ConnectorSettings, SecondConnection};
 use super::faults::ResultRules;
-use super::faults::{Denial, Faults, When};
+use super::faults::{Faults, TokenDenial, When};
 use super::feed::Feed;
 use super::http::MediaStore;
 use super::page::Page;
@@ -136,7 +136,7 @@ pub(super) struct GatewayConnection {
     /// Answers that are due later, in order.
     pub(super) later: BTreeMap<(Instant, u64), Message>,
     pub(super) deferred: u64,
-    pub(super) denial: Option<Denial>,
+    pub(super) denial: Option<TokenDenial>,
     pub(super) last_read: Instant,
     pub(super) wake: Arc<Notify>,
     pub(super) ending: watch::Sender<Option<SocketEnd>>,
@@ -272,7 +272,7 @@ impl ConnectorState {
     pub(super) fn open_connection(
         &mut self,
         gateway_id: Option<String>,
-        denial: Option<Denial>,
+        denial: Option<TokenDenial>,
     ) -> SocketHandle {
         self.log.accepted += 1;
         let id = ConnectionId(self.log.accepted);
@@ -292,7 +292,8 @@ impl ConnectorState {
             stalled,
         };
         let duplicate = self.make_current(id, &live);
-        if let Some(Denial { reason, .. }) = live.denial.as_ref().filter(|denial| denial.when == When::AtOnce)
+        if let Some(TokenDenial { reason, .. }) =
+            live.denial.as_ref().filter(|denial| denial.when == When::AtOnce)
         {
             live.end(unauthorized(reason));
         } else if duplicate {

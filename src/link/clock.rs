@@ -84,7 +84,7 @@ pub(super) enum ClockDrift {
 
 /// The last reading, and the offset of the connector's clock.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct LinkClock {
     seen: Moment,
     jump_ms: i64,
     max_correction_ms: i64,
@@ -98,7 +98,7 @@ const TOLERATED_SKEW_MS: i64 = 5_000;
 /// Differences from this on are reported.
 const WARN_SKEW_MS: i64 = 30_000;
 
-impl Clock {
+impl LinkClock {
     pub(super) fn new(now: Moment, freeze_jump: Duration, max_correction: Duration) -> Self {
         Self {
             seen: now,

@@ -198,13 +198,13 @@ pub(super) enum Pace {
 
 /// Retry or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Decision {
+pub(super) enum AfterClose {
     Retry { loss: Loss, pace: Pace, doubt: Doubt },
     End(End),
 }
 
 /// Retry or end?
-pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> Decision {
+pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> AfterClose {
     // A connection that was live proves that the credentials were good.
     let doubt = match (record.doubt, record.lived) {
         (Doubt::Raised(on), None) => Doubt::Raised(on),
@@ -243,20 +243,20 @@ pub(super) fn decide(departure: CloseReason, record: &ConnectionRecord) -> Decis
         CloseReason::Silent => (Loss::Silent, backoff),
         CloseReason::Renewed => (Loss::Renewed, Pace::Immediate),
     };
-    Decision::Retry { loss, pace, doubt }
+    AfterClose::Retry { loss, pace, doubt }
 }
 
-fn decide_unauthorized(reason: String, record: &ConnectionRecord) -> Decision {
+fn decide_unauthorized(reason: String, record: &ConnectionRecord) -> AfterClose {
     let expired = reason.trim().eq_ignore_ascii_case("expired");
     if expired || record.stale_token {
-        return Decision::Retry {
+        return AfterClose::Retry {
             loss: Loss::Expired,
             pace: Pace::Backoff { retry_after: None },
             doubt: Doubt::None,
         };
     }
     if !record.handshaken {
-        return Decision::Retry {
+        return AfterClose::Retry {
             loss: Loss::Unauthorized { reason },
             pace: Pace::Slow { retry_after: None },
             doubt: Doubt::None,
@@ -264,8 +264,8 @@ fn decide_unauthorized(reason: String, record: &ConnectionRecord) -> Decision {
     }
     let held = record.lived.is_some_and(|lived| lived >= record.stable);
     match record.doubt {
-        Doubt::Raised(on) if on < record.generation && !held => Decision::End(End::Revoked { reason }),
-        Doubt::Raised(_) | Doubt::None => Decision::Retry {
+        Doubt::Raised(on) if on < record.generation && !held => AfterClose::End(End::Revoked { reason }),
+        Doubt::Raised(_) | Doubt::None => AfterClose::Retry {
             loss: Loss::Doubted { reason },
             pace: Pace::Immediate,
             doubt: Doubt::Raised(record.generation),

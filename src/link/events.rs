@@ -3,7 +3,7 @@
 use super::action::{ControlFrame, LinkEvent};
 use super::clock::{Deadline, Moment};
 use super::close_reason::{CloseReason, DialFailure, End};
-use super::state::{Generation, IdleRequest, Link, LinkState, Live, Peer, Reader};
+use super::state::{Generation, IdleRequest, Link, LinkState, Live, Peer, ReaderState};
 use super::transitions::{CloseFrame, GOING_AWAY};
 use crate::wire::{CapabilityDescriptor, GatewayFrame, OpResult};
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Link {
     pub fn handle_reader_blocked(&mut self, generation: Generation, now: Moment) {
         let now = self.enter(now);
         if self.note_traffic(generation, now) {
-            self.reader = Reader::Blocked;
+            self.reader = ReaderState::Blocked;
         }
         self.dial_if_due(now);
     }
@@ -121,7 +121,7 @@ impl Link {
     pub fn handle_reader_resumed(&mut self, generation: Generation, now: Moment) {
         let now = self.enter(now);
         if self.note_traffic(generation, now) {
-            self.reader = Reader::Reading;
+            self.reader = ReaderState::Reading;
             if let LinkState::Greeting { until, .. } = &mut self.state {
                 *until = Deadline::after(now, self.settings.handshake_timeout);
             }
@@ -344,13 +344,13 @@ impl Link {
     }
 
     fn is_blocked(&self) -> bool {
-        self.reader == Reader::Blocked
+        self.reader == ReaderState::Blocked
     }
 
     fn next_of_live(&self, live: &Live, seen: Moment) -> (Duration, TimerReason) {
         let mut next = match self.reader {
-            Reader::Reading => (live.ping_at, TimerReason::Ping),
-            Reader::Blocked => (
+            ReaderState::Reading => (live.ping_at, TimerReason::Ping),
+            ReaderState::Blocked => (
                 seen.mono.saturating_add(self.settings.glance),
                 TimerReason::ReaderBlocked,
             ),
@@ -361,7 +361,7 @@ impl Link {
                 next = (at, reason);
             }
         };
-        if self.reader == Reader::Reading {
+        if self.reader == ReaderState::Reading {
             consider(live.silent_at, TimerReason::Silence);
         }
         if let IdleRequest::Asked { until } = live.idle {

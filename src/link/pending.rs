@@ -36,7 +36,7 @@ pub(super) struct Completed {
 type Serial = u64;
 
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingOps {
     last: Serial,
     ops: IdMap<OpId, Entry>,
     waiting: BTreeMap<Serial, OpId>,
@@ -61,7 +61,7 @@ enum SendState {
     InFlight,
 }
 
-impl Pending {
+impl PendingOps {
     pub(super) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }

@@ -1,10 +1,10 @@
 //! The link: its settings, its states, and its actions in order.
 
 use super::action::{Counters, LinkAction};
-use super::clock::{Clock, Deadline, Moment};
+use super::clock::{Deadline, LinkClock, Moment};
 use super::close_reason::{Doubt, End, Loss, RedialDelay};
 use super::descriptors::Descriptors;
-use super::pending::Pending;
+use super::pending::PendingOps;
 use serde_json::Value;
 use std::collections::VecDeque;
 use std::fmt;
@@ -130,7 +130,7 @@ pub enum IdleRequest {
 
 /// Whether the socket's reader reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reader {
+pub(super) enum ReaderState {
     Reading,
     /// It waits for the relay, so silence does not mean that the connector is dead.
     Blocked,
@@ -151,9 +151,9 @@ pub struct Link {
     pub(super) identities: Vec<HelloIdentity>,
     pub(super) state: LinkState,
     pub(super) actions: VecDeque<LinkAction>,
-    pub(super) pending: Pending,
+    pub(super) pending: PendingOps,
     pub(super) descriptors: Descriptors,
-    pub(super) clock: Clock,
+    pub(super) clock: LinkClock,
     pub(super) rng: u64,
     pub(super) redial_delay: RedialDelay,
     pub(super) last_generation: Generation,
@@ -162,7 +162,7 @@ pub struct Link {
     pub(super) hold: Option<Deadline>,
     pub(super) handshaken: bool,
     pub(super) doubt: Doubt,
-    pub(super) reader: Reader,
+    pub(super) reader: ReaderState,
     pub(super) counters: Counters,
 }
 
@@ -175,7 +175,7 @@ impl Link {
         let at_once = Deadline::after(now, Duration::ZERO);
         let mut link = Self {
             redial_delay: RedialDelay::new(&settings),
-            clock: Clock::new(now, settings.freeze_jump, settings.max_correction),
+            clock: LinkClock::new(now, settings.freeze_jump, settings.max_correction),
             settings,
             identities,
             state: LinkState::Waiting {
@@ -183,7 +183,7 @@ impl Link {
                 why: WaitReason::Starting,
             },
             actions: VecDeque::new(),
-            pending: Pending::default(),
+            pending: PendingOps::default(),
             descriptors: Descriptors::default(),
             rng: seed,
             last_generation: Generation(0),
@@ -195,7 +195,7 @@ impl Link {
             hold: None,
             handshaken: false,
             doubt: Doubt::None,
-            reader: Reader::Reading,
+            reader: ReaderState::Reading,
             counters: Counters::default(),
         };
         link.dial_if_due(now);

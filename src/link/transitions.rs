@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::action::{LinkAction, LinkEvent, NotSent, SendResult};
 use super::clock::{ClockDrift, Deadline, Moment};
-use super::close_reason::{CloseReason, ConnectionRecord, Decision, End, decide};
+use super::close_reason::{AfterClose, CloseReason, ConnectionRecord, End, decide};
 use super::pending::Completed;
-use super::state::{Generation, IdleRequest, Link, LinkState, Mint, Peer, Reader, WaitReason};
+use super::state::{Generation, IdleRequest, Link, LinkState, Mint, Peer, ReaderState, WaitReason};
 use crate::wire::{GatewayFrame, Outcome};
 
 /// A close code and its reason.
@@ -55,7 +55,7 @@ impl Link {
             return;
         }
         self.hold = None;
-        self.reader = Reader::Reading;
+        self.reader = ReaderState::Reading;
         let generation = self.next_generation();
         self.mint = Mint {
             correction_ms: self.clock.correction_ms(),
@@ -102,8 +102,8 @@ impl Link {
         }
         self.counters.losses += 1;
         match decide(departure, &record) {
-            Decision::End(end) => self.end(end, close_frame),
-            Decision::Retry { loss, pace, doubt } => {
+            AfterClose::End(end) => self.end(end, close_frame),
+            AfterClose::Retry { loss, pace, doubt } => {
                 self.doubt = doubt;
                 let retry_in = self.redial_delay.after_loss(pace, &mut self.rng);
                 self.abandon_generation(NotSent::Lost, close_frame);
@@ -174,7 +174,7 @@ impl Link {
     pub(super) fn ping_if_due(&mut self, now: Moment) {
         if let LinkState::Live(live) = &mut self.state
             && live.ping_at <= now.mono
-            && self.reader == Reader::Reading
+            && self.reader == ReaderState::Reading
         {
             live.ping_at = now.mono.saturating_add(self.settings.ping_interval);
             if live.peer == Peer::Alive {

@@ -78,12 +78,12 @@ impl Histogram {
 
 /// Counts by a label whose values are few and known; anything else counts as the last of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Counts {
+pub struct LabelCounts {
     names: &'static [&'static str],
     counts: Vec<u64>,
 }
 
-impl Counts {
+impl LabelCounts {
     pub(super) fn new(names: &'static [&'static str]) -> Self {
         Self {
             names,
@@ -113,7 +113,7 @@ impl Counts {
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkMetrics {
     /// Losses by reason.
-    pub losses: Counts,
+    pub losses: LabelCounts,
     /// From the dial to the first descriptor.
     pub handshake_seconds: Histogram,
 }
@@ -121,7 +121,7 @@ pub struct LinkMetrics {
 impl Default for LinkMetrics {
     fn default() -> Self {
         Self {
-            losses: Counts::new(&Loss::KINDS),
+            losses: LabelCounts::new(&Loss::KINDS),
             handshake_seconds: Histogram::new(HANDSHAKE),
         }
     }
@@ -135,11 +135,11 @@ impl LinkMetrics {
 
 /// What the outbox measures: ops by name and outcome.
 #[derive(Clone, Debug)]
-pub(super) struct OpMetrics(Vec<Counts>);
+pub(super) struct OpMetrics(Vec<LabelCounts>);
 
 impl Default for OpMetrics {
     fn default() -> Self {
-        Self(vec![Counts::new(&OP_OUTCOMES); Action::OPS.len() + 1])
+        Self(vec![LabelCounts::new(&OP_OUTCOMES); Action::OPS.len() + 1])
     }
 }
 
@@ -160,7 +160,7 @@ impl OpMetrics {
     }
 
     /// Each op's name with its outcomes.
-    pub(super) fn snapshot(&self) -> Vec<(&'static str, Counts)> {
+    pub(super) fn snapshot(&self) -> Vec<(&'static str, LabelCounts)> {
         let names = Action::OPS.into_iter().chain(["other"]);
         names.zip(self.0.iter().cloned()).collect()
     }
@@ -241,9 +241,9 @@ pub struct Metrics {
     /// Whether the link stands, and whether it sleeps.
     pub link_state: String,
     /// Frames that came, by type.
-    pub frames_received: Counts,
+    pub frames_received: LabelCounts,
     /// Frames that went, by type.
-    pub frames_sent: Counts,
+    pub frames_sent: LabelCounts,
     /// Commands in one commit.
     pub commit_commands: Histogram,
     /// How long a commit took.
@@ -253,7 +253,7 @@ pub struct Metrics {
     /// How long turns took to say something.
     pub first_text_seconds: Histogram,
     /// Ops by name and outcome: each time that one was asked for.
-    pub ops: Vec<(&'static str, Counts)>,
+    pub ops: Vec<(&'static str, LabelCounts)>,
     /// What waits, by where.
     pub queues: Vec<(&'static str, usize)>,
     /// Turns that run.
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_counts_as_the_last() {
-        let mut counts = Counts::new(&["a", "other"]);
+        let mut counts = LabelCounts::new(&["a", "other"]);
         counts.add("a", 1);
         counts.add("whatever a stranger wrote", 2);
         assert_eq!(counts.iter().collect::<Vec<_>>(), [("a", 1), ("other", 2)]);

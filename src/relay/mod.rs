@@ -50,7 +50,7 @@ pub use agents::{AgentBuildError, AgentEnvironment, AgentSlot, agent_keys, build
 pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
-pub use metrics::{Counts, Histogram, LinkMetrics, Metrics};
+pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
 pub use status::{AccessStatus, AgentStatus, DescriptorStatus, SessionList, SessionStatus, Status, Tally};
 pub use suspend::Suspender;
 pub use transport::{

@@ -130,12 +130,12 @@ pub(super) struct Outbox {
 
 #[derive(Debug)]
 struct QueuedOp {
-    state: OpState,
+    state: OpPhase,
     kind: OpKind,
 }
 
 #[derive(Debug)]
-enum OpState {
+enum OpPhase {
     /// It waits in its lane.
     Waiting,
     /// It waits in its lane for a rate limit.
@@ -301,7 +301,7 @@ impl Outbox {
             self.lanes.push(Arc::clone(&op.body.lane), op.id);
             self.durable += 1;
             let queued = QueuedOp {
-                state: OpState::Waiting,
+                state: OpPhase::Waiting,
                 kind: OpKind::Durable(row, Box::new(op)),
             };
             self.ops.insert(queued_id(&queued.kind), queued);
@@ -364,7 +364,7 @@ impl Outbox {
         }
         let id = op.id;
         let queued = QueuedOp {
-            state: OpState::Waiting,
+            state: OpPhase::Waiting,
             kind: OpKind::Ephemeral {
                 op: Box::new(op),
                 deferrals: 0,
@@ -381,7 +381,7 @@ impl Outbox {
             op: Box::new(op),
             deferrals: 0,
         };
-        let state = OpState::Waiting;
+        let state = OpPhase::Waiting;
         self.ops.insert(id, QueuedOp { state, kind });
     }
 
@@ -393,7 +393,7 @@ impl Outbox {
                 self.lanes.complete(id);
                 continue;
             };
-            if matches!(queued.state, OpState::Held(until) if until > now.mono) {
+            if matches!(queued.state, OpPhase::Held(until) if until > now.mono) {
                 self.lanes.put_back(id);
                 continue;
             }
@@ -420,7 +420,7 @@ impl Outbox {
         let Some(queued) = self.ops.get_mut(&id) else {
             return;
         };
-        if let OpState::Held(until) = queued.state {
+        if let OpPhase::Held(until) = queued.state {
             self.held.remove(&(until, id));
         }
         let body = queued.kind.body();
@@ -440,7 +440,7 @@ impl Outbox {
             bot_id: body.bot_id.clone(),
             timeout,
         }));
-        queued.state = OpState::InFlight(span);
+        queued.state = OpPhase::InFlight(span);
         self.in_flight += 1;
     }
 
@@ -459,7 +459,7 @@ impl Outbox {
             };
             self.unmarked.pop_front();
             let Some(QueuedOp {
-                state: OpState::InFlight(_),
+                state: OpPhase::InFlight(_),
                 kind: OpKind::Durable(row, _),
             }) = self.ops.get(&id)
             else {
@@ -478,7 +478,7 @@ impl Outbox {
         while let Some((until, id)) = self.held.first().copied().filter(|(until, _)| *until <= now) {
             self.held.remove(&(until, id));
             if let Some(queued) = self.ops.get_mut(&id) {
-                queued.state = OpState::Waiting;
+                queued.state = OpPhase::Waiting;
                 self.lanes.retry(&queued.kind.body().lane);
             }
         }
@@ -551,7 +551,7 @@ impl Outbox {
     /// Durable ops of a group that are not in flight.
     fn waiting_ops_of(&self, group: OpGroup) -> Vec<OpId> {
         let of_it = |queued: &QueuedOp| {
-            !matches!(queued.state, OpState::InFlight(_))
+            !matches!(queued.state, OpPhase::InFlight(_))
                 && matches!(&queued.kind, OpKind::Durable(_, op) if op.group == group)
         };
         let ops = self.ops.iter().filter(|(_, queued)| of_it(queued));
@@ -564,7 +564,7 @@ impl Outbox {
             return None;
         }
         let queued = self.ops.remove(&id)?;
-        if let OpState::Held(until) = queued.state {
+        if let OpPhase::Held(until) = queued.state {
             self.held.remove(&(until, id));
         }
         Some(queued.kind)
@@ -582,7 +582,7 @@ impl Outbox {
         let Some(queued) = self.ops.get_mut(&id) else {
             return;
         };
-        let OpState::InFlight(span) = std::mem::replace(&mut queued.state, OpState::Waiting) else {
+        let OpPhase::InFlight(span) = std::mem::replace(&mut queued.state, OpPhase::Waiting) else {
             return;
         };
         self.in_flight -= 1;
@@ -898,7 +898,7 @@ impl Outbox {
         let Some(queued) = self.ops.get_mut(&id) else {
             return;
         };
-        if let OpState::Held(before) = std::mem::replace(&mut queued.state, OpState::Held(until)) {
+        if let OpPhase::Held(before) = std::mem::replace(&mut queued.state, OpPhase::Held(until)) {
             self.held.remove(&(before, id));
         }
         self.held.insert((until, id));

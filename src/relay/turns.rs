@@ -2,7 +2,7 @@
 //!
 //! | a message is | where | next |
 //! |---|---|---|
-//! | accepting | a turn holds its place ([`TurnState`]), or nothing does | queued, or its turn starts |
+//! | accepting | a turn holds its place ([`TurnPhase`]), or nothing does | queued, or its turn starts |
 //! | queued | its row waits in [`Sessions`], or in the journal alone | loading |
 //! | loading | its turn waits for the row ([`RowState`]) | choosing or running |
 //! | choosing | its turn waits to learn which agent people chose | running |
@@ -104,10 +104,10 @@ struct LiveTurn {
     origin: Arc<TurnOrigin>,
     cancel: CancellationToken,
     stop: Option<StopReason>,
-    state: TurnState,
+    state: TurnPhase,
 }
 
-enum TurnState {
+enum TurnPhase {
     /// Its message is being committed.
     Accepting,
     /// Its message is being read back.
@@ -274,14 +274,14 @@ impl Turns {
     pub(super) fn snapshot(&self) -> impl Iterator<Item = SessionSnapshot<'_>> {
         let mut live: Vec<&LiveTurn> = self.live.values().collect();
         let started = |turn: &LiveTurn| match &turn.state {
-            TurnState::Running(running) => Some(running.started),
-            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
+            TurnPhase::Running(running) => Some(running.started),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Choosing(..) => None,
         };
         live.sort_by_key(|turn| (started(turn).is_none(), started(turn)));
         let turns = live.into_iter().map(|turn| {
             let running = match &turn.state {
-                TurnState::Running(running) => Some(running),
-                TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
+                TurnPhase::Running(running) => Some(running),
+                TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Choosing(..) => None,
             };
             SessionSnapshot {
                 session: &turn.origin.session,
@@ -326,12 +326,12 @@ impl Turns {
         let admission = self.sessions.admit(session);
         if let Admission::Start(turn) = admission {
             let origin = TurnOrigin::new(session.clone(), event, personal, Arc::clone(author), span.clone());
-            self.insert(turn, origin, TurnState::Accepting);
+            self.insert(turn, origin, TurnPhase::Accepting);
         }
         admission
     }
 
-    fn insert(&mut self, turn: TurnId, origin: TurnOrigin, state: TurnState) {
+    fn insert(&mut self, turn: TurnId, origin: TurnOrigin, state: TurnPhase) {
         let origin = Arc::new(origin);
         let live = LiveTurn {
             origin,
@@ -438,7 +438,7 @@ impl Turns {
     fn load(&mut self, session: SessionKey, row: InboxSeq, turn: TurnId, now_ms: i64, effects: &mut Effects) {
         let span = message_span(&session);
         let origin = TurnOrigin::new(session, &MessageEvent::default(), false, Arc::default(), span);
-        self.insert(turn, origin, TurnState::Loading);
+        self.insert(turn, origin, TurnPhase::Loading);
         self.rows.insert(row, RowState::Loading { turn, early: false });
         effects.write(Command::Start { seq: row, now_ms });
         effects.write(Command::Load { seq: row });
@@ -565,15 +565,15 @@ impl Turns {
     /// A turn waits to learn which agent people chose for its session.
     pub(super) fn choosing(&mut self, turn: TurnId, row: InboxSeq, event: Box<MessageEvent>) {
         if let Some(live) = self.live.get_mut(&turn) {
-            live.state = TurnState::Choosing(row, event);
+            live.state = TurnPhase::Choosing(row, event);
         }
     }
 
     /// The message of a turn that waited to learn which agent people chose.
     pub(super) fn chosen(&mut self, turn: TurnId) -> Option<(InboxSeq, Box<MessageEvent>)> {
         let live = self.live.get_mut(&turn)?;
-        match std::mem::replace(&mut live.state, TurnState::Accepting) {
-            TurnState::Choosing(row, event) => Some((row, event)),
+        match std::mem::replace(&mut live.state, TurnPhase::Accepting) {
+            TurnPhase::Choosing(row, event) => Some((row, event)),
             other => {
                 live.state = other;
                 None
@@ -604,7 +604,7 @@ impl Turns {
             input_tokens = Empty,
             output_tokens = Empty,
         );
-        live.state = TurnState::Running(Running {
+        live.state = TurnPhase::Running(Running {
             row,
             agent: agent.clone(),
             started: Instant::now(),
@@ -709,7 +709,7 @@ impl Turns {
             return false;
         }
         let Some(LiveTurn {
-            state: TurnState::Running(running),
+            state: TurnPhase::Running(running),
             ..
         }) = self.live.get_mut(&met)
         else {
@@ -774,8 +774,8 @@ impl Turns {
     /// The agent that runs a turn; none before it runs.
     fn running(&self, turn: TurnId) -> Option<&Running> {
         match &self.live.get(&turn)?.state {
-            TurnState::Running(running) => Some(running),
-            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
+            TurnPhase::Running(running) => Some(running),
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Choosing(..) => None,
         }
     }
 
@@ -803,12 +803,12 @@ impl Turns {
     pub(super) fn forget(&mut self, session: &SessionKey) -> Option<CancellationToken> {
         let turn = self.sessions.turn_of(session)?;
         match &mut self.live.get_mut(&turn)?.state {
-            TurnState::Running(running) => {
+            TurnPhase::Running(running) => {
                 running.forgotten = true;
                 Some(running.ended.get_or_insert_default().clone())
             }
             // A turn that does not run yet waits for the agents to forget.
-            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => None,
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Choosing(..) => None,
         }
     }
 
@@ -819,7 +819,7 @@ impl Turns {
             ending.declined = true;
         }
         for (turn, live) in &mut self.live {
-            if let TurnState::Running(running) = &mut live.state
+            if let TurnPhase::Running(running) = &mut live.state
                 && running.row == row
             {
                 if !std::mem::replace(&mut running.declined, true) {
@@ -845,8 +845,8 @@ impl Turns {
             return ending.declined;
         }
         self.live.values().any(|live| match &live.state {
-            TurnState::Running(running) => running.row == row && running.declined,
-            TurnState::Accepting | TurnState::Loading | TurnState::Choosing(..) => false,
+            TurnPhase::Running(running) => running.row == row && running.declined,
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Choosing(..) => false,
         })
     }
 
@@ -854,7 +854,7 @@ impl Turns {
     pub(super) fn end(&mut self, report: &TurnReport) -> Option<EndedTurn> {
         let live = self.live.remove(&report.turn)?;
         self.sessions.ended(&live.origin.session, report.turn);
-        let TurnState::Running(running) = live.state else {
+        let TurnPhase::Running(running) = live.state else {
             return None;
         };
         if let Some(ended) = running.ended {

@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use crate::relay::{Counts, Histogram, Metrics};
+use crate::relay::{Histogram, LabelCounts, Metrics};
 
 /// Numbers of the process itself.
 pub(super) struct ProcessInfo {
@@ -265,7 +265,7 @@ impl MetricsPage {
         self.sample(name, &[], count);
     }
 
-    fn counts(&mut self, name: &str, help: &str, label: &str, counts: &Counts) {
+    fn counts(&mut self, name: &str, help: &str, label: &str, counts: &LabelCounts) {
         self.family(name, "counter", help);
         for (value, count) in counts.iter() {
             self.sample(name, &[(label, value)], count);

@@ -60,7 +60,7 @@ pub enum Interrupt {
 }
 
 #[derive(Debug)]
-enum State {
+enum SessionState {
     /// Nothing runs; messages wait for a free slot.
     Idle,
     /// A turn runs, or is reserved until its message is committed.
@@ -69,7 +69,7 @@ enum State {
     Stopping(TurnId),
 }
 
-impl State {
+impl SessionState {
     fn turn(&self) -> Option<TurnId> {
         match self {
             Self::Idle => None,
@@ -93,7 +93,7 @@ enum JournalRows {
 
 #[derive(Debug)]
 struct Session {
-    state: State,
+    state: SessionState,
     queue: VecDeque<i64>,
     in_journal: JournalRows,
     /// The last row that was queued.
@@ -105,7 +105,7 @@ struct Session {
 }
 
 impl Session {
-    fn new(state: State) -> Self {
+    fn new(state: SessionState) -> Self {
         Self {
             state,
             queue: VecDeque::new(),
@@ -118,7 +118,7 @@ impl Session {
 
     /// Whether nothing runs, waits or is being committed.
     fn is_inactive(&self) -> bool {
-        matches!(self.state, State::Idle)
+        matches!(self.state, SessionState::Idle)
             && self.queue.is_empty()
             && self.in_journal == JournalRows::Nothing
             && self.uncommitted_waiting == 0
@@ -181,13 +181,13 @@ impl Sessions {
             let session = self
                 .active
                 .entry(key.clone())
-                .or_insert_with(|| Session::new(State::Idle));
+                .or_insert_with(|| Session::new(SessionState::Idle));
             session.uncommitted_waiting = 1;
             return Admission::Wait { behind: None };
         }
         let turn = self.begin();
         self.active
-            .insert(key.clone(), Session::new(State::Running(turn)));
+            .insert(key.clone(), Session::new(SessionState::Running(turn)));
         Admission::Start(turn)
     }
 
@@ -219,7 +219,7 @@ impl Sessions {
         let session = self
             .active
             .entry(key.clone())
-            .or_insert_with(|| Session::new(State::Idle));
+            .or_insert_with(|| Session::new(SessionState::Idle));
         if !came_elsewhere {
             session.uncommitted_waiting = session.uncommitted_waiting.saturating_sub(1);
         }
@@ -249,7 +249,7 @@ impl Sessions {
         let session = self
             .active
             .entry(key.clone())
-            .or_insert_with(|| Session::new(State::Idle));
+            .or_insert_with(|| Session::new(SessionState::Idle));
         session.queue.push_back(row);
         session.last = row;
         session.in_journal = JournalRows::More;
@@ -277,7 +277,7 @@ impl Sessions {
     pub fn reload(&mut self, sessions: impl IntoIterator<Item = SessionKey>, read_to: Option<i64>) {
         for key in sessions {
             if !self.active.contains_key(&key) {
-                let mut session = Session::new(State::Idle);
+                let mut session = Session::new(SessionState::Idle);
                 session.in_journal = JournalRows::More;
                 self.active.insert(key.clone(), session);
                 self.to_refill.push_back(key);
@@ -333,7 +333,7 @@ impl Sessions {
         if session.state.turn() != Some(turn) {
             return false;
         }
-        session.state = State::Idle;
+        session.state = SessionState::Idle;
         self.running -= 1;
         if session.is_inactive() {
             self.active.remove(key);
@@ -355,7 +355,7 @@ impl Sessions {
             let Some(row) = session.queue.pop_front() else {
                 continue;
             };
-            session.state = State::Running(turn);
+            session.state = SessionState::Running(turn);
             if session.queue.is_empty() && session.in_journal == JournalRows::More {
                 self.to_refill.push_back(key.clone());
             }
@@ -369,11 +369,11 @@ impl Sessions {
     pub fn interrupt(&mut self, key: &SessionKey) -> Interrupt {
         match self.active.get_mut(key) {
             Some(session) => match session.state {
-                State::Running(turn) => {
-                    session.state = State::Stopping(turn);
+                SessionState::Running(turn) => {
+                    session.state = SessionState::Stopping(turn);
                     Interrupt::Cancel(turn)
                 }
-                State::Idle | State::Stopping(_) => Interrupt::Nothing,
+                SessionState::Idle | SessionState::Stopping(_) => Interrupt::Nothing,
             },
             None => Interrupt::Nothing,
         }
@@ -397,8 +397,8 @@ impl Sessions {
     /// The session's turn, unless it is being stopped.
     pub fn running_turn(&self, key: &SessionKey) -> Option<TurnId> {
         match self.active.get(key)?.state {
-            State::Running(turn) => Some(turn),
-            State::Idle | State::Stopping(_) => None,
+            SessionState::Running(turn) => Some(turn),
+            SessionState::Idle | SessionState::Stopping(_) => None,
         }
     }
 
@@ -409,7 +409,7 @@ impl Sessions {
 
     /// Sessions that wait without a running turn, in no order, each with its number of rows in memory.
     pub fn idle(&self) -> impl Iterator<Item = (&SessionKey, usize)> {
-        let idle = |session: &Session| matches!(session.state, State::Idle);
+        let idle = |session: &Session| matches!(session.state, SessionState::Idle);
         self.active
             .iter()
             .filter(move |(_, session)| idle(session))
@@ -489,7 +489,7 @@ impl Sessions {
             if session.in_journal == JournalRows::More {
                 self.to_refill.push_back(key.clone());
             }
-        } else if matches!(session.state, State::Idle) && self.in_line.insert(key.clone()) {
+        } else if matches!(session.state, SessionState::Idle) && self.in_line.insert(key.clone()) {
             self.line.push_back(key.clone());
         }
     }

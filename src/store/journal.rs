@@ -10,7 +10,7 @@ use super::lock::StateLock;
 use super::queue::{Queue, Refused};
 use super::reads::{self, Recovered};
 use super::schema;
-use super::writer::{Clock, Writer};
+use super::writer::{JournalWriter, WriterClock};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -77,12 +77,12 @@ impl Journal {
         let (ended_sender, ended) = watch::channel(None);
         let (ready_sender, ready) = std::sync::mpsc::sync_channel(1);
         let path = schema::path_in(dir);
-        let writer = Writer {
+        let writer = JournalWriter {
             queue: Arc::clone(&queue),
             batches: batch_sender,
             health: health_sender,
             settings,
-            clock: Clock::new(now_ms),
+            clock: WriterClock::new(now_ms),
         };
         let thread = thread::Builder::new()
             .name("journal".into())
@@ -171,7 +171,7 @@ impl From<Refused> for SubmitError {
 type Ready = std::sync::mpsc::SyncSender<Result<Recovered, OpenError>>;
 
 /// Runs the thread. Returns how many commands could not be written.
-fn live(path: &Path, writer: Writer, now_ms: i64, ready: &Ready) -> usize {
+fn live(path: &Path, writer: JournalWriter, now_ms: i64, ready: &Ready) -> usize {
     let answer = |result| {
         // `open` waits for this.
         let _ = ready.send(result);

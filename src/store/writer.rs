@@ -29,22 +29,22 @@ const RETRY_MAX: Duration = Duration::from_secs(5);
 const MAX_UNREPORTED: usize = 256;
 
 /// What the thread needs besides its database.
-pub(super) struct Writer {
+pub(super) struct JournalWriter {
     pub(super) queue: Arc<Queue>,
     pub(super) batches: mpsc::Sender<Batch>,
     pub(super) health: watch::Sender<Health>,
     pub(super) settings: JournalSettings,
-    pub(super) clock: Clock,
+    pub(super) clock: WriterClock,
 }
 
 /// The caller's wall clock, continued between commands.
 #[derive(Debug)]
-pub(super) struct Clock {
+pub(super) struct WriterClock {
     caller_ms: i64,
     at: Instant,
 }
 
-impl Clock {
+impl WriterClock {
     pub(super) fn new(now_ms: i64) -> Self {
         Self {
             caller_ms: now_ms,
@@ -69,7 +69,7 @@ enum Disk {
 }
 
 struct Work<'a, 'c> {
-    writer: Writer,
+    writer: JournalWriter,
     journal_db: &'a mut JournalDb<'c>,
     disk: Disk,
     /// Commands to retry, in order.
@@ -82,7 +82,7 @@ struct Work<'a, 'c> {
     began: Instant,
 }
 
-impl Writer {
+impl JournalWriter {
     /// Runs until the queue is closed and empty. Returns how many commands could not be written.
     pub(super) fn run(self, journal_db: &mut JournalDb<'_>) -> usize {
         let mut work = Work {
@@ -118,7 +118,7 @@ impl Writer {
 impl Work<'_, '_> {
     fn step(&mut self, taken: Vec<Command>) {
         if let Some(now_ms) = taken.iter().rev().find_map(Command::now_ms) {
-            self.writer.clock = Clock::new(now_ms);
+            self.writer.clock = WriterClock::new(now_ms);
         }
         match &self.disk {
             Disk::Failing { fault, retry_at, .. } if Instant::now() < *retry_at => {

@@ -50,8 +50,9 @@ impl SmallDisk {
         fs::remove_file(self.filler()).unwrap();
     }
 
+    /// Hidden, so that the state directory does not look like somebody else's.
     fn filler(&self) -> PathBuf {
-        self.0.join("filler")
+        self.0.join(".filler")
     }
 }
 

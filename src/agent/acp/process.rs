@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::mailbox::Routes;
 use super::message::RpcError;
-use super::rpc::{CallError, Limits, MessageHandler, RpcConnection, RpcPeer};
+use super::rpc::{CallError, MessageHandler, RpcConnection, RpcLimits, RpcPeer};
 use super::sessions::ProcessGeneration;
 use super::settings::Launch;
 use crate::agent::AgentCommand;
@@ -121,7 +121,7 @@ impl Process {
         };
         let routes = Routes::new(commands);
         let handler = Arc::clone(&routes) as Arc<dyn MessageHandler>;
-        let connection = RpcConnection::start(stdout, stdin, handler, Limits::default());
+        let connection = RpcConnection::start(stdout, stdin, handler, RpcLimits::default());
         let stop_tokens = StopTokens::default();
         let (exit_sender, exit_report) = watch::channel(None);
         let supervisor = tokio::spawn(supervise(

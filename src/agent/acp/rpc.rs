@@ -24,14 +24,14 @@ use super::message::{RpcError, RpcMessage};
 
 /// Limits of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct RpcLimits {
     /// Longest line that is read, in bytes.
     pub(super) line: usize,
     /// Lines that wait to be written.
     pub(super) outgoing: usize,
 }
 
-impl Default for Limits {
+impl Default for RpcLimits {
     fn default() -> Self {
         Self {
             line: 8 * 1024 * 1024,
@@ -84,7 +84,12 @@ struct PendingRequests {
 
 impl RpcConnection {
     /// Starts to read and to write.
-    pub(super) fn start<R, W>(reader: R, writer: W, handler: Arc<dyn MessageHandler>, limits: Limits) -> Self
+    pub(super) fn start<R, W>(
+        reader: R,
+        writer: W,
+        handler: Arc<dyn MessageHandler>,
+        limits: RpcLimits,
+    ) -> Self
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
@@ -341,7 +346,7 @@ mod tests {
         }
     }
 
-    fn connect(limits: Limits) -> (RpcConnection, Other, Arc<MethodLog>) {
+    fn connect(limits: RpcLimits) -> (RpcConnection, Other, Arc<MethodLog>) {
         let (ours, theirs) = duplex(4096);
         let (their_writer, our_reader) = duplex(4096);
         let seen = Arc::new(MethodLog::default());
@@ -360,9 +365,9 @@ mod tests {
 
     #[tokio::test]
     async fn answers_find_their_waiters_in_any_order_among_junk() {
-        let (connection, mut other, seen) = connect(Limits {
+        let (connection, mut other, seen) = connect(RpcLimits {
             line: 4000,
-            ..Limits::default()
+            ..RpcLimits::default()
         });
         let peer = connection.peer();
         let first = peer.start_call("a", &Value::Null).await.unwrap();
@@ -385,7 +390,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_with_any_id_are_answered_with_that_id() {
-        let (connection, mut other, seen) = connect(Limits::default());
+        let (connection, mut other, seen) = connect(RpcLimits::default());
         other
             .write("{\"id\":0,\"method\":\"m\"}\n{\"id\":\"x\",\"method\":\"later\"}\n")
             .await;
@@ -415,7 +420,7 @@ mod tests {
 
     #[tokio::test]
     async fn every_waiter_is_settled_when_the_other_side_ends() {
-        let (connection, other, _) = connect(Limits::default());
+        let (connection, other, _) = connect(RpcLimits::default());
         let peer = connection.peer().clone();
         let waiting: Vec<PendingRequest> = {
             let mut waiting = Vec::new();
@@ -435,7 +440,7 @@ mod tests {
 
     #[tokio::test]
     async fn dropping_the_connection_settles_every_waiter_and_closes_their_input() {
-        let (connection, mut other, _) = connect(Limits::default());
+        let (connection, mut other, _) = connect(RpcLimits::default());
         let waiter = connection.peer().start_call("never", &Value::Null).await.unwrap();
         drop(connection);
         assert_eq!(timeout(SOON, waiter).await.unwrap(), Err(CallError::Gone));
@@ -446,9 +451,9 @@ mod tests {
 
     #[tokio::test]
     async fn one_who_does_not_read_makes_requests_wait_and_the_rest_fail() {
-        let (connection, _other, _) = connect(Limits {
+        let (connection, _other, _) = connect(RpcLimits {
             outgoing: 2,
-            ..Limits::default()
+            ..RpcLimits::default()
         });
         let peer = connection.peer();
         let big = json!("x".repeat(10_000));
@@ -469,7 +474,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_cancelled_request_leaves_nothing_behind() {
-        let (connection, _other, _) = connect(Limits::default());
+        let (connection, _other, _) = connect(RpcLimits::default());
         let waiter = connection.peer().start_call("slow", &Value::Null).await.unwrap();
         assert_eq!(connection.peer().waiting().requests.len(), 1);
         drop(waiter);

@@ -48,7 +48,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// Why a request is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum PageRefusal {
     /// The `Host` is another name or port.
     #[error("the page is only served as the address that `hermes-relay dev` printed")]
     Host,
@@ -58,17 +58,17 @@ pub(super) enum Refusal {
 }
 
 /// Whether a request may be answered.
-pub(super) fn check(port: u16, method: &Method, rest: &str, headers: &HeaderMap) -> Result<(), Refusal> {
+pub(super) fn check(port: u16, method: &Method, rest: &str, headers: &HeaderMap) -> Result<(), PageRefusal> {
     let text = |name: header::HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(header::HOST)
         .filter(|host| is_ours(host, port))
-        .ok_or(Refusal::Host)?;
+        .ok_or(PageRefusal::Host)?;
     let same_origin = text(header::ORIGIN).map(|origin| origin.strip_prefix("http://") == Some(host));
     let reads = method == Method::GET || method == Method::HEAD;
     match same_origin {
         Some(true) => {}
         None if reads && !headers.contains_key(header::ORIGIN) => {}
-        _ => return Err(Refusal::Origin),
+        _ => return Err(PageRefusal::Origin),
     }
     // A person may follow a link to the page from anywhere; everything else is asked for by the page itself.
     let site = headers
@@ -77,7 +77,7 @@ pub(super) fn check(port: u16, method: &Method, rest: &str, headers: &HeaderMap)
     match site {
         None | Some("same-origin" | "none") => Ok(()),
         Some(_) if reads && rest.is_empty() => Ok(()),
-        Some(_) => Err(Refusal::Origin),
+        Some(_) => Err(PageRefusal::Origin),
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
 mod guard_tests {
     use super::*;
 
-    fn asked(method: &Method, rest: &str, pairs: &[(&'static str, &str)]) -> Result<(), Refusal> {
+    fn asked(method: &Method, rest: &str, pairs: &[(&'static str, &str)]) -> Result<(), PageRefusal> {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
             headers.insert(*name, HeaderValue::from_str(value).unwrap());
@@ -169,10 +169,14 @@ mod guard_tests {
             "127.0.0.1.evil.example:80",
             "",
         ] {
-            assert_eq!(asked(get, "", &[("host", host)]), Err(Refusal::Host), "{host}");
+            assert_eq!(
+                asked(get, "", &[("host", host)]),
+                Err(PageRefusal::Host),
+                "{host}"
+            );
         }
         let here = ("host", "127.0.0.1:80");
-        assert_eq!(asked(post, "say", &[here]), Err(Refusal::Origin), "no origin");
+        assert_eq!(asked(post, "say", &[here]), Err(PageRefusal::Origin), "no origin");
         assert_eq!(
             asked(post, "say", &[here, ("origin", "http://127.0.0.1:80")]),
             Ok(())
@@ -185,15 +189,15 @@ mod guard_tests {
         ] {
             assert_eq!(
                 asked(post, "say", &[here, ("origin", origin)]),
-                Err(Refusal::Origin)
+                Err(PageRefusal::Origin)
             );
             assert_eq!(
                 asked(get, "events", &[here, ("origin", origin)]),
-                Err(Refusal::Origin)
+                Err(PageRefusal::Origin)
             );
         }
         let cross = ("sec-fetch-site", "cross-site");
-        assert_eq!(asked(get, "events", &[here, cross]), Err(Refusal::Origin));
+        assert_eq!(asked(get, "events", &[here, cross]), Err(PageRefusal::Origin));
         assert_eq!(asked(get, "", &[here, cross]), Ok(()), "a link to the page");
     }
 }

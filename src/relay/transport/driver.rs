@@ -39,7 +39,7 @@ pub(super) struct Driver {
 }
 
 /// What woke the driver.
-enum Wakeup {
+enum DriverWakeup {
     Reader(Option<ReaderEvent>),
     Dialed(Option<Box<DialResult>>),
     RoomToWrite(mpsc::OwnedPermit<WriteCommand>),
@@ -133,35 +133,35 @@ impl Driving {
             let writer = crowded.map(|connection| connection.writes.clone());
             let wakeup = tokio::select! {
                 biased;
-                event = next_event(&mut self.connection) => Wakeup::Reader(event),
-                dialed = finished(&mut self.dialing) => Wakeup::Dialed(dialed.map(Box::new)),
+                event = next_event(&mut self.connection) => DriverWakeup::Reader(event),
+                dialed = finished(&mut self.dialing) => DriverWakeup::Dialed(dialed.map(Box::new)),
                 // Cancel-safe: a permit that is not used is given back.
-                permit = room(writer) => Wakeup::RoomToWrite(permit),
-                count = commands.recv_many(&mut batch, BATCH) => Wakeup::Commands(count),
-                changed = credentials.changed(), if watch_credentials => Wakeup::Credentials(changed.is_ok()),
-                () = until(deadline) => Wakeup::Deadline,
+                permit = room(writer) => DriverWakeup::RoomToWrite(permit),
+                count = commands.recv_many(&mut batch, BATCH) => DriverWakeup::Commands(count),
+                changed = credentials.changed(), if watch_credentials => DriverWakeup::Credentials(changed.is_ok()),
+                () = until(deadline) => DriverWakeup::Deadline,
             };
             match wakeup {
-                Wakeup::Reader(event) => self.handle_reader(event),
-                Wakeup::Dialed(dialed) => self.handle_dialed(dialed.map(|dialed| *dialed)),
-                Wakeup::RoomToWrite(permit) => {
+                DriverWakeup::Reader(event) => self.handle_reader(event),
+                DriverWakeup::Dialed(dialed) => self.handle_dialed(dialed.map(|dialed| *dialed)),
+                DriverWakeup::RoomToWrite(permit) => {
                     if let Some(command) = self.unwritten.pop_front() {
                         permit.send(command);
                         self.write_queued();
                     }
                 }
-                Wakeup::Commands(0) => {
+                DriverWakeup::Commands(0) => {
                     self.link.close(Duration::ZERO, self.clock.now());
                     self.perform();
                     return self.finish().await;
                 }
-                Wakeup::Commands(_) => batch.drain(..).for_each(|command| self.handle_command(command)),
-                Wakeup::Credentials(true) => {
+                DriverWakeup::Commands(_) => batch.drain(..).for_each(|command| self.handle_command(command)),
+                DriverWakeup::Credentials(true) => {
                     self.keys.rotate(credentials.borrow_and_update().clone());
                     self.link.note_secret_rotated(self.clock.now());
                 }
-                Wakeup::Credentials(false) => watch_credentials = false,
-                Wakeup::Deadline => self.link.handle_timeout(self.clock.now()),
+                DriverWakeup::Credentials(false) => watch_credentials = false,
+                DriverWakeup::Deadline => self.link.handle_timeout(self.clock.now()),
             }
         }
     }

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::clock::Clock;
-use super::metrics::{Counts, LinkMetrics};
+use super::metrics::{LabelCounts, LinkMetrics};
 use crate::link::{Descriptors, DormancyRefused, End, Generation, NotSent, Op, SendResult};
 use crate::wire::{
     Action, ActionText, CapabilityDescriptor, ConnectorFrame, GatewayFrame, MessageEvent, Metadata, OpId,
@@ -278,7 +278,7 @@ pub trait RelayTransport: Send + Sync + 'static {
     }
 
     /// How many frames came and went so far, by type; a transport that has none counts none.
-    fn frames(&self) -> (Counts, Counts) {
+    fn frames(&self) -> (LabelCounts, LabelCounts) {
         FrameCounters::default().counts()
     }
 
@@ -455,9 +455,9 @@ impl FrameCounters {
     }
 
     /// What came and what went so far.
-    fn counts(&self) -> (Counts, Counts) {
+    fn counts(&self) -> (LabelCounts, LabelCounts) {
         let read = |names: &'static [&'static str], counters: &[AtomicU64]| {
-            let mut counts = Counts::new(names);
+            let mut counts = LabelCounts::new(names);
             for (name, counter) in names.iter().zip(counters) {
                 counts.add(name, counter.load(Ordering::Relaxed));
             }

@@ -14,7 +14,7 @@ use super::driver::Driver;
 use super::{FrameCounters, InboundSender, LinkStatus, RelayTransport, ResultSender, TransportFuture};
 use crate::link::{DormancyRefused, Generation, HelloIdentity, LinkSettings, NotSent, Op, SendResult};
 use crate::net::socket::Dialer;
-use crate::relay::metrics::Counts;
+use crate::relay::metrics::LabelCounts;
 use crate::wire::OpId;
 
 /// Commands that wait for the driver. An op that finds no room is reported as not sent; an acknowledgement is left to
@@ -150,7 +150,7 @@ impl RelayTransport for WebSocketTransport {
         self.tracker.has_left(op)
     }
 
-    fn frames(&self) -> (Counts, Counts) {
+    fn frames(&self) -> (LabelCounts, LabelCounts) {
         self.frames.counts()
     }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::{Connection, Keep, Pipe};
+use super::{Keep, MemoryConnection, Pipe};
 use crate::wire::OpId;
 
 /// Entries of one kind that a record keeps; the oldest go first.
@@ -173,7 +173,8 @@ impl MemoryConnector {
 
     /// Lets the relay connect again, which it does immediately.
     pub fn restore(&self) {
-        self.0.reopen(|connection| matches!(connection, Connection::Down));
+        self.0
+            .reopen(|connection| matches!(connection, MemoryConnection::Down));
     }
 
     /// How ops are answered from now on.

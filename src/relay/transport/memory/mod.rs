@@ -124,13 +124,13 @@ impl RelayTransport for MemoryTransport {
 
     fn wake(&self) {
         self.0
-            .reopen(|connection| matches!(connection, Connection::Asleep));
+            .reopen(|connection| matches!(connection, MemoryConnection::Asleep));
     }
 
     fn reconnect(&self) {
         let mut state = self.0.lock();
-        if matches!(state.connection, Connection::Live(_)) {
-            self.0.end(&mut state, Connection::Open, "waiting");
+        if matches!(state.connection, MemoryConnection::Live(_)) {
+            self.0.end(&mut state, MemoryConnection::Open, "waiting");
             self.0.establish(&mut state);
         }
     }
@@ -160,16 +160,16 @@ enum Keep {
 #[derive(Debug)]
 struct Pipe {
     descriptors: Vec<CapabilityDescriptor>,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
     status: watch::Sender<LinkStatus>,
     record: watch::Sender<Record>,
 }
 
 #[derive(Debug)]
-struct State {
+struct MemoryState {
     /// The relay's end, once it has asked for a connection.
     relay: Option<(Handle, InboundSender)>,
-    connection: Connection,
+    connection: MemoryConnection,
     last_generation: Option<Generation>,
     reply_mode: ReplyMode,
     replies: u64,
@@ -183,11 +183,11 @@ struct State {
 
 /// The state of the connection.
 #[derive(Debug)]
-enum Connection {
+enum MemoryConnection {
     /// It is made when the relay asks.
     Open,
     /// It is live.
-    Live(Live),
+    Live(LiveConnection),
     /// The connector accepts none.
     Down,
     /// The relay closed it to sleep.
@@ -197,13 +197,13 @@ enum Connection {
 }
 
 #[derive(Debug)]
-struct Live {
+struct LiveConnection {
     sorter: FrameSorter,
     frames: mpsc::Sender<RelayFrame>,
     pump: AbortHandle,
 }
 
-impl Live {
+impl LiveConnection {
     /// A line as the relay gets it; `None` for frames that are the transport's business.
     fn decode(&mut self, line: &[u8]) -> Option<RelayFrame> {
         decode(&mut self.sorter, line)
@@ -253,9 +253,9 @@ impl Pipe {
     fn new(descriptors: Vec<CapabilityDescriptor>) -> Self {
         Self {
             descriptors,
-            state: Mutex::new(State {
+            state: Mutex::new(MemoryState {
                 relay: None,
-                connection: Connection::Open,
+                connection: MemoryConnection::Open,
                 last_generation: None,
                 reply_mode: ReplyMode::default(),
                 replies: 0,
@@ -270,15 +270,15 @@ impl Pipe {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Connects again, where the connection is of this kind.
-    fn reopen(&self, which: impl FnOnce(&Connection) -> bool) {
+    fn reopen(&self, which: impl FnOnce(&MemoryConnection) -> bool) {
         let mut state = self.lock();
         if which(&state.connection) {
-            state.connection = Connection::Open;
+            state.connection = MemoryConnection::Open;
             self.establish(&mut state);
         }
     }
@@ -286,15 +286,15 @@ impl Pipe {
     fn drop_connection(&self) {
         let mut state = self.lock();
         match state.connection {
-            Connection::Live(_) => self.end(&mut state, Connection::Down, "waiting"),
-            Connection::Open | Connection::Asleep => state.connection = Connection::Down,
-            Connection::Down | Connection::Closed => {}
+            MemoryConnection::Live(_) => self.end(&mut state, MemoryConnection::Down, "waiting"),
+            MemoryConnection::Open | MemoryConnection::Asleep => state.connection = MemoryConnection::Down,
+            MemoryConnection::Down | MemoryConnection::Closed => {}
         }
     }
 
     fn close(&self) {
         let mut state = self.lock();
-        self.end(&mut state, Connection::Closed, "closed");
+        self.end(&mut state, MemoryConnection::Closed, "closed");
         state.relay = None;
         self.status.send_modify(|status| status.ended = Some(End::Closed));
         self.record.send_modify(|record| record.closed = true);
@@ -312,7 +312,7 @@ impl Pipe {
 
     fn go_dormant(&self) -> Result<(), DormancyRefused> {
         let mut state = self.lock();
-        if !matches!(state.connection, Connection::Live(_)) {
+        if !matches!(state.connection, MemoryConnection::Live(_)) {
             return Err(DormancyRefused::NotLive);
         }
         if !state.buffering {
@@ -321,14 +321,14 @@ impl Pipe {
         if !state.in_flight.is_empty() {
             return Err(DormancyRefused::Busy);
         }
-        self.end(&mut state, Connection::Asleep, "dormant");
+        self.end(&mut state, MemoryConnection::Asleep, "dormant");
         Ok(())
     }
 
     /// Whether the connector buffers; `None` while it has not answered.
     fn request_idle(&self) -> Option<bool> {
         let mut state = self.lock();
-        if !matches!(state.connection, Connection::Live(_)) {
+        if !matches!(state.connection, MemoryConnection::Live(_)) {
             return Some(false);
         }
         state.buffering |= !state.hold_idle;
@@ -351,7 +351,7 @@ impl Pipe {
     fn hold_idle(&self, hold: bool) {
         let mut state = self.lock();
         state.hold_idle = hold;
-        if matches!(state.connection, Connection::Live(_)) {
+        if matches!(state.connection, MemoryConnection::Live(_)) {
             self.record.send_modify(|record| {
                 state.buffering |= !hold && record.idles > 0;
                 record.buffering = state.buffering;
@@ -362,11 +362,15 @@ impl Pipe {
     fn submit(&self, op: &Op, results: ResultSender) {
         let mut state = self.lock();
         let refusal = match state.connection {
-            Connection::Live(_) if state.in_flight.contains_key(&op.id) => Some(NotSent::AlreadyInFlight),
-            Connection::Live(_) if state.in_flight.len() >= MAX_IN_FLIGHT => Some(NotSent::Full),
-            Connection::Live(_) => None,
-            Connection::Closed => Some(NotSent::Closing),
-            Connection::Open | Connection::Down | Connection::Asleep => Some(NotSent::NotLive),
+            MemoryConnection::Live(_) if state.in_flight.contains_key(&op.id) => {
+                Some(NotSent::AlreadyInFlight)
+            }
+            MemoryConnection::Live(_) if state.in_flight.len() >= MAX_IN_FLIGHT => Some(NotSent::Full),
+            MemoryConnection::Live(_) => None,
+            MemoryConnection::Closed => Some(NotSent::Closing),
+            MemoryConnection::Open | MemoryConnection::Down | MemoryConnection::Asleep => {
+                Some(NotSent::NotLive)
+            }
         };
         if let Some(reason) = refusal {
             // The sender keeps no more ops in flight than its channel holds.
@@ -404,7 +408,7 @@ impl Pipe {
 
     fn acknowledge(&self, generation: Generation, buffer_id: String) {
         let mut state = self.lock();
-        if matches!(&state.connection, Connection::Live(live) if live.sorter.generation == generation) {
+        if matches!(&state.connection, MemoryConnection::Live(live) if live.sorter.generation == generation) {
             state.unacknowledged.retain(|(kept, _)| *kept != buffer_id);
             self.record.send_modify(|record| {
                 record.unacknowledged = state.unacknowledged.len();
@@ -415,7 +419,7 @@ impl Pipe {
 
     fn record_interrupt(&self, session_key: String) {
         let state = self.lock();
-        if matches!(state.connection, Connection::Live(_)) {
+        if matches!(state.connection, MemoryConnection::Live(_)) {
             self.record
                 .send_modify(|record| Record::keep(&mut record.interrupts, session_key));
         }
@@ -425,7 +429,7 @@ impl Pipe {
         let (queue, frame, outlives) = {
             let mut state = self.lock();
             let outlives = matches!(keep, Keep::Until(_));
-            if matches!(state.connection, Connection::Closed) {
+            if matches!(state.connection, MemoryConnection::Closed) {
                 return Err(DeliverError::Closed);
             }
             if let Keep::Until(buffer_id) = keep {
@@ -436,7 +440,7 @@ impl Pipe {
                 self.record
                     .send_modify(|record| record.unacknowledged = state.unacknowledged.len());
             }
-            let Connection::Live(current) = &mut state.connection else {
+            let MemoryConnection::Live(current) = &mut state.connection else {
                 return if outlives {
                     Ok(())
                 } else {
@@ -453,8 +457,8 @@ impl Pipe {
     }
 
     /// Makes the connection, when both sides want it, and delivers again what is not acknowledged.
-    fn establish(&self, state: &mut State) {
-        let (Connection::Open, Some((runtime, inbound))) = (&state.connection, &state.relay) else {
+    fn establish(&self, state: &mut MemoryState) {
+        let (MemoryConnection::Open, Some((runtime, inbound))) = (&state.connection, &state.relay) else {
             return;
         };
         let generation = state
@@ -471,7 +475,7 @@ impl Pipe {
         let pump = runtime.spawn(pump(queue, inbound.clone())).abort_handle();
         state.last_generation = Some(generation);
         state.buffering = false;
-        state.connection = Connection::Live(Live { sorter, frames, pump });
+        state.connection = MemoryConnection::Live(LiveConnection { sorter, frames, pump });
         self.record.send_modify(|record| {
             record.connections += 1;
             (record.connected, record.buffering) = (true, false);
@@ -486,8 +490,8 @@ impl Pipe {
     }
 
     /// Ends the connection; the outcome of what was in flight on it is unknown.
-    fn end(&self, state: &mut State, into: Connection, name: &str) {
-        if let Connection::Live(live) = std::mem::replace(&mut state.connection, into) {
+    fn end(&self, state: &mut MemoryState, into: MemoryConnection, name: &str) {
+        if let MemoryConnection::Live(live) = std::mem::replace(&mut state.connection, into) {
             live.pump.abort();
         }
         state.buffering = false;
@@ -505,7 +509,7 @@ impl Pipe {
         });
     }
 
-    fn complete(&self, state: &mut State, op: OpId, result: SendResult) -> bool {
+    fn complete(&self, state: &mut MemoryState, op: OpId, result: SendResult) -> bool {
         let Some(results) = state.in_flight.remove(&op) else {
             return false;
         };
