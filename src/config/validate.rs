@@ -28,6 +28,7 @@ pub(super) fn violation(tree: &FileTree) -> Option<Violation> {
         .or_else(|| incomplete(tree))
 }
 
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn out_of_range(tree: &FileTree) -> Option<Violation> {
     let (link, sessions, journal, shutdown) = (&tree.link, &tree.sessions, &tree.journal, &tree.shutdown);
     let size = |bytes: usize| u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -272,7 +273,7 @@ pub(super) fn missing_name(tree: &FileTree) -> Option<(&'static str, String)> {
 fn unknown_agent(tree: &FileTree, name: &str) -> Option<String> {
     let inline = match &tree.agent {
         AgentChoice::Inline(entry) => Some(entry.default_name()),
-        _ => None,
+        AgentChoice::Named(_) => None,
     };
     let agents = || {
         let named = tree.agents.keys().map(String::as_str);

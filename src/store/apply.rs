@@ -285,14 +285,8 @@ impl<'c> JournalDb<'c> {
                 reason,
                 now_ms,
             } => {
+                self.keep_dropped(*op, body, reason, *now_ms)?;
                 self.sent.remove(op);
-                self.db
-                    .prepare_cached(
-                        "INSERT OR REPLACE INTO dropped
-                         (seq, session, chat, op, inbox_seq, created_at, dropped_at, reason)
-                         SELECT seq, session, chat, ?2, inbox_seq, created_at, ?3, ?4 FROM outbox WHERE seq = ?1",
-                    )?
-                    .execute(params![op.0, body, now_ms, reason])?;
                 self.settled.push(op.0);
                 CommandOutcome::Silent
             }
@@ -318,6 +312,16 @@ impl<'c> JournalDb<'c> {
                 reads::answer(self.db, command)?.map_or(CommandOutcome::Silent, CommandOutcome::Read)
             }
         })
+    }
+
+    /// Copies an op into the table of dropped ones.
+    fn keep_dropped(&self, op: OpSeq, body: &[u8], reason: &str, now_ms: i64) -> Result<()> {
+        let mut copy = self.db.prepare_cached(
+            "INSERT OR REPLACE INTO dropped (seq, session, chat, op, inbox_seq, created_at, dropped_at, reason)
+             SELECT seq, session, chat, ?2, inbox_seq, created_at, ?3, ?4 FROM outbox WHERE seq = ?1",
+        )?;
+        copy.execute(params![op.0, body, now_ms, reason])?;
+        Ok(())
     }
 
     fn is_known(&mut self, key: Option<&DedupeKey>) -> Result<bool> {

@@ -132,7 +132,7 @@ async fn everything_can_be_looked_at_while_a_relay_holds_it() {
     let all: Value = serde_json::from_str(&good(dir.path(), &["list", "--json"])).unwrap();
     assert_eq!(
         all["counts"],
-        json!({"waiting": 1, "running": 2, "outbox": 1, "done": 1, "quarantine": 1, "chats": 0})
+        json!({"waiting": 1, "running": 2, "outbox": 1, "dropped": 0, "done": 1, "quarantine": 1, "chats": 0})
     );
     let ids: Vec<_> = all["entries"]
         .as_array()

@@ -273,7 +273,7 @@ fn a_refused_answer_is_retried_with_new_ids_and_growing_delays() {
         assert!(world.outbox.is_busy());
         assert!(world.refuse(id).sent.is_empty(), "its lane waits");
         assert!(!world.outbox.is_busy(), "a shutdown does not wait for a retry");
-        world.skip(Duration::from_secs(delay) - Duration::from_millis(1));
+        world.skip(Duration::from_millis(delay * 1000 - 1));
         assert!(world.advance().sent.is_empty());
         world.skip(Duration::from_millis(1));
         let (next, text) = world.sent();

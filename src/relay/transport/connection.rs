@@ -450,14 +450,10 @@ impl Reader {
 
 /// Waits until the writer has ended, and a while longer. Cancel-safe.
 async fn expired(writer_ended: &mut oneshot::Receiver<()>, read_until: &mut Option<Instant>) {
-    let until = match *read_until {
-        Some(until) => until,
-        None => {
-            let _ = writer_ended.await;
-            *read_until.insert(Instant::now() + CLOSE_TIMEOUT)
-        }
-    };
-    sleep_until(until).await;
+    if read_until.is_none() {
+        let _ = writer_ended.await;
+    }
+    sleep_until(*read_until.get_or_insert_with(|| Instant::now() + CLOSE_TIMEOUT)).await;
 }
 
 /// Whether these are lines that cannot be decoded and need no acknowledgement.
