@@ -47,7 +47,7 @@
 //! let running = tokio::spawn(relay.run(async { drop(stopped.await) }));
 //!
 //! let source = json!({"platform": "discord", "chat_id": "c1", "chat_type": "dm", "user_id": "u1"});
-//! connector.deliver(json!({"text": "hello", "message_id": "m1", "source": source})).await?;
+//! connector.deliver_buffered("b1", json!({"text": "hello", "message_id": "m1", "source": source})).await?;
 //! let seen = connector.wait_for(Duration::from_secs(10), |seen| !seen.ops.is_empty()).await;
 //! assert_eq!(seen.expect("an answer").ops[0].text(), Some("HELLO"));
 //! assert_eq!(handle.status().await.expect("it runs").tally.inbound, 1);
