@@ -78,8 +78,8 @@ impl Limits {
     }
 
     /// An earlier run left this: what a person used on a day.
-    pub fn restore(&mut self, person: PersonId, day: i64, turns: u64, tokens: u64) {
-        let state = self.state(&person);
+    pub fn restore(&mut self, person: &PersonId, day: i64, turns: u64, tokens: u64) {
+        let state = self.state(person);
         if state.day == day {
             state.turns += turns;
             state.tokens += tokens;

@@ -152,7 +152,7 @@ impl Gate {
 
     /// A code was approved.
     fn pair(&mut self, person: PersonId, pending: PendingPairing, role: Role, now_ms: i64) -> Handled {
-        let rule = StoredRule {
+        let stored = StoredRule {
             role: Some(role),
             chats: None,
             agents: None,
@@ -166,7 +166,7 @@ impl Gate {
         };
         Handled {
             answer: json!({ "approved": person.to_string(), "role": role }),
-            rows: vec![code, self.store(&person, rule)],
+            rows: vec![code, self.store(&person, stored)],
             change: Some(("approve", person.clone())),
             paired: Some((person, pending)),
             ..Handled::default()
@@ -189,8 +189,8 @@ impl Gate {
             .find(|rule| rule.platform == person.platform && rule.user == person.user);
         let role = match in_file {
             // Lifts a denial: the rule of the settings file holds again, with its limits.
-            Some(rule) if role.is_none() && agents.is_none() && chats.is_none() => {
-                let role = rule.role;
+            Some(in_file) if role.is_none() && agents.is_none() && chats.is_none() => {
+                let role = in_file.role;
                 if self.stored.remove(&person).is_some() {
                     rows.push(rule_row(&person, None));
                 }
@@ -198,14 +198,14 @@ impl Gate {
             }
             _ => {
                 let role = role.unwrap_or_default();
-                let rule = StoredRule {
+                let stored = StoredRule {
                     role: Some(role),
                     chats,
                     agents,
                     origin: "command".to_owned(),
                     at_ms: now_ms,
                 };
-                rows.push(self.store(&person, rule));
+                rows.push(self.store(&person, stored));
                 role
             }
         };

@@ -52,7 +52,7 @@ pub(super) struct StrangerReply {
 
 impl AccessControl {
     /// The rules of the settings and of the journal.
-    pub(super) fn new(settings: &Settings, rows: &[AccessRow], usage: &[UsageRow]) -> Self {
+    pub(super) fn new(settings: &Settings, rows: &[AccessRow], usage: &[UsageRow], now_ms: i64) -> Self {
         let stored = rows.iter().map(|row| StoredRow {
             kind: row.kind.clone(),
             person: PersonId {
@@ -82,11 +82,17 @@ impl AccessControl {
             };
             let count = |number: i64| u64::try_from(number).unwrap_or(0);
             let (turns, tokens) = (count(row.turns), count(row.tokens));
-            access.limits.restore(person, row.day, turns, tokens);
+            access.limits.restore(&person, row.day, turns, tokens);
         }
         match AuditLog::start(&settings.state_dir, settings.audit.keep_days) {
             Ok(audit) => access.audit = Some(audit),
             Err(error) => tracing::error!(%error, "cannot start the audit log"),
+        }
+        if access.gate.is_active() {
+            access.append(&json!({
+                "time": timestamp::format(now_ms.div_euclid(1000)), "event": "settings",
+                "platform": "", "chat": "", "person": "", "decision": "started", "reason": access.gate.mode(),
+            }));
         }
         access
     }
@@ -119,7 +125,7 @@ impl AccessControl {
     pub(super) fn decide(
         &mut self,
         author: &Author,
-        kind: EventKind,
+        (kind, command): (EventKind, Option<&'static str>),
         now_ms: i64,
     ) -> (Verdict, Option<&'static str>) {
         let mut verdict = self.gate.decide(author, kind, None);
@@ -134,7 +140,10 @@ impl AccessControl {
         match kind {
             // Written when its turn begins, with the agent.
             EventKind::Message | EventKind::Interaction if verdict.allowed => self.count(verdict),
-            _ => self.record(author, kind, verdict, None, now_ms),
+            _ => {
+                self.count(verdict);
+                self.write_decision(author, (event_name(kind), command), verdict, None, now_ms);
+            }
         }
         (verdict, notice)
     }
@@ -160,7 +169,7 @@ impl AccessControl {
         now_ms: i64,
         effects: &mut Effects,
     ) {
-        self.write_decision(author, "turn", verdict, Some(agent), Some(turn), now_ms);
+        self.write_decision(author, ("turn", None), verdict, Some((agent, Some(turn))), now_ms);
         if let Some(person) = author.person().filter(|_| self.gate.is_active()) {
             self.limits.turn_started(&person, now_ms);
             effects.write(usage_row(author, person, agent, 1, 0, now_ms));
@@ -373,16 +382,16 @@ impl AccessControl {
         now_ms: i64,
     ) {
         self.count(verdict);
-        self.write_decision(author, event_name(kind), verdict, agent, None, now_ms);
+        let agent = agent.map(|agent| (agent, None));
+        self.write_decision(author, (event_name(kind), None), verdict, agent, now_ms);
     }
 
     fn write_decision(
         &mut self,
         author: &Author,
-        event: &str,
+        (event, command): (&str, Option<&str>),
         verdict: Verdict,
-        agent: Option<&str>,
-        turn: Option<u64>,
+        ran: Option<(&str, Option<u64>)>,
         now_ms: i64,
     ) {
         // Without rules the connector decides alone, and there is nothing to report.
@@ -401,7 +410,8 @@ impl AccessControl {
             "time": timestamp::format(now_ms.div_euclid(1000)), "event": event,
             "platform": author.platform, "chat": author.chat(),
             "person": format!("{}:{}", author.platform, author.user()),
-            "role": verdict.role, "decision": decision, "reason": reason, "agent": agent, "turn": turn,
+            "role": verdict.role, "decision": decision, "reason": reason, "command": command,
+            "agent": ran.map(|(agent, _)| agent), "turn": ran.and_then(|(_, turn)| turn),
         }));
     }
 

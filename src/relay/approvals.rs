@@ -64,6 +64,8 @@ pub(super) struct Asking {
     pub(super) facts: Arc<ChatFacts>,
     /// Whether the session belongs to one person.
     pub(super) personal: bool,
+    /// Whether it is put to an owner in place of the author.
+    pub(super) to_owner: bool,
 }
 
 /// The open questions and the agents that wait for their answers.
@@ -84,6 +86,8 @@ struct Waiting {
     recipient: Recipient,
     /// What it is about, for the audit log.
     title: String,
+    /// The owner who was asked in place of the author.
+    owner: Option<(ChatId, ChatFacts)>,
     /// The op that shows the question, until it has a result.
     op: Option<OpId>,
 }
@@ -196,6 +200,9 @@ impl Approvals {
                 reply,
             },
             title,
+            owner: asking
+                .to_owner
+                .then(|| ((*asking.chat).clone(), (*asking.facts).clone())),
             op: None,
         };
         self.waiting.insert(id, waiting);
@@ -241,6 +248,7 @@ impl Approvals {
         let waiting = Waiting {
             recipient: Recipient::Pairing(code),
             title,
+            owner: Some((owner.chat.clone(), owner.facts.clone())),
             op: None,
         };
         self.waiting.insert(id, waiting);
@@ -401,6 +409,21 @@ impl Approvals {
         if !self.waiting.is_empty() {
             self.withdraw_where(adapters, effects, |waiting| waiting.recipient.is_turn(turn));
         }
+    }
+
+    /// Withdraws the questions that were put to owners who are none any more.
+    pub(super) fn withdraw_from_owners(
+        &mut self,
+        is_gone: impl Fn(&ChatId, &ChatFacts) -> bool,
+        adapters: &Adapters,
+        effects: &mut Effects,
+    ) {
+        self.withdraw_where(adapters, effects, |waiting| {
+            waiting
+                .owner
+                .as_ref()
+                .is_some_and(|(chat, facts)| is_gone(chat, facts))
+        });
     }
 
     /// Ends the questions whose time is over, and those that no agent waits for any more.

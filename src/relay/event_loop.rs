@@ -203,7 +203,12 @@ impl EventLoop {
             adapters: adapters(&loop_settings, &link),
             chats: ChatMemory::new(settings.journal.chat_memory),
             threads: ThreadRegistry::new(MAX_THREADS),
-            access: AccessControl::new(settings, &opened.recovered.access, &opened.recovered.usage),
+            access: AccessControl::new(
+                settings,
+                &opened.recovered.access,
+                &opened.recovered.usage,
+                clock.unix_ms(),
+            ),
             inbound: Inbound::new(settings),
             turns: Turns::new(limits, turn_sender, loop_settings.interrupted_notice.clone()),
             approvals: Approvals::new(&settings.prompts, clock.seed(), ids.split()),

@@ -156,7 +156,8 @@ impl EventLoop {
             (Some(QuestionResponse::Press(_) | QuestionResponse::Unreadable), _) => EventKind::Press,
             (None, command) => event_kind(inbox_kind, command.as_ref()),
         };
-        let (verdict, notice) = self.access.decide(&author, kind, now.unix_ms);
+        let name = command.as_ref().map(SlashCommand::name);
+        let (verdict, notice) = self.access.decide(&author, (kind, name), now.unix_ms);
         if !verdict.allowed {
             // A press says nothing: whoever sees a button may press it, again and again.
             let is_refused_command = kind == EventKind::Command && verdict.reason == Reason::Role;
@@ -638,6 +639,7 @@ impl EventLoop {
                     chat: Arc::clone(&origin.chat),
                     facts: Arc::clone(&origin.facts),
                     personal: origin.personal,
+                    to_owner: false,
                 };
                 let effects = &mut self.effects;
                 self.approvals
@@ -708,6 +710,7 @@ impl EventLoop {
                 chat: Arc::new(owner.chat),
                 facts: Arc::new(owner.facts),
                 personal: origin.personal,
+                to_owner: true,
             };
             let effects = &mut self.effects;
             self.approvals
@@ -1203,7 +1206,7 @@ impl EventLoop {
                 }
                 // Dropping it tells the verb that there is no answer.
                 Some(Pending::Access(..)) => {
-                    tracing::error!("the journal refused a change of the access rules")
+                    tracing::error!("the journal refused a change of the access rules");
                 }
                 // What cannot be read is as if nothing had been saved.
                 Some(Pending::AgentChoice(turn, session)) => self.agent_chosen(turn, &session, None),
@@ -1281,6 +1284,10 @@ impl EventLoop {
         for (turn, session) in refused {
             self.stop_turn(&session, Some(turn), StopReason::Asked);
         }
+        let access = &self.access;
+        let is_gone = |chat: &ChatId, facts: &ChatFacts| !access.is_owner(&access.author_of(chat, facts));
+        self.approvals
+            .withdraw_from_owners(is_gone, &self.adapters, &mut self.effects);
         if let Some((person, pending)) = handled.paired {
             let chat = ChatId {
                 platform: person.platform,

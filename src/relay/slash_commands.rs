@@ -25,6 +25,19 @@ pub(super) enum SlashCommand {
 }
 
 impl SlashCommand {
+    /// Its name.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::New => "new",
+            Self::Status => "status",
+            Self::Agent(_) => "agent",
+            Self::WhoAmI => "whoami",
+            Self::Usage => "usage",
+            Self::Help => "help",
+        }
+    }
+
     /// Whether it only reads.
     pub(super) fn is_inquiry(&self) -> bool {
         match self {

@@ -218,20 +218,13 @@ impl<'c> JournalDb<'c> {
 
     fn apply(&mut self, command: &Command) -> Result<CommandOutcome> {
         Ok(match command {
-            Command::Accept { dedupe, .. } => {
-                if self.is_known(dedupe.as_ref())? {
-                    CommandOutcome::Duplicate
-                } else {
-                    self.accept(command)?
-                }
+            Command::Accept { dedupe, .. } | Command::Ignore { dedupe, .. }
+                if self.is_known(dedupe.as_ref())? =>
+            {
+                CommandOutcome::Duplicate
             }
-            Command::Ignore { dedupe, .. } => {
-                if self.is_known(dedupe.as_ref())? {
-                    CommandOutcome::Duplicate
-                } else {
-                    self.ignore(command)?
-                }
-            }
+            Command::Accept { .. } => self.accept(command)?,
+            Command::Ignore { .. } => self.ignore(command)?,
             Command::SetAccess(row) => {
                 access::set(self.db, row)?;
                 CommandOutcome::Silent

@@ -97,7 +97,14 @@ fn write_all(mut file: AuditFile, waiting: &Receiver<String>) {
 pub struct AuditFile {
     dir: PathBuf,
     keep: Duration,
-    open: Option<(File, u64)>,
+    open: Option<OpenFile>,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    file: File,
+    size: u64,
+    since: SystemTime,
 }
 
 impl AuditFile {
@@ -112,29 +119,31 @@ impl AuditFile {
 
     /// Appends complete lines.
     pub fn append(&mut self, lines: &str) -> io::Result<()> {
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|(_, size)| *size >= MAX_FILE_BYTES)
-        {
+        // A file that has been open for a day may be old enough to be rotated.
+        let is_due = |open: &OpenFile| {
+            open.size >= MAX_FILE_BYTES || open.since.elapsed().is_ok_and(|open| open > DAY)
+        };
+        if self.open.as_ref().is_some_and(is_due) {
             self.open = None;
         }
-        let (file, size) = match self.open.take() {
-            Some(open) => self.open.insert(open),
-            None => {
-                self.rotate();
-                let path = self.dir.join(NAME);
-                let file = OpenOptions::new()
-                    .append(true)
-                    .create(true)
-                    .mode(0o600)
-                    .open(path)?;
-                let size = file.metadata()?.len();
-                self.open.insert((file, size))
-            }
-        };
-        file.write_all(lines.as_bytes())?;
-        *size += lines.len() as u64;
+        if self.open.is_none() {
+            self.rotate();
+            let path = self.dir.join(NAME);
+            let file = OpenOptions::new()
+                .append(true)
+                .create(true)
+                .mode(0o600)
+                .open(path)?;
+            let size = file.metadata()?.len();
+            self.open = Some(OpenFile {
+                file,
+                size,
+                since: SystemTime::now(),
+            });
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        open.file.write_all(lines.as_bytes())?;
+        open.size += lines.len() as u64;
         Ok(())
     }
 

@@ -414,6 +414,13 @@ async fn with_approvers_owners_the_question_goes_to_an_owners_direct_message() {
     relay.connector.deliver_buffered("z", answer).await.unwrap();
     let texts = relay.replies("a", 4).await;
     assert!(texts[3].contains("allowed once"), "{texts:?}");
+    // An owner who is one no more answers nothing.
+    relay.deliver("a", "3", "ask three").await;
+    question(&relay, "boss", "three").await;
+    change(&relay, deny("discord:user-of-boss")).await;
+    let texts = relay.replies("a", 6).await;
+    assert!(!texts[5].contains("allowed"), "{texts:?}");
+    assert_eq!(relay.handle.status().await.unwrap().prompts_open, 0);
     relay.stop().await;
     let mut decided = Vec::new();
     let read = AuditFile::read(dir.path(), |line| {
@@ -428,6 +435,7 @@ async fn with_approvers_owners_the_question_goes_to_an_owners_direct_message() {
         ("denied", "no_owner", "discord:user-of-a"),
         ("asked", "owner", "discord:user-of-a"),
         ("answered", "once", "discord:user-of-boss"),
+        ("asked", "owner", "discord:user-of-a"),
     ];
     let want =
         want.map(|(decision, reason, person)| (decision.to_owned(), reason.to_owned(), person.to_owned()));
