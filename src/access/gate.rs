@@ -170,21 +170,6 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Every reason.
-    pub const ALL: [Self; 11] = [
-        Self::Person,
-        Self::Chat,
-        Self::Upstream,
-        Self::Open,
-        Self::Denied,
-        Self::Stranger,
-        Self::OtherChat,
-        Self::Role,
-        Self::Agent,
-        Self::Limit,
-        Self::Loop,
-    ];
-
     /// The reason in one word.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -358,6 +343,7 @@ impl Gate {
     }
 
     /// Everybody who is an owner by a rule of their own.
+    #[cfg(test)]
     pub fn owners(&self) -> Vec<PersonId> {
         let stored = self.stored.iter();
         let stored = stored

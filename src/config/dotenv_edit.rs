@@ -80,8 +80,9 @@ pub fn lock(path: &Path) -> Result<EditLock, EditError> {
     }
 }
 
-/// Sets `entries` in the `.env` file at `path`, and creates it (0600, in a 0700 directory) if necessary.
-pub fn update(path: &Path, entries: &[(&str, &str)]) -> Result<(), EditError> {
+/// Sets `entries` in the `.env` file at `path`.
+#[cfg(test)]
+fn update(path: &Path, entries: &[(&str, &str)]) -> Result<(), EditError> {
     lock(path)?.update(entries)
 }
 

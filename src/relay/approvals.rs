@@ -142,7 +142,7 @@ impl Approvals {
 
     /// Questions that are open.
     pub(super) fn open(&self) -> usize {
-        self.prompts.len()
+        self.prompts.count()
     }
 
     pub(super) fn counters(&self) -> ApprovalCounters {

@@ -86,11 +86,11 @@ async fn a_refused_message_is_acknowledged_ended_as_ignored_and_its_text_kept_no
     relay.stop().await;
     let journal = Inspector::open(dir.path()).unwrap();
     let done = journal.latest(Section::Finished, 9).unwrap();
-    let states: Vec<&str> = done.iter().map(|entry| entry.state).collect();
+    let ended: Vec<&str> = done.iter().map(|entry| entry.state).collect();
     assert_eq!(
-        states.iter().filter(|state| **state == "ignored").count(),
+        ended.iter().filter(|state| **state == "ignored").count(),
         2,
-        "{states:?}"
+        "{ended:?}"
     );
     assert!(journal.latest(Section::Unfinished, 9).unwrap().is_empty());
     for file in std::fs::read_dir(dir.path()).unwrap() {
@@ -108,7 +108,7 @@ async fn a_revocation_stops_the_running_turn_and_what_waits_never_runs_also_afte
         only(
             settings,
             vec![rule("user-of-a", Role::User), rule("user-of-b", Role::User)],
-        )
+        );
     };
     let relay = start_with(dir.path(), EchoAgent, settings).await;
     relay.deliver("a", "1", "sleep=60000 long").await;
@@ -146,7 +146,7 @@ async fn a_message_that_waits_in_the_journal_is_asked_about_again_at_the_next_st
         only(
             settings,
             vec![rule("user-of-a", Role::User), rule("user-of-b", Role::User)],
-        )
+        );
     };
     let relay = start_with(dir.path(), EchoAgent, open).await;
     relay.deliver("a", "1", "sleep=60000 long").await;
@@ -157,7 +157,7 @@ async fn a_message_that_waits_in_the_journal_is_asked_about_again_at_the_next_st
     relay.seen("acks", |seen| seen.unacknowledged == 0).await;
     relay.crash().await;
     let relay = start_with(dir.path(), EchoAgent, |settings| {
-        only(settings, vec![rule("user-of-b", Role::User)])
+        only(settings, vec![rule("user-of-b", Role::User)]);
     })
     .await;
     relay.deliver("b", "1", "hello").await;
@@ -212,7 +212,7 @@ async fn a_stranger_presses_types_and_commands_nothing() {
 async fn a_revocation_withdraws_the_persons_question() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_asking(dir.path(), BUTTONS, |settings| {
-        only(settings, vec![rule("user-of-a", Role::User)])
+        only(settings, vec![rule("user-of-a", Role::User)]);
     })
     .await;
     ask(&relay, "a", "1").await;
@@ -470,7 +470,7 @@ async fn only_owners_are_offered_always() {
 async fn a_guests_agent_asks_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let relay = start_asking(dir.path(), BUTTONS, |settings| {
-        only(settings, vec![rule("user-of-a", Role::Guest)])
+        only(settings, vec![rule("user-of-a", Role::Guest)]);
     })
     .await;
     relay.deliver("a", "1", "ask one").await;

@@ -295,11 +295,12 @@ impl Prompts {
     }
 
     /// Number of open questions.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.open.len()
     }
 
     /// Whether no question is open.
+    #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.open.is_empty()
     }

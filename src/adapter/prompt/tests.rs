@@ -235,7 +235,7 @@ fn presses_that_decide_nothing() {
     let mut nameless = stranger;
     nameless.by.id = None;
     assert_eq!(prompts.press(&nameless, secs(1)), PressResult::NotAllowed(None));
-    assert_eq!(prompts.len(), 1);
+    assert_eq!(prompts.count(), 1);
     resolved(prompts.press(&press(prompt, "o0", "ann"), secs(1)));
 }
 
@@ -298,7 +298,7 @@ fn an_unknown_button_denies_an_approval_and_leaves_a_choice_open() {
     choice.options = options(&[Meaning::Plain; 2]);
     let choice = prompts.open(choice, &on(Some(&native)), secs(0)).unwrap();
     let unknown = prompts.press(&press(&choice.prompt, "o2", "ann"), secs(1));
-    assert_eq!((unknown, prompts.len()), (PressResult::NoSuchOption, 1));
+    assert_eq!((unknown, prompts.count()), (PressResult::NoSuchOption, 1));
 }
 
 #[test]
@@ -515,7 +515,7 @@ fn words_decide_the_question_they_can_only_mean() {
         };
         assert_eq!(seen, became, "at {now}, {open:?} open: {words} to {reply_to:?}");
         let left = open.len() - usize::from(matches!(became, Answer(_)));
-        assert_eq!(prompts.len(), left, "{words}");
+        assert_eq!(prompts.count(), left, "{words}");
     }
 }
 
@@ -695,7 +695,7 @@ fn a_question_can_be_withdrawn_before_it_is_shown() {
         .unwrap();
     let ended = prompts.withdraw(QuestionId(1)).unwrap();
     assert_eq!((ended.decision, ended.edit), (Decision::Cancelled, None));
-    assert_eq!(prompts.len(), 1);
+    assert_eq!(prompts.count(), 1);
     let then = prompts.op_finished(&opened.prompt, &applied("m1"), secs(0));
     let PromptStep::Edit(op) = then else {
         panic!("{then:?}")

@@ -4,8 +4,8 @@
 //! goes to a [`MessageHandler`], which must not block either. Every waiter is settled when the connection ends, however it
 //! ends. It is independent of the protocol above.
 //!
-//! Bounds: a line longer than [`Limits::line`] is skipped; lines that wait to be written are at most
-//! [`Limits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
+//! Bounds: a line longer than [`RpcLimits::line`] is skipped; lines that wait to be written are at most
+//! [`RpcLimits::outgoing`], after which a request waits and anything else fails as if the other side were gone — it does
 //! not read.
 
 use std::collections::HashMap;

@@ -120,7 +120,7 @@ async fn a_stranger_is_paired_end_to_end() {
 #[tokio::test]
 async fn a_revocation_holds_during_a_turn_and_across_a_restart() {
     let connector = connector().await;
-    let people = r#"[{platform: discord, user: u-c1}, {platform: discord, user: u-c2}]"#;
+    let people = "[{platform: discord, user: u-c1}, {platform: discord, user: u-c2}]";
     let setup = Setup::for_connector(&connector)
         .setting("access.mode", "list")
         .setting("access.people", people);

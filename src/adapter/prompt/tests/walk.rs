@@ -294,7 +294,7 @@ impl PromptWalk {
             13..15 => self.pass_time(rng),
             _ => self.withdraw(rng),
         }
-        assert_eq!(self.prompts.len(), self.open.len());
+        assert_eq!(self.prompts.count(), self.open.len());
         let next = self.open.values().map(|(_, known)| known.deadline).min();
         assert_eq!(self.prompts.poll_timeout(), next);
     }
