@@ -248,6 +248,11 @@ impl AccessSettings {
         self.is_set || self.from_hermes || *self != Self::default()
     }
 
+    /// Whether there is such a section: limits hold only then, and not for the people of Hermes' variables.
+    pub fn has_section(&self) -> bool {
+        self.is_set || (!self.from_hermes && *self != Self::default())
+    }
+
     /// What people get to read who have no rule.
     pub fn strangers(&self) -> Strangers {
         match (self.mode, self.strangers) {

@@ -357,6 +357,25 @@ fn wrong_settings_are_refused_by_key() {
     }
 }
 
+#[test]
+fn only_a_section_of_our_own_has_limits() {
+    let mut hermes = AccessSettings {
+        mode: Mode::List,
+        from_hermes: true,
+        ..AccessSettings::default()
+    };
+    assert_eq!((hermes.is_active(), hermes.has_section()), (true, false));
+    hermes.from_hermes = false;
+    assert_eq!(
+        (hermes.is_active(), hermes.has_section()),
+        (true, true),
+        "set by an embedder"
+    );
+    let nothing = AccessSettings::default();
+    assert_eq!((nothing.is_active(), nothing.has_section()), (false, false));
+    assert!(settings(json!({})).has_section(), "an empty section is one");
+}
+
 fn limits(value: Value) -> Limits {
     Limits::new(serde_json::from_value(value).unwrap(), 2)
 }

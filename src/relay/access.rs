@@ -131,7 +131,7 @@ impl AccessControl {
         let mut verdict = self.gate.decide(author, kind, None);
         let mut notice = None;
         if verdict.allowed
-            && self.gate.settings().is_active()
+            && self.gate.settings().has_section()
             && let Some(exceeded) = self.exceeded(author, verdict.role, kind, now_ms)
         {
             (verdict.allowed, verdict.reason) = (false, exceeded.reason);
