@@ -82,6 +82,10 @@ async fn a_stranger_is_paired_end_to_end() {
         .collect();
     assert_eq!(origins, ["command", "pairing"]);
     relay.stop().await;
+    let usage = verb(&setup, &["usage", "--json"]).await.json();
+    let used = usage["usage"].as_array().unwrap();
+    let used = used.iter().find(|used| used["person"] == "discord:u-c1");
+    assert_eq!(used.expect("the turn is counted")["turns"], 1, "{usage}");
     let log = entries(&setup, &["--person", "discord:u-c1"]).await;
     let decisions: Vec<(&str, &str)> = log
         .iter()
