@@ -99,8 +99,9 @@
 //! 1. The reader decodes each line. Frames of the link go to the link's driver, interrupts to the event loop past everything
 //!    else, deliveries to the event loop in order. A frame that cannot be decoded is counted, and quarantined in the journal
 //!    when the connector waits for its acknowledgement.
-//! 2. The loop asks in order: is it an answer to a question, a slash command, or a message for the agent? It goes to the
-//!    journal's writer, which commits everything that waits with one fsync.
+//! 2. The loop asks in order: is it an answer to a question, a slash command, or a message for the agent, and may its author
+//!    do that? It goes to the journal's writer, which commits everything that waits with one fsync; a refused message goes
+//!    there without its text.
 //! 3. Committed: only now is it acknowledged. The acknowledgement needs a `store::Committed`, which only the store can make. A
 //!    duplicate is acknowledged again and not run again.
 //! 4. The turn runs in a task of its own, with the agent that a route, a person's choice or the settings name. An agent that
@@ -108,8 +109,9 @@
 //! 5. What the agent emits goes to the turn's reply stream, which plans what the chat is shown and when: drafts, edits,
 //!    messages, typing, reactions. Those ops are ephemeral. Questions become prompts; their answers are messages too.
 //! 6. The turn ends: its durable ops and "done" are one commit, and then the ops go out, one at a time per chat. Offline they
-//!    wait, and go out in order after the next handshake. An op whose outcome is unknown is not repeated unless that is
-//!    harmless or wanted. When the connector declines one op of an answer, the rest of it is not sent.
+//!    wait, and go out in order after the next handshake. Text whose outcome is unknown is
+//!    sent again under the same id, what is refused a few times under new ones. When the connector declines one op of an
+//!    answer, or one cannot be delivered, the rest of it is not sent.
 //!
 //! After a crash, rows that were not started run; a turn that was running is reported as interrupted and not run again,
 //! because agents act on the world; durable ops go out. A panic is such a crash in the program, which aborts; in a build that

@@ -2,6 +2,9 @@
 //!
 //! It knows the proleptic Gregorian calendar and nothing about time zones by name or leap seconds.
 
+/// Milliseconds of a day.
+pub(crate) const DAY_MS: i64 = 86_400_000;
+
 /// Reads `2026-11-15T02:41:00[.123456][Z|+00:00]`; no offset means UTC. `None` when it is anything else.
 pub(crate) fn parse(text: &str) -> Option<i64> {
     let text = text.trim();

@@ -1,7 +1,7 @@
 //! One dial of the connector's WebSocket: from a URL to an upgraded, bounded socket.
 //!
 //! A dial tries once and has one deadline for all its stages. It never follows a redirect, never sends
-//! the bearer anywhere but to the host of the URL, never uses plaintext over a network unless told
+//! the bearer anywhere but to the host of the URL, never uses plaintext over a network unless allowed
 //! to, and offers neither a subprotocol nor compression.
 //!
 //! The WebSocket crate writes the whole upgrade request, bearer included, to the `log` facade at trace

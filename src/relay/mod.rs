@@ -12,6 +12,7 @@
 //! | `inbound` | accepting, deduplicating and acknowledging deliveries; quarantine |
 //! | `turns` | sessions, running turns, how each ends; `turn_task` runs one |
 //! | `outbox` | durable and ephemeral ops: lanes, rate limits, what is in flight |
+//! | `access` | who may drive an agent: rules in force, strangers, limits, the audit log |
 //! | `approvals` | questions of agents to people |
 //! | `slash_commands` | the relay's own commands |
 //! | `agents` | the registry, which agent answers, how agents are built |
@@ -19,6 +20,8 @@
 //! | `journal_io` | what was submitted to the journal, and who waits for it |
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |
 //! | `transport` | the contract's transport, over the network and in memory |
+//!
+//! `routing` and `recovery` say what each event means to the parts; `reports` asks them for status and metrics.
 
 mod access;
 mod agents;
@@ -37,6 +40,7 @@ mod ops;
 mod outbox;
 pub mod provisioning;
 mod recovery;
+mod reports;
 mod routing;
 mod slash_commands;
 mod sleep;

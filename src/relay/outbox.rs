@@ -604,11 +604,7 @@ impl Outbox {
         now: Moment,
         effects: &mut Effects,
     ) {
-        let Some(QueuedOp {
-            kind: OpKind::Durable(row, op),
-            ..
-        }) = self.ops.get_mut(&id)
-        else {
+        let Some((row, op)) = durable(&mut self.ops, id) else {
             return;
         };
         let outcome = match result {
@@ -665,11 +661,7 @@ impl Outbox {
     /// The outcome of an op is unknown. It keeps its place and its id if it is to be sent again; `false` if it is dropped.
     fn unknown_outcome(&mut self, id: OpId, now: Moment, effects: &mut Effects) -> bool {
         let retry = self.retry;
-        let Some(QueuedOp {
-            kind: OpKind::Durable(row, op),
-            ..
-        }) = self.ops.get_mut(&id)
-        else {
+        let Some((row, op)) = durable(&mut self.ops, id) else {
             return false;
         };
         let may_resend = op.may_resend(retry.resend);
@@ -678,7 +670,7 @@ impl Outbox {
             let kind = &*op.body.name;
             tracing::info!(parent: &op.span, op = row.0, kind, "outcome of an op unknown; sending it again");
             effects.write(Command::OpChanged {
-                op: *row,
+                op: row,
                 body: op.encode(),
             });
             return true;
@@ -701,11 +693,7 @@ impl Outbox {
     /// The connector refused an op: its fallback takes its place, or it is tried again a few times.
     fn refused(&mut self, id: OpId, error: &str, now: Moment, effects: &mut Effects) {
         let fresh = self.ids.next();
-        let Some(QueuedOp {
-            kind: OpKind::Durable(row, op),
-            ..
-        }) = self.ops.get_mut(&id)
-        else {
+        let Some((row, op)) = durable(&mut self.ops, id) else {
             return;
         };
         if !op.fallback.is_empty() {
@@ -716,7 +704,7 @@ impl Outbox {
         }
         // The first one was answered, so a connector that remembers requestIds would answer it the same way again.
         op.id = fresh;
-        let (row, body, refusals) = (*row, op.encode(), op.refusals);
+        let (body, refusals) = (op.encode(), op.refusals);
         op.refusals += 1;
         self.rename(id, fresh);
         if refusals >= self.retry.refused_retries {
@@ -738,11 +726,7 @@ impl Outbox {
 
     /// An op cannot be delivered: it and the rest of its answer are dropped, and the chat is notified.
     fn drop_answer(&mut self, id: OpId, reason: &str, now_ms: i64, effects: &mut Effects) {
-        let Some(QueuedOp {
-            kind: OpKind::Durable(_, op),
-            ..
-        }) = self.ops.get(&id)
-        else {
+        let Some((_, op)) = durable(&mut self.ops, id) else {
             return;
         };
         let group = op.group;
@@ -907,18 +891,14 @@ impl Outbox {
     /// The op becomes what comes next in its place, if anything; else it is settled.
     fn go_on(&mut self, id: OpId, next: Vec<ActionText>, effects: &mut Effects) {
         let fresh = self.ids.next();
-        let Some(QueuedOp {
-            kind: OpKind::Durable(row, op),
-            ..
-        }) = self.ops.get_mut(&id)
-        else {
+        let Some((row, op)) = durable(&mut self.ops, id) else {
             return;
         };
         if !op.replace(next, fresh) {
             return self.settle(id, effects);
         }
         effects.write(Command::OpChanged {
-            op: *row,
+            op: row,
             body: op.encode(),
         });
         let lane = Arc::clone(&op.body.lane);
@@ -946,6 +926,14 @@ fn is_too_old(kind: &mut OpKind, max_age: Duration, now: Duration) -> bool {
     };
     let until = *op.resend_until.get_or_insert(now + max_age);
     op.attempts > 0 && until < now
+}
+
+/// A durable op, and its row.
+fn durable(ops: &mut IdMap<OpId, QueuedOp>, id: OpId) -> Option<(OpSeq, &mut DurableOp)> {
+    match &mut ops.get_mut(&id)?.kind {
+        OpKind::Durable(row, op) => Some((*row, op)),
+        OpKind::Ephemeral { .. } => None,
+    }
 }
 
 fn queued_id(kind: &OpKind) -> OpId {

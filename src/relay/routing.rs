@@ -12,11 +12,11 @@ use super::effects::{Accepting, CommandTarget, Effect, Intent, Pending, Question
 use super::event_loop::{EventLoop, adapters};
 use super::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
 use super::inbound::{NewMessage, accept, dedupe_key};
-use super::metrics::Metrics;
 use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
+use super::reports;
 use super::slash_commands::SlashCommand;
 use super::sleep::SleepStep;
-use super::status::{DescriptorStatus, HealthCheck, SessionList, SessionStatus, Status, Tally};
+use super::status::HealthCheck;
 use super::transport::{Delivery, DeliveryBody, InterruptRequest, LinkStatus};
 use super::turn_task::{TurnContext, TurnReport, TurnRequest};
 use super::turns::{Ending, Finished, Loaded, TurnOrigin, Turns, decode_row, message_span};
@@ -53,7 +53,7 @@ const MAX_PERSON_CHARS: usize = 120;
 /// What somebody reads whose role does not allow a command.
 const NOT_YOUR_ROLE: &str = "Your role does not allow that.";
 /// What somebody reads whose code was approved.
-const WELCOME: &str = "You are let in now. Please write again.";
+const WELCOME: &str = "You have access now. Send your message again.";
 /// Marks a message that came through a Discord interaction.
 const INTERACTION: &str = "discord_interaction_id";
 /// The capability by which the connector answers such an interaction.
@@ -685,7 +685,7 @@ impl EventLoop {
         self.run_effects();
     }
 
-    /// Puts a question of somebody else's turn to an owner, and tells the chat; denies it when no owner can be reached.
+    /// Puts a question of somebody else's turn to an owner, and notifies the chat; denies it when no owner can be reached.
     fn ask_owner(
         &mut self,
         turn: TurnId,
@@ -1056,7 +1056,7 @@ impl EventLoop {
         }
     }
 
-    /// Tells a chat that an answer did not arrive. If this does not arrive either, the log and the journal have it.
+    /// Notifies a chat that an answer was not delivered. If the notice is not delivered either, the log and the journal show it.
     fn notify_undelivered(&mut self, chat: &str, session: &Arc<str>) {
         let Some(notice) = self.settings.undelivered_notice.clone() else {
             return;
@@ -1204,7 +1204,7 @@ impl EventLoop {
                         let _ = reply.send(Err(SendError::Refused));
                     }
                 }
-                // Dropping it tells the verb that there is no answer.
+                // The verb notices that it was dropped.
                 Some(Pending::Access(..)) => {
                     tracing::error!("the journal refused a change of the access rules");
                 }
@@ -1226,13 +1226,13 @@ impl EventLoop {
     pub(super) fn handle_request(&mut self, request: HandleRequest) {
         match request {
             HandleRequest::Status(reply) => {
-                let _ = reply.send(self.status());
+                let _ = reply.send(reports::status(self));
             }
             HandleRequest::Sessions(limit, reply) => {
-                let _ = reply.send(self.session_list(limit));
+                let _ = reply.send(reports::sessions(self, limit));
             }
             HandleRequest::Metrics(reply) => {
-                let _ = reply.send(self.metrics());
+                let _ = reply.send(reports::metrics(self));
             }
             HandleRequest::Agents(reply) => {
                 let _ = reply.send(HealthCheck::new(self.agents.agents()));
@@ -1256,7 +1256,7 @@ impl EventLoop {
             }
             HandleRequest::Access(request, reply) => {
                 match self.change_access(request) {
-                    // Whoever revokes must not be told so before it would survive a crash.
+                    // A revocation is confirmed only once it would survive a crash.
                     Ok((answer, true)) => self.answer_when_stored(reply, answer),
                     Ok((answer, false)) => drop(reply.send(Ok(answer))),
                     Err(error) => drop(reply.send(Err(error))),
@@ -1337,131 +1337,6 @@ impl EventLoop {
         };
         let group = self.outbox.notice_group();
         Ok(self.plan_text(text, &SessionKey::from_text(""), &chat, &facts, group))
-    }
-
-    fn session_list(&self, limit: usize) -> SessionList {
-        let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-        let sessions = self.turns.snapshot().take(limit).map(|session| SessionStatus {
-            session: session.session.as_str().to_owned(),
-            state: session.state,
-            agent: session.agent.map(str::to_owned),
-            running_ms: session.running_for.map(millis),
-            waiting: session.waiting,
-            waiting_since_ms: None,
-        });
-        SessionList {
-            total: self.turns.sessions().active(),
-            sessions: sessions.collect(),
-        }
-    }
-
-    fn tally(&self) -> Tally {
-        let (inbound, turns) = (self.inbound.counters(), self.turns.counters());
-        let (ops, questions) = (self.outbox.counters(), self.approvals.counters());
-        let sleep = self
-            .sleeper
-            .as_ref()
-            .map(super::sleep::Sleeper::counters)
-            .unwrap_or_default();
-        Tally {
-            inbound: inbound.messages,
-            forwards: inbound.forwards,
-            interrupts: inbound.interrupts,
-            undecodable: inbound.undecodable,
-            quarantined: inbound.quarantined,
-            duplicates: inbound.duplicates,
-            acks: inbound.acks,
-            refused_by_journal: inbound.rejected,
-            steered: turns.steered,
-            turns_started: turns.started,
-            turns_done: turns.done,
-            turns_stopped: turns.stopped,
-            turns_failed: turns.failed,
-            turns_interrupted: turns.interrupted,
-            prompts_opened: questions.opened,
-            prompts_answered: questions.answered,
-            prompts_expired: questions.expired,
-            input_tokens: turns.input_tokens,
-            output_tokens: turns.output_tokens,
-            overflows: turns.overflows,
-            ops_applied: ops.applied,
-            ops_refused: ops.refused,
-            ops_unknown: ops.unknown,
-            ops_limited: ops.rate_limited,
-            cosmetics_shed: ops.indicators_dropped,
-            cosmetics_failed: ops.indicators_failed,
-            ops_recovered: ops.recovered,
-            sleeps: sleep.sleeps,
-            wakes: sleep.wakes,
-            sleeps_refused: sleep.refused,
-        }
-    }
-
-    fn metrics(&self) -> Metrics {
-        let sessions = self.turns.sessions();
-        let (frames_received, frames_sent) = self.transport.frames();
-        Metrics {
-            tally: self.tally(),
-            link: self.link.counters,
-            link_metrics: self.link.metrics.clone(),
-            link_state: self.link.state.clone(),
-            frames_received,
-            frames_sent,
-            commit_commands: self.commits.commands.clone(),
-            commit_seconds: self.commits.seconds.clone(),
-            turn_seconds: self.turns.metrics().turn_seconds.clone(),
-            first_text_seconds: self.turns.metrics().first_text_seconds.clone(),
-            ops: self.outbox.metrics().snapshot(),
-            queues: vec![
-                ("arriving", self.journal.accepting()),
-                ("waiting", sessions.queued()),
-                ("ending", self.turns.ending()),
-                ("owed", self.outbox.durable()),
-                ("passing", self.outbox.ephemeral()),
-                ("out", self.outbox.in_flight()),
-            ],
-            turns_running: sessions.running(),
-            sessions_active: sessions.active(),
-            journal_failing: self.journal.failing().is_some(),
-            access: self.access.counts(),
-        }
-    }
-
-    fn status(&self) -> Status {
-        let sessions = self.turns.sessions();
-        let declared = self.link.descriptors.iter();
-        let wake = self.sleeper.as_ref().and_then(super::sleep::Sleeper::last_wake);
-        Status {
-            link: self.link.state.clone(),
-            link_since_ms: self.link_since_ms,
-            link_retry_at_ms: self.link.retry_at_ms,
-            last_loss: self.link.last_loss.clone(),
-            clock_skew_ms: self.link.clock_skew_ms,
-            platforms: declared.map(|(platform, _)| platform.to_owned()).collect(),
-            descriptors: self
-                .link
-                .descriptors
-                .iter()
-                .map(|(platform, descriptor)| DescriptorStatus {
-                    platform: platform.to_owned(),
-                    label: descriptor.label.clone(),
-                    ops: descriptor.supported_ops.clone(),
-                })
-                .collect(),
-            shutting_down: !self.lifecycle.is_serving(),
-            turns_running: sessions.running(),
-            sessions_active: sessions.active(),
-            messages_waiting: sessions.queued(),
-            prompts_open: self.approvals.open(),
-            ops_owed: self.outbox.durable(),
-            ends_uncommitted: self.turns.ending(),
-            ops_passing: self.outbox.ephemeral(),
-            chats_known: self.chats.len(),
-            last_wake_ms: wake.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX)),
-            journal_failing: self.journal.failing().cloned(),
-            access: self.access.status(),
-            tally: self.tally(),
-        }
     }
 }
 

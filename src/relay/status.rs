@@ -55,10 +55,14 @@ pub struct Tally {
     pub ops_applied: u64,
     /// Ops that the connector refused.
     pub ops_refused: u64,
-    /// Ops whose outcome is unknown and that were not repeated.
+    /// Ops whose outcome is unknown and that were not sent again.
     pub ops_unknown: u64,
     /// Ops that were put off by a platform's rate limit.
     pub ops_limited: u64,
+    /// Ops of unknown outcome that were sent again.
+    pub ops_resent: u64,
+    /// Ops that could not be delivered.
+    pub ops_dropped: u64,
     /// Indicators (typing, reactions) that were dropped for lack of room.
     pub cosmetics_shed: u64,
     /// Indicators that failed.

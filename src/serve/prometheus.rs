@@ -213,6 +213,16 @@ fn write_ops(page: &mut MetricsPage, metrics: &Metrics) {
         tally.cosmetics_shed,
     );
     page.counter(
+        "ops_resent_total",
+        "Ops of unknown outcome that were sent again.",
+        tally.ops_resent,
+    );
+    page.counter(
+        "ops_dropped_total",
+        "Ops that could not be delivered.",
+        tally.ops_dropped,
+    );
+    page.counter(
         "ops_recovered_total",
         "Durable ops recovered from an earlier run.",
         tally.ops_recovered,

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-/// Milliseconds of a day.
-pub(super) const DAY_MS: i64 = 86_400_000;
+use crate::timestamp::DAY_MS;
+
 /// Least time between two days.
 const MIN_DAY: Duration = Duration::from_secs(20 * 3600);
 

@@ -4,9 +4,10 @@
 //! is returned to the file system in slices (incremental vacuum).
 
 use super::apply::JournalDb;
-use super::days::{Calendar, DAY_MS};
+use super::days::Calendar;
 use super::journal::JournalSettings;
 use super::reads::indexed_upto;
+use crate::timestamp::DAY_MS;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 use std::time::Duration;
 
@@ -177,6 +178,15 @@ fn pragma(db: &Connection, name: &str) -> Result<i64> {
         .query_row([], |row| row.get(0))
 }
 
+/// The time before which records are deleted: all of them when there is too much.
+fn keep_since(settings: &JournalSettings, now_ms: i64, over_limit: bool) -> i64 {
+    if over_limit {
+        i64::MAX
+    } else {
+        now_ms.saturating_sub(i64::from(settings.keep_days) * DAY_MS)
+    }
+}
+
 /// Keeps the newest record whatever its age: the next row id is derived from it.
 fn delete_finished(
     db: &Connection,
@@ -184,11 +194,7 @@ fn delete_finished(
     now_ms: i64,
     over_limit: bool,
 ) -> Result<usize> {
-    let older_than = if over_limit {
-        i64::MAX
-    } else {
-        now_ms.saturating_sub(i64::from(settings.keep_days) * DAY_MS)
-    };
+    let older_than = keep_since(settings, now_ms, over_limit);
     let mut delete = db.prepare_cached(
         "DELETE FROM done WHERE seq IN (SELECT seq FROM done ORDER BY seq LIMIT ?1)
          AND (ended_at < ?2 OR ended_at > ?4) AND seq <= ?3 AND seq < (SELECT max(seq) FROM done)",
@@ -205,11 +211,7 @@ fn delete_dropped(
     now_ms: i64,
     over_limit: bool,
 ) -> Result<usize> {
-    let older_than = if over_limit {
-        i64::MAX
-    } else {
-        now_ms.saturating_sub(i64::from(settings.keep_days) * DAY_MS)
-    };
+    let older_than = keep_since(settings, now_ms, over_limit);
     let mut delete = db.prepare_cached(
         "DELETE FROM dropped WHERE seq IN (SELECT seq FROM dropped ORDER BY seq LIMIT ?1) AND dropped_at < ?2",
     )?;

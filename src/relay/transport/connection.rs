@@ -471,7 +471,7 @@ struct Writer {
     /// not counted until everything is flushed.
     position: u64,
     meter: WriteMeter,
-    /// Tells the reader that the writer has ended.
+    /// Dropped when the writer ends, which the reader notices.
     _alive: oneshot::Sender<()>,
 }
 

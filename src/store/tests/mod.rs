@@ -3,9 +3,9 @@
 mod bounds;
 
 use super::apply::{CommandOutcome, JournalDb};
-use super::days::DAY_MS;
 use super::retention::{SliceContext, Upkeep, used_bytes, vacuum_slice};
 use super::*;
+use crate::timestamp::DAY_MS;
 use rusqlite::Connection;
 use std::path::Path;
 use std::time::Duration;
