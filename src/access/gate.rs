@@ -199,8 +199,8 @@ pub struct Verdict {
     pub role: Option<Role>,
 }
 
-/// What holds for somebody in a chat.
-struct Standing<'g> {
+/// What a rule grants somebody in a chat.
+struct Grant<'g> {
     role: Role,
     reason: Reason,
     agents: Option<&'g [String]>,
@@ -305,20 +305,20 @@ impl Gate {
             reason,
             role,
         };
-        let standing = match self.standing(author) {
-            Ok(standing) => standing,
+        let grant = match self.grant(author) {
+            Ok(grant) => grant,
             Err(reason) => return refused(reason, None),
         };
-        let role = Some(standing.role);
+        let role = Some(grant.role);
         let within_role = match kind {
             EventKind::Message | EventKind::Interaction | EventKind::Inquiry => true,
-            EventKind::Press | EventKind::TypedAnswer | EventKind::Command => standing.role != Role::Guest,
+            EventKind::Press | EventKind::TypedAnswer | EventKind::Command => grant.role != Role::Guest,
         };
         if !within_role {
             return refused(Reason::Role, role);
         }
         let may_use = |agent: &str| {
-            standing
+            grant
                 .agents
                 .is_none_or(|list| list.iter().any(|own| own == agent))
         };
@@ -327,46 +327,19 @@ impl Gate {
         }
         Verdict {
             allowed: true,
-            reason: standing.reason,
+            reason: grant.reason,
             role,
         }
     }
 
     /// The role of somebody in a chat; none for those who may nothing there.
     pub fn role(&self, author: &Author) -> Option<Role> {
-        self.standing(author).ok().map(|standing| standing.role)
+        self.grant(author).ok().map(|grant| grant.role)
     }
 
     /// The agents that somebody may use in a chat; `None` for all.
     pub fn agents(&self, author: &Author) -> Option<&[String]> {
-        self.standing(author).ok()?.agents
-    }
-
-    /// Everybody who is an owner by a rule of their own.
-    #[cfg(test)]
-    pub fn owners(&self) -> Vec<PersonId> {
-        let stored = self.stored.iter();
-        let stored = stored
-            .filter(|(_, rule)| rule.role == Some(Role::Owner))
-            .map(|(person, _)| person.clone());
-        let file = self
-            .settings
-            .people
-            .iter()
-            .filter(|rule| rule.role == Role::Owner);
-        let file = file.map(|rule| PersonId {
-            platform: rule.platform.clone(),
-            user: rule.user.clone(),
-        });
-        let mut owners: Vec<PersonId> = stored.collect();
-        for owner in file {
-            // A stored rule of the same person holds instead.
-            if !self.stored.contains_key(&owner) {
-                owners.push(owner);
-            }
-        }
-        owners.retain(|owner| !self.is_denied_by_settings(owner));
-        owners
+        self.grant(author).ok()?.agents
     }
 
     pub(super) fn is_denied_by_settings(&self, person: &PersonId) -> bool {
@@ -379,7 +352,7 @@ impl Gate {
             .any(|rule| denies(&rule.platform, &rule.user))
     }
 
-    fn standing(&self, author: &Author) -> Result<Standing<'_>, Reason> {
+    fn grant(&self, author: &Author) -> Result<Grant<'_>, Reason> {
         let settings = &self.settings;
         if settings
             .deny
@@ -417,7 +390,7 @@ impl Gate {
                 .as_ref()
                 .is_none_or(|chats| chats.iter().any(|chat| author.chats.contains(chat)))
         {
-            return Ok(Standing {
+            return Ok(Grant {
                 role,
                 reason: Reason::Person,
                 agents: agents.as_deref(),
@@ -428,7 +401,7 @@ impl Gate {
             .iter()
             .find(|rule| author.is_in(&rule.platform, &rule.chat));
         if let Some(rule) = chat {
-            return Ok(Standing {
+            return Ok(Grant {
                 role: rule.role,
                 reason: Reason::Chat,
                 agents: rule.agents.as_deref(),
@@ -443,7 +416,7 @@ impl Gate {
             Mode::List | Mode::Pair if settings.everybody_on.contains(&author.platform) => Reason::Open,
             Mode::List | Mode::Pair => return Err(Reason::Stranger),
         };
-        Ok(Standing {
+        Ok(Grant {
             role: Role::User,
             reason,
             agents: None,

@@ -8,16 +8,15 @@ use std::collections::VecDeque;
 use super::gate::{Author, EventKind, PersonId, Reason};
 use super::settings::{ByRole, LimitSettings, Role};
 use crate::collections::BoundedCache;
+use crate::timestamp::DAY_MS;
 
 /// People whose use is remembered.
 const MAX_PEOPLE: usize = 10_000;
 const MINUTE_MS: i64 = 60_000;
-const DAY_MS: i64 = 86_400_000;
-/// Messages that come so soon after our answer look as if a program wrote them.
+/// Messages that arrive this soon after an answer look as if a program wrote them.
 const QUICK_MS: i64 = 10_000;
-/// So many of them from one author ...
+/// This many of them from one author, within [`LOOP_MS`], are a loop.
 const MAX_QUICK: usize = 6;
-/// ... within this time are a loop.
 const LOOP_MS: i64 = 90_000;
 
 /// Chats whose bots are counted.
@@ -44,7 +43,7 @@ struct PersonState {
     answered_ms: Option<i64>,
     /// When they reacted to an answer at once.
     quick: VecDeque<i64>,
-    /// They answer us like a program: nothing runs until they start anew.
+    /// They answer like a program: nothing runs until they send `/new`.
     paused: bool,
 }
 
@@ -53,7 +52,7 @@ struct PersonState {
 pub struct Exceeded {
     /// The limit, or the guard.
     pub reason: Reason,
-    /// What they get to read; nothing when they were told before.
+    /// What they get to read; nothing when they were notified before.
     pub notice: Option<&'static str>,
 }
 
@@ -115,9 +114,8 @@ impl Limits {
             let first = !std::mem::replace(&mut state.minute_notified, true);
             return Some(Exceeded {
                 reason: Reason::Limit,
-                notice: first.then_some(
-                    "You write faster than you may. Please wait a minute; this message is dropped.",
-                ),
+                notice: first
+                    .then_some("You are sending messages too fast. Wait a minute; this message was dropped."),
             });
         }
         if kind == EventKind::Inquiry {
@@ -128,7 +126,7 @@ impl Limits {
         used_up.then(|| Exceeded {
             reason: Reason::Limit,
             notice: (!std::mem::replace(&mut state.day_notified, true))
-                .then_some("You have used up what you may use in a day. It starts anew at midnight UTC."),
+                .then_some("You have reached your daily limit. It resets at midnight UTC."),
         })
     }
 
@@ -227,7 +225,7 @@ impl PersonState {
         self.paused = true;
         Some(Exceeded {
             notice: Some(
-                "This looks like two programs that answer each other, so I have paused. Send /new to go on.",
+                "This looks like two programs answering each other, so I have paused. Send /new to continue.",
             ),
             ..silent
         })

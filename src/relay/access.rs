@@ -18,15 +18,14 @@ use crate::access::{
 use crate::adapter::{ChatFacts, ChatId};
 use crate::config::{AliasFiles, Settings};
 use crate::store::{AccessRow, AuditLog, Command, UsageRow};
-use crate::timestamp;
+use crate::timestamp::{self, DAY_MS};
 use crate::wire::{NoAliases, SessionSource, WhatsAppAliases, whatsapp_ids};
 
 /// Replies to strangers in an hour, all of them together.
 const MAX_NOTICES: usize = 50;
 const HOUR_MS: i64 = 3_600_000;
-const DAY_MS: i64 = 86_400_000;
 /// The reply to a stranger who cannot be paired.
-const NOT_KNOWN: &str = "Sorry, I may not talk to you. Ask the person who runs me to let you in.";
+const NOT_KNOWN: &str = "You do not have access. Ask the operator of this agent to let you in.";
 
 /// The gate of a running relay.
 pub(super) struct AccessControl {
@@ -317,8 +316,8 @@ impl AccessControl {
                 self.write(&person, author.chat(), None, "pairing", "code", now_ms);
                 StrangerReply {
                     text: format!(
-                        "I do not know you yet. Your code is {code}. Ask the person who runs me to approve it within an \
-                         hour, then write again:\nhermes-relay access approve {code}"
+                        "You do not have access yet. Your pairing code is {code}. Ask the operator of this agent to approve \
+                         it within an hour, then write again:\nhermes-relay access approve {code}"
                     ),
                     code: Some(code),
                 }
@@ -348,7 +347,7 @@ impl AccessControl {
         if let Some((change, person)) = &handled.change {
             // Whoever is let in again is no stranger any more.
             self.answered.remove(person);
-            self.write(&person.clone(), "", None, change, "command", now_ms);
+            self.write(person, "", None, change, "command", now_ms);
         }
         Ok(handled)
     }

@@ -260,7 +260,7 @@ async fn a_stranger_is_paired_by_a_code_in_a_direct_message_only() {
     relay.deliver("a", "5", "hi").await;
     let texts = relay.replies("a", 3).await;
     let want = [
-        "You are let in now. Please write again.",
+        "You have access now. Send your message again.",
         "You are discord:user-of-a. Your role is guest.",
         "echo: hi",
     ];
@@ -322,7 +322,7 @@ async fn a_person_over_the_limit_is_told_once() {
     assert_eq!(relay.replies("c", 1).await, ["echo: hi"]);
     let texts = relay.replies("a", 3).await;
     assert_eq!(
-        texts.iter().filter(|text| text.contains("faster")).count(),
+        texts.iter().filter(|text| text.contains("too fast")).count(),
         1,
         "{texts:?}"
     );
@@ -516,7 +516,7 @@ async fn an_owner_lets_a_stranger_in_with_a_button() {
     relay.deliver("a", "2", "hi").await;
     assert_eq!(
         relay.replies("a", 3).await[1..],
-        ["You are let in now. Please write again.", "echo: hi"]
+        ["You have access now. Send your message again.", "echo: hi"]
     );
     relay.stop().await;
 }
@@ -603,7 +603,7 @@ async fn walks_let_nobody_do_anything_who_is_not_let_in() {
         for (chat, seen) in seen.iter_mut().enumerate() {
             seen.extend(record.texts(&format!("p{chat}")).into_iter().map(str::to_owned));
             let (notices, said): (Vec<String>, Vec<String>) =
-                seen.drain(..).partition(|text| text.starts_with("Sorry"));
+                seen.drain(..).partition(|text| text.starts_with("You do not have access"));
             assert_eq!(said, wanted[chat], "seed {seed}, p{chat}");
             // Each start may tell a stranger once more; p0 was never a stranger.
             assert!(chat != 0 || notices.is_empty(), "seed {seed}: {notices:?}");

@@ -53,11 +53,11 @@ async fn a_stranger_is_paired_end_to_end() {
     let relay = connected(&setup).await;
     assert_eq!(status(&setup).await["access"]["mode"], "pair");
     connector.deliver(&message("c1", "m1", "hello")).unwrap();
-    let told = replies(&connector, "c1", 1).await;
+    let notice = replies(&connector, "c1", 1).await;
     let pending = access(&setup, &["pending"]).await.json();
     let code = pending["pending"][0]["code"].as_str().unwrap();
     assert_eq!(pending["pending"][0]["person"], "discord:u-c1");
-    assert!(told[0].contains(code), "{told:?}");
+    assert!(notice[0].contains(code), "{notice:?}");
     let wrong = access(&setup, &["approve", "AAAAAAAA"]).await;
     assert_eq!(wrong.code, 1, "{wrong:?}");
     let approved = access(&setup, &["approve", code]).await.json();
@@ -68,7 +68,7 @@ async fn a_stranger_is_paired_end_to_end() {
     let texts = replies(&connector, "c1", 3).await;
     assert_eq!(
         &texts[1..],
-        ["You are let in now. Please write again.", "echo: again"],
+        ["You have access now. Send your message again.", "echo: again"],
         "the first message is dropped"
     );
     let whoami = replies(&connector, "boss", 1).await;
