@@ -56,6 +56,7 @@ pub(super) const IDP_CLIENT_SECRET: &str = "GATEWAY_RELAY_IDP_CLIENT_SECRET";
 pub(super) const IDP_SCOPE: &str = "GATEWAY_RELAY_IDP_SCOPE";
 pub(super) const BUSY_MODE: &str = "HERMES_GATEWAY_BUSY_INPUT_MODE";
 pub(super) const SCALE_TO_ZERO: &str = "HERMES_SCALE_TO_ZERO";
+pub(super) const TIMEZONE: &str = "HERMES_TIMEZONE";
 pub(super) const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 pub(super) const OTLP_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
 pub(super) const OTLP_HEADERS: &str = "OTEL_EXPORTER_OTLP_HEADERS";
@@ -135,6 +136,11 @@ pub const VARIABLES: &[Variable] = &[
         SCALE_TO_ZERO,
         "sleep.enabled",
         "1, true, yes or on: sleep when idle",
+    ),
+    shared(
+        TIMEZONE,
+        "cron.timezone",
+        "time zone of schedules, such as Europe/Berlin",
     ),
     own(
         FLY_APP_NAME,

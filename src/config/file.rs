@@ -18,6 +18,7 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
+use super::cron::CronConfig;
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
 use super::sections::{
@@ -90,6 +91,9 @@ pub struct FileTree {
     /// Routes; the first match wins.
     #[serde(deserialize_with = "section")]
     pub routes: Vec<Route>,
+    /// Scheduled jobs.
+    #[serde(deserialize_with = "section")]
+    pub cron: CronConfig,
     /// Control and monitoring.
     #[serde(deserialize_with = "section")]
     pub serve: ServeConfig,
@@ -154,7 +158,9 @@ pub struct IdpFile {
 }
 
 /// A section without any value is null in YAML; it becomes the default.
-fn section<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(deserializer: D) -> Result<T, D::Error> {
+pub(super) fn section<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 

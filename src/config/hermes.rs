@@ -58,7 +58,7 @@ impl HermesConfig {
         relevant(&self.value).unwrap_or_else(|| Value::Object(Map::new()))
     }
 
-    fn at(&self, dotted: &str) -> Option<&Value> {
+    pub(super) fn at(&self, dotted: &str) -> Option<&Value> {
         dotted
             .split('.')
             .try_fold(&self.value, |value, part| value.get(part))
@@ -83,14 +83,7 @@ impl HermesConfig {
     /// A switch at the top level, else below `gateway`.
     pub(super) fn switch(&self, name: &str, warnings: &mut Vec<String>) -> Option<bool> {
         let value = self.at(name).or_else(|| self.at(&format!("gateway.{name}")))?;
-        let read = match value {
-            Value::Bool(flag) => Some(*flag),
-            other => plain(other).and_then(|text| match text.to_ascii_lowercase().as_str() {
-                "1" | "true" | "yes" | "on" => Some(true),
-                "0" | "false" | "no" | "off" => Some(false),
-                _ => None,
-            }),
-        };
+        let read = boolean(value);
         if read.is_none() {
             warn(
                 warnings,
@@ -99,6 +92,11 @@ impl HermesConfig {
             );
         }
         read
+    }
+
+    /// True or false at a dotted key; `None` if it is neither.
+    pub(super) fn flag(&self, dotted: &str) -> Option<bool> {
+        self.at(dotted).and_then(boolean)
     }
 
     /// A Slack switch of the relay platform: in the `slack` mapping, else beside it.
@@ -120,6 +118,17 @@ impl HermesConfig {
             Some(Value::String(text)) => text.trim().eq_ignore_ascii_case("false"),
             _ => false,
         }
+    }
+}
+
+fn boolean(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(flag) => Some(*flag),
+        other => plain(other).and_then(|text| match text.to_ascii_lowercase().as_str() {
+            "1" | "true" | "yes" | "on" => Some(true),
+            "0" | "false" | "no" | "off" => Some(false),
+            _ => None,
+        }),
     }
 }
 

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 mod agents;
+mod cron;
 mod describe;
 pub mod dotenv;
 pub mod dotenv_edit;
@@ -30,6 +31,7 @@ mod whatsapp;
 pub mod yaml;
 
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
+pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
 pub use file::check_file;
 pub use resolve::load;

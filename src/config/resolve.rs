@@ -41,6 +41,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     let sleep = layers.sleep(connector.wake_url.is_some());
     let access = layers.access();
     let telemetry = layers.telemetry();
+    let cron = layers.cron();
     let (state_dir, state_dir_assigned) = layers.state_dir()?;
     let tree = layers.tree();
     let (agent, agents) = layers.agents();
@@ -88,6 +89,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
             agents,
             agent,
             routes,
+            cron,
             serve: tree.serve,
             shutdown: tree.shutdown,
             sleep,

@@ -54,6 +54,7 @@ macro_rules! choice {
         }
     };
 }
+pub(super) use choice;
 
 choice!(
     /// What to do when the connector has revoked this gateway.
@@ -474,23 +475,9 @@ impl Default for ServeConfig {
 impl ServeConfig {
     /// The address to listen on, if any; else why it is invalid.
     pub fn http_address(&self) -> Result<Option<SocketAddr>, String> {
-        let Some(text) = self
-            .http
-            .as_deref()
-            .map(str::trim)
-            .filter(|text| !text.is_empty())
-        else {
+        let Some(address) = listen_address(self.http.as_deref())? else {
             return Ok(None);
         };
-        let localhost = text.strip_prefix("localhost:").and_then(|port| {
-            Some(SocketAddr::new(
-                IpAddr::V4(Ipv4Addr::LOCALHOST),
-                port.parse().ok()?,
-            ))
-        });
-        let address = localhost.or_else(|| text.parse().ok()).ok_or_else(|| {
-            "must be an address and a port, such as 127.0.0.1:9464 or [::1]:9464".to_owned()
-        })?;
         if !address.ip().to_canonical().is_loopback() && !self.allow_remote {
             return Err(
                 "is reachable from other machines; use 127.0.0.1, or set `serve.allow_remote: true`"
@@ -499,6 +486,23 @@ impl ServeConfig {
         }
         Ok(Some(address))
     }
+}
+
+/// The address and port to listen on, if any; else why it is invalid.
+pub(super) fn listen_address(text: Option<&str>) -> Result<Option<SocketAddr>, String> {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let localhost = text.strip_prefix("localhost:").and_then(|port| {
+        Some(SocketAddr::new(
+            IpAddr::V4(Ipv4Addr::LOCALHOST),
+            port.parse().ok()?,
+        ))
+    });
+    let address = localhost.or_else(|| text.parse().ok());
+    address
+        .map(Some)
+        .ok_or_else(|| "must be an address and a port, such as 127.0.0.1:9464 or [::1]:9464".to_owned())
 }
 
 #[cfg(test)]

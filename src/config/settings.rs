@@ -16,6 +16,7 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::{AgentEntries, AgentEntry};
+use super::cron::CronConfig;
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
 use super::sections::{
@@ -66,6 +67,8 @@ pub struct Settings {
     pub agent: String,
     /// Routes; the first match wins.
     pub routes: Vec<Route>,
+    /// Scheduled jobs.
+    pub cron: CronConfig,
     /// Control and monitoring.
     pub serve: ServeConfig,
     /// Shutdown.
@@ -119,6 +122,7 @@ impl Settings {
             agents: AgentEntries::new(),
             agent: String::new(),
             routes: Vec::new(),
+            cron: CronConfig::default(),
             serve: ServeConfig::default(),
             shutdown: ShutdownConfig::default(),
             sleep: SleepConfig::default(),

@@ -117,6 +117,25 @@ fn out_of_range(tree: &FileTree) -> Option<Violation> {
         ("media.total_bytes", tree.media.total_bytes, 1, 1 << 50),
         ("media.min_free_bytes", tree.media.min_free_bytes, 0, 1 << 50),
         ("audit.keep_days", tree.audit.keep_days, 1, 3650),
+        (
+            "cron.misfire_grace_minutes",
+            tree.cron.misfire_grace_minutes,
+            0,
+            1 << 20,
+        ),
+        (
+            "cron.max_parallel_jobs",
+            size(tree.cron.max_parallel_jobs),
+            1,
+            1 << 10,
+        ),
+        (
+            "cron.output_retention",
+            size(tree.cron.output_retention),
+            0,
+            1 << 20,
+        ),
+        ("cron.job_timeout_secs", tree.cron.job_timeout_secs, 1, MAX_SECS),
         ("shutdown.budget_secs", shutdown.budget_secs, 1, MAX_SECS),
         ("shutdown.going_idle_secs", shutdown.going_idle_secs, 0, MAX_SECS),
         ("shutdown.drain_secs", shutdown.drain_secs, 0, MAX_SECS),
@@ -178,6 +197,9 @@ fn out_of_order(tree: &FileTree) -> Option<Violation> {
 
 fn incomplete(tree: &FileTree) -> Option<Violation> {
     if let Some((key, rule)) = tree.telemetry.violation() {
+        return Some(Violation { key, rule });
+    }
+    if let Some((key, rule)) = tree.cron.violation() {
         return Some(Violation { key, rule });
     }
     let unknown = |name: &str| unknown_agent(tree, name);

@@ -602,8 +602,9 @@ async fn walks_let_nobody_do_anything_who_is_not_let_in() {
         let record = relay.stop().await;
         for (chat, seen) in seen.iter_mut().enumerate() {
             seen.extend(record.texts(&format!("p{chat}")).into_iter().map(str::to_owned));
-            let (notices, said): (Vec<String>, Vec<String>) =
-                seen.drain(..).partition(|text| text.starts_with("You do not have access"));
+            let (notices, said): (Vec<String>, Vec<String>) = seen
+                .drain(..)
+                .partition(|text| text.starts_with("You do not have access"));
             assert_eq!(said, wanted[chat], "seed {seed}, p{chat}");
             // Each start may tell a stranger once more; p0 was never a stranger.
             assert!(chat != 0 || notices.is_empty(), "seed {seed}: {notices:?}");

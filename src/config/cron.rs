@@ -1,0 +1,392 @@
+//! The `cron` section: who starts jobs and when, with the reference's names, also from Hermes' `config.yaml`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use url::{Host, Url};
+
+use super::env;
+use super::layers::{Layers, non_empty};
+use super::sections::{UnknownChoice, choice, listen_address};
+use super::{Origin, file};
+use crate::wire::Platform;
+
+/// The portal of the managed scheduler, unless another one is set.
+pub const PORTAL_URL: &str = "https://portal.nousresearch.com";
+
+choice!(
+    /// What starts jobs.
+    CronProvider {
+        /// The managed scheduler, where it is set up; else the relay's own timer.
+        Chronos = "chronos",
+        /// The relay's own timer.
+        #[default]
+        Builtin = "builtin",
+        /// Nothing: jobs are kept and not started.
+        Off = "off",
+    }
+);
+
+/// Scheduled jobs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CronConfig {
+    /// What starts jobs.
+    #[serde(deserialize_with = "file::section")]
+    pub provider: CronProvider,
+    /// The managed scheduler.
+    #[serde(deserialize_with = "file::section")]
+    pub chronos: ChronosConfig,
+    /// Address of a listener of its own for fires; off if unset.
+    pub listen: Option<String>,
+    /// Time zone of schedules, as an IANA name; UTC if unset.
+    pub timezone: Option<String>,
+    /// How late a job may be before the relay starts it itself although the managed scheduler should have; 0 for never.
+    pub misfire_grace_minutes: u64,
+    /// Maximum jobs that run concurrently; further ones wait.
+    pub max_parallel_jobs: usize,
+    /// Saved outputs per job; the oldest are deleted. 0 keeps all.
+    pub output_retention: usize,
+    /// Put the job's name above a result and its id below it.
+    pub wrap_response: bool,
+    /// Maximum time of a run, unless the job has its own.
+    pub job_timeout_secs: u64,
+    /// The chat that a platform's name alone means as a target: `chat` or `chat:thread` by platform.
+    #[serde(deserialize_with = "file::section")]
+    pub home_channels: BTreeMap<String, String>,
+}
+
+impl Default for CronConfig {
+    fn default() -> Self {
+        Self {
+            provider: CronProvider::default(),
+            chronos: ChronosConfig::default(),
+            listen: None,
+            timezone: None,
+            misfire_grace_minutes: 10,
+            max_parallel_jobs: 8,
+            output_retention: 50,
+            wrap_response: true,
+            job_timeout_secs: 3_600,
+            home_channels: BTreeMap::new(),
+        }
+    }
+}
+
+/// The managed scheduler; used only if all four are set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ChronosConfig {
+    /// Its base URL, and the issuer of its tokens; no trailing slash.
+    pub portal_url: Option<String>,
+    /// This relay's own public base URL; no trailing slash.
+    pub callback_url: Option<String>,
+    /// The audience of its tokens: `agent:<instance id>`.
+    pub expected_audience: Option<String>,
+    /// Where its public keys are; or a public key itself, as PEM.
+    pub nas_jwks_url: Option<String>,
+}
+
+impl Default for ChronosConfig {
+    fn default() -> Self {
+        Self {
+            portal_url: Some(PORTAL_URL.to_owned()),
+            callback_url: None,
+            expected_audience: None,
+            nas_jwks_url: None,
+        }
+    }
+}
+
+impl ChronosConfig {
+    /// The dotted keys that are missing; the managed scheduler is used only if there are none.
+    pub fn missing(&self) -> Vec<&'static str> {
+        [
+            ("cron.chronos.portal_url", &self.portal_url),
+            ("cron.chronos.callback_url", &self.callback_url),
+            ("cron.chronos.expected_audience", &self.expected_audience),
+            ("cron.chronos.nas_jwks_url", &self.nas_jwks_url),
+        ]
+        .into_iter()
+        .filter(|(_, value)| value.is_none())
+        .map(|(key, _)| key)
+        .collect()
+    }
+
+    fn texts(&mut self) -> [(&'static str, &mut Option<String>); 4] {
+        [
+            ("portal_url", &mut self.portal_url),
+            ("callback_url", &mut self.callback_url),
+            ("expected_audience", &mut self.expected_audience),
+            ("nas_jwks_url", &mut self.nas_jwks_url),
+        ]
+    }
+}
+
+impl CronConfig {
+    /// The address of the listener for fires, if there is one; else why it is invalid.
+    pub fn listen_address(&self) -> Result<Option<SocketAddr>, String> {
+        listen_address(self.listen.as_deref())
+    }
+
+    /// The first violated rule of the file's section.
+    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
+        if let Err(rule) = self.listen_address() {
+            return Some(("cron.listen", rule));
+        }
+        let chronos = &self.chronos;
+        [
+            ("cron.chronos.portal_url", &chronos.portal_url),
+            ("cron.chronos.callback_url", &chronos.callback_url),
+            ("cron.chronos.nas_jwks_url", &chronos.nas_jwks_url),
+        ]
+        .into_iter()
+        .find_map(|(key, value)| {
+            let value = value.clone().and_then(non_empty)?;
+            Some((key, url_error(key, &value)?))
+        })
+    }
+}
+
+/// Why the value of this URL setting cannot be used. It is not quoted: it may contain a password.
+fn url_error(key: &str, value: &str) -> Option<String> {
+    if key.ends_with("nas_jwks_url") && value.contains("-----BEGIN ") {
+        return None;
+    }
+    let Ok(url) = Url::parse(value) else {
+        return Some("must be an https URL".to_owned());
+    };
+    let loopback = match url.host() {
+        Some(Host::Domain(name)) => name.eq_ignore_ascii_case("localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.to_canonical().is_loopback(),
+        None => false,
+    };
+    if url.scheme() != "https" && !(url.scheme() == "http" && loopback) {
+        return Some("must be an https URL; http is allowed for loopback addresses only".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Some("must not contain a user name or password".to_owned());
+    }
+    None
+}
+
+impl Layers<'_> {
+    pub(super) fn cron(&mut self) -> CronConfig {
+        let mut cron = self.tree().cron;
+        let from_hermes = Origin::HermesConfig(self.hermes.path.clone());
+        if let Some(text) = self.hermes_only("cron.provider") {
+            // The reference takes every other name for its own timer.
+            let provider = match text.as_str() {
+                "in-process" | "inprocess" => Ok(CronProvider::Builtin),
+                text => text.parse(),
+            };
+            match provider {
+                Ok(provider) => cron.provider = self.record("cron.provider", from_hermes.clone(), provider),
+                Err(error) => self.warn_hermes("cron.provider", &error.to_string()),
+            }
+        }
+        for (key, value) in [
+            ("misfire_grace_minutes", &mut cron.misfire_grace_minutes),
+            ("job_timeout_secs", &mut cron.job_timeout_secs),
+        ] {
+            self.cron_number(key, value);
+        }
+        for (key, value) in [
+            ("max_parallel_jobs", &mut cron.max_parallel_jobs),
+            ("output_retention", &mut cron.output_retention),
+        ] {
+            self.cron_number(key, value);
+        }
+        cron.max_parallel_jobs = cron.max_parallel_jobs.max(1);
+        if !self.own_sets("cron.wrap_response")
+            && let Some(flag) = self.hermes.flag("cron.wrap_response")
+        {
+            cron.wrap_response = self.record("cron.wrap_response", from_hermes, flag);
+        }
+        self.chronos(&mut cron.chronos);
+        let own = cron.timezone.take();
+        let zone = self.lookup(env::TIMEZONE, own.as_ref(), Some("timezone"));
+        cron.timezone = self.record_value("cron.timezone", zone);
+        self.home_channels(&mut cron.home_channels);
+        if cron.provider == CronProvider::Chronos {
+            let missing = cron.chronos.missing();
+            if !missing.is_empty() {
+                self.warnings.push(format!(
+                    "`cron.provider` is chronos, but the relay's own timer starts jobs until these are set: {}",
+                    missing.join(", ")
+                ));
+            }
+        }
+        cron
+    }
+
+    fn chronos(&mut self, chronos: &mut ChronosConfig) {
+        for (name, value) in chronos.texts() {
+            let key = format!("cron.chronos.{name}");
+            *value = value.take().and_then(non_empty);
+            if let Some(text) = self.hermes.at(&key).map(|_| self.hermes.text(&key))
+                && !self.own_sets(&key)
+            {
+                let origin = Origin::HermesConfig(self.hermes.path.clone());
+                let wrong = text.as_ref().and_then(|text| match name {
+                    "expected_audience" => None,
+                    _ => url_error(&key, text),
+                });
+                match wrong {
+                    Some(rule) => self.warn_hermes(&key, &rule),
+                    None => *value = self.record(&key, origin, text),
+                }
+            }
+            if name != "expected_audience"
+                && let Some(text) = value
+                && !text.contains("-----BEGIN ")
+            {
+                text.truncate(text.trim_end_matches('/').len());
+            }
+        }
+    }
+
+    fn home_channels(&mut self, channels: &mut BTreeMap<String, String>) {
+        for platform in Platform::names() {
+            if channels.contains_key(*platform) {
+                continue;
+            }
+            let name = format!("{}_HOME_CHANNEL", platform.to_uppercase());
+            let variable = self.in_process(&name).or_else(|| self.in_dotenv(&name));
+            let key = format!("platforms.{platform}.home_channel");
+            let channel = variable.or_else(|| {
+                let chat = self.hermes.text(&key).or_else(|| {
+                    let chat = self.hermes.text(&format!("{key}.chat_id"))?;
+                    let thread = self.hermes.text(&format!("{key}.thread_id"));
+                    Some(thread.map_or_else(|| chat.clone(), |thread| format!("{chat}:{thread}")))
+                })?;
+                Some((chat, Origin::HermesConfig(self.hermes.path.clone())))
+            });
+            if let Some((chat, origin)) = channel {
+                let key = format!("cron.home_channels.{platform}");
+                channels.insert((*platform).to_owned(), self.record(&key, origin, chat));
+            }
+        }
+    }
+
+    /// A number of the `cron` section from Hermes' file, unless our own file sets it; a negative one counts as 0.
+    fn cron_number<T: TryFrom<i64>>(&mut self, name: &str, value: &mut T) {
+        let key = format!("cron.{name}");
+        let Some(text) = self.hermes_only(&key) else {
+            return;
+        };
+        let number = text.parse::<i64>().ok().map(|number| number.clamp(0, 1 << 20));
+        match number.and_then(|number| T::try_from(number).ok()) {
+            Some(number) => {
+                let origin = Origin::HermesConfig(self.hermes.path.clone());
+                *value = self.record(&key, origin, number);
+            }
+            None => self.warn_hermes(&key, "is not a whole number"),
+        }
+    }
+
+    fn own_sets(&self, key: &str) -> bool {
+        self.own.as_ref().is_some_and(|own| own.sets(key))
+    }
+
+    /// The text in Hermes' file, unless our own file sets the key.
+    fn hermes_only(&self, key: &str) -> Option<String> {
+        self.hermes.text(key).filter(|_| !self.own_sets(key))
+    }
+
+    fn warn_hermes(&mut self, key: &str, what: &str) {
+        let path = self.hermes.path.display();
+        self.warnings.push(format!("{path}: `{key}` {what}; ignored"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::test_home::TestHome;
+
+    #[test]
+    fn hermes_names_are_read_and_our_own_file_wins() {
+        let home = TestHome::new().file(
+            "config.yaml",
+            "timezone: Europe/Berlin\nplatforms: {slack: {home_channel: {chat_id: C1, thread_id: 7}}}\n\
+             cron:\n  provider: chronos\n  wrap_response: false\n  output_retention: -1\n  misfire_grace_minutes: soon\n  \
+             max_parallel_jobs: 3\n  chronos: {portal_url: 'https://nas.example/', callback_url: 'http://elsewhere.example',\n    \
+             expected_audience: 'agent:i-1', nas_jwks_url: 'http://127.0.0.1:9/jwks'}\n",
+        );
+        let home = home.file("relay.yaml", "cron:\n  max_parallel_jobs: 2\n");
+        let loaded = home.env("TELEGRAM_HOME_CHANNEL", "-100").load();
+        let cron = loaded.settings.cron;
+        assert_eq!(cron.provider, CronProvider::Chronos);
+        assert_eq!(cron.timezone.as_deref(), Some("Europe/Berlin"));
+        assert_eq!((cron.wrap_response, cron.output_retention), (false, 0));
+        assert_eq!((cron.max_parallel_jobs, cron.misfire_grace_minutes), (2, 10));
+        assert_eq!(cron.chronos.portal_url.as_deref(), Some("https://nas.example"));
+        assert_eq!(
+            cron.chronos.nas_jwks_url.as_deref(),
+            Some("http://127.0.0.1:9/jwks")
+        );
+        assert_eq!(cron.chronos.missing(), ["cron.chronos.callback_url"]);
+        assert_eq!(cron.home_channels["slack"], "C1:7");
+        assert_eq!(cron.home_channels["telegram"], "-100");
+        let warnings = loaded.warnings.join("\n");
+        for part in [
+            "misfire_grace_minutes",
+            "callback_url` must be an https",
+            "own timer",
+        ] {
+            assert!(warnings.contains(part), "{part}: {warnings}");
+        }
+    }
+
+    #[test]
+    fn a_blank_portal_url_disables_the_managed_scheduler() {
+        let portal = |text| {
+            let home = TestHome::new().file("config.yaml", text);
+            home.load().settings.cron.chronos.portal_url
+        };
+        assert_eq!(portal("cron: {chronos: {portal_url: ''}}\n"), None);
+        assert_eq!(portal("").as_deref(), Some(PORTAL_URL));
+    }
+
+    #[test]
+    fn the_variable_sets_the_time_zone() {
+        let home = TestHome::new().file("relay.yaml", "cron: {timezone: Asia/Kolkata}\n");
+        assert_eq!(
+            home.load().settings.cron.timezone.as_deref(),
+            Some("Asia/Kolkata")
+        );
+        let home = home.env("HERMES_TIMEZONE", "America/Lima");
+        assert_eq!(
+            home.load().settings.cron.timezone.as_deref(),
+            Some("America/Lima")
+        );
+    }
+
+    #[test]
+    fn invalid_addresses_are_refused() {
+        let rule = |change: fn(&mut CronConfig)| {
+            let mut cron = CronConfig::default();
+            change(&mut cron);
+            cron.violation().map(|(key, _)| key)
+        };
+        assert_eq!(rule(|_| {}), None);
+        assert_eq!(rule(|cron| cron.listen = Some("0.0.0.0:8080".into())), None);
+        assert_eq!(
+            rule(|cron| cron.listen = Some("8080".into())),
+            Some("cron.listen")
+        );
+        assert_eq!(
+            rule(|cron| cron.chronos.callback_url = Some("http://agent.example".into())),
+            Some("cron.chronos.callback_url")
+        );
+        assert_eq!(
+            rule(|cron| cron.chronos.nas_jwks_url = Some("-----BEGIN PUBLIC KEY-----".into())),
+            None
+        );
+    }
+}
