@@ -14,6 +14,7 @@ use super::probe::ProbeResult;
 use crate::agent::{AgentHealth, BUILT_IN};
 use crate::config::secret::SecretError;
 use crate::config::{self, AgentEntry, ConfigError, Origin, Settings, Sources};
+use crate::net::http::excerpt;
 use crate::net::identity::{IdentityError, IdentitySource};
 use crate::net::steps::Steps;
 use crate::relay::provisioning;
@@ -305,6 +306,24 @@ pub(super) fn journal(context: &CheckContext<'_>) -> Vec<ProbeResult> {
             ProbeResult::failed(error.to_string(), remedy)
         }
     }]
+}
+
+/// Checks the platforms that the relay announces.
+pub(super) fn platforms(context: &CheckContext<'_>) -> Vec<ProbeResult> {
+    let Some(known) = &context.loaded else {
+        return Vec::new();
+    };
+    let warnings = known.loaded.settings.platform_warnings();
+    if !warnings.is_empty() {
+        let remedy = "write the names that the connector uses, for instance GATEWAY_RELAY_PLATFORMS=discord,telegram in the .env of \
+                      Hermes' home, then restart the relay";
+        let warn = |warning| ProbeResult::warn(warning, remedy);
+        return warnings.into_iter().map(warn).collect();
+    }
+    let identities = known.loaded.settings.connector.identities.iter();
+    let names: Vec<String> = identities.map(|identity| excerpt(&identity.platform)).collect();
+    let origin = known.loaded.origins.of("connector.identities");
+    vec![ProbeResult::ok(format!("{} ({origin})", names.join(", ")))]
 }
 
 /// Checks whether everybody may drive an agent that can act.

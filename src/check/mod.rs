@@ -42,6 +42,13 @@ pub const PROBES: &[Probe] = &[
         run: |context| Box::pin(ready(local::credentials(context))),
     },
     Probe {
+        id: "platforms",
+        title: "Platforms",
+        needs: &["settings"],
+        remedy: "name the connector's platforms in GATEWAY_RELAY_PLATFORMS or `connector.identities`",
+        run: |context| Box::pin(ready(local::platforms(context))),
+    },
+    Probe {
         id: "state_dir",
         title: "State directory",
         needs: &["settings"],
@@ -50,7 +57,7 @@ pub const PROBES: &[Probe] = &[
     },
     Probe {
         id: "lock",
-        title: "RunningRelay relay",
+        title: "Running relay",
         needs: &["settings"],
         remedy: "run the doctor as the user that runs the relay",
         run: |context| Box::pin(running::running(context)),

@@ -78,6 +78,7 @@ fn evaluate(holder: &str, status: &Value) -> Vec<ProbeResult> {
             remedy,
         ));
     }
+    results.extend(refusals(status));
     for agent in status["agents"].as_array().into_iter().flatten() {
         let text = |key: &str| agent[key].as_str().map(excerpt).unwrap_or_default();
         if text("state") != "ready" {
@@ -96,6 +97,39 @@ fn evaluate(holder: &str, status: &Value) -> Vec<ProbeResult> {
     if version != env!("CARGO_PKG_VERSION") {
         let what = format!("it is version {version}, this is {}", env!("CARGO_PKG_VERSION"));
         results.push(ProbeResult::warn(what, "restart it"));
+    }
+    results
+}
+
+/// Messages from platforms that it does not announce, and the op that the connector refused last.
+fn refusals(status: &Value) -> Vec<ProbeResult> {
+    let remedy = "add the platform to GATEWAY_RELAY_PLATFORMS in the .env of Hermes' home, or to `connector.identities`, then restart \
+                  the relay";
+    let mut results = Vec::new();
+    let undeclared = status["undeclared_platforms"].as_array().into_iter().flatten();
+    for platform in undeclared.filter_map(Value::as_str).map(excerpt) {
+        results.push(ProbeResult::failed(
+            format!("messages come from `{platform}`, which it does not announce: the connector may refuse the answers"),
+            remedy,
+        ));
+    }
+    let refusal = &status["last_refusal"];
+    if let Some(op) = refusal["op"].as_str() {
+        let error = refusal["error"].as_str().map(excerpt).unwrap_or_default();
+        let what = format!(
+            "the connector has refused {} ops, `{}` last: {error}",
+            status["tally"]["ops_refused"].as_u64().unwrap_or(1),
+            excerpt(op)
+        );
+        let is_platform = error.contains("not fronted");
+        results.push(ProbeResult::warn(
+            what,
+            if is_platform {
+                remedy
+            } else {
+                "`hermes-relay journal list` shows what was not delivered; ask the connector's operator about the reason"
+            },
+        ));
     }
     results
 }
@@ -132,6 +166,22 @@ mod tests {
         {
             assert!(detail.contains(part), "{found:?}");
         }
+    }
+
+    #[test]
+    fn refused_answers_become_findings() {
+        let status = json!({"link": "live", "version": env!("CARGO_PKG_VERSION"), "undeclared_platforms": ["discord"],
+            "last_refusal": {"op": "send", "error": "platform not fronted", "at_ms": 1}, "tally": {"ops_refused": 4}});
+        let found = evaluated(&status);
+        assert_eq!(found[1].0, ProbeOutcome::Failed);
+        assert!(found[1].1.contains("`discord`"), "{found:?}");
+        assert_eq!(found[2].0, ProbeOutcome::Warn);
+        assert!(
+            found[2]
+                .1
+                .contains("refused 4 ops, `send` last: platform not fronted"),
+            "{found:?}"
+        );
     }
 
     #[test]

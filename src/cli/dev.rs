@@ -136,6 +136,7 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
     let secrets = RunSecrets::new();
     let mut connector_settings = secrets.connector_settings();
     connector_settings.port = args.port;
+    connector_settings.platforms = vec![args.platform.clone()];
     if args.connector_only {
         connector_settings.enrol_tokens.clear();
         connector_settings.gateways = ConnectorSettings::default().gateways;

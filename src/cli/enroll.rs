@@ -28,17 +28,22 @@ use super::run::http_client;
 use super::{Environment, ProcessEnv, SharedArgs};
 use crate::access::PersonId;
 use crate::config::dotenv_edit::{EditError, EditLock};
-use crate::config::settings::HIDDEN;
-use crate::config::{self, Settings, Sources, dotenv_edit};
+use crate::config::env::comma_list;
+use crate::config::settings::{HIDDEN, misspelt_platform, nearest_platform};
+use crate::config::{self, BotIdentity, Settings, Sources, dotenv_edit};
 use crate::net::connector_http::{self, Enrolled, Grant, ProvisionError, ProvisionRequest};
 use crate::net::http::{HttpClient, excerpt};
 use crate::net::identity::{IdentityError, IdentitySource, IdpSettings};
 use crate::net::proxy::ProxyRules;
 use crate::relay::{Credentials, LinkStatus, Relay, RelayTransport as _, inbound_channel, provisioning};
-use crate::wire::ConnectorUrl;
+use crate::wire::{ConnectorUrl, Platform};
 
 /// Timeout of the handshake of `--check`.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
+/// Timeout of the handshake that only asks for the platforms.
+const LEARN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The variable with the platforms.
+const PLATFORMS: &str = "GATEWAY_RELAY_PLATFORMS";
 /// Timeout of a wait for another process that changes the file.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_INTERVAL: Duration = Duration::from_millis(50);
@@ -52,7 +57,8 @@ const MAX_SKEW_SECS: u64 = 60;
 ///
 /// The connector's operator issues the token. The connector also needs your identity: the Hermes login of this machine
 /// (`hermes auth add nous`), or your own identity provider (`idp` in the settings, or `GATEWAY_RELAY_IDP_TOKEN_URL`). The
-/// credentials are written to the .env in Hermes' home. If the exchange fails, the token is still unused.
+/// credentials are written to the .env in Hermes' home, with the platforms of this gateway's bots: from --platform, from the
+/// connector if it names them, else from you. If the exchange fails, the token is still unused.
 ///
 /// Exit codes: 0 enrolled, 1 not enrolled, 2 invalid option, 78 invalid configuration.
 #[derive(Args, Debug)]
@@ -90,6 +96,9 @@ pub struct EnrollArgs {
     /// URL that the connector calls to wake this gateway
     #[arg(long, value_name = "URL")]
     pub wake_url: Option<String>,
+    /// Platform of this gateway's bots, such as discord; several are separated by commas [env: GATEWAY_RELAY_PLATFORMS]
+    #[arg(long = "platform", value_name = "NAME", value_delimiter = ',')]
+    pub platforms: Vec<String>,
     /// Print the credentials to standard output instead of storing them
     #[arg(long, conflicts_with = "output")]
     pub print: bool,
@@ -99,7 +108,7 @@ pub struct EnrollArgs {
     /// Dial the connector once with the new credentials
     #[arg(long)]
     pub check: bool,
-    /// Check everything that can be checked without the token; writes nothing
+    /// Check everything that can be checked without the token, the connector's route included; writes nothing
     #[arg(long, conflicts_with_all = ["check", "print", "token"])]
     pub dry_run: bool,
 }
@@ -113,10 +122,14 @@ pub struct NewCredentials {
     pub gateway_id: String,
     /// The secret that signs its tokens.
     pub secret: SecretString,
+    /// The platforms to announce; those of the settings if there are none.
+    pub platforms: Vec<String>,
 }
 
-/// Dials once with new credentials; the error is for people.
-pub type DialOnce<'a> = dyn Fn(NewCredentials) -> Pin<Box<dyn Future<Output = Result<(), String>> + 'a>> + 'a;
+/// Dials once with new credentials and returns the platforms that the connector described; the error is for people.
+pub type DialOnce<'a> = dyn Fn(NewCredentials) -> Pin<Box<dyn Future<Output = DialResult> + 'a>> + 'a;
+/// The platforms that the connector described.
+pub type DialResult = Result<Vec<String>, String>;
 
 /// The environment of an enrollment.
 pub struct EnrollContext<'a> {
@@ -188,9 +201,13 @@ async fn enroll_with(
         Err(error) => return Err(fail(exit::CONFIGURATION, error, None)),
     };
     let home = settings.hermes_home.clone().unwrap_or_else(|| PathBuf::from("."));
-    let dial = |new: NewCredentials| -> Pin<Box<dyn Future<Output = Result<(), String>>>> {
+    let dial = |new: NewCredentials| -> Pin<Box<dyn Future<Output = DialResult>>> {
         let (mut settings, proxies) = (settings.clone(), proxies.clone());
         settings.connector.url = Some(new.connector.dial_url().to_owned());
+        if !new.platforms.is_empty() {
+            let named = new.platforms.iter();
+            settings.connector.identities = named.map(|name| BotIdentity::new(name, "")).collect();
+        }
         Box::pin(async move { dial_once(&settings, proxies, new).await })
     };
     let context = EnrollContext {
@@ -215,7 +232,7 @@ async fn enroll_with(
 
 /// Dials with new credentials and waits for the handshake. The first failure counts, unless it revealed a clock skew: then
 /// the next token uses the connector's clock.
-async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials) -> Result<(), String> {
+async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials) -> DialResult {
     let credentials = Credentials {
         gateway_id: new.gateway_id,
         secret: new.secret,
@@ -231,7 +248,11 @@ async fn dial_once(settings: &Settings, proxies: ProxyRules, new: NewCredentials
         let view = view.borrow();
         let why = view.last_loss.clone();
         match (&view.live, &view.ended) {
-            (Some(_), _) => Ok(()),
+            (Some(_), _) => Ok(view
+                .descriptors
+                .iter()
+                .map(|(platform, _)| platform.to_owned())
+                .collect()),
             (None, Some(end)) => Err(end.to_string()),
             (None, None) => Err(why.unwrap_or_else(|| "the connector did not respond in time".to_owned())),
         }
@@ -288,6 +309,13 @@ async fn enroll(
     let connector = connector(args, context)?;
     let gateway_id = gateway_id(args, context)?;
     let wake_url = wake_url(args)?;
+    for warning in args
+        .platforms
+        .iter()
+        .filter_map(|name| misspelt_platform(name.trim()))
+    {
+        print_line(streams.err, &format!("warning: {warning}"));
+    }
     let destination = (!args.print).then(|| args.output.clone().unwrap_or_else(|| context.home.join(".env")));
     if let Some(path) = &destination {
         check_writable(path).map_err(|reason| EnrollFailure::Destination {
@@ -299,15 +327,7 @@ async fn enroll(
     let Some(token) = token else {
         source.check(context.http).await.map_err(identity_failure)?;
         let file = destination.unwrap_or_default();
-        let found = format!(
-            "✓ Gateway \"{}\" can be enrolled at {}: an identity token is available, and {} can be written.\n  \
-             The connector was not contacted; `hermes-relay doctor --url URL` checks whether it is reachable.",
-            excerpt(&gateway_id),
-            connector.http_base(),
-            file.display()
-        );
-        print_line(streams.out, &found);
-        return Ok(());
+        return dry_run(context, &connector, &gateway_id, &file, streams).await;
     };
     let identity = source.token(context.http).await.map_err(identity_failure)?;
     (context.add_secret)("the identity token", &identity);
@@ -325,31 +345,182 @@ async fn enroll(
         (context.add_secret)("the new delivery key", key);
     }
 
-    let entries = entries(args, &enrolled, wake_url.as_deref());
-    match lock {
+    let known = known_platforms(args, context, &enrolled);
+    let listed = known.to_write().join(",");
+    let entries = entries(args, &enrolled, wake_url.as_deref(), &listed);
+    match &lock {
         Some(lock) => lock.update(&entries).map_err(EnrollFailure::Write)?,
         None => write_all(streams.out, &dotenv_edit::render(&entries)),
     }
     let progress: &mut dyn Write = if args.print { streams.err } else { streams.out };
     report(progress, &enrolled, &entries, destination.as_deref());
-    warn_of_skew(streams.err, &enrolled);
+    warn_of_skew(streams.err, enrolled.date);
 
-    if let Some(wake_url) = &wake_url {
-        register_wake(context, base, &identity, &enrolled, wake_url, streams.err).await?;
+    let credentials = NewCredentials {
+        connector: connector.clone(),
+        gateway_id: enrolled.gateway_id.clone(),
+        secret: enrolled.secret.clone(),
+        platforms: known.to_write().to_vec(),
+    };
+    let dialled = match (&known, args.check) {
+        (_, true) => Some((context.dial)(credentials).await),
+        (KnownPlatforms::None, false) => tokio::time::timeout(LEARN_TIMEOUT, (context.dial)(credentials))
+            .await
+            .ok(),
+        _ => None,
+    };
+    let mut platforms = known.to_write().to_vec();
+    if matches!(known, KnownPlatforms::None) {
+        let described = dialled.as_ref().and_then(|dialled| dialled.as_deref().ok());
+        platforms = learn_platforms(described.unwrap_or_default(), streams)?;
+        let listed = platforms.join(",");
+        let entry = [(PLATFORMS, listed.as_str())];
+        match &lock {
+            _ if platforms.is_empty() => {}
+            Some(lock) => lock.update(&entry).map_err(EnrollFailure::Write)?,
+            None => write_all(streams.out, &dotenv_edit::render(&entry)),
+        }
     }
-    if args.check {
-        let credentials = NewCredentials {
-            connector,
-            gateway_id: enrolled.gateway_id,
-            secret: enrolled.secret,
-        };
-        (context.dial)(credentials).await.map_err(EnrollFailure::Check)?;
-        print_line(
-            if args.print { streams.err } else { streams.out },
-            "✓ The connector accepts the new credentials",
-        );
+    drop(lock);
+    let progress: &mut dyn Write = if args.print { streams.err } else { streams.out };
+    if let (true, Some(dialled)) = (args.check, dialled) {
+        dialled.map_err(EnrollFailure::Check)?;
+        print_line(progress, "✓ The connector accepts the new credentials");
+    }
+    if let Some(wake_url) = &wake_url {
+        register_wake(
+            context,
+            base,
+            &identity,
+            &enrolled,
+            (wake_url, &platforms),
+            streams.err,
+        )
+        .await?;
     }
     Ok(())
+}
+
+/// Checks that the connector answers, without using the token.
+async fn dry_run(
+    context: &EnrollContext<'_>,
+    connector: &ConnectorUrl,
+    gateway_id: &str,
+    file: &Path,
+    streams: &mut Streams<'_>,
+) -> Result<(), EnrollFailure> {
+    let base = connector.http_base();
+    let (status, date) = connector_http::reach(context.http, base)
+        .await
+        .map_err(EnrollFailure::Enroll)?;
+    let found = format!(
+        "✓ Gateway \"{}\" can be enrolled at {base}: the connector responds, an identity token is available, and {} can be \
+         written. The enrollment token was not used.",
+        excerpt(gateway_id),
+        file.display()
+    );
+    print_line(streams.out, &found);
+    match status {
+        404 => print_line(
+            streams.err,
+            "warning: the connector has no enrollment route (HTTP 404); ask its operator for an id and a secret",
+        ),
+        500.. => print_line(
+            streams.err,
+            &format!(
+                "warning: the connector responds with HTTP {status}; try again before you use the token"
+            ),
+        ),
+        _ => {}
+    }
+    warn_of_skew(streams.err, date);
+    Ok(())
+}
+
+/// The platforms of the new gateway, as far as they are known before the first handshake.
+enum KnownPlatforms {
+    /// They are in the settings already.
+    Configured,
+    /// From the command line or the connector, to be written.
+    New(Vec<String>),
+    /// Nobody named any.
+    None,
+}
+
+impl KnownPlatforms {
+    fn to_write(&self) -> &[String] {
+        match self {
+            Self::New(names) => names,
+            Self::Configured | Self::None => &[],
+        }
+    }
+}
+
+fn known_platforms(args: &EnrollArgs, context: &EnrollContext<'_>, enrolled: &Enrolled) -> KnownPlatforms {
+    let typed = args.platforms.iter().flat_map(|names| comma_list(names));
+    let typed: Vec<String> = typed.collect();
+    let is_configured = context
+        .identities
+        .iter()
+        .any(|request| is_platform(&request.platform));
+    match (typed.is_empty(), is_configured, enrolled.platforms.is_empty()) {
+        (false, _, _) => KnownPlatforms::New(typed),
+        (true, true, _) => KnownPlatforms::Configured,
+        (true, false, false) => KnownPlatforms::New(enrolled.platforms.clone()),
+        (true, false, true) => KnownPlatforms::None,
+    }
+}
+
+/// Whether it is a platform, and not the placeholder for none.
+fn is_platform(name: &str) -> bool {
+    name != Platform::RELAY.as_str()
+}
+
+/// The platforms that the handshake described; else those that the person at the terminal names.
+fn learn_platforms(described: &[String], streams: &mut Streams<'_>) -> Result<Vec<String>, EnrollFailure> {
+    let named = described
+        .iter()
+        .filter(|name| is_platform(name) && !name.contains([',', '\n']));
+    let mut platforms: Vec<String> = named.cloned().collect();
+    if platforms.is_empty() {
+        let question =
+            "Platforms of this gateway's bots, separated by commas (discord, telegram, slack, whatsapp, ...)";
+        let answer = streams
+            .input
+            .line(question)
+            .map_err(EnrollFailure::PlatformInput)?;
+        for name in comma_list(&answer.unwrap_or_default()) {
+            platforms.push(corrected(name, streams)?);
+        }
+    }
+    let out: &mut dyn Write = streams.err;
+    if platforms.is_empty() {
+        print_line(
+            out,
+            "warning: the platforms of this gateway's bots are not known, so the connector may refuse its answers.\n  \
+             Name them: add GATEWAY_RELAY_PLATFORMS=discord,telegram (for instance) to that file. The next time, use --platform.",
+        );
+    } else {
+        print_line(out, &format!("  {PLATFORMS}={}", excerpt(&platforms.join(","))));
+    }
+    Ok(platforms)
+}
+
+/// Offers the nearest name for one that looks misspelt.
+fn corrected(name: String, streams: &mut Streams<'_>) -> Result<String, EnrollFailure> {
+    let Some(near) = nearest_platform(&name) else {
+        return Ok(name);
+    };
+    let question = format!(
+        "`{}` is not a known platform; use `{near}`? [Y/n]",
+        excerpt(&name)
+    );
+    let answer = streams
+        .input
+        .line(&question)
+        .map_err(EnrollFailure::PlatformInput)?;
+    let keeps = answer.is_some_and(|answer| answer.to_lowercase().starts_with('n'));
+    Ok(if keeps { name } else { near.to_owned() })
 }
 
 fn is_managed(context: &EnrollContext<'_>) -> bool {
@@ -470,6 +641,7 @@ fn entries<'a>(
     args: &'a EnrollArgs,
     enrolled: &'a Enrolled,
     wake_url: Option<&'a str>,
+    platforms: &'a str,
 ) -> Vec<(&'a str, &'a str)> {
     let delivery_key = enrolled.delivery_key.as_ref().map(ExposeSecret::expose_secret);
     let url = non_empty(args.connector_url.as_deref()).map(|url| url.trim_end_matches('/'));
@@ -479,6 +651,7 @@ fn entries<'a>(
         ("GATEWAY_RELAY_DELIVERY_KEY", delivery_key),
         ("GATEWAY_RELAY_URL", url),
         ("GATEWAY_RELAY_WAKE_URL", wake_url),
+        (PLATFORMS, Some(platforms).filter(|names| !names.is_empty())),
     ]
     .into_iter()
     .filter_map(|(key, value)| value.map(|value| (key, value)))
@@ -512,8 +685,8 @@ fn report(out: &mut dyn Write, enrolled: &Enrolled, entries: &[(&str, &str)], de
     );
 }
 
-fn warn_of_skew(err: &mut dyn Write, enrolled: &Enrolled) {
-    let Some(date) = enrolled.date else { return };
+fn warn_of_skew(err: &mut dyn Write, date: Option<SystemTime>) {
+    let Some(date) = date else { return };
     let now = SystemTime::now();
     let (skew, direction) = match date.duration_since(now) {
         Ok(ahead) => (ahead, "behind"),
@@ -535,10 +708,17 @@ async fn register_wake(
     base: &str,
     identity: &SecretString,
     enrolled: &Enrolled,
-    wake_url: &str,
+    (wake_url, platforms): (&str, &[String]),
     err: &mut dyn Write,
 ) -> Result<(), EnrollFailure> {
     let mut requests = context.identities.clone();
+    if let (Some(first), false) = (requests.first().cloned(), platforms.is_empty()) {
+        let named = platforms.iter().map(|name| ProvisionRequest {
+            platform: name.clone(),
+            ..first.clone()
+        });
+        requests = named.collect();
+    }
     for request in &mut requests {
         request.gateway_id.clone_from(&enrolled.gateway_id);
         request.wake_url = Some(wake_url.to_owned());

@@ -305,12 +305,24 @@ fn drop_entry(
             "finished entries are deleted after `journal.keep_days`",
         ));
     }
-    if !yes && io::stdin().is_terminal() && !confirm(&JournalEntry::new(&listed).row(now_ms()))? {
-        return Err(JournalError::Message {
-            code: exit::FAILED,
-            message: format!("{} is kept", JournalEntry::name(id)),
-            hint: None,
-        });
+    if !yes {
+        if !io::stdin().is_terminal() {
+            return Err(JournalError::new(
+                exit::FAILED,
+                format!(
+                    "cannot ask for confirmation (standard input is not a terminal); {} is kept",
+                    JournalEntry::name(id)
+                ),
+                "pass --yes to drop it without confirmation",
+            ));
+        }
+        if !confirm(&JournalEntry::new(&listed).row(now_ms()))? {
+            return Err(JournalError::Message {
+                code: exit::FAILED,
+                message: format!("{} is kept", JournalEntry::name(id)),
+                hint: None,
+            });
+        }
     }
     Inspector::discard(dir, id, now_ms())?;
     print_done(id, "drop", "is dropped", as_json, out)

@@ -1,8 +1,8 @@
-//! Reads a secret from the terminal without echo, or from a pipe.
+//! Reads a secret from the terminal without echo, or from a pipe; and other answers with echo.
 //!
 //! The terminal's mode is always restored, and a secret is never echoed or logged.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, BufRead as _, IsTerminal, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
@@ -18,6 +18,8 @@ pub trait SecretInput {
     fn piped(&mut self, question: &str) -> io::Result<SecretString>;
     /// Asks at the terminal; `None` without a terminal.
     fn asked(&mut self, question: &str) -> io::Result<Option<SecretString>>;
+    /// Asks at the terminal for something that is no secret, with echo; `None` without a terminal.
+    fn line(&mut self, question: &str) -> io::Result<Option<String>>;
 }
 
 /// The process's standard input. Reading blocks the calling thread.
@@ -45,6 +47,19 @@ impl SecretInput for Stdin {
         drop(no_echo);
         writeln!(stderr)?;
         answer.map(Some)
+    }
+
+    fn line(&mut self, question: &str) -> io::Result<Option<String>> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return Ok(None);
+        }
+        let mut stderr = io::stderr();
+        write!(stderr, "{question}: ")?;
+        stderr.flush()?;
+        let mut line = String::new();
+        stdin.lock().take(MAX_ANSWER as u64).read_line(&mut line)?;
+        Ok(Some(line.trim().to_owned()))
     }
 }
 

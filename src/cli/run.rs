@@ -105,7 +105,12 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    if let Some(warning) = loaded.settings.access_warning() {
+    let settings = &loaded.settings;
+    for warning in settings
+        .platform_warnings()
+        .into_iter()
+        .chain(settings.access_warning())
+    {
         tracing::warn!("{warning}");
     }
     let Some(configured) = loaded.settings.connector.url.clone() else {

@@ -188,6 +188,14 @@ impl std::fmt::Display for StatusView<'_> {
                 ops.join(", ")
             )?;
         }
+        for platform in self.0["undeclared_platforms"].as_array().into_iter().flatten() {
+            let platform = platform.as_str().map(printable).unwrap_or_default();
+            writeln!(
+                f,
+                "          \x1b[31mmessages come from {platform}, which this relay does not announce: add it to \
+                 GATEWAY_RELAY_PLATFORMS\x1b[0m"
+            )?;
+        }
         let (active, running) = (self.number("/sessions_active"), self.number("/turns_running"));
         let waiting = active.saturating_sub(running);
         writeln!(f, "sessions  {running} running, {waiting} waiting")?;
@@ -246,6 +254,11 @@ impl std::fmt::Display for StatusView<'_> {
             tally("ops_unknown"),
             tally("cosmetics_shed")
         )?;
+        if let Some(op) = self.text("/last_refusal/op") {
+            let error = self.text("/last_refusal/error").unwrap_or_default();
+            let since = self.since("/last_refusal/at_ms").unwrap_or_default();
+            writeln!(f, "          last refused {since} ago: {op}: {error}")?;
+        }
         if tally("quarantined") > 0 {
             writeln!(
                 f,

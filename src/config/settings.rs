@@ -14,9 +14,11 @@ use crate::adapter::prompt::PromptSettings;
 use crate::adapter::stream::StreamSettings;
 use crate::agent::Route;
 use crate::net::media::MediaSettings;
+use crate::wire::Platform;
 
 use super::agents::{AgentEntries, AgentEntry};
 use super::cron::CronConfig;
+use super::file::nearest;
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
 use super::sections::{
@@ -88,6 +90,22 @@ pub struct Settings {
     pub hermes_home: Option<PathBuf>,
 }
 
+/// The known platform that a name looks like; `None` for a known one. Other unknown names are a connector's own platforms.
+pub fn nearest_platform(name: &str) -> Option<&'static str> {
+    if Platform::names().contains(&name) {
+        return None;
+    }
+    nearest(&name.to_lowercase(), Platform::names().iter().copied())
+}
+
+/// Why a platform's name looks misspelt.
+pub fn misspelt_platform(name: &str) -> Option<String> {
+    let near = nearest_platform(name)?;
+    Some(format!(
+        "`{name}` is not a known platform; did you mean `{near}`?"
+    ))
+}
+
 impl Settings {
     /// Settings for a relay inside another program: all defaults, no connector URL, nothing read from files or the
     /// environment. Change what you need:
@@ -132,6 +150,24 @@ impl Settings {
             state_dir_assigned: false,
             hermes_home: None,
         }
+    }
+
+    /// Whether no platform is configured: the relay then announces itself as `relay`.
+    pub fn announces_no_platform(&self) -> bool {
+        let mut identities = self.connector.identities.iter();
+        identities.all(|identity| identity.platform == Platform::RELAY.as_str())
+    }
+
+    /// What is wrong with the platforms that the relay announces: none, or a name that looks misspelt.
+    pub fn platform_warnings(&self) -> Vec<String> {
+        if self.announces_no_platform() {
+            let why = "no platform is configured, so the relay announces itself as `relay`, and the connector may refuse its answers; \
+                       set GATEWAY_RELAY_PLATFORMS or `connector.identities`";
+            return vec![why.to_owned()];
+        }
+        let identities = self.connector.identities.iter();
+        let misspelt = identities.filter_map(|identity| misspelt_platform(&identity.platform));
+        misspelt.collect()
     }
 
     /// What to know when everybody whom the connector lets through may drive an agent that can act on this machine, and how

@@ -314,6 +314,8 @@ pub struct ConnectorSettings {
     pub hosts: Vec<String>,
     /// The tenant that enrolled gateways get.
     pub tenant: String,
+    /// Platforms that the answer to an enrolment names; without any it names none, as the contract has it.
+    pub platforms: Vec<String>,
     /// Whether ops are answered. When not, every one is carried out and waits for
     /// [`Connector::answer`](super::Connector::answer).
     pub auto_answer: bool,
@@ -350,6 +352,7 @@ impl Default for ConnectorSettings {
             identity_tokens: None,
             hosts: Vec::new(),
             tenant: "dev".to_owned(),
+            platforms: Vec::new(),
             auto_answer: true,
             ping_interval: Some(Duration::from_secs(30)),
             drain_window: 1,

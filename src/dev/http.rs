@@ -195,12 +195,16 @@ fn enroll(hub: &Hub, call: &HttpCall) -> Response {
     let secret = random_token();
     state.add_secret(&gateway_id, secret.clone().into());
     state.primary.clone_from(&gateway_id);
-    reply(&json!({
+    let mut answer = json!({
         "secret": secret,
         "deliveryKey": random_token(),
         "tenant": hub.settings.tenant,
         "gatewayId": gateway_id,
-    }))
+    });
+    if !hub.settings.platforms.is_empty() {
+        answer["platforms"] = json!(hub.settings.platforms);
+    }
+    reply(&answer)
 }
 
 fn provision(hub: &Hub, call: &HttpCall) -> Response {

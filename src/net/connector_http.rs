@@ -18,6 +18,9 @@ use super::http::{Body, HttpClient, HttpError, HttpResponse, Request, excerpt};
 pub const MAX_DISPLAY_NAME: usize = 64;
 /// Longest secret, key or id taken from an answer, in bytes.
 const MAX_VALUE: usize = 4096;
+/// Longest name of a platform in an answer, in bytes, and how many are read.
+const MAX_PLATFORM: usize = 64;
+const MAX_PLATFORMS: usize = 32;
 
 /// Credentials of an accepted gateway.
 #[derive(Debug, Clone)]
@@ -30,6 +33,8 @@ pub struct Enrolled {
     pub tenant: Option<String>,
     /// The id to use; the connector's choice wins.
     pub gateway_id: String,
+    /// The platforms that the connector has for this gateway, if it names them.
+    pub platforms: Vec<String>,
     /// The connector's clock.
     pub date: Option<SystemTime>,
 }
@@ -115,8 +120,45 @@ pub async fn enroll(
         delivery_key: secret_field(&object, "deliveryKey"),
         tenant: text_field(&object, "tenant"),
         gateway_id: text_field(&object, "gatewayId").unwrap_or_else(|| gateway_id.to_owned()),
+        platforms: platform_names(&object),
         date: answer.date,
     })
+}
+
+/// The platforms in an answer: a list of names, or of objects with a name. The contract has no such field; connectors may
+/// add it.
+fn platform_names(object: &Map<String, Value>) -> Vec<String> {
+    let listed = object
+        .get("platforms")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten();
+    let mut names: Vec<String> = Vec::new();
+    for entry in listed {
+        let name = entry.as_str().or_else(|| entry.get("platform")?.as_str());
+        let name = name.unwrap_or_default().trim();
+        let is_usable = !name.is_empty()
+            && name.len() <= MAX_PLATFORM
+            && !name
+                .contains(|c: char| c.is_control() || c.is_whitespace() || [',', ':', '"', '#'].contains(&c));
+        if is_usable && names.len() < MAX_PLATFORMS && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// Whether the connector answers at the enrolment route: its HTTP status. Nothing is sent that could use a token.
+pub async fn reach(http: &HttpClient, base: &str) -> Result<(u16, Option<SystemTime>), EnrollError> {
+    let url = format!("{base}/relay/enroll");
+    let answer = http
+        .send(Request::new(&url, Body::Get).accept("application/json"))
+        .await;
+    let answer = answer.map_err(|reason| EnrollError::Unreachable {
+        base: shown(base),
+        reason,
+    })?;
+    Ok((answer.status, answer.date))
 }
 
 /// One identity's provision request, as it travels.
@@ -405,6 +447,14 @@ mod tests {
     fn shown_addresses_hold_no_password() {
         assert_eq!(shown("https://u:hush@c.example/x"), "https://c.example/x");
         assert_eq!(shown("https://c.example"), "https://c.example");
+    }
+
+    #[test]
+    fn platforms_in_an_answer_are_names() {
+        let names = |value: Value| platform_names(&Map::from_iter([("platforms".to_owned(), value)]));
+        let told = serde_json::json!(["discord", {"platform": " slack ", "botId": "1"}, "discord", 7, "", "a b", "x,y"]);
+        assert_eq!(names(told), ["discord", "slack"]);
+        assert!(names(Value::from("discord")).is_empty());
     }
 
     #[test]

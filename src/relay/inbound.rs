@@ -3,7 +3,7 @@
 //! A message that the journal could not take is not acknowledged, so that it comes again; one that it had before is
 //! acknowledged again and not run again. A line that nobody can use is quarantined, so that it cannot stop the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use super::effects::{Accepting, Effect, Effects, Intent, Pending};
@@ -19,6 +19,8 @@ use crate::wire::{
 
 /// Interrupts that wait for the deliveries before them; further ones stop only what runs already.
 const MAX_PASSED: usize = 4096;
+/// Platforms that are remembered as not announced.
+const MAX_UNDECLARED: usize = 16;
 
 /// What has arrived so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +45,10 @@ pub(super) struct Inbound {
     commands: CommandMap,
     /// Platforms by the names of our identities, of descriptors, and of chats that are remembered.
     platforms: OwnPlatforms,
+    /// Platforms that this relay announces.
+    announced: Vec<String>,
+    /// Platforms of messages that are not among those, up to [`MAX_UNDECLARED`].
+    undeclared: BTreeSet<String>,
     /// WhatsApp ids that mean the same person.
     aliases: Option<Arc<AliasFiles>>,
     /// Deliveries taken from the current connection.
@@ -70,8 +76,11 @@ impl Inbound {
         for identity in &settings.connector.identities {
             platforms.add(&identity.platform);
         }
+        let identities = settings.connector.identities.iter();
         Self {
             platforms,
+            announced: identities.map(|identity| identity.platform.clone()).collect(),
+            undeclared: BTreeSet::new(),
             grouping: Grouping {
                 group_sessions_per_user: sessions.group_sessions_per_user,
                 thread_sessions_per_user: sessions.thread_sessions_per_user,
@@ -109,6 +118,19 @@ impl Inbound {
     /// Names a message's platform, before anything is derived from it.
     pub(super) fn name_platform(&self, event: &mut MessageEvent) {
         event.source.platform.adopt(&self.platforms);
+    }
+
+    /// Notes the platform of a message if this relay does not announce it; `true` the first time.
+    pub(super) fn note_undeclared(&mut self, platform: &str) -> bool {
+        let is_known = platform == Platform::RELAY.as_str()
+            || self.announced.iter().any(|name| name == platform)
+            || self.undeclared.len() >= MAX_UNDECLARED;
+        !is_known && self.undeclared.insert(platform.to_owned())
+    }
+
+    /// Platforms of messages that this relay does not announce.
+    pub(super) fn undeclared(&self) -> impl Iterator<Item = &str> {
+        self.undeclared.iter().map(String::as_str)
     }
 
     /// Applies the settings to a message and names its session: the same for a fresh message and for one that is read

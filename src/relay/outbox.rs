@@ -40,6 +40,7 @@ use std::time::Duration;
 use super::effects::{Effect, Effects};
 use super::metrics::OpMetrics;
 use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner, OutcomeSender};
+use super::status::RefusedOp;
 use crate::adapter::stream::{DurableAction, OpOutcome, Priority};
 use crate::adapter::{Permit, RateLimiter, RelayAdapter};
 use crate::collections::IdMap;
@@ -126,6 +127,7 @@ pub(super) struct Outbox {
     retry: RetrySettings,
     counters: OutboxCounters,
     metrics: OpMetrics,
+    last_refusal: Option<RefusedOp>,
 }
 
 #[derive(Debug)]
@@ -190,6 +192,7 @@ impl Outbox {
             retry,
             counters: OutboxCounters::default(),
             metrics: OpMetrics::default(),
+            last_refusal: None,
         }
     }
 
@@ -233,6 +236,11 @@ impl Outbox {
 
     pub(super) fn counters(&self) -> OutboxCounters {
         self.counters
+    }
+
+    /// The op that the connector refused last.
+    pub(super) fn last_refusal(&self) -> Option<&RefusedOp> {
+        self.last_refusal.as_ref()
     }
 
     pub(super) fn metrics(&self) -> &OpMetrics {
@@ -641,6 +649,11 @@ impl Outbox {
                     .map(|error| printable(error.as_str(), MAX_LOGGED_ERROR));
                 let kind = &*op.body.name;
                 tracing::warn!(parent: &op.span, op = row.0, kind, declined, error, "the connector refused an op");
+                self.last_refusal = Some(RefusedOp {
+                    op: kind.to_owned(),
+                    error: error.clone().unwrap_or_default(),
+                    at_ms: now.unix_ms,
+                });
                 if declined {
                     op.span.record("outcome", "declined");
                     let group = op.group;

@@ -118,6 +118,13 @@ pub(super) fn status(parts: &EventLoop) -> Status {
                 ops: descriptor.supported_ops.clone(),
             })
             .collect(),
+        undeclared_platforms: parts
+            .inbound
+            .undeclared()
+            .filter(|platform| parts.link.descriptors.iter().all(|(known, _)| known != *platform))
+            .map(str::to_owned)
+            .collect(),
+        last_refusal: parts.outbox.last_refusal().cloned(),
         shutting_down: !parts.lifecycle.is_serving(),
         turns_running: sessions.running(),
         sessions_active: sessions.active(),

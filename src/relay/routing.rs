@@ -114,6 +114,7 @@ impl EventLoop {
         self.inbound.count(kind);
         self.inbound.add_platform(event.source.platform.as_str());
         self.inbound.name_platform(&mut event);
+        self.warn_if_undeclared(event.source.platform.as_str());
         self.threads.learn(&event.source);
         let session = self.inbound.session_of(&mut event);
         let dedupe = dedupe_key(&event, buffer_id.as_deref());
@@ -133,6 +134,18 @@ impl EventLoop {
             intent,
         };
         accept(accepting, message, &mut self.effects);
+    }
+
+    /// A connector that fronts a platform for a relay that did not announce it refuses the answers.
+    fn warn_if_undeclared(&mut self, platform: &str) {
+        let is_described = self.link.descriptors.iter().any(|(known, _)| known == platform);
+        if !is_described && self.inbound.note_undeclared(platform) {
+            tracing::warn!(
+                platform,
+                "a message came from a platform that this relay does not announce; add it to GATEWAY_RELAY_PLATFORMS \
+                 or `connector.identities`, or the connector may refuse the answers"
+            );
+        }
     }
 
     /// What a message is: an answer to a question, else one of the relay's commands, else for the agent; and nothing of that

@@ -94,6 +94,10 @@ pub struct Status {
     pub platforms: Vec<String>,
     /// What the connector declared for each.
     pub descriptors: Vec<DescriptorStatus>,
+    /// Platforms that messages came from, but that this relay did not announce: their answers are refused.
+    pub undeclared_platforms: Vec<String>,
+    /// The op that the connector refused last.
+    pub last_refusal: Option<RefusedOp>,
     /// Whether it is shutting down.
     pub shutting_down: bool,
     /// Turns that run.
@@ -144,6 +148,17 @@ impl Status {
             (state, Some(loss)) => Err(format!("the link is {state}: {loss}")),
         }
     }
+}
+
+/// An op that the connector refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RefusedOp {
+    /// The op's name.
+    pub op: String,
+    /// The connector's reason, printable and truncated.
+    pub error: String,
+    /// When, in Unix milliseconds.
+    pub at_ms: i64,
 }
 
 /// What the connector declared for a platform.

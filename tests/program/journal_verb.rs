@@ -171,8 +171,8 @@ async fn everything_can_be_looked_at_while_a_relay_holds_it() {
         "{poison}"
     );
 
-    for args in [["retry", "message:1"], ["drop", "message:1"]] {
-        let refused = run(dir.path(), &args);
+    for args in [&["retry", "message:1"][..], &["drop", "message:1", "--yes"]] {
+        let refused = run(dir.path(), args);
         assert_eq!(code(&refused), 75, "{}", err(&refused));
         let pid = std::process::id().to_string();
         assert!(
@@ -205,7 +205,14 @@ async fn entries_can_be_mended_when_no_relay_runs() {
         );
     }
     assert!(good(dir.path(), &["drop", "message:2", "--yes"]).contains("message:2 is dropped"));
-    assert!(good(dir.path(), &["drop", "quarantine:1"]).contains("dropped"));
+    let refused = run(dir.path(), &["drop", "quarantine:1"]);
+    assert_eq!(code(&refused), 1, "there is nobody to ask");
+    assert!(
+        err(&refused).contains("quarantine:1 is kept") && err(&refused).contains("--yes"),
+        "{}",
+        err(&refused)
+    );
+    assert!(good(dir.path(), &["drop", "quarantine:1", "--yes"]).contains("dropped"));
     let again = run(dir.path(), &["drop", "quarantine:1", "-y"]);
     assert_eq!(code(&again), 1);
     assert!(

@@ -44,6 +44,9 @@ pub enum EnrollFailure {
     /// The token could not be read.
     #[error("Could not read the enrollment token: {0}")]
     TokenInput(io::Error),
+    /// Enrolled and stored, but the platforms could not be read.
+    #[error("Enrolled, but the platforms could not be read: {0}")]
+    PlatformInput(io::Error),
     /// No connector URL was given.
     #[error(
         "No connector URL. Pass --connector-url <url> (or set GATEWAY_RELAY_URL / gateway.relay_url in config.yaml)."
@@ -98,6 +101,9 @@ impl EnrollFailure {
             Self::Managed => "the hosting platform provisions the relay's credentials; you need not enroll",
             Self::NoToken => "the connector's operator issues the token; it works once",
             Self::TokenInput(_) => "pipe the token in with --token -, or set GATEWAY_RELAY_ENROLL_TOKEN",
+            Self::PlatformInput(_) => {
+                "the credentials are stored; add GATEWAY_RELAY_PLATFORMS=discord,telegram (for instance) to that file"
+            }
             Self::NoUrl | Self::BadUrl(_) => "it looks like https://connector.example",
             Self::BadOption { .. } => "see --help",
             Self::NotLoggedIn => {

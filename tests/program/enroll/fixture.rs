@@ -1,6 +1,7 @@
 //! One run of the `enroll` verb in a home of its own, with everything it touches in view.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +10,9 @@ use std::path::PathBuf;
 use axum::body::Body;
 use axum::http::Response;
 use clap::Parser;
-use hermes_relay::cli::enroll::{EnrollArgs, EnrollContext, EnrollOutcome, NewCredentials, Streams, run};
+use hermes_relay::cli::enroll::{
+    DialResult, EnrollArgs, EnrollContext, EnrollOutcome, NewCredentials, Streams, run,
+};
 use hermes_relay::cli::prompt::SecretInput;
 use hermes_relay::net::connector_http::ProvisionRequest;
 use hermes_relay::net::identity::IdpSettings;
@@ -33,6 +36,9 @@ pub(crate) struct Cli {
 pub(crate) struct Input {
     pub(crate) terminal: Option<&'static str>,
     pub(crate) pipe: &'static str,
+    /// Answers to what is no secret, in order.
+    pub(crate) lines: VecDeque<String>,
+    pub(crate) questions: Vec<String>,
 }
 
 impl SecretInput for Input {
@@ -43,6 +49,11 @@ impl SecretInput for Input {
     fn asked(&mut self, _: &str) -> io::Result<Option<SecretString>> {
         Ok(self.terminal.map(Into::into))
     }
+
+    fn line(&mut self, question: &str) -> io::Result<Option<String>> {
+        self.questions.push(question.to_owned());
+        Ok(self.lines.pop_front())
+    }
 }
 
 /// One run of the verb in a home of its own, with an ambient identity unless told otherwise.
@@ -51,7 +62,7 @@ pub(crate) struct Fixture {
     pub(crate) env: Vec<(&'static str, String)>,
     pub(crate) input: Input,
     pub(crate) identities: Vec<ProvisionRequest>,
-    pub(crate) dial: Result<(), String>,
+    pub(crate) dial: Result<Vec<String>, String>,
     pub(crate) dialled: RefCell<Vec<NewCredentials>>,
     /// What the log was told to hide, by name and value.
     pub(crate) hidden: RefCell<Vec<(String, String)>>,
@@ -77,10 +88,10 @@ impl Fixture {
             env: vec![("GATEWAY_RELAY_IDP_TOKEN_URL", idp.base())],
             input: Input::default(),
             identities: vec![ProvisionRequest {
-                platform: "relay".into(),
+                platform: "discord".into(),
                 ..ProvisionRequest::default()
             }],
-            dial: Ok(()),
+            dial: Ok(Vec::new()),
             dialled: RefCell::default(),
             hidden: RefCell::default(),
             relay_url: None,
@@ -100,7 +111,7 @@ impl Fixture {
         let dial = |credentials: NewCredentials| {
             self.dialled.borrow_mut().push(credentials);
             let result = self.dial.clone();
-            Box::pin(async move { result }) as std::pin::Pin<Box<dyn Future<Output = Result<(), String>>>>
+            Box::pin(async move { result }) as std::pin::Pin<Box<dyn Future<Output = DialResult>>>
         };
         let around = EnrollContext {
             env: &env,

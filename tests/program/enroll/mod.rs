@@ -75,8 +75,24 @@ async fn a_dry_run_checks_what_can_be_checked_and_spends_and_writes_nothing() {
         "{}",
         output.out
     );
-    assert!(stub.seen().is_empty(), "the connector was not asked");
+    let seen = stub.seen();
+    let [asked] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!((asked.method.as_str(), asked.path()), ("GET", "/relay/enroll"));
+    assert!(
+        asked.header("authorization").is_none(),
+        "nothing is sent that could use a token"
+    );
     assert_eq!(fs::read_to_string(fixture.dotenv()).unwrap(), OLD_ENV);
+    let gone = nobody();
+    let line = format!("Enrollment failed: Could not reach the connector at {gone}: ");
+    fixture
+        .fails(&["--dry-run", "--connector-url", &gone], &line)
+        .await;
+    let without_route = Stub::always(404, "{}").await;
+    let output = fixture
+        .run(&["--dry-run", "--connector-url", &without_route.base()])
+        .await;
+    assert!(output.err.contains("has no enrollment route"), "{}", output.err);
     fixture.env.clear();
     let line = "You're not logged into Nous Portal.";
     fixture
@@ -100,10 +116,9 @@ async fn a_dry_run_leaves_a_login_that_ran_out_as_it_is() {
     let output = fixture.run(&["--dry-run", "--connector-url", &stub.base()]).await;
     assert!(matches!(output.outcome, EnrollOutcome::Checked), "{}", output.err);
     assert_eq!(fs::read_to_string(&path).unwrap(), login);
-    assert!(
-        stub.seen().is_empty(),
-        "neither the connector nor the portal was asked"
-    );
+    let seen = stub.seen();
+    let is_probe = |seen: &Seen| seen.path() == "/relay/enroll";
+    assert!(seen.iter().all(is_probe), "the portal was not asked: {seen:?}");
     fs::write(&path, stored("")).unwrap();
     let output = fixture.run(&["--dry-run", "--connector-url", &stub.base()]).await;
     assert_eq!(output.outcome.exit_code(), 1, "nothing can refresh it");
@@ -374,6 +389,7 @@ async fn the_token_comes_from_a_pipe_or_the_keyboard_and_the_url_from_the_config
     fixture.input = Input {
         terminal: Some("from keyboard"),
         pipe: "from pipe\n",
+        ..Input::default()
     };
     for (typed, expected) in [(&["--token", "-"][..], "from pipe"), (&[][..], "from keyboard")] {
         let output = fixture.run(typed).await;
@@ -509,6 +525,74 @@ async fn a_second_secret_is_mentioned_and_not_taken() {
         "{stored}"
     );
     assert_discreet(&output.err);
+}
+
+/// Enrolls with a token from the pipe and returns what the file and standard error say about platforms.
+async fn platforms_of(fixture: &mut Fixture, stub: &Stub, more: &[&str]) -> (Option<String>, EnrollRun) {
+    fixture.input.pipe = "t";
+    let base = stub.base();
+    let typed = [&["--token", "-", "--connector-url", &base], more].concat();
+    let output = fixture.run(&typed).await;
+    assert_eq!(output.outcome.exit_code(), 0, "{}", output.err);
+    let stored = fs::read_to_string(fixture.dotenv()).unwrap();
+    let line = stored
+        .lines()
+        .find_map(|line| line.strip_prefix("GATEWAY_RELAY_PLATFORMS="));
+    (line.map(str::to_owned), output)
+}
+
+#[tokio::test]
+async fn platforms_come_from_the_command_line_the_connector_or_the_person() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut fixture = Fixture::new().await;
+    fixture.identities[0].platform = "relay".into();
+    let (stored, output) = platforms_of(&mut fixture, &stub, &["--platform", "discrod,slack"]).await;
+    assert_eq!(stored.as_deref(), Some("discrod,slack"));
+    assert!(output.err.contains("did you mean `discord`?"), "{}", output.err);
+
+    let naming = Stub::always(200, r#"{"secret":"secret-hush","platforms":["telegram"]}"#).await;
+    let mut fixture = Fixture::new().await;
+    fixture.identities[0].platform = "relay".into();
+    let (stored, output) = platforms_of(&mut fixture, &naming, &[]).await;
+    assert_eq!((stored.as_deref(), output.err.as_str()), (Some("telegram"), ""));
+    assert!(fixture.dialled.borrow().is_empty() && fixture.input.questions.is_empty());
+
+    let mut fixture = Fixture::new().await;
+    fixture.identities[0].platform = "relay".into();
+    fixture.dial = Ok(vec!["relay".into(), "whatsapp".into()]);
+    let (stored, _) = platforms_of(&mut fixture, &stub, &[]).await;
+    assert_eq!(stored.as_deref(), Some("whatsapp"), "the handshake described it");
+
+    let mut fixture = Fixture::new().await;
+    fixture.identities[0].platform = "relay".into();
+    fixture.input.lines = ["discrod, acme", "y"].map(str::to_owned).into();
+    let (stored, _) = platforms_of(&mut fixture, &stub, &[]).await;
+    assert_eq!(stored.as_deref(), Some("discord,acme"));
+    assert!(
+        fixture.input.questions[1].contains("use `discord`?"),
+        "{:?}",
+        fixture.input.questions
+    );
+}
+
+#[tokio::test]
+async fn configured_platforms_are_kept_and_missing_ones_are_warned_about() {
+    let stub = Stub::always(200, ACCEPTED).await;
+    let mut fixture = Fixture::new().await;
+    fixture.identities[0].platform = "relay".into();
+    let (stored, output) = platforms_of(&mut fixture, &stub, &[]).await;
+    assert_eq!(stored, None);
+    assert!(
+        output.err.contains("GATEWAY_RELAY_PLATFORMS=discord,telegram"),
+        "{}",
+        output.err
+    );
+
+    fixture.identities[0].platform = "slack".into();
+    fixture.dialled.take();
+    let (stored, output) = platforms_of(&mut fixture, &stub, &[]).await;
+    assert_eq!((stored, output.err.as_str()), (None, ""));
+    assert!(fixture.dialled.borrow().is_empty(), "there is nothing to learn");
 }
 
 #[tokio::test]

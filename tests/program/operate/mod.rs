@@ -5,6 +5,7 @@ mod access;
 mod control;
 mod dev;
 mod documents;
+mod first_run;
 mod http;
 mod logs;
 pub(crate) mod metrics;
