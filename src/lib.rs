@@ -202,6 +202,15 @@ mod collections;
 pub mod config;
 #[cfg(not(feature = "internals"))]
 mod config;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod cron;
+#[cfg(not(feature = "internals"))]
+#[expect(
+    dead_code,
+    reason = "tests give the managed scheduler's client keys and clocks of their own"
+)]
+mod cron;
 #[cfg(all(feature = "dev", feature = "internals"))]
 #[doc(hidden)]
 pub mod dev;

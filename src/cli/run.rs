@@ -197,7 +197,7 @@ async fn serve(
         .connector(&url, watched.clone())
         .log_counts(log.counts())
         .trace_counts(log.trace_counts());
-    let serving = match Serving::start(&settings.serve, service) {
+    let serving = match Serving::start(&settings.serve, service, None) {
         Ok(serving) => serving,
         Err(error) => return serve_failure(&error, &fatal),
     };

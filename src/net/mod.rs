@@ -7,10 +7,12 @@
 //! From the bottom up: `connect` resolves names and races addresses, [`proxy`] selects a proxy and `tunnel` goes through
 //! it, [`tls`] holds the certificates, [`socket`] dials the connector's WebSocket, and [`http`] sends everything else.
 
+pub mod chronos;
 mod connect;
 pub mod connector_http;
 pub mod http;
 pub mod identity;
+pub mod jwks;
 pub mod machine;
 pub mod media;
 pub(crate) mod metered;

@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +18,7 @@ use url::{Url, form_urlencoded};
 
 use super::http::{Body, HttpClient, HttpError, Request, excerpt, sensitive, unix_secs};
 use super::identity::usable_token;
+use super::proxy::is_loopback;
 use crate::timestamp;
 
 const DEFAULT_PORTAL: &str = "https://portal.nousresearch.com";
@@ -87,12 +88,30 @@ impl PortalError {
         match self {
             Self::NotLoggedIn | Self::Expired | Self::NoToken => true,
             Self::Refused { status, reason } => match reason.as_deref() {
-                Some(code) => ["invalid_grant", "invalid_token", "refresh_token_reused"].contains(&code),
+                Some(code) => ENDED.contains(&code),
                 None => matches!(status, 400 | 401 | 403),
             },
             Self::ForeignPortal { .. } | Self::Unreachable(_) | Self::Locked { .. } | Self::Store(_) => false,
         }
     }
+
+    /// The portal's code, if it has ended the session for good.
+    fn ended_session(&self) -> Option<&'static str> {
+        match self {
+            Self::Refused { reason, .. } => ENDED.into_iter().find(|code| reason.as_deref() == Some(code)),
+            _ => None,
+        }
+    }
+}
+
+/// Error codes with which the portal ends a session for good.
+const ENDED: [&str; 3] = ["invalid_grant", "invalid_token", "refresh_token_reused"];
+
+/// What happens to the stored tokens of a session that the portal has ended.
+#[derive(Clone, Copy)]
+enum Ended {
+    Keep,
+    Remove,
 }
 
 /// A stored login, found again each time it is asked.
@@ -101,6 +120,8 @@ pub struct PortalLogin {
     stores: Vec<PathBuf>,
     shared: PathBuf,
     portal_override: Option<String>,
+    /// The origin of the portal that the settings name.
+    configured: Option<url::Origin>,
 }
 
 impl PortalLogin {
@@ -121,11 +142,47 @@ impl PortalLogin {
                 .collect(),
             shared: shared_dir.join("nous_auth.json"),
             portal_override: var("HERMES_PORTAL_BASE_URL").or_else(|| var("NOUS_PORTAL_BASE_URL")),
+            configured: None,
         }
+    }
+
+    /// Also trusts a stored portal address at the origin of `portal_url`, which the owner has written down as the portal.
+    #[must_use]
+    pub fn trusting(mut self, portal_url: &str) -> Self {
+        let url = Url::parse(portal_url).ok();
+        let safe = url.filter(|url| {
+            url.scheme() == "https" || (url.scheme() == "http" && url.host().is_some_and(|h| is_loopback(&h)))
+        });
+        self.configured = safe.map(|url| url.origin());
+        self
     }
 
     /// A token good for at least two more minutes, refreshed first when need be.
     pub async fn access_token(&self, http: &HttpClient) -> Result<SecretString, PortalError> {
+        self.token(http, None, Ended::Keep).await
+    }
+
+    /// The same for a session that goes on for days: another one than the `rejected` token, and when the portal has ended
+    /// the session, the stored tokens are removed and the reason is stored, as `hermes` does, so that nobody tries again.
+    pub async fn session_token(
+        &self,
+        http: &HttpClient,
+        rejected: Option<&SecretString>,
+    ) -> Result<SecretString, PortalError> {
+        self.token(http, rejected, Ended::Remove).await
+    }
+
+    async fn token(
+        &self,
+        http: &HttpClient,
+        rejected: Option<&SecretString>,
+        ended: Ended,
+    ) -> Result<SecretString, PortalError> {
+        let fresh_token = |login: &Map<String, Value>| {
+            let is_rejected =
+                |token: &SecretString| rejected.is_some_and(|r| r.expose_secret() == token.expose_secret());
+            fresh_token(login).filter(|token| !is_rejected(token))
+        };
         let (path, store) = self.find()?;
         if let Some(token) = login_of(&store).and_then(fresh_token) {
             return Ok(token);
@@ -155,7 +212,22 @@ impl PortalLogin {
             .as_ref()
             .map(|_| Replacement::prepare(&self.shared))
             .transpose()?;
-        let token = refresh(http, &portal, login).await?;
+        let spent = login.get("refresh_token").cloned();
+        let token = match refresh(http, &portal, login).await {
+            Ok(token) => token,
+            Err(error) => {
+                if let (Ended::Remove, Some(code)) = (ended, error.ended_session()) {
+                    end_session(login, code);
+                    pending.commit(&store)?;
+                    let shared = shared.filter(|shared| shared.get("refresh_token") == spent.as_ref());
+                    if let (Some(pending), Some(mut shared)) = (pending_shared, shared) {
+                        end_session(&mut shared, code);
+                        pending.commit(&shared)?;
+                    }
+                }
+                return Err(error);
+            }
+        };
         if let Some(shared) = shared.as_mut() {
             for field in SHARED_FIELDS {
                 shared.extend(login.get(field).map(|value| (field.to_owned(), value.clone())));
@@ -209,7 +281,8 @@ impl PortalLogin {
             .trim_end_matches('/');
         let trusted = Url::parse(stored).ok().filter(|url| {
             let host = url.host_str().unwrap_or_default();
-            url.scheme() == "https" && (host == "nousresearch.com" || host.ends_with(".nousresearch.com"))
+            let theirs = host == "nousresearch.com" || host.ends_with(".nousresearch.com");
+            (url.scheme() == "https" && theirs) || self.configured.as_ref() == Some(&url.origin())
         });
         match trusted {
             Some(_) => Ok(stored.to_owned()),
@@ -252,6 +325,7 @@ async fn refresh(
 
     let now = unix_secs(SystemTime::now());
     let lifetime = granted.get("expires_in").map_or(0, whole_seconds);
+    login.remove("last_auth_error");
     let mut set = |field: &str, value: Value| login.insert(field.to_owned(), value);
     set("access_token", token.expose_secret().into());
     for field in ["refresh_token", "token_type", "scope"] {
@@ -268,6 +342,16 @@ async fn refresh(
     set("portal_base_url", portal.into());
     set("client_id", client_id.into());
     Ok(token)
+}
+
+/// Removes what cannot be used any more and writes down why.
+fn end_session(login: &mut Map<String, Value>, code: &str) {
+    for field in ["access_token", "refresh_token", "expires_at", "expires_in"] {
+        login.remove(field);
+    }
+    let at = timestamp::format(unix_secs(SystemTime::now()));
+    let error = serde_json::json!({"code": code, "relogin_required": true, "at": at});
+    login.insert("last_auth_error".to_owned(), error);
 }
 
 /// Adopts the shared copy if another profile has refreshed since; returns whether it did.
@@ -430,12 +514,24 @@ impl Replacement {
             let mut json = serde_json::to_vec_pretty(object)?;
             json.push(b'\n');
             temporary.write_all(&json)?;
+            if let Ok(old) = std::fs::metadata(&path) {
+                keep_owner(temporary.as_file(), &old)?;
+            }
             temporary.as_file().sync_all()?;
             temporary.persist(&path)?;
             File::open(directory(&path))?.sync_all()
         };
         write().map_err(|error: io::Error| StoreError::new(&path, &error))
     }
+}
+
+/// Gives the new file to the owner of the old one: what root writes must stay readable for whom it belongs to.
+fn keep_owner(new: &File, old: &std::fs::Metadata) -> io::Result<()> {
+    let own = new.metadata()?;
+    if (own.uid(), own.gid()) == (old.uid(), old.gid()) {
+        return Ok(());
+    }
+    std::os::unix::fs::fchown(new, Some(old.uid()), Some(old.gid()))
 }
 
 /// Opens a lock file, creating it for the owner only.

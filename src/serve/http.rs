@@ -1,8 +1,8 @@
-//! The HTTP listener for monitoring: health, readiness, metrics, and a wake request.
+//! The HTTP listeners: health, readiness, metrics and a wake request for monitoring, and fires of the managed scheduler.
 //!
-//! It is off unless `serve.http` is set. On loopback it accepts only the host names of this machine, so that a web page
-//! cannot reach it by DNS rebinding. Connections, headers and time are bounded; it reads no body, keeps no connection
-//! alive, and exposes nothing of any chat.
+//! Each is off unless its address is set (`serve.http`, `cron.listen`). On loopback, monitoring accepts only the host names
+//! of this machine, so that a web page cannot reach it by DNS rebinding; a fire has a token instead, which no page has.
+//! Connections, headers and time are bounded; they keep no connection alive and expose nothing of any chat.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -21,14 +21,15 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::ACCEPT_RETRY;
+use super::fire::{FIRE_PATH, FireEndpoint};
 use super::service::ControlService;
 
-/// Maximum number of connections; more wait to be accepted.
+/// Maximum number of connections to a listener; more wait to be accepted.
 const MAX_CLIENTS: usize = 64;
 /// Timeout for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of a connection.
-const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Timeout of a connection; longer than a fire takes at most.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(28);
 /// Maximum size of the headers.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
@@ -86,8 +87,41 @@ pub(super) fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
+/// What a listener serves.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    service: Arc<ControlService>,
+    fires: Option<Arc<FireEndpoint>>,
+    /// Whose monitoring requests are answered; only `/healthz`, and to anyone, where there are no rules.
+    monitoring: Option<HostRules>,
+}
+
+impl Site {
+    /// Monitoring, and fires where jobs are managed.
+    pub(super) fn new(
+        service: Arc<ControlService>,
+        fires: Option<Arc<FireEndpoint>>,
+        rules: HostRules,
+    ) -> Self {
+        Self {
+            service,
+            fires,
+            monitoring: Some(rules),
+        }
+    }
+
+    /// Fires and `/healthz` alone.
+    pub(super) fn fires(service: Arc<ControlService>, fires: Arc<FireEndpoint>) -> Self {
+        Self {
+            service,
+            fires: Some(fires),
+            monitoring: None,
+        }
+    }
+}
+
 /// Serves until dropped.
-pub(super) async fn serve(listener: TcpListener, service: Arc<ControlService>, rules: HostRules) {
+pub(super) async fn serve(listener: TcpListener, site: Site) {
     let mut clients = JoinSet::new();
     loop {
         // Cancel-safe: nothing is accepted or joined unless its branch is chosen.
@@ -96,7 +130,7 @@ pub(super) async fn serve(listener: TcpListener, service: Arc<ControlService>, r
             _ = clients.join_next(), if !clients.is_empty() => {}
             accepted = listener.accept(), if clients.len() < MAX_CLIENTS => match accepted {
                 Ok((client, _)) => {
-                    clients.spawn(serve_client(client, Arc::clone(&service), rules.clone()));
+                    clients.spawn(serve_client(client, site.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the HTTP listener cannot accept a connection");
@@ -107,10 +141,10 @@ pub(super) async fn serve(listener: TcpListener, service: Arc<ControlService>, r
     }
 }
 
-async fn serve_client(client: TcpStream, service: Arc<ControlService>, rules: HostRules) {
+async fn serve_client(client: TcpStream, site: Site) {
     let respond = service_fn(|request: Request<Incoming>| {
-        let (service, rules) = (Arc::clone(&service), rules.clone());
-        async move { Ok::<_, Infallible>(respond(&request, &service, &rules).await) }
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(respond(request, &site).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -122,7 +156,17 @@ async fn serve_client(client: TcpStream, service: Arc<ControlService>, rules: Ho
     let _ = timeout(CONNECTION_TIMEOUT, connection).await;
 }
 
-async fn respond<B>(request: &Request<B>, service: &ControlService, rules: &HostRules) -> Response<String> {
+async fn respond(request: Request<Incoming>, site: &Site) -> Response<String> {
+    if let Some(fires) = site.fires.as_ref().filter(|_| request.uri().path() == FIRE_PATH) {
+        return fires.respond(request).await;
+    }
+    let service = &site.service;
+    let Some(rules) = &site.monitoring else {
+        return match request.uri().path() {
+            "/healthz" => health(request.method(), service).await,
+            _ => response(StatusCode::NOT_FOUND, TEXT, "not found\n"),
+        };
+    };
     if !rules.allows(request.uri(), request.headers()) {
         let what = "this host name is not allowed; see `serve.allowed_hosts`\n";
         return response(StatusCode::MISDIRECTED_REQUEST, TEXT, what);
@@ -134,11 +178,8 @@ async fn respond<B>(request: &Request<B>, service: &ControlService, rules: &Host
             wake(request.headers(), service).await
         }
         "/wake" => not_allowed("GET, POST"),
-        "/healthz" | "/readyz" | "/metrics" if !is_read => not_allowed("GET, HEAD"),
-        "/healthz" => match service.status().await {
-            Some(_) => response(StatusCode::OK, TEXT, "ok\n"),
-            None => no_response(),
-        },
+        "/healthz" => health(method, service).await,
+        "/readyz" | "/metrics" if !is_read => not_allowed("GET, HEAD"),
         "/readyz" => match service.status().await.map(|status| status.readiness()) {
             Some(Ok(())) => response(StatusCode::OK, TEXT, "ready\n"),
             Some(Err(why)) => response(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
@@ -153,6 +194,16 @@ async fn respond<B>(request: &Request<B>, service: &ControlService, rules: &Host
             TEXT,
             "not found; try /healthz, /readyz, /metrics or /wake\n",
         ),
+    }
+}
+
+async fn health(method: &Method, service: &ControlService) -> Response<String> {
+    if !matches!(*method, Method::GET | Method::HEAD) {
+        return not_allowed("GET, HEAD");
+    }
+    match service.status().await {
+        Some(_) => response(StatusCode::OK, TEXT, "ok\n"),
+        None => no_response(),
     }
 }
 

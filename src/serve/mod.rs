@@ -5,6 +5,7 @@
 
 pub mod client;
 mod control;
+mod fire;
 mod http;
 mod prometheus;
 mod protocol;
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 use self::control::ControlSocket;
 use crate::config::ServeConfig;
 
+pub use self::fire::{FIRE_PATH, FireCounts, FireEndpoint};
 pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
 pub use self::service::{ControlService, LogCounts, Reload, TraceCounts};
 
@@ -33,8 +35,10 @@ pub enum ServeError {
     #[error("`serve.http` {0}")]
     Address(String),
     /// The address is in use, or not permitted.
-    #[error("cannot listen on {address} (`serve.http`): {source}")]
+    #[error("cannot listen on {address} (`{key}`): {source}")]
     Listen {
+        /// The setting.
+        key: &'static str,
         /// The address.
         address: SocketAddr,
         /// The cause.
@@ -42,27 +46,55 @@ pub enum ServeError {
     },
 }
 
+/// Fires of the managed scheduler: who admits them, and the address of their own listener.
+#[derive(Clone, Debug)]
+pub struct Fires {
+    /// Verifies and passes on.
+    pub endpoint: Arc<FireEndpoint>,
+    /// `cron.listen`.
+    pub listen: Option<SocketAddr>,
+}
+
 /// The running listeners; they end when dropped.
 #[derive(Debug)]
 pub struct Serving {
     _tasks: JoinSet<()>,
     _control: Option<ControlSocket>,
+    http: Option<SocketAddr>,
+    fires: Option<SocketAddr>,
 }
 
 impl Serving {
     /// Starts what the settings enable. A control socket that cannot be created is logged; an HTTP address that cannot be
-    /// used is an error. Call it inside a runtime, as the owner of the state directory: a socket that an earlier run left
-    /// there is replaced.
-    pub fn start(settings: &ServeConfig, service: ControlService) -> Result<Self, ServeError> {
+    /// used is an error. Fires are served on `serve.http` and on their own listener. Call it inside a runtime, as the owner
+    /// of the state directory: a socket that an earlier run left there is replaced.
+    pub fn start(
+        settings: &ServeConfig,
+        service: ControlService,
+        fires: Option<Fires>,
+    ) -> Result<Self, ServeError> {
         let service = Arc::new(service);
         let mut tasks = JoinSet::new();
+        let (mut http_address, mut fire_address) = (None, None);
         if let Some(address) = settings.http_address().map_err(ServeError::Address)? {
-            let failed = |source| ServeError::Listen { address, source };
-            let listener = http::listen(address).map_err(failed)?;
-            let local = listener.local_addr().map_err(failed)?;
+            let (listener, local) = listen("serve.http", address)?;
             let rules = http::HostRules::new(local, &settings.allowed_hosts);
+            let endpoint = fires.as_ref().map(|fires| Arc::clone(&fires.endpoint));
             tracing::info!(address = %local, "serving health and metrics over HTTP");
-            tasks.spawn(http::serve(listener, Arc::clone(&service), rules));
+            tasks.spawn(http::serve(
+                listener,
+                http::Site::new(Arc::clone(&service), endpoint, rules),
+            ));
+            http_address = Some(local);
+        }
+        if let Some((fires, address)) = fires.and_then(|fires| Some((fires.endpoint, fires.listen?))) {
+            let (listener, local) = listen("cron.listen", address)?;
+            tracing::info!(address = %local, "serving fires of the managed scheduler over HTTP");
+            tasks.spawn(http::serve(
+                listener,
+                http::Site::fires(Arc::clone(&service), fires),
+            ));
+            fire_address = Some(local);
         }
         let mut control = None;
         if settings.control {
@@ -84,6 +116,28 @@ impl Serving {
         Ok(Self {
             _tasks: tasks,
             _control: control,
+            http: http_address,
+            fires: fire_address,
         })
     }
+
+    /// Where `serve.http` listens.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http
+    }
+
+    /// Where `cron.listen` listens.
+    pub fn fire_address(&self) -> Option<SocketAddr> {
+        self.fires
+    }
+}
+
+fn listen(
+    key: &'static str,
+    address: SocketAddr,
+) -> Result<(tokio::net::TcpListener, SocketAddr), ServeError> {
+    let failed = |source| ServeError::Listen { key, address, source };
+    let listener = http::listen(address).map_err(failed)?;
+    let local = listener.local_addr().map_err(failed)?;
+    Ok((listener, local))
 }

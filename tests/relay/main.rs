@@ -7,6 +7,7 @@ mod access;
 mod adapter;
 mod agent_choice;
 mod connector_http;
+mod cron;
 mod dev_connector;
 mod dial;
 mod embed;

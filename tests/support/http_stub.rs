@@ -220,12 +220,16 @@ pub(crate) fn client() -> HttpClient {
 }
 
 pub(crate) fn client_on(proxies: ProxyRules, policy: HttpPolicy) -> HttpClient {
-    let egress = HttpEgress {
+    HttpClient::new(&HttpEgress { proxies, ..egress() }, policy).expect("a client")
+}
+
+/// The way out without a proxy.
+pub(crate) fn egress() -> HttpEgress {
+    HttpEgress {
         tls: Tls::new(TlsSettings::default()),
-        proxies,
+        proxies: ProxyRules::none(),
         user_agent: "hermes-relay/test".to_owned(),
-    };
-    HttpClient::new(&egress, policy).expect("a client")
+    }
 }
 
 /// The HTTP part of the recorded trace.

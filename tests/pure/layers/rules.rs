@@ -42,6 +42,9 @@ const PURE: &[&str] = &[
     "session",
     "adapter",
     "access",
+    "cron::chronos",
+    "cron::fire_token",
+    "cron::jwks",
     "cron::schedule",
 ];
 
@@ -99,6 +102,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("rustls_platform_verifier", &["net"]),
     ("webpki_root_certs", &["net"]),
     ("axum", &["dev", "serve"]),
+    ("jsonwebtoken", &["cron", "dev"]),
     ("serde_saphyr", &["config::yaml"]),
 ];
 
