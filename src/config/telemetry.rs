@@ -125,7 +125,7 @@ impl TelemetryFile {
 fn not_supported(what: &str) -> String {
     format!(
         "{what}, but this program was built without `otlp` and sends no traces: build it with \
-         `cargo build --release --features otlp`, or remove the setting"
+         `cargo build --profile dist --features otlp`, or remove the setting"
     )
 }
 

@@ -144,3 +144,34 @@ fn the_pods_settings_are_ones_that_the_program_takes() {
     let (success, output) = run_command(Command::new(BINARY).args(["config", "check"]).arg(&written));
     assert!(success, "{output}");
 }
+
+#[test]
+fn the_composition_has_valid_settings_a_locked_down_relay_and_time_to_end() {
+    let text = fs::read_to_string(repository("packaging/compose.yaml")).unwrap();
+    let file: Value = serde_saphyr::from_str(&text).unwrap();
+    let relay = &file["services"]["relay"];
+    let folder = tempfile::tempdir().unwrap();
+    let budget = Settings::embedded(folder.path()).shutdown.budget_secs;
+    let grace = relay["stop_grace_period"].as_str().unwrap().trim_end_matches('s');
+    assert!(grace.parse::<u64>().unwrap() >= budget + 10);
+    assert_eq!(relay["restart"], "on-failure", "an idle relay may exit to sleep");
+    assert_eq!(relay["read_only"], true);
+    assert_eq!(relay["cap_drop"], json!(["ALL"]));
+    assert!(relay["ports"].is_null(), "it dials out");
+    let volume = format!("state:{}", bracketed("VOLUME ")[0]);
+    assert_eq!(relay["volumes"], json!([volume]));
+    let config = &relay["configs"][0];
+    assert_eq!(relay["environment"]["HERMES_RELAY_CONFIG"], config["target"]);
+    let secret = relay["secrets"][0].as_str().unwrap();
+    assert_eq!(
+        relay["environment"]["GATEWAY_RELAY_SECRET_FILE"],
+        json!(format!("/run/secrets/{secret}"))
+    );
+    assert!(file["secrets"][secret].is_object());
+
+    let written = folder.path().join("relay.yaml");
+    let settings = &file["configs"][config["source"].as_str().unwrap()]["content"];
+    fs::write(&written, settings.as_str().unwrap()).unwrap();
+    let (success, output) = run_command(Command::new(BINARY).args(["config", "check"]).arg(&written));
+    assert!(success, "{output}");
+}

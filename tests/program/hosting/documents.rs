@@ -58,6 +58,30 @@ fn every_link_between_documents_leads_somewhere() {
     assert!(links > 10, "only {links} links");
 }
 
+/// The settings in fences of the documents are accepted as they are.
+#[test]
+fn every_settings_file_in_the_documents_is_valid() {
+    let mut files = 0;
+    for document in documents() {
+        let text = fs::read_to_string(&document).unwrap();
+        for fence in text.split("```yaml\n").skip(1) {
+            let settings = fence.split("```").next().unwrap();
+            if !settings.contains("agents:\n") {
+                continue;
+            }
+            files += 1;
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("relay.yaml");
+            fs::write(&file, settings).unwrap();
+            let mut check = Command::new(BINARY);
+            check.args(["config", "check"]).arg(&file).env("HERMES_HOME", directory.path());
+            let (success, output) = run_command(&mut check);
+            assert!(success, "{}:\n{settings}\n{output}", document.display());
+        }
+    }
+    assert!(files > 10, "only {files} settings files");
+}
+
 /// Verbs and options that the documents tell people to type exist.
 #[test]
 fn every_command_in_the_documents_is_understood() {
