@@ -74,7 +74,10 @@ fn every_settings_file_in_the_documents_is_valid() {
             let file = directory.path().join("relay.yaml");
             fs::write(&file, settings).unwrap();
             let mut check = Command::new(BINARY);
-            check.args(["config", "check"]).arg(&file).env("HERMES_HOME", directory.path());
+            check
+                .args(["config", "check"])
+                .arg(&file)
+                .env("HERMES_HOME", directory.path());
             let (success, output) = run_command(&mut check);
             assert!(success, "{}:\n{settings}\n{output}", document.display());
         }
