@@ -1,4 +1,5 @@
-//! The embedded connector: the connector's side of the contract on loopback, over real sockets.
+//! The embedded connector: the connector's side of the contract on loopback, over real sockets. Beside it, the embedded
+//! NAS ([`Nas`]): the managed scheduler's side.
 //!
 //! It authenticates dials, answers hellos, buffers and delivers messages, performs ops and records everything; and it
 //! can be made to fail in every way that real connectors and networks do. It never listens on anything but loopback, never reaches out to anything but loopback, and
@@ -27,6 +28,8 @@ mod faults;
 mod feed;
 mod gateway_frames;
 mod http;
+mod nas;
+mod nas_keys;
 mod ops;
 mod page;
 mod presets;
@@ -41,6 +44,7 @@ pub use connector::{
     Connector, ConnectorSettings, GatewayCredentials, SecondConnection, random_token, text_event,
 };
 pub use faults::{DialRule, HttpRoute, HttpRouteFault, OpAnswer, ResultRule, When};
+pub use nas::{FireAttempt, Nas, NasFault, NasRequest, NasSettings, NasView};
 pub use page::{HINTS, Hint, PageSettings};
 pub use presets::PlatformPreset;
 pub use record::{

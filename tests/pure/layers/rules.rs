@@ -103,6 +103,7 @@ const OWNED: &[(&str, &[&str])] = &[
     ("webpki_root_certs", &["net"]),
     ("axum", &["dev", "serve"]),
     ("jsonwebtoken", &["cron", "dev"]),
+    ("aws_lc_rs", &["dev"]),
     ("serde_saphyr", &["config::yaml"]),
 ];
 

@@ -1,4 +1,7 @@
 //! Managed cron: fire tokens, the fire endpoint, the scheduler's client.
 
+mod arming;
+mod fire_endpoint;
 mod fire_token;
+mod nas;
 mod signing;

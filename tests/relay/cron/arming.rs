@@ -1,0 +1,352 @@
+//! The managed scheduler's client against the embedded NAS, over real sockets, with a login on disk.
+
+use std::path::Path;
+use std::time::Duration;
+
+use hermes_relay::cron::arming::{Arming, DesiredArms};
+use hermes_relay::cron::chronos::{ArmReport, ArmState};
+use hermes_relay::dev::{Nas, NasFault, NasSettings};
+use hermes_relay::net::chronos::{ArmedJob, ChronosClient};
+use hermes_relay::net::portal_login::PortalLogin;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::support::http_stub::{Stub, egress, reply};
+use crate::support::wait::{eventually, eventually_within};
+
+const FAR: &str = "2036-11-15T09:00:00+01:00";
+const CALLBACK: &str = "http://127.0.0.1:9";
+
+/// A NAS, a login for it, and a client that keeps it in step.
+struct ArmRig {
+    nas: Nas,
+    home: TempDir,
+    desired: watch::Sender<DesiredArms>,
+    report: watch::Receiver<ArmReport>,
+    task: JoinHandle<()>,
+}
+
+impl ArmRig {
+    async fn start(jobs: &[(&str, &str)]) -> Self {
+        Self::with(NasSettings::default(), jobs, |_| {}).await
+    }
+
+    async fn with(settings: NasSettings, jobs: &[(&str, &str)], prepare: impl FnOnce(&Nas)) -> Self {
+        let nas = Nas::start(settings).await.unwrap();
+        let home = TempDir::new().unwrap();
+        nas.write_login(home.path()).unwrap();
+        prepare(&nas);
+        let (desired, report, task) = arm(&nas, home.path(), jobs);
+        Self {
+            nas,
+            home,
+            desired,
+            report,
+            task,
+        }
+    }
+
+    fn want(&self, jobs: &[(&str, &str)]) {
+        self.desired.send_modify(|desired| desired.jobs = arms(jobs));
+    }
+
+    async fn reported(&self, what: &str, wanted: impl Fn(&ArmReport) -> bool) -> ArmReport {
+        eventually(what, async || {
+            let report = self.report.borrow().clone();
+            if wanted(&report) { Ok(report) } else { Err(report) }
+        })
+        .await
+    }
+
+    async fn settled(&self) -> ArmReport {
+        self.reported("arming settled", |report| {
+            report.is_settled() && !report.jobs.is_empty()
+        })
+        .await
+    }
+
+    fn armed(&self) -> Vec<(String, String)> {
+        let view = self.nas.view();
+        let mut armed: Vec<_> = view
+            .armed
+            .into_iter()
+            .map(|job| (job.job_id, job.fire_at))
+            .collect();
+        armed.sort();
+        armed
+    }
+
+    fn paths(&self) -> Vec<String> {
+        let requests = self.nas.requests();
+        let last = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+        requests.iter().map(|request| last(&request.path)).collect()
+    }
+}
+
+fn arms(jobs: &[(&str, &str)]) -> Vec<ArmedJob> {
+    let job = |(id, at): &(&str, &str)| ArmedJob {
+        job_id: (*id).to_owned(),
+        fire_at: (*at).to_owned(),
+    };
+    jobs.iter().map(job).collect()
+}
+
+fn arm(
+    nas: &Nas,
+    home: &Path,
+    jobs: &[(&str, &str)],
+) -> (
+    watch::Sender<DesiredArms>,
+    watch::Receiver<ArmReport>,
+    JoinHandle<()>,
+) {
+    let client = ChronosClient::new(
+        &egress(),
+        &format!("{}/", nas.portal_url()),
+        &format!("{CALLBACK}/"),
+    )
+    .unwrap();
+    let login = PortalLogin::new(home, &|_| None).trusting(&nas.portal_url());
+    let (desired, watched) = watch::channel(DesiredArms {
+        jobs: arms(jobs),
+        relist: 0,
+    });
+    let (reporting, report) = watch::channel(ArmReport::default());
+    let task = tokio::spawn(Arming::new(client, login).run(watched, reporting));
+    (desired, report, task)
+}
+
+fn pairs(jobs: &[(&str, &str)]) -> Vec<(String, String)> {
+    jobs.iter()
+        .map(|(id, at)| ((*id).to_owned(), (*at).to_owned()))
+        .collect()
+}
+
+#[tokio::test]
+async fn jobs_are_armed_changed_and_cancelled() {
+    let rig = ArmRig::start(&[("a", FAR), ("b", FAR)]).await;
+    assert_eq!(rig.settled().await.armed(), 2);
+    assert_eq!(rig.armed(), pairs(&[("a", FAR), ("b", FAR)]));
+    assert_eq!(rig.paths(), ["list", "provision", "provision"]);
+    let first = &rig.nas.requests()[1].json;
+    let expected = json!({
+        "job_id": "a",
+        "fire_at": FAR,
+        "agent_callback_url": CALLBACK,
+        "dedup_key": format!("a:{FAR}"),
+    });
+    assert_eq!(*first, expected, "exactly the four fields of the contract");
+    let later = "2037-01-01T00:00:00+00:00";
+    rig.want(&[("b", later)]);
+    eventually("the change", async || rig.armed() == pairs(&[("b", later)])).await;
+    assert_eq!(rig.paths().len(), 5, "one provision, one cancel");
+    drop(rig.desired);
+    rig.task.await.unwrap();
+}
+
+#[tokio::test]
+async fn another_start_finds_what_is_armed_whatever_the_list_looks_like() {
+    let rig = ArmRig::start(&[("a", FAR)]).await;
+    rig.settled().await;
+    rig.nas.fault(NasFault::ZuluList);
+    let (_desired, report, _task) = arm(&rig.nas, rig.home.path(), &[("a", FAR)]);
+    eventually("the second start", async || report.borrow().armed() == 1).await;
+    assert_eq!(rig.paths(), ["list", "provision", "list"]);
+}
+
+#[tokio::test]
+async fn an_arm_fails_honestly_and_is_repeated_within_five_seconds() {
+    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
+        nas.fault(NasFault::Outage)
+    })
+    .await;
+    let failed = rig
+        .reported("the failure", |report| {
+            matches!(
+                report.jobs.get("a").map(|job| &job.state),
+                Some(ArmState::NotArmed { .. })
+            )
+        })
+        .await;
+    let summary = failed.jobs["a"].state.summary();
+    let expected = "saved, not armed: POST /api/agent-cron/provision: HTTP 503: ";
+    assert!(
+        summary.starts_with(expected) && summary.ends_with("; will retry"),
+        "{summary}"
+    );
+    assert!(!failed.is_settled() && failed.unavailable.is_none());
+    rig.nas.mend(NasFault::Outage);
+    let within = Duration::from_secs(5);
+    eventually_within(within, "armed after the outage", async || {
+        rig.report.borrow().armed() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_portal_that_does_not_answer_is_an_outage() {
+    let nobody = crate::support::http_stub::nobody();
+    let home = TempDir::new().unwrap();
+    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    nas.write_login(home.path()).unwrap();
+    let client = ChronosClient::new(&egress(), &nobody, CALLBACK).unwrap();
+    let (_desired, watched) = watch::channel(DesiredArms {
+        jobs: arms(&[("a", FAR)]),
+        relist: 0,
+    });
+    let (reporting, report) = watch::channel(ArmReport::default());
+    tokio::spawn(Arming::new(client, PortalLogin::new(home.path(), &|_| None)).run(watched, reporting));
+    let state = eventually("the outage", async || {
+        let report = report.borrow().clone();
+        let state = report.jobs.get("a").map(|job| job.state.clone());
+        state.filter(|state| matches!(state, ArmState::NotArmed { .. }))
+    })
+    .await;
+    assert!(
+        state
+            .summary()
+            .contains("GET /api/agent-cron/list: no connection to 127.0.0.1"),
+        "{state:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_rejected_identity_ends_all_requests() {
+    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
+        nas.fault(NasFault::IdentityRejected)
+    })
+    .await;
+    let report = rig
+        .reported("the rejection", |report| report.unavailable.is_some())
+        .await;
+    assert!(
+        report.is_settled(),
+        "the relay may sleep: its own timer has the jobs"
+    );
+    assert!(report.jobs["a"].state.summary().contains("invalid_client"));
+    rig.nas.mend(NasFault::IdentityRejected);
+    rig.want(&[("a", FAR), ("b", FAR)]);
+    rig.desired.send_modify(|desired| desired.relist += 1);
+    let report = rig
+        .reported("the other job", |report| report.jobs.len() == 2)
+        .await;
+    assert!(matches!(report.jobs["b"].state, ArmState::Unavailable { .. }));
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(rig.paths(), ["list"], "one request, and none after it");
+}
+
+#[tokio::test]
+async fn a_refused_token_is_refreshed_once() {
+    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
+        nas.fault(NasFault::UnauthorizedOnce)
+    })
+    .await;
+    rig.settled().await;
+    assert_eq!(rig.nas.refreshes(), 1);
+    assert_eq!(rig.paths(), ["list", "list", "provision"]);
+    let stored: Value =
+        serde_json::from_slice(&std::fs::read(rig.home.path().join("auth.json")).unwrap()).unwrap();
+    assert_eq!(stored["version"], 1, "what it does not know stays");
+    assert_eq!(stored["active_provider"], "nous");
+}
+
+#[tokio::test]
+async fn a_login_about_to_end_is_refreshed_first() {
+    let short = NasSettings {
+        login_secs: 60,
+        ..NasSettings::default()
+    };
+    let rig = ArmRig::with(short, &[("a", FAR)], |_| {}).await;
+    rig.settled().await;
+    assert!(rig.nas.refreshes() >= 1);
+    assert!(!rig.nas.requests().iter().any(|request| request.answered == 401));
+}
+
+#[tokio::test]
+async fn an_ended_session_is_written_down_and_not_tried_again() {
+    let rig = ArmRig::with(
+        NasSettings {
+            login_secs: 60,
+            ..NasSettings::default()
+        },
+        &[],
+        |_| {},
+    )
+    .await;
+    // Somebody else spent the refresh token.
+    let file = rig.home.path().join("auth.json");
+    let mut stored: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    stored["providers"]["nous"]["refresh_token"] = "spent".into();
+    stored["providers"]["nous"]["agent_key"] = "kept".into();
+    std::fs::write(&file, stored.to_string()).unwrap();
+    rig.want(&[("a", FAR)]);
+    let report = rig
+        .reported("the end", |report| report.unavailable.is_some())
+        .await;
+    assert!(
+        report.jobs["a"].state.summary().contains("refresh_token_reused"),
+        "{report:?}"
+    );
+    let stored: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let login = &stored["providers"]["nous"];
+    assert_eq!(login["last_auth_error"]["relogin_required"], true);
+    assert_eq!(login["last_auth_error"]["code"], "refresh_token_reused");
+    assert_eq!(login["agent_key"], "kept");
+    assert!(login.get("access_token").is_none() && login.get("refresh_token").is_none());
+    // A new login brings it back without a restart.
+    rig.nas.write_login(rig.home.path()).unwrap();
+    rig.settled().await;
+    eventually("armed with the new login", async || {
+        rig.report.borrow().armed() == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_lost_arm_is_found_by_the_next_list() {
+    let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
+        nas.fault(NasFault::LoseArm)
+    })
+    .await;
+    rig.settled().await;
+    assert_eq!(rig.armed(), []);
+    rig.desired.send_modify(|desired| desired.relist += 1);
+    eventually("armed after all", async || rig.armed() == pairs(&[("a", FAR)])).await;
+}
+
+#[tokio::test]
+async fn errors_quote_a_little_and_never_the_token() {
+    let stub = Stub::start(|seen| {
+        let token = seen.header("authorization").unwrap_or_default().to_owned();
+        let json = seen.header("content-type").unwrap_or_default().to_owned();
+        assert!(seen.method == "GET" || json == "application/json");
+        match seen.path() {
+            "/api/agent-cron/list" => reply(200, "no JSON at all"),
+            _ => reply(500, format!("{} {}", "x".repeat(400), token.len())),
+        }
+    })
+    .await;
+    let client = ChronosClient::new(&egress(), &stub.base(), CALLBACK).unwrap();
+    let token = SecretString::from("hush-hush");
+    assert_eq!(
+        client.list(&token).await.unwrap(),
+        [],
+        "a success without a list has nothing armed"
+    );
+    let error = client.provision(&token, "a", FAR).await.unwrap_err();
+    let shown = format!("{error} {error:?}");
+    assert!(
+        shown.contains("POST /api/agent-cron/provision: HTTP 500: xxx"),
+        "{shown}"
+    );
+    assert!(
+        error.to_string().len() < 300 && !shown.contains("hush"),
+        "{shown}"
+    );
+    let seen = &stub.seen()[0];
+    assert_eq!(seen.header("user-agent"), Some("hermes-relay/test"));
+    assert_eq!(seen.header("authorization"), Some("Bearer hush-hush"));
+}
