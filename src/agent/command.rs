@@ -65,7 +65,10 @@ use tokio_util::task::TaskTracker;
 
 use self::exchange::{Exchange, OutputEnd};
 use super::child::{BaseEnv, Child, Exit, Program, SpawnError};
-use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Truncation, Turn, TurnEnd};
+use super::{
+    Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, TELL_OPERATOR, Truncation, Turn,
+    TurnEnd,
+};
 use crate::agent::child::{EnvPolicy, PIPE_GRACE, StopSchedule, StopSignal};
 use crate::agent::guard::{Guards, TimeLimits};
 use crate::text::truncate_bytes;
@@ -253,9 +256,10 @@ impl Agent for CommandAgent {
 
 fn not_started(error: &SpawnError) -> Failure {
     let public = match error {
-        SpawnError::NotInstalled(_) => "The agent is not installed on its machine.",
+        SpawnError::NotInstalled(_) => "The agent is not installed.",
         _ => "The agent could not be started.",
     };
+    let public = format!("{public} {TELL_OPERATOR}");
     let failure = Failure::new(FailureClass::Unavailable, public, error.to_string()).without_side_effects();
     if error.is_transient() {
         failure.retryable()

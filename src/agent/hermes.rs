@@ -25,7 +25,9 @@ use self::start::{BackgroundRequests, Posted, RunHandle};
 use super::http::{AgentHttp, AgentRequest, Endpoint, EndpointError, FailureTexts};
 use super::prompt_text::{FileAccess, attachment_lines, turn_instructions};
 use super::transcript::{AnswerExtent, Bounds, Transcript, TranscriptStore};
-use super::{Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, Turn, TurnEnd};
+use super::{
+    Agent, AgentFuture, AgentHealth, AgentInfo, Failure, FailureClass, TELL_OPERATOR, Turn, TurnEnd,
+};
 use crate::net::http::{HttpEgress, HttpError};
 use crate::wire::SessionKey;
 
@@ -38,9 +40,9 @@ const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 const FAILURES: FailureTexts = FailureTexts {
     who: "Hermes",
-    unreachable: "Start it with `hermes gateway run`, and try again.",
-    credentials: "Give the relay the gateway's API_SERVER_KEY (api_key_env or api_key_file).",
-    missing: "Check base_url and profile; an older Hermes without runs needs `mode: chat`.",
+    unreachable: "start it with `hermes gateway run`",
+    credentials: "give the relay the gateway's API_SERVER_KEY (api_key_env or api_key_file)",
+    missing: "check base_url and profile; an older Hermes without runs needs `mode: chat`",
 };
 
 /// Why the settings make no agent.
@@ -153,7 +155,8 @@ impl HermesAgent {
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let start = || self.background.start(body.clone(), session.clone());
         self.post_until_accepted(turn, start).await?.map_err(|detail| {
-            let public = "Hermes sent an unexpected response to a start. Check base_url.";
+            let public = format!("Hermes sent an unexpected response. {TELL_OPERATOR}");
+            let detail = format!("{detail}; check base_url");
             TurnEnd::Failed(Failure::new(FailureClass::Protocol, public, detail))
         })
     }
@@ -243,10 +246,7 @@ impl HermesAgent {
         };
         match reply.status {
             404 | 405 => AgentHealth::Ready,
-            status if !reply.is_success() => {
-                let failure = FAILURES.status(&self.http, reply).await;
-                AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
-            }
+            _ if !reply.is_success() => AgentHealth::Down(FAILURES.status(&self.http, reply).await.detail),
             _ => match reply.short_body(REQUEST_TIMEOUT).await {
                 Ok(body) => self.judge(&body),
                 Err(error) => AgentHealth::Down(error.to_string()),

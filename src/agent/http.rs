@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use url::Url;
 
 use super::completion::{Ended, error_text};
-use super::{Failure, FailureClass, Truncation, TurnEnd};
+use super::{Failure, FailureClass, TELL_OPERATOR, Truncation, TurnEnd};
 use crate::net::http::{
     Body, HttpClient, HttpEgress, HttpError, HttpPolicy, Request, ResponseStream, bearer, excerpt,
 };
@@ -123,6 +123,11 @@ impl AgentHttp {
     }
 }
 
+/// Checks the address of an agent as its settings have it.
+pub fn check_base_url(text: &str, allow_plaintext: bool) -> Result<(), EndpointError> {
+    base_url(text, allow_plaintext).map(drop)
+}
+
 fn base_url(text: &str, allow_plaintext: bool) -> Result<Url, EndpointError> {
     let url = Url::parse(text).map_err(|_| EndpointError::Address("the address does not parse"))?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -150,7 +155,7 @@ fn base_url(text: &str, allow_plaintext: bool) -> Result<Url, EndpointError> {
 /// Timeout for the body of an error response.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A backend's name and remedies in failure messages.
+/// A backend's name, for the chat, and remedies, for the log.
 #[derive(Debug)]
 pub(super) struct FailureTexts {
     /// Its name at the start of a sentence.
@@ -174,7 +179,7 @@ impl FailureTexts {
             Ended::Transport(error) => return TurnEnd::Failed(self.transport(&error)),
             Ended::Reported(error) => (
                 FailureClass::Reported,
-                format!("{who} failed while it answered. Please try again; the relay's log says why."),
+                format!("{who} failed while it answered. Please try again."),
                 http.redact(&error),
             ),
             Ended::Interrupted => (
@@ -184,8 +189,8 @@ impl FailureTexts {
             ),
             Ended::Invalid(why) => (
                 FailureClass::Protocol,
-                format!("{who} sent an unexpected response. Check base_url."),
-                why.to_owned(),
+                format!("{who} sent an unexpected response. {TELL_OPERATOR}"),
+                format!("{why}; check base_url"),
             ),
         };
         TurnEnd::Failed(Failure::new(class, public, detail))
@@ -197,7 +202,8 @@ impl FailureTexts {
         let detail = error.to_string();
         match error {
             HttpError::Connect { .. } => {
-                let public = format!("{who} cannot be reached. {}", self.unreachable);
+                let public = format!("{who} cannot be reached right now. Please try again later.");
+                let detail = format!("{detail}; {}", self.unreachable);
                 Failure::new(FailureClass::Unavailable, public, detail)
                     .without_side_effects()
                     .retryable()
@@ -215,11 +221,11 @@ impl FailureTexts {
             | HttpError::Plaintext { .. }
             | HttpError::Credential
             | HttpError::Header(_) => {
-                let public = format!("{who} is misconfigured. See the relay's log.");
+                let public = format!("{who} is not set up correctly. {TELL_OPERATOR}");
                 Failure::new(FailureClass::Internal, public, detail).without_side_effects()
             }
             HttpError::Redirect { .. } | HttpError::TooLarge(_) | HttpError::Events(_) => {
-                let public = format!("{who} sent an unexpected response. See the relay's log.");
+                let public = format!("{who} sent an unexpected response. {TELL_OPERATOR}");
                 Failure::new(FailureClass::Protocol, public, detail)
             }
         }
@@ -238,15 +244,20 @@ impl FailureTexts {
     /// As [`FailureTexts::status`], with the error text at hand.
     pub(super) fn status_with(&self, status: u16, retry_after: Option<Duration>, body: &str) -> Failure {
         let who = self.who;
-        let detail = format!("HTTP {status}: {body}");
+        let remedy = match status {
+            401 | 403 => format!("; {}", self.credentials),
+            404 => format!("; {}", self.missing),
+            _ => String::new(),
+        };
+        let detail = format!("HTTP {status}: {body}{remedy}");
         let (class, public) = match status {
             401 | 403 => (
                 FailureClass::Credentials,
-                format!("{who} rejected the key. {}", self.credentials),
+                format!("{who} is not set up correctly. {TELL_OPERATOR}"),
             ),
             404 => (
                 FailureClass::Reported,
-                format!("{who} returned \"not found\". {}", self.missing),
+                format!("{who} is not set up correctly. {TELL_OPERATOR}"),
             ),
             408 | 504 => (
                 FailureClass::Timeout,
@@ -266,7 +277,7 @@ impl FailureTexts {
             ),
             _ => (
                 FailureClass::Reported,
-                format!("{who} refused the request (HTTP {status}). See the relay's log."),
+                format!("{who} refused the request. {TELL_OPERATOR}"),
             ),
         };
         let failure = Failure::new(class, public, detail).without_side_effects();

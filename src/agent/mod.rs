@@ -30,9 +30,12 @@ pub use event::{
     ToolKind, Usage,
 };
 pub use hermes::{HermesAgent, HermesMode, HermesSettings};
+pub use http::check_base_url;
 pub use openai::{OpenAiAgent, OpenAiSettings};
 pub use route::{Route, RouteInput, fixed_route, match_route};
-pub use turn::{Attachment, ChatOrigin, Failure, FailureClass, Truncation, Turn, TurnEnd, TurnInput};
+pub use turn::{
+    Attachment, ChatOrigin, Failure, FailureClass, TELL_OPERATOR, Truncation, Turn, TurnEnd, TurnInput,
+};
 
 use std::future::Future;
 use std::pin::Pin;

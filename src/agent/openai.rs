@@ -49,9 +49,9 @@ const OWN_HEADERS: &[&str] = &[
 
 const FAILURES: FailureTexts = FailureTexts {
     who: "The model server",
-    unreachable: "Start it, or correct base_url, and try again.",
-    credentials: "Put a valid one where api_key_env or api_key_file says.",
-    missing: "Check base_url and model.",
+    unreachable: "start it, or correct base_url",
+    credentials: "put a valid key where api_key_env or api_key_file says",
+    missing: "check base_url and model",
 };
 
 /// Why the settings make no agent.
@@ -267,10 +267,7 @@ impl OpenAiAgent {
         match reply.status {
             // Not every server lists its models.
             404 | 405 | 501 => AgentHealth::Ready,
-            status if !reply.is_success() => {
-                let failure = FAILURES.status(&self.http, reply).await;
-                AgentHealth::Down(format!("{} (HTTP {status})", failure.public_text))
-            }
+            _ if !reply.is_success() => AgentHealth::Down(FAILURES.status(&self.http, reply).await.detail),
             _ => match reply.body(HEALTH_TIMEOUT).await {
                 Ok(body) if lists_others_only(&body, &self.settings.model) => AgentHealth::Degraded(format!(
                     "the server does not list the model \"{}\"; check the name, or load it",

@@ -227,6 +227,9 @@ impl FailureClass {
     }
 }
 
+/// What a chat reads when nobody in it can do anything. The cause and the remedy are in the log.
+pub const TELL_OPERATOR: &str = "Please tell whoever runs it.";
+
 impl Failure {
     /// A failure with possible side effects that is not retryable.
     pub fn new(class: FailureClass, public_text: impl Into<String>, detail: impl Into<String>) -> Self {

@@ -8,9 +8,10 @@ use futures_util::future::join_all;
 use super::context::{CheckContext, ConnectorTarget, timed_out};
 use super::probe::ProbeResult;
 use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request};
-use crate::net::socket::DialError;
+use crate::net::socket::{DialError, tls_reason};
 use crate::net::steps::Steps;
 use crate::relay::USER_AGENT;
+use crate::text::duration;
 use crate::wire::TOKEN_TTL_SECS;
 
 /// Remaining validity of a certificate below which a warning is reported.
@@ -219,7 +220,10 @@ pub(super) async fn clock(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
     context.clock_skew_secs = ahead;
     let off = ahead.unsigned_abs();
     let side = if ahead > 0 { "behind" } else { "ahead of" };
-    let detail = format!("this machine's clock is {off} s {side} the connector's");
+    let detail = format!(
+        "this machine's clock is {} {side} the connector's",
+        duration(off * 1000)
+    );
     let remedy = "set this machine's clock, for instance with `timedatectl set-ntp true`";
     vec![if off > TOKEN_TTL_SECS.unsigned_abs() {
         ProbeResult::failed(
@@ -262,7 +266,9 @@ pub(super) fn explain_dial(error: &DialError) -> (String, String) {
             Some(status) => format!("the proxy {proxy} refused a tunnel with HTTP {status}"),
             None => format!("the proxy {proxy} opened no tunnel"),
         },
-        DialError::Tls { host, cause } => format!("no secure connection to {host}: {cause}"),
+        DialError::Tls { host, cause } => {
+            format!("no secure connection to {host}: {}", tls_reason(cause))
+        }
         DialError::Timeout { stage, after } => {
             format!("timed out after {} s while {stage}", after.as_secs())
         }

@@ -233,11 +233,11 @@ async fn test(
         TurnEnd::Refused => fail(exit::FAILED, "the agent refused to answer", None),
         TurnEnd::Cancelled { .. } => fail(exit::FAILED, "the turn was stopped", None),
         TurnEnd::Failed(failure) => {
-            let hint = failure.public_text.as_str();
+            let hint = format!("a chat would read: {}", failure.public_text);
             fail(
                 exit::FAILED,
                 format!("the turn failed: {}", failure.detail),
-                Some(hint),
+                Some(&hint),
             )
         }
     }

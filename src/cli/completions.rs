@@ -28,6 +28,17 @@ pub(super) fn run(args: &CompletionsArgs) -> ExitCode {
     // Into memory first: the generator panics if the reader goes away.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut command, name, &mut script);
+    if args.shell == Shell::Bash {
+        script = with_matching_labels(&script);
+    }
     let mut out = std::io::stdout().lock();
     finish(out.write_all(&script).and_then(|()| out.flush()))
+}
+
+/// The generator names the states of a program with a hyphen in two ways, so that nothing is completed after the first word.
+fn with_matching_labels(script: &[u8]) -> Vec<u8> {
+    let script = String::from_utf8_lossy(script);
+    script
+        .replace("hermes__subcmd__relay", "hermes__relay")
+        .into_bytes()
 }

@@ -21,7 +21,7 @@ pub use self::failure::{EnrollFailure, EnrollOutcome};
 
 use super::access;
 use super::exit::{self, fail};
-use super::format::{stderr, stdout};
+use super::format::{duration, stderr, stdout};
 use super::logging::{self, LogHandle, Repeats};
 use super::prompt::{self, SecretInput};
 use super::run::http_client;
@@ -693,11 +693,11 @@ fn warn_of_skew(err: &mut dyn Write, date: Option<SystemTime>) {
         Err(behind) => (behind.duration(), "ahead of"),
     };
     if skew.as_secs() > MAX_SKEW_SECS {
-        let seconds = skew.as_secs();
+        let off = duration(skew.as_secs() * 1000);
         print_line(
             err,
             &format!(
-                "warning: this machine's clock is {seconds} s {direction} the connector's; tokens are valid for 300 s, so set the clock"
+                "warning: this machine's clock is {off} {direction} the connector's; tokens are valid for 300 s, so set the clock"
             ),
         );
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+pub(super) use crate::text::duration;
 use crate::text::{escape, escape_lines};
 
 /// The text on one line, with everything escaped that would move a terminal's cursor or reorder the line.
@@ -32,18 +33,6 @@ pub(super) fn stdout() -> Escaped<io::Stdout> {
 /// Standard error for verbs.
 pub(super) fn stderr() -> Escaped<io::Stderr> {
     Escaped(io::stderr())
-}
-
-/// A duration in its two largest units.
-pub(super) fn duration(ms: u64) -> String {
-    let secs = ms / 1000;
-    match secs {
-        0 => format!("{ms} ms"),
-        1..60 => format!("{secs} s"),
-        60..3600 => format!("{} min {} s", secs / 60, secs % 60),
-        3600..86_400 => format!("{} h {} min", secs / 3600, secs % 3600 / 60),
-        _ => format!("{} d {} h", secs / 86_400, secs % 86_400 / 3600),
-    }
 }
 
 /// A size in megabytes.

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use self::background::{PolicyDeclaration, provision, use_credentials};
 use self::credential_files::CredentialFiles;
 use self::reload::{StartSettings, rotate};
-use self::signals::{SignalRequest, Signals, dump};
+use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit;
 use super::logging::{self, FatalErrors, LogHandle, Repeats};
 use super::notify::{Notification, ServiceManager};
@@ -113,6 +113,7 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
     {
         tracing::warn!("{warning}");
     }
+    log_start(&loaded);
     let Some(configured) = loaded.settings.connector.url.clone() else {
         let veto = loaded.settings.connector.url_veto.clone();
         let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());
@@ -227,6 +228,10 @@ async fn serve(
                 SignalRequest::Restart if exit_request.is_some() => {}
                 SignalRequest::Stop | SignalRequest::Restart => {
                     exit_request = Some(request);
+                    if request == SignalRequest::Stop {
+                        let drain = Duration::from_secs(settings.shutdown.drain_secs);
+                        dumps.spawn(announce_wait(handle.clone(), drain));
+                    }
                     shutdown.notify_one();
                     manager.notify(&Notification::Stopping).await;
                 }
@@ -259,6 +264,41 @@ async fn serve(
     drop((policy, serving));
     manager.notify(&Notification::Stopping).await;
     exit_code(ended, exit_request, &fatal)
+}
+
+/// What this run uses, in the first lines of the log.
+fn log_start(loaded: &LoadedConfig) {
+    let settings = &loaded.settings;
+    let file = loaded.own_file.as_ref().map(|path| path.display().to_string());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        settings = file.as_deref().unwrap_or("none"),
+        state_dir = %settings.state_dir.display(),
+        "hermes-relay starts"
+    );
+    let others = settings
+        .agents
+        .iter()
+        .filter(|(name, _)| **name != settings.agent);
+    let others = others.map(|(name, entry)| format!("{name} ({})", entry.backend.kind()));
+    let default = match settings.agents.get(&settings.agent) {
+        Some(entry) => format!("{} ({})", settings.agent, entry.backend.kind()),
+        None => settings.agent.clone(),
+    };
+    let agents: Vec<String> = std::iter::once(default).chain(others).collect();
+    let identities = settings.connector.identities.iter();
+    let platforms: Vec<&str> = identities.map(|identity| identity.platform.as_str()).collect();
+    tracing::info!(
+        agents = agents.join(", "),
+        platforms = platforms.join(", "),
+        connector = settings.connector.url.as_deref().map(shown_url),
+        "configured"
+    );
+}
+
+/// A URL without what may be secret in it.
+fn shown_url(url: &str) -> String {
+    ConnectorUrl::parse(url).map_or_else(|_| "invalid".to_owned(), |url| url.to_string())
 }
 
 /// Builds the relay and opens its journal; reports an error and returns its exit code.

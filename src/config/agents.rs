@@ -10,6 +10,7 @@ use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use super::file::nearest;
 use super::settings::HIDDEN;
 use crate::agent::{AcpSettings, CommandSettings, HermesSettings, OpenAiSettings, Permission};
 
@@ -173,7 +174,12 @@ impl AgentEntry {
             "hermes" => Backend::Hermes(Box::new(parse_options(rest)?)),
             other => {
                 let shown: String = other.chars().take(40).collect();
-                return Err(serde_json::Error::unknown_variant(&shown, KINDS));
+                let near = nearest(other, KINDS.iter().copied());
+                let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                return Err(serde_json::Error::custom(format!(
+                    "unknown kind `{shown}`, expected one of: {}{near}",
+                    KINDS.join(", ")
+                )));
             }
         };
         Ok(Self {
@@ -199,16 +205,77 @@ fn take<T: DeserializeOwned>(
 }
 
 fn parse_options<T: DeserializeOwned>(rest: Map<String, Value>) -> Result<T, serde_json::Error> {
-    serde_json::from_value(Value::Object(rest))
+    let keys: Vec<String> = rest.keys().cloned().collect();
+    serde_json::from_value(Value::Object(rest)).map_err(|error| explain(&error, &keys))
+}
+
+/// Keys of every kind of agent.
+const COMMON_KEYS: [&str; 6] = [
+    "kind",
+    "permission",
+    "workdir",
+    "turn_timeout_secs",
+    "max_turns_at_once",
+    "choosable",
+];
+
+/// Keys of other programs, and what they are called here; the first that the kind of agent has is named.
+const SYNONYMS: [(&str, &[&str]); 11] = [
+    ("url", &["base_url"]),
+    ("endpoint", &["base_url"]),
+    ("command", &["argv"]),
+    ("cmd", &["argv"]),
+    ("args", &["argv"]),
+    ("program", &["argv"]),
+    ("cwd", &["workdir"]),
+    ("dir", &["workdir"]),
+    ("timeout", &["turn_timeout_secs"]),
+    ("timeout_secs", &["turn_timeout_secs"]),
+    ("system", &["system_prompt"]),
+];
+
+/// Names the unknown key of an agent and the one that was meant; other errors stay as they are.
+fn explain(error: &serde_json::Error, keys: &[String]) -> serde_json::Error {
+    let text = error.to_string();
+    // The known keys are in the text only.
+    let named: Vec<&str> = text.split('`').skip(1).step_by(2).collect();
+    let (Some((&key, known)), true) = (named.split_first(), text.starts_with("unknown field")) else {
+        return serde_json::Error::custom(text);
+    };
+    if !keys.iter().any(|written| written == key) {
+        return serde_json::Error::custom(text);
+    }
+    let known = || known.iter().copied().chain(COMMON_KEYS);
+    let shown: String = key.chars().take(40).collect();
+    let secret = ["api_key", "key", "token", "secret", "password"].contains(&key);
+    let what = if secret && known().any(|known| known == "api_key_env") {
+        format!(
+            "unknown key `{shown}`: this file must not contain secrets; name a variable with `api_key_env`, or a file with \
+             `api_key_file`"
+        )
+    } else {
+        let synonyms = SYNONYMS.iter().filter(|(synonym, _)| *synonym == key);
+        let meant = synonyms
+            .flat_map(|(_, meant)| meant.iter().copied())
+            .find(|meant| known().any(|known| known == *meant));
+        match meant.or_else(|| nearest(key, known())) {
+            Some(near) => format!("unknown key `{shown}`; did you mean `{near}`?"),
+            None => {
+                let all: Vec<&str> = known().collect();
+                format!("unknown key `{shown}`; valid keys: {}", all.join(", "))
+            }
+        }
+    };
+    serde_json::Error::custom(what)
 }
 
 fn no_options(rest: &Map<String, Value>, backend: Backend) -> Result<Backend, serde_json::Error> {
     match rest.keys().next() {
         None => Ok(backend),
-        Some(key) => Err(serde_json::Error::unknown_field(
-            key,
-            &["kind", "permission", "workdir", "choosable"],
-        )),
+        Some(key) => {
+            let error = serde_json::Error::unknown_field(key, &COMMON_KEYS);
+            Err(explain(&error, std::slice::from_ref(key)))
+        }
     }
 }
 
@@ -338,9 +405,15 @@ mod tests {
     fn errors_name_the_valid_choices() {
         for (text, wanted) in [
             (r#"{"argv": ["cat"]}"#, "needs a `kind`"),
-            (r#"{"kind": "comand"}"#, "expected one of"),
-            (r#"{"kind": "command", "args": ["cat"]}"#, "unknown field `args`"),
-            (r#"{"kind": "echo", "argv": ["cat"]}"#, "unknown field `argv`"),
+            (r#"{"kind": "comand"}"#, "did you mean `command`?"),
+            (
+                r#"{"kind": "command", "args": ["cat"]}"#,
+                "unknown key `args`; did you mean `argv`?",
+            ),
+            (
+                r#"{"kind": "echo", "argv": ["cat"]}"#,
+                "unknown key `argv`; valid keys",
+            ),
             (r#"{"kind": "echo", "permission": "maybe"}"#, "expected one of"),
         ] {
             let error = read(text).unwrap_err();

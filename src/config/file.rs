@@ -25,7 +25,7 @@ use super::sections::{
     AuditConfig, DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig,
     SlackConfig, SleepConfig,
 };
-use super::settings::{BotIdentity, TlsConfig};
+use super::settings::{BotIdentity, TlsConfig, misspelt_platform};
 use super::telemetry::TelemetryFile;
 use super::yaml::{self, YamlError, YamlProblem};
 use super::{ConfigError, validate};
@@ -214,7 +214,11 @@ impl OwnFile {
 pub fn check_file(path: &Path) -> Result<Vec<String>, ConfigError> {
     let read = OwnFile::read(path)?;
     match validate::missing_name(&read.tree) {
-        None => Ok(read.tree.telemetry.warning().into_iter().collect()),
+        None => {
+            let identities = read.tree.connector.identities.iter();
+            let misspelt = identities.filter_map(|identity| misspelt_platform(identity.platform.trim()));
+            Ok(misspelt.chain(read.tree.telemetry.warning()).collect())
+        }
         Some((key, what)) => Err(ConfigError::Invalid {
             path: path.to_owned(),
             line: line_of(&text_of(path)?, key),

@@ -68,6 +68,13 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
         *path = layers.resolve_path(path);
     }
     let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
+    if connector.secret.is_some() && connector.gateway_id.is_none() {
+        let origin = layers.origins.of("connector.secret").clone();
+        layers.warnings.push(format!(
+            "a gateway secret is set ({origin}), but no gateway id, so the secret is not used; set GATEWAY_RELAY_ID or \
+             `connector.gateway_id`"
+        ));
+    }
     layers.warn_of_conflicts();
     Ok(LoadedConfig {
         settings: Settings {

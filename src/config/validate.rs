@@ -5,8 +5,8 @@
 use super::agents::{AgentChoice, Backend};
 use super::file::{FileTree, nearest};
 use crate::adapter::media::AllowedHosts;
-use crate::agent::BUILT_IN;
 use crate::agent::acp::PRESETS;
+use crate::agent::{BUILT_IN, check_base_url};
 use crate::wire::ConnectorUrl;
 
 const MAX_SECS: u64 = 7 * 24 * 3600;
@@ -264,8 +264,30 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
 
 /// The first key whose value names an agent or preset that does not exist, or an invalid URL, with the error.
 pub(super) fn missing_name(tree: &FileTree) -> Option<(&'static str, String)> {
-    if let Some(Err(error)) = tree.connector.url.as_deref().map(ConnectorUrl::parse) {
-        return Some(("connector.url", error.to_string()));
+    match tree.connector.url.as_deref().map(ConnectorUrl::parse) {
+        Some(Err(error)) => return Some(("connector.url", error.to_string())),
+        Some(Ok(url)) if url.is_plaintext() && !url.is_loopback() && !tree.connector.allow_plaintext => {
+            let what = format!("{url} is not encrypted; use wss:// or set `connector.allow_plaintext: true`");
+            return Some(("connector.url", what));
+        }
+        Some(Ok(_)) | None => {}
+    }
+    let inline = match &tree.agent {
+        AgentChoice::Inline(entry) => Some(("agent", &**entry)),
+        AgentChoice::Named(_) => None,
+    };
+    let entries = tree.agents.iter().map(|(name, entry)| (name.as_str(), entry));
+    let addresses = entries.chain(inline).find_map(|(name, entry)| {
+        let (address, allow_plaintext) = match &entry.backend {
+            Backend::OpenAi(settings) => (&settings.base_url, settings.allow_plaintext),
+            Backend::Hermes(settings) => (&settings.base_url, settings.allow_plaintext),
+            Backend::Echo | Backend::Noop | Backend::Command(_) | Backend::Acp(_) => return None,
+        };
+        let error = check_base_url(address, allow_plaintext).err()?;
+        Some(format!("`{name}`: `base_url`: {error}"))
+    });
+    if let Some(what) = addresses {
+        return Some(("agents", what));
     }
     let presets = tree.agents.iter().find_map(|(name, entry)| match &entry.backend {
         Backend::Acp(settings) => {
@@ -361,6 +383,11 @@ mod tests {
                      routes: [{agent: echo}, {agent: other}]\nconnector: {url: https://connector.example}\n";
         assert_eq!(error(valid), None);
         assert_eq!(error("agent: {kind: echo}"), None);
+        assert_eq!(error("connector: {url: 'ws://127.0.0.1:80'}"), None);
+        assert_eq!(
+            error("connector: {url: 'ws://connector.example', allow_plaintext: true}"),
+            None
+        );
         let wrong = [
             ("agent: ecko", "agent", "did you mean `echo`?"),
             (
@@ -373,6 +400,16 @@ mod tests {
                 "connector: {url: 'ftp://connector.example'}",
                 "connector.url",
                 "ftp",
+            ),
+            (
+                "connector: {url: 'ws://connector.example'}",
+                "connector.url",
+                "connector.allow_plaintext",
+            ),
+            (
+                "agents: {llm: {kind: openai, model: m, base_url: 'http://model.example/v1'}}",
+                "agents",
+                "`llm`: `base_url`: refusing to talk to model.example unencrypted",
             ),
         ];
         for (text, key, part) in wrong {

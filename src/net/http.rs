@@ -610,6 +610,12 @@ pub(super) fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(source) = cause.source() {
         cause = source;
     }
+    let tls = cause
+        .downcast_ref::<std::io::Error>()
+        .and_then(super::socket::tls_cause);
+    if let Some(error) = tls.or_else(|| cause.downcast_ref()) {
+        return excerpt(&super::self_signed::describe(error));
+    }
     excerpt(&cause.to_string())
 }
 

@@ -20,6 +20,7 @@ pub(crate) mod metered;
 pub mod otlp;
 pub mod portal_login;
 pub mod proxy;
+mod self_signed;
 pub mod socket;
 pub mod steps;
 pub mod tls;

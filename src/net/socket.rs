@@ -29,6 +29,7 @@ use url::{Host, Url};
 
 use super::metered::MeteredStream;
 use super::proxy::{ProxyRules, is_loopback};
+use super::self_signed::is_self_signed;
 use super::tls::Tls;
 use super::{connect, http as client, tunnel};
 
@@ -380,7 +381,7 @@ pub enum DialError {
         reason: String,
     },
     /// The TLS handshake failed.
-    #[error("no secure connection to {host}: {cause}; {}", tls_hint(cause))]
+    #[error("no secure connection to {host}: {}; {}", tls_reason(cause), tls_hint(cause))]
     Tls {
         /// The connector's host.
         host: String,
@@ -501,6 +502,16 @@ pub(crate) fn tls_cause(error: &io::Error) -> Option<&rustls::Error> {
     error.get_ref()?.downcast_ref()
 }
 
+/// Why the handshake failed, for people.
+pub(crate) fn tls_reason(cause: &io::Error) -> String {
+    match tls_cause(cause) {
+        Some(error) if is_self_signed(error) => {
+            "the certificate is self-signed and not trusted here".to_owned()
+        }
+        _ => cause.to_string(),
+    }
+}
+
 fn shown_status(status: Option<u16>) -> String {
     status.map_or_else(String::new, |status| format!(" (HTTP {status})"))
 }
@@ -520,7 +531,10 @@ fn tls_hint(cause: &io::Error) -> &'static str {
     match tls_cause(cause) {
         Some(rustls::Error::InvalidCertificate(bad)) => match bad {
             Bad::UnknownIssuer | Bad::BadSignature => {
-                "if the connector has a certificate of a private CA, name that CA's file in `ca_file`"
+                "if the connector has a certificate of a private CA, name that CA's file in `tls.ca_file`"
+            }
+            Bad::Other(_) if tls_cause(cause).is_some_and(is_self_signed) => {
+                "if it is the connector's, save it on this machine and name its file in `tls.ca_file`"
             }
             Bad::Expired | Bad::ExpiredContext { .. } | Bad::NotValidYet | Bad::NotValidYetContext { .. } => {
                 "check this machine's clock and the dates of the connector's certificate"

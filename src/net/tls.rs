@@ -17,6 +17,8 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use rustls_platform_verifier::Verifier;
 use zeroize::Zeroizing;
 
+use super::self_signed::SelfSignedVerifier;
+
 /// The largest PEM file that is read: several times the size of a full system bundle.
 const MAX_PEM_BYTES: u64 = 4 * 1024 * 1024;
 
@@ -199,9 +201,12 @@ fn trusting(
     let extra = webpki_root_certs::TLS_SERVER_ROOT_CERTS
         .iter()
         .cloned()
-        .chain(own_roots);
-    let verifier =
-        Verifier::new_with_extra_roots(extra, Arc::clone(&provider)).map_err(TlsError::Verifier)?;
+        .chain(own_roots.iter().cloned());
+    let inner = Verifier::new_with_extra_roots(extra, Arc::clone(&provider)).map_err(TlsError::Verifier)?;
+    let verifier = SelfSignedVerifier {
+        inner: Arc::new(inner),
+        own: own_roots,
+    };
     // "dangerous" is rustls' name for any verifier that is not its own; this one verifies fully.
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -55,7 +55,9 @@ pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
-pub use status::{AccessStatus, AgentStatus, DescriptorStatus, SessionList, SessionStatus, Status, Tally};
+pub use status::{
+    AccessStatus, AgentStatus, DescriptorStatus, RefusedOp, SessionList, SessionStatus, Status, Tally,
+};
 pub use suspend::Suspender;
 pub use transport::{
     ChatInfo, Credentials, DeliverError, Delivery, DeliveryBody, InboundReceiver, InboundSender,

@@ -866,16 +866,21 @@ impl Turns {
         let (outcome, result, notice) = self.conclude(report, live.stop);
         let span = &live.origin.span;
         span.record("steered", running.steered);
-        span.record(
-            "outcome",
-            if running.declined {
-                "declined"
-            } else {
-                outcome_label(outcome)
-            },
-        );
         record_report(&running.span, report);
-        tracing::debug!(parent: span, turn = report.turn.0, ?outcome, "turn ended");
+        let outcome_name = if running.declined {
+            "declined"
+        } else {
+            outcome_label(outcome)
+        };
+        span.record("outcome", outcome_name);
+        tracing::info!(
+            parent: span,
+            agent = &*running.agent.name,
+            platform = live.origin.chat.platform,
+            outcome = outcome_name,
+            ms = u64::try_from(running.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            "turn ended"
+        );
         Some(EndedTurn {
             origin: live.origin,
             row: running.row,

@@ -128,7 +128,7 @@ fn wrong_settings_are_reported_with_the_right_ones() {
         ("agents: {x: {kind: comand, argv: [a]}}\n", "expected one of"),
         (
             "agents: {x: {kind: command, args: [a]}}\n",
-            "unknown field `args`",
+            "unknown key `args`; did you mean `argv`?",
         ),
         ("agents: {x: {kind: command}}\nagent: x\n", "argv"),
         ("agents: {x: {preset: gemni}}\nagent: x\n", "known are:"),

@@ -15,7 +15,7 @@ use super::message::{AUTH_REQUIRED, CANCELLED, INTERNAL, NOT_FOUND, RpcError};
 use super::process::{ExitReport, StartError};
 use super::rpc::CallError;
 use super::settings::Launch;
-use crate::agent::{Failure, FailureClass, Truncation, TurnEnd};
+use crate::agent::{Failure, FailureClass, TELL_OPERATOR, Truncation, TurnEnd};
 
 /// Context of a response.
 #[derive(Clone, Copy, Debug, Default)]
@@ -130,7 +130,7 @@ impl SessionError {
             }
             Self::Refused(error) => Failure::new(
                 FailureClass::Reported,
-                "The agent could not start the conversation. See the relay's log.",
+                format!("The agent could not start the conversation. {TELL_OPERATOR}"),
                 format!("{name} refused to open a session: {error}"),
             ),
             Self::Ended(exit_report) => crashed(&exit_report, launch).retryable(),
@@ -142,12 +142,12 @@ impl SessionError {
             .retryable(),
             Self::InvalidResponse(what) => Failure::new(
                 FailureClass::Protocol,
-                "The agent sent an invalid response. See the relay's log.",
+                format!("The agent sent an invalid response. {TELL_OPERATOR}"),
                 format!("{name}: {what}"),
             ),
             Self::Configuration(what) => Failure::new(
                 FailureClass::Unavailable,
-                "The agent rejected its settings. See the relay's log.",
+                format!("The agent is not set up correctly. {TELL_OPERATOR}"),
                 format!("{name}: {what}"),
             ),
         };
@@ -167,7 +167,7 @@ pub(super) fn credentials(error: &RpcError, launch: &Launch, sign_in: &[String])
     };
     Failure::new(
         FailureClass::Credentials,
-        "The agent is not signed in. Its operator must sign in first.",
+        format!("The agent is not signed in. {TELL_OPERATOR}"),
         format!(
             "{} wants someone to sign in: {error}; {how}{offers}",
             launch.name()
@@ -189,7 +189,7 @@ pub(super) fn crashed(exit_report: &ExitReport, launch: &Launch) -> Failure {
 pub(super) fn reported(error: &RpcError, launch: &Launch) -> Failure {
     Failure::new(
         FailureClass::Reported,
-        "The agent reported an error. See the relay's log.",
+        "The agent reported an error. Please try again.",
         format!("{}: {error}", launch.name()),
     )
 }
@@ -225,7 +225,7 @@ fn start_failure(error: &StartError, launch: &Launch, sign_in: &[String]) -> Fai
     };
     let failure = Failure::new(
         class,
-        "The agent could not be started. See the relay's log.",
+        format!("The agent could not be started. {TELL_OPERATOR}"),
         detail_of(error, launch),
     )
     .without_side_effects();

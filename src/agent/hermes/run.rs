@@ -273,8 +273,8 @@ impl<'a> Run<'a> {
             if failed_polls >= MAX_FAILED_POLLS {
                 return failed(
                     FailureClass::Unavailable,
-                    "Hermes cannot be reached any more. Start it with `hermes gateway run`, and ask again.",
-                    "the stream of the run was lost, and its status cannot be read",
+                    "Hermes cannot be reached any more. Please ask again later.",
+                    "the stream of the run was lost, and its status cannot be read; start it with `hermes gateway run`",
                 );
             }
             if Instant::now() >= give_up {
@@ -326,7 +326,7 @@ impl<'a> Run<'a> {
             }
             RunEnd::Failed(error) => failed(
                 FailureClass::Reported,
-                "Hermes failed while it answered. Please try again; the relay's log says why.",
+                "Hermes failed while it answered. Please try again.",
                 &self.hermes.http.redact(&error),
             ),
             RunEnd::Cancelled => TurnEnd::Cancelled { confirmed: true },

@@ -1,11 +1,13 @@
 //! Signals to a running relay.
 
-use std::time::Duration;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 
-use crate::relay::RelayHandle;
+use crate::cli::format::{duration, printable};
+use crate::relay::{RelayHandle, SessionStatus, Status};
 
 /// Timeout for the relay's event loop.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(2);
@@ -78,31 +80,95 @@ pub(super) async fn dump(relay: RelayHandle) {
         tracing::warn!("dump: the relay does not respond");
         return;
     };
-    tracing::info!(
-        state = status.link,
-        since_ms = status.link_since_ms,
-        retry_at_ms = status.link_retry_at_ms,
-        last_loss = status.last_loss,
-        platforms = ?status.platforms,
-        "dump: link"
-    );
+    tracing::info!("dump: link {}", link_words(&status));
     for session in &sessions.sessions {
-        tracing::info!(
-            session = session.session,
-            state = session.state,
-            agent = session.agent,
-            running_ms = session.running_ms,
-            waiting = session.waiting,
-            "dump: session"
-        );
+        tracing::info!("dump: session {}", session_words(session));
     }
+    let queues: Vec<String> = (metrics.queues.iter())
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
     tracing::info!(
-        sessions = sessions.total,
-        running = status.turns_running,
-        chats = status.chats_known,
-        journal_failing = status.journal_failing,
-        queues = ?metrics.queues,
-        "dump: queues"
+        "dump: queues: {}; {} sessions, {} turns running, {} chats known",
+        queues.join(", "),
+        sessions.total,
+        status.turns_running,
+        status.chats_known
     );
-    tracing::info!(tally = ?status.tally, "dump: counts");
+    if let Some(why) = &status.journal_failing {
+        tracing::warn!("dump: the journal cannot be written: {}", printable(why));
+    }
+    let tally = status.tally;
+    tracing::info!(
+        "dump: counts: {} messages in, {} acknowledged, {} duplicates, {} quarantined; turns: {} done, {} stopped, {} failed, \
+         {} interrupted; ops: {} done, {} refused, {} unknown, {} dropped; approvals: {} requested, {} answered, {} expired",
+        tally.inbound,
+        tally.acks,
+        tally.duplicates,
+        tally.quarantined,
+        tally.turns_done,
+        tally.turns_stopped,
+        tally.turns_failed,
+        tally.turns_interrupted,
+        tally.ops_applied,
+        tally.ops_refused,
+        tally.ops_unknown,
+        tally.ops_dropped,
+        tally.prompts_opened,
+        tally.prompts_answered,
+        tally.prompts_expired,
+    );
+}
+
+fn link_words(status: &Status) -> String {
+    let now = unix_ms();
+    let since = |ms: i64| duration(u64::try_from(now.saturating_sub(ms)).unwrap_or(0));
+    let mut words = format!("{} for {}", status.link, since(status.link_since_ms));
+    if let Some(at) = status.link_retry_at_ms {
+        let wait = u64::try_from(at.saturating_sub(now)).unwrap_or(0);
+        let _ = write!(words, ", next dial in {}", duration(wait));
+    }
+    if !status.platforms.is_empty() {
+        let _ = write!(words, "; platforms: {}", printable(&status.platforms.join(", ")));
+    }
+    if let Some(loss) = &status.last_loss {
+        let _ = write!(words, "; last loss: {}", printable(loss));
+    }
+    words
+}
+
+fn session_words(session: &SessionStatus) -> String {
+    let mut words = format!("{} {}", printable(&session.session), session.state);
+    if let Some(ms) = session.running_ms {
+        let _ = write!(words, " for {}", duration(ms));
+    }
+    if let Some(agent) = &session.agent {
+        let _ = write!(words, " with {agent}");
+    }
+    match session.waiting {
+        0 => words,
+        1 => words + "; 1 message waits",
+        waiting => format!("{words}; {waiting} messages wait"),
+    }
+}
+
+/// Announces how long the shutdown waits for turns, and how to end it now.
+pub(super) async fn announce_wait(relay: RelayHandle, drain: Duration) {
+    let running = match timeout(DUMP_TIMEOUT, relay.status()).await {
+        Ok(Some(status)) => status.turns_running,
+        Ok(None) | Err(_) => return,
+    };
+    let turns = match running {
+        0 => return,
+        1 => "1 turn".to_owned(),
+        running => format!("{running} turns"),
+    };
+    tracing::info!(
+        "waiting up to {} s for {turns}; press Ctrl-C again to quit now",
+        drain.as_secs()
+    );
+}
+
+fn unix_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -153,3 +153,34 @@ fn a_missing_file_is_an_error() {
     let gone = check_file(Path::new("/nonexistent/relay.yaml")).unwrap_err();
     assert!(matches!(gone, ConfigError::Missing { .. }));
 }
+
+#[test]
+fn an_unknown_key_of_an_agent_gets_the_one_that_was_meant() {
+    let refused = |entry: &str| refusal(&format!("agents:\n  a: {entry}\n"));
+    for (entry, part) in [
+        (
+            "{kind: openai, api_key: sk-hush}",
+            "must not contain secrets; name a variable with `api_key_env`",
+        ),
+        ("{kind: hermes, token: sk-hush}", "`api_key_env`"),
+        ("{kind: openai, modle: m}", "did you mean `model`?"),
+        (
+            "{kind: openai, url: 'http://127.0.0.1'}",
+            "did you mean `base_url`?",
+        ),
+        ("{kind: command, command: [x]}", "did you mean `argv`?"),
+        (
+            "{kind: acp, argv: [x], turn_timout_secs: 3}",
+            "did you mean `turn_timeout_secs`?",
+        ),
+        ("{kind: echo, choosabel: true}", "did you mean `choosable`?"),
+        ("{kind: noop, api_key: sk-hush}", "valid keys: kind, permission"),
+    ] {
+        let error = refused(entry);
+        assert!(
+            error.starts_with(":2: ") && error.contains(part),
+            "{entry}: {error}"
+        );
+        assert!(!error.contains("sk-hush"), "{error}");
+    }
+}

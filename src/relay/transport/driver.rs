@@ -19,6 +19,7 @@ use crate::link::{
 };
 use crate::net::socket::{DialError, DialRequest, Dialed};
 use crate::relay::clock::{Clock, unix_ms};
+use crate::text::duration;
 use crate::wire::{OpId, Outcome, TOKEN_TTL_SECS, UpgradeToken};
 
 /// Commands taken together.
@@ -463,6 +464,7 @@ impl Driving {
             }
             LinkEvent::SkewWarning { ms } => tracing::warn!(
                 skew_ms = ms,
+                clock = clock_words(*ms),
                 "this machine's clock differs from the connector's; tokens are corrected, but set the clock"
             ),
             LinkEvent::Thawed => tracing::info!("the machine was suspended; checking the connection"),
@@ -537,6 +539,12 @@ fn is_unknown(result: &SendResult) -> bool {
         SendResult::Lost => true,
         SendResult::NotSent(_) => false,
     }
+}
+
+/// How this machine's clock differs from the connector's, which is `ms` ahead.
+fn clock_words(ms: i64) -> String {
+    let side = if ms > 0 { "behind" } else { "ahead" };
+    format!("{} {side}", duration(ms.unsigned_abs()))
 }
 
 fn dial_failure(error: &DialError) -> DialFailure {

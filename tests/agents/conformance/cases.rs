@@ -122,6 +122,10 @@ async fn reports_a_failure(fixture: &dyn Fixture) -> Outcome {
         panic!("wanted a failure: {:?}", record.end)
     };
     assert!(!failure.public_text.is_empty());
+    // People in a chat cannot read the log or change the settings.
+    for word in ["_", "`", "log", "settings", "HTTP", "operator"] {
+        assert!(!failure.public_text.contains(word), "{word}: {failure:?}");
+    }
     Outcome::Passed
 }
 

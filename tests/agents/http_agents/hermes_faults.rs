@@ -170,7 +170,11 @@ async fn refusals_and_absence_explain_what_to_do() {
     server.asked().await.reply_json(401, &denied);
     let over = turn.over().await;
     assert_eq!(over.failure().class, FailureClass::Credentials);
-    assert!(over.failure().public_text.contains("API_SERVER_KEY"), "{over:?}");
+    assert!(over.failure().detail.contains("API_SERVER_KEY"), "{over:?}");
+    assert_eq!(
+        over.failure().public_text,
+        "Hermes is not set up correctly. Please tell whoever runs it."
+    );
     assert!(!over.failure().retryable);
     let turn = chat.start("hi");
     server
@@ -183,10 +187,8 @@ async fn refusals_and_absence_explain_what_to_do() {
     let over = chat.start("hi").over().await;
     assert_eq!(over.failure().class, FailureClass::Unavailable);
     assert!(over.failure().retryable && !over.failure().side_effects_possible);
-    assert!(
-        over.failure().public_text.contains("hermes gateway run"),
-        "{over:?}"
-    );
+    assert!(over.failure().detail.contains("hermes gateway run"), "{over:?}");
+    assert!(!over.failure().public_text.contains('`'), "{over:?}");
 }
 
 #[tokio::test]

@@ -220,7 +220,10 @@ async fn an_unreachable_server_is_retried_and_reported() {
     let failure = over.failure();
     assert_eq!(failure.class, FailureClass::Unavailable);
     assert!(failure.retryable && !failure.side_effects_possible);
-    assert!(failure.public_text.contains("base_url"), "{failure:?}");
+    assert!(
+        failure.detail.contains("base_url") && !failure.public_text.contains("base_url"),
+        "{failure:?}"
+    );
 }
 
 #[tokio::test]

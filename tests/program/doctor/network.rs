@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::doctor::rig::{connector, doctor};
 use crate::support::http_stub::{silent, verbatim};
 use crate::support::relay_process::Setup;
-use crate::support::tls_front::terminator;
+use crate::support::tls_front::{self_signed_terminator, terminator};
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve_is_named() {
@@ -59,6 +59,26 @@ async fn an_unknown_authority_is_named_and_its_file_is_the_remedy() {
 }
 
 #[tokio::test]
+async fn a_self_signed_certificate_is_named_and_works_once_its_file_is() {
+    let connector = connector().await;
+    let (port, pem) = self_signed_terminator("localhost", connector.addr()).await;
+    let setup = || Setup::with_url(&format!("wss://localhost:{port}")).enrolled_with(&connector);
+    let report = doctor(setup(), &[]).await;
+    report.blames("tls", "self-signed", "`tls.ca_file`");
+    let relay = setup().start();
+    relay.wait_for_log("the certificate is self-signed").await;
+    relay.stop().await;
+
+    let mended = setup().setting("tls.ca_file", "connector.pem");
+    mended.write("connector.pem", &pem);
+    let relay = mended.start();
+    relay.wait_for_log("connected to the connector").await;
+    relay.stop().await;
+    let report = doctor(mended, &[]).await;
+    report.passes(&["tls", "clock", "upgrade", "token", "handshake"]);
+}
+
+#[tokio::test]
 async fn a_certificate_that_ends_soon_is_a_warning() {
     let connector = connector().await;
     let (port, pem) = terminator("localhost", connector.addr(), 3).await;
@@ -79,14 +99,14 @@ async fn a_clock_that_is_an_hour_off_is_named_and_the_secret_is_not_blamed() {
     connector.set_clock_offset(3600);
     let report = doctor(Setup::for_connector(&connector), &[]).await;
     report
-        .blames("clock", "s behind the connector's", "timedatectl")
+        .blames("clock", " behind the connector's", "timedatectl")
         .passes(&["upgrade", "token", "handshake"]);
     connector.set_clock_offset(-3600);
     let report = doctor(Setup::for_connector(&connector), &[]).await;
-    report.blames("clock", "s ahead of the connector's", "timedatectl");
+    report.blames("clock", " ahead of the connector's", "timedatectl");
     connector.set_clock_offset(120);
     let report = doctor(Setup::for_connector(&connector), &[]).await;
-    report.warns("clock", "s behind the connector's", "timedatectl");
+    report.warns("clock", " behind the connector's", "timedatectl");
     assert_eq!(report.code, 0, "the relay allows for so little");
 }
 

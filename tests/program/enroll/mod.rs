@@ -435,7 +435,7 @@ async fn a_clock_that_is_off_is_mentioned() {
         .run(&["--token", "-", "--connector-url", &stub.base()])
         .await;
     assert!(
-        output.err.contains("s ahead of the connector's"),
+        output.err.contains(" d ") && output.err.contains(" ahead of the connector's"),
         "{}",
         output.err
     );

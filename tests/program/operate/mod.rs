@@ -2,6 +2,7 @@
 //! HTTP, and by signals.
 
 mod access;
+mod completions;
 mod control;
 mod dev;
 mod documents;

@@ -3,7 +3,7 @@
 use hermes_relay::dev::text_event;
 use rustix::process::Signal;
 
-use crate::operate::{connected, connector, status, status_until};
+use crate::operate::{answered, connected, connector, status, status_until};
 use crate::support::relay_process::{SOON, Setup};
 
 #[tokio::test]
@@ -44,6 +44,57 @@ async fn a_stop_during_a_restart_is_a_stop() {
 }
 
 #[tokio::test]
+async fn the_first_lines_name_what_is_used_and_every_turn_has_one() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let relay = connected(&setup).await;
+    let log = relay.stderr();
+    let first: Vec<&str> = log.lines().take(2).collect();
+    let settings = setup.home().join("relay.yaml").display().to_string();
+    let state = setup.state_dir().display().to_string();
+    for part in [
+        "hermes-relay starts",
+        env!("CARGO_PKG_VERSION"),
+        &settings,
+        &state,
+    ] {
+        assert!(first[0].contains(part), "{part}: {log}");
+    }
+    for part in ["agents=\"echo", "platforms=\"discord\""] {
+        assert!(first[1].contains(part), "{part}: {log}");
+    }
+    answered(&connector, "m1", "hush now").await;
+    let line = relay.wait_for_log("turn ended").await;
+    for part in [
+        "agent=\"echo\"",
+        "platform=\"discord\"",
+        "outcome=\"done\"",
+        "ms=",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(!relay.stderr().contains("hush"), "not what was said");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn an_interrupt_says_what_it_waits_for_and_how_to_quit_now() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let mut relay = connected(&setup).await;
+    connector
+        .deliver(&text_event("discord", "c1", "m1", "sleep=60000 hush"))
+        .unwrap();
+    status_until(&setup, "a turn", |status| status["turns_running"] == 1).await;
+    relay.signal(Signal::INT);
+    relay
+        .wait_for_log("waiting up to 10 s for 1 turn; press Ctrl-C again to quit now")
+        .await;
+    relay.signal(Signal::INT);
+    assert_eq!(relay.exit_code(SOON).await, 1, "{}", relay.stderr());
+}
+
+#[tokio::test]
 async fn usr2_logs_link_sessions_and_queues() {
     let connector = connector().await;
     let setup = Setup::for_connector(&connector);
@@ -60,8 +111,12 @@ async fn usr2_logs_link_sessions_and_queues() {
         "{session}"
     );
     let queues = relay.wait_for_log("dump: queues").await;
-    assert!(queues.contains("owed"), "{queues}");
-    relay.wait_for_log("dump: counts").await;
+    assert!(
+        queues.contains("owed") && queues.contains("1 turns running"),
+        "{queues}"
+    );
+    let counts = relay.wait_for_log("dump: counts").await;
+    assert!(counts.contains("1 messages in"), "{counts}");
     assert!(!relay.stderr().contains("hush"), "not what was said");
     relay.signal(Signal::TERM);
 }

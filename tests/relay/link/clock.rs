@@ -71,7 +71,7 @@ async fn gets_along_with_a_clock_that_is_off_by(seconds: i64) {
     let line = relay
         .wait_for_log("this machine's clock differs from the connector's")
         .await;
-    assert!(line.contains("skew_ms="), "{line}");
+    assert!(line.contains("skew_ms=") && line.contains("clock=\""), "{line}");
     assert_eq!(relay.count("clock differs from the connector's"), 1);
     let taken = connector.until("a policy that was taken", SOON, |connector| {
         let requests = connector.requests();

@@ -1,0 +1,120 @@
+//! Completions as a shell gives them: the script is sourced, and words are completed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use crate::support::skip::skip;
+
+/// The script for a shell, in a folder of its own.
+fn script(folder: &Path, shell: &str) -> PathBuf {
+    let printed = Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
+        .args(["completions", shell])
+        .output()
+        .unwrap();
+    assert!(printed.status.success(), "{printed:?}");
+    let path = folder.join(format!("hermes-relay.{shell}"));
+    std::fs::write(&path, printed.stdout).unwrap();
+    path
+}
+
+fn run(shell: &str, args: &[&str]) -> Option<Output> {
+    let output = Command::new(shell).args(args).output().ok()?;
+    assert!(output.status.success(), "{shell}: {output:?}");
+    Some(output)
+}
+
+fn words(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// What bash offers for the last word of a line.
+fn in_bash(script: &Path, line: &str) -> Vec<String> {
+    let typed: Vec<&str> = line.split(' ').collect();
+    let (last, before) = (typed.len() - 1, typed[typed.len() - 2]);
+    let quoted: Vec<String> = typed.iter().map(|word| format!("'{word}'")).collect();
+    let program = format!(
+        "source {}; COMP_WORDS=({}); COMP_CWORD={last}; \
+         \"$(complete -p hermes-relay | sed 's/.*-F \\([^ ]*\\) .*/\\1/')\" hermes-relay '{}' '{before}'; \
+         printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+        script.display(),
+        quoted.join(" "),
+        typed[last],
+    );
+    let output = run("bash", &["--norc", "-c", &program]).expect("bash is installed");
+    words(&output)
+}
+
+#[test]
+fn bash_completes_every_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = script(folder.path(), "bash");
+    for (line, expected) in [
+        ("hermes-relay enr", &["enroll"][..]),
+        ("hermes-relay enroll --plat", &["--platform"]),
+        ("hermes-relay access ap", &["approve"]),
+        ("hermes-relay journal list --sec", &["--section"]),
+        ("hermes-relay journal list --section q", &["quarantine"]),
+        ("hermes-relay service install --us", &["--user"]),
+        (
+            "hermes-relay completions ",
+            &["bash", "elvish", "fish", "powershell", "zsh"],
+        ),
+    ] {
+        let mut offered = in_bash(&script, line);
+        offered.retain(|word| !word.starts_with('-') || line.ends_with(|c: char| c.is_alphanumeric()));
+        offered.sort();
+        assert_eq!(offered, expected, "{line}");
+    }
+}
+
+#[test]
+fn bash_completes_the_options_of_every_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = script(folder.path(), "bash");
+    let verbs = in_bash(&script, "hermes-relay ");
+    assert!(verbs.len() > 20, "{verbs:?}");
+    for verb in verbs
+        .iter()
+        .filter(|verb| !verb.starts_with('-') && *verb != "help")
+    {
+        let offered = in_bash(&script, &format!("hermes-relay {verb} --h"));
+        assert_eq!(offered, ["--help"], "{verb}");
+    }
+}
+
+#[test]
+fn fish_completes_every_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = script(folder.path(), "fish");
+    for (line, expected) in [
+        ("hermes-relay enr", "enroll"),
+        ("hermes-relay enroll --plat", "--platform"),
+        ("hermes-relay access ap", "approve"),
+    ] {
+        let program = format!("source {}; complete -C '{line}'", script.display());
+        let Some(output) = run("fish", &["--no-config", "-c", &program]) else {
+            return skip("fish is not installed");
+        };
+        assert!(
+            words(&output).contains(&expected.to_owned()),
+            "{line}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn zsh_loads_the_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = script(folder.path(), "zsh");
+    let program = format!(
+        "compdef() {{ print registered $2 }}; funcstack=(x); source {}; (( $+functions[_hermes-relay] )) && print defined",
+        script.display()
+    );
+    let Some(output) = run("zsh", &["-f", "-c", &program]) else {
+        return skip("zsh is not installed");
+    };
+    let said = words(&output);
+    assert!(said.contains(&"defined".to_owned()), "{output:?}");
+    assert!(said.contains(&"hermes-relay".to_owned()), "{output:?}");
+}
