@@ -83,6 +83,7 @@
 //! | L3 | `store` | the journal on SQLite; the only module that names the database crate |
 //! | | `net` | dialling, TLS, proxies, HTTP; the only module that names those crates |
 //! | | `agent` | the agent trait, one file per backend, and the process supervision they share |
+//! | | `cron` | scheduled jobs: when they run (*pure*), what they are, who may run them |
 //! | L2 | `link` | the connection as a state machine · *pure* |
 //! | | `session` | turns, lanes and idleness as state machines · *pure* |
 //! | | `access` | who may drive an agent: the rules, the gate, pairing · *pure* |

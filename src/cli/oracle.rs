@@ -12,6 +12,7 @@ use super::Environment;
 use super::exit;
 use crate::adapter::{interaction_event, split};
 use crate::config::{AliasFiles, yaml};
+use crate::cron::schedule::{self, Schedule};
 use crate::wire::{
     CapabilityDescriptor, CommandMap, ConnectorFrame, ConnectorUrl, GatewayFrame, Grouping, LenUnit, Line,
     LineFramer, MessageEvent, PassthroughForward, RelevancePolicy, SessionKey, SessionSource, UpgradeToken,
@@ -63,6 +64,8 @@ enum OracleKind {
     Url,
     /// Decode one line of the wire.
     Frame,
+    /// Compute when a schedule runs next.
+    Schedule,
 }
 
 impl OracleKind {
@@ -94,6 +97,9 @@ impl OracleKind {
             Self::Frame => {
                 r#"{"line": "{\"type\": \"inbound\", \"event\": {\"text\": \"hi\"}, \"bufferId\": 7}"}"#
             }
+            Self::Schedule => {
+                r#"{"schedule": "weekdays at 9am", "timezone": "Europe/Berlin", "now": "2026-06-18T10:00:00+00:00"}"#
+            }
         }
     }
 
@@ -109,8 +115,27 @@ impl OracleKind {
             Self::Interaction => interaction(question),
             Self::Url => url(question),
             Self::Frame => frame(question),
+            Self::Schedule => schedule(question),
         }
     }
+}
+
+/// When a schedule runs next. An empty zone is UTC, as is an unknown one.
+fn schedule(question: &Value) -> Result<Value, String> {
+    let text = |name: &str| match &question[name] {
+        Value::Null => Ok(""),
+        Value::String(text) => Ok(text.as_str()),
+        _ => Err(format!("`{name}` must be a text")),
+    };
+    let zone = schedule::zone(text("timezone")?).unwrap_or(schedule::TimeZone::UTC);
+    let now = schedule::parse_instant(text("now")?, &zone).ok_or("`now` must be an ISO 8601 time")?;
+    let read = Schedule::parse(text("schedule")?, now, &zone).map_err(|error| error.to_string())?;
+    let first = read.first_run(now, &zone).map_err(|error| error.to_string())?;
+    Ok(json!({
+        "kind": read.kind(),
+        "next_run_at": schedule::format(first, &zone),
+        "display": read.display(),
+    }))
 }
 
 /// Runs the verb.

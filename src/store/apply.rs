@@ -7,6 +7,7 @@ use super::access;
 use super::command::Command;
 use super::completion::{ChatRow, Completion, Failed, TurnState};
 use super::completion::{Committed, InboxSeq, OpSeq, OpSeqs};
+use super::cron;
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
@@ -233,6 +234,10 @@ impl<'c> JournalDb<'c> {
                 access::add_usage(self.db, row)?;
                 CommandOutcome::Silent
             }
+            Command::Cron { token, command } => CommandOutcome::Read(Completion::Cron {
+                token: *token,
+                reply: cron::apply(self.db, command)?,
+            }),
             Command::Quarantine {
                 reason,
                 buffer_id,

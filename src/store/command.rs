@@ -3,6 +3,7 @@
 use super::access::{AccessRow, UsageRow};
 use super::completion::{ChatRow, InboxKind, NewOp, Subject, TurnState};
 use super::completion::{InboxSeq, OpSeq};
+use super::cron::CronCommand;
 use super::dedupe::DedupeKey;
 use std::sync::Arc;
 
@@ -48,6 +49,13 @@ pub enum Command {
     SetAccess(AccessRow),
     /// Add to what a person has used on a day. No completion.
     AddUsage(UsageRow),
+    /// Read or change scheduled jobs: [`Completion::Cron`](super::Completion::Cron).
+    Cron {
+        /// Returned in the completion.
+        token: u64,
+        /// What to do.
+        command: Box<CronCommand>,
+    },
     /// Quarantine a line that cannot be decoded, so that it can be acknowledged: [`Completion::Quarantined`](super::Completion::Quarantined).
     Quarantine {
         /// Returned in the completion.
@@ -193,6 +201,9 @@ impl Command {
     pub(super) fn failure_policy(&self) -> FailurePolicy {
         match self {
             Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } => FailurePolicy::Fail,
+            Self::Cron { command, .. } if command.only_reads() => FailurePolicy::Read,
+            Self::Cron { command, .. } if command.must_last() => FailurePolicy::Retry,
+            Self::Cron { .. } => FailurePolicy::Fail,
             Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }
@@ -227,6 +238,7 @@ impl Command {
                 ops.is_empty() && matches!(state, TurnState::Done | TurnState::Ignored)
             }
             Self::Accept { .. }
+            | Self::Cron { .. }
             | Self::Ignore { .. }
             | Self::SetAccess(_)
             | Self::Quarantine { .. }
@@ -243,6 +255,7 @@ impl Command {
     pub(super) fn subject(&self) -> Subject {
         match self {
             Self::Accept { token, .. }
+            | Self::Cron { token, .. }
             | Self::Ignore { token, .. }
             | Self::Quarantine { token, .. }
             | Self::NextQueued { token, .. }
@@ -273,6 +286,7 @@ impl Command {
             Self::OpChanged { body, .. } | Self::OpDropped { body, .. } => body.len(),
             Self::SetAccess(row) => row.value.as_ref().map_or(0, String::len),
             Self::Ignore { .. }
+            | Self::Cron { .. }
             | Self::AddUsage(_)
             | Self::Start { .. }
             | Self::Load { .. }
@@ -299,6 +313,7 @@ impl Command {
             | Self::SetResume { now_ms, .. } => Some(*now_ms),
             Self::RememberChat(chat) => Some(chat.last_used),
             Self::SetAccess(_)
+            | Self::Cron { .. }
             | Self::AddUsage(_)
             | Self::Load { .. }
             | Self::NextQueued { .. }

@@ -1,5 +1,6 @@
 //! The journal's completions, its rows and their ids.
 
+use super::cron::CronReply;
 use super::fault::Fault;
 use std::fmt;
 use std::sync::Arc;
@@ -214,6 +215,13 @@ pub enum Completion {
         token: u64,
         /// The stored blob.
         blob: Option<Vec<u8>>,
+    },
+    /// About scheduled jobs.
+    Cron {
+        /// The command's token.
+        token: u64,
+        /// The answer.
+        reply: CronReply,
     },
     /// The command failed. For an accept: do not acknowledge.
     Failed(Failed),

@@ -14,6 +14,7 @@
 //! | `outbox` | unsettled ops | when settled |
 //! | `dropped` | ops that could not be delivered | like `done` |
 //! | `access`, `usage` | rules that verbs and pairings made; turns and tokens by day | when a verb says so; after 40 days |
+//! | `cron_jobs`, `cron_runs` | scheduled jobs; their runs, of which the unfinished ones are claims | when a verb says so; at their bounds |
 //! | `chats`, `resume`, `quarantine`, `meta` | chat facts, resume blobs, undecodable lines, counters | at their bounds |
 //!
 //! Keys of recent messages are in memory and in their rows, and move into `dedupe` sorted and in slices, because random
@@ -37,6 +38,7 @@ mod apply;
 mod audit;
 mod command;
 mod completion;
+mod cron;
 
 mod days;
 mod dedupe;
@@ -45,6 +47,7 @@ mod fault;
 mod inspect;
 mod journal;
 mod lock;
+mod process;
 mod queue;
 mod reads;
 mod retention;
@@ -61,9 +64,14 @@ pub use completion::{
     Batch, ChatRow, Commit, Committed, Completion, Failed, InboxKind, InboxRow, InboxSeq, NewOp, OpRow,
     OpSeq, OpSeqs, OpState, Subject, TurnState, WaitingRow,
 };
+pub use cron::{
+    ChangeRefusal, ClaimReply, CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus,
+    MAX_LISTED_RUNS, RunRow, RunSource,
+};
 pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};
 pub use lock::{check_state_dir, held_by};
+pub use process::current_owner;
 pub use reads::Recovered;

@@ -5,6 +5,7 @@ use super::apply::NextIds;
 use super::command::Command;
 use super::completion::{ChatRow, Completion, InboxKind, InboxRow, OpRow, OpState, TurnState, WaitingRow};
 use super::completion::{InboxSeq, OpSeq};
+use super::cron;
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
@@ -48,6 +49,10 @@ pub(super) fn answer(db: &Connection, command: &Command) -> Result<Option<Comple
         Command::NextOps { token, after, limit } => Completion::Ops {
             token: *token,
             ops: ops(db, *after, *limit)?,
+        },
+        Command::Cron { token, command } if command.only_reads() => Completion::Cron {
+            token: *token,
+            reply: cron::apply(db, command)?,
         },
         Command::LoadResume { token, session } => {
             let mut load = db.prepare_cached("SELECT blob FROM resume WHERE session = ?1")?;

@@ -81,7 +81,7 @@ const MIGRATIONS: &[&str] = &["
         dropped_at INTEGER NOT NULL,
         reason TEXT NOT NULL
     ) STRICT;
-", ACCESS];
+", ACCESS, super::cron::SCHEMA];
 
 /// Who may drive an agent, by verbs and pairings, and how much people have used by day.
 const ACCESS: &str = "
@@ -205,6 +205,16 @@ pub(super) fn check_known(db: &Connection, path: &Path) -> Result<usize, OpenErr
             found,
             known,
         })
+}
+
+/// Whether there is a journal that needs no migration.
+pub(super) fn is_current(path: &Path) -> bool {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let Ok(db) = Connection::open_with_flags(path, flags) else {
+        return false;
+    };
+    let found = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    found.is_ok_and(|found| usize::try_from(found).is_ok_and(|found| found >= MIGRATIONS.len()))
 }
 
 pub(super) fn migrate(db: &Connection, path: &Path) -> Result<(), OpenError> {

@@ -23,6 +23,11 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
         "the managed scheduler is reached through the one HTTP client",
     ),
     (
+        "store",
+        "cron",
+        "the journal stores jobs, and claims are decided where they are stored",
+    ),
+    (
         "serve",
         "relay",
         "it queries the running relay for people and monitors",
@@ -46,6 +51,9 @@ const PURE: &[&str] = &[
     "cron::fire_token",
     "cron::jwks",
     "cron::schedule",
+    "cron::job",
+    "cron::claim",
+    "cron::owner",
 ];
 
 /// Crates and modules that do I/O: no pure module names them.

@@ -1,0 +1,302 @@
+//! The executed cases of the reference where the rules agree, and why they differ where they do not.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cron::job::{JobEdit, JobError, RunOutcome};
+use crate::cron::schedule::{format, parse_instant};
+
+/// Cases with another answer here, and why.
+const DIFFERENT: [(&str, &str); 13] = [
+    ("C003", "a fire a day early owns no occurrence"),
+    (
+        "C011",
+        "a claim in the future is a clock that differs, not a free job",
+    ),
+    ("C012", "claims are rows of the journal, which always have a time"),
+    ("C013", "claims are rows of the journal, which always have a time"),
+    (
+        "C026",
+        "a job that has run for the last time is kept as completed",
+    ),
+    (
+        "C027",
+        "a job that has run for the last time is kept as completed",
+    ),
+    (
+        "C028",
+        "a job that has run for the last time is kept as completed",
+    ),
+    ("C030", "runs are counted when they end, never before"),
+    ("C035", "runs are counted when they end, never before"),
+    ("C036", "runs are counted when they end, never before"),
+    ("C037", "runs are counted when they end, never before"),
+    (
+        "C042",
+        "a run that somebody asks for leaves the schedule and the pause alone",
+    ),
+    (
+        "C050",
+        "a replay after completion names an occurrence that is consumed",
+    ),
+];
+
+fn at(text: &str) -> Timestamp {
+    parse_instant(text, &TimeZone::UTC).unwrap()
+}
+
+fn job(base: &Value, overrides: &Value) -> Job {
+    let mut record = base.clone();
+    for (name, value) in overrides.as_object().into_iter().flatten() {
+        record[name] = value.clone();
+    }
+    Job::from_record(record).unwrap()
+}
+
+/// The claim of a record, as the journal would hold it: of another machine, known only by its age.
+fn held(job: &Job, now: Timestamp) -> Option<Held> {
+    let at = job.record().get("fire_claim")?.get("at")?.as_str()?;
+    let age = now.as_second() - parse_instant(at, &TimeZone::UTC)?.as_second();
+    Some(Held {
+        occurrence: None,
+        began: true,
+        is_dead: age.abs() >= STALE_SECS,
+    })
+}
+
+#[test]
+fn claims_and_ends_are_what_the_vectors_say() {
+    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/claim.json")).unwrap();
+    let mut compared = 0;
+    for case in vectors["vectors"].as_array().unwrap() {
+        let id = case["id"].as_str().unwrap();
+        if DIFFERENT.iter().any(|(different, _)| *different == id) {
+            continue;
+        }
+        let (label, now) = (case["label"].as_str().unwrap(), at(case["now"].as_str().unwrap()));
+        let mut job = job(&vectors["base_job"], &case["job_overrides"]);
+        let record = &case["record"];
+        let zone = TimeZone::UTC;
+        if label.starts_with("mark") {
+            let error = record["last_error"].as_str().map(str::to_owned);
+            let outcome = RunOutcome {
+                error,
+                ..RunOutcome::default()
+            };
+            job.finish(&outcome, true, None, now, &zone);
+            for field in ["last_status", "last_error", "repeat"] {
+                assert_eq!(job.record()[field], record[field], "{id} {field}");
+            }
+        } else if label == "pause" {
+            job.pause(Some("why"), now, &zone);
+            assert_eq!(job.record()["paused_at"], record["paused_at"], "{id}");
+            assert_eq!(job.record()["paused_reason"], record["paused_reason"], "{id}");
+        } else if label.starts_with("resume") {
+            let refused = job.resume(now, &zone);
+            assert!(matches!(refused, Err(JobError::Schedule(_))), "{id}: {refused:?}");
+        } else if label.starts_with("update") {
+            let schedule = match id {
+                "C044" => "every 2h",
+                "C046" => "2020-01-01T00:00:00Z",
+                _ => continue,
+            };
+            let edit = JobEdit {
+                schedule: Some(schedule.to_owned()),
+                ..JobEdit::default()
+            };
+            assert_eq!(job.edit(&edit, now, &zone).is_err(), id == "C046", "{id}");
+        } else {
+            let known = !matches!(id, "C020" | "C021");
+            let verdict = decide(known.then_some(&job), None, held(&job, now), None, now, &zone);
+            let won = matches!(verdict, ClaimVerdict::Claim { .. });
+            assert_eq!(Value::from(won), case["returns"], "{id}: {verdict:?}");
+            if let ClaimVerdict::Claim { next: Some(next), .. } = verdict {
+                job.set_next_run(Some(next), &zone);
+            }
+        }
+        for field in ["state", "enabled", "next_run_at"] {
+            if let Some(wanted) = record.get(field) {
+                assert_eq!(&job.record()[field], wanted, "{id} {field}");
+            }
+        }
+        compared += 1;
+    }
+    assert!(compared >= 23, "{compared}");
+}
+
+fn daily() -> Job {
+    job(
+        &json!({"id": "abc123abc123", "schedule": {"kind": "cron", "expr": "0 9 * * *"}}),
+        &json!({"next_run_at": "2026-06-18T09:00:00+00:00"}),
+    )
+}
+
+fn decided(job: &Job, consumed: Option<&str>, fire_at: Option<&str>, now: &str) -> ClaimVerdict {
+    decide(
+        Some(job),
+        consumed.map(at),
+        None,
+        fire_at.map(at),
+        at(now),
+        &TimeZone::UTC,
+    )
+}
+
+#[test]
+fn a_fire_owns_its_occurrence_up_to_a_minute_early_and_however_late() {
+    let job = daily();
+    let occurrence = at("2026-06-18T09:00:00Z");
+    let early = ClaimVerdict::Early { occurrence };
+    assert_eq!(
+        decided(&job, None, Some("2026-06-18T09:00:00Z"), "2026-06-18T08:58:59Z"),
+        early
+    );
+    assert_eq!(decided(&job, None, None, "2026-06-18T08:58:59Z"), early);
+    for now in [
+        "2026-06-18T08:59:00Z",
+        "2026-06-18T09:00:00Z",
+        "2026-06-18T20:00:00Z",
+    ] {
+        let next = Some(at("2026-06-19T09:00:00Z"));
+        let claim = ClaimVerdict::Claim { occurrence, next };
+        // The same instant, written with another offset and without its fraction of a second.
+        assert_eq!(
+            decided(&job, None, Some("2026-06-18T11:00:00+02:00"), now),
+            claim,
+            "{now}"
+        );
+        assert_eq!(decided(&job, None, None, now), claim, "{now}");
+    }
+}
+
+#[test]
+fn an_occurrence_never_runs_twice() {
+    let mut job = daily();
+    job.set_next_run(Some(at("2026-06-19T09:00:00Z")), &TimeZone::UTC);
+    let consumed = Some("2026-06-18T09:00:00Z");
+    let replay = decided(
+        &job,
+        consumed,
+        Some("2026-06-18T09:00:00+00:00"),
+        "2026-06-18T09:05:00Z",
+    );
+    assert_eq!(replay, ClaimVerdict::Duplicate);
+    // Even if the record still has that occurrence, as a one-shot's does.
+    assert_eq!(
+        decided(&daily(), consumed, consumed, "2026-06-18T09:05:00Z"),
+        ClaimVerdict::Duplicate
+    );
+    // An arm from before the schedule moved on.
+    let old = decided(&job, None, Some("2026-06-18T09:00:00Z"), "2026-06-18T09:05:00Z");
+    assert_eq!(old, ClaimVerdict::Duplicate);
+    // The next one runs.
+    let next = decided(
+        &job,
+        consumed,
+        Some("2026-06-19T09:00:00.4Z"),
+        "2026-06-19T09:00:01Z",
+    );
+    assert!(matches!(next, ClaimVerdict::Claim { .. }), "{next:?}");
+}
+
+#[test]
+fn an_early_run_is_not_followed_by_itself() {
+    let mut job = daily();
+    let minutely = JobEdit {
+        schedule: Some("* * * * *".into()),
+        ..JobEdit::default()
+    };
+    job.edit(&minutely, at("2026-06-18T08:58:30Z"), &TimeZone::UTC)
+        .unwrap();
+    let verdict = decided(&job, None, None, "2026-06-18T08:58:10Z");
+    let (occurrence, next) = (at("2026-06-18T08:59:00Z"), Some(at("2026-06-18T09:00:00Z")));
+    assert_eq!(verdict, ClaimVerdict::Claim { occurrence, next });
+    let early_end = at("2026-06-18T08:58:20Z");
+    job.finish(
+        &RunOutcome::default(),
+        true,
+        Some(occurrence),
+        early_end,
+        &TimeZone::UTC,
+    );
+    assert_eq!(job.next_run_text(), Some("2026-06-18T09:00:00+00:00"));
+}
+
+#[test]
+fn holders_that_are_gone_give_way() {
+    let job = daily();
+    let (now, occurrence) = (at("2026-06-18T09:00:10Z"), at("2026-06-18T09:00:00Z"));
+    let ask = |began, is_dead, of: Option<Timestamp>, consumed| {
+        let held = Held {
+            occurrence: of,
+            began,
+            is_dead,
+        };
+        decide(
+            Some(&job),
+            consumed,
+            Some(held),
+            Some(occurrence),
+            now,
+            &TimeZone::UTC,
+        )
+    };
+    let consumed = Some(occurrence);
+    assert_eq!(ask(false, false, consumed, consumed), ClaimVerdict::Duplicate);
+    assert_eq!(ask(false, true, consumed, consumed), ClaimVerdict::TakeOver);
+    // It began: that occurrence stays consumed, and the next one is free.
+    assert_eq!(ask(true, true, consumed, consumed), ClaimVerdict::Duplicate);
+    let yesterday = Some(at("2026-06-17T09:00:00Z"));
+    assert!(matches!(
+        ask(true, true, yesterday, yesterday),
+        ClaimVerdict::Claim { .. }
+    ));
+    assert_eq!(ask(true, false, yesterday, yesterday), ClaimVerdict::Duplicate);
+}
+
+#[test]
+fn finished_jobs_are_gone_and_paused_ones_refuse() {
+    let mut job = daily();
+    job.pause(None, at("2026-06-18T08:00:00Z"), &TimeZone::UTC);
+    assert_eq!(
+        decided(&job, None, None, "2026-06-18T09:00:00Z"),
+        ClaimVerdict::Duplicate
+    );
+    let done = super::tests::job(&job.to_value(), &json!({"state": "completed"}));
+    assert_eq!(
+        decided(&done, None, None, "2026-06-18T09:00:00Z"),
+        ClaimVerdict::Gone
+    );
+    assert_eq!(
+        decide(None, None, None, None, at("2026-06-18T09:00:00Z"), &TimeZone::UTC),
+        ClaimVerdict::Gone
+    );
+}
+
+#[test]
+fn due_jobs_are_those_of_the_vectors() {
+    let vectors: Value = serde_json::from_str(include_str!("../../../tests/vectors/schedule.json")).unwrap();
+    let cases = vectors["due_vectors"].as_array().unwrap();
+    assert!(cases.len() >= 15);
+    for case in cases {
+        let id = case["id"].as_str().unwrap();
+        let zone = crate::cron::schedule::zone(case["timezone"].as_str().unwrap()).unwrap();
+        let now = at(case["now"].as_str().unwrap());
+        let job = job(&json!({"id": "abc123abc123"}), &case["job"]);
+        let next = next_run(&job, None, now, &zone);
+        let due = match next {
+            NextRun::At(at) | NextRun::Repair(at) => at <= now,
+            NextRun::Never => false,
+        };
+        let wanted = match id {
+            "D010" => true,  // claims are rows of the journal, not fields of the record
+            "D015" => false, // a paused job does not run
+            _ => case["due"].as_bool().unwrap(),
+        };
+        assert_eq!(due, wanted, "{id} {next:?}");
+        if let NextRun::Repair(at) = next {
+            let stored = case["stored_next_run_at_after"].as_str().unwrap();
+            assert_eq!(format(at, &zone), stored, "{id}");
+        }
+    }
+}

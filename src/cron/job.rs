@@ -1,0 +1,552 @@
+//! A job's record: Hermes' own shape, with every field that this program does not know kept as it was.
+//!
+//! Fields of ours beside Hermes': `agent`, `timezone` and `timeout_secs`.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::schedule::{self, Schedule, ScheduleError, format, parse_instant};
+
+/// Maximum length of a prompt in bytes.
+pub const MAX_PROMPT_BYTES: usize = 64 << 10;
+/// Maximum size of a record in bytes.
+pub const MAX_RECORD_BYTES: usize = 256 << 10;
+/// Maximum length of a name in characters.
+const MAX_NAME_CHARS: usize = 100;
+/// Characters of the prompt that a job without a name is named by.
+const NAME_FROM_PROMPT: usize = 50;
+
+/// Why a job cannot be made, read or changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum JobError {
+    /// The schedule is wrong.
+    #[error(transparent)]
+    Schedule(#[from] ScheduleError),
+    /// There is nothing to run.
+    #[error("the prompt is empty")]
+    NoPrompt,
+    /// The prompt or the record is too long.
+    #[error("the {0} is longer than {1} KiB")]
+    TooLong(&'static str, usize),
+    /// The record is no object.
+    #[error("it is no object")]
+    NotAnObject,
+    /// The id is missing or not usable.
+    #[error("it has no usable `id`")]
+    BadId,
+    /// The record's schedule cannot be used.
+    #[error("its `schedule` cannot be used")]
+    BadSchedule,
+}
+
+/// The chat in which a job was made.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobOrigin {
+    /// The platform.
+    pub platform: String,
+    /// The chat.
+    pub chat_id: String,
+    /// The chat's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chat_name: Option<String>,
+    /// The thread.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub thread_id: Option<String>,
+    /// The person.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_id: Option<String>,
+}
+
+/// What a person asks for.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NewJob {
+    /// The schedule as written.
+    pub schedule: String,
+    /// What the agent is asked.
+    pub prompt: String,
+    /// Its name.
+    pub name: Option<String>,
+    /// Where the answer goes.
+    pub deliver: Option<String>,
+    /// How often it runs; 0 or none for the default (once for a one-shot, else for ever).
+    pub repeat: Option<u64>,
+    /// The agent.
+    pub agent: Option<String>,
+    /// The job's own time zone.
+    pub timezone: Option<String>,
+    /// Maximum time of a run.
+    pub timeout_secs: Option<u64>,
+    /// Where it was made.
+    pub origin: Option<JobOrigin>,
+}
+
+/// What a person changes; what is not set stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobEdit {
+    /// The schedule as written.
+    pub schedule: Option<String>,
+    /// What the agent is asked.
+    pub prompt: Option<String>,
+    /// Its name.
+    pub name: Option<String>,
+    /// Where the answer goes.
+    pub deliver: Option<String>,
+    /// How often it runs; 0 for ever.
+    pub repeat: Option<u64>,
+    /// The agent; empty for the default one.
+    pub agent: Option<String>,
+    /// The job's own time zone; empty for the default one.
+    pub timezone: Option<String>,
+    /// Maximum time of a run; 0 for the default one.
+    pub timeout_secs: Option<u64>,
+}
+
+/// The state of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum JobState {
+    /// It runs when it is due.
+    Scheduled,
+    /// Somebody paused it.
+    Paused,
+    /// It has run for the last time.
+    Completed,
+    /// Its next run cannot be computed.
+    Error,
+}
+
+impl JobState {
+    /// As it is stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Scheduled => "scheduled",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunOutcome {
+    /// Why it failed; none if it succeeded.
+    pub error: Option<String>,
+    /// Why its answer was not delivered.
+    pub delivery_error: Option<String>,
+    /// The file with its output.
+    pub output: Option<String>,
+}
+
+/// One job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    record: Map<String, Value>,
+}
+
+impl Job {
+    /// Makes a job with this id. `default_zone` holds unless the job has its own.
+    pub fn create(new: &NewJob, id: &str, now: Timestamp, default_zone: &TimeZone) -> Result<Self, JobError> {
+        let own_zone = new
+            .timezone
+            .as_deref()
+            .map(str::trim)
+            .filter(|name| !name.is_empty());
+        let zone = match own_zone {
+            Some(name) => schedule::zone(name)?,
+            None => default_zone.clone(),
+        };
+        let prompt = checked_prompt(&new.prompt)?;
+        let schedule = Schedule::parse(&new.schedule, now, &zone)?;
+        let first = schedule.first_run(now, &zone)?;
+        let times = match new.repeat {
+            None | Some(0) if schedule.is_once() => Some(1),
+            None | Some(0) => None,
+            Some(times) => Some(times),
+        };
+        let deliver = new
+            .deliver
+            .as_deref()
+            .map(str::trim)
+            .filter(|text| !text.is_empty());
+        let default_deliver = if new.origin.is_some() { "origin" } else { "local" };
+        let record = json!({
+            "id": id,
+            "name": name_of(new.name.as_deref(), &prompt),
+            "prompt": prompt,
+            "skills": [],
+            "skill": null,
+            "model": null,
+            "provider": null,
+            "base_url": null,
+            "script": null,
+            "no_agent": false,
+            "context_from": null,
+            "schedule": schedule.to_record(&zone),
+            "schedule_display": schedule.display(),
+            "repeat": {"times": times, "completed": 0},
+            "enabled": true,
+            "state": "scheduled",
+            "paused_at": null,
+            "paused_reason": null,
+            "created_at": format(now, &zone),
+            "next_run_at": format(first, &zone),
+            "last_run_at": null,
+            "last_status": null,
+            "last_error": null,
+            "last_delivery_error": null,
+            "deliver": deliver.unwrap_or(default_deliver),
+            "origin": new.origin,
+            "enabled_toolsets": null,
+            "workdir": null,
+        });
+        let mut job = Self::from_record(record)?;
+        job.set_optional("agent", new.agent.as_deref());
+        job.set_optional("timezone", own_zone);
+        if let Some(secs) = new.timeout_secs.filter(|secs| *secs > 0) {
+            job.record.insert("timeout_secs".to_owned(), secs.into());
+        }
+        Ok(job)
+    }
+
+    /// Reads a record; only its id is checked.
+    pub fn from_record(record: Value) -> Result<Self, JobError> {
+        let Value::Object(record) = record else {
+            return Err(JobError::NotAnObject);
+        };
+        let id = record.get("id").and_then(Value::as_str).unwrap_or_default();
+        if !is_id(id) {
+            return Err(JobError::BadId);
+        }
+        Ok(Self { record })
+    }
+
+    /// The whole record.
+    pub fn record(&self) -> &Map<String, Value> {
+        &self.record
+    }
+
+    /// The whole record as a value.
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.record.clone())
+    }
+
+    /// Its id, also a safe file name.
+    pub fn id(&self) -> &str {
+        self.text("id").unwrap_or_default()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.text("name").unwrap_or("cron job")
+    }
+
+    /// What the agent is asked.
+    pub fn prompt(&self) -> &str {
+        self.text("prompt").unwrap_or_default()
+    }
+
+    /// The agent, unless it is the default one.
+    pub fn agent(&self) -> Option<&str> {
+        self.text("agent").filter(|name| !name.is_empty())
+    }
+
+    /// Where the answer goes, as written.
+    pub fn deliver(&self) -> String {
+        match self.record.get("deliver") {
+            Some(Value::String(text)) if !text.trim().is_empty() => text.trim().to_owned(),
+            Some(Value::Array(items)) => {
+                let items: Vec<&str> = items.iter().filter_map(Value::as_str).collect();
+                items.join(",")
+            }
+            _ if self.origin().is_some() => "origin".to_owned(),
+            _ => "local".to_owned(),
+        }
+    }
+
+    /// Where it was made.
+    pub fn origin(&self) -> Option<JobOrigin> {
+        let origin: JobOrigin = serde_json::from_value(self.record.get("origin")?.clone()).ok()?;
+        (!origin.platform.is_empty() && !origin.chat_id.is_empty()).then_some(origin)
+    }
+
+    /// Its own time zone, else the default; an unknown one counts as the default.
+    pub fn zone(&self, default_zone: &TimeZone) -> TimeZone {
+        let own = self.text("timezone").filter(|name| !name.trim().is_empty());
+        own.and_then(|name| schedule::zone(name).ok())
+            .unwrap_or_else(|| default_zone.clone())
+    }
+
+    /// Its schedule, if it can be used.
+    pub fn schedule(&self, default_zone: &TimeZone) -> Option<Schedule> {
+        Schedule::from_record(self.record.get("schedule")?, &self.zone(default_zone))
+    }
+
+    /// Its schedule for people.
+    pub fn schedule_display(&self) -> &str {
+        let nested = || self.record.get("schedule")?.get("display")?.as_str();
+        self.text("schedule_display").or_else(nested).unwrap_or_default()
+    }
+
+    /// The next run as stored.
+    pub fn next_run_text(&self) -> Option<&str> {
+        self.text("next_run_at").filter(|text| !text.is_empty())
+    }
+
+    /// The next run.
+    pub fn next_run_at(&self, default_zone: &TimeZone) -> Option<Timestamp> {
+        parse_instant(self.next_run_text()?, &self.zone(default_zone))
+    }
+
+    /// Its state.
+    pub fn state(&self) -> JobState {
+        match self.text("state") {
+            Some("paused") => JobState::Paused,
+            Some("completed") => JobState::Completed,
+            Some("error") => JobState::Error,
+            _ => JobState::Scheduled,
+        }
+    }
+
+    /// Whether it runs when it is due.
+    pub fn is_active(&self) -> bool {
+        let enabled = match self.record.get("enabled") {
+            None => true,
+            Some(value) => value.as_bool().unwrap_or(false),
+        };
+        enabled && self.state() != JobState::Paused
+    }
+
+    /// Maximum time of a run, if it has its own.
+    pub fn timeout_secs(&self) -> Option<u64> {
+        self.record
+            .get("timeout_secs")
+            .and_then(Value::as_u64)
+            .filter(|secs| *secs > 0)
+    }
+
+    /// How the last run ended: `ok` or `error`.
+    pub fn last_status(&self) -> Option<&str> {
+        self.text("last_status")
+    }
+
+    /// Why the last run failed.
+    pub fn last_error(&self) -> Option<&str> {
+        self.text("last_error")
+    }
+
+    /// Runs that are left, if they are counted.
+    fn times(&self) -> (Option<u64>, u64) {
+        let repeat = self.record.get("repeat");
+        let number = |name| repeat.and_then(|repeat| repeat.get(name)).and_then(Value::as_u64);
+        (
+            number("times").filter(|times| *times > 0),
+            number("completed").unwrap_or(0),
+        )
+    }
+
+    /// Sets the next run.
+    pub fn set_next_run(&mut self, next: Option<Timestamp>, default_zone: &TimeZone) {
+        let zone = self.zone(default_zone);
+        let next = next.map(|next| format(next, &zone));
+        self.record.insert("next_run_at".to_owned(), next.into());
+    }
+
+    /// Pauses it.
+    pub fn pause(&mut self, reason: Option<&str>, now: Timestamp, default_zone: &TimeZone) {
+        let zone = self.zone(default_zone);
+        self.set("enabled", false);
+        self.set("state", JobState::Paused.as_str());
+        self.set("paused_at", format(now, &zone));
+        self.record.insert("paused_reason".to_owned(), reason.into());
+    }
+
+    /// Resumes it: the next run counts from now.
+    pub fn resume(&mut self, now: Timestamp, default_zone: &TimeZone) -> Result<(), JobError> {
+        let schedule = self.schedule(default_zone).ok_or(JobError::BadSchedule)?;
+        let first = schedule.first_run(now, &self.zone(default_zone))?;
+        self.set("enabled", true);
+        self.set("state", JobState::Scheduled.as_str());
+        self.record.insert("paused_at".to_owned(), Value::Null);
+        self.record.insert("paused_reason".to_owned(), Value::Null);
+        self.set_next_run(Some(first), default_zone);
+        Ok(())
+    }
+
+    /// Changes it. A new schedule or zone recomputes the next run from `base`, unless the job is paused.
+    pub fn edit(&mut self, edit: &JobEdit, base: Timestamp, default_zone: &TimeZone) -> Result<(), JobError> {
+        let mut changed = self.clone();
+        if let Some(prompt) = &edit.prompt {
+            changed.set("prompt", checked_prompt(prompt)?);
+        }
+        if let Some(name) = edit.name.as_deref().filter(|name| !name.trim().is_empty()) {
+            let name = name_of(Some(name), changed.prompt());
+            changed.set("name", name);
+        }
+        if let Some(deliver) = edit.deliver.as_deref().map(str::trim) {
+            changed.set("deliver", deliver);
+        }
+        if let Some(times) = edit.repeat {
+            let (_, completed) = changed.times();
+            let times = Some(times).filter(|times| *times > 0);
+            changed.record.insert(
+                "repeat".to_owned(),
+                json!({"times": times, "completed": completed}),
+            );
+        }
+        if let Some(agent) = edit.agent.as_deref() {
+            changed.set_optional("agent", Some(agent));
+        }
+        if let Some(secs) = edit.timeout_secs {
+            changed.record.insert("timeout_secs".to_owned(), secs.into());
+        }
+        if let Some(name) = edit.timezone.as_deref() {
+            schedule::zone(name)?;
+            changed.set_optional("timezone", Some(name.trim()));
+        }
+        if edit.schedule.is_some() || edit.timezone.is_some() {
+            let zone = changed.zone(default_zone);
+            let schedule = match &edit.schedule {
+                Some(text) => Schedule::parse(text, base, &zone)?,
+                None => changed.schedule(default_zone).ok_or(JobError::BadSchedule)?,
+            };
+            let first = schedule.first_run(base, &zone)?;
+            changed.set("schedule", schedule.to_record(&zone));
+            changed.set("schedule_display", schedule.display());
+            if changed.state() != JobState::Paused {
+                changed.set("enabled", true);
+                changed.set("state", JobState::Scheduled.as_str());
+                changed.set_next_run(Some(first), default_zone);
+            }
+        }
+        *self = changed;
+        Ok(())
+    }
+
+    /// Notes how a run ended and computes the next one. `consumed` is the latest occurrence that has run; `counts` whether
+    /// the run was scheduled and so counts for `repeat`.
+    pub fn finish(
+        &mut self,
+        outcome: &RunOutcome,
+        counts: bool,
+        consumed: Option<Timestamp>,
+        now: Timestamp,
+        default_zone: &TimeZone,
+    ) {
+        let zone = self.zone(default_zone);
+        self.set("last_run_at", format(now, &zone));
+        self.set(
+            "last_status",
+            if outcome.error.is_none() { "ok" } else { "error" },
+        );
+        self.record
+            .insert("last_error".to_owned(), outcome.error.clone().into());
+        self.record.insert(
+            "last_delivery_error".to_owned(),
+            outcome.delivery_error.clone().into(),
+        );
+        for claim in ["fire_claim", "run_claim"] {
+            if let Some(held) = self.record.get_mut(claim) {
+                *held = Value::Null;
+            }
+        }
+        if !counts {
+            return;
+        }
+        let (times, completed) = self.times();
+        if let Some(Value::Object(repeat)) = self.record.get_mut("repeat") {
+            repeat.insert("completed".to_owned(), (completed + 1).into());
+        }
+        let schedule = self.schedule(default_zone);
+        let is_last = times.is_some_and(|times| completed + 1 >= times);
+        if is_last || schedule.as_ref().is_some_and(Schedule::is_once) {
+            self.set("enabled", false);
+            self.set("state", JobState::Completed.as_str());
+            self.set_next_run(None, default_zone);
+            return;
+        }
+        let base = consumed.map_or(now, |consumed| consumed.max(now));
+        let next = schedule.and_then(|schedule| schedule.next_after(base, &zone));
+        if next.is_none() {
+            self.set("state", JobState::Error.as_str());
+            self.set(
+                "last_error",
+                "the next run cannot be computed: the schedule has no further match",
+            );
+        }
+        self.set_next_run(next, default_zone);
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.record.get(name).and_then(Value::as_str)
+    }
+
+    fn set(&mut self, name: &str, value: impl Into<Value>) {
+        self.record.insert(name.to_owned(), value.into());
+    }
+
+    /// Sets a field of ours, or removes it if there is no value.
+    fn set_optional(&mut self, name: &str, value: Option<&str>) {
+        match value.map(str::trim).filter(|value| !value.is_empty()) {
+            Some(value) => self.set(name, value),
+            None => {
+                self.record.remove(name);
+            }
+        }
+    }
+}
+
+/// Whether this can be an id: also a safe file name.
+pub fn is_id(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    (1..=64).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// A new id: 12 hexadecimal digits.
+pub fn new_id(random: u64) -> String {
+    format!("{:012x}", random & 0xffff_ffff_ffff)
+}
+
+fn checked_prompt(prompt: &str) -> Result<String, JobError> {
+    let prompt = prompt.trim();
+    if prompt.is_empty() {
+        return Err(JobError::NoPrompt);
+    }
+    if prompt.len() > MAX_PROMPT_BYTES {
+        return Err(JobError::TooLong("prompt", MAX_PROMPT_BYTES >> 10));
+    }
+    Ok(prompt.to_owned())
+}
+
+fn name_of(name: Option<&str>, prompt: &str) -> String {
+    match name.map(str::trim).filter(|name| !name.is_empty()) {
+        Some(name) => name.chars().take(MAX_NAME_CHARS).collect(),
+        None => {
+            let line = prompt.lines().next().unwrap_or_default();
+            line.chars()
+                .take(NAME_FROM_PROMPT)
+                .collect::<String>()
+                .trim()
+                .to_owned()
+        }
+    }
+}
+
+/// The job that a person means: by id, else by its unique name, whatever its case. Else the ids that have that name.
+pub fn find<'a>(jobs: impl Iterator<Item = &'a Job> + Clone, wanted: &str) -> Result<&'a Job, Vec<String>> {
+    let wanted = wanted.trim();
+    if let Some(job) = jobs.clone().find(|job| job.id() == wanted) {
+        return Ok(job);
+    }
+    let lower = wanted.to_lowercase();
+    let named: Vec<&Job> = jobs.filter(|job| job.name().to_lowercase() == lower).collect();
+    match named.as_slice() {
+        [job] => Ok(job),
+        named => Err(named.iter().map(|job| job.id().to_owned()).collect()),
+    }
+}

@@ -1,0 +1,249 @@
+//! The executed cases of the reference, and properties over time zones.
+
+use jiff::tz::TimeZone;
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+/// Cases that the reference refuses and this program accepts, because people write them.
+const NEWLY_ACCEPTED: [(&str, &str, &str); 6] = [
+    ("P035", "once", "2026-06-18T10:01:30+00:00"),
+    ("P046", "cron", "2026-06-22T09:00:00+00:00"),
+    ("P047", "once", "2026-06-18T10:30:00+00:00"),
+    ("P050", "cron", "2026-06-19T09:00:00+00:00"),
+    ("P091", "cron", "2026-06-22T09:00:00+00:00"),
+    ("P092", "cron", "2027-01-01T09:00:00+00:00"),
+];
+/// An interval of nothing, which the reference accepts, runs in a loop.
+const NEWLY_REFUSED: [&str; 1] = ["P028"];
+/// The reference adds a delay to the wall clock; here two hours are two hours.
+const ELAPSED: (&str, &str) = ("P034", "2026-03-08T08:30:00+00:00");
+
+fn vectors() -> Value {
+    serde_json::from_str(include_str!("../../../tests/vectors/schedule.json")).unwrap()
+}
+
+fn at(text: &str) -> Timestamp {
+    parse_instant(text, &TimeZone::UTC).unwrap_or_else(|| panic!("{text}"))
+}
+
+/// As the oracle: an unknown zone is UTC.
+fn zone_of(case: &Value) -> TimeZone {
+    zone(case["timezone"].as_str().unwrap()).unwrap_or(TimeZone::UTC)
+}
+
+#[test]
+fn every_text_is_read_as_the_vectors_say() {
+    let vectors = vectors();
+    let cases = vectors["parse_vectors"].as_array().unwrap();
+    assert!(cases.len() >= 138);
+    for case in cases {
+        let id = case["id"].as_str().unwrap();
+        let (now, zone) = (at(case["now"].as_str().unwrap()), zone_of(case));
+        let parsed = Schedule::parse(case["schedule"].as_str().unwrap(), now, &zone);
+        let first = parsed
+            .as_ref()
+            .map_err(Clone::clone)
+            .and_then(|parsed| parsed.first_run(now, &zone));
+        if let Some((_, kind, next)) = NEWLY_ACCEPTED.iter().find(|(accepted, ..)| *accepted == id) {
+            assert_eq!(
+                (parsed.unwrap().kind(), first.unwrap()),
+                (*kind, at(next)),
+                "{id}"
+            );
+            continue;
+        }
+        if NEWLY_REFUSED.contains(&id) {
+            assert_eq!(parsed, Err(ScheduleError::TooOften), "{id}");
+            continue;
+        }
+        assert_eq!(parsed.is_ok(), case["parse"] == "ok", "{id}: {case} {parsed:?}");
+        let Ok(parsed) = parsed else { continue };
+        assert_eq!(parsed.kind(), case["kind"], "{id}");
+        assert_eq!(parsed.display(), case["parsed"]["display"], "{id}");
+        assert_eq!(first.is_ok(), case["create"] == "ok", "{id}: {first:?}");
+        let later = case["later_upstream_next_run_at"].as_str();
+        let wanted = match later.or(case["next_run_at"].as_str()) {
+            _ if id == ELAPSED.0 => ELAPSED.1,
+            Some(wanted) => wanted,
+            None => continue,
+        };
+        assert_eq!(
+            first.map(|first| format(first, &TimeZone::UTC)),
+            Ok(format(at(wanted), &TimeZone::UTC)),
+            "{id}"
+        );
+        let stored = Value::Object(parsed.to_record(&zone));
+        let read = Schedule::from_record(&stored, &zone).unwrap_or_else(|| panic!("{id}: {stored}"));
+        assert_eq!(read, parsed, "{id}");
+    }
+}
+
+#[test]
+fn the_next_run_is_what_the_vectors_say() {
+    let vectors = vectors();
+    let cases = vectors["next_vectors"].as_array().unwrap();
+    assert!(cases.len() >= 15);
+    for case in cases {
+        let id = case["id"].as_str().unwrap();
+        let (now, zone) = (at(case["now"].as_str().unwrap()), zone_of(case));
+        let schedule = Schedule::from_record(&case["schedule"], &zone);
+        let base = case["last_run_at"]
+            .as_str()
+            .and_then(|text| parse_instant(text, &zone))
+            .unwrap_or(now);
+        let next = schedule.and_then(|schedule| match schedule.is_once() {
+            true => schedule.first_run(now, &zone).ok(),
+            false => schedule.next_after(base, &zone),
+        });
+        let later = case["later_upstream_next_run_at"].as_str();
+        let wanted = later.or(case["next_run_at"].as_str()).map(at);
+        // An interval of nothing is no schedule here.
+        let wanted = wanted.filter(|_| id != "N008");
+        assert_eq!(next, wanted, "{id}");
+    }
+}
+
+#[test]
+fn the_grace_is_what_the_vectors_say() {
+    let vectors = vectors();
+    let cases = vectors["grace_vectors"].as_array().unwrap();
+    assert!(cases.len() >= 12);
+    for case in cases {
+        let now = at(case["now"].as_str().unwrap());
+        let schedule = Schedule::from_record(&case["schedule"], &TimeZone::UTC);
+        let grace = schedule.map_or(ONCE_GRACE_SECS, |schedule| {
+            schedule.grace_secs(now, &TimeZone::UTC)
+        });
+        assert_eq!(Some(grace), case["grace_seconds"].as_i64(), "{case}");
+    }
+}
+
+#[test]
+fn phrases_are_understood() {
+    let now = at("2026-06-18T10:00:00Z"); // a Thursday
+    for (text, next) in [
+        ("weekdays at 9am", "2026-06-19T09:00:00"),
+        ("every monday 9am", "2026-06-22T09:00:00"),
+        ("every Tuesday and Friday at 9:30 PM", "2026-06-19T21:30:00"),
+        ("every day at 14:00", "2026-06-18T14:00:00"),
+        ("daily at midnight", "2026-06-19T00:00:00"),
+        ("noon", "2026-06-18T12:00:00"),
+        ("at 12am", "2026-06-19T00:00:00"),
+        ("Saturdays noon", "2026-06-20T12:00:00"),
+        ("weekends at 08:05", "2026-06-20T08:05:00"),
+        ("mon, wed, fri 7pm", "2026-06-19T19:00:00"),
+        ("every hour", "2026-06-18T11:00:00"),
+        ("in 90s", "2026-06-18T10:01:30"),
+        ("+ 2 hours", "2026-06-18T12:00:00"),
+        ("In 30M", "2026-06-18T10:30:00"),
+    ] {
+        let schedule =
+            Schedule::parse(text, now, &TimeZone::UTC).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!(schedule.first_run(now, &TimeZone::UTC), Ok(at(next)), "{text}");
+    }
+    for wrong in [
+        "every monday",
+        "weekdays",
+        "every monday at 9",
+        "9",
+        "13pm",
+        "0am",
+        "every 25:00",
+        "every week",
+        "sun",
+        "every",
+        "in monday",
+        "+",
+        "in",
+        "every monday at 9am please",
+        "every 60s",
+        "every 200000d",
+        "at",
+    ] {
+        assert!(Schedule::parse(wrong, now, &TimeZone::UTC).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn a_change_of_the_clocks_moves_no_daily_job() {
+    let zone = zone("America/New_York").unwrap();
+    let daily = Schedule::parse("30 1 * * *", at("2026-10-30T00:00:00Z"), &zone).unwrap();
+    let runs = daily.runs_from(at("2026-10-31T05:30:00Z"), &zone, 3);
+    let shown: Vec<String> = runs.into_iter().map(|run| format(run, &zone)).collect();
+    // 01:30 comes twice on 1 November; the job runs once.
+    assert_eq!(
+        shown,
+        [
+            "2026-10-31T01:30:00-04:00",
+            "2026-11-01T01:30:00-04:00",
+            "2026-11-02T01:30:00-05:00"
+        ]
+    );
+}
+
+/// Zones with whole, half and quarter hour offsets, changes of one hour and of half an hour, in both hemispheres.
+const ZONES: [&str; 10] = [
+    "UTC",
+    "America/New_York",
+    "Europe/Berlin",
+    "Asia/Kolkata",
+    "Asia/Kathmandu",
+    "Australia/Lord_Howe",
+    "Pacific/Chatham",
+    "America/Santiago",
+    "Africa/Casablanca",
+    "Pacific/Apia",
+];
+
+fn field(min: u32, max: u32) -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("*".to_owned()),
+        (min..=max).prop_map(|value| value.to_string()),
+        (min..=max, min..=max).prop_map(|(low, high)| format!("{low}-{high}")),
+        (min..=max, 1..=max).prop_map(|(from, step)| format!("{from}/{step}")),
+        (1..=max).prop_map(|step| format!("*/{step}")),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn the_next_run_is_later_and_on_the_wall_clock(
+        name in proptest::sample::select(&ZONES),
+        secs in 1_500_000_000_i64..2_500_000_000,
+        fields in (field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 7)),
+    ) {
+        let zone = zone(name).unwrap();
+        let base = Timestamp::from_second(secs).unwrap();
+        let text = format!("{} {} {} {} {}", fields.0, fields.1, fields.2, fields.3, fields.4);
+        let schedule = Schedule::parse(&text, base, &zone).unwrap();
+        let Timing::Cron { fields, .. } = schedule.timing() else { panic!("{text}") };
+        let next = schedule.next_after(base, &zone).expect("a date matches");
+        prop_assert!(next > base, "{text} in {name}");
+        let wall = zone.to_datetime(next);
+        let skipped = !fields.matches(wall);
+        if skipped {
+            // Only a time that the clocks skip runs at another one, later by the change.
+            let before = plus_secs(next, -3 * 3_600);
+            prop_assert_ne!(zone.to_offset(before), zone.to_offset(next), "{} in {} at {}", text, name, wall);
+        }
+        prop_assert!(schedule.next_after(next, &zone).is_none_or(|after| after > next));
+    }
+
+    #[test]
+    fn no_schedule_panics(text in "\\PC{0,60}", secs in 0_i64..4_000_000_000) {
+        let now = Timestamp::from_second(secs).unwrap();
+        if let Ok(schedule) = Schedule::parse(&text, now, &TimeZone::UTC) {
+            let _ = schedule.first_run(now, &TimeZone::UTC);
+        }
+    }
+
+    #[test]
+    fn no_words_panic(words in proptest::collection::vec(proptest::sample::select(
+        &["every", "in", "at", "monday", "9am", "30m", "*", "*/5", "1-5", "T", "2026-06-19", "noon", "+", "99999999999999d", "٣", ":"]), 0..8)) {
+        let _ = Schedule::parse(&words.join(" "), Timestamp::UNIX_EPOCH, &TimeZone::UTC);
+    }
+}
