@@ -6,6 +6,7 @@
 //! of them together [`BUDGET`], and findings contain no secrets.
 
 mod context;
+mod cron;
 mod handshake;
 mod local;
 mod network;
@@ -145,6 +146,13 @@ pub const PROBES: &[Probe] = &[
         needs: &["settings"],
         remedy: "set `access.mode: pair`, then approve people with `hermes-relay access approve CODE`",
         run: |context| Box::pin(ready(local::access(context))),
+    },
+    Probe {
+        id: "cron",
+        title: "Scheduled jobs",
+        needs: &["settings"],
+        remedy: "check the `cron` settings",
+        run: |context| Box::pin(cron::cron(context)),
     },
     Probe {
         id: "unit",

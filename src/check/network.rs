@@ -240,16 +240,22 @@ pub(super) async fn clock(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
 /// A client for the connector's HTTP routes.
 pub(super) fn http(context: &CheckContext<'_>) -> Option<HttpClient> {
     let known = context.loaded.as_ref()?;
-    let egress = HttpEgress {
-        tls: known.tls.clone(),
-        proxies: context.proxies.clone(),
-        user_agent: USER_AGENT.to_owned(),
-    };
+    let egress = egress(context)?;
     let policy = HttpPolicy {
         allow_plaintext: known.loaded.settings.connector.allow_plaintext,
         ..HttpPolicy::default()
     };
     HttpClient::new(&egress, policy).ok()
+}
+
+/// How requests leave this machine, by the settings.
+pub(super) fn egress(context: &CheckContext<'_>) -> Option<HttpEgress> {
+    let known = context.loaded.as_ref()?;
+    Some(HttpEgress {
+        tls: known.tls.clone(),
+        proxies: context.proxies.clone(),
+        user_agent: USER_AGENT.to_owned(),
+    })
 }
 
 /// What was found and what to do about a failed dial.

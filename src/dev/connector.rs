@@ -24,6 +24,7 @@ use super::buffer::{BufferId, BufferedDelivery, NotBuffered};
 use super::faults::ResultRule;
 use super::gateway_frames::{answer, text};
 use super::http::router;
+use super::nas::Nas;
 use super::state::Hub;
 
 const MAX_HTTP_CONNECTIONS: usize = 256;
@@ -112,6 +113,12 @@ impl Connector {
     /// A gateway that may dial: the first of the settings.
     pub fn credentials(&self) -> Option<GatewayCredentials> {
         self.hub.settings.gateways.first().cloned()
+    }
+
+    /// Shows the jobs of this managed scheduler on the page. The first one stays.
+    pub fn show_jobs_of(&self, nas: Arc<Nas>) {
+        // Refused only if there is one already.
+        let _ = self.hub.nas.set(nas);
     }
 
     /// Allows one more enrolment.

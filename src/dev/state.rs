@@ -22,6 +22,7 @@ use super::faults::ResultRules;
 use super::faults::{Faults, TokenDenial, When};
 use super::feed::Feed;
 use super::http::MediaStore;
+use super::nas::Nas;
 use super::page::Page;
 use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenCheck};
 use crate::collections::BoundedCache;
@@ -43,6 +44,8 @@ pub(super) struct Hub {
     pub(super) addr: SocketAddr,
     /// The chat page, once it was opened.
     pub(super) page: OnceLock<Page>,
+    /// The managed scheduler whose jobs the page shows.
+    pub(super) nas: OnceLock<Arc<Nas>>,
     /// Notified after every change that someone may wait for.
     pub(super) changed: Notify,
     pub(super) stop: CancellationToken,
@@ -57,6 +60,7 @@ impl Hub {
             settings,
             addr,
             page: OnceLock::new(),
+            nas: OnceLock::new(),
             changed: Notify::new(),
             stop: CancellationToken::new(),
             runtime,

@@ -256,6 +256,12 @@ impl PortalLogin {
         self.portal(login).map(drop)
     }
 
+    /// The stored token, if it is good for two more minutes. Nothing is asked, refreshed or written.
+    pub fn current_token(&self) -> Result<Option<SecretString>, PortalError> {
+        let (_, store) = self.find()?;
+        Ok(login_of(&store).and_then(fresh_token))
+    }
+
     /// Whether a login is stored; nothing is asked or refreshed.
     pub fn is_stored(&self) -> bool {
         self.find().is_ok()

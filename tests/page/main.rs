@@ -8,6 +8,7 @@ mod browser;
 mod chat;
 mod faults;
 mod guard;
+mod jobs;
 mod ops;
 mod replay;
 mod server;

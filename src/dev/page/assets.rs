@@ -29,6 +29,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("wire.js", SCRIPT, include_str!("wire.js")),
     ("faults.js", SCRIPT, include_str!("faults.js")),
     ("trials.js", SCRIPT, include_str!("trials.js")),
+    ("jobs.js", SCRIPT, include_str!("jobs.js")),
 ];
 
 /// The file of this name.

@@ -8,6 +8,7 @@ import { start as startTalk } from "./talk.js";
 import { start as startComposer } from "./composer.js";
 import { start as startWire } from "./wire.js";
 import { start as startFaults } from "./faults.js";
+import { start as startJobs } from "./jobs.js";
 
 let relay = null;
 let link = null;
@@ -110,6 +111,7 @@ startTalk();
 startComposer();
 startWire();
 startFaults();
+startJobs();
 views();
 tabs();
 theme();

@@ -7,6 +7,7 @@
 mod assets;
 mod commands;
 mod events;
+mod jobs;
 mod personas;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -151,6 +152,8 @@ async fn route(hub: &Arc<Hub>, page: &Page, rest: &str, request: Request) -> Res
         ("events", "") if get => events::stream(hub, page, request.headers()),
         ("frame", number) if get => events::frame(hub, number),
         ("media", id) if get => commands::medium(hub, id),
+        ("jobs", "") if get => jobs::list(hub),
+        ("fire", "") if post => jobs::fire(hub, request).await,
         ("upload", "") if post => commands::upload(hub, request).await,
         (command, "") if post => commands::run_command(hub, page, command, request).await,
         _ if get => assets::file(rest),

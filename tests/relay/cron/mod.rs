@@ -3,5 +3,6 @@
 mod arming;
 mod fire_endpoint;
 mod fire_token;
+mod flood;
 mod nas;
 mod signing;

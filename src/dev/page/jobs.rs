@@ -1,0 +1,68 @@
+//! The page's jobs: what the embedded NAS has armed, what became of its fires, and buttons that fire.
+
+use std::sync::Arc;
+
+use axum::body::to_bytes;
+use axum::extract::Request;
+use axum::response::Response;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::dev::http::{plain, reply};
+use crate::dev::nas::{FireAttempt, Nas};
+use crate::dev::state::Hub;
+
+const MAX_BODY_BYTES: usize = 4 * 1024;
+/// Attempts that the page is shown.
+const SHOWN_ATTEMPTS: usize = 20;
+
+/// Answers `GET jobs`; `null` without a scheduler.
+pub(super) fn list(hub: &Hub) -> Response {
+    let Some(nas) = hub.nas.get() else {
+        return reply(&Value::Null);
+    };
+    let view = nas.view();
+    let armed = view
+        .armed
+        .iter()
+        .map(|job| json!({"job_id": job.job_id, "fire_at": job.fire_at}));
+    let latest = view.attempts.iter().rev().take(SHOWN_ATTEMPTS).map(shown);
+    reply(&json!({
+        "armed": armed.collect::<Vec<_>>(),
+        "attempts": latest.collect::<Vec<_>>(),
+    }))
+}
+
+/// Answers `POST fire` with `{"job_id", "twice"}`.
+pub(super) async fn fire(hub: &Arc<Hub>, request: Request) -> Response {
+    let body = to_bytes(request.into_body(), MAX_BODY_BYTES)
+        .await
+        .unwrap_or_default();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let (Some(nas), Some(job_id)) = (hub.nas.get(), body["job_id"].as_str()) else {
+        return plain(StatusCode::BAD_REQUEST, "there is no job_id");
+    };
+    match fired(nas, job_id, body["twice"] == true).await {
+        Some(attempts) => {
+            let attempts: Vec<Value> = attempts.iter().map(shown).collect();
+            reply(&json!({ "attempts": attempts }))
+        }
+        None => plain(StatusCode::NOT_FOUND, "this job is not armed any more"),
+    }
+}
+
+async fn fired(nas: &Nas, job_id: &str, twice: bool) -> Option<Vec<FireAttempt>> {
+    if twice {
+        return nas.fire_twice(job_id).await.map(Vec::from);
+    }
+    nas.fire_now(job_id).await.map(|attempt| vec![attempt])
+}
+
+fn shown(attempt: &FireAttempt) -> Value {
+    json!({
+        "job_id": attempt.job_id,
+        "fire_at": attempt.fire_at,
+        "status": attempt.status,
+        "answer": attempt.answer,
+    })
+}
