@@ -1,8 +1,11 @@
 //! `hermes-relay dev`: connector and relay on this machine, with a chat page and a chat in the terminal.
 
 mod chat;
+mod line_editor;
 mod relay;
 mod replay;
+mod screen;
+mod transcript;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,7 +15,7 @@ use std::time::{Duration, Instant};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use secrecy::ExposeSecret as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::exit::{self, errln, fail, outln};
@@ -20,7 +23,7 @@ use super::logging::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
 use crate::config::{self, Flags, LogLevel, Settings, Sources};
-use crate::dev::{Connector, ConnectorSettings, HINTS, PageSettings, PlatformPreset, Recording, text_event};
+use crate::dev::{Connector, ConnectorSettings, Hint, PageSettings, PlatformPreset, Recording, text_event};
 use crate::wire::Grouping;
 use chat::{CHAT, chat};
 use relay::{DevRelay, RelayPlan, RunSecrets};
@@ -35,7 +38,7 @@ use relay::{DevRelay, RelayPlan, RunSecrets};
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "In the chat: Ctrl-C stops the running turn, /quit exits.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --smoke                           # one round trip, for scripts"
+    after_help = "In the chat: Ctrl-C stops the running turn, Ctrl-D or /quit exits, Tab completes commands, and a number answers a question.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
     #[command(subcommand)]
@@ -54,12 +57,15 @@ pub(super) struct DevArgs {
     /// No chat in the terminal; serve the page until Ctrl-C.
     #[arg(long)]
     no_tui: bool,
-    /// Start only the connector and print the environment for a gateway.
+    /// Start only the connector, and print the environment for a gateway and how to enroll one.
     #[arg(long, conflicts_with_all = ["smoke", "agent"])]
     connector_only: bool,
     /// Send one message, wait for the reply, print the time since the start, and exit.
-    #[arg(long, conflicts_with = "no_tui")]
+    #[arg(long)]
     smoke: bool,
+    /// Print the result of --smoke as one JSON object: ok, reply, connected_ms, reply_ms, total_ms.
+    #[arg(long, requires = "smoke")]
+    json: bool,
     /// Record every frame to a new file, one JSON object per line, without secrets.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
@@ -138,7 +144,6 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
     connector_settings.port = args.port;
     connector_settings.platforms = vec![args.platform.clone()];
     if args.connector_only {
-        connector_settings.enrol_tokens.clear();
         connector_settings.gateways = ConnectorSettings::default().gateways;
     }
     let connector = match Connector::start(connector_settings).await {
@@ -209,30 +214,34 @@ async fn serve_both(
     began: Instant,
 ) -> ExitCode {
     let agent = plan.settings.agent.clone();
-    let grouping = plan.grouping();
+    let page = PageSettings {
+        platform: args.platform.clone(),
+        agent: agent.clone(),
+        hints: Hint::for_agent(plan.agent_kind()),
+        grouping: plan.grouping(),
+        relay: None,
+    };
+    let hints = page.hints;
     let (status_sender, status) = watch::channel(Value::Null);
     // Before the relay dials, so that the page shows the dial, too.
-    let url = (!args.smoke).then(|| open_page(connector, args, agent.clone(), grouping, Some(status)));
+    let url = (!args.smoke).then(|| {
+        connector.open_page(PageSettings {
+            relay: Some(status),
+            ..page
+        })
+    });
     let relay = match DevRelay::start(connector, plan, secrets, status_sender).await {
         Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
     let code = match url {
-        None => {
-            let code = smoke(connector, &args.platform, began).await;
-            if code == ExitCode::SUCCESS && relay.has_failed().await {
-                let what = format!("the agent `{agent}` failed; see the reply");
-                let hint = format!("`hermes-relay agents test {agent}` shows more");
-                fail(exit::FAILED, what, Some(&hint))
-            } else {
-                code
-            }
-        }
+        None => smoke(args, connector, &relay, &agent, began).await,
         Some(url) => {
-            print_welcome(&url, &args.platform, &agent);
+            print_welcome(&url, &args.platform, &agent, hints);
             if args.no_tui {
                 let _ = tokio::signal::ctrl_c().await;
             } else {
+                outln!("\nCtrl-C stops the running turn, Ctrl-D or /quit exits.\n");
                 chat(connector, &args.platform, Some(&relay)).await;
             }
             ExitCode::SUCCESS
@@ -241,33 +250,36 @@ async fn serve_both(
     relay.stop(code).await
 }
 
-fn open_page(
-    connector: &Connector,
-    args: &DevArgs,
-    agent: String,
-    grouping: Grouping,
-    relay: Option<watch::Receiver<Value>>,
-) -> String {
-    connector.open_page(PageSettings {
-        platform: args.platform.clone(),
-        agent,
-        grouping,
-        relay,
-    })
-}
-
 async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSecrets) -> ExitCode {
     let Some(credentials) = connector.credentials() else {
         return fail(exit::INTERNAL, "the connector has no gateway", None);
     };
-    let url = open_page(connector, args, "gateway".to_owned(), Grouping::default(), None);
+    let url = connector.open_page(PageSettings {
+        platform: args.platform.clone(),
+        agent: "gateway".to_owned(),
+        hints: Hint::for_agent(""),
+        grouping: Grouping::default(),
+        relay: None,
+    });
     outln!("GATEWAY_RELAY_URL={}", connector.url());
     outln!("GATEWAY_RELAY_ID={}", credentials.gateway_id);
     outln!("GATEWAY_RELAY_SECRET={}", credentials.secret.expose_secret());
     outln!("GATEWAY_RELAY_PLATFORMS={}", args.platform);
-    errln!("the connector serves until Ctrl-C; its secrets are valid for this run only");
+    errln!("\nThe connector serves until it ends, and its secrets are valid for this run only. Chat page:");
+    errln!("\n  {url}\n");
+    errln!("A gateway with the environment above can dial it. To enroll one instead, in another shell:\n");
+    errln!(
+        "  export GATEWAY_RELAY_IDP_TOKEN_URL={}",
+        connector.identity_url().unwrap_or_default()
+    );
+    errln!("  export GATEWAY_RELAY_PLATFORMS={}", args.platform);
+    errln!(
+        "  hermes-relay enroll --connector-url {} --token {}",
+        connector.http_base(),
+        secrets.enrol_token()
+    );
+    errln!("  hermes-relay run\n");
     errln!("identity token for /relay/provision: {}", secrets.identity());
-    errln!("chat page: {url}");
     if args.no_tui {
         let _ = tokio::signal::ctrl_c().await;
     } else {
@@ -276,32 +288,89 @@ async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSec
     ExitCode::SUCCESS
 }
 
-async fn smoke(connector: &Connector, platform: &str, began: Instant) -> ExitCode {
-    if connector
-        .deliver(&text_event(platform, CHAT, "smoke-1", "hello"))
-        .is_err()
-    {
-        return fail(exit::INTERNAL, "the connector does not accept the message", None);
-    }
-    match connector.reply_to(SMOKE_TIMEOUT, "smoke-1").await {
-        Ok(sent) => {
-            outln!(
-                "smoke: \"{}\" after {} ms",
-                sent.text,
-                began.elapsed().as_millis()
-            );
-            ExitCode::SUCCESS
+/// One message and its reply.
+async fn smoke(
+    args: &DevArgs,
+    connector: &Connector,
+    relay: &DevRelay,
+    agent: &str,
+    began: Instant,
+) -> ExitCode {
+    let (error, hint) = match round_trip(&args.platform, connector, began).await {
+        Ok(trip) if !relay.has_failed().await => {
+            if args.json {
+                outln!("{}", trip.to_json());
+            } else {
+                outln!("smoke: \"{}\" after {} ms", trip.reply, trip.total_ms);
+            }
+            return ExitCode::SUCCESS;
         }
-        Err(error) => fail(exit::FAILED, error, None),
+        Ok(trip) => {
+            if !args.json {
+                outln!("smoke: \"{}\" after {} ms", trip.reply, trip.total_ms);
+            }
+            let error = format!("the agent `{agent}` failed: {}", trip.reply);
+            (
+                error,
+                Some(format!("`hermes-relay agents test {agent}` shows more")),
+            )
+        }
+        Err(error) => (error, None),
+    };
+    if args.json {
+        let total_ms = millis(began);
+        let failed = json!({ "ok": false, "error": error, "hint": hint, "total_ms": total_ms });
+        outln!("{failed}");
+    }
+    fail(exit::FAILED, error, hint.as_deref())
+}
+
+/// A reply, and how long everything took.
+struct RoundTrip {
+    reply: String,
+    connected_ms: u64,
+    reply_ms: u64,
+    total_ms: u64,
+}
+
+impl RoundTrip {
+    fn to_json(&self) -> Value {
+        json!({
+            "ok": true,
+            "reply": self.reply,
+            "connected_ms": self.connected_ms,
+            "reply_ms": self.reply_ms,
+            "total_ms": self.total_ms,
+        })
     }
 }
 
-fn print_welcome(url: &str, platform: &str, agent: &str) {
+async fn round_trip(platform: &str, connector: &Connector, began: Instant) -> Result<RoundTrip, String> {
+    let connected = connector.wait_connected(SMOKE_TIMEOUT).await;
+    connected.map_err(|error| error.to_string())?;
+    let connected_ms = millis(began);
+    let sent = Instant::now();
+    let event = text_event(platform, CHAT, "smoke-1", "hello");
+    connector.deliver(&event).map_err(|error| error.to_string())?;
+    let reply = connector.reply_to(SMOKE_TIMEOUT, "smoke-1").await;
+    Ok(RoundTrip {
+        reply: reply.map_err(|error| error.to_string())?.text,
+        connected_ms,
+        reply_ms: millis(sent),
+        total_ms: millis(began),
+    })
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+fn print_welcome(url: &str, platform: &str, agent: &str, hints: &[Hint]) {
     outln!("A connector simulates {platform}, a relay is connected to it, and `{agent}` answers. Chat page:");
     outln!("\n  {url}\n");
     outln!("Three things to try, on the page or here:");
-    let width = HINTS.iter().map(|hint| hint.say.len()).max().unwrap_or_default();
-    for hint in HINTS {
+    let width = hints.iter().map(|hint| hint.say.len()).max().unwrap_or_default();
+    for hint in hints {
         outln!("  {:width$}   {}", hint.say, hint.shows);
     }
 }

@@ -32,6 +32,10 @@ pub struct SentMessage {
     pub metadata: Metadata,
     /// How often it was edited.
     pub edits: usize,
+    /// Whether more edits are announced: made with `expect_edits`, and not edited with `notify` yet.
+    pub growing: bool,
+    /// When its text last changed.
+    pub changed_at: Instant,
     /// Whether it was deleted.
     pub deleted: bool,
     /// The op that made it, as it came.
@@ -59,6 +63,8 @@ pub(super) struct ChatContents {
     pub(super) drafts: BTreeMap<(String, u64), String>,
     sealed: BoundedLog<(String, u64)>,
     reactions: BTreeMap<(String, String), BTreeSet<String>>,
+    /// When typing was last shown, by chat.
+    typing: BTreeMap<String, Instant>,
     pub(super) threads: BoundedLog<OpenedThread>,
     capabilities: BTreeSet<(String, String)>,
 }
@@ -77,6 +83,7 @@ impl ChatContents {
             drafts: BTreeMap::new(),
             sealed: BoundedLog::new(MAX_EXTRAS),
             reactions: BTreeMap::new(),
+            typing: BTreeMap::new(),
             threads: BoundedLog::new(MAX_EXTRAS),
             capabilities: BTreeSet::new(),
         }
@@ -92,6 +99,7 @@ impl ChatContents {
         origin: &OpOrigin<'_>,
     ) -> String {
         let message_id = format!("m{}", self.messages.pushed() + 1);
+        let at = Instant::now();
         self.messages.push(SentMessage {
             message_id: message_id.clone(),
             op: action.op(),
@@ -105,12 +113,26 @@ impl ChatContents {
             }),
             metadata: metadata.clone(),
             edits: 0,
+            growing: is_set(metadata, "expect_edits"),
+            changed_at: at,
             deleted: false,
             action: action.clone(),
-            at: Instant::now(),
+            at,
             connection: origin.connection,
         });
         message_id
+    }
+
+    /// Changes the text of a message; returns whether it is there.
+    pub(super) fn edit(&mut self, chat_id: &str, message_id: &str, text: &str, metadata: &Metadata) -> bool {
+        let Some(sent) = self.standing(chat_id, message_id) else {
+            return false;
+        };
+        text.clone_into(&mut sent.text);
+        sent.edits += 1;
+        sent.growing = !is_set(metadata, "notify") && (sent.growing || is_set(metadata, "expect_edits"));
+        sent.changed_at = Instant::now();
+        true
     }
 
     /// A message of ours that is still there.
@@ -174,6 +196,18 @@ impl ChatContents {
             .unwrap_or_default()
     }
 
+    /// Typing is shown in a chat.
+    pub(super) fn type_in(&mut self, chat_id: &str) {
+        if self.typing.len() < MAX_EXTRAS || self.typing.contains_key(chat_id) {
+            self.typing.insert(chat_id.to_owned(), Instant::now());
+        }
+    }
+
+    /// When typing was last shown in a chat.
+    pub(super) fn typed_in(&self, chat_id: &str) -> Option<Instant> {
+        self.typing.get(chat_id).copied()
+    }
+
     /// Opens a thread and names it.
     pub(super) fn open_thread(&mut self, chat_id: &str, name: &str) -> String {
         let thread_id = format!("t{}", self.threads.pushed() + 1);
@@ -198,6 +232,10 @@ impl ChatContents {
         self.capabilities
             .contains(&(session_key.to_owned(), kind.to_owned()))
     }
+}
+
+fn is_set(metadata: &Metadata, flag: &str) -> bool {
+    metadata.get(flag) == Some(&Value::Bool(true))
 }
 
 const LIMIT: usize = 10_000;

@@ -121,6 +121,12 @@ impl Connector {
         let _ = self.hub.nas.set(nas);
     }
 
+    /// The URL at which it issues an identity token, as an identity provider without a client secret.
+    pub fn identity_url(&self) -> Option<String> {
+        let key = self.hub.settings.identity_key.as_ref()?;
+        Some(format!("{}/identity/{key}", self.http_base()))
+    }
+
     /// Allows one more enrolment.
     pub fn add_enrol_token(&self, token: &str) {
         self.hub
@@ -316,6 +322,9 @@ pub struct ConnectorSettings {
     pub enrol_tokens: Vec<String>,
     /// Identity tokens that enrolment and provisioning accept; `None` accepts any that is not empty.
     pub identity_tokens: Option<Vec<String>>,
+    /// Where it also is an identity provider: the last part of the URL at which it issues the first of those tokens to
+    /// whoever knows that URL.
+    pub identity_key: Option<String>,
     /// Names besides this machine's loopback ones under which it is addressed; a request with any other `Host` is
     /// refused.
     pub hosts: Vec<String>,
@@ -357,6 +366,7 @@ impl Default for ConnectorSettings {
             descriptors: BTreeMap::new(),
             enrol_tokens: Vec::new(),
             identity_tokens: None,
+            identity_key: None,
             hosts: Vec::new(),
             tenant: "dev".to_owned(),
             platforms: Vec::new(),

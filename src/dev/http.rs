@@ -41,6 +41,7 @@ pub(super) fn router(hub: &Arc<Hub>) -> Router {
         .route("/relay/policy", post(on(HttpRoute::Policy)))
         .route("/relay/media", post(on(HttpRoute::MediaUpload)))
         .route("/relay/media/{id}", get(on(HttpRoute::MediaDownload)))
+        .route("/identity/{key}", get(identity))
         .merge(page::routes())
         .fallback(|| async { plain(StatusCode::NOT_FOUND, "there is no such route") })
         .layer(from_fn_with_state(Arc::clone(hub), addressed))
@@ -238,6 +239,23 @@ fn provision(hub: &Hub, call: &HttpCall) -> Response {
         gateway.wake_url = wake_url;
     }
     reply(&answer)
+}
+
+/// The identity provider.
+async fn identity(
+    extract::State(hub): extract::State<Arc<Hub>>,
+    extract::Path(key): extract::Path<String>,
+) -> Response {
+    let settings = &hub.settings;
+    let is_known = settings
+        .identity_key
+        .as_ref()
+        .is_some_and(|known| is_token(known, &key));
+    let token = settings.identity_tokens.iter().flatten().next();
+    match token.filter(|_| is_known) {
+        Some(token) => reply(&json!({ "access_token": token, "token_type": "Bearer" })),
+        None => plain(StatusCode::NOT_FOUND, "there is no such route"),
+    }
 }
 
 /// The refusal of a caller who may not use the route: a new gateway needs an identity token, a known one its upgrade

@@ -45,7 +45,7 @@ pub use connector::{
 };
 pub use faults::{DialRule, HttpRoute, HttpRouteFault, OpAnswer, ResultRule, When};
 pub use nas::{FireAttempt, Nas, NasFault, NasRequest, NasSettings, NasView};
-pub use page::{HINTS, Hint, PageSettings};
+pub use page::{Hint, PageSettings};
 pub use presets::PlatformPreset;
 pub use record::{
     Ack, Closed, ClosedBy, ConnectionId, Dial, Direction, Mark, NotSeen, RecordedFrame, RecordedRequest,

@@ -84,7 +84,11 @@ pub(super) fn perform_op(
         }
         Action::Edit { .. } | Action::Delete { .. } => change(action, contents),
         Action::Draft { .. } => stream(action, contents, origin),
-        Action::Typing { .. } | Action::TaskCard { .. } | Action::TaskCardStop { .. } => Ok(done()),
+        Action::Typing { chat_id, .. } => {
+            contents.type_in(chat_id);
+            Ok(done())
+        }
+        Action::TaskCard { .. } | Action::TaskCardStop { .. } => Ok(done()),
         Action::React {
             chat_id,
             message_id,
@@ -147,12 +151,13 @@ fn change(action: &Action, contents: &mut ChatContents) -> Result<Value, String>
             chat_id,
             message_id,
             content,
-            ..
+            metadata,
         } => {
-            let sent = contents.standing(chat_id, message_id).ok_or_else(gone)?;
-            content.clone_into(&mut sent.text);
-            sent.edits += 1;
-            Ok(made(message_id))
+            if contents.edit(chat_id, message_id, content, metadata) {
+                Ok(made(message_id))
+            } else {
+                Err(gone())
+            }
         }
         Action::Delete {
             chat_id, message_id, ..

@@ -419,6 +419,22 @@ impl Connector {
         self.hub.lock().contents.messages.iter().cloned().collect()
     }
 
+    /// The messages in one chat, in order, as they are now.
+    pub fn messages_in(&self, chat_id: &str) -> Vec<SentMessage> {
+        let state = self.hub.lock();
+        let here = state
+            .contents
+            .messages
+            .iter()
+            .filter(|sent| sent.chat_id == chat_id);
+        here.cloned().collect()
+    }
+
+    /// When the gateway last showed typing in a chat.
+    pub fn typing_at(&self, chat_id: &str) -> Option<Instant> {
+        self.hub.lock().contents.typed_in(chat_id)
+    }
+
     /// The reactions on a message now.
     pub fn reactions(&self, chat_id: &str, message_id: &str) -> Vec<String> {
         self.hub.lock().contents.reactions(chat_id, message_id)

@@ -55,6 +55,8 @@ pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
+#[cfg(feature = "dev")]
+pub(crate) use slash_commands::command_names;
 pub use status::{
     AccessStatus, AgentStatus, DescriptorStatus, RefusedOp, SessionList, SessionStatus, Status, Tally,
 };

@@ -58,6 +58,13 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["help"], "list the commands"),
 ];
 
+/// The name of every command, without its slash, and what it does.
+pub fn command_names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    COMMANDS
+        .iter()
+        .flat_map(|(names, what)| names.iter().map(|name| (*name, *what)))
+}
+
 /// The relay's commands, as the settings enable them.
 #[derive(Debug)]
 pub(super) struct SlashCommands {

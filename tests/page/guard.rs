@@ -1,6 +1,6 @@
 //! Who the page answers: tried with requests that no browser of an honest person makes.
 
-use hermes_relay::dev::{Connector, ConnectorSettings, PageSettings};
+use hermes_relay::dev::{Connector, ConnectorSettings, Hint, PageSettings};
 use hermes_relay::wire::Grouping;
 use reqwest::{Client, Method, Response, header};
 
@@ -10,6 +10,7 @@ fn settings() -> PageSettings {
     PageSettings {
         platform: "discord".to_owned(),
         agent: "echo".to_owned(),
+        hints: Hint::for_agent("echo"),
         grouping: Grouping::default(),
         relay: None,
     }

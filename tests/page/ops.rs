@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use hermes_relay::dev::{Connector, ConnectorSettings, PageSettings};
+use hermes_relay::dev::{Connector, ConnectorSettings, Hint, PageSettings};
 use hermes_relay::wire::{Grouping, UpgradeToken};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -28,6 +28,7 @@ impl Scene {
         let url = connector.open_page(PageSettings {
             platform: platform.to_owned(),
             agent: "helper".to_owned(),
+            hints: Hint::for_agent("echo"),
             grouping: Grouping::default(),
             relay: None,
         });

@@ -8,5 +8,6 @@ pub(crate) mod memory_relay;
 pub(crate) mod relay_process;
 pub(crate) mod skip;
 pub(crate) mod small_disk;
+pub(crate) mod terminal;
 pub(crate) mod tls_front;
 pub(crate) mod wait;

@@ -1,152 +1,244 @@
 //! The chat in the terminal.
 
-use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::line_editor::{Input, LineInput};
 use super::relay::DevRelay;
-use crate::cli::exit::{errln, outln};
-use crate::dev::{Connector, SentMessage, text_event};
-use crate::wire::{Action, Grouping, MessageEvent, NoAliases, SessionKey};
+use super::screen::Screen;
+use super::transcript::{ChatView, Transcript, TurnState};
+use crate::cli::logging;
+use crate::dev::{Connector, random_token, text_event};
+use crate::wire::{Action, Grouping, MessageEvent, NoAliases, PromptButton, SessionKey};
 
 /// The id of the terminal's chat.
 pub(super) const CHAT: &str = "terminal";
-/// Timeout of a wait for a reply, which is then repeated.
-const REPLY_TIMEOUT: Duration = Duration::from_secs(3600);
-/// The same after the end of input, or while a reply is being edited.
-const SHORT_TIMEOUT: Duration = Duration::from_millis(50);
-/// Minimum age of a message with edits before it is shown.
-const SETTLE_TIME: Duration = Duration::from_millis(500);
+/// Interval of looks at a chat in which something is going on.
+const TICK: Duration = Duration::from_millis(100);
+/// The same while nothing is.
+const IDLE_TICK: Duration = Duration::from_secs(3600);
 
-/// Chats until `/quit`, or until Ctrl-C while no turn runs. After the end of input it waits until the relay is idle; a
-/// connector without our relay goes on.
+/// Chats until `/quit`, the end of a terminal's input, or Ctrl-C while no turn runs. At the end of any other input it waits
+/// until the relay is idle; a connector without our relay goes on.
 pub(super) async fn chat(connector: &Connector, platform: &str, relay: Option<&DevRelay>) {
-    let mut lines = typed_lines();
-    let (mut sent_count, mut seen, mut ended) = (0_usize, 0_usize, false);
-    let session = session_of(platform);
+    let (mut input, screen) = LineInput::open();
+    let mut log = screen.is_terminal().then(logging::divert).flatten();
+    let Ok(mut interrupts) = signal(SignalKind::interrupt()) else {
+        return;
+    };
+    let mut chat = TerminalChat::new(connector, platform, relay, screen);
     loop {
-        // In this order: replies that arrive during the check count.
-        if ended && is_idle(connector, relay).await && seen >= replies(connector).len() {
+        let mark = connector.mark();
+        let is_idle = chat.refresh(&input).await;
+        if chat.ended && is_idle && relay.is_some() {
             return;
         }
-        prompt();
-        let shown = seen;
-        let has_unseen = replies(connector).len() > seen;
-        let timeout = if ended || has_unseen {
-            SHORT_TIMEOUT
-        } else {
-            REPLY_TIMEOUT
-        };
-        tokio::select! {
+        let pause = if is_idle { IDLE_TICK } else { TICK };
+        let is_open = tokio::select! {
             biased;
-            _ = tokio::signal::ctrl_c() => {
-                if !connector.interrupt(session.as_str(), CHAT) || seen >= sent_count {
-                    return;
-                }
-                outln!("\n(stopping)");
-                sent_count = seen;
+            typed = input.next(), if !chat.ended => chat.handle_input(typed),
+            _ = interrupts.recv() => chat.stop(),
+            Some(line) = logging::next_line(&mut log) => {
+                chat.screen.log(&line);
+                true
             }
-            sent = connector.until("a reply", timeout, |connector| {
-                let next = replies(connector).into_iter().nth(shown)?;
-                is_final(&next, relay).then_some(next)
-            }) => {
-                if let Ok(message) = sent {
-                    show(platform, &message);
-                    seen += 1;
-                }
-            }
-            line = lines.recv(), if !ended => match line.as_deref().map(str::trim) {
-                None => ended = true,
-                Some("/quit") => return,
-                Some("") => {}
-                Some(text) => {
-                    sent_count += 1;
-                    if press(connector, text) {
-                        continue;
-                    }
-                    let event = text_event(platform, CHAT, &format!("typed-{sent_count}"), text);
-                    if let Err(error) = connector.deliver(&event) {
-                        errln!("not accepted: {error}");
-                    }
-                }
-            }
+            _ = connector.until("a change", pause, |connector| (connector.mark() != mark).then_some(())) => true,
+        };
+        if !is_open {
+            return;
         }
     }
 }
 
-/// Whether a message will not change any more: one with edits waits for the end of its turn.
-fn is_final(sent: &SentMessage, relay: Option<&DevRelay>) -> bool {
-    let Some(relay) = relay.filter(|_| sent.metadata.get("expect_edits") == Some(&true.into())) else {
-        return true;
-    };
-    sent.at.elapsed() >= SETTLE_TIME && relay.status.borrow()["turns_running"] == 0
+/// A prompt that waits for an answer.
+struct OpenPrompt {
+    id: String,
+    options: Vec<PromptButton>,
 }
 
-fn show(platform: &str, sent: &SentMessage) {
-    // Over the prompt.
-    let _ = std::io::stdout().write_all(b"\r");
-    outln!("{platform}: {}", sent.text);
-    if let Action::Prompt { options, .. } = &sent.action {
-        let options = options
-            .iter()
-            .map(|option| format!("/{} ({})", option.id, option.label));
-        outln!("  answer with {}", options.collect::<Vec<_>>().join(", "));
+struct TerminalChat<'c> {
+    connector: &'c Connector,
+    relay: Option<&'c DevRelay>,
+    platform: &'c str,
+    session: SessionKey,
+    screen: Screen,
+    transcript: Transcript,
+    /// Distinguishes the messages of this run from those of an earlier one, which a relay may remember.
+    run: String,
+    sent: u64,
+    /// Turns that had been stopped when a stop was requested.
+    stopping: Option<u64>,
+    turn: TurnState,
+    /// Turns that were stopped so far.
+    turns_stopped: u64,
+    prompt: Option<OpenPrompt>,
+    /// The prompt that was answered last.
+    pressed: Option<String>,
+    /// Whether the input has ended.
+    ended: bool,
+}
+
+impl<'c> TerminalChat<'c> {
+    fn new(connector: &'c Connector, platform: &'c str, relay: Option<&'c DevRelay>, screen: Screen) -> Self {
+        Self {
+            session: session_of(platform),
+            transcript: Transcript::new(platform),
+            run: random_token()[..8].to_owned(),
+            sent: 0,
+            stopping: None,
+            turn: TurnState::Over,
+            turns_stopped: 0,
+            prompt: None,
+            pressed: None,
+            ended: false,
+            connector,
+            relay,
+            platform,
+            screen,
+        }
     }
-}
 
-/// Presses the button that a line names, in the last prompt of the terminal's chat.
-fn press(connector: &Connector, line: &str) -> bool {
-    let asked = replies(connector)
-        .into_iter()
-        .rev()
-        .find_map(|sent| match sent.action {
-            Action::Prompt { prompt_id, .. } => Some(prompt_id),
+    /// Shows what is new; returns whether nothing is going on.
+    async fn refresh(&mut self, input: &LineInput) -> bool {
+        let waiting = self.connector.waiting() > 0;
+        let state = match self.relay {
+            Some(relay) => Some(relay.session_state(&self.session).await),
+            None => None,
+        };
+        self.turns_stopped = state.map_or(0, |state| state.turns_stopped);
+        let is_stopped = self.relay.is_some()
+            && self
+                .stopping
+                .take_if(|before| self.turns_stopped > *before)
+                .is_some();
+        self.turn = match &state {
+            None => TurnState::Unknown {
+                typing_at: self.connector.typing_at(CHAT),
+            },
+            Some(state) if state.is_busy || waiting => match self.stopping {
+                Some(_) => TurnState::Stopping,
+                None => TurnState::Running,
+            },
+            Some(_) => {
+                self.stopping = None;
+                TurnState::Over
+            }
+        };
+        // After the state: what a turn that is over wrote is seen.
+        let messages = self.connector.messages_in(CHAT);
+        self.prompt = messages.iter().rev().find_map(|sent| match &sent.action {
+            Action::Prompt {
+                prompt_id, options, ..
+            } if sent.edits == 0 && !sent.deleted && self.pressed.as_ref() != Some(prompt_id) => {
+                Some(OpenPrompt {
+                    id: prompt_id.clone(),
+                    options: options.clone(),
+                })
+            }
             _ => None,
         });
-    let pressed = asked
-        .zip(line.strip_prefix('/'))
-        .and_then(|(prompt, option)| connector.press(&prompt, option));
-    matches!(pressed, Some(Ok(_)))
-}
+        let drafts = self.connector.drafts(CHAT);
+        let view = ChatView {
+            messages: messages.into_iter().map(Into::into).collect(),
+            drafts: drafts.into_iter().map(|(_, text)| text).collect(),
+            turn: self.turn,
+            is_asking: self.prompt.is_some(),
+        };
+        let mut update = self.transcript.update(&view, Instant::now());
+        if is_stopped {
+            update.lines.push("(turn stopped)".to_owned());
+        }
+        self.screen.show(&update.lines, &update.live);
+        let is_over = match self.turn {
+            TurnState::Over => true,
+            TurnState::Running | TurnState::Stopping => false,
+            TurnState::Unknown { .. } => update.live.is_empty(),
+        };
+        input.set_stoppable(self.is_stoppable());
+        is_over && !update.is_pending
+    }
 
-/// Replies in the terminal's chat; the page has others.
-fn replies(connector: &Connector) -> Vec<SentMessage> {
-    let mut sent = connector.sent_messages();
-    sent.retain(|sent| sent.chat_id == CHAT);
-    sent
-}
+    /// Whether there may be a turn that was not asked to stop yet.
+    fn is_stoppable(&self) -> bool {
+        match self.turn {
+            TurnState::Running => true,
+            TurnState::Stopping | TurnState::Over => false,
+            TurnState::Unknown { .. } => self.stopping.is_none() && self.sent > 0,
+        }
+    }
 
-/// Whether connector and relay have no work left.
-async fn is_idle(connector: &Connector, relay: Option<&DevRelay>) -> bool {
-    match relay {
-        None => false,
-        // In this order: an accepted delivery makes the relay busy before it leaves the connector's queue.
-        Some(relay) => connector.waiting() == 0 && relay.is_idle().await,
+    /// Returns whether the chat goes on.
+    fn handle_input(&mut self, input: Input) -> bool {
+        match input {
+            Input::Quit => return false,
+            Input::End => self.ended = true,
+            Input::Interrupt { typed, stops } => {
+                self.screen.interrupted(&typed);
+                return !stops || self.stop();
+            }
+            Input::Line(line) => {
+                self.screen.typed(&line);
+                let text = line.trim();
+                if !text.is_empty() && !self.press(text) {
+                    self.send(text);
+                }
+            }
+        }
+        true
+    }
+
+    fn send(&mut self, text: &str) {
+        self.sent += 1;
+        if self.relay.is_none() {
+            self.stopping = None;
+        }
+        let message_id = format!("typed-{}-{}", self.run, self.sent);
+        let event = text_event(self.platform, CHAT, &message_id, text);
+        if let Err(error) = self.connector.deliver(&event) {
+            self.screen.note(&format!("(not accepted: {error})"));
+        }
+    }
+
+    /// Presses the option that a line names by its number or its command; returns whether there is one.
+    fn press(&mut self, line: &str) -> bool {
+        let Some(prompt) = &self.prompt else {
+            return false;
+        };
+        let by_number = line
+            .parse::<usize>()
+            .ok()
+            .and_then(|number| number.checked_sub(1));
+        let option = match by_number {
+            Some(index) => prompt.options.get(index),
+            None => prompt
+                .options
+                .iter()
+                .find(|option| line.strip_prefix('/') == Some(&option.id)),
+        };
+        let Some(option) = option else {
+            return false;
+        };
+        let pressed = self.connector.press(&prompt.id, &option.id);
+        self.pressed = Some(prompt.id.clone());
+        self.prompt = None;
+        matches!(pressed, Some(Ok(_)))
+    }
+
+    /// Stops the running turn; returns `false` if there is none.
+    fn stop(&mut self) -> bool {
+        if !self.is_stoppable() || !self.connector.interrupt(self.session.as_str(), CHAT) {
+            return false;
+        }
+        self.stopping = Some(self.turns_stopped);
+        if self.relay.is_none() {
+            self.screen.note("(asked the gateway to stop)");
+        }
+        true
     }
 }
 
 fn session_of(platform: &str) -> SessionKey {
     let event = MessageEvent::from_value(&text_event(platform, CHAT, "", "")).unwrap_or_default();
     SessionKey::build(&event.source, Grouping::default(), None, &NoAliases)
-}
-
-fn prompt() {
-    if std::io::stdin().is_terminal() {
-        let mut out = std::io::stdout();
-        let _ = write!(out, "> ").and_then(|()| out.flush());
-    }
-}
-
-/// Reads the terminal in a thread of its own: such a read cannot be cancelled.
-fn typed_lines() -> mpsc::Receiver<String> {
-    let (sender, lines) = mpsc::channel(16);
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-            if sender.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
 }

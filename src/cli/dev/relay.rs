@@ -16,16 +16,20 @@ use crate::dev::{Connector, ConnectorSettings, random_token};
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle};
-use crate::wire::Grouping;
+use crate::wire::{Grouping, SessionKey};
 
 /// Interval of status updates.
 const STATUS_INTERVAL: Duration = Duration::from_millis(200);
 /// Timeout of a wait for a reinstatement, which is then repeated.
 const REINSTATEMENT_TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// Sessions that are looked at.
+const MAX_SESSIONS: usize = 1_000;
+
 /// What one run makes up, so that no other user of this machine can enroll with its connector.
 pub(super) struct RunSecrets {
     identity: String,
+    identity_key: String,
     enrol_token: String,
 }
 
@@ -33,6 +37,7 @@ impl RunSecrets {
     pub(super) fn new() -> Self {
         Self {
             identity: random_token(),
+            identity_key: random_token(),
             enrol_token: random_token(),
         }
     }
@@ -42,12 +47,18 @@ impl RunSecrets {
         &self.identity
     }
 
+    /// The token that enrolls once.
+    pub(super) fn enrol_token(&self) -> &str {
+        &self.enrol_token
+    }
+
     /// Settings of a connector that knows no gateway yet and lets only this run enroll one.
     pub(super) fn connector_settings(&self) -> ConnectorSettings {
         ConnectorSettings {
             gateways: Vec::new(),
             enrol_tokens: vec![self.enrol_token.clone()],
             identity_tokens: Some(vec![self.identity.clone()]),
+            identity_key: Some(self.identity_key.clone()),
             ..ConnectorSettings::default()
         }
     }
@@ -63,6 +74,17 @@ pub(super) struct RelayPlan {
 }
 
 impl RelayPlan {
+    /// The kind of the agent that answers by default.
+    pub(super) fn agent_kind(&self) -> &'static str {
+        let slot = self.agents.iter().find(|(name, _)| *name == self.settings.agent);
+        match slot {
+            Some((_, slot)) => slot.agent.info().kind,
+            // Built-in agents have no slot.
+            None if self.settings.agent == "echo" => "echo",
+            None => "",
+        }
+    }
+
     /// How conversations become sessions.
     pub(super) fn grouping(&self) -> Grouping {
         let sessions = &self.settings.sessions;
@@ -81,9 +103,17 @@ impl RelayPlan {
     }
 }
 
+/// The state of the terminal's session.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ChatSession {
+    /// Whether it runs or waits, or the relay has something left to send.
+    pub(super) is_busy: bool,
+    /// Turns that were stopped so far.
+    pub(super) turns_stopped: u64,
+}
+
 /// A relay that runs in a background task.
 pub(super) struct DevRelay {
-    pub(super) status: watch::Receiver<Value>,
     handle: watch::Receiver<Option<RelayHandle>>,
     stop: CancellationToken,
     running: JoinHandle<Result<ExitReason, String>>,
@@ -108,7 +138,6 @@ impl DevRelay {
         let credentials = enroll(&plan.settings, connector, secrets).await?;
         let (keep, watched) = watch::channel(Some(credentials));
         let first = plan.build(&watched)?;
-        let status = status_sender.subscribe();
         let (handle_sender, handle) = watch::channel(Some(first.handle()));
         let stop = CancellationToken::new();
         let (connector, stopped) = (Arc::clone(connector), stop.clone());
@@ -140,7 +169,6 @@ impl DevRelay {
             }
         });
         Ok(Self {
-            status,
             handle,
             stop,
             running,
@@ -157,6 +185,24 @@ impl DevRelay {
                 .await
                 .is_none_or(|status| status.sessions_active + status.ends_uncommitted + status.ops_owed == 0),
         }
+    }
+
+    /// The state of one session.
+    pub(super) async fn session_state(&self, session: &SessionKey) -> ChatSession {
+        let handle = self.handle.borrow().clone();
+        let Some(handle) = handle else {
+            return ChatSession::default();
+        };
+        let (status, list) = tokio::join!(handle.status(), handle.sessions(MAX_SESSIONS));
+        let is_listed = list.is_some_and(|list| {
+            list.sessions
+                .iter()
+                .any(|listed| listed.session == session.as_str())
+        });
+        status.map_or_else(ChatSession::default, |status| ChatSession {
+            is_busy: is_listed || status.ends_uncommitted + status.ops_owed > 0,
+            turns_stopped: status.tally.turns_stopped,
+        })
     }
 
     /// Whether a turn has failed.

@@ -3,6 +3,8 @@
 //! Every line is redacted, text from outside is escaped, and repeated lines are rate limited. An unusable log never stops
 //! the program: it is reported and replaced by text on standard error.
 
+#[cfg(feature = "dev")]
+mod divert;
 mod fatal;
 mod journald;
 mod rate_limit;
@@ -41,6 +43,8 @@ use crate::config::{LoadedConfig, LogConfig, LogFormat, Settings};
 use crate::serve::{LogCounts, TraceCounts};
 use crate::text::escape;
 
+#[cfg(feature = "dev")]
+pub(super) use self::divert::{divert, next_line};
 pub(super) use self::fatal::FatalErrors;
 
 /// The log of a running program.
@@ -212,6 +216,9 @@ impl Output {
     {
         let writer = MakeRedactingWriter {
             redactor: redactor.clone(),
+            #[cfg(feature = "dev")]
+            inner: divert::LogOutput::new,
+            #[cfg(not(feature = "dev"))]
             inner: io::stderr,
         };
         let colour = || io::stderr().is_terminal() && env("NO_COLOR").is_none_or(|value| value.is_empty());

@@ -14,7 +14,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-use super::{HINTS, Page};
+use super::Page;
 use crate::dev::faults::DialRule;
 use crate::dev::feed::micros;
 use crate::dev::http::plain;
@@ -167,7 +167,10 @@ async fn relay_changed(relay: &mut Option<watch::Receiver<Value>>) {
 
 fn setup(page: &Page) -> Value {
     let preset = page.preset();
-    let hints = HINTS.map(|hint| json!({ "say": hint.say, "shows": hint.shows }));
+    let hints = page.settings.hints.iter();
+    let hints: Vec<_> = hints
+        .map(|hint| json!({ "say": hint.say, "shows": hint.shows }))
+        .collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "platform": page.settings.platform,

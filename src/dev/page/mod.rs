@@ -43,8 +43,15 @@ pub struct Hint {
     pub shows: &'static str,
 }
 
-/// Three things to try first, in the terminal and on the page.
-pub const HINTS: [Hint; 3] = [
+impl Hint {
+    /// Three things to try first with an agent of this kind, in the terminal and on the page.
+    pub fn for_agent(kind: &str) -> &'static [Self; 3] {
+        if kind == "echo" { &ECHO_HINTS } else { &HINTS }
+    }
+}
+
+/// The built-in agent does what the text says.
+const ECHO_HINTS: [Hint; 3] = [
     Hint {
         say: "hello",
         shows: "an answer over a real link",
@@ -59,6 +66,21 @@ pub const HINTS: [Hint; 3] = [
     },
 ];
 
+const HINTS: [Hint; 3] = [
+    Hint {
+        say: "hello",
+        shows: "an answer over a real link",
+    },
+    Hint {
+        say: "Count to one hundred in words.",
+        shows: "a turn to stop: Ctrl-C here, Stop on the page",
+    },
+    Hint {
+        say: "/help",
+        shows: "the commands that the relay itself answers",
+    },
+];
+
 /// What the page shows about its surroundings.
 #[derive(Debug)]
 pub struct PageSettings {
@@ -66,6 +88,8 @@ pub struct PageSettings {
     pub platform: String,
     /// Who answers.
     pub agent: String,
+    /// What to try first.
+    pub hints: &'static [Hint],
     /// How the relay groups messages into sessions, so that Stop names the right one.
     pub grouping: Grouping,
     /// The relay's status, when it runs in this process; `null` while it does not.

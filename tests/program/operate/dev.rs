@@ -11,7 +11,7 @@ use crate::support::relay_process::{RelayProcess, SOON, Setup};
 use crate::support::wait::eventually;
 
 /// Every route, as a caller without the run's secrets would use it, with the answer that is due.
-const ROUTES: [(&str, &str, u16); 8] = [
+const ROUTES: [(&str, &str, u16); 9] = [
     ("POST", "/relay/enroll", 401),
     ("POST", "/relay/provision", 401),
     ("POST", "/relay/policy", 401),
@@ -19,6 +19,11 @@ const ROUTES: [(&str, &str, u16); 8] = [
     ("GET", "/relay/media/00000000000000000000000000000001", 401),
     ("GET", "/dev/00000000000000000000000000000000/", 404),
     ("GET", "/dev/00000000000000000000000000000000/events", 404),
+    (
+        "GET",
+        "/identity/0000000000000000000000000000000000000000000000000000000000000000",
+        404,
+    ),
     ("GET", "/", 404),
 ];
 

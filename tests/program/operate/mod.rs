@@ -5,6 +5,7 @@ mod access;
 mod completions;
 mod control;
 mod dev;
+mod dev_chat;
 mod documents;
 mod first_run;
 mod http;

@@ -1,0 +1,397 @@
+//! The chat of `dev` in a real terminal: what people type, and what they see.
+
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use serde_json::json;
+
+use crate::operate::verb;
+use crate::support::http_stub::{Pieces, Stub, streamed_reply};
+use crate::support::relay_process::Setup;
+use crate::support::terminal::{CTRL_C, CTRL_D, ENTER, PASTE_BEGIN, PASTE_END, Terminal, UP};
+use crate::support::wait::eventually;
+
+fn chat(args: &[&str]) -> Terminal {
+    Terminal::start(Setup::new().verb(args))
+}
+
+/// The page's address is another one in every run.
+fn normalised(line: &str) -> String {
+    if line.trim_start().starts_with("http://127.0.0.1:") {
+        "  http://127.0.0.1:PORT/dev/TOKEN/".to_owned()
+    } else {
+        line.trim_end().to_owned()
+    }
+}
+
+/// The transcript in the quick start: the command and everything below it.
+fn transcript() -> (Vec<String>, Vec<String>) {
+    let text = include_str!("../../../docs/quick-start.md");
+    let begin = "```console\n$ hermes-relay dev\nA connector";
+    let from = text.find(begin).expect("the transcript") + "```console\n".len();
+    let (block, _) = text[from..].split_once("```").expect("its end");
+    let mut lines = block.lines().map(str::to_owned);
+    let command = lines.next().expect("a command");
+    let args = command.strip_prefix("$ hermes-relay ").expect("the program");
+    let args = args.split_whitespace().map(str::to_owned).collect();
+    (args, lines.collect())
+}
+
+#[tokio::test]
+async fn the_first_five_minutes_are_as_the_quick_start_shows_them() {
+    let (args, wanted) = transcript();
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let mut terminal = chat(&args);
+    let mut inputs = 0;
+    for (number, line) in wanted.iter().enumerate() {
+        let Some(typed) = line.strip_prefix("> ") else {
+            continue;
+        };
+        inputs += 1;
+        if typed == "^C" {
+            // While it is running, as its sign of activity shows.
+            terminal
+                .until("activity", |lines| {
+                    lines.iter().any(|line| line.starts_with("discord: \u{2026}"))
+                })
+                .await;
+            terminal.keys(CTRL_C);
+        } else {
+            terminal.enter(typed).await;
+        }
+        let Some(answer) = wanted.get(number + 1).filter(|line| !line.starts_with("> ")) else {
+            continue;
+        };
+        terminal.answered(answer).await;
+    }
+    assert!(inputs >= 5, "{wanted:#?}");
+    let shown = Arc::new(Mutex::new(Vec::new()));
+    eventually("the whole transcript", async || {
+        let lines = terminal.lines();
+        *shown.lock().unwrap() = lines.clone();
+        lines.last().is_some_and(|line| line == "> /quit")
+    })
+    .await;
+    assert_eq!(terminal.ends().await, (Some(0), true));
+    let shown: Vec<_> = shown
+        .lock()
+        .unwrap()
+        .iter()
+        .map(|line| normalised(line))
+        .collect();
+    let wanted: Vec<_> = wanted.iter().map(|line| normalised(line)).collect();
+    assert_eq!(shown, wanted);
+}
+
+#[tokio::test]
+async fn messages_after_a_stopped_turn_are_answered() {
+    let mut terminal = chat(&["dev"]);
+    for round in 0..2 {
+        terminal.enter("sleep=60000 slow").await;
+        let activity = |line: &String| line.starts_with("discord: \u{2026}");
+        terminal
+            .until("activity", |lines| lines.iter().any(activity))
+            .await;
+        // What was being typed stays.
+        terminal.keys("one");
+        terminal
+            .until("typed text", |lines| {
+                lines.last().is_some_and(|line| line == "> one")
+            })
+            .await;
+        terminal.keys(CTRL_C);
+        let lines = terminal
+            .until("a stopped turn", |lines| {
+                let stopped = lines.iter().filter(|line| *line == "(turn stopped)");
+                stopped.count() == round + 1 && lines.last().is_some_and(|line| line == "> one")
+            })
+            .await;
+        assert!(!lines.iter().any(activity), "{lines:#?}");
+        assert!(!lines.iter().any(|line| line == "(stopping)"), "{lines:#?}");
+        terminal.keys(&format!(" {round}{ENTER}"));
+        terminal.answered(&format!("discord: echo: one {round}")).await;
+        for text in ["two", "three"] {
+            let text = format!("{text} {round}");
+            terminal.enter(&text).await;
+            terminal.answered(&format!("discord: echo: {text}")).await;
+        }
+    }
+    // Takes back what is typed; then there is nothing to stop.
+    terminal.keys("oops");
+    terminal
+        .until("typed text", |lines| {
+            lines.last().is_some_and(|line| line == "> oops")
+        })
+        .await;
+    terminal.keys(CTRL_C);
+    terminal
+        .until("a prompt", |lines| lines.last().is_some_and(|line| line == ">"))
+        .await;
+    terminal.keys(CTRL_C);
+    assert_eq!(terminal.ends().await, (Some(0), true));
+}
+
+#[tokio::test]
+async fn a_streamed_answer_grows_in_place_above_what_is_typed() {
+    let mut terminal = chat(&["dev"]);
+    terminal.enter("stream=250 one two three four five six").await;
+    terminal.keys("half a li");
+    let grows = |lines: &[String]| {
+        let answer = lines.iter().find(|line| line.starts_with("discord: echo: one"));
+        answer.is_some_and(|line| !line.contains("six"))
+            && lines.last().is_some_and(|line| line == "> half a li")
+    };
+    terminal.until("half an answer", grows).await;
+    let whole = "discord: echo: one two three four five six";
+    let lines = terminal
+        .until("the whole answer", |lines| {
+            lines.iter().any(|line| line == whole) && lines.last().is_some_and(|line| line == "> half a li")
+        })
+        .await;
+    let answers = lines.iter().filter(|line| line.starts_with("discord:"));
+    assert_eq!(answers.count(), 1, "{lines:#?}");
+    terminal.keys(&format!("ne{ENTER}"));
+    terminal.answered("discord: echo: half a line").await;
+}
+
+#[tokio::test]
+async fn a_line_typed_while_an_answer_grows_stays_between_the_answers() {
+    let mut terminal = chat(&["dev"]);
+    terminal.enter("stream=500 one two three four five six").await;
+    terminal
+        .until("half an answer", |lines| {
+            lines
+                .iter()
+                .any(|line| line.contains("echo: one") && !line.contains("five"))
+        })
+        .await;
+    terminal.keys(&format!("next{ENTER}"));
+    let lines = terminal.answered("discord: echo: next").await;
+    let from = lines
+        .iter()
+        .position(|line| line.starts_with("> stream"))
+        .unwrap();
+    let wanted = [
+        "> stream=500 one two three four five six",
+        "> next",
+        "discord: echo: one two three four five six",
+        "discord: echo: next",
+        ">",
+    ];
+    assert_eq!(lines[from..], wanted);
+}
+
+#[tokio::test]
+async fn pasted_lines_are_one_message_and_the_history_has_it() {
+    let mut terminal = chat(&["dev"]);
+    terminal.enter("hello").await;
+    terminal.answered("discord: echo: hello").await;
+    terminal.keys(&format!("{PASTE_BEGIN}two\rlines{PASTE_END}"));
+    terminal
+        .until("pasted text", |lines| {
+            lines.last().is_some_and(|line| line == "lines")
+        })
+        .await;
+    terminal.keys(ENTER);
+    terminal.answered("discord: echo: two").await;
+    // Once more than there are messages: the last one has two lines.
+    terminal.keys(&format!("{UP}{UP}{UP}"));
+    terminal
+        .until("the first line", |lines| {
+            lines.last().is_some_and(|line| line == "> hello")
+        })
+        .await;
+    terminal.keys(&format!(" again{ENTER}"));
+    terminal.answered("discord: echo: hello again").await;
+    terminal.keys("/sta\t");
+    terminal
+        .until("a completed command", |lines| {
+            lines.last().is_some_and(|line| line == "> /status")
+        })
+        .await;
+    terminal.keys(ENTER);
+    terminal
+        .until("the status", |lines| {
+            lines.iter().any(|line| line.starts_with("discord: Link"))
+        })
+        .await;
+    terminal.keys(CTRL_D);
+    assert_eq!(terminal.ends().await, (Some(0), true));
+}
+
+#[tokio::test]
+async fn a_question_is_answered_by_number() {
+    let mut terminal = chat(&["dev"]);
+    terminal.enter("ask deploy").await;
+    let lines = terminal.answered("  Answer with a number.").await;
+    assert!(lines.iter().any(|line| line == "  1) Allow once"), "{lines:#?}");
+    terminal.enter("1").await;
+    terminal.answered("discord: echo: allowed once deploy").await;
+    // Nobody asks now.
+    terminal.enter("1").await;
+    terminal.answered("discord: echo: 1").await;
+}
+
+/// A model that answers as the test says, piece by piece.
+async fn model() -> (Stub, Arc<Mutex<Option<Pieces>>>) {
+    let pieces = Arc::new(Mutex::new(None));
+    let slot = Arc::clone(&pieces);
+    let stub = Stub::start(move |_| {
+        let (sender, response) = streamed_reply(200, "text/event-stream");
+        *slot.lock().unwrap() = Some(sender);
+        response
+    });
+    (stub.await, pieces)
+}
+
+async fn write(pieces: &Arc<Mutex<Option<Pieces>>>, text: &str) {
+    let sender = eventually("a request to the model", async || pieces.lock().unwrap().clone()).await;
+    let event = json!({ "choices": [{ "delta": { "content": text } }] });
+    sender
+        .send(Ok(Bytes::from(format!("data: {event}\n\n"))))
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_models_answer_grows_and_cannot_drive_the_terminal() {
+    let (stub, pieces) = model().await;
+    let setup = Setup::new()
+        .setting(
+            "agents.llm",
+            &format!("{{kind: openai, base_url: \"{}\", model: m}}", stub.url("/v1")),
+        )
+        .setting("access.mode", "open");
+    let config = setup.home().join("relay.yaml");
+    let args = ["dev", "--agent", "llm", "--config", config.to_str().unwrap()];
+    let mut terminal = Terminal::start(setup.verb(&args));
+    let lines = terminal
+        .until("tips", |lines| lines.last().is_some_and(|line| line == ">"))
+        .await;
+    assert!(
+        !lines.iter().any(|line| line.contains("sleep=")),
+        "tips for another agent: {lines:#?}"
+    );
+    terminal.enter("hello").await;
+    terminal
+        .until("a sign of activity", |lines| {
+            lines.iter().any(|line| line.starts_with("discord: \u{2026}"))
+        })
+        .await;
+    write(&pieces, "The first words, ").await;
+    terminal
+        .until("the first words", |lines| {
+            lines
+                .iter()
+                .any(|line| line.starts_with("discord: The first words,"))
+        })
+        .await;
+    write(
+        &pieces,
+        "\u{1b}]0;owned\u{7}\u{1b}[2J\u{9b}31m\u{202e} and the last.",
+    )
+    .await;
+    let escaped = "\\u001b]0;owned\\u0007\\u001b[2J\\u009b31m\\u202e and the last.";
+    terminal
+        .until("escaped text", |lines| {
+            lines.iter().any(|line| line.contains(escaped))
+        })
+        .await;
+    pieces.lock().unwrap().take();
+    terminal
+        .answered(&format!("discord: The first words, {escaped}"))
+        .await;
+    let written = terminal.written();
+    for hostile in ["\u{1b}]", "\u{7}", "\u{1b}[2J", "\u{9b}", "\u{202e}"] {
+        assert!(!written.contains(hostile), "{hostile:?} reached the terminal");
+    }
+    terminal.enter("/quit").await;
+    assert_eq!(terminal.ends().await, (Some(0), true));
+}
+
+#[tokio::test]
+async fn a_gateway_enrolls_with_the_dev_connector_and_its_streamed_answer_is_shown_whole() {
+    let mut dev = chat(&["dev", "--connector-only"]);
+    let lines = dev
+        .until("a prompt", |lines| lines.last().is_some_and(|line| line == ">"))
+        .await;
+    let command = lines
+        .iter()
+        .position(|line| line.contains("hermes-relay enroll"))
+        .unwrap();
+    // The token is longer than the terminal is wide.
+    let command = lines[command..command + 2].concat();
+    let args: Vec<_> = command.split_whitespace().skip(1).collect();
+    let args = &args[..args
+        .iter()
+        .position(|arg| *arg == "hermes-relay")
+        .unwrap_or(args.len())];
+    let mut setup = Setup::new();
+    let text = lines.concat();
+    for name in ["GATEWAY_RELAY_IDP_TOKEN_URL", "GATEWAY_RELAY_PLATFORMS"] {
+        let (_, rest) = text.split_once(&format!("export {name}=")).unwrap();
+        setup = setup.env(name, rest.split_whitespace().next().unwrap());
+    }
+    let enrolled = verb(&setup, args).await;
+    assert_eq!(enrolled.code, 0, "{enrolled:?}");
+    let again = verb(&setup, args).await;
+    assert_ne!(again.code, 0, "the token is good once");
+    let relay = crate::operate::connected(&setup).await;
+    dev.enter("stream=300 one two three four five six seven").await;
+    dev.until("half an answer", |lines| {
+        lines
+            .iter()
+            .any(|line| line.starts_with("discord: echo: one") && !line.contains("seven"))
+    })
+    .await;
+    let whole = "discord: echo: one two three four five six seven";
+    let lines = dev.answered(whole).await;
+    assert_eq!(
+        lines.iter().filter(|line| line.starts_with("discord:")).count(),
+        1,
+        "{lines:#?}"
+    );
+    relay.stop().await;
+    dev.keys(CTRL_D);
+    assert_eq!(dev.ends().await, (Some(0), true));
+}
+
+#[tokio::test]
+async fn smoke_prints_one_json_object_with_its_times() {
+    let setup = Setup::new();
+    let smoke = verb(&setup, &["dev", "--smoke", "--no-tui", "--json"])
+        .await
+        .json();
+    assert_eq!(
+        (&smoke["ok"], &smoke["reply"]),
+        (&json!(true), &json!("echo: hello"))
+    );
+    let ms = |name: &str| smoke[name].as_u64().unwrap();
+    assert!(ms("total_ms") >= ms("connected_ms") + ms("reply_ms"), "{smoke}");
+    let refused = verb(&setup, &["dev", "--json"]).await;
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let dead = setup
+        .setting(
+            "agents.dead",
+            "{kind: openai, base_url: \"http://127.0.0.1:9/v1\", model: m}",
+        )
+        .setting("access.mode", "open");
+    let config = dead.home().join("relay.yaml");
+    let args = [
+        "dev",
+        "--smoke",
+        "--json",
+        "--agent",
+        "dead",
+        "--config",
+        config.to_str().unwrap(),
+    ];
+    let failed = verb(&dead, &args).await;
+    assert_eq!(failed.code, 1, "{failed:?}");
+    let json: serde_json::Value = serde_json::from_str(&failed.out).unwrap();
+    assert_eq!(json["ok"], false);
+    assert!(
+        json["error"].as_str().unwrap().contains("`dead` failed"),
+        "{json}"
+    );
+}
