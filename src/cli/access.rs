@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::Environment;
 use super::exit::{self, finish};
-use super::format::{duration, printable};
+use super::format::{duration, printable, stdout};
 use super::remote::{RemoteArgs, RemoteRelay};
 use crate::access::{AccessRequest, Gate, PersonId, Role, StoredRow};
 use crate::serve::ControlRequest;
@@ -319,7 +319,7 @@ fn row(row: StoredRow) -> AccessRow {
 
 /// Shows an answer to a person.
 fn show(answer: &Value) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     let text = |value: &Value| value.as_str().map(printable).unwrap_or_default();
     for (key, what) in [("allowed", "may write now"), ("approved", "is let in")] {
         if answer[key].is_string() {
@@ -398,7 +398,7 @@ fn log(
     if remote.json {
         return exit::print(json!({ "entries": entries }));
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     let mut shown = Ok(());
     for entry in &entries {
         let text = |key: &str| entry[key].as_str().map(printable).unwrap_or_default();

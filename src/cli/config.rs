@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::exit::{self, ErrorFormat, errln, fail, finish, outln};
+use super::format::stdout;
 use super::{Environment, SharedArgs};
 use crate::config::{self, Origin, Sources};
 
@@ -68,7 +69,7 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
             Err(error) => fail(exit::CONFIGURATION, error, None),
         },
         ConfigCommand::Reference => {
-            let mut out = anstream::stdout().lock();
+            let mut out = stdout();
             finish(write!(out, "{}", config::reference()).and_then(|()| out.flush()))
         }
         ConfigCommand::Show {
@@ -88,7 +89,7 @@ pub(super) fn run(args: &ConfigArgs, env: Environment<'_>) -> ExitCode {
 fn show(loaded: &config::LoadedConfig, as_json: bool, changed: bool) -> ExitCode {
     let mut rows = loaded.describe();
     rows.retain(|row| !changed || row.origin != Origin::Default);
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     let written = if as_json {
         let rows: Vec<_> = rows
             .iter()

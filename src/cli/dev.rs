@@ -145,6 +145,7 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
     connector_settings.platforms = vec![args.platform.clone()];
     if args.connector_only {
         connector_settings.gateways = ConnectorSettings::default().gateways;
+        connector_settings.platforms = vec![args.platform.clone()];
     }
     let connector = match Connector::start(connector_settings).await {
         Ok(connector) => Arc::new(connector),
@@ -272,7 +273,6 @@ async fn serve_connector(args: &DevArgs, connector: &Connector, secrets: &RunSec
         "  export GATEWAY_RELAY_IDP_TOKEN_URL={}",
         connector.identity_url().unwrap_or_default()
     );
-    errln!("  export GATEWAY_RELAY_PLATFORMS={}", args.platform);
     errln!(
         "  hermes-relay enroll --connector-url {} --token {}",
         connector.http_base(),

@@ -17,7 +17,7 @@ use serde_json::json;
 use self::entry::{JournalEntry, parse_item};
 use super::Environment;
 use super::exit::{self, ErrorFormat};
-use super::format::stdout;
+use super::format::{stderr, stdout};
 use crate::config::{self, Flags, LoadedConfig, Sources};
 use crate::store::{Counts, InspectError, Inspector, Item, Listed, OpenError, Section};
 
@@ -345,7 +345,7 @@ fn print_done(
 }
 
 fn confirm(row: &str) -> io::Result<bool> {
-    let mut err = io::stderr();
+    let mut err = stderr();
     write!(err, "{row}\nDrop it? [y/N] ")?;
     err.flush()?;
     let mut answer = String::new();

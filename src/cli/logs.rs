@@ -14,7 +14,7 @@ use clap::{Args, Subcommand};
 use self::report::{Coverage, FileScan, Report};
 use super::ProcessEnv;
 use super::exit::{self, errln, fail};
-use super::format::printable;
+use super::format::{printable, stdout};
 use super::redact::{Redactor, known_secrets, known_without_settings};
 use crate::config::{self, Flags, Settings, Sources};
 
@@ -111,6 +111,8 @@ fn redact(args: &RedactArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let mut report = Report::new(coverage);
     let mut out: Box<dyn Write> = if args.check {
         Box::new(io::sink())
+    } else if io::stdout().is_terminal() {
+        Box::new(stdout())
     } else {
         Box::new(BufWriter::new(io::stdout().lock()))
     };
@@ -143,7 +145,7 @@ fn redact(args: &RedactArgs, process: &ProcessEnv<'_>) -> ExitCode {
         errln!("{}", report.summary());
         return ExitCode::from(if report.is_complete() { 0 } else { exit::FAILED });
     }
-    let mut stdout = anstream::stdout().lock();
+    let mut stdout = stdout();
     let printed = if args.json {
         writeln!(stdout, "{}", report.to_json(redactor.secrets()))
     } else {

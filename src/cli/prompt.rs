@@ -39,7 +39,7 @@ impl SecretInput for Stdin {
         if !stdin.is_terminal() {
             return Ok(None);
         }
-        let mut stderr = io::stderr();
+        let mut stderr = super::format::stderr();
         write!(stderr, "{question}: ")?;
         stderr.flush()?;
         let no_echo = NoEcho::start(stdin.as_fd())?;
@@ -54,7 +54,7 @@ impl SecretInput for Stdin {
         if !stdin.is_terminal() {
             return Ok(None);
         }
-        let mut stderr = io::stderr();
+        let mut stderr = super::format::stderr();
         write!(stderr, "{question}: ")?;
         stderr.flush()?;
         let mut line = String::new();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::Environment;
 use super::exit::{self, finish};
-use super::format::printable;
+use super::format::{printable, stdout};
 use super::remote::RemoteArgs;
 use crate::store::{InspectError, Inspector, UsageRow};
 use crate::timestamp;
@@ -65,7 +65,7 @@ fn entry(row: &UsageRow) -> Value {
 }
 
 fn show(rows: &[UsageRow]) -> io::Result<()> {
-    let mut out = anstream::stdout().lock();
+    let mut out = stdout();
     if rows.is_empty() {
         writeln!(out, "nothing was used")?;
     }

@@ -145,6 +145,9 @@ impl<'c> TerminalChat<'c> {
             turn: self.turn,
             is_asking: self.prompt.is_some(),
         };
+        if is_stopped {
+            self.transcript.end_activity();
+        }
         let mut update = self.transcript.update(&view, Instant::now());
         if is_stopped {
             update.lines.push("(turn stopped)".to_owned());

@@ -146,6 +146,11 @@ impl Transcript {
         update
     }
 
+    /// A turn has ended; the next one begins to count anew.
+    pub(super) fn end_activity(&mut self) {
+        self.active_since = None;
+    }
+
     /// A sign that a turn runs, while it has no text that grows.
     fn show_activity(&mut self, view: &ChatView, now: Instant, update: &mut ChatUpdate) {
         let turn = view.turn;

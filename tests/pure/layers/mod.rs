@@ -53,6 +53,55 @@ fn test_files(files: &[(String, String)]) -> Vec<String> {
     names
 }
 
+/// Files that write to the terminal themselves, and what escapes text from outside there. All others use
+/// `cli::format`, which escapes everything.
+const RAW_OUTPUT: &[(&str, &str)] = &[
+    ("cli/completions.rs", "nothing from outside"),
+    ("cli/dev/line_editor.rs", "nothing from outside"),
+    ("cli/dev/screen.rs", "escapes each text"),
+    ("cli/doctor.rs", "colours; escapes each text"),
+    ("cli/format.rs", "escapes everything"),
+    ("cli/logging/divert.rs", "log lines: fields are escaped"),
+    ("cli/logs.rs", "a copy of a log, escaped on a terminal"),
+    ("cli/man.rs", "nothing from outside"),
+    ("cli/oracle.rs", "JSON for programs"),
+    ("cli/status.rs", "colours; escapes each text"),
+];
+
+#[test]
+fn only_known_files_write_to_the_terminal_unescaped() {
+    let raw = |line: &str| {
+        let code = line.split("//").next().unwrap_or_default();
+        let written = [
+            "stdout().lock()",
+            "io::stdout();",
+            "io::stderr();",
+            "anstream::stdout",
+            "println!(",
+            "eprint!(",
+        ];
+        let is_written = written.iter().any(|call| code.contains(call));
+        is_written || (code.contains("io::stderr()") && code.contains("write"))
+    };
+    let mut found = Vec::new();
+    for (name, text) in sources() {
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        if code.lines().any(raw) {
+            found.push(name);
+        }
+    }
+    let allowed: Vec<_> = RAW_OUTPUT.iter().map(|(name, _)| *name).collect();
+    let others: Vec<_> = found
+        .iter()
+        .filter(|name| !allowed.contains(&name.as_str()))
+        .collect();
+    assert!(
+        others.is_empty(),
+        "write with cli::format, which escapes text from outside: {others:?}"
+    );
+    assert!(found.len() >= 5, "{found:?}");
+}
+
 #[test]
 fn the_sources_keep_to_the_rules() {
     let files = sources();
