@@ -157,7 +157,9 @@ async fn a_streamed_answer_grows_in_place_above_what_is_typed() {
 #[tokio::test]
 async fn a_line_typed_while_an_answer_grows_stays_between_the_answers() {
     let mut terminal = chat(&["dev"]);
-    terminal.enter("stream=300 one two three four five six seven eight nine ten eleven twelve").await;
+    terminal
+        .enter("stream=300 one two three four five six seven eight nine ten eleven twelve")
+        .await;
     terminal
         .until("half an answer", |lines| {
             lines
