@@ -193,7 +193,9 @@ impl DevRelay {
         let Some(handle) = handle else {
             return ChatSession::default();
         };
-        let (status, list) = tokio::join!(handle.status(), handle.sessions(MAX_SESSIONS));
+        // In this order: a session that is over has been counted.
+        let list = handle.sessions(MAX_SESSIONS).await;
+        let status = handle.status().await;
         let is_listed = list.is_some_and(|list| {
             list.sessions
                 .iter()
