@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hermes_relay::dev::{Connector, ConnectorSettings, Nas, NasSettings, PageSettings};
+use hermes_relay::dev::{Connector, ConnectorSettings, Hint, Nas, NasSettings, PageSettings};
 use hermes_relay::net::chronos::ChronosClient;
 use hermes_relay::wire::Grouping;
 use secrecy::SecretString;
@@ -29,6 +29,7 @@ async fn armed_jobs_are_listed_and_fired() {
     let page = connector.open_page(PageSettings {
         platform: "discord".to_owned(),
         agent: "echo".to_owned(),
+        hints: Hint::for_agent("echo"),
         grouping: Grouping::default(),
         relay: None,
     });
