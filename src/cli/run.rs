@@ -1,6 +1,7 @@
 //! `hermes-relay run`: serves until it is stopped.
 
 mod background;
+mod chronos;
 mod credential_files;
 mod reload;
 mod signals;
@@ -16,6 +17,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use self::background::{PolicyDeclaration, provision, use_credentials};
+use self::chronos::{ManagedScheduler, fires};
 use self::credential_files::CredentialFiles;
 use self::reload::{StartSettings, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
@@ -24,6 +26,7 @@ use super::logging::{self, FatalErrors, LogHandle, Repeats};
 use super::notify::{Notification, ServiceManager};
 use super::{ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
+use crate::cron::arming::Arming;
 use crate::config::{self, Backend, Flags, LoadedConfig, Settings, SleepAction, Sources};
 use crate::net::http::{HttpClient, HttpEgress, HttpPolicy};
 use crate::net::proxy::ProxyRules;
@@ -163,11 +166,16 @@ async fn serve(
     let proxies = ProxyRules::from_env(env);
     let tls = provisioning::tls(&settings);
     let (credentials, watched) = watch::channel(provisioning::pinned_credentials(&settings));
+    let egress = egress(&tls, &proxies);
+    let (arming, verifier) = match ManagedScheduler::new(&settings, &egress, env) {
+        Ok(managed) => managed.map(|managed| (managed.arming, managed.verifier)).unzip(),
+        Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
+    };
     let relay = match build_relay(
         args,
         &settings,
         process,
-        agents,
+        (agents, arming),
         (&tls, &proxies),
         &watched,
         &fatal,
@@ -198,7 +206,12 @@ async fn serve(
         .connector(&url, watched.clone())
         .log_counts(log.counts())
         .trace_counts(log.trace_counts());
-    let serving = match Serving::start(&settings.serve, service, None) {
+    let fires = verifier.map(|verifier| fires(verifier, &settings, handle.clone()));
+    let fires = match fires.transpose() {
+        Ok(fires) => fires,
+        Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
+    };
+    let serving = match Serving::start(&settings.serve, service, fires) {
         Ok(serving) => serving,
         Err(error) => return serve_failure(&error, &fatal),
     };
@@ -306,7 +319,7 @@ fn build_relay(
     args: &RunArgs,
     settings: &Settings,
     process: &ProcessEnv<'_>,
-    agents: Vec<(String, AgentSlot)>,
+    (agents, arming): (Vec<(String, AgentSlot)>, Option<Arming>),
     (tls, proxies): (&Tls, &ProxyRules),
     watched: &watch::Receiver<Option<Credentials>>,
     fatal: &FatalErrors,
@@ -325,6 +338,9 @@ fn build_relay(
         if let Some(suspender) = suspender {
             builder = builder.suspender(suspender);
         }
+    }
+    if let Some(arming) = arming {
+        builder = builder.arming(arming);
     }
     builder.build().map_err(|error| build_failure(&error, fatal))
 }
@@ -417,12 +433,16 @@ pub(super) fn http_client(settings: &Settings, proxies: &ProxyRules) -> Result<H
     http_client_with(&provisioning::tls(settings), settings, proxies)
 }
 
-fn http_client_with(tls: &Tls, settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
-    let egress = HttpEgress {
+fn egress(tls: &Tls, proxies: &ProxyRules) -> HttpEgress {
+    HttpEgress {
         tls: tls.clone(),
         proxies: proxies.clone(),
         user_agent: USER_AGENT.to_owned(),
-    };
+    }
+}
+
+fn http_client_with(tls: &Tls, settings: &Settings, proxies: &ProxyRules) -> Result<HttpClient, String> {
+    let egress = egress(tls, proxies);
     let policy = HttpPolicy {
         allow_plaintext: settings.connector.allow_plaintext,
         ..HttpPolicy::default()

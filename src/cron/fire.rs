@@ -32,6 +32,16 @@ pub enum FireAdmission {
     Failed,
 }
 
+impl FireAdmission {
+    /// A fire long before its occurrence: it may come again when it is early enough to own it.
+    pub fn early(occurrence: jiff::Timestamp, now: jiff::Timestamp) -> Self {
+        let secs = occurrence.as_second() - now.as_second() - super::claim::EARLY_SECS;
+        Self::Early {
+            retry_after: Duration::from_secs(u64::try_from(secs).unwrap_or(0).max(1)),
+        }
+    }
+}
+
 /// Whoever claims and runs jobs.
 pub trait AdmitFire: std::fmt::Debug + Send + Sync {
     /// Claims the job and starts it. [`FireAdmission::Accepted`] means that the claim is on disk.

@@ -212,6 +212,15 @@ impl AgentRegistry {
         Some(Selection::new(chosen.unwrap_or(default)))
     }
 
+    /// The agent of that name, on its own terms; without a name the default one.
+    pub(super) fn named(&self, name: Option<&str>) -> Option<Selection> {
+        let slot = match name {
+            Some(name) => self.slots.get_key_value(name)?,
+            None => (&self.default.0, &self.default.1),
+        };
+        Some(Selection::new(slot))
+    }
+
     /// A person lists the agents, or chooses one for a session; returns the answer.
     pub(super) fn choose(
         &mut self,

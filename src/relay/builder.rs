@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 
 use super::agents::{AgentRegistry, AgentSlot};
 use super::attachments::open_client;
@@ -12,11 +13,14 @@ use super::clock::unix_ms;
 use super::event_loop::{Channels, EventLoop, ExitReason};
 use super::handle::{MAX_REQUESTS, RelayHandle};
 use super::provisioning::{pinned_credentials, tls};
+use super::scheduler::{Arms, Scheduler};
 use super::sleep::Sleeper;
 use super::suspend::Suspender;
 use super::transport::{Credentials, LinkStatus, RelayTransport, WebSocketSettings, WebSocketTransport};
 use crate::agent::{Agent, UnknownAgent};
 use crate::config::{Durability, Settings, SleepAction, SleepConfig};
+use crate::cron::arming::{Arming, DesiredArms};
+use crate::cron::chronos::ArmReport;
 use crate::link::{HelloIdentity, LinkSettings};
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
@@ -57,6 +61,7 @@ pub struct RelayBuilder {
     credentials: Option<watch::Receiver<Option<Credentials>>>,
     fresh_on_corruption: bool,
     suspender: Option<Suspender>,
+    arming: Option<Arming>,
 }
 
 /// A relay, ready to run. Any number of them run in one process, each with a state directory of its own.
@@ -81,7 +86,10 @@ pub struct Relay {
     event_loop: EventLoop,
     channels: Channels,
     handle: RelayHandle,
+    arming: Option<ArmingTask>,
 }
+
+type ArmingTask = (Arming, watch::Receiver<DesiredArms>, watch::Sender<ArmReport>);
 
 impl RelayBuilder {
     /// Adds an agent under a name. `settings.agent` names the one that answers by default; the first that was added when
@@ -140,6 +148,13 @@ impl RelayBuilder {
         self
     }
 
+    /// Arms scheduled jobs with the managed scheduler through this, when `cron.provider` says so.
+    #[must_use]
+    pub fn arming(mut self, arming: Arming) -> Self {
+        self.arming = Some(arming);
+        self
+    }
+
     /// Checks everything and opens the journal. Nothing is dialled yet.
     pub fn build(self) -> Result<Relay, BuildError> {
         let agents = AgentRegistry::new(&self.settings, self.agents)?;
@@ -176,6 +191,12 @@ impl RelayBuilder {
         let (mut event_loop, channels) =
             EventLoop::new(&self.settings, agents, transport, opened, request_queue);
         event_loop.sleeper = Sleeper::new(&self.settings, self.suspender, event_loop.clock.now());
+        let arming = self.arming.map(|arming| {
+            let (arms, desired, report) = Arms::channel();
+            let seed = event_loop.clock.seed();
+            event_loop.scheduler = Scheduler::new(&self.settings.cron, Some(arms), seed);
+            (arming, desired, report)
+        });
         // The journal holds the state directory's lock from here on.
         event_loop.media =
             tls.and_then(|tls| open_client(&self.settings, tls, self.proxies, credentials, link));
@@ -183,6 +204,7 @@ impl RelayBuilder {
             event_loop,
             channels,
             handle: RelayHandle(requests),
+            arming,
         })
     }
 }
@@ -199,6 +221,7 @@ impl Relay {
             credentials: None,
             fresh_on_corruption: false,
             suspender: None,
+            arming: None,
         }
     }
 
@@ -229,7 +252,13 @@ impl Relay {
             event_loop,
             channels,
             handle: _handle,
+            arming,
         } = self;
+        // It ends with this future: the relay's shutdown does not wait for the managed scheduler.
+        let mut tasks = JoinSet::new();
+        if let Some((arming, desired, report)) = arming {
+            tasks.spawn(arming.run(desired, report));
+        }
         event_loop.run(channels, shutdown).await
     }
 }

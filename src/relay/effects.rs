@@ -17,6 +17,7 @@ use crate::access::{AccessError, Author, Reason, Role};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
+use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Op, SendResult};
 use crate::session::TurnId;
 use crate::store::{Command, InboxSeq};
@@ -94,6 +95,40 @@ pub(super) enum Pending {
     Access(oneshot::Sender<Result<Value, AccessError>>, Value),
     /// An agent waits for its saved state.
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
+    /// A step of scheduled jobs.
+    Job(JobStep),
+}
+
+/// What the journal is asked about scheduled jobs.
+#[derive(Debug)]
+pub(super) enum JobStep {
+    /// What an earlier run left.
+    Recover,
+    /// The jobs.
+    Jobs,
+    /// Runs that people asked for.
+    Requested,
+    /// Claim an occurrence of this job; a fire may wait for that.
+    Claim(String, Option<oneshot::Sender<FireAdmission>>),
+    /// Store the row of a run, whose turn holds its place unless it waits.
+    Accept(SessionKey, Option<TurnId>),
+    /// Mark a run as begun before its turn starts.
+    Begin(SessionKey, TurnId, InboxSeq),
+    /// Store how a run ended.
+    Finished,
+    /// Something that nobody waits for.
+    Noted,
+    /// A change that a chat asked for.
+    Chat(Box<JobCommand>),
+}
+
+/// `/cron` in a chat.
+#[derive(Debug)]
+pub(super) struct JobCommand {
+    pub(super) row: InboxSeq,
+    pub(super) session: SessionKey,
+    pub(super) chat: ChatId,
+    pub(super) facts: ChatFacts,
 }
 
 /// A message on its way into the journal.

@@ -6,6 +6,7 @@
 //! own and come first. What each event means is in [`routing`](super::routing).
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use super::journal_io::JournalIo;
 use super::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Lifecycle, Step};
 use super::metrics::CommitMetrics;
 use super::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
+use super::scheduler::Scheduler;
 use super::slash_commands::SlashCommands;
 use super::sleep::{SleepEvent, SleepStep, SleepTask, Sleeper};
 use super::transport::{
@@ -129,6 +131,9 @@ pub(super) struct EventLoop {
     pub(super) approvals: Approvals,
     pub(super) commands: SlashCommands,
     pub(super) agents: AgentRegistry,
+    pub(super) scheduler: Scheduler,
+    /// Where the outputs of jobs are written.
+    pub(super) state_dir: PathBuf,
     pub(super) journal: JournalIo,
     pub(super) lifecycle: Lifecycle,
     /// The way to sleep; none for a relay that stays awake.
@@ -171,6 +176,7 @@ enum Wakeup {
     Results,
     TurnRequest(Option<(TurnId, TurnRequest)>),
     TurnFinished(Box<Finished>),
+    Arms,
     Link,
     Health,
     Request(Option<HandleRequest>),
@@ -223,6 +229,8 @@ impl EventLoop {
                 platforms.map(|identity| identity.platform.as_str()),
             ),
             agents,
+            scheduler: Scheduler::new(&settings.cron, None, clock.seed()),
+            state_dir: settings.state_dir.clone(),
             journal: JournalIo::new(opened.journal, opened.health.clone()),
             lifecycle: Lifecycle::new(settings),
             settings: loop_settings,
@@ -260,6 +268,7 @@ impl EventLoop {
         let (sender, mut inbound) = inbound_channel();
         let recovery = std::mem::take(&mut channels.recovery);
         self.recover_rest(recovery, &mut channels.batches).await;
+        self.scheduler.start(self.clock.now(), &mut self.effects);
         self.offer_commands();
         self.transport.connect(sender);
         let mut shutdown = std::pin::pin!(shutdown);
@@ -295,6 +304,7 @@ impl EventLoop {
                 () = self.journal.submitted() => Wakeup::Submitted,
                 _ = channels.results.recv_many(&mut results, RESULT_BATCH) => Wakeup::Results,
                 request = channels.turn_requests.recv() => Wakeup::TurnRequest(request),
+                () = self.scheduler.arms_changed() => Wakeup::Arms,
                 finished = self.turns.next_finished() => Wakeup::TurnFinished(Box::new(finished)),
                 Ok(()) = link.changed() => Wakeup::Link,
                 Ok(()) = channels.health.changed() => Wakeup::Health,
@@ -331,6 +341,7 @@ impl EventLoop {
                     self.take_turn_requests(&mut channels.turn_requests);
                     self.finish_turn(*finished);
                 }
+                Wakeup::Arms => self.scheduler.note_arms(&mut self.effects),
                 Wakeup::Link => {
                     let status = link.borrow_and_update().clone();
                     self.handle_link(status);
@@ -420,6 +431,7 @@ impl EventLoop {
             self.transport.reconnect();
         }
         self.approvals.expire(&self.adapters, now.mono, &mut self.effects);
+        self.step_jobs();
         self.turns.refill(&mut self.effects);
         self.turns.start_waiting(now.unix_ms, &mut self.effects);
         self.outbox.release(now.mono);
@@ -486,8 +498,10 @@ impl EventLoop {
             outbox,
             approvals,
             agents,
+            scheduler,
             journal,
             lifecycle,
+            clock,
             effects,
             deliveries_waiting,
             access: _,
@@ -499,7 +513,7 @@ impl EventLoop {
             media: _,
             sleeper: _,
             commits: _,
-            clock: _,
+            state_dir: _,
             settings: _,
             transport: _,
             results: _,
@@ -508,7 +522,7 @@ impl EventLoop {
             read_again_at: _,
         } = self;
         OutstandingWork {
-            turns: turns.outstanding(),
+            turns: turns.outstanding() + scheduler.outstanding(),
             queued: turns.sessions().active() + usize::from(turns.sessions().has_elsewhere()),
             ops: outbox.outstanding(),
             uncommitted: journal.outstanding()
@@ -517,7 +531,7 @@ impl EventLoop {
                 + usize::from(*deliveries_waiting),
             prompts: approvals.open(),
             unseen: journal.is_unwell() || lifecycle.is_reconnecting(),
-            next_due: None,
+            next_due: scheduler.next_due(clock.now()),
         }
     }
 
@@ -530,12 +544,14 @@ impl EventLoop {
     }
 
     fn deadline(&self) -> Instant {
-        let now = self.clock.mono();
+        let moment = self.clock.now();
+        let now = moment.mono;
         let serving_sleeper = self.sleeper.as_ref().filter(|_| self.lifecycle.is_serving());
         let due = [
             self.read_again_at,
             self.outbox.deadline(),
             self.approvals.deadline(),
+            self.scheduler.deadline(moment),
             self.lifecycle.deadline(now),
             serving_sleeper.and_then(|sleeper| sleeper.deadline(now, self.is_live())),
         ];
@@ -598,6 +614,10 @@ impl EventLoop {
             }
         };
         self.turns.abort_all(CLOSE_TIMEOUT).await;
+        let written = async { while self.scheduler.writes.join_next().await.is_some() {} };
+        if timeout(CLOSE_TIMEOUT, written).await.is_err() {
+            tracing::warn!("outputs of jobs were not written in time");
+        }
         if let Err(error) = closed {
             tracing::error!(%error, "the journal was not closed cleanly");
         }

@@ -1,5 +1,6 @@
 //! What others may ask of a running relay.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -9,6 +10,8 @@ use serde_json::Value;
 use super::metrics::Metrics;
 use super::status::{AgentStatus, HealthCheck, SessionList, Status};
 use crate::access::{AccessError, AccessRequest};
+use crate::cron::chronos::ArmReport;
+use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
 use crate::wire::SessionKey;
 
 /// Requests that may wait for the relay.
@@ -25,6 +28,8 @@ pub(super) enum HandleRequest {
     Wake(oneshot::Sender<()>),
     Send(SendTarget, String, oneshot::Sender<Result<(), SendError>>),
     Access(AccessRequest, oneshot::Sender<Result<Value, AccessError>>),
+    Fire(FireRequest, oneshot::Sender<FireAdmission>),
+    JobsChanged(oneshot::Sender<ArmReport>),
 }
 
 /// A chat by its id, on this platform or on whichever knows it.
@@ -128,9 +133,25 @@ impl RelayHandle {
         self.ask(|reply| HandleRequest::Access(request, reply)).await
     }
 
+    /// Scheduled jobs were changed in the journal: reads them again, and waits a while until it is known whether the managed
+    /// scheduler has them. Without it the report is empty; `None` when the relay is not running.
+    pub async fn jobs_changed(&self) -> Option<ArmReport> {
+        self.ask(HandleRequest::JobsChanged).await
+    }
+
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest) -> Option<T> {
         let (reply, answer) = oneshot::channel();
         self.0.send(request(reply)).await.ok()?;
         answer.await.ok()
+    }
+}
+
+impl AdmitFire for RelayHandle {
+    fn admit(&self, fire: FireRequest) -> Pin<Box<dyn Future<Output = FireAdmission> + Send + '_>> {
+        Box::pin(async {
+            self.ask(|reply| HandleRequest::Fire(fire, reply))
+                .await
+                .unwrap_or(FireAdmission::Draining)
+        })
     }
 }

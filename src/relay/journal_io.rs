@@ -90,7 +90,11 @@ impl JournalIo {
     /// Messages and ops that are being committed.
     pub(super) fn uncommitted(&self) -> usize {
         let commits = |pending: &&Pending| match pending {
-            Pending::Message(_) | Pending::Quarantine(_) | Pending::Ops(..) | Pending::Access(..) => true,
+            Pending::Message(_)
+            | Pending::Quarantine(_)
+            | Pending::Ops(..)
+            | Pending::Access(..)
+            | Pending::Job(_) => true,
             Pending::SessionRows(_)
             | Pending::WaitingRows(_)
             | Pending::AgentChoice(..)

@@ -16,12 +16,13 @@
 //! | `approvals` | questions of agents to people |
 //! | `slash_commands` | the relay's own commands |
 //! | `agents` | the registry, which agent answers, how agents are built |
+//! | `scheduler` | scheduled jobs: when to claim one, which run, what the managed scheduler should have |
 //! | `attachments` | downloads and uploads of a turn |
 //! | `journal_io` | what was submitted to the journal, and who waits for it |
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |
 //! | `transport` | the contract's transport, over the network and in memory |
 //!
-//! `routing` and `recovery` say what each event means to the parts; `reports` asks them for status and metrics.
+//! `routing`, `job_routing` and `recovery` say what each event means to the parts; `reports` asks them for status and metrics.
 
 mod access;
 mod agents;
@@ -33,6 +34,7 @@ mod effects;
 mod event_loop;
 mod handle;
 mod inbound;
+mod job_routing;
 mod journal_io;
 mod lifecycle;
 mod metrics;
@@ -42,6 +44,7 @@ pub mod provisioning;
 mod recovery;
 mod reports;
 mod routing;
+mod scheduler;
 mod slash_commands;
 mod sleep;
 mod status;

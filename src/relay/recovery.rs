@@ -8,7 +8,7 @@ use super::event_loop::{Cursor, EventLoop};
 use super::ops::OpGroup;
 use super::turns::decode_row;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::store::{Batch, Command, Completion, InboxRow, Recovered, Subject, TurnState as RowOutcome};
+use crate::store::{Batch, Command, Completion, InboxKind, InboxRow, Recovered, Subject, TurnState as RowOutcome};
 
 /// Ops that are read at a time.
 const PAGE: u32 = 1024;
@@ -50,6 +50,10 @@ impl EventLoop {
     /// A turn was running when an earlier run ended. The agent may have acted, so it is not run again but reported to the
     /// chat, unless running it twice does no harm whoever ran it.
     pub(super) fn turn_interrupted(&mut self, row: &InboxRow) {
+        if row.kind == InboxKind::Job {
+            // Its claim says what becomes of it.
+            return self.end_message(row.seq, RowOutcome::Interrupted, Vec::new(), None);
+        }
         let now_ms = self.clock.unix_ms();
         let mut event = decode_row(row);
         if event.is_some() && self.agents.are_repeatable() {

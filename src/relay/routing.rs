@@ -8,7 +8,9 @@ use tokio::sync::oneshot;
 
 use super::agents::{Selection, choice_key, state_key};
 use super::approvals::{Asking, OwnerChat};
-use super::effects::{Accepting, CommandTarget, Effect, Intent, Pending, QuestionResponse, Refusal};
+use super::effects::{
+    Accepting, CommandTarget, Effect, Intent, JobStep, Pending, QuestionResponse, Refusal,
+};
 use super::event_loop::{EventLoop, adapters};
 use super::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
 use super::inbound::{NewMessage, accept, dedupe_key};
@@ -27,6 +29,7 @@ use crate::adapter::stream::{OpOutcome, Priority, ReplyStream};
 use crate::adapter::{ChatFacts, ChatId, RelayAdapter, interaction_event};
 use crate::agent::{Meaning, PromptAnswer, Question, RouteInput, TurnInput};
 use crate::config::BusyMode;
+use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Moment, SendResult};
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{
@@ -415,7 +418,7 @@ impl EventLoop {
     }
 
     /// Stops a session's turn: the one given, or whichever runs.
-    fn stop_turn(&mut self, session: &SessionKey, only: Option<TurnId>, reason: StopReason) -> bool {
+    pub(super) fn stop_turn(&mut self, session: &SessionKey, only: Option<TurnId>, reason: StopReason) -> bool {
         let Some(turn) = self.turns.stop(session, only, reason) else {
             return false;
         };
@@ -505,6 +508,7 @@ impl EventLoop {
         let is_interaction = event.metadata.contains_key(INTERACTION);
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, is_interaction)),
+            collect: false,
             clock: self.clock,
             grace: self.settings.grace,
             max_output: self.settings.max_output,
@@ -517,7 +521,7 @@ impl EventLoop {
     }
 
     /// How a turn's answer is shown in its chat.
-    fn stream(
+    pub(super) fn stream(
         &mut self,
         adapter: &RelayAdapter,
         origin: &TurnOrigin,
@@ -562,6 +566,10 @@ impl EventLoop {
             Loaded::Interrupted => return self.turn_interrupted(row),
             Loaded::Turn(turn) => turn,
         };
+        if row.kind == InboxKind::Job {
+            let session = SessionKey::from_text(Arc::clone(&row.session));
+            return self.job_row_loaded(&session, turn, row.seq);
+        }
         let Some(mut event) = decode_row(row) else {
             tracing::error!(
                 row = row.seq.0,
@@ -628,7 +636,9 @@ impl EventLoop {
             }
             TurnRequest::Withdraw(outcomes) => self.outbox.drop_reported_to(&outcomes),
             TurnRequest::Ask(question, reply) => {
-                if !self.turns.may_ask(turn) || reply.is_closed() {
+                // A job without a chat has nobody to ask.
+                let nobody = origin.chat.platform.is_empty();
+                if nobody || !self.turns.may_ask(turn) || reply.is_closed() {
                     let _ = reply.send(PromptAnswer::Cancelled);
                     return;
                 }
@@ -814,6 +824,9 @@ impl EventLoop {
         let (now_ms, effects) = (self.clock.unix_ms(), &mut self.effects);
         self.access
             .turn_ended(&ended.origin.author, &ended.agent, tokens, now_ms, effects);
+        if let Some(run) = self.scheduler.end(&ended.origin.session) {
+            return self.finish_job(&run, &ended, &report);
+        }
         if ended.declined {
             return self.end_message(ended.row, ended.outcome, Vec::new(), None);
         }
@@ -930,7 +943,7 @@ impl EventLoop {
     }
 
     /// Journals ops outside a turn's end; `reply` learns when they are committed.
-    fn add_ops(&mut self, ops: Vec<DurableOp>, reply: Option<oneshot::Sender<Result<(), SendError>>>) {
+    pub(super) fn add_ops(&mut self, ops: Vec<DurableOp>, reply: Option<oneshot::Sender<Result<(), SendError>>>) {
         let inbox = ops.first().and_then(DurableOp::answers);
         let rows = ops.iter().map(DurableOp::to_row).collect();
         let now_ms = self.clock.unix_ms();
@@ -1144,8 +1157,15 @@ impl EventLoop {
     pub(super) fn handle_completion(&mut self, completion: Completion) {
         match completion {
             Completion::Accepted { token, seq, receipt } => {
-                if let Some(Pending::Message(accepting)) = self.journal.take(token) {
-                    self.message_accepted(*accepting, seq, receipt);
+                match self.journal.take(token) {
+                    Some(Pending::Message(accepting)) => self.message_accepted(*accepting, seq, receipt),
+                    Some(Pending::Job(JobStep::Accept(session, turn))) => self.run_accepted(&session, turn, seq),
+                    _ => {}
+                }
+            }
+            Completion::Cron { token, reply } => {
+                if let Some(Pending::Job(step)) = self.journal.take(token) {
+                    self.handle_job_reply(step, reply);
                 }
             }
             Completion::Duplicate { token, receipt } => {
@@ -1227,6 +1247,7 @@ impl EventLoop {
                 Some(Pending::AgentState(reply)) => {
                     let _ = reply.send(None);
                 }
+                Some(Pending::Job(step)) => self.job_command_failed(step),
                 None => {}
             },
             Subject::Message(row) => self.turns.row_failed(row),
@@ -1268,6 +1289,18 @@ impl EventLoop {
                 };
                 let _ = reply.send(outcome);
             }
+            HandleRequest::Fire(_, reply) if !self.lifecycle.is_serving() => {
+                let _ = reply.send(FireAdmission::Draining);
+            }
+            HandleRequest::Fire(fire, reply) => {
+                let now = self.clock.now();
+                self.scheduler.fire(fire, reply, now, &mut self.effects);
+                // A fire may be what woke this process: it is up to deliver the answer.
+                if let Some(sleeper) = &mut self.sleeper {
+                    sleeper.on_activity(now);
+                }
+            }
+            HandleRequest::JobsChanged(reply) => self.scheduler.changed(reply, self.clock.mono()),
             HandleRequest::Access(request, reply) => {
                 match self.change_access(request) {
                     // A revocation is confirmed only once it would survive a crash.
@@ -1375,7 +1408,7 @@ fn event_kind(kind: InboxKind, command: Option<&SlashCommand>) -> EventKind {
         (Some(command), _) if command.is_inquiry() => EventKind::Inquiry,
         (Some(_), _) => EventKind::Command,
         (None, InboxKind::Forward) => EventKind::Interaction,
-        (None, InboxKind::Inbound) => EventKind::Message,
+        (None, InboxKind::Inbound | InboxKind::Job) => EventKind::Message,
     }
 }
 

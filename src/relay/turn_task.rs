@@ -71,6 +71,8 @@ pub(super) struct TurnReport {
     pub(super) usage: Usage,
     /// How long the first text took.
     pub(super) first_text: Option<Duration>,
+    /// The whole answer of a turn that is not shown while it runs.
+    pub(super) collected: String,
 }
 
 impl TurnReport {
@@ -85,6 +87,7 @@ impl TurnReport {
             end,
             usage: Usage::default(),
             first_text: None,
+            collected: String::new(),
         }
     }
 }
@@ -93,6 +96,8 @@ impl TurnReport {
 #[derive(Debug)]
 pub(super) struct TurnContext {
     pub(super) stream: Box<ReplyStream>,
+    /// Collect the answer instead of streaming it.
+    pub(super) collect: bool,
     pub(super) clock: Clock,
     /// How long a cancelled turn may take to end.
     pub(super) grace: Duration,
@@ -163,6 +168,7 @@ pub(super) async fn run_turn(
         end,
         usage: output.usage,
         first_text: output.first_text,
+        collected: output.collected,
     };
     if let Some(files) = Arc::into_inner(files) {
         files.clear().await;
@@ -174,6 +180,11 @@ pub(super) async fn run_turn(
 struct TurnOutput {
     turn: TurnId,
     stream: Box<ReplyStream>,
+    /// The answer so far, instead of the stream.
+    collect: bool,
+    collected: String,
+    /// Where its last message begins.
+    last_break: usize,
     requests: mpsc::Sender<(TurnId, TurnRequest)>,
     clock: Clock,
     outcomes: Outcomes,
@@ -204,6 +215,9 @@ impl TurnOutput {
             uploads: Uploads::new(turn, files, context.accepts_attachments),
             turn,
             stream: context.stream,
+            collect: context.collect,
+            collected: String::new(),
+            last_break: 0,
             requests,
             clock: context.clock,
             outcomes: None,
@@ -229,7 +243,7 @@ impl TurnOutput {
             }
         }
         let now = self.clock.mono();
-        while self.unsent.is_empty() && !self.uploads.is_queueing() {
+        while !self.collect && self.unsent.is_empty() && !self.uploads.is_queueing() {
             let next = self.uploads.next_ready(|position| self.stream.is_shown(position));
             if let Some((attachment, queued)) = next {
                 self.request(TurnRequest::Attach(Box::new(attachment), queued));
@@ -246,7 +260,7 @@ impl TurnOutput {
         if !self.unsent.is_empty() {
             return Some(Instant::now() + REQUEST_RETRY);
         }
-        if self.uploads.is_queueing() {
+        if self.collect || self.uploads.is_queueing() {
             return None;
         }
         self.stream.poll_timeout().map(|at| self.clock.instant(at))
@@ -313,7 +327,7 @@ impl TurnOutput {
             AgentSignal::Event(event) => self.handle_event(event),
             AgentSignal::Question(question, reply) => {
                 // Text before the question stands above it, text after it below.
-                self.stream.break_message(self.clock.mono());
+                self.break_message(self.clock.mono());
                 self.flush();
                 self.request(TurnRequest::Ask(question, reply));
             }
@@ -325,21 +339,21 @@ impl TurnOutput {
     fn handle_event(&mut self, event: AgentEvent) {
         let now = self.clock.mono();
         match event {
-            AgentEvent::Text(text) => {
-                let text = self.fit(&text);
-                self.stream.push_text(text, now);
-            }
+            AgentEvent::Text(text) => self.push_text(&text, now),
             AgentEvent::Replace(text) => {
                 // It replaces the text since the last break.
+                self.collected.truncate(self.last_break);
                 self.room += std::mem::take(&mut self.since_break);
                 self.truncated = false;
                 let text = self.fit(&text);
-                self.stream.replace_text(text, now);
+                match self.collect {
+                    true => self.collected.push_str(text),
+                    false => self.stream.replace_text(text, now),
+                }
             }
-            AgentEvent::Break => {
-                self.since_break = 0;
-                self.stream.break_message(now);
-            }
+            AgentEvent::Break => self.break_message(now),
+            AgentEvent::Tool(_) | AgentEvent::Plan(_) | AgentEvent::Notice(_) | AgentEvent::Title(_)
+                if self.collect => {}
             AgentEvent::Tool(call) => {
                 let line = ToolLine {
                     id: call.id,
@@ -364,14 +378,33 @@ impl TurnOutput {
         }
     }
 
+    fn push_text(&mut self, text: &str, now: Duration) {
+        let text = self.fit(text);
+        match self.collect {
+            true => self.collected.push_str(text),
+            false => self.stream.push_text(text, now),
+        }
+    }
+
+    /// What follows is a message of its own.
+    fn break_message(&mut self, now: Duration) {
+        self.since_break = 0;
+        if !self.collect {
+            return self.stream.break_message(now);
+        }
+        if self.collected.len() > self.last_break {
+            self.collected.push_str("\n\n");
+            self.last_break = self.collected.len();
+        }
+    }
+
     fn attach(&mut self, media: Media, now: Duration) {
         let caption = self.fit(&media.caption).to_owned();
         let media = Media { caption, ..media };
         let position = self.stream.position(now);
         if let Some(text) = self.uploads.add(media, position) {
-            let text = self.fit(&text);
-            self.stream.push_text(text, now);
-            self.stream.break_message(now);
+            self.push_text(&text, now);
+            self.break_message(now);
         }
     }
 

@@ -93,6 +93,8 @@ pub enum InboxKind {
     Inbound,
     /// A forwarded platform request.
     Forward,
+    /// A run of a scheduled job.
+    Job,
 }
 
 /// State of a message's turn.
@@ -336,11 +338,16 @@ impl InboxKind {
         match self {
             Self::Inbound => 0,
             Self::Forward => 1,
+            Self::Job => 2,
         }
     }
 
     pub(super) fn from_code(code: i64) -> Self {
-        if code == 1 { Self::Forward } else { Self::Inbound }
+        match code {
+            1 => Self::Forward,
+            2 => Self::Job,
+            _ => Self::Inbound,
+        }
     }
 }
 

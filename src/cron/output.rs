@@ -1,0 +1,88 @@
+//! The files with the outputs of jobs: `cron/output/<job>/<time>.md` in the state directory, the newest few of each job.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::job::Job;
+
+/// The file of one run.
+#[derive(Debug, Clone)]
+pub struct OutputFile {
+    job: String,
+    name: String,
+}
+
+impl OutputFile {
+    /// The file of a run that ends `now`. The id of a job is a safe file name.
+    pub fn new(job: &Job, now: Timestamp, zone: &TimeZone) -> Self {
+        let local = now.to_zoned(job.zone(zone));
+        Self {
+            job: job.id().to_owned(),
+            name: format!("{}.md", local.strftime("%Y-%m-%d_%H-%M-%S")),
+        }
+    }
+
+    /// Its path in the state directory.
+    pub fn path(&self) -> String {
+        format!("cron/output/{}/{}", self.job, self.name)
+    }
+
+    /// Writes it, and deletes the oldest ones beyond `keep`; 0 keeps all.
+    pub fn save(&self, state_dir: &Path, page: &str, keep: usize) -> io::Result<()> {
+        let dir = state_dir.join("cron/output").join(&self.job);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let mut file = tempfile::Builder::new().prefix(".output").tempfile_in(&dir)?;
+        file.write_all(page.as_bytes())?;
+        file.as_file().sync_all()?;
+        file.persist(dir.join(&self.name)).map_err(|error| error.error)?;
+        if keep > 0 {
+            let mut files: Vec<PathBuf> = (fs::read_dir(&dir)?.flatten())
+                .map(|entry| entry.path())
+                .filter(|path| path.extension().is_some_and(|end| end == "md"))
+                .collect();
+            files.sort();
+            for old in files.iter().take(files.len().saturating_sub(keep)) {
+                fs::remove_file(old)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The text of such a file.
+pub fn page(job: &Job, answer: &str, error: Option<&str>) -> String {
+    let error = error.map(|error| format!("Failed: {error}\n\n")).unwrap_or_default();
+    format!(
+        "# {} ({})\n\n## Prompt\n\n{}\n\n## Answer\n\n{error}{answer}\n",
+        job.name(),
+        job.id(),
+        job.prompt()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_newest_outputs_of_a_job_are_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let job = Job::from_record(json!({"id": "a1", "name": "n", "prompt": "p", "timezone": "Asia/Tokyo"})).unwrap();
+        for second in 0..4 {
+            let now = Timestamp::from_second(second).unwrap();
+            let file = OutputFile::new(&job, now, &TimeZone::UTC);
+            file.save(dir.path(), &page(&job, &second.to_string(), None), 2).unwrap();
+            assert!(dir.path().join(file.path()).exists());
+        }
+        let kept = fs::read_dir(dir.path().join("cron/output/a1")).unwrap().flatten();
+        let mut kept: Vec<_> = kept.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        kept.sort();
+        assert_eq!(kept, ["1970-01-01_09-00-02.md", "1970-01-01_09-00-03.md"]);
+    }
+}

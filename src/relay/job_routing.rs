@@ -1,0 +1,394 @@
+//! Scheduled jobs on their way through the relay: from a claim to a turn of the session `cron:<id>`, and from its end to the
+//! chats that get the answer.
+//!
+//! A claimed run is accepted like a message, marked as begun, and only then does its agent start: whatever was marked is never
+//! run again. Rows of an earlier process are ended without a run, because the journal's own recovery of claims
+//! ([`CronCommand::Recover`](crate::store::CronCommand)) decides which of them run.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::agents::Selection;
+use super::effects::{JobStep, Pending};
+use super::event_loop::EventLoop;
+use super::ops::DurableOp;
+use super::scheduler::{JobRun, instant};
+use super::turn_task::{TurnContext, TurnReport};
+use super::turns::{EndedTurn, message_span};
+use crate::access::Author;
+use crate::adapter::{ChatFacts, ChatId};
+use crate::agent::TurnInput;
+use crate::cron::delivery::{self, Target};
+use crate::cron::fire::FireAdmission;
+use crate::cron::job::{Job, RunOutcome};
+use crate::cron::output;
+use crate::session::{Admission, StopReason, TurnId};
+use crate::store::{
+    ClaimReply, Command, CronReply, InboxKind, InboxSeq, RunRow, TurnState as RowOutcome,
+};
+use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
+
+impl EventLoop {
+    /// Claims what is due, starts what has a slot, stops what takes too long.
+    pub(super) fn step_jobs(&mut self) {
+        let (now, serving) = (self.clock.now(), self.lifecycle.is_serving());
+        self.scheduler.step(now, serving, &mut self.effects);
+        for session in self.scheduler.overdue(now.mono) {
+            self.stop_turn(&session, None, StopReason::Asked);
+        }
+        while serving && let Some(run) = self.scheduler.next_run() {
+            self.accept_run(&run);
+        }
+    }
+
+    /// The journal has answered about jobs.
+    pub(super) fn handle_job_reply(&mut self, step: JobStep, reply: CronReply) {
+        let now = self.clock.now();
+        match (step, reply) {
+            (
+                JobStep::Recover,
+                CronReply::Recovered {
+                    interrupted,
+                    taken_over,
+                },
+            ) => {
+                for (run, job) in taken_over {
+                    self.scheduler.claimed(&run, job);
+                }
+                for (run, job) in interrupted {
+                    self.run_interrupted(&run, job.as_ref().map(|row| &row.job));
+                }
+            }
+            (JobStep::Jobs, CronReply::Jobs(rows)) => self.scheduler.loaded(rows),
+            (JobStep::Requested, CronReply::Runs(runs)) => {
+                let effects = &mut self.effects;
+                if self.lifecycle.is_serving() {
+                    self.scheduler.requested(runs, now, effects);
+                }
+            }
+            (JobStep::Claim(job, fire), CronReply::Claim(claim)) => {
+                let admission = match claim {
+                    ClaimReply::Claimed { run, job } => {
+                        self.scheduler.claimed(&run, *job);
+                        FireAdmission::Accepted
+                    }
+                    ClaimReply::Duplicate => {
+                        self.scheduler.not_claimed(&job, now);
+                        FireAdmission::Duplicate
+                    }
+                    ClaimReply::Gone => {
+                        self.scheduler.not_claimed(&job, now);
+                        FireAdmission::Gone
+                    }
+                    ClaimReply::Early { occurrence } => {
+                        self.scheduler.not_claimed(&job, now);
+                        FireAdmission::early(occurrence, instant(now))
+                    }
+                };
+                if let Some(fire) = fire {
+                    let _ = fire.send(admission);
+                }
+            }
+            (JobStep::Begin(session, turn, row), CronReply::Held(true)) => self.begin_job(&session, turn, row),
+            (JobStep::Begin(session, turn, row), _) => {
+                tracing::warn!(session = session.as_str(), "another process took the claim of a job");
+                self.scheduler.end(&session);
+                self.turns.abandon(turn);
+                self.end_message(row, RowOutcome::Ignored, Vec::new(), None);
+            }
+            (JobStep::Finished, CronReply::Finished { job, .. }) => {
+                self.scheduler.finished(job.map(|job| *job));
+            }
+            (JobStep::Chat(asked), reply) => self.answer_job_command(*asked, reply),
+            _ => {}
+        }
+        self.run_effects();
+    }
+
+    /// The journal could not do what was asked of it about jobs.
+    pub(super) fn job_command_failed(&mut self, step: JobStep) {
+        let now = self.clock.now();
+        match step {
+            JobStep::Recover | JobStep::Jobs | JobStep::Requested => self.scheduler.read_failed(now.mono),
+            JobStep::Claim(job, fire) => {
+                self.scheduler.not_claimed(&job, now);
+                if let Some(fire) = fire {
+                    let _ = fire.send(FireAdmission::Failed);
+                }
+            }
+            JobStep::Accept(session, turn) => self.run_rejected(&session, turn),
+            JobStep::Begin(session, turn, row) => {
+                self.turns.abandon(turn);
+                self.end_message(row, RowOutcome::Ignored, Vec::new(), None);
+                self.fail_run(&session, "the journal could not store that it began");
+            }
+            JobStep::Chat(asked) => {
+                self.answer_command(&asked, "The journal cannot be written. Try again later.");
+            }
+            JobStep::Finished | JobStep::Noted => {}
+        }
+        self.run_effects();
+    }
+
+    /// Gives a run its place in its session, and journals that.
+    fn accept_run(&mut self, run: &JobRun) {
+        let session = run.session();
+        let event = self.job_event(&run.job);
+        let author = self.job_author(&event);
+        let span = message_span(&session);
+        let turn = match self.turns.admit(&session, &event, true, &author, &span) {
+            Admission::Start(turn) => Some(turn),
+            Admission::Wait { .. } => None,
+        };
+        let line = json!({"type": "job", "job": run.job.id(), "run": run.seq}).to_string();
+        let (key, now_ms) = (session.shared(), self.clock.unix_ms());
+        let step = JobStep::Accept(session, turn);
+        self.effects.request(Pending::Job(step), |token| Command::Accept {
+            token,
+            kind: InboxKind::Job,
+            session: key,
+            dedupe: None,
+            buffer_id: None,
+            line: line.into_bytes(),
+            start: turn.is_some(),
+            now_ms,
+        });
+    }
+
+    /// The journal has a run's row: the run begins, or waits for its session.
+    pub(super) fn run_accepted(&mut self, session: &SessionKey, turn: Option<TurnId>, row: InboxSeq) {
+        match turn {
+            Some(turn) => self.mark_begun(session, turn, row),
+            None => {
+                self.turns.enqueue(session, row);
+            }
+        }
+    }
+
+    fn run_rejected(&mut self, session: &SessionKey, turn: Option<TurnId>) {
+        match turn {
+            Some(turn) => self.turns.cancel_admission(session, turn),
+            None => self.turns.cancel_waiting(session),
+        }
+        self.fail_run(session, "the journal could not store the run");
+    }
+
+    /// A run's row was read back. One of an earlier process is not run: what becomes of it is decided by its claim.
+    pub(super) fn job_row_loaded(&mut self, session: &SessionKey, turn: TurnId, row: InboxSeq) {
+        if self.scheduler.run(session).is_some() {
+            return self.mark_begun(session, turn, row);
+        }
+        self.turns.abandon(turn);
+        self.end_message(row, RowOutcome::Ignored, Vec::new(), None);
+    }
+
+    fn mark_begun(&mut self, session: &SessionKey, turn: TurnId, row: InboxSeq) {
+        let step = JobStep::Begin(session.clone(), turn, row);
+        let now = self.clock.now();
+        self.scheduler.begin(session, step, now, &mut self.effects);
+    }
+
+    /// Starts the agent of a run that is marked as begun.
+    fn begin_job(&mut self, session: &SessionKey, turn: TurnId, row: InboxSeq) {
+        let Some(run) = self.scheduler.run(session).cloned() else {
+            return;
+        };
+        let Some(origin) = self.turns.origin(turn) else {
+            return;
+        };
+        let selection = match self.select_for_job(&run.job, &origin.author) {
+            Ok(selection) => selection,
+            Err(why) => {
+                self.turns.abandon(turn);
+                return self.finish_unstarted(session, row, &why);
+            }
+        };
+        // Every run is a conversation of its own.
+        self.agents.forget(session, None, &mut self.effects);
+        let adapter = self.adapters.get(&origin.chat.platform);
+        let mut input = TurnInput::from_event(self.job_event(&run.job));
+        adapter.platform_hint().clone_into(&mut input.origin.hint);
+        adapter.markdown_dialect().clone_into(&mut input.origin.markdown);
+        let context = TurnContext {
+            stream: Box::new(self.stream(&adapter, &origin, row, false)),
+            collect: true,
+            clock: self.clock,
+            grace: self.settings.grace,
+            max_output: self.settings.max_output,
+            forgotten: self.agents.pending_forget(session),
+            media: self.media.clone(),
+            accepts_attachments: false,
+        };
+        tracing::info!(job = run.job.id(), agent = &*selection.agent.name, "running a job");
+        self.turns.begin(turn, row, selection.agent, input, context);
+    }
+
+    /// The agent of a job, if whoever made it may still use it.
+    fn select_for_job(&mut self, job: &Job, author: &Author) -> Result<Selection, String> {
+        let Some(mut selection) = self.agents.named(job.agent()) else {
+            return Err(format!("there is no agent `{}`", job.agent().unwrap_or_default()));
+        };
+        if author.person().is_some() {
+            let now_ms = self.clock.unix_ms();
+            let name = Arc::clone(&selection.agent.name);
+            let verdict = self.access.decide_again(author, Some(&name), now_ms);
+            if !verdict.allowed {
+                return Err("the person who made this job has no access any more".to_owned());
+            }
+            selection.agent.restrict(verdict.role);
+        }
+        Ok(selection)
+    }
+
+    /// A job's turn has ended: its answer goes to the job's targets, and its end into the journal, in one commit.
+    pub(super) fn finish_job(&mut self, run: &JobRun, ended: &EndedTurn, report: &TurnReport) {
+        let text = report.collected.trim();
+        let error = match ended.outcome {
+            _ if run.timed_out => Some(format!("it took longer than {} s", run.timeout_secs())),
+            RowOutcome::Done if text.is_empty() => Some("the agent gave no answer".to_owned()),
+            RowOutcome::Done => None,
+            RowOutcome::Stopped => Some("it was stopped".to_owned()),
+            RowOutcome::Interrupted => Some("the relay was stopped while it ran".to_owned()),
+            _ => Some(ended.notice.clone().unwrap_or_else(|| "it failed".to_owned())),
+        };
+        // Whoever stopped it knows.
+        let is_silent = ended.outcome == RowOutcome::Stopped && !run.timed_out;
+        let message = match &error {
+            _ if is_silent => None,
+            Some(error) => Some(delivery::failure_text(&run.job, error)),
+            None if delivery::is_silent(text) => None,
+            None => Some(delivery::answer_text(
+                &run.job,
+                text,
+                self.scheduler.settings().wrap_response,
+            )),
+        };
+        let (ops, delivery_error) = self.plan_delivery(&run.job, message.as_deref());
+        self.end_message(ended.row, ended.outcome, ops, None);
+        let output = self.save_output(run, text, error.as_deref());
+        let outcome = RunOutcome {
+            error,
+            delivery_error,
+            output,
+        };
+        let now = self.clock.now();
+        self.scheduler.finish(run, outcome, now, &mut self.effects);
+        self.run_effects();
+    }
+
+    /// A run whose agent could not be started.
+    fn finish_unstarted(&mut self, session: &SessionKey, row: InboxSeq, why: &str) {
+        self.end_message(row, RowOutcome::Failed, Vec::new(), None);
+        self.fail_run(session, why);
+    }
+
+    /// Ends a run without a turn, and notifies its targets.
+    fn fail_run(&mut self, session: &SessionKey, why: &str) {
+        let Some(run) = self.scheduler.end(session) else {
+            return;
+        };
+        tracing::warn!(job = run.job.id(), why, "a job failed");
+        let message = delivery::failure_text(&run.job, why);
+        let (ops, delivery_error) = self.plan_delivery(&run.job, Some(&message));
+        self.add_ops(ops, None);
+        let outcome = RunOutcome {
+            error: Some(why.to_owned()),
+            delivery_error,
+            output: None,
+        };
+        let now = self.clock.now();
+        self.scheduler.finish(&run, outcome, now, &mut self.effects);
+    }
+
+    /// A run ended with an earlier process: the journal has noted that, and the targets learn it.
+    fn run_interrupted(&mut self, run: &RunRow, job: Option<&Job>) {
+        tracing::warn!(job = run.job, "a job was interrupted by the end of the last run");
+        if let Some(job) = job {
+            let message = delivery::failure_text(job, "the relay was restarted while it ran");
+            let (ops, _) = self.plan_delivery(job, Some(&message));
+            self.add_ops(ops, None);
+        }
+    }
+
+    /// Ops that deliver a text to every target of a job, and why it could not be delivered everywhere.
+    fn plan_delivery(&mut self, job: &Job, text: Option<&str>) -> (Vec<DurableOp>, Option<String>) {
+        let (targets, error) = self.targets(job);
+        let mut ops = Vec::new();
+        for target in &targets {
+            if let Some(text) = text {
+                let chat = ChatId {
+                    platform: target.platform.clone(),
+                    chat: target.chat.clone(),
+                };
+                let facts = self.target_facts(&chat, target);
+                let session = SessionKey::from_text(format!("cron:{}", job.id()));
+                let group = self.outbox.notice_group();
+                ops.extend(self.plan_text(text, &session, &chat, &facts, group));
+            }
+        }
+        (ops, error)
+    }
+
+    fn targets(&self, job: &Job) -> (Vec<Target>, Option<String>) {
+        delivery::targets(&job.deliver(), job.origin().as_ref(), &self.scheduler.settings().home_channels)
+    }
+
+    /// What is known of a target's chat; it need not have spoken before.
+    fn target_facts(&self, chat: &ChatId, target: &Target) -> ChatFacts {
+        let known = self.chats.facts(chat).cloned().unwrap_or_default();
+        ChatFacts {
+            message_id: None,
+            thread_id: target.thread.clone(),
+            ..known
+        }
+    }
+
+    /// What a job asks, as if somebody had written it in its first target.
+    fn job_event(&self, job: &Job) -> MessageEvent {
+        let origin = job.origin();
+        let target = self.targets(job).0.into_iter().next();
+        let text = |text: Option<String>| text.map(|text| Scalar::from(text.as_str()));
+        let source = match target {
+            Some(target) => SessionSource {
+                platform: Platform::from_wire(&target.platform),
+                user_id: text(origin
+                    .filter(|origin| origin.platform == target.platform)
+                    .and_then(|origin| origin.user_id)),
+                chat_id: text(Some(target.chat)),
+                thread_id: text(target.thread),
+                ..SessionSource::default()
+            },
+            None => SessionSource::default(),
+        };
+        MessageEvent {
+            text: Some(delivery::prompt_text(job)),
+            source,
+            ..MessageEvent::default()
+        }
+    }
+
+    /// Whoever made the job; nobody for a job of the operator's.
+    fn job_author(&self, event: &MessageEvent) -> Arc<Author> {
+        match event.source.user_id {
+            Some(_) => self.access.author(&event.source),
+            None => Arc::default(),
+        }
+    }
+
+    /// Writes the output of a run to its file, off the event loop; returns the file's path in the state directory.
+    fn save_output(&mut self, run: &JobRun, text: &str, error: Option<&str>) -> Option<String> {
+        let keep = self.scheduler.settings().output_retention;
+        let now = instant(self.clock.now());
+        let file = output::OutputFile::new(&run.job, now, self.scheduler.zone());
+        let (path, page) = (file.path(), output::page(&run.job, text, error));
+        let state_dir = self.state_dir.clone();
+        while self.scheduler.writes.try_join_next().is_some() {}
+        self.scheduler.writes.spawn_blocking(move || {
+            if let Err(error) = file.save(&state_dir, &page, keep) {
+                tracing::warn!(%error, "cannot save the output of a job");
+            }
+        });
+        Some(path)
+    }
+}

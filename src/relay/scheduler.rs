@@ -1,0 +1,618 @@
+//! Scheduled jobs: when to claim one, which runs are under way, and what the managed scheduler should have.
+//!
+//! The journal holds jobs, claims and runs, and decides who may run what ([`CronCommand`]); this part decides when to ask. Without
+//! the managed scheduler its own timer claims what is due; with it, only what a fire should have started long ago. A claimed run
+//! waits here for a slot, then becomes a turn of its own session, `cron:<id>`.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::effects::{Effects, JobStep, Pending};
+use crate::config::{CronConfig, CronProvider};
+use crate::cron::arming::DesiredArms;
+use crate::cron::chronos::{ArmReport, ArmState};
+use crate::cron::claim::{HEARTBEAT_SECS, NextRun};
+use crate::cron::fire::{FireAdmission, FireRequest};
+use crate::cron::job::{Job, RunOutcome};
+use crate::cron::owner::ClaimOwner;
+use crate::cron::schedule;
+use crate::link::Moment;
+use crate::net::chronos::ArmedJob;
+use crate::store::{Command, CronCommand, JobRow, RunRow, RunSource, current_owner};
+use crate::wire::SessionKey;
+
+/// How long to wait before a job is claimed again whose claim failed, or was not due after all.
+const CLAIM_RETRY_MS: i64 = 5_000;
+/// How long to wait before the jobs are read again when that failed.
+const READ_RETRY: Duration = Duration::from_secs(5);
+/// How long a verb waits for the managed scheduler's answer.
+const ARM_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest time between two looks at the jobs, so that a changed clock or suspended machine is noticed.
+const MAX_LOOK: Duration = Duration::from_secs(30);
+
+/// The connection to the managed scheduler.
+#[derive(Debug)]
+pub(super) struct Arms {
+    desired: watch::Sender<DesiredArms>,
+    report: watch::Receiver<ArmReport>,
+}
+
+impl Arms {
+    /// The relay's end, and that of whoever makes the calls.
+    pub(super) fn channel() -> (Self, watch::Receiver<DesiredArms>, watch::Sender<ArmReport>) {
+        let (desired, desired_receiver) = watch::channel(DesiredArms::default());
+        let (report_sender, report) = watch::channel(ArmReport::default());
+        (Self { desired, report }, desired_receiver, report_sender)
+    }
+}
+
+/// What starts jobs.
+#[derive(Debug)]
+enum Provider {
+    Off,
+    Timer,
+    Managed(Arms),
+}
+
+/// What happened to jobs so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct JobCounters {
+    pub(super) completed: u64,
+    pub(super) failed: u64,
+    pub(super) misfires: u64,
+}
+
+/// A run that this process has claimed.
+#[derive(Clone, Debug)]
+pub(super) struct JobRun {
+    pub(super) seq: i64,
+    owner: ClaimOwner,
+    pub(super) occurrence: Option<Timestamp>,
+    pub(super) job: Job,
+    timeout: Duration,
+    /// When it has to be over; none before it begins.
+    deadline: Option<Duration>,
+    pub(super) timed_out: bool,
+}
+
+impl JobRun {
+    /// The session of a job's runs.
+    pub(super) fn session(&self) -> SessionKey {
+        SessionKey::from_text(format!("cron:{}", self.job.id()))
+    }
+
+    /// How long it may take, in seconds.
+    pub(super) fn timeout_secs(&self) -> u64 {
+        self.timeout.as_secs()
+    }
+}
+
+/// Somebody who changed jobs and waits to learn whether they are armed.
+#[derive(Debug)]
+struct ArmWaiter {
+    until: Duration,
+    reply: oneshot::Sender<ArmReport>,
+}
+
+/// Jobs and their runs.
+#[derive(Debug)]
+pub(super) struct Scheduler {
+    provider: Provider,
+    settings: CronConfig,
+    zone: TimeZone,
+    owner: ClaimOwner,
+    jobs: BTreeMap<String, JobRow>,
+    reads: Reads,
+    /// Jobs that are not claimed before then, in Unix milliseconds: a claim is under way, or the last one failed.
+    held: BTreeMap<String, i64>,
+    /// Claimed runs that wait for a slot.
+    waiting: VecDeque<JobRun>,
+    /// Runs with a slot, by session.
+    running: BTreeMap<Arc<str>, JobRun>,
+    renew_at: Duration,
+    arm_waiters: Vec<ArmWaiter>,
+    /// Files of outputs that are being written.
+    pub(super) writes: JoinSet<()>,
+    counters: JobCounters,
+    last_failure: Option<(String, String)>,
+}
+
+/// Whether what is known of the jobs is current.
+#[derive(Debug, Default)]
+struct Reads {
+    /// A read is under way.
+    pending: bool,
+    /// Another one is needed after it.
+    stale: bool,
+    again_at: Option<Duration>,
+}
+
+impl Scheduler {
+    pub(super) fn new(settings: &CronConfig, arms: Option<Arms>, random: u64) -> Self {
+        let zone = settings.timezone.as_deref().map(schedule::zone);
+        Self {
+            provider: match (settings.provider, arms) {
+                (CronProvider::Off, _) => Provider::Off,
+                (CronProvider::Chronos, Some(arms)) => Provider::Managed(arms),
+                (CronProvider::Chronos | CronProvider::Builtin, _) => Provider::Timer,
+            },
+            zone: zone.and_then(Result::ok).unwrap_or(TimeZone::UTC),
+            settings: settings.clone(),
+            owner: current_owner(random),
+            jobs: BTreeMap::new(),
+            reads: Reads::default(),
+            held: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            running: BTreeMap::new(),
+            renew_at: Duration::ZERO,
+            arm_waiters: Vec::new(),
+            writes: JoinSet::new(),
+            counters: JobCounters::default(),
+            last_failure: None,
+        }
+    }
+
+    pub(super) fn settings(&self) -> &CronConfig {
+        &self.settings
+    }
+
+    pub(super) fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    pub(super) fn counters(&self) -> JobCounters {
+        self.counters
+    }
+
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &JobRow> + Clone {
+        self.jobs.values()
+    }
+
+    /// What starts jobs now, for people.
+    pub(super) fn provider(&self) -> &'static str {
+        match &self.provider {
+            Provider::Off => "off",
+            Provider::Managed(_) if !self.uses_timer() => "chronos",
+            Provider::Timer | Provider::Managed(_) => "builtin",
+        }
+    }
+
+    /// Job and reason of the last failed run of this process.
+    pub(super) fn last_failure(&self) -> Option<&(String, String)> {
+        self.last_failure.as_ref()
+    }
+
+    /// Where arming stands, with the managed scheduler.
+    pub(super) fn arms(&self) -> Option<ArmReport> {
+        match &self.provider {
+            Provider::Managed(arms) => Some(arms.report.borrow().clone()),
+            Provider::Off | Provider::Timer => None,
+        }
+    }
+
+    /// Whether the relay's own timer starts jobs.
+    fn uses_timer(&self) -> bool {
+        match &self.provider {
+            Provider::Off => false,
+            Provider::Timer => true,
+            Provider::Managed(arms) => arms.report.borrow().unavailable.is_some(),
+        }
+    }
+
+    /// Takes in what an earlier run left, before anything else.
+    pub(super) fn start(&mut self, now: Moment, effects: &mut Effects) {
+        let recover = CronCommand::Recover {
+            owner: self.next_owner(),
+            zone: self.zone.clone(),
+            now: instant(now),
+        };
+        request(JobStep::Recover, recover, effects);
+        self.reads.stale = true;
+    }
+
+    fn next_owner(&mut self) -> ClaimOwner {
+        // Recovery may use a few of the numbers after its own.
+        self.owner = self.owner.with_random(self.owner.random.wrapping_add(1 << 16));
+        self.owner.clone()
+    }
+
+    /// The jobs changed, here or in another process.
+    pub(super) fn invalidate(&mut self) {
+        self.reads.stale = true;
+    }
+
+    /// Reads the jobs anew, claims what is due, renews claims.
+    pub(super) fn step(&mut self, now: Moment, serving: bool, effects: &mut Effects) {
+        if self.reads.again_at.is_some_and(|at| at <= now.mono) {
+            self.reads.again_at = None;
+            self.reads.stale = true;
+        }
+        if self.reads.stale && !self.reads.pending {
+            self.reads = Reads {
+                pending: true,
+                ..Reads::default()
+            };
+            let repair = CronCommand::Repair {
+                zone: self.zone.clone(),
+                now: instant(now),
+            };
+            request(JobStep::Jobs, repair, effects);
+            request(JobStep::Requested, CronCommand::Requested, effects);
+        }
+        if serving {
+            self.claim_due(now, effects);
+        }
+        let claims: Vec<_> = (self.running.values().chain(&self.waiting))
+            .map(|run| (run.seq, run.owner.clone()))
+            .collect();
+        if !claims.is_empty() && now.mono >= self.renew_at {
+            self.renew_at = now.mono + Duration::from_secs(HEARTBEAT_SECS);
+            let renew = CronCommand::Renew {
+                claims,
+                now: instant(now),
+            };
+            request(JobStep::Noted, renew, effects);
+        }
+        self.answer_waiters(now.mono);
+    }
+
+    /// Answers verbs once the managed scheduler was asked about every job, or after a while.
+    fn answer_waiters(&mut self, now: Duration) {
+        let is_current = !self.reads.pending && !self.reads.stale && self.are_arms_known();
+        let is_ready = |waiter: &ArmWaiter| is_current || waiter.until <= now;
+        let waiters = std::mem::take(&mut self.arm_waiters);
+        let (ready, waiting): (Vec<_>, Vec<_>) = waiters.into_iter().partition(is_ready);
+        self.arm_waiters = waiting;
+        for waiter in ready {
+            let _ = waiter.reply.send(self.arms().unwrap_or_default());
+        }
+    }
+
+    /// Whether every call that is due was made.
+    fn are_arms_known(&self) -> bool {
+        let Provider::Managed(arms) = &self.provider else {
+            return true;
+        };
+        let (desired, report) = (arms.desired.borrow(), arms.report.borrow());
+        desired.jobs.iter().all(|job| {
+            report
+                .jobs
+                .get(&job.job_id)
+                .is_some_and(|arm| arm.fire_at == job.fire_at && arm.state != ArmState::Pending)
+        })
+    }
+
+    fn claim_due(&mut self, now: Moment, effects: &mut Effects) {
+        let due: Vec<(String, RunSource)> = (self.jobs.iter())
+            .filter(|(id, row)| !row.is_running && self.held.get(*id).is_none_or(|until| *until <= now.unix_ms))
+            .filter_map(|(id, row)| {
+                let (at, source) = self.due_at(row, now)?;
+                (at <= now.unix_ms).then(|| (id.clone(), source))
+            })
+            .collect();
+        for (id, source) in due {
+            if source == RunSource::Misfire {
+                tracing::warn!(job = id, "the managed scheduler did not fire a job in time; running it");
+                self.counters.misfires += 1;
+            }
+            self.claim(id, None, source, None, now, effects);
+        }
+    }
+
+    /// When this process has to claim a job, in Unix milliseconds, and why; `None` for never.
+    fn due_at(&self, row: &JobRow, now: Moment) -> Option<(i64, RunSource)> {
+        let (NextRun::At(next) | NextRun::Repair(next)) = row.next_run(instant(now), &self.zone) else {
+            return None;
+        };
+        let next = next.as_millisecond();
+        match &self.provider {
+            Provider::Off => None,
+            _ if self.uses_timer() => Some((next, RunSource::Builtin)),
+            Provider::Timer | Provider::Managed(_) => {
+                let grace = i64::try_from(self.settings.misfire_grace_minutes).ok()?;
+                (grace > 0).then(|| (next.saturating_add(grace * 60_000), RunSource::Misfire))
+            }
+        }
+    }
+
+    /// Asks the journal to claim an occurrence of a job.
+    fn claim(
+        &mut self,
+        job: String,
+        fire_at: Option<Timestamp>,
+        source: RunSource,
+        reply: Option<oneshot::Sender<FireAdmission>>,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        self.held.insert(job.clone(), i64::MAX);
+        let claim = CronCommand::Claim {
+            job: job.clone(),
+            fire_at,
+            source,
+            owner: self.next_owner(),
+            zone: self.zone.clone(),
+            now: instant(now),
+        };
+        request(JobStep::Claim(job, reply), claim, effects);
+    }
+
+    /// The managed scheduler fires a job.
+    pub(super) fn fire(
+        &mut self,
+        fire: FireRequest,
+        reply: oneshot::Sender<FireAdmission>,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let fire_at = fire
+            .fire_at
+            .and_then(|text| schedule::parse_instant(&text, &TimeZone::UTC));
+        self.claim(
+            fire.job_id,
+            fire_at,
+            RunSource::Chronos,
+            Some(reply),
+            now,
+            effects,
+        );
+    }
+
+    /// Somebody asked for these runs.
+    pub(super) fn requested(&mut self, runs: Vec<RunRow>, now: Moment, effects: &mut Effects) {
+        for run in runs {
+            let claim = CronCommand::ClaimRequested {
+                seq: run.seq,
+                owner: self.next_owner(),
+                now: instant(now),
+            };
+            request(JobStep::Claim(run.job, None), claim, effects);
+        }
+    }
+
+    /// The jobs as they are stored now.
+    pub(super) fn loaded(&mut self, rows: Vec<JobRow>) {
+        self.reads.pending = false;
+        self.jobs = rows
+            .into_iter()
+            .map(|row| (row.job.id().to_owned(), row))
+            .collect();
+        self.held.retain(|_, until| *until == i64::MAX);
+        self.publish();
+    }
+
+    /// The jobs could not be read.
+    pub(super) fn read_failed(&mut self, now: Duration) {
+        self.reads.pending = false;
+        self.reads.again_at = Some(now + READ_RETRY);
+    }
+
+    /// A run is claimed: it waits for a slot, and the occurrence after it is armed.
+    pub(super) fn claimed(&mut self, run: &RunRow, row: JobRow) {
+        let id = row.job.id().to_owned();
+        let owner = run.owner.as_deref().and_then(ClaimOwner::parse);
+        let timeout = row.job.timeout_secs().unwrap_or(self.settings.job_timeout_secs);
+        self.waiting.push_back(JobRun {
+            seq: run.seq,
+            owner: owner.unwrap_or_else(|| self.owner.clone()),
+            occurrence: run.occurrence,
+            job: row.job.clone(),
+            timeout: Duration::from_secs(timeout),
+            deadline: None,
+            timed_out: false,
+        });
+        self.held.remove(&id);
+        self.jobs.insert(id, row);
+        self.publish();
+    }
+
+    /// A job was not claimed; it is tried again after a while, if it is still due then.
+    pub(super) fn not_claimed(&mut self, job: &str, now: Moment) {
+        self.held.insert(job.to_owned(), now.unix_ms.saturating_add(CLAIM_RETRY_MS));
+        self.reads.stale = true;
+    }
+
+    /// The next run that has a slot.
+    pub(super) fn next_run(&mut self) -> Option<JobRun> {
+        if self.running.len() >= self.settings.max_parallel_jobs {
+            return None;
+        }
+        let run = self.waiting.pop_front()?;
+        self.running.insert(run.session().shared(), run.clone());
+        Some(run)
+    }
+
+    /// The run of a session.
+    pub(super) fn run(&self, session: &SessionKey) -> Option<&JobRun> {
+        self.running.get(session.as_str())
+    }
+
+    /// Notes in the journal that a run is about to begin.
+    pub(super) fn begin(&mut self, session: &SessionKey, step: JobStep, now: Moment, effects: &mut Effects) {
+        if let Some(run) = self.running.get_mut(session.as_str()) {
+            run.deadline = Some(now.mono + run.timeout);
+            let begin = CronCommand::Begin {
+                seq: run.seq,
+                owner: run.owner.clone(),
+                now: instant(now),
+            };
+            request(step, begin, effects);
+        }
+    }
+
+    /// Runs that take too long, each reported once.
+    pub(super) fn overdue(&mut self, now: Duration) -> Vec<SessionKey> {
+        let overdue = |run: &&mut JobRun| !run.timed_out && run.deadline.is_some_and(|at| at <= now);
+        let runs = self.running.values_mut().filter(overdue);
+        runs.map(|run| {
+            run.timed_out = true;
+            run.session()
+        })
+        .collect()
+    }
+
+    /// A run is over: gives its slot back.
+    pub(super) fn end(&mut self, session: &SessionKey) -> Option<JobRun> {
+        self.running.remove(session.as_str())
+    }
+
+    /// Notes in the journal how a run ended.
+    pub(super) fn finish(&mut self, run: &JobRun, outcome: RunOutcome, now: Moment, effects: &mut Effects) {
+        match &outcome.error {
+            None => self.counters.completed += 1,
+            Some(error) => {
+                self.counters.failed += 1;
+                self.last_failure = Some((run.job.id().to_owned(), error.clone()));
+            }
+        }
+        let finish = CronCommand::Finish {
+            seq: run.seq,
+            owner: run.owner.clone(),
+            outcome,
+            zone: self.zone.clone(),
+            now: instant(now),
+        };
+        request(JobStep::Finished, finish, effects);
+    }
+
+    /// The end of a run is stored: the job as it is now.
+    pub(super) fn finished(&mut self, job: Option<JobRow>) {
+        if let Some(row) = job {
+            self.jobs.insert(row.job.id().to_owned(), row);
+            self.publish();
+        } else {
+            self.reads.stale = true;
+        }
+    }
+
+    /// Jobs were changed by a verb, which waits to learn whether they are armed.
+    pub(super) fn changed(&mut self, reply: oneshot::Sender<ArmReport>, now: Duration) {
+        self.reads.stale = true;
+        let until = now + ARM_TIMEOUT;
+        self.arm_waiters.push(ArmWaiter { until, reply });
+    }
+
+    /// Waits until arming stands elsewhere; never resolves without the managed scheduler. Cancel-safe.
+    pub(super) async fn arms_changed(&mut self) {
+        if let Provider::Managed(arms) = &mut self.provider
+            && arms.report.changed().await.is_ok()
+        {
+            return;
+        }
+        std::future::pending().await
+    }
+
+    /// Stores what the managed scheduler has, so that verbs show it also without a relay.
+    pub(super) fn note_arms(&mut self, effects: &mut Effects) {
+        let Some(report) = self.arms() else { return };
+        for (id, arm) in &report.jobs {
+            let Some(row) = self.jobs.get_mut(id) else { continue };
+            let (armed, error) = match &arm.state {
+                ArmState::Armed => (Some(arm.fire_at.clone()), None),
+                ArmState::Pending => continue,
+                ArmState::NotArmed { why, .. } | ArmState::Unavailable { why } => (None, Some(why.clone())),
+            };
+            if (&row.armed, &row.arm_error) == (&armed, &error) {
+                continue;
+            }
+            row.armed.clone_from(&armed);
+            row.arm_error.clone_from(&error);
+            let note = CronCommand::SetArmed {
+                job: id.clone(),
+                armed,
+                error,
+            };
+            request(JobStep::Noted, note, effects);
+        }
+    }
+
+    /// Says which jobs should be armed.
+    fn publish(&self) {
+        let Provider::Managed(arms) = &self.provider else {
+            return;
+        };
+        let wanted = |row: &JobRow| {
+            Some(ArmedJob {
+                job_id: row.job.id().to_owned(),
+                fire_at: row.wanted_arm(&self.zone)?.to_owned(),
+            })
+        };
+        let jobs: Vec<ArmedJob> = self.jobs.values().filter_map(wanted).collect();
+        arms.desired.send_if_modified(|desired| {
+            let changed = desired.jobs != jobs;
+            desired.jobs = jobs;
+            changed
+        });
+    }
+
+    /// Runs that are claimed and not over, claims and reads under way, and jobs that are still to be armed.
+    pub(super) fn outstanding(&self) -> usize {
+        let claiming = self.held.values().filter(|until| **until == i64::MAX).count();
+        let arming = self.arms().is_some_and(|report| !report.is_settled());
+        self.running.len()
+            + self.waiting.len()
+            + claiming
+            + self.arm_waiters.len()
+            + usize::from(self.reads.pending)
+            + usize::from(arming)
+    }
+
+    /// When a job is due for which the process has to be awake.
+    pub(super) fn next_due(&self, now: Moment) -> Option<Duration> {
+        if !self.uses_timer() {
+            return None;
+        }
+        let due = self
+            .jobs
+            .values()
+            .filter_map(|row| Some(self.due_at(row, now)?.0))
+            .min()?;
+        Some(after(now, due))
+    }
+
+    /// When there is something to do by itself.
+    pub(super) fn deadline(&self, now: Moment) -> Option<Duration> {
+        let due = (self.jobs.iter())
+            .filter(|(_, row)| !row.is_running)
+            .filter_map(|(id, row)| {
+                let (at, _) = self.due_at(row, now)?;
+                let held = self.held.get(id).copied().unwrap_or(i64::MIN);
+                (held != i64::MAX).then(|| at.max(held))
+            })
+            .min()
+            // Time may jump, and a machine may have been suspended.
+            .map(|at| after(now, at).min(now.mono + MAX_LOOK));
+        let runs = self.running.values().filter(|run| !run.timed_out);
+        let overdue = runs.filter_map(|run| run.deadline).min();
+        let renew = (self.running.len() + self.waiting.len() > 0).then_some(self.renew_at);
+        let waiters = self.arm_waiters.iter().map(|waiter| waiter.until).min();
+        [due, overdue, renew, waiters, self.reads.again_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+fn request(step: JobStep, command: CronCommand, effects: &mut Effects) {
+    effects.request(Pending::Job(step), |token| Command::Cron {
+        token,
+        command: Box::new(command),
+    });
+}
+
+/// The time of day.
+pub(super) fn instant(now: Moment) -> Timestamp {
+    Timestamp::from_millisecond(now.unix_ms).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// A time of day on the monotonic clock.
+fn after(now: Moment, unix_ms: i64) -> Duration {
+    let ms = u64::try_from(unix_ms.saturating_sub(now.unix_ms)).unwrap_or(0);
+    now.mono.saturating_add(Duration::from_millis(ms))
+}
