@@ -129,6 +129,31 @@ impl StatusView<'_> {
         text
     }
 
+    /// Scheduled jobs, if there are any.
+    fn jobs(&self) -> Option<String> {
+        let number = |key: &str| self.0.pointer(key).and_then(serde_json::Value::as_u64);
+        let jobs = number("/cron/jobs").filter(|jobs| *jobs > 0);
+        let failure = self.text("/cron/last_failure/1");
+        jobs.or(failure.as_ref().map(|_| 0))?;
+        let mut line = format!("{} scheduled", jobs.unwrap_or(0));
+        if let Some(armed) = number("/cron/armed") {
+            line.push_str(&format!(", {armed} armed"));
+        }
+        if let Some(running) = number("/cron/running").filter(|running| *running > 0) {
+            line.push_str(&format!(", {running} running"));
+        }
+        if let Some(next) = self.text("/cron/next_run_at") {
+            line.push_str(&format!("; the next one at {next}"));
+        }
+        if let Some(why) = self.text("/cron/unavailable") {
+            line.push_str(&format!("; \x1b[33mthe managed scheduler is not used: {why}\x1b[0m"));
+        }
+        if let (Some(job), Some(why)) = (self.text("/cron/last_failure/0"), failure) {
+            line.push_str(&format!("; \x1b[33m{job} failed last: {why}\x1b[0m"));
+        }
+        Some(line)
+    }
+
     fn journal(&self) -> String {
         if self.0["journal"].is_null() {
             return "cannot be read".to_owned();
@@ -208,6 +233,9 @@ impl std::fmt::Display for StatusView<'_> {
             let warning = self.text("/access/warning");
             let warning = warning.map(|warning| format!("; \x1b[33m{warning}\x1b[0m"));
             writeln!(f, "access    {mode}{}", warning.unwrap_or_default())?;
+        }
+        if let Some(jobs) = self.jobs() {
+            writeln!(f, "jobs      {jobs}")?;
         }
         writeln!(f, "journal   {}", self.journal())?;
         for agent in self.0["agents"].as_array().into_iter().flatten() {

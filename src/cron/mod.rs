@@ -3,16 +3,18 @@
 //!
 //! Decisions are pure: [`schedule`] when a job runs, [`job`] what it is, [`claim`] whether a fire may run it now, [`fire_token`]
 //! whether a fire is authentic, [`jwks`] which keys are good for that, [`chronos`] which jobs the scheduler has to be told
-//! about. [`fire_verifier`] and [`arming`] do what they decide; [`fire`] is what passes between the HTTP endpoint and whoever
+//! about, [`delivery`] where an answer goes. [`fire_verifier`] and [`arming`] do what they decide; [`fire`] is what passes between the HTTP endpoint and whoever
 //! runs jobs. The journal stores jobs, runs and claims.
 
 pub mod arming;
 pub mod chronos;
 pub mod claim;
+pub mod delivery;
 pub mod fire;
 pub mod fire_token;
 pub mod fire_verifier;
 pub mod job;
 pub mod jwks;
+pub mod output;
 pub mod owner;
 pub mod schedule;

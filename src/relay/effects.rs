@@ -118,17 +118,6 @@ pub(super) enum JobStep {
     Finished,
     /// Something that nobody waits for.
     Noted,
-    /// A change that a chat asked for.
-    Chat(Box<JobCommand>),
-}
-
-/// `/cron` in a chat.
-#[derive(Debug)]
-pub(super) struct JobCommand {
-    pub(super) row: InboxSeq,
-    pub(super) session: SessionKey,
-    pub(super) chat: ChatId,
-    pub(super) facts: ChatFacts,
 }
 
 /// A message on its way into the journal.

@@ -100,7 +100,6 @@ impl EventLoop {
             (JobStep::Finished, CronReply::Finished { job, .. }) => {
                 self.scheduler.finished(job.map(|job| *job));
             }
-            (JobStep::Chat(asked), reply) => self.answer_job_command(*asked, reply),
             _ => {}
         }
         self.run_effects();
@@ -122,9 +121,6 @@ impl EventLoop {
                 self.turns.abandon(turn);
                 self.end_message(row, RowOutcome::Ignored, Vec::new(), None);
                 self.fail_run(&session, "the journal could not store that it began");
-            }
-            JobStep::Chat(asked) => {
-                self.answer_command(&asked, "The journal cannot be written. Try again later.");
             }
             JobStep::Finished | JobStep::Noted => {}
         }
@@ -362,7 +358,7 @@ impl EventLoop {
             None => SessionSource::default(),
         };
         MessageEvent {
-            text: Some(delivery::prompt_text(job)),
+            text: Some(Scalar::from(delivery::prompt_text(job).as_str())),
             source,
             ..MessageEvent::default()
         }

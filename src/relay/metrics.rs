@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::status::Tally;
+use super::status::{CronStatus, Tally};
 use crate::link::{Counters, Loss, SendResult};
 use crate::store::Commit;
 use crate::wire::{Action, Outcome};
@@ -262,6 +262,8 @@ pub struct Metrics {
     pub sessions_active: usize,
     /// Decisions of the gate: the decision, the reason, and how often.
     pub access: Vec<(&'static str, &'static str, u64)>,
+    /// Scheduled jobs.
+    pub cron: CronStatus,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
 }

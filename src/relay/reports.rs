@@ -93,6 +93,7 @@ pub(super) fn metrics(parts: &EventLoop) -> Metrics {
         sessions_active: sessions.active(),
         journal_failing: parts.journal.failing().is_some(),
         access: parts.access.counts(),
+        cron: parts.scheduler.status(parts.clock.now()),
     }
 }
 
@@ -129,6 +130,7 @@ pub(super) fn status(parts: &EventLoop) -> Status {
         turns_running: sessions.running(),
         sessions_active: sessions.active(),
         messages_waiting: sessions.queued(),
+        cron: parts.scheduler.status(parts.clock.now()),
         prompts_open: parts.approvals.open(),
         ops_owed: parts.outbox.durable(),
         ends_uncommitted: parts.turns.ending(),

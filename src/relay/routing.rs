@@ -1203,7 +1203,6 @@ impl EventLoop {
                 }
             }
             Completion::Resume { token, blob } => self.state_read(token, blob),
-            Completion::Cron { token, .. } => drop(self.journal.take(token)),
             Completion::Waiting { token, rows } => {
                 if let Some(Pending::WaitingRows(after)) = self.journal.take(token) {
                     self.turns.reloaded(after, Some(&rows));

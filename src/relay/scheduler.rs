@@ -14,6 +14,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::effects::{Effects, JobStep, Pending};
+use super::status::CronStatus;
 use crate::config::{CronConfig, CronProvider};
 use crate::cron::arming::DesiredArms;
 use crate::cron::chronos::{ArmReport, ArmState};
@@ -62,10 +63,10 @@ enum Provider {
 
 /// What happened to jobs so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct JobCounters {
-    pub(super) completed: u64,
-    pub(super) failed: u64,
-    pub(super) misfires: u64,
+struct JobCounters {
+    completed: u64,
+    failed: u64,
+    misfires: u64,
 }
 
 /// A run that this process has claimed.
@@ -73,7 +74,6 @@ pub(super) struct JobCounters {
 pub(super) struct JobRun {
     pub(super) seq: i64,
     owner: ClaimOwner,
-    pub(super) occurrence: Option<Timestamp>,
     pub(super) job: Job,
     timeout: Duration,
     /// When it has to be over; none before it begins.
@@ -166,26 +166,32 @@ impl Scheduler {
         &self.zone
     }
 
-    pub(super) fn counters(&self) -> JobCounters {
-        self.counters
-    }
-
-    pub(super) fn jobs(&self) -> impl Iterator<Item = &JobRow> + Clone {
-        self.jobs.values()
-    }
-
-    /// What starts jobs now, for people.
-    pub(super) fn provider(&self) -> &'static str {
-        match &self.provider {
-            Provider::Off => "off",
-            Provider::Managed(_) if !self.uses_timer() => "chronos",
-            Provider::Timer | Provider::Managed(_) => "builtin",
+    /// The state of the jobs, for people.
+    pub(super) fn status(&self, now: Moment) -> CronStatus {
+        let report = self.arms();
+        let next_of = |row: &JobRow| match row.next_run(instant(now), &self.zone) {
+            NextRun::At(at) | NextRun::Repair(at) => Some((at, row.job.zone(&self.zone))),
+            NextRun::Never => None,
+        };
+        let pending: Vec<_> = self.jobs.values().filter_map(next_of).collect();
+        let next = pending.iter().min_by_key(|(at, _)| *at);
+        CronStatus {
+            provider: match &self.provider {
+                Provider::Off => "off",
+                Provider::Managed(_) if !self.uses_timer() => "chronos",
+                Provider::Timer | Provider::Managed(_) => "builtin",
+            },
+            unavailable: report.as_ref().and_then(|report| report.unavailable.clone()),
+            jobs: pending.len(),
+            armed: report.map(|report| report.armed()),
+            running: self.running.len(),
+            waiting: self.waiting.len(),
+            next_run_at: next.map(|(at, zone)| schedule::format(*at, zone)),
+            completed: self.counters.completed,
+            failed: self.counters.failed,
+            misfires: self.counters.misfires,
+            last_failure: self.last_failure.clone(),
         }
-    }
-
-    /// Job and reason of the last failed run of this process.
-    pub(super) fn last_failure(&self) -> Option<&(String, String)> {
-        self.last_failure.as_ref()
     }
 
     /// Where arming stands, with the managed scheduler.
@@ -220,11 +226,6 @@ impl Scheduler {
         // Recovery may use a few of the numbers after its own.
         self.owner = self.owner.with_random(self.owner.random.wrapping_add(1 << 16));
         self.owner.clone()
-    }
-
-    /// The jobs changed, here or in another process.
-    pub(super) fn invalidate(&mut self) {
-        self.reads.stale = true;
     }
 
     /// Reads the jobs anew, claims what is due, renews claims.
@@ -401,7 +402,6 @@ impl Scheduler {
         self.waiting.push_back(JobRun {
             seq: run.seq,
             owner: owner.unwrap_or_else(|| self.owner.clone()),
-            occurrence: run.occurrence,
             job: row.job.clone(),
             timeout: Duration::from_secs(timeout),
             deadline: None,

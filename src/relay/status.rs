@@ -77,6 +77,33 @@ pub struct Tally {
     pub sleeps_refused: u64,
 }
 
+/// Scheduled jobs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CronStatus {
+    /// What starts them now: `builtin`, `chronos` or `off`.
+    pub provider: &'static str,
+    /// Why the managed scheduler is not used although it is configured.
+    pub unavailable: Option<String>,
+    /// Jobs that will run.
+    pub jobs: usize,
+    /// Jobs that the managed scheduler has; none without it.
+    pub armed: Option<usize>,
+    /// Jobs that run now.
+    pub running: usize,
+    /// Claimed runs that wait for a slot.
+    pub waiting: usize,
+    /// When the next one runs.
+    pub next_run_at: Option<String>,
+    /// Runs of this process that completed.
+    pub completed: u64,
+    /// Runs of this process that failed.
+    pub failed: u64,
+    /// Runs that the relay started because the managed scheduler did not.
+    pub misfires: u64,
+    /// The last failure: the job's id, and why.
+    pub last_failure: Option<(String, String)>,
+}
+
 /// The state of the relay.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
@@ -106,6 +133,8 @@ pub struct Status {
     pub sessions_active: usize,
     /// Messages that wait in memory.
     pub messages_waiting: usize,
+    /// Scheduled jobs.
+    pub cron: CronStatus,
     /// Questions that wait for people.
     pub prompts_open: usize,
     /// Durable ops that are not settled.

@@ -30,6 +30,7 @@ pub(super) fn page(metrics: &Metrics, process: &ProcessInfo) -> String {
     write_messages(&mut page, metrics);
     write_turns(&mut page, metrics);
     write_ops(&mut page, metrics);
+    write_jobs(&mut page, metrics);
     write_traces(&mut page, process);
     page.0
 }
@@ -226,6 +227,25 @@ fn write_ops(page: &mut MetricsPage, metrics: &Metrics) {
         "ops_recovered_total",
         "Durable ops recovered from an earlier run.",
         tally.ops_recovered,
+    );
+}
+
+fn write_jobs(page: &mut MetricsPage, metrics: &Metrics) {
+    let cron = &metrics.cron;
+    page.gauge("cron_jobs", "Scheduled jobs that will run.", cron.jobs);
+    page.gauge(
+        "cron_jobs_armed",
+        "Scheduled jobs that the managed scheduler has.",
+        cron.armed.unwrap_or(0),
+    );
+    page.gauge("cron_jobs_running", "Scheduled jobs that run now.", cron.running);
+    page.family("cron_runs_total", "counter", "Runs of scheduled jobs, by outcome.");
+    page.sample("cron_runs_total", &[("outcome", "completed")], cron.completed);
+    page.sample("cron_runs_total", &[("outcome", "failed")], cron.failed);
+    page.counter(
+        "cron_misfires_total",
+        "Runs that the relay started because the managed scheduler did not.",
+        cron.misfires,
     );
 }
 

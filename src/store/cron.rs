@@ -367,8 +367,8 @@ pub enum CronReply {
     },
     /// What a start found.
     Recovered {
-        /// Runs that ended with their process, and their status is unknown.
-        interrupted: Vec<RunRow>,
+        /// Runs that ended with their process, and their status is unknown; with their job, unless it was deleted.
+        interrupted: Vec<(RunRow, Option<JobRow>)>,
         /// Runs that had not begun, now claimed by this process: run them.
         taken_over: Vec<(RunRow, JobRow)>,
     },
@@ -821,7 +821,10 @@ fn recover(db: &Connection, owner: &ClaimOwner, zone: &TimeZone, now: Timestamp)
             ..RunOutcome::default()
         };
         note_end(db, &run, &outcome, zone, now)?;
-        interrupted.extend(run_at(db, run.seq)?);
+        if let Some(run) = run_at(db, run.seq)? {
+            let job = one(db, &run.job)?;
+            interrupted.push((run, job));
+        }
     }
     Ok(CronReply::Recovered {
         interrupted,

@@ -1,0 +1,272 @@
+//! Scheduled jobs in a running relay: claimed once, run as turns of their own, delivered to their targets.
+
+use std::path::Path;
+
+use hermes_relay::agent::EchoAgent;
+use hermes_relay::config::{CronProvider, Settings};
+use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
+use hermes_relay::cron::job::{JobOrigin, NewJob};
+use hermes_relay::store::{
+    CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus, RunRow, current_owner,
+};
+use hermes_relay::store::{ClaimReply, RunSource};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+
+use crate::support::memory_relay::{Running, start_with};
+use crate::support::wait::eventually;
+
+fn now() -> Timestamp {
+    Timestamp::now()
+}
+
+fn files(dir: &Path) -> CronFiles {
+    CronFiles::open(dir, false, now().as_millisecond()).unwrap()
+}
+
+fn change(files: &mut CronFiles, change: JobChange) -> JobRow {
+    let command = CronCommand::Change {
+        change,
+        only_from: None,
+        zone: TimeZone::UTC,
+        now: now(),
+    };
+    match files.run(&command).unwrap() {
+        CronReply::Changed { job: Some(job), .. } => *job,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn new_job(schedule: &str, prompt: &str) -> NewJob {
+    NewJob {
+        schedule: schedule.to_owned(),
+        prompt: prompt.to_owned(),
+        origin: Some(JobOrigin {
+            platform: "discord".into(),
+            chat_id: "home".into(),
+            ..JobOrigin::default()
+        }),
+        ..NewJob::default()
+    }
+}
+
+fn add(files: &mut CronFiles, new: NewJob) -> String {
+    let new = Box::new(new);
+    let random = new.prompt.len() as u64;
+    change(files, JobChange::Add { new, random }).job.id().to_owned()
+}
+
+fn runs(files: &mut CronFiles) -> Vec<RunRow> {
+    let command = CronCommand::Runs { job: None, limit: 99 };
+    match files.run(&command).unwrap() {
+        CronReply::Runs(runs) => runs,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn in_seconds(seconds: i64) -> String {
+    (now() + seconds.seconds()).to_string()
+}
+
+/// The prompt's own words in an echoed answer.
+fn plain(settings: &mut Settings) {
+    settings.cron.wrap_response = false;
+    settings.streaming.typing = false;
+}
+
+async fn fire(relay: &Running, job: &str, fire_at: Option<&str>) -> FireAdmission {
+    let request = FireRequest {
+        job_id: job.to_owned(),
+        fire_at: fire_at.map(str::to_owned),
+    };
+    relay.handle.admit(request).await
+}
+
+async fn ended(files: &mut CronFiles, count: usize) -> Vec<RunRow> {
+    eventually("the runs end", async || {
+        let runs = runs(files);
+        let over = runs.iter().filter(|run| run.ended_at.is_some()).count();
+        (over >= count).then_some(runs)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_due_job_runs_once_and_its_answer_reaches_a_chat_that_never_spoke() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let id = add(&mut files, new_job("in 1m", "say=hi"));
+    let due = JobChange::Run { job: id.clone() };
+    change(&mut files, due);
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    let texts = relay.replies("home", 1).await;
+    assert!(texts[0].contains("say=hi"), "{texts:?}");
+    let runs = ended(&mut files, 1).await;
+    assert_eq!((runs.len(), runs[0].status), (1, JobRunStatus::Completed), "{runs:?}");
+    let output = dir.path().join(runs[0].output.as_deref().unwrap());
+    let saved = eventually("the output is saved", async || std::fs::read_to_string(&output).ok()).await;
+    assert!(saved.contains("say=hi"));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn the_timer_claims_what_is_due_and_computes_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let once = add(&mut files, new_job(&in_seconds(1), "once"));
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    let every = add(&mut files, new_job("every 1h", "hourly"));
+    assert!(relay.handle.jobs_changed().await.is_some());
+    let texts = relay.replies("home", 1).await;
+    assert!(texts[0].contains("once"), "{texts:?}");
+    ended(&mut files, 1).await;
+    let status = relay
+        .wait_for_status("the run is counted", |status| status.cron.completed == 1)
+        .await;
+    assert_eq!((status.cron.provider, status.cron.jobs, status.cron.armed), ("builtin", 1, None));
+    assert!(status.cron.next_run_at.is_some());
+    assert_eq!(fire(&relay, &once, None).await, FireAdmission::Gone, "it has run for the last time");
+    assert!(matches!(fire(&relay, &every, None).await, FireAdmission::Early { .. }));
+    assert_eq!(runs(&mut files).len(), 1);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_fire_owns_its_occurrence_and_the_same_one_never_runs_twice() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let at = in_seconds(30);
+    let id = add(&mut files, new_job(&at, "fired"));
+    let settings = |settings: &mut Settings| {
+        plain(settings);
+        settings.cron.provider = CronProvider::Off;
+    };
+    let relay = start_with(dir.path(), EchoAgent, settings).await;
+    let fires = (0..8).map(|_| fire(&relay, &id, Some(&at)));
+    let admissions = futures_util::future::join_all(fires).await;
+    let accepted = |admission: &&FireAdmission| **admission == FireAdmission::Accepted;
+    assert_eq!(admissions.iter().filter(accepted).count(), 1, "{admissions:?}");
+    relay.replies("home", 1).await;
+    ended(&mut files, 1).await;
+    assert_ne!(fire(&relay, &id, Some(&at)).await, FireAdmission::Accepted, "after completion");
+    relay.stop().await;
+    let relay = start_with(dir.path(), EchoAgent, settings).await;
+    assert_ne!(fire(&relay, &id, Some(&at)).await, FireAdmission::Accepted, "after a restart");
+    assert_eq!(fire(&relay, "ffffffffffff", None).await, FireAdmission::Gone);
+    assert_eq!(runs(&mut files).len(), 1);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_paused_job_is_a_duplicate_and_a_relay_that_shuts_down_refuses_for_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let at = in_seconds(5);
+    let id = add(&mut files, new_job(&at, "sleep=3000 draining"));
+    change(&mut files, JobChange::Pause { job: id.clone() });
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    assert_eq!(fire(&relay, &id, Some(&at)).await, FireAdmission::Duplicate);
+    relay.deliver("other", "1", "sleep=1500 keeps it alive").await;
+    relay.wait_for_turns(1).await;
+    let handle = relay.handle.clone();
+    let ending = relay.ask_to_stop();
+    let refused = eventually("the drain begins", async || {
+        let request = FireRequest {
+            job_id: id.clone(),
+            fire_at: Some(at.clone()),
+        };
+        (handle.admit(request).await == FireAdmission::Draining).then_some(())
+    });
+    refused.await;
+    ending.ended().await;
+    assert!(runs(&mut files).is_empty(), "nothing was consumed");
+}
+
+#[tokio::test]
+async fn a_claim_without_a_run_is_taken_over_and_a_run_without_an_end_is_reported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let claimed = add(&mut files, new_job(&in_seconds(1), "claimed"));
+    let began = add(&mut files, new_job(&in_seconds(1), "began before"));
+    // What a process left that is gone: another start time of this process id.
+    let mut gone = current_owner(7);
+    gone.start = "earlier".into();
+    for (index, id) in [&claimed, &began].into_iter().enumerate() {
+        let owner = gone.with_random(index as u64);
+        let claim = CronCommand::Claim {
+            job: id.clone(),
+            fire_at: None,
+            source: RunSource::Chronos,
+            owner: owner.clone(),
+            zone: TimeZone::UTC,
+            now: now(),
+        };
+        let CronReply::Claim(ClaimReply::Claimed { run, .. }) = files.run(&claim).unwrap() else {
+            panic!("not claimed")
+        };
+        if id == &began {
+            let begin = CronCommand::Begin {
+                seq: run.seq,
+                owner,
+                now: now(),
+            };
+            assert_eq!(files.run(&begin).unwrap(), CronReply::Held(true));
+        }
+    }
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    let texts = relay.replies("home", 2).await;
+    assert!(texts.iter().any(|text| text.contains("claimed") && !text.contains("failed")), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("failed: the relay was restarted")), "{texts:?}");
+    ended(&mut files, 2).await;
+    relay.stop().await;
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    relay.deliver("other", "1", "hi").await;
+    relay.replies("other", 1).await;
+    let seen = relay.stop().await;
+    assert!(seen.texts("home").is_empty(), "reported once: {:?}", seen.texts("home"));
+}
+
+#[tokio::test]
+async fn a_job_is_listed_can_be_stopped_and_times_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let slow = add(&mut files, new_job("every 2h", "sleep=60000 slow"));
+    let mut limited = new_job("every 3h", "sleep=60000 too slow");
+    limited.timeout_secs = Some(1);
+    let limited = add(&mut files, limited);
+    for id in [&slow, &limited] {
+        change(&mut files, JobChange::Run { job: id.clone() });
+    }
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    let key = format!("cron:{slow}");
+    eventually("the job is listed", async || {
+        let sessions = relay.handle.sessions(9).await.unwrap().sessions;
+        sessions.iter().any(|session| session.session == key && session.state == "running").then_some(())
+    })
+    .await;
+    let texts = relay.replies("home", 1).await;
+    assert!(texts[0].contains("failed: it took longer than 1 s"), "{texts:?}");
+    relay.handle.stop_turn(hermes_relay::wire::SessionKey::from_text(key)).await;
+    let runs = ended(&mut files, 2).await;
+    assert!(runs.iter().all(|run| run.status == JobRunStatus::Failed), "{runs:?}");
+    let seen = relay.stop().await;
+    assert_eq!(seen.texts("home").len(), 1, "whoever stops a job knows: {:?}", seen.texts("home"));
+}
+
+#[tokio::test]
+async fn silence_delivers_nothing_and_a_failure_is_delivered() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let quiet = add(&mut files, NewJob { deliver: Some("local".into()), ..new_job("every 2h", "quiet") });
+    let failing = add(&mut files, new_job("every 3h", "fail"));
+    for id in [&quiet, &failing] {
+        change(&mut files, JobChange::Run { job: id.clone() });
+    }
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    let runs = ended(&mut files, 2).await;
+    let status = |id: &str| runs.iter().find(|run| run.job == id).unwrap().status;
+    assert_eq!(status(&quiet), JobRunStatus::Completed);
+    let texts = relay.replies("home", 1).await;
+    let seen = relay.stop().await;
+    assert_eq!(seen.texts("home").len(), 1, "{texts:?}");
+}
