@@ -131,7 +131,7 @@ impl StatusView<'_> {
 
     /// Scheduled jobs, if there are any.
     fn jobs(&self) -> Option<String> {
-        let number = |key: &str| self.0.pointer(key).and_then(serde_json::Value::as_u64);
+        let number = |key: &str| self.0.pointer(key).and_then(Value::as_u64);
         let jobs = number("/cron/jobs").filter(|jobs| *jobs > 0);
         let failure = self.text("/cron/last_failure/1");
         jobs.or(failure.as_ref().map(|_| 0))?;
@@ -146,7 +146,9 @@ impl StatusView<'_> {
             line.push_str(&format!("; the next one at {next}"));
         }
         if let Some(why) = self.text("/cron/unavailable") {
-            line.push_str(&format!("; \x1b[33mthe managed scheduler is not used: {why}\x1b[0m"));
+            line.push_str(&format!(
+                "; \x1b[33mthe managed scheduler is not used: {why}\x1b[0m"
+            ));
         }
         if let (Some(job), Some(why)) = (self.text("/cron/last_failure/0"), failure) {
             line.push_str(&format!("; \x1b[33m{job} failed last: {why}\x1b[0m"));

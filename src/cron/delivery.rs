@@ -96,22 +96,22 @@ fn is_one_id(platform: &str) -> bool {
 /// Whether an answer asks for silence: all of it, its first line or its last line.
 pub fn is_silent(answer: &str) -> bool {
     let answer = answer.trim();
-    let is_marker = |line: &str| SILENCE.iter().any(|marker| line.trim().eq_ignore_ascii_case(marker));
+    let is_marker = |line: &str| {
+        SILENCE
+            .iter()
+            .any(|marker| line.trim().eq_ignore_ascii_case(marker))
+    };
     let starts = answer
         .get(..SILENCE[0].len())
         .is_some_and(|start| start.eq_ignore_ascii_case(SILENCE[0]));
-    starts || answer.lines().next().is_some_and(is_marker) || answer.lines().next_back().is_some_and(is_marker)
+    starts
+        || answer.lines().next().is_some_and(is_marker)
+        || answer.lines().next_back().is_some_and(is_marker)
 }
 
-/// What the agent is asked.
-pub fn prompt_text(job: &Job) -> String {
-    format!(
-        "[This is the scheduled job \"{}\". Nobody waits for it in a chat: your final reply is delivered by itself. If there is nothing to \
-         report, reply with [SILENT] only.]\n\n{}",
-        job.name(),
-        job.prompt()
-    )
-}
+/// What an agent should know of a job's turn, beside the prompt.
+pub const HINT: &str = "This is a scheduled job: nobody waits in a chat, and your final reply is delivered by itself. If there is nothing \
+                        to report, reply with [SILENT] only.";
 
 /// An answer as the targets read it.
 pub fn answer_text(job: &Job, answer: &str, wrap: bool) -> String {
@@ -128,7 +128,11 @@ pub fn failure_text(job: &Job, reason: &str) -> String {
         line = line.chars().take(MAX_REASON_CHARS).chain(['…']).collect();
     }
     let line = line.trim_end_matches('.');
-    format!("The scheduled job \"{}\" ({}) failed: {line}.", job.name(), job.id())
+    format!(
+        "The scheduled job \"{}\" ({}) failed: {line}.",
+        job.name(),
+        job.id()
+    )
 }
 
 #[cfg(test)]
@@ -148,7 +152,12 @@ mod tests {
         let (targets, error) = targets(deliver, origin, &home);
         let name = |target: &Target| {
             let thread = target.thread.as_ref().map(|thread| format!("/{thread}"));
-            format!("{}:{}{}", target.platform, target.chat, thread.unwrap_or_default())
+            format!(
+                "{}:{}{}",
+                target.platform,
+                target.chat,
+                thread.unwrap_or_default()
+            )
         };
         (targets.iter().map(name).collect(), error)
     }
@@ -168,12 +177,19 @@ mod tests {
             ("Telegram:-100:7", &["telegram:-100/7"]),
             ("telegram", &["telegram:-100/7"]),
             ("all", &["discord:42", "telegram:-100/7"]),
-            ("origin, discord, discord:42 ,local", &["slack:C1/9.1", "discord:42"]),
+            (
+                "origin, discord, discord:42 ,local",
+                &["slack:C1/9.1", "discord:42"],
+            ),
             ("matrix:!room:example.org", &["matrix:!room:example.org"]),
         ];
         for (deliver, wanted) in cases {
             let (found, error) = names(deliver, Some(&origin));
-            assert_eq!((found.as_slice(), error), (wanted.map_to_strings().as_slice(), None), "{deliver}");
+            assert_eq!(
+                (found.as_slice(), error),
+                (wanted.map_to_strings().as_slice(), None),
+                "{deliver}"
+            );
         }
         assert_eq!(names("origin", None).0, ["discord:42"], "the first home channel");
         let (found, error) = names("slack,discord:1", None);
@@ -193,10 +209,24 @@ mod tests {
 
     #[test]
     fn silence_is_a_line_of_its_own_at_either_end() {
-        for silent in ["[SILENT]", " silent ", "NO_REPLY", "no reply", "[silent] nothing new", "fine\n[SILENT]", "SILENT\nbecause"] {
+        for silent in [
+            "[SILENT]",
+            " silent ",
+            "NO_REPLY",
+            "no reply",
+            "[silent] nothing new",
+            "fine\n[SILENT]",
+            "SILENT\nbecause",
+        ] {
             assert!(is_silent(silent), "{silent}");
         }
-        for loud in ["", "It was a silent night", "I print [SILENT] when quiet", "NO_REPLY needed here", "ä"] {
+        for loud in [
+            "",
+            "It was a silent night",
+            "I print [SILENT] when quiet",
+            "NO_REPLY needed here",
+            "ä",
+        ] {
             assert!(!is_silent(loud), "{loud}");
         }
     }
@@ -205,10 +235,14 @@ mod tests {
     fn answers_and_failures_name_their_job() {
         assert_eq!(answer_text(&job(), "all well", false), "all well");
         let wrapped = answer_text(&job(), "all well", true);
-        assert!(wrapped.contains("report") && wrapped.contains("abc123abc123") && wrapped.contains("all well"));
+        assert!(
+            wrapped.contains("report") && wrapped.contains("abc123abc123") && wrapped.contains("all well")
+        );
         let failed = failure_text(&job(), "no\nluck.");
-        assert_eq!(failed, "The scheduled job \"report\" (abc123abc123) failed: no luck.");
+        assert_eq!(
+            failed,
+            "The scheduled job \"report\" (abc123abc123) failed: no luck."
+        );
         assert!(failure_text(&job(), &"x".repeat(5000)).chars().count() < 400);
-        assert!(prompt_text(&job()).ends_with("what is new?"));
     }
 }

@@ -56,7 +56,9 @@ impl OutputFile {
 
 /// The text of such a file.
 pub fn page(job: &Job, answer: &str, error: Option<&str>) -> String {
-    let error = error.map(|error| format!("Failed: {error}\n\n")).unwrap_or_default();
+    let error = error
+        .map(|error| format!("Failed: {error}\n\n"))
+        .unwrap_or_default();
     format!(
         "# {} ({})\n\n## Prompt\n\n{}\n\n## Answer\n\n{error}{answer}\n",
         job.name(),
@@ -73,15 +75,19 @@ mod tests {
     #[test]
     fn the_newest_outputs_of_a_job_are_kept() {
         let dir = tempfile::tempdir().unwrap();
-        let job = Job::from_record(json!({"id": "a1", "name": "n", "prompt": "p", "timezone": "Asia/Tokyo"})).unwrap();
+        let job = Job::from_record(json!({"id": "a1", "name": "n", "prompt": "p", "timezone": "Asia/Tokyo"}))
+            .unwrap();
         for second in 0..4 {
             let now = Timestamp::from_second(second).unwrap();
             let file = OutputFile::new(&job, now, &TimeZone::UTC);
-            file.save(dir.path(), &page(&job, &second.to_string(), None), 2).unwrap();
+            file.save(dir.path(), &page(&job, &second.to_string(), None), 2)
+                .unwrap();
             assert!(dir.path().join(file.path()).exists());
         }
         let kept = fs::read_dir(dir.path().join("cron/output/a1")).unwrap().flatten();
-        let mut kept: Vec<_> = kept.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        let mut kept: Vec<_> = kept
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
         kept.sort();
         assert_eq!(kept, ["1970-01-01_09-00-02.md", "1970-01-01_09-00-03.md"]);
     }

@@ -24,9 +24,7 @@ use crate::cron::fire::FireAdmission;
 use crate::cron::job::{Job, RunOutcome};
 use crate::cron::output;
 use crate::session::{Admission, StopReason, TurnId};
-use crate::store::{
-    ClaimReply, Command, CronReply, InboxKind, InboxSeq, RunRow, TurnState as RowOutcome,
-};
+use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxSeq, RunRow, TurnState as RowOutcome};
 use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
 
 impl EventLoop {
@@ -90,9 +88,14 @@ impl EventLoop {
                     let _ = fire.send(admission);
                 }
             }
-            (JobStep::Begin(session, turn, row), CronReply::Held(true)) => self.begin_job(&session, turn, row),
+            (JobStep::Begin(session, turn, row), CronReply::Held(true)) => {
+                self.begin_job(&session, turn, row)
+            }
             (JobStep::Begin(session, turn, row), _) => {
-                tracing::warn!(session = session.as_str(), "another process took the claim of a job");
+                tracing::warn!(
+                    session = session.as_str(),
+                    "another process took the claim of a job"
+                );
                 self.scheduler.end(&session);
                 self.turns.abandon(turn);
                 self.end_message(row, RowOutcome::Ignored, Vec::new(), None);
@@ -204,7 +207,9 @@ impl EventLoop {
         self.agents.forget(session, None, &mut self.effects);
         let adapter = self.adapters.get(&origin.chat.platform);
         let mut input = TurnInput::from_event(self.job_event(&run.job));
-        adapter.platform_hint().clone_into(&mut input.origin.hint);
+        input.origin.hint = format!("{} {}", adapter.platform_hint(), delivery::HINT)
+            .trim()
+            .to_owned();
         adapter.markdown_dialect().clone_into(&mut input.origin.markdown);
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, false)),
@@ -216,7 +221,11 @@ impl EventLoop {
             media: self.media.clone(),
             accepts_attachments: false,
         };
-        tracing::info!(job = run.job.id(), agent = &*selection.agent.name, "running a job");
+        tracing::info!(
+            job = run.job.id(),
+            agent = &*selection.agent.name,
+            "running a job"
+        );
         self.turns.begin(turn, row, selection.agent, input, context);
     }
 
@@ -327,7 +336,11 @@ impl EventLoop {
     }
 
     fn targets(&self, job: &Job) -> (Vec<Target>, Option<String>) {
-        delivery::targets(&job.deliver(), job.origin().as_ref(), &self.scheduler.settings().home_channels)
+        delivery::targets(
+            &job.deliver(),
+            job.origin().as_ref(),
+            &self.scheduler.settings().home_channels,
+        )
     }
 
     /// What is known of a target's chat; it need not have spoken before.
@@ -348,9 +361,11 @@ impl EventLoop {
         let source = match target {
             Some(target) => SessionSource {
                 platform: Platform::from_wire(&target.platform),
-                user_id: text(origin
-                    .filter(|origin| origin.platform == target.platform)
-                    .and_then(|origin| origin.user_id)),
+                user_id: text(
+                    origin
+                        .filter(|origin| origin.platform == target.platform)
+                        .and_then(|origin| origin.user_id),
+                ),
                 chat_id: text(Some(target.chat)),
                 thread_id: text(target.thread),
                 ..SessionSource::default()
@@ -358,7 +373,7 @@ impl EventLoop {
             None => SessionSource::default(),
         };
         MessageEvent {
-            text: Some(Scalar::from(delivery::prompt_text(job).as_str())),
+            text: Some(Scalar::from(job.prompt())),
             source,
             ..MessageEvent::default()
         }

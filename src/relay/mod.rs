@@ -61,7 +61,8 @@ pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
 #[cfg(feature = "dev")]
 pub(crate) use slash_commands::command_names;
 pub use status::{
-    AccessStatus, AgentStatus, CronStatus, DescriptorStatus, RefusedOp, SessionList, SessionStatus, Status, Tally,
+    AccessStatus, AgentStatus, CronStatus, DescriptorStatus, RefusedOp, SessionList, SessionStatus, Status,
+    Tally,
 };
 pub use suspend::Suspender;
 pub use transport::{

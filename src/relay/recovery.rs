@@ -8,7 +8,9 @@ use super::event_loop::{Cursor, EventLoop};
 use super::ops::OpGroup;
 use super::turns::decode_row;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::store::{Batch, Command, Completion, InboxKind, InboxRow, Recovered, Subject, TurnState as RowOutcome};
+use crate::store::{
+    Batch, Command, Completion, InboxKind, InboxRow, Recovered, Subject, TurnState as RowOutcome,
+};
 
 /// Ops that are read at a time.
 const PAGE: u32 = 1024;

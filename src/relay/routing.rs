@@ -8,9 +8,7 @@ use tokio::sync::oneshot;
 
 use super::agents::{Selection, choice_key, state_key};
 use super::approvals::{Asking, OwnerChat};
-use super::effects::{
-    Accepting, CommandTarget, Effect, Intent, JobStep, Pending, QuestionResponse, Refusal,
-};
+use super::effects::{Accepting, CommandTarget, Effect, Intent, JobStep, Pending, QuestionResponse, Refusal};
 use super::event_loop::{EventLoop, adapters};
 use super::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
 use super::inbound::{NewMessage, accept, dedupe_key};
@@ -418,7 +416,12 @@ impl EventLoop {
     }
 
     /// Stops a session's turn: the one given, or whichever runs.
-    pub(super) fn stop_turn(&mut self, session: &SessionKey, only: Option<TurnId>, reason: StopReason) -> bool {
+    pub(super) fn stop_turn(
+        &mut self,
+        session: &SessionKey,
+        only: Option<TurnId>,
+        reason: StopReason,
+    ) -> bool {
         let Some(turn) = self.turns.stop(session, only, reason) else {
             return false;
         };
@@ -943,7 +946,11 @@ impl EventLoop {
     }
 
     /// Journals ops outside a turn's end; `reply` learns when they are committed.
-    pub(super) fn add_ops(&mut self, ops: Vec<DurableOp>, reply: Option<oneshot::Sender<Result<(), SendError>>>) {
+    pub(super) fn add_ops(
+        &mut self,
+        ops: Vec<DurableOp>,
+        reply: Option<oneshot::Sender<Result<(), SendError>>>,
+    ) {
         let inbox = ops.first().and_then(DurableOp::answers);
         let rows = ops.iter().map(DurableOp::to_row).collect();
         let now_ms = self.clock.unix_ms();
@@ -1156,13 +1163,11 @@ impl EventLoop {
 
     pub(super) fn handle_completion(&mut self, completion: Completion) {
         match completion {
-            Completion::Accepted { token, seq, receipt } => {
-                match self.journal.take(token) {
-                    Some(Pending::Message(accepting)) => self.message_accepted(*accepting, seq, receipt),
-                    Some(Pending::Job(JobStep::Accept(session, turn))) => self.run_accepted(&session, turn, seq),
-                    _ => {}
-                }
-            }
+            Completion::Accepted { token, seq, receipt } => match self.journal.take(token) {
+                Some(Pending::Message(accepting)) => self.message_accepted(*accepting, seq, receipt),
+                Some(Pending::Job(JobStep::Accept(session, turn))) => self.run_accepted(&session, turn, seq),
+                _ => {}
+            },
             Completion::Cron { token, reply } => {
                 if let Some(Pending::Job(step)) = self.journal.take(token) {
                     self.handle_job_reply(step, reply);

@@ -291,7 +291,9 @@ impl Scheduler {
 
     fn claim_due(&mut self, now: Moment, effects: &mut Effects) {
         let due: Vec<(String, RunSource)> = (self.jobs.iter())
-            .filter(|(id, row)| !row.is_running && self.held.get(*id).is_none_or(|until| *until <= now.unix_ms))
+            .filter(|(id, row)| {
+                !row.is_running && self.held.get(*id).is_none_or(|until| *until <= now.unix_ms)
+            })
             .filter_map(|(id, row)| {
                 let (at, source) = self.due_at(row, now)?;
                 (at <= now.unix_ms).then(|| (id.clone(), source))
@@ -299,7 +301,10 @@ impl Scheduler {
             .collect();
         for (id, source) in due {
             if source == RunSource::Misfire {
-                tracing::warn!(job = id, "the managed scheduler did not fire a job in time; running it");
+                tracing::warn!(
+                    job = id,
+                    "the managed scheduler did not fire a job in time; running it"
+                );
                 self.counters.misfires += 1;
             }
             self.claim(id, None, source, None, now, effects);
@@ -414,7 +419,8 @@ impl Scheduler {
 
     /// A job was not claimed; it is tried again after a while, if it is still due then.
     pub(super) fn not_claimed(&mut self, job: &str, now: Moment) {
-        self.held.insert(job.to_owned(), now.unix_ms.saturating_add(CLAIM_RETRY_MS));
+        self.held
+            .insert(job.to_owned(), now.unix_ms.saturating_add(CLAIM_RETRY_MS));
         self.reads.stale = true;
     }
 
@@ -512,7 +518,9 @@ impl Scheduler {
     pub(super) fn note_arms(&mut self, effects: &mut Effects) {
         let Some(report) = self.arms() else { return };
         for (id, arm) in &report.jobs {
-            let Some(row) = self.jobs.get_mut(id) else { continue };
+            let Some(row) = self.jobs.get_mut(id) else {
+                continue;
+            };
             let (armed, error) = match &arm.state {
                 ArmState::Armed => (Some(arm.fire_at.clone()), None),
                 ArmState::Pending => continue,

@@ -239,7 +239,11 @@ fn write_jobs(page: &mut MetricsPage, metrics: &Metrics) {
         cron.armed.unwrap_or(0),
     );
     page.gauge("cron_jobs_running", "Scheduled jobs that run now.", cron.running);
-    page.family("cron_runs_total", "counter", "Runs of scheduled jobs, by outcome.");
+    page.family(
+        "cron_runs_total",
+        "counter",
+        "Runs of scheduled jobs, by outcome.",
+    );
     page.sample("cron_runs_total", &[("outcome", "completed")], cron.completed);
     page.sample("cron_runs_total", &[("outcome", "failed")], cron.failed);
     page.counter(

@@ -41,7 +41,8 @@ impl ManagedScheduler {
         if settings.cron.provider != CronProvider::Chronos {
             return Ok(None);
         }
-        let source = KeySource::parse(keys).map_err(|error| format!("`cron.chronos.nas_jwks_url` {error}"))?;
+        let source =
+            KeySource::parse(keys).map_err(|error| format!("`cron.chronos.nas_jwks_url` {error}"))?;
         let client = ChronosClient::new(egress, portal, callback).map_err(|error| error.to_string())?;
         let login = PortalLogin::new(home, env).trusting(portal);
         let rules = FireTokenRules::new(portal, audience);
@@ -54,7 +55,11 @@ impl ManagedScheduler {
 }
 
 /// The endpoint that passes verified fires on to the relay.
-pub(super) fn fires(verifier: FireVerifier, settings: &Settings, handle: RelayHandle) -> Result<Fires, String> {
+pub(super) fn fires(
+    verifier: FireVerifier,
+    settings: &Settings,
+    handle: RelayHandle,
+) -> Result<Fires, String> {
     let listen = settings.cron.listen_address();
     Ok(Fires {
         endpoint: Arc::new(FireEndpoint::new(verifier, Box::new(handle))),

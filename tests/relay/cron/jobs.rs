@@ -6,10 +6,10 @@ use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
 use hermes_relay::cron::job::{JobOrigin, NewJob};
+use hermes_relay::store::{ClaimReply, RunSource};
 use hermes_relay::store::{
     CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus, RunRow, current_owner,
 };
-use hermes_relay::store::{ClaimReply, RunSource};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan as _};
 
@@ -102,9 +102,16 @@ async fn a_due_job_runs_once_and_its_answer_reaches_a_chat_that_never_spoke() {
     let texts = relay.replies("home", 1).await;
     assert!(texts[0].contains("say=hi"), "{texts:?}");
     let runs = ended(&mut files, 1).await;
-    assert_eq!((runs.len(), runs[0].status), (1, JobRunStatus::Completed), "{runs:?}");
+    assert_eq!(
+        (runs.len(), runs[0].status),
+        (1, JobRunStatus::Completed),
+        "{runs:?}"
+    );
     let output = dir.path().join(runs[0].output.as_deref().unwrap());
-    let saved = eventually("the output is saved", async || std::fs::read_to_string(&output).ok()).await;
+    let saved = eventually("the output is saved", async || {
+        std::fs::read_to_string(&output).ok()
+    })
+    .await;
     assert!(saved.contains("say=hi"));
     relay.stop().await;
 }
@@ -123,10 +130,20 @@ async fn the_timer_claims_what_is_due_and_computes_the_next_run() {
     let status = relay
         .wait_for_status("the run is counted", |status| status.cron.completed == 1)
         .await;
-    assert_eq!((status.cron.provider, status.cron.jobs, status.cron.armed), ("builtin", 1, None));
+    assert_eq!(
+        (status.cron.provider, status.cron.jobs, status.cron.armed),
+        ("builtin", 1, None)
+    );
     assert!(status.cron.next_run_at.is_some());
-    assert_eq!(fire(&relay, &once, None).await, FireAdmission::Gone, "it has run for the last time");
-    assert!(matches!(fire(&relay, &every, None).await, FireAdmission::Early { .. }));
+    assert_eq!(
+        fire(&relay, &once, None).await,
+        FireAdmission::Gone,
+        "it has run for the last time"
+    );
+    assert!(matches!(
+        fire(&relay, &every, None).await,
+        FireAdmission::Early { .. }
+    ));
     assert_eq!(runs(&mut files).len(), 1);
     relay.stop().await;
 }
@@ -148,10 +165,18 @@ async fn a_fire_owns_its_occurrence_and_the_same_one_never_runs_twice() {
     assert_eq!(admissions.iter().filter(accepted).count(), 1, "{admissions:?}");
     relay.replies("home", 1).await;
     ended(&mut files, 1).await;
-    assert_ne!(fire(&relay, &id, Some(&at)).await, FireAdmission::Accepted, "after completion");
+    assert_ne!(
+        fire(&relay, &id, Some(&at)).await,
+        FireAdmission::Accepted,
+        "after completion"
+    );
     relay.stop().await;
     let relay = start_with(dir.path(), EchoAgent, settings).await;
-    assert_ne!(fire(&relay, &id, Some(&at)).await, FireAdmission::Accepted, "after a restart");
+    assert_ne!(
+        fire(&relay, &id, Some(&at)).await,
+        FireAdmission::Accepted,
+        "after a restart"
+    );
     assert_eq!(fire(&relay, "ffffffffffff", None).await, FireAdmission::Gone);
     assert_eq!(runs(&mut files).len(), 1);
     relay.stop().await;
@@ -215,15 +240,29 @@ async fn a_claim_without_a_run_is_taken_over_and_a_run_without_an_end_is_reporte
     }
     let relay = start_with(dir.path(), EchoAgent, plain).await;
     let texts = relay.replies("home", 2).await;
-    assert!(texts.iter().any(|text| text.contains("claimed") && !text.contains("failed")), "{texts:?}");
-    assert!(texts.iter().any(|text| text.contains("failed: the relay was restarted")), "{texts:?}");
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("claimed") && !text.contains("failed")),
+        "{texts:?}"
+    );
+    assert!(
+        texts
+            .iter()
+            .any(|text| text.contains("failed: the relay was restarted")),
+        "{texts:?}"
+    );
     ended(&mut files, 2).await;
     relay.stop().await;
     let relay = start_with(dir.path(), EchoAgent, plain).await;
     relay.deliver("other", "1", "hi").await;
     relay.replies("other", 1).await;
     let seen = relay.stop().await;
-    assert!(seen.texts("home").is_empty(), "reported once: {:?}", seen.texts("home"));
+    assert!(
+        seen.texts("home").is_empty(),
+        "reported once: {:?}",
+        seen.texts("home")
+    );
 }
 
 #[tokio::test]
@@ -241,23 +280,43 @@ async fn a_job_is_listed_can_be_stopped_and_times_out() {
     let key = format!("cron:{slow}");
     eventually("the job is listed", async || {
         let sessions = relay.handle.sessions(9).await.unwrap().sessions;
-        sessions.iter().any(|session| session.session == key && session.state == "running").then_some(())
+        sessions
+            .iter()
+            .any(|session| session.session == key && session.state == "running")
+            .then_some(())
     })
     .await;
     let texts = relay.replies("home", 1).await;
     assert!(texts[0].contains("failed: it took longer than 1 s"), "{texts:?}");
-    relay.handle.stop_turn(hermes_relay::wire::SessionKey::from_text(key)).await;
+    relay
+        .handle
+        .stop_turn(hermes_relay::wire::SessionKey::from_text(key))
+        .await;
     let runs = ended(&mut files, 2).await;
-    assert!(runs.iter().all(|run| run.status == JobRunStatus::Failed), "{runs:?}");
+    assert!(
+        runs.iter().all(|run| run.status == JobRunStatus::Failed),
+        "{runs:?}"
+    );
     let seen = relay.stop().await;
-    assert_eq!(seen.texts("home").len(), 1, "whoever stops a job knows: {:?}", seen.texts("home"));
+    assert_eq!(
+        seen.texts("home").len(),
+        1,
+        "whoever stops a job knows: {:?}",
+        seen.texts("home")
+    );
 }
 
 #[tokio::test]
 async fn silence_delivers_nothing_and_a_failure_is_delivered() {
     let dir = tempfile::tempdir().unwrap();
     let mut files = files(dir.path());
-    let quiet = add(&mut files, NewJob { deliver: Some("local".into()), ..new_job("every 2h", "quiet") });
+    let quiet = add(
+        &mut files,
+        NewJob {
+            deliver: Some("local".into()),
+            ..new_job("every 2h", "quiet")
+        },
+    );
     let failing = add(&mut files, new_job("every 3h", "fail"));
     for id in [&quiet, &failing] {
         change(&mut files, JobChange::Run { job: id.clone() });
