@@ -4,6 +4,7 @@ mod chat;
 mod line_editor;
 mod relay;
 mod replay;
+mod scheduler;
 mod screen;
 mod transcript;
 
@@ -22,11 +23,12 @@ use super::exit::{self, errln, fail, outln};
 use super::logging::{self, Repeats};
 use super::run::build_agents;
 use super::{ProcessEnv, SharedArgs};
-use crate::config::{self, Flags, LogLevel, Settings, Sources};
+use crate::config::{self, CronProvider, Flags, LogLevel, Settings, Sources};
 use crate::dev::{Connector, ConnectorSettings, Hint, PageSettings, PlatformPreset, Recording, text_event};
 use crate::wire::Grouping;
 use chat::{CHAT, chat};
 use relay::{DevRelay, RelayPlan, RunSecrets};
+use scheduler::DevScheduler;
 
 /// Chat with an agent over a real relay link, with nothing else installed.
 ///
@@ -63,7 +65,7 @@ pub(super) struct DevArgs {
     /// Send one message, wait for the reply, print the time since the start, and exit.
     #[arg(long)]
     smoke: bool,
-    /// Print the result of --smoke as one JSON object: ok, reply, connected_ms, reply_ms, total_ms.
+    /// Print the result of --smoke as one JSON object: `ok`, `reply`, `connected_ms`, `reply_ms`, `total_ms`.
     #[arg(long, requires = "smoke")]
     json: bool,
     /// Record every frame to a new file, one JSON object per line, without secrets.
@@ -231,7 +233,17 @@ async fn serve_both(
             ..page
         })
     });
-    let relay = match DevRelay::start(connector, plan, secrets, status_sender).await {
+    let scheduler = match (&url, plan.settings.cron.provider) {
+        (None, _) | (_, CronProvider::Off) => None,
+        (Some(_), _) => match DevScheduler::start(&plan.settings).await {
+            Ok(scheduler) => Some(scheduler),
+            Err(error) => return fail(exit::CONFIGURATION, error, None),
+        },
+    };
+    if let Some(scheduler) = &scheduler {
+        connector.show_jobs_of(scheduler.nas());
+    }
+    let relay = match DevRelay::start(connector, plan, secrets, scheduler, status_sender).await {
         Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

@@ -309,13 +309,7 @@ async fn enroll(
     let connector = connector(args, context)?;
     let gateway_id = gateway_id(args, context)?;
     let wake_url = wake_url(args)?;
-    for warning in args
-        .platforms
-        .iter()
-        .filter_map(|name| misspelt_platform(name.trim()))
-    {
-        print_line(streams.err, &format!("warning: {warning}"));
-    }
+    warn_of_misspelt(&args.platforms, streams.err);
     let destination = (!args.print).then(|| args.output.clone().unwrap_or_else(|| context.home.join(".env")));
     if let Some(path) = &destination {
         check_writable(path).map_err(|reason| EnrollFailure::Destination {
@@ -399,6 +393,12 @@ async fn enroll(
         .await?;
     }
     Ok(())
+}
+
+fn warn_of_misspelt(platforms: &[String], err: &mut dyn Write) {
+    for warning in platforms.iter().filter_map(|name| misspelt_platform(name.trim())) {
+        print_line(err, &format!("warning: {warning}"));
+    }
 }
 
 /// Checks that the connector answers, without using the token.

@@ -1,7 +1,7 @@
 //! `hermes-relay run`: serves until it is stopped.
 
 mod background;
-mod chronos;
+pub(super) mod chronos;
 mod credential_files;
 mod reload;
 mod signals;
@@ -207,11 +207,10 @@ async fn serve(
         .log_counts(log.counts())
         .trace_counts(log.trace_counts());
     let fires = verifier.map(|verifier| fires(verifier, &settings, handle.clone()));
-    let fires = match fires.transpose() {
-        Ok(fires) => fires,
-        Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
-    };
-    let serving = match Serving::start(&settings.serve, service, fires) {
+    let serving = fires
+        .transpose()
+        .and_then(|fires| Serving::start(&settings.serve, service, fires));
+    let serving = match serving {
         Ok(serving) => serving,
         Err(error) => return serve_failure(&error, &fatal),
     };
@@ -222,7 +221,7 @@ async fn serve(
     let shutdown = Arc::new(Notify::new());
     let requested = Arc::clone(&shutdown);
     let mut running = std::pin::pin!(relay.run(async move { requested.notified().await }));
-    let mut files = CredentialFiles::new(&loaded.credential_files);
+    let mut credential_files = CredentialFiles::new(&loaded.credential_files);
     let mut exit_request: Option<SignalRequest> = None;
     let ended = loop {
         let mut reload: Option<Option<Reload>> = None;
@@ -258,7 +257,7 @@ async fn serve(
             },
             Some(reply) = reload_requests.recv() => reload = Some(Some(reply)),
             // Cancel-safe: what was seen so far is kept.
-            () = files.changed() => files.rotate(args.flags(), process, &credentials, log),
+            () = credential_files.changed() => credential_files.rotate(args.flags(), process, &credentials, log),
         }
         if let Some(reply) = reload {
             manager.notify(&Notification::Reloading).await;
@@ -433,7 +432,7 @@ pub(super) fn http_client(settings: &Settings, proxies: &ProxyRules) -> Result<H
     http_client_with(&provisioning::tls(settings), settings, proxies)
 }
 
-fn egress(tls: &Tls, proxies: &ProxyRules) -> HttpEgress {
+pub(super) fn egress(tls: &Tls, proxies: &ProxyRules) -> HttpEgress {
     HttpEgress {
         tls: tls.clone(),
         proxies: proxies.clone(),
@@ -498,8 +497,10 @@ fn serve_failure(error: &ServeError, fatal: &FatalErrors) -> ExitCode {
         ServeError::Listen { source, .. } if source.kind() == ErrorKind::AddrInUse => fatal.fail(
             exit::TRY_AGAIN,
             error,
-            Some("stop the program that listens there, or use another port for `serve.http`"),
+            Some("stop the program that listens there, or use another port"),
         ),
-        ServeError::Listen { .. } | ServeError::Address(_) => fatal.fail(exit::CONFIGURATION, error, None),
+        ServeError::Listen { .. } | ServeError::Address { .. } => {
+            fatal.fail(exit::CONFIGURATION, error, None)
+        }
     }
 }

@@ -137,21 +137,19 @@ impl StatusView<'_> {
         jobs.or(failure.as_ref().map(|_| 0))?;
         let mut line = format!("{} scheduled", jobs.unwrap_or(0));
         if let Some(armed) = number("/cron/armed") {
-            line.push_str(&format!(", {armed} armed"));
+            let _ = write!(line, ", {armed} armed");
         }
         if let Some(running) = number("/cron/running").filter(|running| *running > 0) {
-            line.push_str(&format!(", {running} running"));
+            let _ = write!(line, ", {running} running");
         }
         if let Some(next) = self.text("/cron/next_run_at") {
-            line.push_str(&format!("; the next one at {next}"));
+            let _ = write!(line, "; the next one at {next}");
         }
         if let Some(why) = self.text("/cron/unavailable") {
-            line.push_str(&format!(
-                "; \x1b[33mthe managed scheduler is not used: {why}\x1b[0m"
-            ));
+            let _ = write!(line, "; \x1b[33mthe managed scheduler is not used: {why}\x1b[0m");
         }
         if let (Some(job), Some(why)) = (self.text("/cron/last_failure/0"), failure) {
-            line.push_str(&format!("; \x1b[33m{job} failed last: {why}\x1b[0m"));
+            let _ = write!(line, "; \x1b[33m{job} failed last: {why}\x1b[0m");
         }
         Some(line)
     }
@@ -179,6 +177,47 @@ impl StatusView<'_> {
             let _ = write!(text, "; \x1b[31mcannot be written: {why}\x1b[0m");
         }
         text
+    }
+
+    /// What was done so far.
+    fn write_counts(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tally = |key: &str| self.number(&format!("/tally/{key}"));
+        writeln!(
+            f,
+            "turns     {} done, {} stopped, {} failed, {} interrupted",
+            tally("turns_done"),
+            tally("turns_stopped"),
+            tally("turns_failed"),
+            tally("turns_interrupted")
+        )?;
+        writeln!(
+            f,
+            "messages  {} in, {} acknowledged, {} duplicates, {} quarantined",
+            tally("inbound"),
+            tally("acks"),
+            tally("duplicates"),
+            tally("quarantined")
+        )?;
+        writeln!(
+            f,
+            "ops       {} done, {} refused, {} unknown, {} dropped",
+            tally("ops_applied"),
+            tally("ops_refused"),
+            tally("ops_unknown"),
+            tally("cosmetics_shed")
+        )?;
+        if let Some(op) = self.text("/last_refusal/op") {
+            let error = self.text("/last_refusal/error").unwrap_or_default();
+            let since = self.since("/last_refusal/at_ms").unwrap_or_default();
+            writeln!(f, "          last refused {since} ago: {op}: {error}")?;
+        }
+        if tally("quarantined") > 0 {
+            writeln!(
+                f,
+                "          list them with: hermes-relay journal list --section quarantine"
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -259,43 +298,7 @@ impl std::fmt::Display for StatusView<'_> {
                 duration(skew.unsigned_abs())
             )?;
         }
-        let tally = |key: &str| self.number(&format!("/tally/{key}"));
-        writeln!(
-            f,
-            "turns     {} done, {} stopped, {} failed, {} interrupted",
-            tally("turns_done"),
-            tally("turns_stopped"),
-            tally("turns_failed"),
-            tally("turns_interrupted")
-        )?;
-        writeln!(
-            f,
-            "messages  {} in, {} acknowledged, {} duplicates, {} quarantined",
-            tally("inbound"),
-            tally("acks"),
-            tally("duplicates"),
-            tally("quarantined")
-        )?;
-        writeln!(
-            f,
-            "ops       {} done, {} refused, {} unknown, {} dropped",
-            tally("ops_applied"),
-            tally("ops_refused"),
-            tally("ops_unknown"),
-            tally("cosmetics_shed")
-        )?;
-        if let Some(op) = self.text("/last_refusal/op") {
-            let error = self.text("/last_refusal/error").unwrap_or_default();
-            let since = self.since("/last_refusal/at_ms").unwrap_or_default();
-            writeln!(f, "          last refused {since} ago: {op}: {error}")?;
-        }
-        if tally("quarantined") > 0 {
-            writeln!(
-                f,
-                "          list them with: hermes-relay journal list --section quarantine"
-            )?;
-        }
-        Ok(())
+        self.write_counts(f)
     }
 }
 

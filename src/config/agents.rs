@@ -258,12 +258,11 @@ fn explain(error: &serde_json::Error, keys: &[String]) -> serde_json::Error {
         let meant = synonyms
             .flat_map(|(_, meant)| meant.iter().copied())
             .find(|meant| known().any(|known| known == *meant));
-        match meant.or_else(|| nearest(key, known())) {
-            Some(near) => format!("unknown key `{shown}`; did you mean `{near}`?"),
-            None => {
-                let all: Vec<&str> = known().collect();
-                format!("unknown key `{shown}`; valid keys: {}", all.join(", "))
-            }
+        if let Some(near) = meant.or_else(|| nearest(key, known())) {
+            format!("unknown key `{shown}`; did you mean `{near}`?")
+        } else {
+            let all: Vec<&str> = known().collect();
+            format!("unknown key `{shown}`; valid keys: {}", all.join(", "))
         }
     };
     serde_json::Error::custom(what)

@@ -233,9 +233,11 @@ impl Default for SessionsConfig {
             resend_max_attempts: 8,
             resend_max_age_secs: 3_600,
             refused_retries: 3,
-            commands: ["stop", "new", "status", "agent", "whoami", "usage", "help"]
-                .map(str::to_owned)
-                .into(),
+            commands: [
+                "stop", "new", "status", "agent", "whoami", "usage", "cron", "help",
+            ]
+            .map(str::to_owned)
+            .into(),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Arming {
             // Dropping a call that is under way is harmless: the next start lists first.
             if let Some(call) = self.plan.next_call(now_ms()) {
                 let outcome = self.perform(&call).await;
-                self.log(&call, &outcome);
+                log(&call, &outcome);
                 self.plan.on_outcome(&call, outcome, now_ms(), random());
                 report.send_replace(self.plan.report());
                 if desired.has_changed().is_err() {
@@ -108,30 +108,6 @@ impl Arming {
             }
         }
     }
-
-    fn log(&self, call: &PortalCall, outcome: &CallOutcome) {
-        match (call, outcome) {
-            (_, CallOutcome::Failed(CallFailure::IdentityRejected(why))) => tracing::error!(
-                %why,
-                "the managed scheduler does not know this login; the relay runs jobs with its own timer until it restarts"
-            ),
-            (_, CallOutcome::Failed(CallFailure::LoggedOut(why))) => tracing::warn!(
-                %why,
-                "no login for the managed scheduler; the relay runs jobs with its own timer"
-            ),
-            (_, CallOutcome::Failed(CallFailure::Refused(why) | CallFailure::Unreachable(why))) => {
-                tracing::warn!(%why, "the managed scheduler did not take a request; retrying with backoff");
-            }
-            (PortalCall::Provision(job), _) => {
-                tracing::info!(job = job.job_id, fire_at = job.fire_at, "armed a job");
-            }
-            (PortalCall::Cancel(job), _) => tracing::info!(job, "cancelled a job"),
-            (PortalCall::List, CallOutcome::Listed(armed)) => {
-                tracing::debug!(armed = armed.len(), "the managed scheduler listed its jobs");
-            }
-            (PortalCall::List, CallOutcome::Done) => {}
-        }
-    }
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "it ends here")]
@@ -164,4 +140,28 @@ fn random() -> u64 {
     let mut bytes = [0; 8];
     let _ = getrandom::fill(&mut bytes);
     u64::from_le_bytes(bytes)
+}
+
+fn log(call: &PortalCall, outcome: &CallOutcome) {
+    match (call, outcome) {
+        (_, CallOutcome::Failed(CallFailure::IdentityRejected(why))) => tracing::error!(
+            %why,
+            "the managed scheduler does not know this login; the relay runs jobs with its own timer until it restarts"
+        ),
+        (_, CallOutcome::Failed(CallFailure::LoggedOut(why))) => tracing::warn!(
+            %why,
+            "no login for the managed scheduler; the relay runs jobs with its own timer"
+        ),
+        (_, CallOutcome::Failed(CallFailure::Refused(why) | CallFailure::Unreachable(why))) => {
+            tracing::warn!(%why, "the managed scheduler did not take a request; retrying with backoff");
+        }
+        (PortalCall::Provision(job), _) => {
+            tracing::info!(job = job.job_id, fire_at = job.fire_at, "armed a job");
+        }
+        (PortalCall::Cancel(job), _) => tracing::info!(job, "cancelled a job"),
+        (PortalCall::List, CallOutcome::Listed(armed)) => {
+            tracing::debug!(armed = armed.len(), "the managed scheduler listed its jobs");
+        }
+        (PortalCall::List, CallOutcome::Done) => {}
+    }
 }

@@ -275,9 +275,10 @@ impl ArmPlan {
             PortalCall::Provision(ArmedJob { job_id, .. }) | PortalCall::Cancel(job_id) => {
                 let before = self.failures.remove(job_id);
                 let failure = Failure::after(before, why, now_ms, random);
-                self.list_at_ms = match self.is_listed {
-                    true => failure.retry_at_ms,
-                    false => self.list_at_ms.min(failure.retry_at_ms),
+                self.list_at_ms = if self.is_listed {
+                    failure.retry_at_ms
+                } else {
+                    self.list_at_ms.min(failure.retry_at_ms)
                 };
                 self.is_listed = false;
                 self.failures.insert(job_id.clone(), failure);

@@ -115,9 +115,10 @@ pub const HINT: &str = "This is a scheduled job: nobody waits in a chat, and you
 
 /// An answer as the targets read it.
 pub fn answer_text(job: &Job, answer: &str, wrap: bool) -> String {
-    match wrap {
-        false => answer.to_owned(),
-        true => format!("Scheduled job: {}\n\n{answer}\n\n(job {})", job.name(), job.id()),
+    if wrap {
+        format!("Scheduled job: {}\n\n{answer}\n\n(job {})", job.name(), job.id())
+    } else {
+        answer.to_owned()
     }
 }
 

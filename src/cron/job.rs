@@ -524,17 +524,12 @@ fn checked_prompt(prompt: &str) -> Result<String, JobError> {
 }
 
 fn name_of(name: Option<&str>, prompt: &str) -> String {
-    match name.map(str::trim).filter(|name| !name.is_empty()) {
-        Some(name) => name.chars().take(MAX_NAME_CHARS).collect(),
-        None => {
-            let line = prompt.lines().next().unwrap_or_default();
-            line.chars()
-                .take(NAME_FROM_PROMPT)
-                .collect::<String>()
-                .trim()
-                .to_owned()
-        }
+    if let Some(name) = name.map(str::trim).filter(|name| !name.is_empty()) {
+        return name.chars().take(MAX_NAME_CHARS).collect();
     }
+    let line = prompt.lines().next().unwrap_or_default();
+    let name: String = line.chars().take(NAME_FROM_PROMPT).collect();
+    name.trim().to_owned()
 }
 
 /// The job that a person means: by id, else by its unique name, whatever its case. Else the ids that have that name.

@@ -263,9 +263,10 @@ impl JwksCache {
             return KeyLookup::Refuse(TokenRefusal::NoKid);
         };
         let Some((set, at)) = &self.set else {
-            return match is_within(self.failed_at, FAILED_FETCH_PAUSE_SECS, now) {
-                true => KeyLookup::Refuse(TokenRefusal::NoKeys),
-                false => KeyLookup::Fetch(FetchReason::Due),
+            return if is_within(self.failed_at, FAILED_FETCH_PAUSE_SECS, now) {
+                KeyLookup::Refuse(TokenRefusal::NoKeys)
+            } else {
+                KeyLookup::Fetch(FetchReason::Due)
             };
         };
         let known = set.find(kid);

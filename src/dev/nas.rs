@@ -438,7 +438,7 @@ async fn run_alarms(shared: Arc<Shared>) {
             let shared = Arc::clone(&shared);
             firing.spawn(async move { shared.deliver(&id, &alarm).await });
         }
-        let wait = next.map_or(Duration::from_secs(3600), |at| until(at));
+        let wait = next.map_or(Duration::from_secs(3600), until);
         // Cancel-safe: a notification is kept, and alarms are read again.
         tokio::select! {
             () = shared.rearmed.notified() => {}
@@ -546,9 +546,10 @@ impl NasState {
             Some("list") => {
                 let zulu = self.faults.contains(&NasFault::ZuluList);
                 let armed = self.arms.iter().map(|(id, alarm)| {
-                    let fire_at = match zulu {
-                        true => timestamp::format(alarm.at).replace("+00:00", "Z"),
-                        false => alarm.fire_at.clone(),
+                    let fire_at = if zulu {
+                        timestamp::format(alarm.at).replace("+00:00", "Z")
+                    } else {
+                        alarm.fire_at.clone()
                     };
                     json!({"job_id": id, "fire_at": fire_at, "schedule_id": format!("s{}", alarm.number)})
                 });

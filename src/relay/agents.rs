@@ -82,6 +82,14 @@ impl Selection {
             text: None,
         }
     }
+
+    /// The terms that a route sets.
+    fn take_terms(&mut self, route: &Route) {
+        self.agent.permission = route.permission.unwrap_or(self.agent.permission);
+        if let Some(workdir) = &route.workdir {
+            self.agent.workdir = Some(workdir.clone());
+        }
+    }
 }
 
 /// All agents of a relay; there is always one.
@@ -199,8 +207,7 @@ impl AgentRegistry {
         if let Some((route, rest)) = match_route(&self.routes, &input) {
             let named = self.slots.get_key_value(route.agent.as_str());
             let mut routed = Selection::new(named.unwrap_or((&self.default.0, &self.default.1)));
-            routed.agent.permission = route.permission.unwrap_or(routed.agent.permission);
-            routed.agent.workdir = route.workdir.clone().or(routed.agent.workdir);
+            routed.take_terms(route);
             routed.text = route.prefix.is_some().then(|| rest.to_owned());
             return Some(routed);
         }
@@ -212,13 +219,19 @@ impl AgentRegistry {
         Some(Selection::new(chosen.unwrap_or(default)))
     }
 
-    /// The agent of that name, on its own terms; without a name the default one.
-    pub(super) fn named(&self, name: Option<&str>) -> Option<Selection> {
-        let slot = match name {
+    /// The agent of a scheduled job: the one that the operator set for the chat that the job was made in, on the route's terms;
+    /// else the one of that name; without a name the default one.
+    pub(super) fn for_job(&self, name: Option<&str>, origin: Option<&RouteInput<'_>>) -> Option<Selection> {
+        let route = origin.and_then(|origin| fixed_route(&self.routes, origin));
+        let slot = match route.map(|route| route.agent.as_str()).or(name) {
             Some(name) => self.slots.get_key_value(name)?,
             None => (&self.default.0, &self.default.1),
         };
-        Some(Selection::new(slot))
+        let mut selection = Selection::new(slot);
+        if let Some(route) = route {
+            selection.take_terms(route);
+        }
+        Some(selection)
     }
 
     /// A person lists the agents, or chooses one for a session; returns the answer.

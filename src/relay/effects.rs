@@ -17,6 +17,7 @@ use crate::access::{AccessError, Author, Reason, Role};
 use crate::adapter::prompt::{ButtonPress, Person, PromptId, PromptOp, QuestionId, TypedAnswer};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Agent, Permission};
+use crate::cron::chat::JobCommand;
 use crate::cron::fire::FireAdmission;
 use crate::link::{Generation, Op, SendResult};
 use crate::session::TurnId;
@@ -116,8 +117,20 @@ pub(super) enum JobStep {
     Begin(SessionKey, TurnId, InboxSeq),
     /// Store how a run ended.
     Finished,
+    /// Change a job, as somebody asked in a chat.
+    Change(Box<ChatJobRequest>),
     /// Something that nobody waits for.
     Noted,
+}
+
+/// A change of a job that somebody asked for in a chat, and where the answer goes.
+#[derive(Debug)]
+pub(super) struct ChatJobRequest {
+    pub(super) command: JobCommand,
+    pub(super) session: SessionKey,
+    pub(super) row: InboxSeq,
+    pub(super) chat: ChatId,
+    pub(super) facts: ChatFacts,
 }
 
 /// A message on its way into the journal.

@@ -8,24 +8,35 @@
 use std::sync::Arc;
 
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 
 use super::agents::Selection;
-use super::effects::{JobStep, Pending};
+use super::effects::{ChatJobRequest, JobStep, Pending};
 use super::event_loop::EventLoop;
 use super::ops::DurableOp;
-use super::scheduler::{JobRun, instant};
+use super::routing::route_input;
+use super::scheduler::{ArmWaiter, JobRun, instant};
 use super::turn_task::{TurnContext, TurnReport};
 use super::turns::{EndedTurn, message_span};
 use crate::access::Author;
 use crate::adapter::{ChatFacts, ChatId};
-use crate::agent::TurnInput;
+use crate::agent::{RouteInput, TurnInput};
+use crate::cron::chat::{self, HELP, JobCommand};
 use crate::cron::delivery::{self, Target};
 use crate::cron::fire::FireAdmission;
-use crate::cron::job::{Job, RunOutcome};
+use crate::cron::job::{Job, JobOrigin, NewJob, RunOutcome};
 use crate::cron::output;
 use crate::session::{Admission, StopReason, TurnId};
-use crate::store::{ClaimReply, Command, CronReply, InboxKind, InboxSeq, RunRow, TurnState as RowOutcome};
+use crate::store::{
+    ChangeRefusal, ClaimReply, Command, CronReply, InboxKind, InboxSeq, JobChange, JobRow, RunRow,
+    TurnState as RowOutcome,
+};
 use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
+
+/// What chats read where jobs never run.
+const OFF: &str = "Scheduled jobs are switched off here.";
+/// What chats read when a change could not be stored.
+const NOT_STORED: &str = "This could not be stored. Please try again.";
 
 impl EventLoop {
     /// Claims what is due, starts what has a slot, stops what takes too long.
@@ -38,6 +49,99 @@ impl EventLoop {
         while serving && let Some(run) = self.scheduler.next_run() {
             self.accept_run(&run);
         }
+        while let Some((request, answer)) = self.scheduler.next_answer() {
+            self.answer_job_request(&request, &answer);
+        }
+    }
+
+    /// `/cron` in a chat.
+    pub(super) fn run_job_command(
+        &mut self,
+        text: &str,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) {
+        let now = self.clock.now();
+        let command = JobCommand::parse(text, instant(now), self.scheduler.zone());
+        let request = |command| ChatJobRequest {
+            command,
+            session: session.clone(),
+            row,
+            chat: chat.clone(),
+            facts: facts.clone(),
+        };
+        let (command, change) = match command {
+            Err(why) => return self.answer_command(&why, session, row, (chat, facts)),
+            Ok(JobCommand::Help) => return self.answer_command(HELP, session, row, (chat, facts)),
+            Ok(JobCommand::List) => {
+                let jobs = chat::list(self.scheduler.jobs_of(chat), self.scheduler.zone());
+                return self.answer_command(&jobs, session, row, (chat, facts));
+            }
+            Ok(_) if self.scheduler.is_off() => {
+                return self.answer_command(OFF, session, row, (chat, facts));
+            }
+            Ok(JobCommand::Add { schedule, prompt }) => {
+                let new = NewJob {
+                    schedule: schedule.clone(),
+                    prompt: prompt.clone(),
+                    agent: self.agent_for_new_job(session, (chat, facts), author),
+                    origin: Some(JobOrigin {
+                        platform: chat.platform.clone(),
+                        chat_id: chat.chat.clone(),
+                        chat_name: None,
+                        thread_id: facts.thread_id.clone(),
+                        user_id: facts.user_id.clone(),
+                    }),
+                    ..NewJob::default()
+                };
+                // A message that is read again after a crash makes the job that it made before.
+                let random = stable_number(session, row);
+                let new = Box::new(new);
+                (
+                    JobCommand::Add { schedule, prompt },
+                    JobChange::Add { new, random },
+                )
+            }
+            Ok(JobCommand::Pause(job)) => (JobCommand::Pause(job.clone()), JobChange::Pause { job }),
+            Ok(JobCommand::Resume(job)) => (JobCommand::Resume(job.clone()), JobChange::Resume { job }),
+            Ok(JobCommand::Remove(job)) => (JobCommand::Remove(job.clone()), JobChange::Remove { job }),
+        };
+        self.scheduler
+            .change(change, request(command), now, &mut self.effects);
+    }
+
+    /// The agent that a job from this chat asks, if it is not the default one.
+    fn agent_for_new_job(
+        &mut self,
+        session: &SessionKey,
+        (chat, facts): (&ChatId, &ChatFacts),
+        author: &Author,
+    ) -> Option<String> {
+        let current = self.agents.current(session, &route_input(chat, facts));
+        let allowed = self.access.agents(author);
+        let chosen = match allowed {
+            Some(allowed) if !allowed.iter().any(|name| **name == *current) => {
+                allowed.into_iter().next().unwrap_or_default()
+            }
+            _ => current.to_string(),
+        };
+        let default = self.agents.for_job(None, None)?;
+        (*chosen != *default.agent.name).then_some(chosen)
+    }
+
+    /// A change that somebody asked for in a chat is stored.
+    fn job_changed(&mut self, request: Box<ChatJobRequest>, row: &JobRow) {
+        let answer = chat::changed(&request.command, &row.job, self.scheduler.zone());
+        let job = row.job.id().to_owned();
+        let waiter = ArmWaiter::Chat { request, job, answer };
+        self.scheduler.changed(waiter, self.clock.mono());
+    }
+
+    fn answer_job_request(&mut self, request: &ChatJobRequest, answer: &str) {
+        let chat = (&request.chat, &request.facts);
+        self.answer_command(answer, &request.session, request.row, chat);
     }
 
     /// The journal has answered about jobs.
@@ -89,7 +193,7 @@ impl EventLoop {
                 }
             }
             (JobStep::Begin(session, turn, row), CronReply::Held(true)) => {
-                self.begin_job(&session, turn, row)
+                self.begin_job(&session, turn, row);
             }
             (JobStep::Begin(session, turn, row), _) => {
                 tracing::warn!(
@@ -99,6 +203,16 @@ impl EventLoop {
                 self.scheduler.end(&session);
                 self.turns.abandon(turn);
                 self.end_message(row, RowOutcome::Ignored, Vec::new(), None);
+            }
+            (JobStep::Change(request), CronReply::Changed { job: Some(job), .. }) => {
+                self.job_changed(request, &job);
+            }
+            (JobStep::Change(request), CronReply::Refused(refusal)) => {
+                let mut answer = sentence(&refusal.to_string());
+                if matches!(refusal, ChangeRefusal::NoSuchJob(_)) {
+                    answer.push_str(" /cron list shows the jobs of this chat.");
+                }
+                self.answer_job_request(&request, &answer);
             }
             (JobStep::Finished, CronReply::Finished { job, .. }) => {
                 self.scheduler.finished(job.map(|job| *job));
@@ -125,6 +239,7 @@ impl EventLoop {
                 self.end_message(row, RowOutcome::Ignored, Vec::new(), None);
                 self.fail_run(&session, "the journal could not store that it began");
             }
+            JobStep::Change(request) => self.answer_job_request(&request, NOT_STORED),
             JobStep::Finished | JobStep::Noted => {}
         }
         self.run_effects();
@@ -207,9 +322,8 @@ impl EventLoop {
         self.agents.forget(session, None, &mut self.effects);
         let adapter = self.adapters.get(&origin.chat.platform);
         let mut input = TurnInput::from_event(self.job_event(&run.job));
-        input.origin.hint = format!("{} {}", adapter.platform_hint(), delivery::HINT)
-            .trim()
-            .to_owned();
+        let hint = format!("{} {}", adapter.platform_hint(), delivery::HINT);
+        hint.trim().clone_into(&mut input.origin.hint);
         adapter.markdown_dialect().clone_into(&mut input.origin.markdown);
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, false)),
@@ -231,7 +345,15 @@ impl EventLoop {
 
     /// The agent of a job, if whoever made it may still use it.
     fn select_for_job(&mut self, job: &Job, author: &Author) -> Result<Selection, String> {
-        let Some(mut selection) = self.agents.named(job.agent()) else {
+        let origin = job.origin();
+        let input = origin.as_ref().map(|origin| RouteInput {
+            platform: &origin.platform,
+            chat: &origin.chat_id,
+            user: origin.user_id.as_deref().unwrap_or_default(),
+            profile: "",
+            text: "",
+        });
+        let Some(mut selection) = self.agents.for_job(job.agent(), input.as_ref()) else {
             return Err(format!("there is no agent `{}`", job.agent().unwrap_or_default()));
         };
         if author.person().is_some() {
@@ -271,7 +393,7 @@ impl EventLoop {
         };
         let (ops, delivery_error) = self.plan_delivery(&run.job, message.as_deref());
         self.end_message(ended.row, ended.outcome, ops, None);
-        let output = self.save_output(run, text, error.as_deref());
+        let output = Some(self.save_output(run, text, error.as_deref()));
         let outcome = RunOutcome {
             error,
             delivery_error,
@@ -388,7 +510,7 @@ impl EventLoop {
     }
 
     /// Writes the output of a run to its file, off the event loop; returns the file's path in the state directory.
-    fn save_output(&mut self, run: &JobRun, text: &str, error: Option<&str>) -> Option<String> {
+    fn save_output(&mut self, run: &JobRun, text: &str, error: Option<&str>) -> String {
         let keep = self.scheduler.settings().output_retention;
         let now = instant(self.clock.now());
         let file = output::OutputFile::new(&run.job, now, self.scheduler.zone());
@@ -400,6 +522,25 @@ impl EventLoop {
                 tracing::warn!(%error, "cannot save the output of a job");
             }
         });
-        Some(path)
+        path
     }
+}
+
+/// A number that is the same whenever this row of this session is read.
+fn stable_number(session: &SessionKey, row: InboxSeq) -> u64 {
+    let digest = Sha256::digest(format!("{}:{}", row.0, session.as_str()));
+    digest
+        .iter()
+        .take(8)
+        .fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// With a capital letter and a full stop.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars
+        .next()
+        .map(|c| c.to_uppercase().to_string())
+        .unwrap_or_default();
+    format!("{first}{}.", chars.as_str())
 }

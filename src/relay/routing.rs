@@ -14,6 +14,7 @@ use super::handle::{HandleRequest, SendError, SendTarget, StopOutcome};
 use super::inbound::{NewMessage, accept, dedupe_key};
 use super::ops::{DurableOp, EphemeralOp, OpBody, OpGroup, OpOwner};
 use super::reports;
+use super::scheduler::ArmWaiter;
 use super::slash_commands::SlashCommand;
 use super::sleep::SleepStep;
 use super::status::HealthCheck;
@@ -982,6 +983,9 @@ impl EventLoop {
         author: &Author,
     ) {
         let answer = match command {
+            SlashCommand::Cron(text) => {
+                return self.run_job_command(&text, session, row, (chat, facts), author);
+            }
             SlashCommand::Stop => match about {
                 CommandTarget::Turn(turn) if self.stop_turn(session, Some(turn), StopReason::Asked) => {
                     "Stopped."
@@ -1021,7 +1025,18 @@ impl EventLoop {
             SlashCommand::Usage => self.access.describe_usage(author, self.clock.unix_ms()),
             SlashCommand::Help => self.commands.help(),
         };
-        let ops = self.plan_text(&answer, session, chat, facts, OpGroup::Message(row));
+        self.answer_command(&answer, session, row, (chat, facts));
+    }
+
+    /// Answers a message that was for the relay itself.
+    pub(super) fn answer_command(
+        &mut self,
+        answer: &str,
+        session: &SessionKey,
+        row: InboxSeq,
+        (chat, facts): (&ChatId, &ChatFacts),
+    ) {
+        let ops = self.plan_text(answer, session, chat, facts, OpGroup::Message(row));
         self.end_message(row, RowOutcome::Done, ops, None);
     }
 
@@ -1304,7 +1319,9 @@ impl EventLoop {
                     sleeper.on_activity(now);
                 }
             }
-            HandleRequest::JobsChanged(reply) => self.scheduler.changed(reply, self.clock.mono()),
+            HandleRequest::JobsChanged(reply) => {
+                self.scheduler.changed(ArmWaiter::Verb(reply), self.clock.mono());
+            }
             HandleRequest::Access(request, reply) => {
                 match self.change_access(request) {
                     // A revocation is confirmed only once it would survive a crash.
@@ -1417,7 +1434,7 @@ fn event_kind(kind: InboxKind, command: Option<&SlashCommand>) -> EventKind {
 }
 
 /// What routes look at, of a message that is one of the relay's own commands.
-fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c> {
+pub(super) fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteInput<'c> {
     RouteInput {
         platform: &chat.platform,
         chat: &chat.chat,

@@ -13,8 +13,9 @@ use jiff::tz::TimeZone;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::effects::{Effects, JobStep, Pending};
+use super::effects::{ChatJobRequest, Effects, JobStep, Pending};
 use super::status::CronStatus;
+use crate::adapter::ChatId;
 use crate::config::{CronConfig, CronProvider};
 use crate::cron::arming::DesiredArms;
 use crate::cron::chronos::{ArmReport, ArmState};
@@ -25,7 +26,7 @@ use crate::cron::owner::ClaimOwner;
 use crate::cron::schedule;
 use crate::link::Moment;
 use crate::net::chronos::ArmedJob;
-use crate::store::{Command, CronCommand, JobRow, RunRow, RunSource, current_owner};
+use crate::store::{Command, CronCommand, JobChange, JobRow, RunRow, RunSource, current_owner};
 use crate::wire::SessionKey;
 
 /// How long to wait before a job is claimed again whose claim failed, or was not due after all.
@@ -95,9 +96,15 @@ impl JobRun {
 
 /// Somebody who changed jobs and waits to learn whether they are armed.
 #[derive(Debug)]
-struct ArmWaiter {
-    until: Duration,
-    reply: oneshot::Sender<ArmReport>,
+pub(super) enum ArmWaiter {
+    /// A verb.
+    Verb(oneshot::Sender<ArmReport>),
+    /// A chat, which gets this answer, with what is the matter with this job.
+    Chat {
+        request: Box<ChatJobRequest>,
+        job: String,
+        answer: String,
+    },
 }
 
 /// Jobs and their runs.
@@ -116,7 +123,10 @@ pub(super) struct Scheduler {
     /// Runs with a slot, by session.
     running: BTreeMap<Arc<str>, JobRun>,
     renew_at: Duration,
-    arm_waiters: Vec<ArmWaiter>,
+    /// Who waits to learn whether jobs are armed, and how long at most.
+    arm_waiters: Vec<(Duration, ArmWaiter)>,
+    /// Answers for chats that waited.
+    answers: Vec<(Box<ChatJobRequest>, String)>,
     /// Files of outputs that are being written.
     pub(super) writes: JoinSet<()>,
     counters: JobCounters,
@@ -152,6 +162,7 @@ impl Scheduler {
             running: BTreeMap::new(),
             renew_at: Duration::ZERO,
             arm_waiters: Vec::new(),
+            answers: Vec::new(),
             writes: JoinSet::new(),
             counters: JobCounters::default(),
             last_failure: None,
@@ -246,6 +257,7 @@ impl Scheduler {
             request(JobStep::Jobs, repair, effects);
             request(JobStep::Requested, CronCommand::Requested, effects);
         }
+        self.held.retain(|_, until| *until > now.unix_ms);
         if serving {
             self.claim_due(now, effects);
         }
@@ -266,13 +278,30 @@ impl Scheduler {
     /// Answers verbs once the managed scheduler was asked about every job, or after a while.
     fn answer_waiters(&mut self, now: Duration) {
         let is_current = !self.reads.pending && !self.reads.stale && self.are_arms_known();
-        let is_ready = |waiter: &ArmWaiter| is_current || waiter.until <= now;
         let waiters = std::mem::take(&mut self.arm_waiters);
-        let (ready, waiting): (Vec<_>, Vec<_>) = waiters.into_iter().partition(is_ready);
-        self.arm_waiters = waiting;
-        for waiter in ready {
-            let _ = waiter.reply.send(self.arms().unwrap_or_default());
+        for (until, waiter) in waiters {
+            if !is_current && now < until {
+                self.arm_waiters.push((until, waiter));
+                continue;
+            }
+            let report = self.arms().unwrap_or_default();
+            match waiter {
+                ArmWaiter::Verb(reply) => drop(reply.send(report)),
+                ArmWaiter::Chat { request, job, answer } => {
+                    let state = report.jobs.get(&job).map(|arm| &arm.state);
+                    let answer = match state.filter(|state| **state != ArmState::Armed) {
+                        Some(state) => format!("{answer}\nNote: {}.", state.summary()),
+                        None => answer,
+                    };
+                    self.answers.push((request, answer));
+                }
+            }
         }
+    }
+
+    /// The next answer for a chat that waited.
+    pub(super) fn next_answer(&mut self) -> Option<(Box<ChatJobRequest>, String)> {
+        self.answers.pop()
     }
 
     /// Whether every call that is due was made.
@@ -291,9 +320,7 @@ impl Scheduler {
 
     fn claim_due(&mut self, now: Moment, effects: &mut Effects) {
         let due: Vec<(String, RunSource)> = (self.jobs.iter())
-            .filter(|(id, row)| {
-                !row.is_running && self.held.get(*id).is_none_or(|until| *until <= now.unix_ms)
-            })
+            .filter(|(id, row)| !row.is_running && !self.is_busy(id, now))
             .filter_map(|(id, row)| {
                 let (at, source) = self.due_at(row, now)?;
                 (at <= now.unix_ms).then(|| (id.clone(), source))
@@ -373,6 +400,12 @@ impl Scheduler {
     /// Somebody asked for these runs.
     pub(super) fn requested(&mut self, runs: Vec<RunRow>, now: Moment, effects: &mut Effects) {
         for run in runs {
+            if self.is_busy(&run.job, now) {
+                // It waits until the run before it is over.
+                self.reads.again_at.get_or_insert(now.mono + READ_RETRY);
+                continue;
+            }
+            self.held.insert(run.job.clone(), i64::MAX);
             let claim = CronCommand::ClaimRequested {
                 seq: run.seq,
                 owner: self.next_owner(),
@@ -382,6 +415,12 @@ impl Scheduler {
         }
     }
 
+    /// Whether a job runs or is being claimed, or was tried a moment ago.
+    fn is_busy(&self, job: &str, now: Moment) -> bool {
+        let mut runs = self.running.values().chain(&self.waiting);
+        runs.any(|run| run.job.id() == job) || self.held.get(job).is_some_and(|until| *until > now.unix_ms)
+    }
+
     /// The jobs as they are stored now.
     pub(super) fn loaded(&mut self, rows: Vec<JobRow>) {
         self.reads.pending = false;
@@ -389,7 +428,6 @@ impl Scheduler {
             .into_iter()
             .map(|row| (row.job.id().to_owned(), row))
             .collect();
-        self.held.retain(|_, until| *until == i64::MAX);
         self.publish();
     }
 
@@ -489,19 +527,50 @@ impl Scheduler {
 
     /// The end of a run is stored: the job as it is now.
     pub(super) fn finished(&mut self, job: Option<JobRow>) {
+        // Somebody may have asked for another run meanwhile.
+        self.reads.stale = true;
         if let Some(row) = job {
             self.jobs.insert(row.job.id().to_owned(), row);
             self.publish();
-        } else {
-            self.reads.stale = true;
         }
     }
 
-    /// Jobs were changed by a verb, which waits to learn whether they are armed.
-    pub(super) fn changed(&mut self, reply: oneshot::Sender<ArmReport>, now: Duration) {
+    /// Jobs were changed by somebody who waits to learn whether they are armed.
+    pub(super) fn changed(&mut self, waiter: ArmWaiter, now: Duration) {
         self.reads.stale = true;
-        let until = now + ARM_TIMEOUT;
-        self.arm_waiters.push(ArmWaiter { until, reply });
+        self.arm_waiters.push((now + ARM_TIMEOUT, waiter));
+    }
+
+    /// Whether jobs never run.
+    pub(super) fn is_off(&self) -> bool {
+        matches!(self.provider, Provider::Off)
+    }
+
+    /// The jobs that were made in a chat.
+    pub(super) fn jobs_of<'s>(&'s self, chat: &'s ChatId) -> impl Iterator<Item = &'s Job> {
+        let is_theirs = |job: &&Job| {
+            (job.origin())
+                .is_some_and(|origin| origin.platform == chat.platform && origin.chat_id == chat.chat)
+        };
+        self.jobs.values().map(|row| &row.job).filter(is_theirs)
+    }
+
+    /// Changes a job as somebody asked in a chat.
+    pub(super) fn change(
+        &mut self,
+        change: JobChange,
+        request_of: ChatJobRequest,
+        now: Moment,
+        effects: &mut Effects,
+    ) {
+        let only_from = Some((request_of.chat.platform.clone(), request_of.chat.chat.clone()));
+        let change = CronCommand::Change {
+            change,
+            only_from,
+            zone: self.zone.clone(),
+            now: instant(now),
+        };
+        request(JobStep::Change(Box::new(request_of)), change, effects);
     }
 
     /// Waits until arming stands elsewhere; never resolves without the managed scheduler. Cancel-safe.
@@ -511,7 +580,7 @@ impl Scheduler {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Stores what the managed scheduler has, so that verbs show it also without a relay.
@@ -599,7 +668,7 @@ impl Scheduler {
         let runs = self.running.values().filter(|run| !run.timed_out);
         let overdue = runs.filter_map(|run| run.deadline).min();
         let renew = (self.running.len() + self.waiting.len() > 0).then_some(self.renew_at);
-        let waiters = self.arm_waiters.iter().map(|waiter| waiter.until).min();
+        let waiters = self.arm_waiters.iter().map(|(until, _)| *until).min();
         [due, overdue, renew, waiters, self.reads.again_at]
             .into_iter()
             .flatten()
@@ -624,3 +693,6 @@ fn after(now: Moment, unix_ms: i64) -> Duration {
     let ms = u64::try_from(unix_ms.saturating_sub(now.unix_ms)).unwrap_or(0);
     now.mono.saturating_add(Duration::from_millis(ms))
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::adapter::{MANIFEST_PLATFORM, OfferedCommand, manifest};
 use crate::agent::AgentCommand;
+use crate::cron::chat::JobCommand;
 
 /// A command for the relay itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub(super) enum SlashCommand {
     WhoAmI,
     /// Show what the writer has used today.
     Usage,
+    /// List or change the jobs of the chat: what follows the name.
+    Cron(String),
     /// List the commands.
     Help,
 }
@@ -34,6 +37,7 @@ impl SlashCommand {
             Self::Agent(_) => "agent",
             Self::WhoAmI => "whoami",
             Self::Usage => "usage",
+            Self::Cron(_) => "cron",
             Self::Help => "help",
         }
     }
@@ -42,6 +46,7 @@ impl SlashCommand {
     pub(super) fn is_inquiry(&self) -> bool {
         match self {
             Self::Status | Self::WhoAmI | Self::Usage | Self::Help => true,
+            Self::Cron(rest) => JobCommand::is_inquiry(rest),
             Self::Stop | Self::New | Self::Agent(_) => false,
         }
     }
@@ -55,6 +60,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
     (&["agent"], "choose the agent: /agent NAME"),
     (&["whoami"], "show your id and your role"),
     (&["usage"], "show what you have used today"),
+    (&["cron"], "list and change the jobs of this chat: /cron help"),
     (&["help"], "list the commands"),
 ];
 
@@ -93,16 +99,18 @@ impl SlashCommands {
 
     /// Reads an enabled command: the first word without its slash, in lower case, up to an `@`.
     pub(super) fn parse(&self, text: &str) -> Option<SlashCommand> {
-        let mut words = text.trim_start().strip_prefix('/')?.split(char::is_whitespace);
-        let word = words.next()?.split('@').next()?.to_ascii_lowercase();
+        let text = text.trim_start().strip_prefix('/')?;
+        let (word, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        let word = word.split('@').next()?.to_ascii_lowercase();
         let (names, _) = self.enabled().find(|(names, _)| names.contains(&word.as_str()))?;
         Some(match names[0] {
             "stop" => SlashCommand::Stop,
             "new" => SlashCommand::New,
             "status" => SlashCommand::Status,
-            "agent" => SlashCommand::Agent(words.find(|word| !word.is_empty()).map(str::to_owned)),
+            "agent" => SlashCommand::Agent(rest.split_whitespace().next().map(str::to_owned)),
             "whoami" => SlashCommand::WhoAmI,
             "usage" => SlashCommand::Usage,
+            "cron" => SlashCommand::Cron(rest.trim().to_owned()),
             _ => SlashCommand::Help,
         })
     }

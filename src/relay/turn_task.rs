@@ -346,9 +346,10 @@ impl TurnOutput {
                 self.room += std::mem::take(&mut self.since_break);
                 self.truncated = false;
                 let text = self.fit(&text);
-                match self.collect {
-                    true => self.collected.push_str(text),
-                    false => self.stream.replace_text(text, now),
+                if self.collect {
+                    self.collected.push_str(text);
+                } else {
+                    self.stream.replace_text(text, now);
                 }
             }
             AgentEvent::Break => self.break_message(now),
@@ -380,9 +381,10 @@ impl TurnOutput {
 
     fn push_text(&mut self, text: &str, now: Duration) {
         let text = self.fit(text);
-        match self.collect {
-            true => self.collected.push_str(text),
-            false => self.stream.push_text(text, now),
+        if self.collect {
+            self.collected.push_str(text);
+        } else {
+            self.stream.push_text(text, now);
         }
     }
 

@@ -32,8 +32,13 @@ const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address is invalid.
-    #[error("`serve.http` {0}")]
-    Address(String),
+    #[error("`{key}` {why}")]
+    Address {
+        /// The setting.
+        key: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The address is in use, or not permitted.
     #[error("cannot listen on {address} (`{key}`): {source}")]
     Listen {
@@ -46,13 +51,33 @@ pub enum ServeError {
     },
 }
 
-/// Fires of the managed scheduler: who admits them, and the address of their own listener.
-#[derive(Clone, Debug)]
+/// Fires of the managed scheduler: who admits them, and their own listener.
+#[derive(Debug)]
 pub struct Fires {
     /// Verifies and passes on.
     pub endpoint: Arc<FireEndpoint>,
     /// `cron.listen`.
-    pub listen: Option<SocketAddr>,
+    pub listener: Option<FireListener>,
+}
+
+/// A listener for fires alone.
+#[derive(Debug)]
+pub struct FireListener {
+    listener: tokio::net::TcpListener,
+    local: SocketAddr,
+}
+
+impl FireListener {
+    /// Listens on this address. Call it inside a runtime.
+    pub fn bind(address: SocketAddr) -> Result<Self, ServeError> {
+        let (listener, local) = listen("cron.listen", address)?;
+        Ok(Self { listener, local })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
 }
 
 /// The running listeners; they end when dropped.
@@ -76,7 +101,10 @@ impl Serving {
         let service = Arc::new(service);
         let mut tasks = JoinSet::new();
         let (mut http_address, mut fire_address) = (None, None);
-        if let Some(address) = settings.http_address().map_err(ServeError::Address)? {
+        if let Some(address) = settings.http_address().map_err(|why| ServeError::Address {
+            key: "serve.http",
+            why,
+        })? {
             let (listener, local) = listen("serve.http", address)?;
             let rules = http::HostRules::new(local, &settings.allowed_hosts);
             let endpoint = fires.as_ref().map(|fires| Arc::clone(&fires.endpoint));
@@ -87,14 +115,13 @@ impl Serving {
             ));
             http_address = Some(local);
         }
-        if let Some((fires, address)) = fires.and_then(|fires| Some((fires.endpoint, fires.listen?))) {
-            let (listener, local) = listen("cron.listen", address)?;
-            tracing::info!(address = %local, "serving fires of the managed scheduler over HTTP");
+        if let Some((endpoint, own)) = fires.and_then(|fires| Some((fires.endpoint, fires.listener?))) {
+            tracing::info!(address = %own.local, "serving fires of the managed scheduler over HTTP");
             tasks.spawn(http::serve(
-                listener,
-                http::Site::fires(Arc::clone(&service), fires),
+                own.listener,
+                http::Site::fires(Arc::clone(&service), endpoint),
             ));
-            fire_address = Some(local);
+            fire_address = Some(own.local);
         }
         let mut control = None;
         if settings.control {

@@ -200,10 +200,11 @@ pub(super) enum FailurePolicy {
 impl Command {
     pub(super) fn failure_policy(&self) -> FailurePolicy {
         match self {
-            Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } => FailurePolicy::Fail,
             Self::Cron { command, .. } if command.only_reads() => FailurePolicy::Read,
             Self::Cron { command, .. } if command.must_last() => FailurePolicy::Retry,
-            Self::Cron { .. } => FailurePolicy::Fail,
+            Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } | Self::Cron { .. } => {
+                FailurePolicy::Fail
+            }
             Self::Load { .. }
             | Self::NextQueued { .. }
             | Self::NextWaiting { .. }

@@ -183,7 +183,7 @@ pub enum JobChange {
     Add {
         /// What to make.
         new: Box<NewJob>,
-        /// Where its id comes from.
+        /// Where its id comes from. The same number for the same prompt from the same chat is the same request, made again.
         random: u64,
     },
     /// Change one.
@@ -427,9 +427,10 @@ impl CronFiles {
     pub fn open(dir: &Path, assigned: bool, now_ms: i64) -> std::result::Result<Self, OpenError> {
         let path = schema::path_in(dir);
         let settings = JournalSettings::default();
-        let lock = match schema::is_current(&path) {
-            true => None,
-            false => Some(StateLock::take(dir, assigned, now_ms)?),
+        let lock = if schema::is_current(&path) {
+            None
+        } else {
+            Some(StateLock::take(dir, assigned, now_ms)?)
         };
         let db = schema::open(&path, &settings)?;
         drop(lock);
@@ -615,7 +616,10 @@ fn add(
     }
     let mut random = random;
     let mut id = job::new_id(random);
-    while one(db, &id)?.is_some() {
+    while let Some(row) = one(db, &id)? {
+        if row.job.prompt() == new.prompt.trim() && new.origin.is_some() && row.job.origin() == new.origin {
+            return Ok(Ok((Some(row), Vec::new())));
+        }
         random = random.wrapping_add(1);
         id = job::new_id(random);
     }
@@ -676,15 +680,16 @@ fn claim_occurrence(
     let verdict = claim::decide(job, consumed, held, fire_at, now, zone);
     match (verdict, row, held_run) {
         (ClaimVerdict::Gone, ..) | (_, None, _) => Ok(ClaimReply::Gone),
-        (ClaimVerdict::Duplicate, ..) => Ok(ClaimReply::Duplicate),
         (ClaimVerdict::Early { occurrence }, ..) => Ok(ClaimReply::Early { occurrence }),
         (ClaimVerdict::TakeOver, _, Some((run, _))) => take_over(db, run.seq, owner, now),
-        (ClaimVerdict::TakeOver, ..) => Ok(ClaimReply::Duplicate),
+        (ClaimVerdict::Duplicate | ClaimVerdict::TakeOver, ..) => Ok(ClaimReply::Duplicate),
         (ClaimVerdict::Claim { occurrence, next }, Some(mut row), held_run) => {
             let ran: bool = db
                 .prepare_cached("SELECT EXISTS (SELECT 1 FROM cron_runs WHERE job = ?1 AND occurrence = ?2)")?
                 .query_row(params![id, occurrence.as_microsecond()], |row| row.get(0))?;
             if ran {
+                // The job was deleted and imported again since: it goes on with the occurrence after this one.
+                consume(db, id, occurrence)?;
                 return Ok(ClaimReply::Duplicate);
             }
             if let Some((run, _)) = held_run {
@@ -694,13 +699,18 @@ fn claim_occurrence(
                 row.job.set_next_run(Some(next), zone);
                 put(db, &row.job)?;
             }
-            db.prepare_cached("UPDATE cron_jobs SET consumed = max(ifnull(consumed, ?2), ?2) WHERE id = ?1")?
-                .execute(params![id, occurrence.as_microsecond()])?;
+            consume(db, id, occurrence)?;
             let status = JobRunStatus::Claimed;
             let seq = insert_run(db, &row.job, Some(occurrence), source, status, Some(owner), now)?;
             claimed(db, seq)
         }
     }
+}
+
+fn consume(db: &Connection, id: &str, occurrence: Timestamp) -> Result<()> {
+    db.prepare_cached("UPDATE cron_jobs SET consumed = max(ifnull(consumed, ?2), ?2) WHERE id = ?1")?
+        .execute(params![id, occurrence.as_microsecond()])?;
+    Ok(())
 }
 
 fn claim_requested(db: &Connection, seq: i64, owner: &ClaimOwner, now: Timestamp) -> Result<ClaimReply> {

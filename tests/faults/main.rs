@@ -5,6 +5,7 @@ mod support;
 
 mod chaos;
 mod crash;
+mod cron;
 mod disk;
 mod journal_speed;
 mod pressure;

@@ -52,13 +52,13 @@ impl LineInput {
     pub(super) fn open() -> (Self, Screen) {
         let (sender, lines) = mpsc::channel(MAX_LINES);
         let stoppable = Arc::new(AtomicBool::new(false));
-        let mut input = Self {
+        let editor = open_editor();
+        let input = Self {
             lines,
             stoppable: Arc::clone(&stoppable),
-            _modes: None,
+            _modes: editor.as_ref().and_then(|_| SavedModes::new()),
         };
-        if let Some((editor, screen)) = open_editor() {
-            input._modes = SavedModes::new();
+        if let Some((editor, screen)) = editor {
             std::thread::spawn(move || edit_lines(editor, &stoppable, &sender));
             return (input, screen);
         }

@@ -9,13 +9,15 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::scheduler::DevScheduler;
 use crate::cli::exit::{self, fail};
 use crate::cli::run::http_client;
-use crate::config::{BotIdentity, Settings};
+use crate::config::{BotIdentity, ServeConfig, Settings};
 use crate::dev::{Connector, ConnectorSettings, random_token};
 use crate::net::connector_http;
 use crate::net::proxy::ProxyRules;
 use crate::relay::{AgentSlot, Credentials, ExitReason, Relay, RelayHandle};
+use crate::serve::{ControlService, FireEndpoint, Fires, Serving};
 use crate::wire::{Grouping, SessionKey};
 
 /// Interval of status updates.
@@ -94,12 +96,32 @@ impl RelayPlan {
         }
     }
 
-    fn build(&self, credentials: &watch::Receiver<Option<Credentials>>) -> Result<Relay, String> {
-        Relay::builder(self.settings.clone())
+    /// The relay, with what it serves: its control socket, and fires of the embedded scheduler.
+    fn build(
+        &self,
+        credentials: &watch::Receiver<Option<Credentials>>,
+        scheduler: Option<&mut DevScheduler>,
+    ) -> Result<(Relay, Serving), String> {
+        let mut settings = self.settings.clone();
+        let attached = scheduler
+            .map(|scheduler| scheduler.attach(&mut settings))
+            .transpose()?;
+        let state_dir = settings.state_dir.clone();
+        let builder = Relay::builder(settings)
             .agents(self.agents.clone())
-            .credentials(credentials.clone())
-            .build()
-            .map_err(|error| error.to_string())
+            .credentials(credentials.clone());
+        let (builder, fires) = match attached {
+            None => (builder, None),
+            Some((managed, listener)) => (builder.arming(managed.arming), Some((managed.verifier, listener))),
+        };
+        let relay = builder.build().map_err(|error| error.to_string())?;
+        let fires = fires.map(|(verifier, listener)| Fires {
+            endpoint: Arc::new(FireEndpoint::new(verifier, Box::new(relay.handle()))),
+            listener: Some(listener),
+        });
+        let service = ControlService::new(relay.handle(), state_dir);
+        let serving = Serving::start(&ServeConfig::default(), service, fires);
+        Ok((relay, serving.map_err(|error| error.to_string())?))
     }
 }
 
@@ -125,6 +147,7 @@ impl DevRelay {
         connector: &Arc<Connector>,
         mut plan: RelayPlan,
         secrets: &RunSecrets,
+        mut scheduler: Option<DevScheduler>,
         status_sender: watch::Sender<Value>,
     ) -> Result<Self, String> {
         // Nobody could wake it.
@@ -137,13 +160,13 @@ impl DevRelay {
             .collect();
         let credentials = enroll(&plan.settings, connector, secrets).await?;
         let (keep, watched) = watch::channel(Some(credentials));
-        let first = plan.build(&watched)?;
-        let (handle_sender, handle) = watch::channel(Some(first.handle()));
+        let first = plan.build(&watched, scheduler.as_mut())?;
+        let (handle_sender, handle) = watch::channel(Some(first.0.handle()));
         let stop = CancellationToken::new();
         let (connector, stopped) = (Arc::clone(connector), stop.clone());
         let running = tokio::spawn(async move {
             let _keep = keep;
-            let mut relay = first;
+            let (mut relay, mut serving) = first;
             loop {
                 let handle = relay.handle();
                 handle_sender.send_replace(Some(handle.clone()));
@@ -152,6 +175,8 @@ impl DevRelay {
                     ended = relay.run(stopped.clone().cancelled_owned()) => ended,
                     never = update_status(&handle, &status_sender) => match never {},
                 };
+                // Another relay listens where this one did.
+                drop(serving);
                 let ExitReason::Revoked { reason } = ended else {
                     return Ok(ended);
                 };
@@ -165,7 +190,7 @@ impl DevRelay {
                     () = stopped.cancelled() => return Ok(ExitReason::Shutdown),
                     _ = reinstated => {}
                 }
-                relay = plan.build(&watched)?;
+                (relay, serving) = plan.build(&watched, scheduler.as_mut())?;
             }
         });
         Ok(Self {

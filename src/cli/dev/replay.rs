@@ -98,7 +98,7 @@ async fn replay(trace: Trace, settings: Settings, process: &ProcessEnv<'_>) -> E
         connector.set_descriptor(&platform, descriptor);
     }
     let (status, _) = watch::channel(Value::Null);
-    let relay = match DevRelay::start(&connector, plan, &secrets, status).await {
+    let relay = match DevRelay::start(&connector, plan, &secrets, None, status).await {
         Ok(relay) => relay,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };

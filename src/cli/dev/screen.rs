@@ -109,10 +109,10 @@ impl TerminalScreen {
         self.write(&text, live);
     }
 
-    fn insert(&mut self, line: &str) {
+    fn insert(&mut self, text: &str) {
         let live = std::mem::take(&mut self.live);
         let rows = rows(&live, terminal_size().columns);
-        self.write(&format!("{}{line}\n", erase(rows)), live);
+        self.write(&format!("{}{text}\n", erase(rows)), live);
     }
 
     fn write(&mut self, text: &str, live: Vec<String>) {

@@ -297,7 +297,7 @@ mod tests {
         chat.message("one", true);
         chat.after(FIRST);
         chat.edit(0, "one two", true);
-        assert!(chat.after(QUIET - FIRST).lines.is_empty());
+        assert!(chat.after(QUIET.saturating_sub(FIRST)).lines.is_empty());
         chat.view.turn = TurnState::Unknown {
             typing_at: Some(chat.now),
         };

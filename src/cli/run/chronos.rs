@@ -11,19 +11,19 @@ use crate::net::chronos::ChronosClient;
 use crate::net::http::HttpEgress;
 use crate::net::portal_login::PortalLogin;
 use crate::relay::RelayHandle;
-use crate::serve::{FireEndpoint, Fires};
+use crate::serve::{FireEndpoint, FireListener, Fires, ServeError};
 
 /// The two halves of the managed scheduler.
-pub(super) struct ManagedScheduler {
+pub(in crate::cli) struct ManagedScheduler {
     /// Arms jobs.
-    pub(super) arming: Arming,
+    pub(in crate::cli) arming: Arming,
     /// Verifies fires.
-    pub(super) verifier: FireVerifier,
+    pub(in crate::cli) verifier: FireVerifier,
 }
 
 impl ManagedScheduler {
     /// The managed scheduler, if the settings have all of it.
-    pub(super) fn new(
+    pub(in crate::cli) fn new(
         settings: &Settings,
         egress: &HttpEgress,
         env: &dyn Fn(&str) -> Option<String>,
@@ -54,15 +54,17 @@ impl ManagedScheduler {
     }
 }
 
-/// The endpoint that passes verified fires on to the relay.
+/// The endpoint that passes verified fires on to the relay, and its own listener where the settings have one.
 pub(super) fn fires(
     verifier: FireVerifier,
     settings: &Settings,
     handle: RelayHandle,
-) -> Result<Fires, String> {
-    let listen = settings.cron.listen_address();
+) -> Result<Fires, ServeError> {
+    let key = "cron.listen";
+    let address = settings.cron.listen_address();
+    let address = address.map_err(|why| ServeError::Address { key, why })?;
     Ok(Fires {
         endpoint: Arc::new(FireEndpoint::new(verifier, Box::new(handle))),
-        listen: listen.map_err(|error| format!("`cron.listen` {error}"))?,
+        listener: address.map(FireListener::bind).transpose()?,
     })
 }

@@ -262,7 +262,7 @@ fn finished_jobs_are_gone_and_paused_ones_refuse() {
         decided(&job, None, None, "2026-06-18T09:00:00Z"),
         ClaimVerdict::Duplicate
     );
-    let done = super::tests::job(&job.to_value(), &json!({"state": "completed"}));
+    let done = self::job(&job.to_value(), &json!({"state": "completed"}));
     assert_eq!(
         decided(&done, None, None, "2026-06-18T09:00:00Z"),
         ClaimVerdict::Gone

@@ -256,9 +256,10 @@ impl Column {
                 }
             };
             let step = usize::try_from(step.unwrap_or(1)).unwrap_or(usize::MAX);
-            let wrapped = if low <= high { low..=high } else { low..=self.max };
-            let rest = if low <= high { 1..=0 } else { self.min..=high };
-            for value in wrapped.chain(rest).step_by(step) {
+            // A range that wraps goes on at the smallest value.
+            let end = if low <= high { high } else { self.max };
+            let rest = (low > high).then_some(self.min..=high);
+            for value in (low..=end).chain(rest.into_iter().flatten()).step_by(step) {
                 bits |= 1 << (value - self.offset());
             }
         }

@@ -157,10 +157,7 @@ fn phrase(lower: &str) -> Option<Result<String, ScheduleError>> {
         .position(|word| days(word).is_none())
         .unwrap_or(words.len());
     let (days_part, time_part) = words.split_at(split);
-    let time_part = match time_part {
-        ["at", rest @ ..] => rest,
-        rest => rest,
-    };
+    let time_part = time_part.strip_prefix(&["at"]).unwrap_or(time_part);
     let mut weekdays: Vec<u8> = days_part
         .iter()
         .filter_map(|word| days(word))

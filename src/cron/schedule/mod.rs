@@ -80,6 +80,10 @@ pub struct Schedule {
 
 /// The three kinds.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are at most as many as there are jobs"
+)]
 pub enum Timing {
     /// Once.
     Once {
@@ -203,7 +207,7 @@ impl Schedule {
                 for _ in 0..3 {
                     wall = fields.next_after(wall)?;
                     let ambiguous = zone.to_ambiguous_timestamp(wall);
-                    let candidates = [ambiguous.clone().compatible(), ambiguous.later()];
+                    let candidates = [ambiguous.compatible(), ambiguous.later()];
                     if let Some(next) = candidates.into_iter().flatten().find(|next| *next > base) {
                         return Some(next);
                     }

@@ -160,7 +160,7 @@ async fn another_start_finds_what_is_armed_whatever_the_list_looks_like() {
 #[tokio::test]
 async fn an_arm_fails_honestly_and_is_repeated_within_five_seconds() {
     let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::Outage)
+        nas.fault(NasFault::Outage);
     })
     .await;
     let failed = rig
@@ -216,7 +216,7 @@ async fn a_portal_that_does_not_answer_is_an_outage() {
 #[tokio::test]
 async fn a_rejected_identity_ends_all_requests() {
     let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::IdentityRejected)
+        nas.fault(NasFault::IdentityRejected);
     })
     .await;
     let report = rig
@@ -241,7 +241,7 @@ async fn a_rejected_identity_ends_all_requests() {
 #[tokio::test]
 async fn a_refused_token_is_refreshed_once() {
     let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::UnauthorizedOnce)
+        nas.fault(NasFault::UnauthorizedOnce);
     })
     .await;
     rig.settled().await;
@@ -308,7 +308,7 @@ async fn an_ended_session_is_written_down_and_not_tried_again() {
 #[tokio::test]
 async fn a_lost_arm_is_found_by_the_next_list() {
     let rig = ArmRig::with(NasSettings::default(), &[("a", FAR)], |nas| {
-        nas.fault(NasFault::LoseArm)
+        nas.fault(NasFault::LoseArm);
     })
     .await;
     rig.settled().await;

@@ -11,7 +11,7 @@ use hermes_relay::cron::fire::{AdmitFire, FireAdmission, FireRequest};
 use hermes_relay::cron::fire_token::FireTokenRules;
 use hermes_relay::cron::fire_verifier::FireVerifier;
 use hermes_relay::cron::jwks::KeySource;
-use hermes_relay::serve::{ControlService, FireEndpoint, Fires, Serving};
+use hermes_relay::serve::{ControlService, FireEndpoint, FireListener, Fires, Serving};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -79,7 +79,7 @@ impl FireRig {
         let service = ControlService::new(relay.handle.clone(), dir.path());
         let fires = Fires {
             endpoint: Arc::clone(&endpoint),
-            listen: Some("127.0.0.1:0".parse().unwrap()),
+            listener: Some(FireListener::bind("127.0.0.1:0".parse().unwrap()).unwrap()),
         };
         let serving = Serving::start(&settings, service, Some(fires)).unwrap();
         Self {
@@ -148,10 +148,11 @@ pub(crate) async fn exchange(address: SocketAddr, request: &str) -> Answer {
 }
 
 pub(crate) async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> Answer {
-    let headers: String = headers
+    let headers: Vec<String> = headers
         .iter()
         .map(|(name, value)| format!("{name}: {value}\r\n"))
         .collect();
+    let headers = headers.concat();
     let length = body.len();
     let head = format!(
         "POST /api/cron/fire HTTP/1.1\r\nHost: agent.example\r\nContent-Length: {length}\r\n{headers}"

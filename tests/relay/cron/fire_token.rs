@@ -151,6 +151,7 @@ impl Row {
 }
 
 /// The rows that take one verification with a cold cache.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn rows() -> Vec<Row> {
     use TokenRefusal as No;
     let good = || k1_token(&claims());
@@ -336,8 +337,8 @@ async fn a_warm_cache_is_not_fetched_again() {
     assert_eq!(judged(&verifier, &k1_token(&claims())).await, (Ok(()), 0), "A75");
     scheduler.serve(&[OTHER.jwk("k1")]);
     let reused = OTHER.token(&header(), &claims());
-    let refused = (Err(TokenRefusal::Signature), 0);
-    assert_eq!(judged(&verifier, &reused).await, refused, "A76");
+    let bad_signature = (Err(TokenRefusal::Signature), 0);
+    assert_eq!(judged(&verifier, &reused).await, bad_signature, "A76");
     scheduler.answer(Err("HTTP 403".to_owned()));
     assert_eq!(judged(&verifier, &k1_token(&claims())).await, (Ok(()), 0), "A88");
 }
@@ -379,8 +380,8 @@ async fn a_pinned_key_needs_no_fetch_and_no_key_id() {
         "A97, EC"
     );
     assert_eq!(judged(&pinned, &es256).await, (Err(TokenRefusal::WrongKey), 0));
-    let refused = (Err(TokenRefusal::Signature), 0);
-    assert_eq!(judged(&verifier(OTHER.pem()), &unnamed).await, refused, "A98");
+    let bad_signature = (Err(TokenRefusal::Signature), 0);
+    assert_eq!(judged(&verifier(OTHER.pem()), &unnamed).await, bad_signature, "A98");
     let shared = hs256(
         K1.pem().as_bytes(),
         &with(header(), "alg", "HS256".into()),

@@ -159,8 +159,8 @@ async fn a_fire_owns_its_occurrence_and_the_same_one_never_runs_twice() {
         settings.cron.provider = CronProvider::Off;
     };
     let relay = start_with(dir.path(), EchoAgent, settings).await;
-    let fires = (0..8).map(|_| fire(&relay, &id, Some(&at)));
-    let admissions = futures_util::future::join_all(fires).await;
+    let eight = (0..8).map(|_| fire(&relay, &id, Some(&at)));
+    let admissions = futures_util::future::join_all(eight).await;
     let accepted = |admission: &&FireAdmission| **admission == FireAdmission::Accepted;
     assert_eq!(admissions.iter().filter(accepted).count(), 1, "{admissions:?}");
     relay.replies("home", 1).await;
@@ -230,12 +230,12 @@ async fn a_claim_without_a_run_is_taken_over_and_a_run_without_an_end_is_reporte
             panic!("not claimed")
         };
         if id == &began {
-            let begin = CronCommand::Begin {
+            let mark = CronCommand::Begin {
                 seq: run.seq,
                 owner,
                 now: now(),
             };
-            assert_eq!(files.run(&begin).unwrap(), CronReply::Held(true));
+            assert_eq!(files.run(&mark).unwrap(), CronReply::Held(true));
         }
     }
     let relay = start_with(dir.path(), EchoAgent, plain).await;

@@ -1,0 +1,65 @@
+//! The managed scheduler of `dev`: an embedded NAS that arms and fires the jobs of this run.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::cli::run::chronos::ManagedScheduler;
+use crate::cli::run::egress;
+use crate::config::{ChronosConfig, CronProvider, Settings};
+use crate::dev::{Nas, NasSettings};
+use crate::net::proxy::ProxyRules;
+use crate::relay::provisioning;
+use crate::serve::FireListener;
+
+/// The NAS, the login for it, and where the relay listens for its fires.
+pub(super) struct DevScheduler {
+    nas: Arc<Nas>,
+    home: PathBuf,
+    callback: SocketAddr,
+}
+
+impl DevScheduler {
+    /// Starts a NAS. Its login is written below the state directory, which is this run's own.
+    pub(super) async fn start(settings: &Settings) -> Result<Self, String> {
+        let nas = Nas::start(NasSettings::default()).await;
+        let nas = nas.map_err(|error| format!("cannot start the embedded scheduler: {error}"))?;
+        let home = settings.state_dir.with_file_name("scheduler-login");
+        let written = nas.write_login(&home);
+        written.map_err(|error| format!("cannot write {}: {error}", home.display()))?;
+        Ok(Self {
+            nas: Arc::new(nas),
+            home,
+            callback: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        })
+    }
+
+    /// The NAS, for the page.
+    pub(super) fn nas(&self) -> Arc<Nas> {
+        Arc::clone(&self.nas)
+    }
+
+    /// Makes a relay with these settings use it: who arms and verifies, and the listener for its fires.
+    pub(super) fn attach(
+        &mut self,
+        settings: &mut Settings,
+    ) -> Result<(ManagedScheduler, FireListener), String> {
+        let listener = FireListener::bind(self.callback).map_err(|error| error.to_string())?;
+        self.callback = listener.local_addr();
+        settings.cron.provider = CronProvider::Chronos;
+        settings.cron.chronos = ChronosConfig {
+            portal_url: Some(self.nas.portal_url()),
+            callback_url: Some(format!("http://{}", self.callback)),
+            expected_audience: Some(self.nas.audience().to_owned()),
+            nas_jwks_url: Some(self.nas.jwks_url()),
+        };
+        let login = Settings {
+            hermes_home: Some(self.home.clone()),
+            ..settings.clone()
+        };
+        let egress = egress(&provisioning::tls(settings), &ProxyRules::none());
+        let managed = ManagedScheduler::new(&login, &egress, &|_| None)?;
+        let managed = managed.ok_or("the embedded scheduler is not set up")?;
+        Ok((managed, listener))
+    }
+}

@@ -1,0 +1,321 @@
+//! `/cron` in a chat: what a person asks for, and how the answers read.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::job::{Job, JobState};
+use super::schedule::Schedule;
+use crate::text::one_line;
+
+/// Maximum words of a schedule.
+const MAX_SCHEDULE_WORDS: usize = 10;
+/// Jobs that one answer lists.
+const LISTED: usize = 20;
+/// Characters of a name in an answer.
+const NAME_CHARS: usize = 60;
+/// Runs that are shown when a job is made.
+const SHOWN_RUNS: usize = 3;
+
+/// What the command is for, for whoever wrote it wrongly.
+pub const HELP: &str = "/cron list: the jobs of this chat\n\
+    /cron add SCHEDULE PROMPT: for example /cron add weekdays at 9am What is on my calendar?\n\
+    /cron pause ID, /cron resume ID, /cron remove ID\n\
+    Schedules: every 30m, in 2h, weekdays at 9am, every monday 9am, 2026-06-19T14:00, 0 9 * * 1-5. \
+    Put a schedule into quotes if the prompt starts with a number.";
+
+/// What a person asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JobCommand {
+    /// List the jobs of the chat.
+    List,
+    /// Make one.
+    Add {
+        /// The schedule as written.
+        schedule: String,
+        /// What the agent is asked.
+        prompt: String,
+    },
+    /// Pause one: id or name.
+    Pause(String),
+    /// Resume one: id or name.
+    Resume(String),
+    /// Delete one: id or name.
+    Remove(String),
+    /// Explain the command.
+    Help,
+}
+
+impl JobCommand {
+    /// Reads what follows `/cron`. The longest beginning that is a schedule is the schedule, unless it is in quotes.
+    pub fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Result<Self, String> {
+        let (verb, rest) = split_word(text);
+        let named = |make: fn(String) -> Self| match rest {
+            "" => Err(format!("Which job? /cron {verb} ID; /cron list shows the ids.")),
+            name => Ok(make(name.to_owned())),
+        };
+        match verb.to_ascii_lowercase().as_str() {
+            "" | "list" | "ls" => Ok(Self::List),
+            "add" | "create" | "new" => add(rest, now, zone),
+            "pause" => named(Self::Pause),
+            "resume" => named(Self::Resume),
+            "remove" | "rm" | "delete" => named(Self::Remove),
+            "help" => Ok(Self::Help),
+            _ => Err(format!("I do not know /cron {}.\n{HELP}", one_line(verb, 20))),
+        }
+    }
+
+    /// Whether what follows `/cron` only reads.
+    pub fn is_inquiry(text: &str) -> bool {
+        let (verb, _) = split_word(text);
+        ["", "list", "ls", "help"]
+            .iter()
+            .any(|word| word.eq_ignore_ascii_case(verb))
+    }
+}
+
+/// The first word, and the rest.
+fn split_word(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    match text.split_once(char::is_whitespace) {
+        Some((word, rest)) => (word, rest.trim_start()),
+        None => (text, ""),
+    }
+}
+
+fn add(text: &str, now: Timestamp, zone: &TimeZone) -> Result<JobCommand, String> {
+    let (schedule, prompt) = match quoted(text) {
+        Some(parts) => parts,
+        None => longest_schedule(text, now, zone)?,
+    };
+    if prompt.is_empty() {
+        return Err(format!(
+            "What should I do then? /cron add {} PROMPT",
+            one_line(schedule, NAME_CHARS)
+        ));
+    }
+    Ok(JobCommand::Add {
+        schedule: schedule.to_owned(),
+        prompt: prompt.to_owned(),
+    })
+}
+
+/// A schedule in quotes, as people type them and as phones make them, and what follows it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    const PAIRS: [(char, char); 5] = [('"', '"'), ('\'', '\''), ('`', '`'), ('“', '”'), ('„', '“')];
+    let first = text.chars().next()?;
+    let (_, close) = PAIRS.iter().find(|(open, _)| *open == first)?;
+    let (schedule, rest) = text[first.len_utf8()..].split_once(*close)?;
+    Some((schedule.trim(), rest.trim()))
+}
+
+fn longest_schedule<'t>(
+    text: &'t str,
+    now: Timestamp,
+    zone: &TimeZone,
+) -> Result<(&'t str, &'t str), String> {
+    let ends = word_ends(text);
+    let is_schedule = |end: &&usize| Schedule::parse(&text[..**end], now, zone).is_ok();
+    if let Some(end) = ends.iter().rev().find(is_schedule) {
+        return Ok((&text[..*end], text[*end..].trim()));
+    }
+    // What is wrong with it, as far as that can be told: the beginning that a schedule would have.
+    let error = ends
+        .iter()
+        .filter_map(|end| Schedule::parse(&text[..*end], now, zone).err())
+        .find(|error| !matches!(error, super::schedule::ScheduleError::Unknown(_)));
+    match error {
+        Some(error) => Err(format!("This schedule does not work: {error}.\n{HELP}")),
+        None => Err(format!("When? I found no schedule.\n{HELP}")),
+    }
+}
+
+/// Where each of the first words ends.
+fn word_ends(text: &str) -> Vec<usize> {
+    let mut ends = Vec::new();
+    let mut in_word = false;
+    for (at, c) in text.char_indices() {
+        if c.is_whitespace() && in_word {
+            ends.push(at);
+        }
+        in_word = !c.is_whitespace();
+    }
+    if in_word {
+        ends.push(text.len());
+    }
+    ends.truncate(MAX_SCHEDULE_WORDS);
+    ends
+}
+
+/// The answer to `/cron list`.
+pub fn list<'j>(jobs: impl Iterator<Item = &'j Job>, zone: &TimeZone) -> String {
+    let jobs: Vec<&Job> = jobs.filter(|job| job.state() != JobState::Completed).collect();
+    if jobs.is_empty() {
+        return format!("This chat has no jobs.\n{HELP}");
+    }
+    let mut lines: Vec<String> = jobs.iter().take(LISTED).map(|job| line(job, zone)).collect();
+    if jobs.len() > LISTED {
+        lines.push(format!("and {} more", jobs.len() - LISTED));
+    }
+    lines.join("\n")
+}
+
+fn line(job: &Job, zone: &TimeZone) -> String {
+    let state = match (job.state(), job.next_run_at(zone)) {
+        (JobState::Paused, _) => "paused".to_owned(),
+        (_, Some(at)) => format!("next {}", when(at, &job.zone(zone))),
+        (_, None) => "no next run".to_owned(),
+    };
+    let failed = match job.last_error() {
+        Some(error) => format!("; the last run failed: {}", one_line(error, 100)),
+        None => String::new(),
+    };
+    format!(
+        "{} {}: {}, {state}{failed}",
+        job.id(),
+        one_line(job.name(), NAME_CHARS),
+        one_line(job.schedule_display(), NAME_CHARS)
+    )
+}
+
+/// The answer to `/cron add`: what was understood, and the next runs.
+pub fn added(job: &Job, zone: &TimeZone) -> String {
+    let own_zone = job.zone(zone);
+    let runs = match (job.next_run_at(zone), job.schedule(zone)) {
+        (Some(first), Some(schedule)) => schedule.runs_from(first, &own_zone, SHOWN_RUNS),
+        _ => Vec::new(),
+    };
+    let runs: Vec<String> = runs.into_iter().map(|at| when(at, &own_zone)).collect();
+    let next = if runs.len() == 1 { "Runs" } else { "Next runs:" };
+    format!(
+        "Added job {}: {}. {next} {}. The answer comes here. To undo this: /cron remove {}",
+        job.id(),
+        one_line(job.schedule_display(), NAME_CHARS),
+        runs.join(", "),
+        job.id()
+    )
+}
+
+/// The answer to a change other than `/cron add`.
+pub fn changed(command: &JobCommand, job: &Job, zone: &TimeZone) -> String {
+    let name = one_line(job.name(), NAME_CHARS);
+    let id = job.id();
+    match command {
+        JobCommand::Pause(_) => format!("Paused job {id} ({name}). /cron resume {id} continues it."),
+        JobCommand::Resume(_) => match job.next_run_at(zone) {
+            Some(at) => format!(
+                "Resumed job {id} ({name}). Next run {}.",
+                when(at, &job.zone(zone))
+            ),
+            None => format!("Resumed job {id} ({name}). It has no next run."),
+        },
+        JobCommand::Remove(_) => format!("Removed job {id} ({name})."),
+        JobCommand::Add { .. } => added(job, zone),
+        JobCommand::List | JobCommand::Help => String::new(),
+    }
+}
+
+/// An instant for people: the wall clock of a zone, and the zone.
+fn when(at: Timestamp, zone: &TimeZone) -> String {
+    let local = at.to_zoned(zone.clone());
+    let name = zone.iana_name().unwrap_or("UTC");
+    format!("{} ({name})", local.strftime("%a %Y-%m-%d %H:%M"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cron::job::NewJob;
+
+    fn now() -> Timestamp {
+        "2026-06-15T08:00:00Z".parse().unwrap()
+    }
+
+    fn parse(text: &str) -> Result<JobCommand, String> {
+        JobCommand::parse(text, now(), &TimeZone::UTC)
+    }
+
+    #[track_caller]
+    fn adds(text: &str, schedule: &str, prompt: &str) {
+        let expected = JobCommand::Add {
+            schedule: schedule.to_owned(),
+            prompt: prompt.to_owned(),
+        };
+        assert_eq!(parse(text), Ok(expected), "{text}");
+    }
+
+    #[test]
+    fn the_longest_beginning_that_is_a_schedule_is_the_schedule() {
+        adds("add every 30m check the oven", "every 30m", "check the oven");
+        adds("ADD in 2h stretch", "in 2h", "stretch");
+        adds(
+            "add weekdays at 9am What is up?\nBe brief.",
+            "weekdays at 9am",
+            "What is up?\nBe brief.",
+        );
+        adds("add 0 9 * * 1-5 report", "0 9 * * 1-5", "report");
+        adds("add 2026-06-19 14:00 leave", "2026-06-19 14:00", "leave");
+        adds(
+            "add every monday 9am\nplan the week",
+            "every monday 9am",
+            "plan the week",
+        );
+    }
+
+    #[test]
+    fn quotes_end_a_schedule_where_a_number_follows() {
+        adds("add \"0 9 * * 1\" 5 apples", "0 9 * * 1", "5 apples");
+        adds("add “every 1h” 2 things", "every 1h", "2 things");
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_explained() {
+        for (text, part) in [
+            ("add", "no schedule"),
+            ("add check the oven", "no schedule"),
+            ("add every 30m", "What should I do"),
+            ("add 0 99 * * 1 x", "does not work"),
+            ("add every 10s x", "minutes"),
+            ("pause", "Which job?"),
+            ("frobnicate x", "do not know"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn only_lists_and_help_are_inquiries() {
+        for text in ["", " ", "list", "LIST", "help", "ls"] {
+            assert!(JobCommand::is_inquiry(text), "{text}");
+        }
+        for text in ["add in 2h x", "pause a", "remove a", "listen"] {
+            assert!(!JobCommand::is_inquiry(text), "{text}");
+        }
+        assert_eq!(parse("").unwrap(), JobCommand::List);
+        assert_eq!(
+            parse("rm my job").unwrap(),
+            JobCommand::Remove("my job".to_owned())
+        );
+    }
+
+    #[test]
+    fn answers_show_the_meaning_in_the_jobs_zone() {
+        let new = NewJob {
+            schedule: "weekdays at 9am".to_owned(),
+            prompt: "look\nat this".to_owned(),
+            timezone: Some("Europe/Berlin".to_owned()),
+            ..NewJob::default()
+        };
+        let mut job = Job::create(&new, "0123456789ab", now(), &TimeZone::UTC).unwrap();
+        let text = added(&job, &TimeZone::UTC);
+        assert!(
+            text.contains("Next runs: Tue 2026-06-16 09:00 (Europe/Berlin), Wed 2026-06-17"),
+            "{text}"
+        );
+        let listed = list([&job].into_iter(), &TimeZone::UTC);
+        assert_eq!(listed.lines().count(), 1, "{listed}");
+        job.pause(None, now(), &TimeZone::UTC);
+        assert!(list([&job].into_iter(), &TimeZone::UTC).ends_with("paused"));
+        assert!(list(std::iter::empty(), &TimeZone::UTC).starts_with("This chat has no jobs."));
+    }
+}

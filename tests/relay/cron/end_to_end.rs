@@ -1,0 +1,199 @@
+//! The whole way with the real program, the embedded NAS and the embedded connector: arm, sleep, fire, wake, run, deliver, arm
+//! anew.
+
+use std::net::TcpListener;
+use std::path::Path;
+
+use hermes_relay::cron::job::{JobOrigin, NewJob};
+use hermes_relay::dev::{Connector, ConnectorSettings, Nas, NasFault, NasSettings};
+use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRunStatus, RunRow};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::support::relay_process::{SOON, Setup};
+use crate::support::wait::eventually;
+
+struct Hosted {
+    nas: Nas,
+    connector: Connector,
+    setup: Setup,
+}
+
+/// A hosted relay that sleeps after a second of silence.
+async fn hosted() -> Hosted {
+    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let port = TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let chronos = format!(
+        "{{portal_url: \"{}\", callback_url: \"http://127.0.0.1:{port}\", expected_audience: \"{}\", nas_jwks_url: \"{}\"}}",
+        nas.portal_url(),
+        nas.audience(),
+        nas.jwks_url()
+    );
+    let setup = Setup::for_connector(&connector)
+        .env("GATEWAY_RELAY_WAKE_URL", "http://127.0.0.1:9/wake")
+        .env("HERMES_SCALE_TO_ZERO", "1")
+        .setting("sleep.idle_secs", "1")
+        .setting("cron.provider", "chronos")
+        .setting("cron.listen", &format!("\"127.0.0.1:{port}\""))
+        .setting("cron.wrap_response", "false")
+        .setting("cron.chronos", &chronos);
+    nas.write_login(&setup.home()).unwrap();
+    Hosted {
+        nas,
+        connector,
+        setup,
+    }
+}
+
+fn files(dir: &Path) -> CronFiles {
+    CronFiles::open(dir, false, Timestamp::now().as_millisecond()).unwrap()
+}
+
+fn add(dir: &Path, schedule: &str, prompt: &str) -> String {
+    let new = NewJob {
+        schedule: schedule.to_owned(),
+        prompt: prompt.to_owned(),
+        origin: Some(JobOrigin {
+            platform: "discord".into(),
+            chat_id: "home".into(),
+            ..JobOrigin::default()
+        }),
+        ..NewJob::default()
+    };
+    let command = CronCommand::Change {
+        change: JobChange::Add {
+            new: Box::new(new),
+            random: 0xc0_ffee,
+        },
+        only_from: None,
+        zone: TimeZone::UTC,
+        now: Timestamp::now(),
+    };
+    match files(dir).run(&command).unwrap() {
+        CronReply::Changed { job: Some(row), .. } => row.job.id().to_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn runs(dir: &Path) -> Vec<RunRow> {
+    match files(dir)
+        .run(&CronCommand::Runs { job: None, limit: 99 })
+        .unwrap()
+    {
+        CronReply::Runs(runs) => runs,
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Hosted {
+    async fn armed(&self) -> String {
+        eventually("the job is armed", async || {
+            self.nas.view().armed.first().map(|job| job.fire_at.clone())
+        })
+        .await
+    }
+}
+
+#[tokio::test]
+async fn a_job_is_armed_before_a_sleep_fired_after_it_runs_once_and_is_armed_anew() {
+    let hosted = hosted().await;
+    let state_dir = hosted.setup.state_dir();
+    // Sixty seconds ahead at most, so that a fire owns it at once.
+    let id = add(&state_dir, "every 1m", "the hourly look");
+    hosted.nas.fault(NasFault::Outage);
+    let mut relay = hosted.setup.start();
+    relay.wait_for_log("connected to the connector").await;
+    eventually("an arm fails", async || hosted.nas.requests().len() >= 2).await;
+    assert!(!relay.has_ended(), "it does not sleep before the job is armed");
+    hosted.nas.mend(NasFault::Outage);
+    let first = hosted.armed().await;
+    assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
+
+    let nobody = hosted.nas.fire_now(&id).await.unwrap();
+    assert_eq!(nobody.status, None, "the relay sleeps");
+    let mut relay = hosted.setup.start();
+    relay.wait_for_log("connected to the connector").await;
+    let mut answers = hosted
+        .nas
+        .fire_twice(&id)
+        .await
+        .unwrap()
+        .map(|attempt| attempt.status);
+    answers.sort_unstable();
+    assert_eq!(answers, [Some(200), Some(202)], "one fire owns the occurrence");
+    eventually("the answer arrives", async || {
+        !hosted.connector.messages_in("home").is_empty()
+    })
+    .await;
+    let again = eventually("it is armed anew", async || {
+        let armed = hosted.nas.view().armed.first().map(|job| job.fire_at.clone());
+        armed.filter(|fire_at| *fire_at != first)
+    })
+    .await;
+    assert!(again > first, "{again} after {first}");
+    assert_eq!(
+        relay.exit_code(SOON).await,
+        0,
+        "it sleeps again: {}",
+        relay.stderr()
+    );
+    let texts: Vec<String> = (hosted.connector.messages_in("home").into_iter())
+        .map(|sent| sent.text)
+        .collect();
+    assert_eq!(texts, ["echo: the hourly look"]);
+    let runs = runs(&state_dir);
+    assert_eq!(
+        (runs.len(), runs[0].status),
+        (1, JobRunStatus::Completed),
+        "{runs:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_job_of_a_relay_that_was_down_runs_when_it_is_up_again() {
+    let hosted = hosted().await;
+    let state_dir = hosted.setup.state_dir();
+    let at = Timestamp::now().as_second() + 4;
+    let at = Timestamp::from_second(at).unwrap().to_string();
+    add(&state_dir, &at, "once");
+    let mut relay = hosted.setup.start();
+    hosted.armed().await;
+    assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
+    eventually("the scheduler finds nobody", async || {
+        let attempts = hosted.nas.view().attempts;
+        attempts.iter().any(|attempt| attempt.status.is_none())
+    })
+    .await;
+    // As the host does when a request comes for a container that sleeps.
+    let mut relay = hosted.setup.start();
+    eventually("the answer arrives", async || {
+        !hosted.connector.messages_in("home").is_empty()
+    })
+    .await;
+    assert_eq!(relay.exit_code(SOON).await, 0, "{}", relay.stderr());
+    assert_eq!(runs(&state_dir).len(), 1);
+    let view = hosted.nas.view();
+    assert_eq!(view.armed, [], "it has run for the last time");
+}
+
+#[tokio::test]
+async fn a_fire_under_keys_that_were_rotated_is_accepted() {
+    let hosted = hosted().await;
+    let setup = hosted.setup.without_env("HERMES_SCALE_TO_ZERO");
+    let state_dir = setup.state_dir();
+    let id = add(&state_dir, "every 1m", "rotated");
+    let relay = setup.start();
+    relay.wait_for_log("connected to the connector").await;
+    eventually("the job is armed", async || !hosted.nas.view().armed.is_empty()).await;
+    let before = hosted.nas.key_fetches();
+    hosted.nas.rotate_keys().unwrap();
+    let fired = hosted.nas.fire_now(&id).await.unwrap();
+    assert_eq!(fired.status, Some(202), "{}", fired.answer);
+    assert!(hosted.nas.key_fetches() > before);
+    relay.stop().await;
+}
