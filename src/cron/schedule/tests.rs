@@ -93,10 +93,12 @@ fn the_next_run_is_what_the_vectors_say() {
             .as_str()
             .and_then(|text| parse_instant(text, &zone))
             .unwrap_or(now);
-        let next = schedule.and_then(|schedule| if schedule.is_once() {
-            schedule.first_run(now, &zone).ok()
-        } else {
-            schedule.next_after(base, &zone)
+        let next = schedule.and_then(|schedule| {
+            if schedule.is_once() {
+                schedule.first_run(now, &zone).ok()
+            } else {
+                schedule.next_after(base, &zone)
+            }
         });
         let later = case["later_upstream_next_run_at"].as_str();
         let wanted = later.or(case["next_run_at"].as_str()).map(at);

@@ -381,7 +381,11 @@ async fn a_pinned_key_needs_no_fetch_and_no_key_id() {
     );
     assert_eq!(judged(&pinned, &es256).await, (Err(TokenRefusal::WrongKey), 0));
     let bad_signature = (Err(TokenRefusal::Signature), 0);
-    assert_eq!(judged(&verifier(OTHER.pem()), &unnamed).await, bad_signature, "A98");
+    assert_eq!(
+        judged(&verifier(OTHER.pem()), &unnamed).await,
+        bad_signature,
+        "A98"
+    );
     let shared = hs256(
         K1.pem().as_bytes(),
         &with(header(), "alg", "HS256".into()),
