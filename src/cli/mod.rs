@@ -4,6 +4,7 @@ mod access;
 mod agents;
 mod completions;
 mod config;
+mod cron;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
@@ -35,7 +36,7 @@ mod usage;
 mod wake;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -96,6 +97,7 @@ enum Verb {
     Access(access::AccessArgs),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
+    Cron(cron::CronArgs),
     Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
     Logs(logs::LogsArgs),
@@ -132,6 +134,7 @@ impl Verb {
             | Self::Usage(_)
             | Self::Agents(_)
             | Self::Config(_)
+            | Self::Cron(_)
             | Self::Doctor(_)
             | Self::Journal(_)
             | Self::Logs(_)
@@ -193,6 +196,18 @@ struct ProcessEnv<'a> {
 }
 
 impl ProcessEnv<'_> {
+    /// The same for the children of a relay with this settings file.
+    fn with_config(&self, file: Option<&Path>) -> Self {
+        let base = self.base.clone();
+        Self {
+            env: self.env,
+            base: match file.map(std::path::absolute) {
+                Some(Ok(file)) => base.provide(remote::CONFIG, file),
+                _ => base,
+            },
+        }
+    }
+
     /// Builds the configured agents that `wanted` selects.
     fn build_agents(
         &self,
@@ -242,6 +257,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Usage(args) => usage::run(&args, env),
         Verb::Agents(args) => agents::run(&args, &process),
         Verb::Config(args) => config::run(&args, env),
+        Verb::Cron(args) => cron::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &process),
         Verb::Journal(args) => journal::run(&args, env),
         Verb::Logs(args) => logs::run(&args, &process),

@@ -10,8 +10,12 @@ use serde_json::Value;
 use super::Environment;
 use super::exit::{self, ErrorFormat};
 use crate::config::{self, ConfigError, Flags, LoadedConfig, Settings, Sources};
+use crate::relay::STATE_DIR;
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
+
+/// The variable that tells children of a relay its settings file.
+pub(super) const CONFIG: &str = "RELAY_CONFIG";
 
 /// Which relay to call.
 #[derive(Args, Debug, Clone)]
@@ -45,9 +49,16 @@ impl RemoteArgs {
 
     /// Finds the relay with the same settings as `run`.
     pub(super) fn load(&self, env: Environment<'_>) -> Result<RemoteRelay, ConfigError> {
+        // In an agent's shell: the relay that started it, unless another one is named.
+        let is_named = self.config.is_some() || self.state_dir.is_some();
+        let own = |name: &str| {
+            env(name)
+                .filter(|path| !is_named && !path.is_empty())
+                .map(PathBuf::from)
+        };
         let flags = Flags {
-            config: self.config.clone(),
-            state_dir: self.state_dir.clone(),
+            config: self.config.clone().or_else(|| own(CONFIG)),
+            state_dir: self.state_dir.clone().or_else(|| own(STATE_DIR)),
             ..Flags::default()
         };
         let loaded = config::load(&Sources { flags, env })?;

@@ -156,6 +156,7 @@ async fn serve(
     let fatal = log.fatal_errors(env);
     let started = StartSettings::new(loaded.settings.clone());
     let settings = started.settings.clone();
+    let process = &process.with_config(loaded.own_file.as_deref());
     let agents = match build_agents(&settings, process).await {
         Ok(agents) => agents,
         Err(error) => return fatal.fail(exit::CONFIGURATION, error.message, error.hint),

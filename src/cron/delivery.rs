@@ -73,6 +73,46 @@ pub fn targets(
     (found, (!errors.is_empty()).then(|| errors.join("; ")))
 }
 
+/// The platforms that `deliver` names, each once and in lower case; or why it is not well-formed.
+pub fn platforms(deliver: &str) -> Result<Vec<String>, String> {
+    let words: Vec<&str> = deliver
+        .split(',')
+        .map(str::trim)
+        .filter(|word| !word.is_empty())
+        .collect();
+    if words.is_empty() {
+        return Err("it names no target".to_owned());
+    }
+    let mut platforms = Vec::new();
+    for word in words {
+        if matches!(word, "local" | "origin" | "all") {
+            continue;
+        }
+        let lower = word.to_ascii_lowercase();
+        if matches!(lower.as_str(), "local" | "origin" | "all") {
+            return Err(format!("`{word}` is written `{lower}`"));
+        }
+        let (platform, chat) = match lower.split_once(':') {
+            Some((platform, chat)) => (platform, Some(chat)),
+            None => (lower.as_str(), None),
+        };
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+        if platform.is_empty() || !platform.bytes().all(plain) {
+            return Err(format!("`{word}` names no platform"));
+        }
+        if matches!(platform, "local" | "origin" | "all") {
+            return Err(format!("`{platform}` takes no chat"));
+        }
+        if chat.is_some_and(|chat| chat.trim().is_empty() || chat.starts_with(':') || chat.ends_with(':')) {
+            return Err(format!("`{word}` names no chat"));
+        }
+        if !platforms.iter().any(|known| known == platform) {
+            platforms.push(platform.to_owned());
+        }
+    }
+    Ok(platforms)
+}
+
 /// `chat` or `chat:thread` of a platform.
 fn target(platform: &str, channel: &str) -> Target {
     let (chat, thread) = match channel.rsplit_once(':') {
@@ -196,6 +236,26 @@ mod tests {
         let (found, error) = names("slack,discord:1", None);
         assert_eq!(found, ["discord:1"]);
         assert!(error.unwrap().contains("`slack` has no home channel"));
+    }
+
+    #[test]
+    fn targets_are_checked_before_they_are_used() {
+        let named = platforms("origin, Discord:1,telegram,discord:2:3 ,local,all").unwrap();
+        assert_eq!(named, ["discord", "telegram"]);
+        assert_eq!(platforms("matrix:!room:example.org").unwrap(), ["matrix"]);
+        for (wrong, why) in [
+            ("", "no target"),
+            (" , ", "no target"),
+            ("Origin", "is written `origin`"),
+            ("discord:", "names no chat"),
+            ("discord:1:", "names no chat"),
+            (":1", "names no platform"),
+            ("dis cord:1", "names no platform"),
+            ("local:1", "takes no chat"),
+        ] {
+            let error = platforms(wrong).unwrap_err();
+            assert!(error.contains(why), "{wrong}: {error}");
+        }
     }
 
     trait MapToStrings {

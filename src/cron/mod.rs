@@ -3,8 +3,9 @@
 //!
 //! Decisions are pure: [`schedule`] when a job runs, [`job`] what it is, [`claim`] whether a fire may run it now, [`fire_token`]
 //! whether a fire is authentic, [`jwks`] which keys are good for that, [`chronos`] which jobs the scheduler has to be told
-//! about, [`delivery`] where an answer goes, [`chat`] what `/cron` means. [`fire_verifier`] and [`arming`] do what they decide;
-//! [`fire`] is what passes between the HTTP endpoint and whoever runs jobs. The journal stores jobs, runs and claims.
+//! about, [`delivery`] where an answer goes, [`chat`] what `/cron` means, [`jobs_file`] what Hermes' own file of jobs holds.
+//! [`fire_verifier`] and [`arming`] do what they decide; [`fire`] is what passes between the HTTP endpoint and whoever runs jobs. The
+//! journal stores jobs, runs and claims.
 
 pub mod arming;
 pub mod chat;
@@ -15,6 +16,7 @@ pub mod fire;
 pub mod fire_token;
 pub mod fire_verifier;
 pub mod job;
+pub mod jobs_file;
 pub mod jwks;
 pub mod output;
 pub mod owner;

@@ -361,6 +361,9 @@ pub(super) fn state_key(session: &SessionKey, agent: &str) -> Arc<str> {
     format!("{}#memory:{agent}", session.as_str()).into()
 }
 
+/// The variable that tells children of the relay its state directory, so that `hermes-relay` in their shells finds it.
+pub const STATE_DIR: &str = "RELAY_STATE_DIR";
+
 /// What agents are built with.
 pub struct AgentEnvironment<'e> {
     /// One variable of the environment.
@@ -410,7 +413,9 @@ pub fn build_agents(
     environment: &AgentEnvironment<'_>,
     wanted: impl Fn(&str) -> bool,
 ) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
-    let base = Arc::new(without_keys(settings, &environment.base));
+    let state_dir = std::path::absolute(&settings.state_dir).unwrap_or_else(|_| settings.state_dir.clone());
+    let base = without_keys(settings, &environment.base).provide(STATE_DIR, state_dir);
+    let base = Arc::new(base);
     let egress = HttpEgress {
         tls: environment.tls.clone(),
         proxies: environment.proxies.clone(),

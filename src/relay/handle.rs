@@ -12,6 +12,7 @@ use super::status::{AgentStatus, HealthCheck, SessionList, Status};
 use crate::access::{AccessError, AccessRequest};
 use crate::cron::chronos::ArmReport;
 use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
+use crate::cron::job::JobOrigin;
 use crate::wire::SessionKey;
 
 /// Requests that may wait for the relay.
@@ -30,6 +31,7 @@ pub(super) enum HandleRequest {
     Access(AccessRequest, oneshot::Sender<Result<Value, AccessError>>),
     Fire(FireRequest, oneshot::Sender<FireAdmission>),
     JobsChanged(oneshot::Sender<ArmReport>),
+    TurnOrigin(SessionKey, oneshot::Sender<Option<JobOrigin>>),
 }
 
 /// A chat by its id, on this platform or on whichever knows it.
@@ -137,6 +139,13 @@ impl RelayHandle {
     /// scheduler has them. Without it the report is empty; `None` when the relay is not running.
     pub async fn jobs_changed(&self) -> Option<ArmReport> {
         self.ask(HandleRequest::JobsChanged).await
+    }
+
+    /// The chat and the person whose message a session's turn answers now; `None` when it has no turn.
+    pub async fn turn_origin(&self, session: SessionKey) -> Option<JobOrigin> {
+        self.ask(|reply| HandleRequest::TurnOrigin(session, reply))
+            .await
+            .flatten()
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest) -> Option<T> {

@@ -345,6 +345,9 @@ impl EventLoop {
 
     /// The agent of a job, if whoever made it may still use it.
     fn select_for_job(&mut self, job: &Job, author: &Author) -> Result<Selection, String> {
+        if job.prompt().is_empty() {
+            return Err("the job has no prompt; this relay runs prompts, not scripts".to_owned());
+        }
         let origin = job.origin();
         let input = origin.as_ref().map(|origin| RouteInput {
             platform: &origin.platform,

@@ -53,7 +53,9 @@ mod transport;
 mod turn_task;
 mod turns;
 
-pub use agents::{AgentBuildError, AgentEnvironment, AgentSlot, agent_keys, build_agents, without_keys};
+pub use agents::{
+    AgentBuildError, AgentEnvironment, AgentSlot, STATE_DIR, agent_keys, build_agents, without_keys,
+};
 pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};

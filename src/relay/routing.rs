@@ -29,6 +29,7 @@ use crate::adapter::{ChatFacts, ChatId, RelayAdapter, interaction_event};
 use crate::agent::{Meaning, PromptAnswer, Question, RouteInput, TurnInput};
 use crate::config::BusyMode;
 use crate::cron::fire::FireAdmission;
+use crate::cron::job::JobOrigin;
 use crate::link::{Generation, Moment, SendResult};
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{
@@ -1322,6 +1323,10 @@ impl EventLoop {
             HandleRequest::JobsChanged(reply) => {
                 self.scheduler.changed(ArmWaiter::Verb(reply), self.clock.mono());
             }
+            HandleRequest::TurnOrigin(session, reply) => {
+                let origin = self.turns.origin_of(&session);
+                let _ = reply.send(origin.and_then(|origin| job_origin(&origin)));
+            }
             HandleRequest::Access(request, reply) => {
                 match self.change_access(request) {
                     // A revocation is confirmed only once it would survive a crash.
@@ -1442,6 +1447,18 @@ pub(super) fn route_input<'c>(chat: &'c ChatId, facts: &'c ChatFacts) -> RouteIn
         profile: facts.profile.as_deref().unwrap_or_default(),
         text: "",
     }
+}
+
+/// Where a job is made that the agent of this turn makes; `None` for a turn without a chat.
+fn job_origin(origin: &TurnOrigin) -> Option<JobOrigin> {
+    let (chat, facts) = (&origin.chat, &origin.facts);
+    (!chat.platform.is_empty() && !chat.chat.is_empty()).then(|| JobOrigin {
+        platform: chat.platform.clone(),
+        chat_id: chat.chat.clone(),
+        chat_name: None,
+        thread_id: facts.thread_id.clone(),
+        user_id: facts.user_id.clone(),
+    })
 }
 
 /// What an agent learns of a message, with what the platform says of itself.

@@ -34,7 +34,7 @@ const CLAIM_RETRY_MS: i64 = 5_000;
 /// How long to wait before the jobs are read again when that failed.
 const READ_RETRY: Duration = Duration::from_secs(5);
 /// How long a verb waits for the managed scheduler's answer.
-const ARM_TIMEOUT: Duration = Duration::from_secs(10);
+const ARM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time between two looks at the jobs, so that a changed clock or suspended machine is noticed.
 const MAX_LOOK: Duration = Duration::from_secs(30);
 

@@ -537,6 +537,12 @@ impl Turns {
         self.live.get(&turn).map(|live| Arc::clone(&live.origin))
     }
 
+    /// Where the turn of a session belongs, if it has one.
+    pub(super) fn origin_of(&self, session: &SessionKey) -> Option<Arc<TurnOrigin>> {
+        let mut live = self.live.values().map(|live| &live.origin);
+        live.find(|origin| origin.session == *session).cloned()
+    }
+
     /// A loaded message belongs to this chat.
     pub(super) fn set_chat(
         &mut self,

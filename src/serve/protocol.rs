@@ -60,6 +60,13 @@ pub enum ControlRequest {
     Wake,
     /// Report whether messages arrive, or are buffered by the connector.
     Health,
+    /// Read the scheduled jobs again, which were changed in the journal, and report whether each is armed.
+    JobsChanged,
+    /// Report which chat and person the turn of a session answers.
+    TurnOrigin {
+        /// The session key.
+        session: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -214,6 +221,10 @@ mod tests {
                 chat: "c".to_owned(),
                 platform: None,
                 text: "hi".to_owned(),
+            },
+            ControlRequest::JobsChanged,
+            ControlRequest::TurnOrigin {
+                session: "s".to_owned(),
             },
         ] {
             let line = request.encode();

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
+use crate::cron::chronos::ArmState;
 use crate::relay::{AgentStatus, Credentials, RelayHandle, SendError, SessionList, Status, StopOutcome};
 use crate::store::Inspector;
 use crate::wire::{ConnectorUrl, SessionKey};
@@ -22,6 +23,8 @@ use crate::wire::{ConnectorUrl, SessionKey};
 const RELAY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Timeout for the journal to store a message.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Timeout for the managed scheduler to learn of changed jobs; longer than the relay itself waits for it.
+const ARM_TIMEOUT: Duration = Duration::from_secs(8);
 /// Maximum number of listed sessions.
 const MAX_SESSIONS: usize = 1000;
 
@@ -209,7 +212,27 @@ impl ControlService {
                 let why = status.readiness().err();
                 Ok(json!({"ready": why.is_none(), "link": status.link, "why": why}))
             }
+            ControlRequest::JobsChanged => self.jobs_changed().await.ok_or_else(no_response),
+            ControlRequest::TurnOrigin { session } => {
+                let session = SessionKey::from_text(session);
+                let origin = timeout(RELAY_TIMEOUT, self.handle.turn_origin(session)).await;
+                Ok(json!({"origin": origin.map_err(|_| no_response())?}))
+            }
         }
+    }
+
+    /// What starts jobs now, and for each job that the managed scheduler should have, whether it does.
+    async fn jobs_changed(&self) -> Option<Value> {
+        let report = timeout(ARM_TIMEOUT, self.handle.jobs_changed()).await.ok()??;
+        let cron = self.status().await?.cron;
+        let jobs: serde_json::Map<String, Value> = (report.jobs.iter())
+            .map(|(id, arm)| {
+                let is_armed = arm.state == ArmState::Armed;
+                let arm = json!({"armed": is_armed, "fire_at": arm.fire_at, "state": arm.state.summary()});
+                (id.clone(), arm)
+            })
+            .collect();
+        Some(json!({"provider": cron.provider, "unavailable": cron.unavailable, "jobs": jobs}))
     }
 
     async fn report(&self) -> Option<StatusReport> {

@@ -7,7 +7,7 @@
 //! | that sounds like a secret: `..SECRET`, `..TOKEN`, `..PASSWORD`, `..API_KEY`, .. | only when `pass` names it |
 //! | any other | yes; with `clear`, only when `pass` names it |
 //!
-//! `add` is applied last and wins.
+//! What the relay itself provides ([`BaseEnv::provide`]) is set in any case; `add` is applied last and wins.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -65,6 +65,7 @@ const SECRET: &[&str] = &[
 pub struct BaseEnv {
     vars: BTreeMap<OsString, OsString>,
     withheld: BTreeSet<OsString>,
+    provided: BTreeMap<OsString, OsString>,
 }
 
 impl BaseEnv {
@@ -73,7 +74,15 @@ impl BaseEnv {
         Self {
             vars: vars.into_iter().collect(),
             withheld: BTreeSet::new(),
+            provided: BTreeMap::new(),
         }
+    }
+
+    /// Sets a variable for every child, whatever it inherits.
+    #[must_use]
+    pub fn provide(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.provided.insert(name.into(), value.into());
+        self
     }
 
     /// Withholds these names from every child: those that other agents' keys are read from, for instance.
@@ -134,6 +143,7 @@ impl EnvPolicy {
             !base.is_ours(name) && (named() || !(self.clear || sounds_secret(name)))
         });
         let mut vars: BTreeMap<OsString, OsString> = inherited
+            .chain(&base.provided)
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect();
         for (name, value) in &self.add {
@@ -284,6 +294,8 @@ mod tests {
         policy.add.insert(String::new(), "x".to_owned());
         assert_eq!(names(&policy), ["A", "ANTHROPIC_API_KEY"]);
         assert_eq!(policy.apply(&base())[OsStr::new("A")], "xy");
+        let base = base().provide("RELAY_STATE_DIR", "/state");
+        assert_eq!(policy.apply(&base)[OsStr::new("RELAY_STATE_DIR")], "/state");
     }
 
     #[test]

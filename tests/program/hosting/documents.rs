@@ -122,7 +122,9 @@ fn typed(line: &str) -> Option<Vec<&str>> {
     let mut verbs: Vec<_> = words
         .take_while(|word| plain(word) && !word.starts_with('-'))
         .collect();
-    let nested = ["agents", "config", "dev", "journal", "logs", "service", "gateway"];
+    let nested = [
+        "agents", "config", "cron", "dev", "journal", "logs", "service", "gateway",
+    ];
     let deep = verbs.first().is_some_and(|verb| nested.contains(verb));
     verbs.truncate(if deep { 2 } else { 1 });
     Some(verbs)

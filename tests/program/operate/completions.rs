@@ -53,6 +53,8 @@ fn bash_completes_every_word() {
         ("hermes-relay enr", &["enroll"][..]),
         ("hermes-relay enroll --plat", &["--platform"]),
         ("hermes-relay access ap", &["approve"]),
+        ("hermes-relay cron res", &["resume"]),
+        ("hermes-relay cron add --time", &["--timeout", "--timezone"]),
         ("hermes-relay journal list --sec", &["--section"]),
         ("hermes-relay journal list --section q", &["quarantine"]),
         ("hermes-relay service install --us", &["--user"]),

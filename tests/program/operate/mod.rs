@@ -4,6 +4,8 @@
 mod access;
 mod completions;
 mod control;
+mod cron;
+mod cron_relay;
 mod dev;
 mod dev_chat;
 mod documents;

@@ -52,6 +52,8 @@ const PURE: &[&str] = &[
     "cron::jwks",
     "cron::schedule",
     "cron::job",
+    "cron::jobs_file",
+    "cron::delivery",
     "cron::claim",
     "cron::owner",
 ];

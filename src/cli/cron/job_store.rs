@@ -1,0 +1,318 @@
+//! The jobs in the journal of a relay that may or may not run, and how a running one learns of changes.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::id_of;
+use crate::cli::exit;
+use crate::cli::format::printable;
+use crate::cli::remote::RemoteRelay;
+use crate::config::{CronProvider, file::nearest};
+use crate::cron::job::{self, JobError};
+use crate::cron::schedule::{self, ScheduleError, TimeZone, Timestamp};
+use crate::serve::ControlRequest;
+use crate::serve::client::ClientError;
+use crate::store::{
+    ChangeRefusal, CronCommand, CronFiles, CronReply, InspectError, Inspector, JobChange, JobRow, OpenError,
+    RunRow, held_by,
+};
+
+/// How many similar jobs an error names.
+const MAX_SIMILAR: usize = 3;
+
+/// Every way to write a schedule.
+const SCHEDULES: &str = "accepted: `every 30m`, `every 2h`, `in 30m`, `+90s`, `weekdays at 9am`, `every monday 14:00`, `noon`, \
+                         `2026-12-24T18:00`, `0 9 * * 1-5` (in quotes)";
+
+/// What became of the news for a running relay.
+pub(super) enum RelayAnswer {
+    /// No relay runs.
+    Stopped,
+    /// A relay runs and could not be reached: why.
+    Unnotified(String),
+    /// Its answer.
+    Notified(Value),
+}
+
+/// Whether a job will run by itself, and what that depends on.
+pub(super) struct ArmedNote {
+    pub(super) armed: bool,
+    pub(super) note: String,
+}
+
+impl ArmedNote {
+    fn yes(note: impl Into<String>) -> Self {
+        Self {
+            armed: true,
+            note: note.into(),
+        }
+    }
+
+    fn no(note: impl Into<String>) -> Self {
+        Self {
+            armed: false,
+            note: note.into(),
+        }
+    }
+}
+
+/// The jobs of a relay.
+pub(super) struct JobStore<'r> {
+    relay: &'r RemoteRelay,
+    zone: TimeZone,
+    now: Timestamp,
+    relay_runs: bool,
+}
+
+impl<'r> JobStore<'r> {
+    pub(super) fn new(relay: &'r RemoteRelay) -> Self {
+        let settings = relay.settings();
+        let zone = settings.cron.timezone.as_deref().map(schedule::zone);
+        Self {
+            relay,
+            // As the relay itself.
+            zone: zone.and_then(Result::ok).unwrap_or(TimeZone::UTC),
+            now: Timestamp::now(),
+            relay_runs: held_by(&settings.state_dir).is_ok_and(|holder| holder.is_some()),
+        }
+    }
+
+    /// The time zone of jobs without one of their own.
+    pub(super) fn zone(&self) -> &TimeZone {
+        &self.zone
+    }
+
+    /// Its name.
+    pub(super) fn zone_name(&self) -> String {
+        self.zone.iana_name().unwrap_or("UTC").to_owned()
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Whether a relay holds the state directory.
+    pub(super) fn is_relay_running(&self) -> bool {
+        self.relay_runs
+    }
+
+    /// What starts jobs, as far as the settings say.
+    pub(super) fn provider(&self) -> CronProvider {
+        let cron = &self.relay.settings().cron;
+        match cron.provider {
+            CronProvider::Chronos if !cron.chronos.missing().is_empty() => CronProvider::Builtin,
+            provider => provider,
+        }
+    }
+
+    /// All jobs; none where no relay has run yet.
+    pub(super) fn jobs(&self) -> Result<Vec<JobRow>, ExitCode> {
+        match self.read(&CronCommand::Jobs)? {
+            Some(CronReply::Jobs(rows)) => Ok(rows),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The newest runs of a job, or of all.
+    pub(super) fn runs(&self, job: Option<String>, limit: u32) -> Result<Vec<RunRow>, ExitCode> {
+        match self.read(&CronCommand::Runs { job, limit })? {
+            Some(CronReply::Runs(runs)) => Ok(runs),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// The id of the job whose runs are wanted: that of a job, or of one that is gone.
+    pub(super) fn run_id(&self, wanted: &str) -> Result<String, ExitCode> {
+        let rows = self.jobs()?;
+        match id_of(&rows, wanted) {
+            Ok(id) => Ok(id.to_owned()),
+            Err(ids) if ids.is_empty() => {
+                let wanted = wanted.trim();
+                let is_known = job::is_id(wanted) && !self.runs(Some(wanted.to_owned()), 1)?.is_empty();
+                match is_known {
+                    true => Ok(wanted.to_owned()),
+                    false => Err(self.refused(ChangeRefusal::NoSuchJob(wanted.to_owned()))),
+                }
+            }
+            Err(ids) => Err(self.refused(ChangeRefusal::Ambiguous(ids))),
+        }
+    }
+
+    /// Makes a change, and returns the job after it; before it, if it was removed.
+    pub(super) fn change_one(&self, change: JobChange) -> Result<JobRow, ExitCode> {
+        match self.change(change)? {
+            CronReply::Changed { job: Some(job), .. } => Ok(*job),
+            _ => Err(self
+                .relay
+                .fail(exit::INTERNAL, "the journal gave no answer", None)),
+        }
+    }
+
+    /// Makes a change.
+    pub(super) fn change(&self, change: JobChange) -> Result<CronReply, ExitCode> {
+        let command = CronCommand::Change {
+            change,
+            only_from: None,
+            zone: self.zone.clone(),
+            now: self.now,
+        };
+        match self.open()?.run(&command).map_err(|error| self.failed(error))? {
+            CronReply::Refused(refusal) => Err(self.refused(refusal)),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Notifies a running relay of changes, and waits until it knows whether the jobs are armed.
+    pub(super) fn notify(&self) -> RelayAnswer {
+        match self.relay.call(&ControlRequest::JobsChanged) {
+            Ok(answer) => RelayAnswer::Notified(answer),
+            Err(ClientError::NotRunning(_)) if !self.relay_runs => RelayAnswer::Stopped,
+            Err(ClientError::NotRunning(_)) => RelayAnswer::Unnotified("it has no control socket".to_owned()),
+            Err(error) => RelayAnswer::Unnotified(error.to_string()),
+        }
+    }
+
+    /// Whether a job that was changed will run by itself.
+    pub(super) fn armed(&self, row: &JobRow, answer: &RelayAnswer) -> ArmedNote {
+        if row.wanted_arm(&self.zone).is_none() {
+            return ArmedNote::no(format!(
+                "saved; it is {} and does not run",
+                row.job.state().as_str()
+            ));
+        }
+        match answer {
+            RelayAnswer::Stopped => ArmedNote::no(match self.provider() {
+                CronProvider::Off => "saved, not armed: `cron.provider` is off, so nothing starts jobs",
+                CronProvider::Chronos => {
+                    "saved, not armed: no relay is running; it is armed once `hermes-relay run` starts"
+                }
+                CronProvider::Builtin => {
+                    "saved, not armed: no relay is running; it runs at its time once `hermes-relay run` is started"
+                }
+            }),
+            RelayAnswer::Unnotified(why) => ArmedNote::no(format!(
+                "saved, not armed: the running relay could not be notified: {}; restart it",
+                printable(why)
+            )),
+            RelayAnswer::Notified(answer) => {
+                let arm = &answer["jobs"][row.job.id()];
+                match (answer["provider"].as_str(), arm["armed"].as_bool()) {
+                    (Some("off"), _) => {
+                        ArmedNote::no("saved, not armed: `cron.provider` is off, so nothing starts jobs")
+                    }
+                    (_, Some(true)) => ArmedNote::yes("armed with the managed scheduler"),
+                    (_, Some(false)) => {
+                        ArmedNote::no(arm["state"].as_str().map(printable).unwrap_or_default())
+                    }
+                    (Some("builtin"), None) if answer["unavailable"].is_null() => {
+                        ArmedNote::yes("armed: the running relay starts it")
+                    }
+                    _ => ArmedNote::no("saved, not armed yet; the relay keeps trying"),
+                }
+            }
+        }
+    }
+
+    fn open(&self) -> Result<CronFiles, ExitCode> {
+        let settings = self.relay.settings();
+        let opened = CronFiles::open(
+            &settings.state_dir,
+            settings.state_dir_assigned,
+            self.now.as_millisecond(),
+        );
+        opened.map_err(|error| self.not_opened(error))
+    }
+
+    fn read(&self, command: &CronCommand) -> Result<Option<CronReply>, ExitCode> {
+        if let Err(InspectError::NoJournal(_)) = Inspector::open(&self.relay.settings().state_dir) {
+            return Ok(None);
+        }
+        let reply = self.open()?.run(command);
+        reply.map(Some).map_err(|error| self.failed(error))
+    }
+
+    fn not_opened(&self, error: OpenError) -> ExitCode {
+        match error {
+            OpenError::InUse { .. } => self.relay.fail(
+                exit::TRY_AGAIN,
+                error,
+                Some("the relay that uses it is of an older version; restart it with this one"),
+            ),
+            error => self.relay.fail(exit::CONFIGURATION, error, None),
+        }
+    }
+
+    fn failed(&self, error: InspectError) -> ExitCode {
+        match error {
+            InspectError::Open(error) => self.not_opened(error),
+            error => self.relay.fail(exit::FAILED, error, None),
+        }
+    }
+
+    /// Reports why a change was not made.
+    fn refused(&self, refusal: ChangeRefusal) -> ExitCode {
+        let hint = match &refusal {
+            ChangeRefusal::NoSuchJob(wanted) => Some(self.similar(wanted)),
+            ChangeRefusal::Ambiguous(ids) => {
+                let refusal = format!("several jobs have this name: {}", ids.join(", "));
+                let hint = "use the id of one of them; `hermes-relay cron list --all` shows them";
+                return self.relay.fail(exit::FAILED, refusal, Some(hint));
+            }
+            ChangeRefusal::Invalid(error) => job_hint(error),
+            ChangeRefusal::Full => Some("`hermes-relay cron remove JOB` removes one".to_owned()),
+            ChangeRefusal::AlreadyRequested => Some("`hermes-relay cron runs` shows it".to_owned()),
+        };
+        self.relay.fail(exit::FAILED, refusal, hint.as_deref())
+    }
+
+    /// Jobs that somebody may have meant.
+    fn similar(&self, wanted: &str) -> String {
+        let wanted = wanted.trim().to_lowercase();
+        let rows = self.jobs().unwrap_or_default();
+        let mut similar: Vec<(usize, &JobRow)> = (rows.iter())
+            .filter_map(|row| {
+                let name = row.job.name().to_lowercase();
+                let distance =
+                    [name.as_str(), row.job.id()].map(|text| strsim::damerau_levenshtein(text, &wanted));
+                let distance = distance.into_iter().min().unwrap_or(usize::MAX);
+                let contains =
+                    !wanted.is_empty() && (name.contains(&wanted) || row.job.id().starts_with(&wanted));
+                let limit = (wanted.chars().count() / 3).clamp(1, 4);
+                (contains || distance <= limit).then_some((distance, row))
+            })
+            .collect();
+        similar.sort_by_key(|(distance, _)| *distance);
+        let named: Vec<String> = (similar.iter().take(MAX_SIMILAR))
+            .map(|(_, row)| format!("{} ({})", row.job.id(), printable(row.job.name())))
+            .collect();
+        match named.as_slice() {
+            [] if rows.is_empty() => "there are no jobs; `hermes-relay cron add` makes one".to_owned(),
+            [] => "`hermes-relay cron list --all` lists the jobs".to_owned(),
+            named => format!("did you mean {}?", named.join(", ")),
+        }
+    }
+}
+
+/// What to do about a job that cannot be like this.
+fn job_hint(error: &JobError) -> Option<String> {
+    match error {
+        JobError::Schedule(ScheduleError::Zone { name, near: None }) => {
+            let names: Vec<String> = jiff::tz::db()
+                .available()
+                .map(|zone| zone.as_str().to_owned())
+                .collect();
+            let near = nearest(name, names.iter().map(String::as_str))?;
+            Some(format!("did you mean `{near}`?"))
+        }
+        JobError::Schedule(ScheduleError::Zone { .. }) => None,
+        JobError::Schedule(ScheduleError::Past(_)) => {
+            Some("give it a time ahead: `hermes-relay cron edit JOB --schedule \"in 30m\"`".to_owned())
+        }
+        JobError::Schedule(_) | JobError::BadSchedule => Some(SCHEDULES.to_owned()),
+        JobError::NoPrompt => {
+            Some("say what the agent is asked, in quotes; `-` reads it from standard input".to_owned())
+        }
+        JobError::TooLong(..) | JobError::NotAnObject | JobError::BadId => None,
+    }
+}

@@ -1,0 +1,336 @@
+//! `hermes-relay cron` beside a running relay: jobs are armed, run, and delivered; agents make them from their shells.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use hermes_relay::dev::{Connector, Nas, NasFault, NasSettings, text_event};
+use hermes_relay::serve::{ControlRequest, client};
+use serde_json::{Value, json};
+
+use crate::operate::cron::{added, cron, cron_json, jobs};
+use crate::operate::{answered, connected, connector, verb};
+use crate::support::relay_process::{SOON, Setup};
+use crate::support::wait::eventually;
+
+/// The texts of a chat, once there are so many.
+async fn texts(connector: &Connector, chat: &str, count: usize) -> Vec<String> {
+    eventually(&format!("{count} messages in {chat}"), async || {
+        let texts: Vec<String> = (connector.messages_in(chat).into_iter())
+            .map(|sent| sent.text)
+            .collect();
+        if texts.len() >= count {
+            Ok(texts)
+        } else {
+            Err(texts)
+        }
+    })
+    .await
+}
+
+/// The runs of a job, once so many are over.
+async fn ended(setup: &Setup, id: &str, count: usize) -> Vec<Value> {
+    eventually("the runs end", async || {
+        let runs = cron_json(setup, &["runs", id]).await["runs"]
+            .as_array()
+            .unwrap()
+            .clone();
+        let over = runs.iter().filter(|run| run["ended_at"].is_string()).count();
+        if over >= count { Ok(runs) } else { Err(runs) }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_job_is_armed_runs_at_its_time_and_is_delivered() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let relay = connected(&setup).await;
+    let job = cron_json(
+        &setup,
+        &["add", "+1s", "hello from the past", "--deliver", "discord:home"],
+    )
+    .await;
+    assert_eq!(
+        (&job["armed"], &job["warnings"]),
+        (&json!(true), &json!([])),
+        "{job}"
+    );
+    let id = job["id"].as_str().unwrap();
+    let answer = texts(&connector, "home", 1).await.remove(0);
+    assert!(
+        answer.contains("echo: hello from the past") && answer.contains(id),
+        "{answer}"
+    );
+    let runs = ended(&setup, id, 1).await;
+    assert_eq!(
+        (&runs[0]["status"], &runs[0]["source"]),
+        (&json!("completed"), &json!("builtin"))
+    );
+    let output = setup.state_dir().join(runs[0]["output"].as_str().unwrap());
+    eventually("the output is saved", async || output.exists()).await;
+    assert_eq!(jobs(&setup, &[]).await.len(), 0, "it has run for the last time");
+    assert_eq!(jobs(&setup, &["--all"]).await[0]["state"], "completed");
+
+    // Once more on request, without a change of the schedule.
+    let id = added(
+        &setup,
+        &[
+            "every 3h",
+            "on request",
+            "--name",
+            "asked",
+            "--deliver",
+            "discord:home",
+        ],
+    )
+    .await;
+    let before = jobs(&setup, &[]).await.remove(0);
+    assert_eq!(before["armed"], true);
+    let ran = cron_json(&setup, &["run", "asked"]).await;
+    assert_eq!((&ran["requested"], &ran["started"]), (&json!(true), &json!(true)));
+    let answer = texts(&connector, "home", 2).await.remove(1);
+    assert!(answer.contains("echo: on request"), "{answer}");
+    let runs = ended(&setup, &id, 1).await;
+    assert_eq!(
+        (&runs[0]["status"], &runs[0]["source"]),
+        (&json!("completed"), &json!("manual"))
+    );
+    let after = jobs(&setup, &[]).await.remove(0);
+    assert_eq!(
+        (&after["next_run_at"], &after["repeat"]),
+        (&before["next_run_at"], &before["repeat"])
+    );
+    assert_eq!(after["last_status"], "ok");
+    let status = cron_json(&setup, &["status"]).await;
+    assert_eq!(
+        (&status["relay_running"], &status["armed"]),
+        (&json!(true), &json!(1))
+    );
+    for args in [
+        &["pause", "asked"][..],
+        &["resume", "asked"],
+        &["remove", "asked"],
+    ] {
+        assert_eq!(cron(&setup, args).await.code, 0, "{args:?}");
+    }
+    eventually("the relay knows no job", async || {
+        verb(&setup, &["status", "--json"]).await.json()["cron"]["jobs"] == 0
+    })
+    .await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_for_while_the_job_runs_comes_after_it() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let relay = connected(&setup).await;
+    let id = added(
+        &setup,
+        &["every 3h", "sleep=1500 slow", "--deliver", "discord:home"],
+    )
+    .await;
+    cron_json(&setup, &["run", &id]).await;
+    eventually("it runs", async || {
+        let sessions = verb(&setup, &["sessions", "--json"]).await.json();
+        sessions["sessions"][0]["session"] == format!("cron:{id}")
+    })
+    .await;
+    cron_json(&setup, &["run", &id]).await;
+    let runs = ended(&setup, &id, 2).await;
+    assert!(runs.iter().all(|run| run["status"] == "completed"), "{runs:?}");
+    texts(&connector, "home", 2).await;
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn what_was_made_while_the_relay_was_stopped_runs_when_it_starts() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let id = added(&setup, &["every 3h", "later", "--deliver", "discord:home"]).await;
+    cron_json(&setup, &["run", &id]).await;
+    let relay = connected(&setup).await;
+    assert!(texts(&connector, "home", 1).await[0].contains("echo: later"));
+    // The relay reports what it knows to whoever asks on its socket.
+    let dir = setup.state_dir();
+    let report = tokio::task::spawn_blocking(move || client::call(&dir, &ControlRequest::JobsChanged));
+    let report = report.await.unwrap().unwrap();
+    assert_eq!(
+        report,
+        json!({"provider": "builtin", "unavailable": null, "jobs": {}})
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_starts_no_jobs_or_cannot_be_notified_is_no_arm() {
+    let connector = connector().await;
+    let off = Setup::for_connector(&connector).setting("cron.provider", "off");
+    let relay = connected(&off).await;
+    let job = cron_json(&off, &["add", "every 1h", "x"]).await;
+    assert_eq!(job["armed"], false);
+    assert!(
+        job["note"].as_str().unwrap().contains("`cron.provider` is off"),
+        "{job}"
+    );
+    relay.stop().await;
+    let mute = Setup::for_connector(&connector).setting("serve.control", "false");
+    let relay = connected(&mute).await;
+    let job = cron_json(&mute, &["add", "every 1h", "x"]).await;
+    assert_eq!(job["armed"], false);
+    let note = job["note"].as_str().unwrap();
+    assert!(
+        note.contains("no control socket") && note.contains("restart"),
+        "{job}"
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn creation_tells_the_truth_about_the_managed_scheduler() {
+    let connector = connector().await;
+    let nas = Nas::start(NasSettings::default()).await.unwrap();
+    let chronos = json!({
+        "portal_url": nas.portal_url(), "callback_url": "http://127.0.0.1:9",
+        "expected_audience": nas.audience(), "nas_jwks_url": nas.jwks_url(),
+    });
+    let setup = Setup::for_connector(&connector)
+        .setting("cron.provider", "chronos")
+        .setting("cron.chronos", &chronos.to_string());
+    nas.write_login(&setup.home()).unwrap();
+    let stopped = cron_json(&setup, &["add", "every 2h", "made before"]).await;
+    assert_eq!(stopped["armed"], false);
+    assert!(
+        stopped["note"].as_str().unwrap().contains("armed once"),
+        "{stopped}"
+    );
+    let relay = connected(&setup).await;
+    let job = cron_json(&setup, &["add", "every 1h", "x", "--name", "good"]).await;
+    assert_eq!(
+        (&job["armed"], &job["note"]),
+        (&json!(true), &json!("armed with the managed scheduler"))
+    );
+    assert_eq!(nas.view().armed.len(), 2, "that from before too");
+    let listed = eventually("the journal knows", async || {
+        let listed = jobs(&setup, &[]).await;
+        if listed.iter().all(|job| job["armed"] == true) {
+            Ok(listed)
+        } else {
+            Err(listed)
+        }
+    })
+    .await;
+    assert_eq!(listed.len(), 2);
+    nas.fault(NasFault::Outage);
+    let output = cron(&setup, &["add", "every 1h", "x", "--name", "bad", "--json"]).await;
+    let job = output.json();
+    assert_eq!(job["armed"], false);
+    let note = job["note"].as_str().unwrap();
+    assert!(
+        note.starts_with("saved, not armed: ") && note.ends_with("; will retry"),
+        "{note}"
+    );
+    nas.mend(NasFault::Outage);
+    eventually("it is armed after all", async || nas.view().armed.len() == 3).await;
+    let status = cron_json(&setup, &["status"]).await;
+    assert_eq!(status["provider"], "chronos");
+    cron_json(&setup, &["remove", "good"]).await;
+    eventually("its arm is cancelled", async || nas.view().armed.len() == 2).await;
+    relay.stop().await;
+}
+
+/// A relay whose agent is a script that runs `hermes-relay` as an agent would from its shell.
+fn with_shell(setup: Setup, script: &str) -> Setup {
+    let program = setup.home().join("shell");
+    let text = format!(
+        "#!/bin/sh\nread -r message\nexec {} {script}\n",
+        env!("CARGO_BIN_EXE_hermes-relay")
+    );
+    fs::write(&program, text).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    let agent = format!("{{kind: command, argv: [{}]}}", program.display());
+    setup
+        .setting("agents.shell", &agent)
+        .setting("agents.echo", "{kind: echo}")
+        .args(&["run", "--agent", "shell"])
+}
+
+#[tokio::test]
+async fn an_agent_makes_a_job_from_its_shell_and_its_chat_gets_the_answer() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector).env("GATEWAY_RELAY_PLATFORMS", "discord,whatsapp");
+    let setup = with_shell(
+        setup,
+        "cron add 'every 3h' 'made by the agent' --agent echo --json",
+    );
+    let relay = connected(&setup).await;
+    answered(&connector, "m1", "remind me").await;
+    let answer = texts(&connector, "c1", 1).await.remove(0);
+    let made: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    assert_eq!(
+        (&made["deliver"], &made["armed"]),
+        (&json!("origin"), &json!(true)),
+        "{made}"
+    );
+    let exported = cron_json(&setup, &["export", "-"]).await;
+    let origin = &exported["jobs"][0]["origin"];
+    assert_eq!(
+        origin,
+        &json!({"platform": "discord", "chat_id": "c1", "user_id": "u1"})
+    );
+    cron_json(&setup, &["run", made["id"].as_str().unwrap()]).await;
+    let texts_now = texts(&connector, "c1", 2).await;
+    assert!(texts_now[1].contains("echo: made by the agent"), "{texts_now:?}");
+
+    // Where agents see no real ids, the relay knows them.
+    let phone = "491701234567@c.us";
+    connector
+        .deliver(&text_event("whatsapp", phone, "m2", "me too"))
+        .unwrap();
+    connector.reply_to(SOON, "m2").await.unwrap();
+    let exported = cron_json(&setup, &["export", "-"]).await;
+    let ids: Vec<&Value> = (exported["jobs"].as_array().unwrap().iter())
+        .map(|job| &job["origin"]["chat_id"])
+        .collect();
+    assert_eq!(ids, [&json!("c1"), &json!(phone)]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_shell_outside_of_a_turn_has_no_origin() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let relay = connected(&setup).await;
+    // The turn is over: what its environment said still holds, unless it hides who it was.
+    let of_turn = |setup: Setup, chat: &str| {
+        setup
+            .env("RELAY_SESSION_KEY", "agent:main:discord:dm:gone")
+            .env("RELAY_PLATFORM", "discord")
+            .env("RELAY_CHAT_ID", chat)
+    };
+    let setup = of_turn(setup, "c9");
+    assert_eq!(
+        cron_json(&setup, &["add", "every 1h", "x"]).await["deliver"],
+        "origin"
+    );
+    let setup = of_turn(setup, "chat_0123456789abcdef");
+    let job = cron_json(&setup, &["add", "every 1h", "x"]).await;
+    assert_eq!(job["deliver"], "local");
+    assert!(
+        job["warnings"][0].as_str().unwrap().contains("--deliver"),
+        "{job}"
+    );
+    let exported = cron_json(&setup, &["export", "-"]).await;
+    let origins = exported["jobs"].as_array().unwrap();
+    assert_eq!(
+        (
+            origins[0]["origin"]["chat_id"].as_str(),
+            origins[1]["origin"].is_null()
+        ),
+        (Some("c9"), true)
+    );
+    tokio::time::timeout(Duration::from_secs(20), relay.stop())
+        .await
+        .unwrap();
+}
