@@ -172,9 +172,10 @@ impl<'a> JobView<'a> {
             Some(Timing::Interval { minutes }) => format!("every {minutes} min, by elapsed time"),
             Some(Timing::Cron { expression, .. }) => {
                 let shown = self.row.job.schedule_display();
-                let expression = match shown == expression {
-                    true => String::new(),
-                    false => format!(" = `{}`", printable(expression)),
+                let expression = if shown == expression {
+                    String::new()
+                } else {
+                    format!(" = `{}`", printable(expression))
                 };
                 format!("{}{expression}, by the clock of {zone}", printable(shown))
             }

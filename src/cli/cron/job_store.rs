@@ -130,9 +130,10 @@ impl<'r> JobStore<'r> {
             Err(ids) if ids.is_empty() => {
                 let wanted = wanted.trim();
                 let is_known = job::is_id(wanted) && !self.runs(Some(wanted.to_owned()), 1)?.is_empty();
-                match is_known {
-                    true => Ok(wanted.to_owned()),
-                    false => Err(self.refused(ChangeRefusal::NoSuchJob(wanted.to_owned()))),
+                if is_known {
+                    Ok(wanted.to_owned())
+                } else {
+                    Err(self.refused(ChangeRefusal::NoSuchJob(wanted.to_owned())))
                 }
             }
             Err(ids) => Err(self.refused(ChangeRefusal::Ambiguous(ids))),
@@ -305,14 +306,16 @@ fn job_hint(error: &JobError) -> Option<String> {
             let near = nearest(name, names.iter().map(String::as_str))?;
             Some(format!("did you mean `{near}`?"))
         }
-        JobError::Schedule(ScheduleError::Zone { .. }) => None,
         JobError::Schedule(ScheduleError::Past(_)) => {
             Some("give it a time ahead: `hermes-relay cron edit JOB --schedule \"in 30m\"`".to_owned())
         }
+        JobError::Schedule(ScheduleError::Zone { .. })
+        | JobError::TooLong(..)
+        | JobError::NotAnObject
+        | JobError::BadId => None,
         JobError::Schedule(_) | JobError::BadSchedule => Some(SCHEDULES.to_owned()),
         JobError::NoPrompt => {
             Some("say what the agent is asked, in quotes; `-` reads it from standard input".to_owned())
         }
-        JobError::TooLong(..) | JobError::NotAnObject | JobError::BadId => None,
     }
 }

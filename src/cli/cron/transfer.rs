@@ -54,9 +54,10 @@ pub(super) fn import(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> 
         }
         store.notify();
     }
-    let code = match skipped.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(exit::FAILED),
+    let code = if skipped.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
     };
     if remote.json {
         let notes: Vec<Value> = notes
@@ -85,9 +86,10 @@ pub(super) fn import(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> 
 
 /// The exit code of what was done, unless it could not be printed.
 fn printed(printing: ExitCode, code: ExitCode) -> ExitCode {
-    match printing == ExitCode::SUCCESS {
-        true => code,
-        false => printing,
+    if printing == ExitCode::SUCCESS {
+        code
+    } else {
+        printing
     }
 }
 
@@ -99,9 +101,10 @@ pub(super) fn export(remote: &RemoteArgs, file: &Path, env: Environment<'_>) -> 
     let count = jobs.len();
     let content = jobs_file::export(jobs, store.now(), store.zone());
     if file == Path::new("-") {
-        return Ok(match remote.json {
-            true => exit::print(content),
-            false => exit::print(format!("{content:#}")),
+        return Ok(if remote.json {
+            exit::print(content)
+        } else {
+            exit::print(format!("{content:#}"))
         });
     }
     check_replaceable(&relay, file)?;
@@ -138,10 +141,11 @@ fn check_replaceable(relay: &RemoteRelay, file: &Path) -> Result<(), ExitCode> {
 fn read(file: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let limit = MAX_FILE_BYTES as u64 + 1;
-    match file == Path::new("-") {
-        true => io::stdin().lock().take(limit).read_to_end(&mut bytes)?,
-        false => File::open(file)?.take(limit).read_to_end(&mut bytes)?,
-    };
+    if file == Path::new("-") {
+        io::stdin().lock().take(limit).read_to_end(&mut bytes)?;
+    } else {
+        File::open(file)?.take(limit).read_to_end(&mut bytes)?;
+    }
     Ok(bytes)
 }
 
@@ -158,8 +162,9 @@ fn write(file: &Path, text: &str) -> io::Result<()> {
 }
 
 fn name(file: &Path) -> String {
-    match file == Path::new("-") {
-        true => "standard input".to_owned(),
-        false => printable(&file.display().to_string()),
+    if file == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        printable(&file.display().to_string())
     }
 }
