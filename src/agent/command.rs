@@ -9,7 +9,8 @@
 //! `text`: the message, then the end of input. `json`: one object in one line, `{"type":"prompt","text":..}` with
 //! `session`, `turn`, `author`, `context`, `reply_to`, `attachments`, `notes`, `place` and `memory`. Where the message
 //! came from is also in `RELAY_SESSION_KEY`, `RELAY_TURN_ID`, `RELAY_PLATFORM`, `RELAY_CHAT_ID`, `RELAY_CHAT_TYPE`,
-//! `RELAY_THREAD_ID`, `RELAY_USER_ID`, `RELAY_USER_NAME` and `RELAY_MESSAGE_ID`.
+//! `RELAY_THREAD_ID`, `RELAY_USER_ID`, `RELAY_USER_NAME` and `RELAY_MESSAGE_ID`. `RELAY_STATE_DIR` and `RELAY_CONFIG` name the
+//! relay itself.
 //!
 //! # Output
 //!
