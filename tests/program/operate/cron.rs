@@ -36,7 +36,7 @@ fn refused(output: &VerbOutput, parts: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_job_is_made_listed_changed_and_removed_while_no_relay_runs() {
+async fn a_job_is_made_and_listed_while_no_relay_runs() {
     let setup = Setup::new();
     assert_eq!(jobs(&setup, &[]).await, [] as [Value; 0]);
     assert!(!setup.state_dir().exists(), "a look makes nothing");
@@ -99,7 +99,12 @@ async fn a_job_is_made_listed_changed_and_removed_while_no_relay_runs() {
         shown.contains(id) && shown.contains("inbox") && shown.contains("to discord:42"),
         "{shown}"
     );
+}
 
+#[tokio::test]
+async fn a_job_is_changed_paused_run_and_removed_while_no_relay_runs() {
+    let setup = Setup::new();
+    let id = &added(&setup, &["weekdays at 9am", "What is new?", "--name", "inbox"]).await;
     let edited = cron_json(
         &setup,
         &[
