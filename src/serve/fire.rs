@@ -63,6 +63,22 @@ pub struct FireCounts {
     pub limited: AtomicU64,
 }
 
+impl FireCounts {
+    /// The counts with their names.
+    pub(super) fn by_outcome(&self) -> [(&'static str, u64); 7] {
+        [
+            ("accepted", &self.accepted),
+            ("duplicate", &self.duplicate),
+            ("gone", &self.gone),
+            ("refused", &self.refused),
+            ("invalid", &self.invalid),
+            ("deferred", &self.deferred),
+            ("limited", &self.limited),
+        ]
+        .map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))
+    }
+}
+
 /// Verifies fires and passes them on.
 #[derive(Debug)]
 pub struct FireEndpoint {

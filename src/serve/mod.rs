@@ -95,9 +95,12 @@ impl Serving {
     /// of the state directory: a socket that an earlier run left there is replaced.
     pub fn start(
         settings: &ServeConfig,
-        service: ControlService,
+        mut service: ControlService,
         fires: Option<Fires>,
     ) -> Result<Self, ServeError> {
+        if let Some(fires) = &fires {
+            service.set_fires(Arc::clone(&fires.endpoint));
+        }
         let service = Arc::new(service);
         let mut tasks = JoinSet::new();
         let (mut http_address, mut fire_address) = (None, None);

@@ -15,6 +15,10 @@ pub(super) struct ProcessInfo {
     pub(super) log_lost: u64,
     /// Exported traces by outcome.
     pub(super) traces: [(&'static str, u64); 3],
+    /// Fires of the managed scheduler by outcome; none without it.
+    pub(super) fires: Option<[(&'static str, u64); 7]>,
+    /// How often its keys were fetched.
+    pub(super) key_fetches: u64,
 }
 
 /// All states of a link.
@@ -30,7 +34,7 @@ pub(super) fn page(metrics: &Metrics, process: &ProcessInfo) -> String {
     write_messages(&mut page, metrics);
     write_turns(&mut page, metrics);
     write_ops(&mut page, metrics);
-    write_jobs(&mut page, metrics);
+    write_jobs(&mut page, metrics, process);
     write_traces(&mut page, process);
     page.0
 }
@@ -230,7 +234,7 @@ fn write_ops(page: &mut MetricsPage, metrics: &Metrics) {
     );
 }
 
-fn write_jobs(page: &mut MetricsPage, metrics: &Metrics) {
+fn write_jobs(page: &mut MetricsPage, metrics: &Metrics, process: &ProcessInfo) {
     let cron = &metrics.cron;
     page.gauge("cron_jobs", "Scheduled jobs that will run.", cron.jobs);
     page.gauge(
@@ -251,6 +255,21 @@ fn write_jobs(page: &mut MetricsPage, metrics: &Metrics) {
         "Runs that the relay started because the managed scheduler did not.",
         cron.misfires,
     );
+    if let Some(fires) = process.fires {
+        page.family(
+            "cron_fires_total",
+            "counter",
+            "Requests to the fire endpoint, by outcome.",
+        );
+        for (outcome, count) in fires {
+            page.sample("cron_fires_total", &[("outcome", outcome)], count);
+        }
+        page.counter(
+            "cron_key_fetches_total",
+            "Fetches of the managed scheduler's keys.",
+            process.key_fetches,
+        );
+    }
 }
 
 fn write_traces(page: &mut MetricsPage, process: &ProcessInfo) {

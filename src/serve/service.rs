@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::fire::FireEndpoint;
 use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
 use crate::cron::chronos::ArmState;
@@ -64,6 +65,7 @@ pub struct ControlService {
     log: Arc<LogCounts>,
     traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
+    fires: Option<Arc<FireEndpoint>>,
 }
 
 /// The status of everything.
@@ -107,6 +109,7 @@ impl ControlService {
             log: Arc::default(),
             traces: Arc::default(),
             connector: None,
+            fires: None,
         }
     }
 
@@ -122,6 +125,11 @@ impl ControlService {
     pub fn trace_counts(mut self, counts: Arc<TraceCounts>) -> Self {
         self.traces = counts;
         self
+    }
+
+    /// Also reports how fires of the managed scheduler ended.
+    pub(super) fn set_fires(&mut self, fires: Arc<FireEndpoint>) {
+        self.fires = Some(fires);
     }
 
     /// Passes reload requests on.
@@ -173,6 +181,8 @@ impl ControlService {
                 ("dropped", self.traces.dropped.load(Ordering::Relaxed)),
                 ("refused", self.traces.refused.load(Ordering::Relaxed)),
             ],
+            fires: self.fires.as_ref().map(|fires| fires.counts().by_outcome()),
+            key_fetches: self.fires.as_ref().map_or(0, |fires| fires.key_fetches()),
         };
         Some(prometheus::page(&metrics, &process))
     }

@@ -61,11 +61,7 @@ impl Drop for Browser {
     }
 }
 
-/// A client for loopback. It never meets TLS, but is not built without someone to do it.
-pub(crate) fn plain_http() -> reqwest::Client {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    reqwest::Client::builder().no_proxy().build().unwrap()
-}
+pub(crate) use crate::support::http_stub::plain_http;
 
 fn installed(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;

@@ -237,3 +237,9 @@ pub(crate) fn trace() -> Value {
     let text = include_str!("../vectors/wire-trace.json");
     serde_json::from_str::<Value>(text).expect("a JSON trace")["http"].clone()
 }
+
+/// A client for loopback. It never meets TLS, but is not built without someone to do it.
+pub(crate) fn plain_http() -> reqwest::Client {
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    reqwest::Client::builder().no_proxy().build().unwrap()
+}

@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use serde_json::json;
 
 use crate::operate::verb;
-use crate::support::http_stub::{Pieces, Stub, streamed_reply};
+use crate::support::http_stub::{Pieces, Stub, plain_http, streamed_reply};
 use crate::support::relay_process::Setup;
 use crate::support::terminal::{CTRL_C, CTRL_D, ENTER, PASTE_BEGIN, PASTE_END, Terminal, UP};
 use crate::support::wait::eventually;
@@ -395,4 +395,53 @@ async fn smoke_prints_one_json_object_with_its_times() {
         json["error"].as_str().unwrap().contains("`dead` failed"),
         "{json}"
     );
+}
+
+#[tokio::test]
+async fn a_job_is_made_in_the_chat_armed_fired_on_the_page_and_answered() {
+    let mut terminal = chat(&["dev"]);
+    // At most a minute ahead, so that a fire owns it at once.
+    terminal.enter("/cron add every 1m look outside").await;
+    let lines = terminal
+        .until("the job's id", |lines| {
+            lines.iter().any(|line| line.contains("Added job "))
+        })
+        .await;
+    let added = lines.iter().find(|line| line.contains("Added job ")).unwrap();
+    let (_, rest) = added.split_once("Added job ").unwrap();
+    let id = rest.split(':').next().unwrap().to_owned();
+    assert!(!lines.iter().any(|line| line.contains("not armed")), "{lines:#?}");
+    let page = lines
+        .iter()
+        .find_map(|line| line.trim().strip_prefix("http://"))
+        .unwrap();
+    let page = format!("http://{page}");
+    let origin = page.split("/dev/").next().unwrap().to_owned();
+    let client = plain_http();
+    let jobs = client.get(format!("{page}jobs")).send().await.unwrap();
+    let jobs: serde_json::Value = jobs.json().await.unwrap();
+    assert_eq!(jobs["armed"][0]["job_id"], id.as_str(), "{jobs}");
+    let fired = client
+        .post(format!("{page}fire"))
+        .header("origin", origin)
+        .header("content-type", "application/json")
+        .body(json!({"job_id": id, "twice": true}).to_string())
+        .send()
+        .await
+        .unwrap();
+    let fired: serde_json::Value = fired.json().await.unwrap();
+    let mut statuses: Vec<_> = fired["attempts"].as_array().unwrap().iter().collect();
+    statuses.sort_by_key(|attempt| attempt["status"].as_u64());
+    assert_eq!(
+        (&statuses[0]["status"], &statuses[1]["status"]),
+        (&json!(200), &json!(202)),
+        "{fired}"
+    );
+    terminal
+        .until("the answer", |lines| {
+            lines.iter().any(|line| line.contains("echo: look outside"))
+        })
+        .await;
+    terminal.keys(CTRL_D);
+    assert_eq!(terminal.ends().await, (Some(0), true));
 }

@@ -329,3 +329,112 @@ async fn silence_delivers_nothing_and_a_failure_is_delivered() {
     let seen = relay.stop().await;
     assert_eq!(seen.texts("home").len(), 1, "{texts:?}");
 }
+
+#[tokio::test]
+async fn a_chat_lists_and_changes_its_own_jobs_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let foreign = add(&mut files, new_job("every 2h", "of another chat"));
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    let mut asked = 0;
+    let mut ask = async |text: &str| {
+        asked += 1;
+        relay.deliver("c1", &format!("m{asked}"), text).await;
+        relay.replies("c1", asked).await.pop().unwrap()
+    };
+    assert!(ask("/cron").await.starts_with("This chat has no jobs."));
+    let added = ask("/cron add weekdays at 9am What is up?").await;
+    let rest = added
+        .strip_prefix("Added job ")
+        .unwrap_or_else(|| panic!("{added}"));
+    let id = rest.split(':').next().unwrap().to_owned();
+    assert!(added.contains("Next runs: "), "{added}");
+    let listed = ask("/cron list").await;
+    assert!(listed.starts_with(&id) && !listed.contains(&foreign), "{listed}");
+    for change in ["pause", "resume", "remove"] {
+        let refused = ask(&format!("/cron {change} {foreign}")).await;
+        assert!(refused.contains("no job"), "{refused}");
+    }
+    assert!(ask(&format!("/cron pause {id}")).await.starts_with("Paused"));
+    assert!(ask("/cron list").await.ends_with("paused"));
+    let resumed = ask("/cron resume what is up?").await;
+    assert!(
+        resumed.starts_with(&format!("Resumed job {id}")),
+        "by its name: {resumed}"
+    );
+    assert!(ask(&format!("/cron remove {id}")).await.starts_with("Removed"));
+    assert!(ask("/cron list").await.starts_with("This chat has no jobs."));
+    let wrong = ask("/cron add tomorrow water the plants").await;
+    assert!(wrong.contains("no schedule"), "{wrong}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_that_is_read_again_after_a_crash_makes_its_job_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let new = || JobChange::Add {
+        new: Box::new(new_job("every 2h", "once")),
+        random: 99,
+    };
+    let first = change(&mut files, new());
+    assert_eq!(change(&mut files, new()).job.id(), first.job.id());
+    let other = JobChange::Add {
+        new: Box::new(new_job("every 2h", "something else")),
+        random: 99,
+    };
+    assert_ne!(change(&mut files, other).job.id(), first.job.id());
+}
+
+#[tokio::test]
+async fn a_run_that_was_asked_for_while_the_job_runs_follows_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let id = add(&mut files, new_job("every 2h", "sleep=700 slow"));
+    change(&mut files, JobChange::Run { job: id.clone() });
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    relay.wait_for_turns(1).await;
+    change(&mut files, JobChange::Run { job: id.clone() });
+    assert!(relay.handle.jobs_changed().await.is_some());
+    let runs = ended(&mut files, 2).await;
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    assert_eq!(relay.replies("home", 2).await.len(), 2);
+    relay.stop().await;
+}
+
+/// A job that was deleted, and imported again as it was.
+#[tokio::test]
+async fn an_imported_job_does_not_run_an_occurrence_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let at = in_seconds(0);
+    let id = add(&mut files, new_job("every 2h", "imported"));
+    let job = change(&mut files, JobChange::Pause { job: id.clone() }).job;
+    let mut record = job.to_value();
+    record["next_run_at"] = at.clone().into();
+    record["enabled"] = true.into();
+    record["state"] = "scheduled".into();
+    let import = || CronCommand::Change {
+        change: JobChange::Import {
+            records: vec![record.clone()],
+        },
+        only_from: None,
+        zone: TimeZone::UTC,
+        now: now(),
+    };
+    files.run(&import()).unwrap();
+    let relay = start_with(dir.path(), EchoAgent, plain).await;
+    ended(&mut files, 1).await;
+    change(&mut files, JobChange::Remove { job: id.clone() });
+    files.run(&import()).unwrap();
+    assert!(relay.handle.jobs_changed().await.is_some());
+    relay
+        .wait_for_status("it goes on with its next time", |status| {
+            let next = status.cron.next_run_at.as_deref();
+            next.and_then(|next| next.parse::<Timestamp>().ok())
+                .is_some_and(|next| next > now())
+        })
+        .await;
+    assert_eq!(runs(&mut files).len(), 1);
+    relay.stop().await;
+}
