@@ -85,8 +85,6 @@ impl FireListener {
 pub struct Serving {
     _tasks: JoinSet<()>,
     _control: Option<ControlSocket>,
-    http: Option<SocketAddr>,
-    fires: Option<SocketAddr>,
 }
 
 impl Serving {
@@ -103,7 +101,6 @@ impl Serving {
         }
         let service = Arc::new(service);
         let mut tasks = JoinSet::new();
-        let (mut http_address, mut fire_address) = (None, None);
         if let Some(address) = settings.http_address().map_err(|why| ServeError::Address {
             key: "serve.http",
             why,
@@ -116,7 +113,6 @@ impl Serving {
                 listener,
                 http::Site::new(Arc::clone(&service), endpoint, rules),
             ));
-            http_address = Some(local);
         }
         if let Some((endpoint, own)) = fires.and_then(|fires| Some((fires.endpoint, fires.listener?))) {
             tracing::info!(address = %own.local, "serving fires of the managed scheduler over HTTP");
@@ -124,7 +120,6 @@ impl Serving {
                 own.listener,
                 http::Site::fires(Arc::clone(&service), endpoint),
             ));
-            fire_address = Some(own.local);
         }
         let mut control = None;
         if settings.control {
@@ -146,19 +141,7 @@ impl Serving {
         Ok(Self {
             _tasks: tasks,
             _control: control,
-            http: http_address,
-            fires: fire_address,
         })
-    }
-
-    /// Where `serve.http` listens.
-    pub fn http_address(&self) -> Option<SocketAddr> {
-        self.http
-    }
-
-    /// Where `cron.listen` listens.
-    pub fn fire_address(&self) -> Option<SocketAddr> {
-        self.fires
     }
 }
 

@@ -71,21 +71,26 @@ impl FireRig {
         let rules = FireTokenRules::new(portal, audience);
         let verifier = FireVerifier::new(rules, source, &egress()).unwrap();
         let endpoint = Arc::new(FireEndpoint::new(verifier, Box::new(admitting.clone())));
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let http = free.local_addr().unwrap();
+        drop(free);
         let settings = ServeConfig {
-            http: Some("127.0.0.1:0".to_owned()),
+            http: Some(http.to_string()),
             control: false,
             ..ServeConfig::default()
         };
         let service = ControlService::new(relay.handle.clone(), dir.path());
+        let listener = FireListener::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let fire_address = listener.local_addr();
         let fires = Fires {
             endpoint: Arc::clone(&endpoint),
-            listener: Some(FireListener::bind("127.0.0.1:0".parse().unwrap()).unwrap()),
+            listener: Some(listener),
         };
         let serving = Serving::start(&settings, service, Some(fires)).unwrap();
         Self {
             endpoint,
-            fires: serving.fire_address().unwrap(),
-            http: serving.http_address().unwrap(),
+            fires: fire_address,
+            http,
             admitting,
             relay,
             _serving: serving,
