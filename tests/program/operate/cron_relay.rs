@@ -164,6 +164,27 @@ async fn what_was_made_while_the_relay_was_stopped_runs_when_it_starts() {
 }
 
 #[tokio::test]
+async fn several_processes_make_jobs_at_the_same_time() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let relay = connected(&setup).await;
+    let prompts: Vec<String> = (0..8).map(|number| format!("job {number}")).collect();
+    let adding = prompts.iter().map(async |prompt| {
+        let job = cron_json(&setup, &["add", "every 3h", prompt, "--deliver", "discord:home"]).await;
+        assert_eq!(job["armed"], true, "{job}");
+        cron_json(&setup, &["run", prompt]).await;
+    });
+    futures_util::future::join_all(adding).await;
+    assert_eq!(jobs(&setup, &[]).await.len(), prompts.len());
+    let mut answers = texts(&connector, "home", prompts.len()).await;
+    answers.sort();
+    for (answer, prompt) in answers.iter().zip(&prompts) {
+        assert!(answer.contains(&format!("echo: {prompt}")), "{answers:?}");
+    }
+    relay.stop().await;
+}
+
+#[tokio::test]
 async fn a_relay_that_starts_no_jobs_or_cannot_be_notified_is_no_arm() {
     let connector = connector().await;
     let off = Setup::for_connector(&connector).setting("cron.provider", "off");
@@ -266,8 +287,12 @@ async fn an_agent_makes_a_job_from_its_shell_and_its_chat_gets_the_answer() {
     );
     let relay = connected(&setup).await;
     answered(&connector, "m1", "remind me").await;
-    let answer = texts(&connector, "c1", 1).await.remove(0);
-    let made: Value = serde_json::from_str(&answer).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    // The answer may grow by edits.
+    let made: Value = eventually("the whole answer", async || {
+        let answer = texts(&connector, "c1", 1).await.remove(0);
+        serde_json::from_str(&answer).map_err(|_| answer)
+    })
+    .await;
     assert_eq!(
         (&made["deliver"], &made["armed"]),
         (&json!("origin"), &json!(true)),
