@@ -3,6 +3,9 @@
 //! Sends, edits, typing and reactions all count. Indicators are dropped when the limit is reached; text is never dropped.
 //! Text waits for the limit only where that is configured, or in a chat whose platform has limited it lately; otherwise
 //! it is counted and sent. Each chat has its own limit, so that none delays another.
+//!
+//! The signs that a turn runs (the first reaction, typing) have a reserve that nothing else uses, so that a lively chat
+//! keeps them: half of the rate and of the burst. Where text waits for the limit there is no reserve: text has all of it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -84,6 +87,9 @@ pub enum Permit {
     Drop,
 }
 
+/// How many times slower the reserve fills than the limit itself.
+const RESERVE_DIVISOR: u32 = 2;
+
 /// One op per `every`, and up to `slack` ahead of that.
 #[derive(Clone, Copy, Debug)]
 struct Rate {
@@ -96,10 +102,20 @@ struct Rate {
 struct ChatRate {
     /// When everything that was sent would have been due at the average rate.
     due: Duration,
+    /// The same for what was sent from the reserve.
+    reserve_due: Duration,
     /// Nothing is sent before this time: the platform limited the chat.
     blocked_until: Duration,
     /// Text waits for the limit until this time.
     strict_until: Duration,
+}
+
+impl ChatRate {
+    /// From when on it is as if nothing had been sent.
+    fn last_use(&self) -> Duration {
+        let limited = self.blocked_until.max(self.strict_until);
+        self.due.max(self.reserve_due).max(limited)
+    }
 }
 
 /// The rate limits of all chats.
@@ -145,20 +161,28 @@ impl RateLimiter {
         if now < chat.blocked_until {
             return match priority {
                 Priority::Text => Permit::At(chat.blocked_until),
-                Priority::Indicator => Permit::Drop,
+                Priority::Activity | Priority::Indicator => Permit::Drop,
             };
         }
         let ahead = chat.due.saturating_sub(now);
         let strict = rate.text_waits == TextWaits::Always || now < chat.strict_until;
+        // Indicators leave half of the slack to text.
+        let is_crowded = ahead + rate.every > rate.slack / 2 + rate.every / 2;
         match priority {
-            // Indicators leave half of the slack to text.
-            Priority::Indicator if ahead + rate.every > rate.slack / 2 + rate.every / 2 => {
-                return Permit::Drop;
+            Priority::Indicator if is_crowded => return Permit::Drop,
+            Priority::Activity if is_crowded => {
+                let every = rate.every * RESERVE_DIVISOR;
+                let spent = chat.reserve_due.saturating_sub(now);
+                if strict || spent + every > rate.slack.max(every) {
+                    return Permit::Drop;
+                }
+                chat.reserve_due = chat.reserve_due.max(now) + every;
+                return Permit::Now;
             }
             Priority::Text if strict && ahead + rate.every > rate.slack => {
                 return Permit::At(now + (ahead + rate.every).saturating_sub(rate.slack));
             }
-            Priority::Text | Priority::Indicator => {}
+            Priority::Text | Priority::Activity | Priority::Indicator => {}
         }
         // Text that was sent beyond the limit is not counted for ever.
         chat.due = (chat.due.max(now) + rate.every).min(now + rate.slack);
@@ -192,8 +216,7 @@ impl RateLimiter {
 
     fn chat(&mut self, key: &Arc<str>, now: Duration) -> &mut ChatRate {
         if self.chats.len() >= MAX_CHATS && !self.chats.contains_key(key) {
-            self.chats
-                .retain(|_, chat| chat.due > now || chat.blocked_until > now || chat.strict_until > now);
+            self.chats.retain(|_, chat| chat.last_use() > now);
             if self.chats.len() >= MAX_CHATS {
                 self.chats.retain(|_, chat| chat.blocked_until > now);
             }
@@ -259,6 +282,67 @@ mod tests {
             limiter.acquire(&key("telegram:d"), Priority::Text, later),
             Permit::Now
         );
+    }
+
+    #[test]
+    fn a_lively_chat_keeps_its_signs_of_activity() {
+        let mut limiter = RateLimiter::new(&RateLimitSettings::default());
+        let chat = key("discord:c");
+        // A person writes every two seconds; each answer is a text and two reactions in its order.
+        for turn in 0..40 {
+            let now = NOW + Duration::from_secs(2) * turn;
+            let first = limiter.acquire(&chat, Priority::Activity, now);
+            assert_eq!(first, Permit::Now, "turn {turn}");
+            for _ in 0..3 {
+                assert_eq!(limiter.acquire(&chat, Priority::Text, now), Permit::Now);
+            }
+            if turn > 3 {
+                assert_eq!(limiter.acquire(&chat, Priority::Indicator, now), Permit::Drop);
+            }
+        }
+        // They are limited themselves, however much text there is.
+        let began = NOW + Duration::from_secs(600);
+        assert_eq!(count(&mut limiter, &chat, Priority::Text, began, 1), 100);
+        let shown = count(
+            &mut limiter,
+            &chat,
+            Priority::Activity,
+            began + Duration::from_secs(1),
+            4,
+        );
+        assert!((5..=7).contains(&shown), "{shown}");
+    }
+
+    #[test]
+    fn text_that_waits_has_all_of_the_limit() {
+        let settings = RateLimitSettings {
+            text_waits: TextWaits::Always,
+            ..RateLimitSettings::default()
+        };
+        let went = |with_signs: bool| {
+            let mut limiter = RateLimiter::new(&settings);
+            let chat = key("discord:c");
+            let (mut texts, mut signs) = (0, 0);
+            for tick in 0..600 {
+                let now = NOW + Duration::from_millis(100) * tick;
+                texts += u32::from(limiter.acquire(&chat, Priority::Text, now) == Permit::Now);
+                if with_signs {
+                    signs += u32::from(limiter.acquire(&chat, Priority::Activity, now) == Permit::Now);
+                }
+            }
+            (texts, signs)
+        };
+        let ((alone, _), (beside, signs)) = (went(false), went(true));
+        assert!(signs <= 5, "{signs}");
+        assert!(alone - beside <= signs, "{alone} and {beside}, {signs} signs");
+        // A chat that its platform limits is the same.
+        let mut limiter = RateLimiter::new(&RateLimitSettings::default());
+        let chat = key("discord:c");
+        let until = limiter.on_rate_limited(&chat, None, NOW);
+        assert_eq!(limiter.acquire(&chat, Priority::Activity, NOW), Permit::Drop);
+        assert_eq!(count(&mut limiter, &chat, Priority::Text, until, 1), 10);
+        let now = until + Duration::from_secs(1);
+        assert_eq!(limiter.acquire(&chat, Priority::Activity, now), Permit::Drop);
     }
 
     #[test]

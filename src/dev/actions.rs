@@ -61,9 +61,12 @@ impl Hub {
 
     /// Interrupts a session's turn; returns whether a gateway is connected.
     pub(super) fn interrupt(&self, session_key: &str, chat_id: &str) -> bool {
-        self.send(text(
-            &json!({ "type": "interrupt_inbound", "session_key": session_key, "chat_id": chat_id }),
-        ))
+        let frame = json!({ "type": "interrupt_inbound", "session_key": session_key, "chat_id": chat_id });
+        let sent = self.send(text(&frame));
+        if sent {
+            self.change(|state| state.feed.interrupted(session_key, chat_id));
+        }
+        sent
     }
 
     /// Ends every open socket.

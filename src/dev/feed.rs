@@ -4,7 +4,7 @@
 //! never holds a bearer or a secret.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -28,6 +28,7 @@ pub(super) struct Happening {
 /// The list, once someone looks.
 pub(super) struct Feed {
     began: Instant,
+    began_unix: Duration,
     open: Option<RecordedFeed>,
 }
 
@@ -56,6 +57,7 @@ impl Feed {
     pub(super) fn new() -> Self {
         Self {
             began: Instant::now(),
+            began_unix: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(),
             open: None,
         }
     }
@@ -73,6 +75,11 @@ impl Feed {
     /// How long after the start an instant was.
     pub(super) fn since_start(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.began)
+    }
+
+    /// The time of the start, for people.
+    pub(super) fn began_unix(&self) -> Duration {
+        self.began_unix
     }
 
     /// Where the kept entries from `sequence` on begin.
@@ -152,6 +159,13 @@ impl Feed {
             }
         };
         self.publish(kind, what);
+    }
+
+    /// A person stopped the turn of a session.
+    pub(super) fn interrupted(&mut self, session_key: &str, chat_id: &str) {
+        if self.open.is_some() {
+            self.publish("stop", json!({ "session": session_key, "chat": chat_id }));
+        }
     }
 
     /// The gateway acknowledged something.

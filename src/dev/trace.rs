@@ -57,16 +57,22 @@ impl Connector {
             .open(file)
             .await?;
         let stop = self.hub.stop.child_token();
-        let head = json!({ "trace": KIND, "version": 1, "platform": platform });
+        let head = head(platform);
         let task = tokio::spawn(write(Arc::clone(&self.hub), file, head, stop.clone()));
         Ok(Recording { stop, task })
     }
 }
 
-async fn write(hub: Arc<Hub>, mut file: File, head: Value, stop: CancellationToken) -> io::Result<u64> {
+/// The first line of a file.
+pub(super) fn head(platform: &str) -> String {
+    let head = json!({ "trace": KIND, "version": 1, "platform": platform });
+    format!("{head}\n")
+}
+
+async fn write(hub: Arc<Hub>, mut file: File, head: String, stop: CancellationToken) -> io::Result<u64> {
     let (mut seen, mut written) = (0_u64, 0_u64);
     let mut room = LARGEST;
-    let mut text = format!("{head}\n");
+    let mut text = head;
     loop {
         let mut changed = std::pin::pin!(hub.changed.notified());
         changed.as_mut().enable();
@@ -105,7 +111,7 @@ async fn write(hub: Arc<Hub>, mut file: File, head: Value, stop: CancellationTok
 }
 
 /// Puts the next frames on `text`; returns how many.
-fn take(state: &ConnectorState, seen: &mut u64, text: &mut String) -> u64 {
+pub(super) fn take(state: &ConnectorState, seen: &mut u64, text: &mut String) -> u64 {
     let begin = state.log.frames.begin(*seen);
     if begin > *seen {
         let _ = writeln!(text, "{}", json!({ "lost": begin - *seen }));

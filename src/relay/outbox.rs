@@ -347,7 +347,7 @@ impl Outbox {
         match (&op.owner, op.priority) {
             (OpOwner::Question(..), _) => self.push(op),
             (OpOwner::Turn(..) | OpOwner::Nobody, _) if !live => report(op, OpOutcome::NotSent),
-            (_, Priority::Indicator) => self.send_indicator(op, now, effects),
+            (_, Priority::Activity | Priority::Indicator) => self.send_indicator(op, now, effects),
             (_, Priority::Text) => self.push(op),
         }
     }
@@ -365,7 +365,7 @@ impl Outbox {
     fn send_indicator(&mut self, op: EphemeralOp, now: Duration, effects: &mut Effects) {
         let crowded =
             self.in_flight + RESERVED_FOR_TEXT >= MAX_IN_FLIGHT || self.lanes.is_waiting(&op.body.lane);
-        if crowded || self.limiter.acquire(&op.body.lane, Priority::Indicator, now) != Permit::Now {
+        if crowded || self.limiter.acquire(&op.body.lane, op.priority, now) != Permit::Now {
             self.counters.indicators_dropped += 1;
             self.metrics.dropped(&op.body.name);
             return report(op, OpOutcome::Dropped);
@@ -843,7 +843,7 @@ impl Outbox {
         };
         let outcome = outcome_of(result, limited_until.map(|until| until.saturating_sub(now)));
         let applied = matches!(outcome, OpOutcome::Applied { .. });
-        self.counters.indicators_failed += u64::from(op.priority == Priority::Indicator && !applied);
+        self.counters.indicators_failed += u64::from(op.priority != Priority::Text && !applied);
         if let Some(turn) = turn
             && outcome == OpOutcome::Declined
             && op.priority == Priority::Text

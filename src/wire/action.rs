@@ -203,7 +203,7 @@ pub struct PromptButton {
     pub id: String,
     /// Its label.
     pub label: String,
-    /// `success`, `primary` or `danger`.
+    /// `primary`, `danger`, or another word that the connector knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub style: Option<String>,
 }

@@ -69,7 +69,7 @@ for (const node of document.querySelectorAll('body *')) {
 }
 return [seen, bad];";
 
-async fn text_is_readable(page: &Browser, what: &str) {
+pub(crate) async fn text_is_readable(page: &Browser, what: &str) {
     let found = page.js(CONTRAST).await;
     assert!(found[0].as_u64() > Some(30), "{what}: only {} texts", found[0]);
     assert_eq!(found[1], json!([]), "{what}");

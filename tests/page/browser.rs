@@ -20,6 +20,7 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 pub(crate) const TAB: &str = "\u{e004}";
 pub(crate) const ENTER: &str = "\u{e007}";
 pub(crate) const ESCAPE: &str = "\u{e00c}";
+pub(crate) const DOWN: &str = "\u{e015}";
 
 /// A few browsers at a time: each takes a core to start and some hundred megabytes to stay, but mostly waits.
 static PLACES: Semaphore = Semaphore::const_new(3);
@@ -234,6 +235,12 @@ impl Browser {
             &json!({ "cmd": command, "params": parameters }),
         )
         .await
+    }
+
+    /// Lets pages read the clipboard too; they may write to it anyway.
+    pub(crate) async fn allow_clipboard(&self) {
+        let permissions = json!({ "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"] });
+        self.devtools("Browser.grantPermissions", &permissions).await;
     }
 
     /// Gives the window a size, down to that of a small phone.

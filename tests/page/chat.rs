@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::browser::ESCAPE;
+use crate::browser::{DOWN, ENTER, ESCAPE, TAB};
 use crate::server::Stage;
 
 #[tokio::test]
@@ -98,6 +98,14 @@ async fn stop_stops_the_turn_and_the_next_message_is_answered() {
             "document.querySelector('#turns').textContent === '0'",
         )
         .await;
+        page.until(
+            "the message says that it was stopped",
+            &format!(
+                "document.querySelectorAll('.message.person .stopped').length === {}",
+                round + 1
+            ),
+        )
+        .await;
         stage.say(&format!("after stop {round}")).await;
         stage.wait_for_reply(&format!("echo: after stop {round}")).await;
     }
@@ -105,6 +113,100 @@ async fn stop_stops_the_turn_and_the_next_message_is_answered() {
         .js("return [...document.querySelectorAll('.message.bot .text')].some((n) => n.innerText.includes('never'));")
         .await;
     assert_eq!(never, false);
+    // An answer that had begun says so too, and a Stop that finds nothing to stop leaves no mark.
+    stage
+        .say("stream=400 one two three four five six seven eight nine ten")
+        .await;
+    stage.wait_for_reply("echo: one").await;
+    page.click("#stop").await;
+    page.until(
+        "the answer says that it was stopped",
+        "document.querySelectorAll('.message.bot .stopped').length === 1",
+    )
+    .await;
+    page.until(
+        "no turn runs",
+        "document.querySelector('#turns').textContent === '0'",
+    )
+    .await;
+    stage.say("the end").await;
+    stage.wait_for_reply("echo: the end").await;
+    page.click("#stop").await;
+    page.until(
+        "the frame of the last Stop",
+        "document.querySelectorAll('.row[data-type=\"interrupt_inbound\"]').length === 4",
+    )
+    .await;
+    let marks = page
+        .js("return [...document.querySelectorAll('.message.person .stopped')].length;")
+        .await;
+    assert_eq!(marks, 3);
+}
+
+#[tokio::test]
+async fn commands_are_completed_and_still_sent_as_they_are_typed() {
+    let Some(stage) = Stage::set("telegram").await else {
+        return;
+    };
+    let page = &stage.browser;
+    let names = "[...document.querySelectorAll('#commands code')].map((n) => n.innerText).join(' ')";
+    page.keys("#input", "/").await;
+    page.until(
+        "all commands",
+        &format!("{names}.includes('/stop') && {names}.includes('/help')"),
+    )
+    .await;
+    page.picture("commands").await;
+    crate::accessibility::text_is_readable(page, "commands").await;
+    page.keys("#input", "st").await;
+    page.until("two commands", &format!("{names} === '/stop /status'"))
+        .await;
+    page.press(DOWN).await;
+    page.press(DOWN).await;
+    page.until(
+        "the second one",
+        "document.querySelector('#commands [aria-selected=true]').id === document.querySelector('#input').getAttribute('aria-activedescendant')",
+    )
+    .await;
+    page.press(TAB).await;
+    page.until(
+        "the command",
+        "document.querySelector('#input').value === '/status ' && document.querySelector('#commands').hidden && document.activeElement.id === 'input'",
+    )
+    .await;
+    page.press(ENTER).await;
+    stage.wait_for_reply("echo: idle").await;
+    // Enter sends what is typed, although the list is open.
+    stage.say("/help").await;
+    stage.wait_for_reply("list the commands").await;
+    page.keys("#input", "/s").await;
+    page.until("the list", "!document.querySelector('#commands').hidden")
+        .await;
+    page.press(ESCAPE).await;
+    page.until(
+        "no list, and the text is still there",
+        "document.querySelector('#commands').hidden && document.querySelector('#input').value === '/s'",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn the_signs_of_activity_stay_in_a_lively_chat() {
+    let Some(stage) = Stage::set("discord").await else {
+        return;
+    };
+    for turn in 0..5 {
+        stage.say(&format!("sleep=200 message {turn}")).await;
+        stage.wait_for_reply(&format!("message {turn}")).await;
+    }
+    // The reaction at the end is only there after one at the beginning.
+    stage
+        .browser
+        .until(
+            "a reaction on every message",
+            "[...document.querySelectorAll('.message.person')].filter((n) => n.querySelector('.reaction')?.innerText === '✅').length === 5",
+        )
+        .await;
 }
 
 #[tokio::test]
@@ -234,6 +336,10 @@ async fn an_approval_is_given_with_a_button_on_either_lane() {
         .await;
         page.js(&format!("document.querySelector('#lane').value = '{lane}';"))
             .await;
+        let primary = page
+            .js("return [...document.querySelectorAll('.choice.style-primary:not(:disabled)')].map((n) => n.innerText);")
+            .await;
+        assert_eq!(primary, json!(["Allow once"]));
         page.click(".choice:not(:disabled)").await;
         page.until("the choice is shown", "document.querySelector('.choice.chosen')")
             .await;

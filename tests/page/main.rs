@@ -10,5 +10,7 @@ mod faults;
 mod guard;
 mod jobs;
 mod ops;
+mod presence;
 mod replay;
 mod server;
+mod wire;

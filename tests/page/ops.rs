@@ -5,6 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use futures_util::{SinkExt as _, StreamExt as _};
 use hermes_relay::dev::{Connector, ConnectorSettings, Hint, PageSettings};
 use hermes_relay::wire::{Grouping, UpgradeToken};
+use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -351,4 +352,22 @@ async fn drafts_are_previews_on_telegram_and_become_the_message_on_slack() {
         .op(json!({ "op": "draft", "chat_id": chat, "draft_id": 7, "content": "late", "final": false }))
         .await;
     assert_eq!(late["success"], false, "sealed is sealed");
+}
+
+#[tokio::test]
+async fn what_is_exported_holds_no_secret() {
+    let Some(mut scene) = Scene::on("discord").await else {
+        return;
+    };
+    let secret = scene.connector.credentials().unwrap().secret;
+    let secret = secret.expose_secret();
+    scene.wait_for_text(&format!("my secret is {secret}")).await;
+    let exported = scene
+        .page
+        .js("return fetch('export').then((r) => Promise.all([r.text(), r.headers.get('content-disposition')]));")
+        .await;
+    let text = exported[0].as_str().unwrap();
+    assert!(text.contains("my secret is [redacted]"), "{text}");
+    assert!(!text.contains(secret));
+    assert!(exported[1].as_str().unwrap().starts_with("attachment"));
 }

@@ -3,12 +3,14 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::browser::{Browser, ENTER, Process};
 
 pub(crate) struct Stage {
     pub(crate) browser: Browser,
     pub(crate) url: String,
-    _dev: Process,
+    dev: Process,
 }
 
 /// Starts the real binary and tells the address that it prints.
@@ -36,13 +38,14 @@ impl Stage {
         let browser = Browser::start().await?;
         let (dev, url) = dev(platform);
         browser.open(&url).await;
-        let stage = Self {
-            browser,
-            url,
-            _dev: dev,
-        };
+        let stage = Self { browser, url, dev };
         stage.live().await;
         Some(stage)
+    }
+
+    /// Sends a signal to the program.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.dev.0), signal).unwrap();
     }
 
     pub(crate) async fn live(&self) {

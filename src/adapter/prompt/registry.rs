@@ -431,7 +431,8 @@ fn undecided(notice: PromptOp) -> TypedMatch {
 }
 
 /// The options to offer; an approval needs one that allows. Where a conversation is shared, one person must not decide for
-/// the others: an approval there is for once, and an option whose meaning is not known is left out.
+/// the others: an approval there is for once, and an option whose meaning is not known is left out. Approvals have their
+/// options in the same order, whatever the agent's is.
 fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, NotOpened> {
     if request.options.len() > MAX_OPTIONS {
         return Err(NotOpened::TooManyOptions);
@@ -443,7 +444,7 @@ fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, N
         Meaning::AllowAlways => request.personal && always,
         Meaning::Plain => !once_only,
     };
-    let offers: Vec<OfferedOption> = request
+    let mut offers: Vec<OfferedOption> = request
         .options
         .iter()
         .enumerate()
@@ -454,6 +455,9 @@ fn offers(request: &PromptRequest, always: bool) -> Result<Vec<OfferedOption>, N
             meaning: option.meaning,
         })
         .collect();
+    if request.kind == QuestionKind::Approval {
+        offers.sort_by_key(|offer| render::place(offer.meaning));
+    }
     let is_answerable = match request.kind {
         QuestionKind::Approval => offers.iter().any(|offer| offer.meaning.allows()),
         QuestionKind::Choice => !offers.is_empty(),

@@ -263,13 +263,23 @@ pub(super) fn label(option: &PromptOption, at: usize) -> String {
     }
 }
 
-/// A button's style.
+/// A button's style. What is safest to allow stands out, and what lasts longer does not.
 pub(super) fn style(meaning: Meaning) -> Option<&'static str> {
     match meaning {
-        Meaning::AllowOnce => Some("success"),
-        Meaning::AllowSession | Meaning::AllowAlways => Some("primary"),
+        Meaning::AllowOnce => Some("primary"),
         Meaning::Deny => Some("danger"),
-        Meaning::Plain => None,
+        Meaning::AllowSession | Meaning::AllowAlways | Meaning::Plain => None,
+    }
+}
+
+/// The place of an option in an approval: once, for the session, always, then others, and denial last.
+pub(super) fn place(meaning: Meaning) -> u8 {
+    match meaning {
+        Meaning::AllowOnce => 0,
+        Meaning::AllowSession => 1,
+        Meaning::AllowAlways => 2,
+        Meaning::Plain => 3,
+        Meaning::Deny => 4,
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::settings::StreamSettings;
 use super::text_stream::EditPace;
-use super::types::{OpOutcome, PlanLine, StepState, StreamTarget, ToolLine, TurnResult};
+use super::types::{OpOutcome, PlanLine, Priority, StepState, StreamTarget, ToolLine, TurnResult};
 use crate::adapter::action_builder::{ActionBuilder, TextKind, is_slack};
 use crate::wire::{Action, LenUnit, OpId, Platform};
 
@@ -147,13 +147,13 @@ impl Indicators {
             .map(|due| due.max(self.held_until))
     }
 
-    /// The next op and its deadline.
+    /// The next op, its priority and its deadline.
     pub(super) fn poll(
         &mut self,
         id: OpId,
         builder: &ActionBuilder,
         now: Duration,
-    ) -> Option<(Action, Option<Duration>)> {
+    ) -> Option<(Action, Priority, Option<Duration>)> {
         self.due().filter(|due| *due <= now)?;
         let deadline = now + Duration::from_millis(self.settings.typing_deadline_ms);
         let past = |due: Option<Duration>| due.is_some_and(|due| due <= now);
@@ -161,14 +161,14 @@ impl Indicators {
             self.reaction = Reaction::Added;
             self.in_flight = Some((id, IndicatorOp::Reaction));
             let action = react(builder, RUNNING, false)?;
-            return Some((action, Some(deadline)));
+            return Some((action, Priority::Activity, Some(deadline)));
         }
         if past(self.typing_due()) {
             self.typing = Typing::Shown;
             self.next_typing = now + Duration::from_millis(self.settings.typing_every_ms.max(1));
             self.in_flight = Some((id, IndicatorOp::Typing));
             let action = typing(builder, self.status.clone());
-            return Some((action, Some(deadline)));
+            return Some((action, Priority::Activity, Some(deadline)));
         }
         if !past(self.progress_due()) {
             return None;
@@ -183,7 +183,7 @@ impl Indicators {
         };
         self.pace.sent(now);
         self.in_flight = Some((id, IndicatorOp::Progress { text }));
-        Some((action, None))
+        Some((action, Priority::Indicator, None))
     }
 
     /// The outcome of the op in flight; another op is ignored.

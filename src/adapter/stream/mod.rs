@@ -134,8 +134,7 @@ impl ReplyStream {
         let (action, priority, deadline) = if let Some(action) = self.text.poll(id, &self.builder, now) {
             (action, Priority::Text, None)
         } else {
-            let (action, deadline) = self.indicators.poll(id, &self.builder, now)?;
-            (action, Priority::Indicator, deadline)
+            self.indicators.poll(id, &self.builder, now)?
         };
         Some(PlannedOp {
             id,

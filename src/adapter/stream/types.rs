@@ -76,11 +76,13 @@ pub struct Position(pub(super) u64);
 pub enum Priority {
     /// It carries text of the answer or a notice: it may wait, and is never dropped.
     Text,
-    /// A reaction, typing or progress: dropped when the rate limit leaves no room.
+    /// The first reaction or typing, which show that a turn runs: dropped when the rate limit and its reserve leave no room.
+    Activity,
+    /// Progress, or another reaction: dropped when the rate limit leaves no room.
     Indicator,
 }
 
-/// An op to send now. At most one of each priority is in flight.
+/// An op to send now. At most one with text and one indicator are in flight.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlannedOp {
     /// Its id, for [`ReplyStream::op_finished`](super::ReplyStream::op_finished).

@@ -30,6 +30,9 @@ const FILES: &[(&str, &str, &str)] = &[
     ("faults.js", SCRIPT, include_str!("faults.js")),
     ("trials.js", SCRIPT, include_str!("trials.js")),
     ("jobs.js", SCRIPT, include_str!("jobs.js")),
+    ("json.js", SCRIPT, include_str!("json.js")),
+    ("help.js", SCRIPT, include_str!("help.js")),
+    ("completion.js", SCRIPT, include_str!("completion.js")),
 ];
 
 /// The file of this name.

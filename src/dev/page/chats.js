@@ -35,6 +35,7 @@ function draw() {
     el("span", { class: "name" }, chat.name, el("small", {}, WORDS[chat.kind] ?? chat.kind)),
     chat.unread > 0 && el("span", { class: "unread" }, String(chat.unread), el("span", { class: "hidden" }, " unread"))));
   }));
+  $("chats-none").hidden = conversation.chats.length > 0;
   if (focused !== null) {
     [...list.querySelectorAll("button")].find((button) => button.dataset.key === focused)?.focus();
   }

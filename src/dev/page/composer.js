@@ -1,11 +1,14 @@
-// Where a person writes: text, files, a quoted message, who speaks, and Stop.
+// Where a person writes: text, commands, files, a quoted message, who speaks, and Stop.
 
 import { $, el, announce } from "./dom.js";
 import { ask, upload } from "./feed.js";
 import { conversation, watch } from "./conversation.js";
+import { close as closeCommands, start as startCommands, takeKey } from "./completion.js";
 
 const MAX_FILES = 10;
 const LARGEST = 25 * 1024 * 1024;
+
+const KEYS = $("keys").textContent;
 
 let quoting = null;
 let files = [];
@@ -25,7 +28,9 @@ export function start() {
     event.preventDefault();
     submit();
   });
+  startCommands();
   input.addEventListener("keydown", (event) => {
+    if (takeKey(event)) return;
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
       event.preventDefault();
       submit();
@@ -72,6 +77,7 @@ async function submit() {
   const pending = files;
   const quoted = quoting;
   $("input").value = "";
+  closeCommands();
   files = [];
   quote(null);
   showFiles();
@@ -94,7 +100,7 @@ async function submit() {
 }
 
 function problem(text) {
-  $("keys").textContent = text || "Enter sends, Shift+Enter breaks the line, Esc stops the turn.";
+  $("keys").textContent = text || KEYS;
   $("keys").classList.toggle("bad", text !== "");
   if (text) announce(text);
 }

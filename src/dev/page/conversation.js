@@ -10,6 +10,7 @@ export const conversation = {
   chats: [],
   people: [],
   hints: [],
+  commands: [],
   current: null,
 };
 
@@ -33,6 +34,7 @@ export function setUp(setup) {
     agent: setup.agent,
     descriptor: setup.descriptor,
     hints: setup.hints,
+    commands: setup.commands,
     inProcess: setup.inProcess,
   });
   conversation.people = setup.people;
@@ -122,7 +124,7 @@ function inbound({ event, buffer, session, t }) {
   }
   const message = {
     id: event.message_id ?? local(),
-    from: "person", who, user: source.user_id,
+    from: "person", who, user: source.user_id, session,
     text: event.text ?? "", t,
     replyTo: event.reply_to_message_id ?? null,
     media: (event.media ?? []).map((one) => ({ url: one.url, kind: one.kind, name: one.filename, mime: one.mime })),
@@ -144,12 +146,45 @@ function forwarded({ body, buffer, session, t }) {
   }
   const options = (body.data?.options ?? []).map((option) => option.value).join(" ");
   const message = {
-    id: body.id, from: "person", who: user.username ?? "someone", user: user.id, t,
+    id: body.id, from: "person", who: user.username ?? "someone", user: user.id, session, t,
     text: `/${body.data?.name ?? ""} ${options}`.trim(), lane: "interaction",
     media: [], reactions: [], state: "waiting",
   };
   if (buffer) buffers.set(buffer, { chat, message });
   add(chat, message);
+}
+
+// Reactions on a message while its turn runs, and when it has ended by itself.
+const RUNNING = "👀";
+const ENDS = ["✅", "❌", "👍", "👎"];
+
+const unanswered = (message) => message.from === "person" && !message.settled && !message.text.startsWith("/");
+
+/** A message is answered: the one that is named, else the first that waits. */
+function settle(chat, id) {
+  const message = id ? find(chat, id) : chat.messages.find(unanswered);
+  if (message?.from === "person") message.settled = true;
+}
+
+/** Somebody stopped a session: the message whose turn runs says so from now on. */
+function stop({ session }) {
+  const chat = sessions.get(session);
+  if (!chat) return;
+  const own = chat.messages.filter((message) => message.session === session);
+  const message = own.find((one) => one.reactions.includes(RUNNING)) ?? own.find(unanswered);
+  if (!message) return;
+  message.stopped = true;
+  message.settled = true;
+  changed(chat, message);
+  for (const answer of chat.messages) {
+    if (answer.replyTo === message.id) changed(chat, answer);
+  }
+}
+
+/** Whether a message was stopped, or is what there was of an answer then. */
+export function isStopped(chat, message) {
+  const asked = message.from === "bot" && !message.prompt ? find(chat, message.replyTo) : message;
+  return Boolean(asked?.stopped);
 }
 
 function pressed(chat, prompt, option, label, who, t) {
@@ -173,6 +208,8 @@ function post(chat, action, result, t) {
     quiet: metadata.notify === false,
     media: [], reactions: [], edits: 0,
   };
+  // A message that is to grow, and a question, are no answer yet.
+  if (metadata.expect_edits !== true && action.op !== "prompt" && !message.quiet) settle(chat, message.replyTo);
   if (action.op === "send_media") {
     message.media = [{ url: action.source_url, kind: action.media_kind, name: action.filename }];
   }
@@ -199,6 +236,7 @@ const ops = {
     if (!message) return;
     message.text = action.content;
     message.edits = (message.edits ?? 0) + 1;
+    if (action.metadata?.notify === true) settle(chat, message.replyTo);
     changed(chat, message);
   },
   delete(chat, action) {
@@ -226,6 +264,12 @@ const ops = {
     if (!message) return;
     message.reactions = message.reactions.filter((emoji) => emoji !== action.emoji);
     if (!action.remove) message.reactions.push(action.emoji);
+    if (action.remove && action.emoji === RUNNING) message.settled = true;
+    if (!action.remove && ENDS.includes(action.emoji)) {
+      // It ended by itself after all.
+      message.settled = true;
+      message.stopped = false;
+    }
     changed(chat, message);
   },
   task_card(chat, action) {
@@ -268,6 +312,7 @@ export function happen(what) {
   if (what.k === "in") inbound(what);
   else if (what.k === "forward") forwarded(what);
   else if (what.k === "op") op(what);
+  else if (what.k === "stop") stop(what);
   else if (what.k === "chat") { addChat(what.chat); changed(null); }
   else if (what.k === "person") {
     if (!conversation.people.some((person) => person.id === what.person.id)) conversation.people.push(what.person);

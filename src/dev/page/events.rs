@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Request;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
@@ -20,6 +21,7 @@ use crate::dev::feed::micros;
 use crate::dev::http::plain;
 use crate::dev::record::{Direction, RecordedFrame};
 use crate::dev::state::{ConnectorState, Hub};
+use crate::relay::command_names;
 
 /// Frames that a new page is shown.
 const SHOWN_FRAMES: u64 = 2_000;
@@ -56,18 +58,21 @@ struct EventStream {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Answers `GET events`.
-pub(super) fn stream(hub: &Arc<Hub>, page: &Page, headers: &HeaderMap) -> Response {
+/// Answers `GET events`. A page that opens a further connection names its cursor as `?after=`.
+pub(super) fn stream(hub: &Arc<Hub>, page: &Page, request: &Request) -> Response {
     let Ok(permit) = Arc::clone(&page.listeners).try_acquire_owned() else {
         return plain(
             StatusCode::SERVICE_UNAVAILABLE,
             "too many pages are open; close another one",
         );
     };
-    let seen = headers
-        .get("last-event-id")
-        .and_then(|id| id.to_str().ok())
-        .and_then(FeedCursor::parse);
+    let header = request.headers().get("last-event-id");
+    let header = header.and_then(|id| id.to_str().ok());
+    let asked = request
+        .uri()
+        .query()
+        .and_then(|query| query.strip_prefix("after="));
+    let seen = header.or(asked).and_then(FeedCursor::parse);
     let cursor = seen.unwrap_or_else(|| FeedCursor {
         frames: hub.lock().log.frames.pushed().saturating_sub(SHOWN_FRAMES),
         happenings: 0,
@@ -75,7 +80,7 @@ pub(super) fn stream(hub: &Arc<Hub>, page: &Page, headers: &HeaderMap) -> Respon
     let listener = EventStream {
         hub: Arc::clone(hub),
         cursor,
-        setup: Some(setup(page)),
+        setup: Some(setup(hub, page)),
         relay: page.settings.relay.clone(),
         sent: (Value::Null, Value::Null),
         _permit: permit,
@@ -165,14 +170,19 @@ async fn relay_changed(relay: &mut Option<watch::Receiver<Value>>) {
     }
 }
 
-fn setup(page: &Page) -> Value {
+fn setup(hub: &Hub, page: &Page) -> Value {
     let preset = page.preset();
     let hints = page.settings.hints.iter();
     let hints: Vec<_> = hints
         .map(|hint| json!({ "say": hint.say, "shows": hint.shows }))
         .collect();
+    let commands: Vec<_> = command_names()
+        .map(|(name, what)| json!({ "name": name, "what": what }))
+        .collect();
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "began": micros(hub.lock().feed.began_unix()),
+        "commands": commands,
         "platform": page.settings.platform,
         "agent": page.settings.agent,
         "inProcess": page.settings.relay.is_some(),

@@ -1,8 +1,13 @@
 // The connection to the connector: events in, commands out.
 
+const RETRY_MS = 3000;
+// How often the process is asked whether it is there, and how long it may take to answer.
+const BEAT_MS = 2000;
+const BEAT_TIMEOUT_MS = 5000;
+
 const listeners = new Map();
 
-/** Calls `listener` for every `kind`: setup, relay, link, frames, happening, up, down. */
+/** Calls `listener` for every `kind`: setup, relay, link, frames, happening, batch, up, down. */
 export function on(kind, listener) {
   const known = listeners.get(kind) ?? [];
   known.push(listener);
@@ -13,12 +18,40 @@ function emit(kind, what) {
   for (const listener of listeners.get(kind) ?? []) listener(what);
 }
 
+// Where the events are; what is not known yet is no trouble.
+let cursor = "";
+let streaming = true;
+let trouble = null;
+let reported = null;
+
+function report() {
+  const now = trouble ?? (streaming ? null : "cut");
+  if (now === reported) return;
+  reported = now;
+  if (now) emit("down", now);
+  else emit("up");
+}
+
 /** Connects. The browser reconnects by itself and resumes where it was. */
 export function open() {
-  const source = new EventSource("events");
-  source.onopen = () => emit("up");
-  source.onerror = () => emit("down", source.readyState === EventSource.CLOSED);
+  connect();
+  beat();
+}
+
+function connect() {
+  const source = new EventSource(cursor ? `events?after=${cursor}` : "events");
+  source.onopen = () => {
+    streaming = true;
+    report();
+  };
+  source.onerror = () => {
+    streaming = false;
+    // Refused: the browser does not try again by itself.
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, RETRY_MS);
+    probe();
+  };
   source.onmessage = (event) => {
+    cursor = event.lastEventId;
     const batch = JSON.parse(event.data);
     if (batch.setup) emit("setup", batch.setup);
     if ("relay" in batch) emit("relay", batch.relay);
@@ -27,6 +60,22 @@ export function open() {
     for (const happening of batch.happenings) emit("happening", happening);
     emit("batch", batch);
   };
+}
+
+/** A process that is stopped keeps its connections open, so it is asked. */
+async function probe() {
+  try {
+    const answer = await fetch("alive", { signal: AbortSignal.timeout(BEAT_TIMEOUT_MS) });
+    trouble = answer.status === 404 ? "other" : null;
+  } catch {
+    trouble = "gone";
+  }
+  report();
+}
+
+async function beat() {
+  await probe();
+  setTimeout(beat, BEAT_MS);
 }
 
 /** Sends a command to the connector; throws its error. */

@@ -1,6 +1,6 @@
 // Starts everything, and keeps the bar at the top true.
 
-import { $, announce } from "./dom.js";
+import { $, announce, setBegan } from "./dom.js";
 import { on, open } from "./feed.js";
 import { happen, setUp, conversation } from "./conversation.js";
 import { start as startChats } from "./chats.js";
@@ -9,11 +9,20 @@ import { start as startComposer } from "./composer.js";
 import { start as startWire } from "./wire.js";
 import { start as startFaults } from "./faults.js";
 import { start as startJobs } from "./jobs.js";
+import { start as startHelp } from "./help.js";
+
+const TROUBLES = {
+  gone: "`hermes-relay dev` does not answer: it has ended, or is stopped. Start it again and open the address that it prints.",
+  other: "This `hermes-relay dev` has ended, and another program answers here. Open the address that it printed.",
+  cut: "No events arrive from `hermes-relay dev`. Trying again…",
+};
 
 let relay = null;
 let link = null;
+let trouble = null;
 
 function state() {
+  if (trouble) return ["lost", trouble === "cut" ? "no events" : "process gone"];
   if (relay?.ended) return ["lost", `relay ended: ${relay.ended}`];
   if (!link) return ["waiting", "connecting"];
   if (link.connected) return link.held ? ["waiting", "live, deliveries held"] : ["live", "live"];
@@ -91,20 +100,31 @@ function theme() {
   });
 }
 
+function title() {
+  const label = conversation.descriptor.label ?? conversation.platform;
+  document.title = `${trouble ? "⚠ gone · " : ""}${label ? `${label} · ` : ""}hermes-relay dev`;
+}
+
+/** Turns the page red when the process is gone, and back when it is there again. */
+function presence(what) {
+  trouble = what;
+  document.body.classList.toggle("is-gone", Boolean(trouble));
+  $("gone").hidden = !trouble;
+  $("gone").textContent = trouble ? TROUBLES[trouble] : "";
+  title();
+  bar();
+}
+
 on("setup", (setup) => {
+  setBegan(setup.began);
   setUp(setup);
-  document.title = `${conversation.descriptor.label ?? conversation.platform} · hermes-relay dev`;
+  title();
 });
 on("happening", happen);
 on("relay", (status) => { relay = status; bar(); });
 on("link", (status) => { link = status; bar(); });
-on("up", () => { $("gone").hidden = true; });
-on("down", (forGood) => {
-  $("gone").hidden = false;
-  $("gone").textContent = forGood
-    ? "`hermes-relay dev` has ended. Start it again and open the address that it prints."
-    : "`hermes-relay dev` does not answer. Trying again…";
-});
+on("up", () => presence(null));
+on("down", presence);
 
 startChats();
 startTalk();
@@ -112,6 +132,7 @@ startComposer();
 startWire();
 startFaults();
 startJobs();
+startHelp();
 views();
 tabs();
 theme();

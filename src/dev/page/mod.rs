@@ -7,6 +7,7 @@
 mod assets;
 mod commands;
 mod events;
+mod export;
 mod jobs;
 mod personas;
 
@@ -23,7 +24,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::connector::Connector;
 use super::connector::random_token;
-use super::http::{is_token, plain};
+use super::http::{is_token, plain, reply};
 use super::presets::PlatformPreset;
 use super::state::Hub;
 use crate::wire::Grouping;
@@ -173,7 +174,9 @@ async fn route(hub: &Arc<Hub>, page: &Page, rest: &str, request: Request) -> Res
             .header(header::LOCATION, format!("/dev/{}/", page.token))
             .body(Body::empty())
             .expect("the token is hex"),
-        ("events", "") if get => events::stream(hub, page, request.headers()),
+        ("events", "") if get => events::stream(hub, page, &request),
+        ("export", "") if get => export::recording(hub, page),
+        ("alive", "") if get => reply(&Value::Bool(true)),
         ("frame", number) if get => events::frame(hub, number),
         ("media", id) if get => commands::medium(hub, id),
         ("jobs", "") if get => jobs::list(hub),

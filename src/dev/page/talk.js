@@ -1,9 +1,9 @@
 // The conversation, as a person on that platform would see it.
 
-import { $, el, announce, seconds } from "./dom.js";
+import { $, el, announce, timeOf } from "./dom.js";
 import { ask } from "./feed.js";
 import { render } from "./markdown.js";
-import { find, name, conversation, watch } from "./conversation.js";
+import { find, isStopped, name, conversation, watch } from "./conversation.js";
 import { lane, quote, sayHint, who } from "./composer.js";
 
 // How long platforms show "is typing" after the last sign of it.
@@ -67,7 +67,7 @@ function put(message) {
 
 function draw(message) {
   if (message.from === "note") {
-    return el("p", { class: "note" }, el("span", {}, message.text));
+    return el("p", { class: "note" }, el("span", {}, message.text), message.t !== null && " ", message.t !== null && timeOf(message.t));
   }
   const own = message.from === "person";
   const author = own ? message.who : conversation.agent;
@@ -77,7 +77,8 @@ function draw(message) {
     el("b", {}, author),
     !own && el("span", { class: "tag" }, "agent"),
     message.lane && el("span", { class: "tag" }, "interaction"),
-    el("time", {}, message.t === null ? "" : `${seconds(message.t)} s`),
+    message.t !== null && timeOf(message.t),
+    isStopped(conversation.current, message) && el("span", { class: "tag stopped" }, "stopped"),
     sign && el("span", { class: "state", title: word, role: "img", "aria-label": word }, sign),
     message.copies && el("span", { class: "tag" }, `delivered ${message.copies} times`),
     !message.deleted && el("button", {

@@ -1,14 +1,28 @@
-// The wire: every frame both ways, what the link did, and a frame in full.
+// The wire: every frame both ways, which belong together, what the link did, and a frame in full.
 
-import { $, el, announce, seconds, size } from "./dom.js";
+import { $, el, announce, size, timeOf } from "./dom.js";
 import { frame, on } from "./feed.js";
+import { coloured } from "./json.js";
 
 const MAX_ROWS = 2000;
+// How long the button says that it copied.
+const COPIED_MS = 1500;
 const CHATTER = new Set(["inbound_ack", "outbound_result"]);
 
-const asked = new Map();
+// What a frame asks or answers, and by which id the two are known.
+const SIDES = {
+  outbound: { asks: true, by: "request" },
+  outbound_result: { asks: false, by: "request" },
+  inbound: { asks: true, by: "buffer" },
+  passthrough_forward: { asks: true, by: "buffer" },
+  inbound_ack: { asks: false, by: "buffer" },
+};
+
+// The rows of each id, in order. One that was sent again has several.
+const pairs = new Map();
 let wanted = "";
 let chosen = null;
+let copied = "";
 
 export function start() {
   on("batch", ({ frames, happenings }) => {
@@ -20,7 +34,8 @@ export function start() {
   $("chatter").checked = true;
   $("chatter").addEventListener("change", sieve);
   $("clear").addEventListener("click", () => {
-    $("frames").replaceChildren();
+    for (const row of [...$("frames").children]) drop(row);
+    empty();
     announce("The list of frames is empty");
   });
   $("frames").addEventListener("keydown", keys);
@@ -29,6 +44,9 @@ export function start() {
     if (row) select(row, true);
   });
   $("detail-close").addEventListener("click", close);
+  $("detail-copy").addEventListener("click", copy);
+  $("detail-pair").addEventListener("click", other);
+  empty();
 }
 
 function append(rows) {
@@ -36,8 +54,53 @@ function append(rows) {
   const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 60;
   for (const row of rows) row.hidden = !fits(row);
   list.append(...rows);
-  while (list.childElementCount > MAX_ROWS) list.firstChild.remove();
+  while (list.childElementCount > MAX_ROWS) drop(list.firstChild);
+  empty();
   if (atEnd) list.scrollTop = list.scrollHeight;
+}
+
+function drop(row) {
+  row.remove();
+  const rows = pairs.get(row.dataset.pair)?.filter((other) => other !== row) ?? [];
+  if (rows.length > 0) pairs.set(row.dataset.pair, rows);
+  else pairs.delete(row.dataset.pair);
+}
+
+/** Says why the list is empty. */
+function empty() {
+  const list = $("frames");
+  $("frames-none").hidden = list.querySelector(".row:not([hidden])") !== null;
+  $("frames-none").textContent = list.childElementCount > 0
+    ? "No frame matches the filter."
+    : "No frames yet. They show as soon as a relay dials.";
+}
+
+/** Links a request and its result; both show how long it took. */
+function pair(row, shown) {
+  const side = SIDES[shown.type];
+  const id = side && shown[side.by];
+  if (!id) return;
+  const key = `${side.by} ${id}`;
+  const rows = pairs.get(key) ?? [];
+  Object.assign(row.dataset, { pair: key, asks: String(side.asks), t: String(shown.t) });
+  pairs.set(key, [...rows, row]);
+  const asked = rows.findLast((one) => one.dataset.asks === "true");
+  if (side.asks || !asked) return;
+  const took = `${((shown.t - Number(asked.dataset.t)) / 1000).toFixed(1)} ms`;
+  for (const one of [asked, row]) {
+    one.dataset.took = took;
+    one.lastChild.title = one.lastChild.textContent;
+    one.lastChild.textContent = took;
+  }
+  if (asked === chosen) {
+    row.classList.add("paired");
+    showPair(asked);
+  }
+}
+
+/** The rows that answer this one, or that it answers. */
+function partners(row) {
+  return (pairs.get(row?.dataset.pair) ?? []).filter((one) => one.dataset.asks !== row.dataset.asks);
 }
 
 function parse(text) {
@@ -63,26 +126,20 @@ function summary(shown) {
 }
 
 function frameRow(shown) {
-  let took = "";
-  if (shown.type === "outbound" && shown.request) {
-    asked.set(shown.request, shown.t);
-    if (asked.size > MAX_ROWS) asked.delete(asked.keys().next().value);
-  } else if (shown.request && asked.has(shown.request)) {
-    took = `${((shown.t - asked.get(shown.request)) / 1000).toFixed(1)} ms`;
-    asked.delete(shown.request);
-  }
   const toRelay = shown.to === "relay";
   const kind = shown.type || "no frame";
   const title = shown.op ? `${kind} ${shown.op}` : kind;
   const bad = shown.ok === false || !shown.type;
-  return el("div", {
+  const row = el("div", {
     role: "option", class: `row ${toRelay ? "to-relay" : "to-connector"} ${bad ? "bad" : ""}`, "aria-selected": "false",
     data: { n: String(shown.n), type: kind, hay: `${title} ${shown.text}`.toLowerCase() },
   },
-  el("span", { class: "at" }, seconds(shown.t)),
+  el("span", { class: "at" }, timeOf(shown.t, true)),
   el("span", { class: "way", role: "img", "aria-label": toRelay ? "to the relay" : "to the connector" }, toRelay ? "→" : "←"),
   el("span", { class: "what" }, el("b", {}, shown.op ?? kind), " ", el("span", {}, String(summary(shown)).slice(0, 200))),
-  el("span", { class: "extent" }, took || size(shown.bytes)));
+  el("span", { class: "extent" }, size(shown.bytes)));
+  pair(row, shown);
+  return row;
 }
 
 function linkRow(what) {
@@ -95,7 +152,7 @@ function linkRow(what) {
     role: "option", class: "row link", "aria-selected": "false",
     data: { type: "link", hay: `link ${said}`.toLowerCase(), json: JSON.stringify(what) },
   },
-  el("span", { class: "at" }, seconds(what.t)), el("span", { class: "way", "aria-hidden": "true" }, "·"),
+  el("span", { class: "at" }, timeOf(what.t, true)), el("span", { class: "way", "aria-hidden": "true" }, "·"),
   el("span", { class: "what" }, el("b", {}, "link"), " ", said), el("span", { class: "extent" }));
 }
 
@@ -111,6 +168,7 @@ function sieve() {
     row.hidden = !fits(row);
     if (!row.hidden) left += 1;
   }
+  empty();
   announce(`${left} frames`);
 }
 
@@ -129,28 +187,74 @@ function keys(event) {
     select(chosen, true);
   } else if (event.key === "Escape") {
     close();
+  } else if (event.key === "c" && chosen && !event.ctrlKey && !event.metaKey) {
+    copy();
+  } else if (event.key === "p" && chosen && !event.ctrlKey && !event.metaKey) {
+    other();
   }
 }
 
 async function select(row, open) {
+  for (const one of $("frames").querySelectorAll(".paired")) one.classList.remove("paired");
   chosen?.setAttribute("aria-selected", "false");
   chosen = row;
   row.setAttribute("aria-selected", "true");
   row.id = `frame-${row.dataset.n ?? "link"}`;
   $("frames").setAttribute("aria-activedescendant", row.id);
+  for (const one of partners(row)) one.classList.add("paired");
   if (!open) return;
-  let text = row.dataset.json;
-  if (!text) {
-    try {
-      text = (await frame(row.dataset.n)).text;
-    } catch (error) {
-      text = error.message;
-    }
-  }
+  const text = await whole(row);
+  // Somebody may have chosen another one meanwhile.
+  if (row !== chosen) return;
+  copied = text;
   const json = parse(text);
   $("detail-title").textContent = row.dataset.n ? `frame ${row.dataset.n}: ${row.dataset.type}` : "link";
-  $("detail-text").textContent = json === null ? text : JSON.stringify(json, null, 2);
+  $("detail-text").replaceChildren(...(json === null ? [text] : coloured(JSON.stringify(json, null, 2))));
+  $("detail-text").scrollTop = 0;
+  showPair(row);
   $("detail").hidden = false;
+}
+
+async function whole(row) {
+  if (row.dataset.json) return row.dataset.json;
+  try {
+    return (await frame(row.dataset.n)).text;
+  } catch (error) {
+    return error.message;
+  }
+}
+
+function showPair(row) {
+  const [first] = partners(row);
+  $("detail-pair").hidden = !first;
+  if (!first) return;
+  const what = row.dataset.asks === "true" ? "answered by" : "answers";
+  $("detail-pair").textContent = `${what} frame ${first.dataset.n}, ${row.dataset.took ?? first.dataset.took ?? ""}`;
+}
+
+/** Goes to the frame that belongs to the chosen one. */
+function other() {
+  const [first] = partners(chosen);
+  if (!first) {
+    announce("No other frame belongs to this one");
+    return;
+  }
+  first.hidden = false;
+  first.scrollIntoView({ block: "nearest" });
+  select(first, true);
+}
+
+async function copy() {
+  const text = $("detail").hidden ? await whole(chosen) : copied;
+  try {
+    await navigator.clipboard.writeText(text);
+    $("detail-copy").textContent = "Copied";
+    announce("The frame was copied");
+  } catch {
+    $("detail-copy").textContent = "Not copied";
+    announce("The browser does not allow copying");
+  }
+  setTimeout(() => { $("detail-copy").textContent = "Copy"; }, COPIED_MS);
 }
 
 function close() {

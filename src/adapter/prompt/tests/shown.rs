@@ -56,10 +56,57 @@ fn buttons_carry_safe_ids_styles_and_the_chats_tags() {
         );
     }
     let styles: Vec<_> = options.iter().map(|option| option.style.as_deref()).collect();
-    assert_eq!(styles, [Some("success"), Some("primary"), Some("danger")]);
+    assert_eq!(styles, [Some("primary"), None, Some("danger")]);
     assert_eq!(options[0].label.chars().count(), 75);
     assert!(options[0].label.starts_with("Allow xxx") && options[0].label.ends_with('…'));
     assert_eq!(options[2].label, "Deny");
+}
+
+#[test]
+fn an_approval_has_once_first_and_denial_last_whatever_the_agents_order() {
+    let meanings = [
+        Meaning::Deny,
+        Meaning::AllowAlways,
+        Meaning::Plain,
+        Meaning::AllowSession,
+        Meaning::AllowOnce,
+    ];
+    let mut asked = request(1, "dm");
+    asked.options = options(&meanings);
+    let opened = prompts()
+        .open(
+            asked.clone(),
+            &on(Some(&descriptor(&["send", "prompt"]))),
+            secs(0),
+        )
+        .unwrap();
+    let Action::Prompt { options, .. } = &opened.op.action else {
+        panic!("{opened:?}")
+    };
+    let shown: Vec<_> = options
+        .iter()
+        .map(|option| (option.id.as_str(), option.style.as_deref()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("o4", Some("primary")),
+            ("o3", None),
+            ("o1", None),
+            ("o2", None),
+            ("o0", Some("danger"))
+        ]
+    );
+    // Which of several is meant is the agent's matter.
+    asked.kind = QuestionKind::Choice;
+    let opened = prompts()
+        .open(asked, &on(Some(&descriptor(&["send", "prompt"]))), secs(0))
+        .unwrap();
+    let Action::Prompt { options, .. } = &opened.op.action else {
+        panic!("{opened:?}")
+    };
+    let ids: Vec<_> = options.iter().map(|option| option.id.as_str()).collect();
+    assert_eq!(ids, ["o0", "o1", "o2", "o3", "o4"]);
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn typing_repeats_while_the_turn_runs_but_not_in_a_quick_turn() {
         serde_json::to_value(&op.action).unwrap(),
         json!({"op": "typing", "chat_id": "c", "metadata": tags(none())})
     );
-    assert_eq!(op.priority, Priority::Indicator);
+    assert_eq!(op.priority, Priority::Activity);
     assert_eq!(op.deadline, Some(Duration::from_millis(1900)));
     let later = scene.after(1500).now;
     scene.stream.op_finished(op.id, &OpOutcome::Unknown, later);
