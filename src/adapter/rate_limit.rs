@@ -301,7 +301,7 @@ mod tests {
             }
         }
         // They are limited themselves, however much text there is.
-        let began = NOW + Duration::from_secs(600);
+        let began = NOW + Duration::from_mins(10);
         assert_eq!(count(&mut limiter, &chat, Priority::Text, began, 1), 100);
         let shown = count(
             &mut limiter,

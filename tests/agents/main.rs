@@ -1,4 +1,4 @@
-//! Agent backends: each protocol against a scripted peer, the conformance suite, and the real Hermes.
+//! Agent backends: each protocol against a scripted peer, the conformance suite, and the real Hermes and OpenCode.
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -7,3 +7,5 @@ mod acp;
 mod conformance;
 mod http_agents;
 mod real_hermes;
+mod real_opencode;
+mod registry;

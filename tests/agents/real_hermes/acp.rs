@@ -24,6 +24,6 @@ async fn hermes_behind_acp_answers_asks_stops_and_remembers() {
     setup = setup
         .setting("agents.h", &agent)
         .env("PATH", "/usr/local/bin:/usr/bin:/bin");
-    conversation::held(&connector, &setup, &home).await;
+    conversation::held(&connector, &setup, home.work()).await;
     processes::gone(home.folder(), "", processes::LEAVING).await;
 }

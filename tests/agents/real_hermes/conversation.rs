@@ -1,4 +1,4 @@
-//! The conversation that every way to Hermes must hold: an answer, an approval, a stop in the middle of a tool, and an answer
+//! The conversation that every way to Hermes must hold, and OpenCode too: an answer, an approval, a stop in the middle of a tool, and an answer
 //! that shows that all of it is remembered.
 
 use std::fs;
@@ -9,7 +9,6 @@ use hermes_relay::dev::{Connector, ConnectorSettings, PlatformPreset, SentMessag
 use hermes_relay::wire::Action;
 use tokio::time::{Instant, timeout};
 
-use crate::real_hermes::home::Home;
 use crate::real_hermes::model::{RECALL, RUN, SAY};
 use crate::real_hermes::processes;
 use crate::support::relay_process::{RelayProcess, Setup};
@@ -32,9 +31,10 @@ pub(crate) async fn connector() -> Connector {
 }
 
 /// Holds the whole conversation with a relay that has been set up, and ends the relay.
-pub(crate) async fn held(connector: &Connector, setup: &Setup, home: &Home) {
+/// The agent works in `work`, and every process of the test names the folder around that.
+pub(crate) async fn held(connector: &Connector, setup: &Setup, work: &Path) {
     let relay = setup.start();
-    let chat = Chat { connector, home };
+    let chat = Chat { connector, work };
     chat.connected().await;
     let begun = Instant::now();
     let result = async {
@@ -57,12 +57,16 @@ async fn ended(relay: RelayProcess) {
 
 struct Chat<'a> {
     connector: &'a Connector,
-    home: &'a Home,
+    work: &'a Path,
 }
 
 impl Chat<'_> {
     async fn connected(&self) {
         self.connector.wait_connected(TIMEOUT).await.unwrap();
+    }
+
+    fn folder(&self) -> &Path {
+        self.work.parent().expect("the folder of the test")
     }
 
     fn send(&self, message_id: &str, text: &str) {
@@ -91,7 +95,7 @@ impl Chat<'_> {
     }
 
     async fn asks_before_it_removes(&self) {
-        let victim = self.home.work().join("victim");
+        let victim = self.work.join("victim");
         fs::create_dir(&victim).unwrap();
         let command = format!("rm -rf {} && echo removed-$((26 * 2))", victim.display());
         self.send("m2", &format!("{RUN} <{command}>"));
@@ -126,16 +130,16 @@ impl Chat<'_> {
     }
 
     async fn is_stopped_while_a_tool_runs(&self) {
-        let began = self.home.work().join("began");
-        let ended = self.home.work().join("ended");
+        let began = self.work.join("began");
+        let ended = self.work.join("ended");
         let command = format!("touch {}; sleep 61.5; touch {}", began.display(), ended.display());
         self.send("m3", &format!("{RUN} <{command}>"));
         self.until_there(&began).await;
-        let running = processes::around(self.home.folder());
+        let running = processes::around(self.folder());
         let seen = running.iter().any(|line| line.contains("sleep 61.5"));
         assert!(seen, "the tool is among the processes: {running:#?}");
         assert!(self.connector.interrupt(SESSION, CHAT));
-        processes::gone(self.home.folder(), "sleep 61.5", STOPPED).await;
+        processes::gone(self.folder(), "sleep 61.5", STOPPED).await;
         assert!(!ended.exists(), "the command was cut short");
     }
 

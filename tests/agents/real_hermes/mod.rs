@@ -4,10 +4,10 @@
 //! Nothing is sent to anyone. Where Hermes cannot be installed, the tests say so loudly and are skipped.
 
 mod acp;
-mod conversation;
-mod home;
+pub(crate) mod conversation;
+pub(crate) mod home;
 mod install;
-mod model;
-mod processes;
+pub(crate) mod model;
+pub(crate) mod processes;
 mod reference;
 mod runs;

@@ -13,13 +13,14 @@ pub(crate) const RUN: &str = "RUN";
 /// Makes it repeat everything that was said before, by anyone.
 pub(crate) const RECALL: &str = "RECALL";
 
-/// The tool with which Hermes runs commands.
-const TERMINAL: &str = "terminal";
+/// The tools with which agents run commands: Hermes', and OpenCode's.
+const TERMINALS: [&str; 2] = ["terminal", "bash"];
 
 /// What the model does next.
 enum Move {
     Say(String),
-    Run(String),
+    /// With this tool.
+    Run(&'static str, String),
 }
 
 /// Starts a model. It answers streaming requests as a stream and others at once.
@@ -66,8 +67,10 @@ fn choose(asked: &Value) -> Move {
     match last {
         Some(RUN) if order.contains(RUN) => match results.iter().rfind(|message| message["role"] == "tool") {
             Some(result) => Move::Say(format!("The command printed: {}", text(result))),
-            None if offers_terminal(asked) => Move::Run(command(&order)),
-            None => Move::Say("There is no tool to run commands with.".to_owned()),
+            None => match offered_terminal(asked) {
+                Some(tool) => Move::Run(tool, command(&order)),
+                None => Move::Say("There is no tool to run commands with.".to_owned()),
+            },
         },
         Some(RECALL) if order.contains(RECALL) => Move::Say(recall(&messages[..turn], &order)),
         _ => Move::Say(format!("You said: {order}")),
@@ -89,9 +92,10 @@ fn command(order: &str) -> String {
         .to_owned()
 }
 
-fn offers_terminal(asked: &Value) -> bool {
-    let tools = asked["tools"].as_array();
-    tools.is_some_and(|tools| tools.iter().any(|tool| tool["function"]["name"] == TERMINAL))
+fn offered_terminal(asked: &Value) -> Option<&'static str> {
+    let tools = asked["tools"].as_array()?;
+    let is_offered = |name: &&str| tools.iter().any(|tool| tool["function"]["name"] == *name);
+    TERMINALS.into_iter().find(is_offered)
 }
 
 /// A message's text, whether it is a string or a list of parts.
@@ -107,8 +111,12 @@ fn usage() -> Value {
     json!({"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110})
 }
 
-fn arguments(command: &str) -> String {
-    json!({"command": command}).to_string()
+fn arguments(tool: &str, command: &str) -> String {
+    match tool {
+        // It wants to know why.
+        "bash" => json!({"command": command, "description": "as the person says"}).to_string(),
+        _ => json!({"command": command}).to_string(),
+    }
 }
 
 fn call_id() -> String {
@@ -120,8 +128,8 @@ fn call_id() -> String {
 fn whole(chosen: &Move) -> Value {
     let (message, reason) = match chosen {
         Move::Say(text) => (json!({"role": "assistant", "content": text}), "stop"),
-        Move::Run(command) => {
-            let function = json!({"name": TERMINAL, "arguments": arguments(command)});
+        Move::Run(tool, command) => {
+            let function = json!({"name": tool, "arguments": arguments(tool, command)});
             let calls = json!([{"id": call_id(), "type": "function", "function": function}]);
             let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
             (message, "tool_calls")
@@ -140,11 +148,11 @@ fn stream(chosen: &Move) -> String {
             let words = text.split_inclusive(' ').map(|word| json!({"content": word}));
             (words.collect(), "stop")
         }
-        Move::Run(command) => {
-            let arguments = arguments(command);
+        Move::Run(tool, command) => {
+            let arguments = arguments(tool, command);
             let (first, second) = arguments.split_at(1);
             let begin = json!({"index": 0, "id": call_id(), "type": "function",
-                "function": {"name": TERMINAL, "arguments": first}});
+                "function": {"name": tool, "arguments": first}});
             let rest = json!({"index": 0, "function": {"arguments": second}});
             let calls = [begin, rest].map(|call| json!({"tool_calls": [call]}));
             (calls.to_vec(), "tool_calls")

@@ -36,7 +36,7 @@ async fn hermes_behind_its_api_server_answers_asks_stops_and_remembers() {
     let gateway = Gateway::start(&hermes, &home).await;
     let agent = format!("{{kind: hermes, base_url: \"{}\"}}", gateway.base());
     setup = setup.setting("agents.h", &agent).env("API_SERVER_KEY", KEY);
-    conversation::held(&connector, &setup, &home).await;
+    conversation::held(&connector, &setup, home.work()).await;
     gateway.stop().await;
     processes::gone(home.folder(), "", processes::LEAVING).await;
 }
