@@ -39,7 +39,8 @@ impl Installation {
         make: impl AsyncFnOnce(&Path) -> Result<(), String>,
     ) -> Result<PathBuf, String> {
         let folder = self.folder();
-        let lock = File::create(folder.with_extension("lock")).expect("a lock file");
+        let lock = folder.with_file_name(format!("{}.lock", self.name));
+        let lock = File::create(lock).expect("a lock file");
         // Whoever holds it is done within its own timeout; it is let go at the end.
         let locked = tokio::task::spawn_blocking(move || lock.lock().map(|()| lock)).await;
         let _locked = locked.expect("the wait for the lock").expect("the lock");
