@@ -99,16 +99,16 @@ pub(crate) fn is_unreachable(log_text: &str, signs: &[&str]) -> bool {
 /// Says that the tests are skipped, where it is seen: the harness keeps what passing tests print to itself.
 pub(crate) fn announce(agent: &str, needs: &str, why: &str) {
     let line = "!".repeat(100);
-    let mut notice = format!(
+    let notice = format!(
         "\n{line}\n!!! SKIPPED: nothing was tested against the real {agent}, because it cannot be installed here.\n!!! {}\n{line}\n",
         why.replace('\n', "\n!!! ")
     );
+    say(&notice);
     if std::env::var_os("CI").is_some_and(|value| value == "true") {
-        notice.push_str(&format!(
+        say(&format!(
             "!!! OTHERS RELY ON THIS RUN: see to it that {needs} and the registry are there.\n{line}\n"
         ));
     }
-    say(&notice);
 }
 
 fn say(text: &str) {
