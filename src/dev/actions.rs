@@ -62,11 +62,17 @@ impl Hub {
     /// Interrupts a session's turn; returns whether a gateway is connected.
     pub(super) fn interrupt(&self, session_key: &str, chat_id: &str) -> bool {
         let frame = json!({ "type": "interrupt_inbound", "session_key": session_key, "chat_id": chat_id });
-        let sent = self.send(text(&frame));
-        if sent {
-            self.change(|state| state.feed.interrupted(session_key, chat_id));
-        }
-        sent
+        // In one step, so that the page learns of it before what the gateway does about it.
+        self.change(|state| {
+            let primary = state.primary.clone();
+            let sent = state
+                .live_connection(&primary)
+                .is_some_and(|live| live.push(text(&frame)));
+            if sent {
+                state.feed.interrupted(session_key, chat_id);
+            }
+            sent
+        })
     }
 
     /// Ends every open socket.

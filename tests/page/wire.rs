@@ -100,6 +100,8 @@ async fn empty_lists_say_so_and_help_lists_the_keys() {
         &format!("{none}.hidden && document.querySelector('#chats-none').hidden"),
     )
     .await;
+    page.until("no jobs", "document.querySelector('#job-none').checkVisibility()")
+        .await;
     page.keys("#filter", "nothing like this").await;
     page.until(
         "no match",
