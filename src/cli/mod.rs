@@ -12,13 +12,13 @@ pub mod enroll;
 mod exit;
 mod format;
 mod health;
-mod init;
 mod journal;
 mod logging;
 mod logs;
 mod man;
 mod notify;
 mod oracle;
+mod pid1;
 pub mod prompt;
 mod redact;
 mod reload;
@@ -51,10 +51,12 @@ use crate::relay::{AgentSlot, provisioning};
 /// Looks up a variable of the process environment.
 type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The version with a description: several programs are called hermes or relay.
+/// The version with the commit and its date, and a description: several programs are called hermes or relay.
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (the dial-out relay between a Hermes chat connector and any AI agent)"
+    " (",
+    env!("HERMES_RELAY_BUILD"),
+    "; the dial-out relay between a Hermes chat connector and any AI agent)"
 );
 
 /// Commands for a start.
@@ -229,8 +231,8 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
     let vars: Vec<_> = vars.into_iter().collect();
     let verb = Cli::parse().verb;
     if verb.is_server()
-        && init::is_first()
-        && let Some(code) = init::run(&vars)
+        && pid1::is_first()
+        && let Some(code) = pid1::run(&vars)
     {
         return code;
     }

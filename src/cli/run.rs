@@ -285,6 +285,7 @@ fn log_start(loaded: &LoadedConfig) {
     let file = loaded.own_file.as_ref().map(|path| path.display().to_string());
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
+        build = env!("HERMES_RELAY_BUILD"),
         settings = file.as_deref().unwrap_or("none"),
         state_dir = %settings.state_dir.display(),
         "hermes-relay starts"

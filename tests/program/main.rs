@@ -12,3 +12,4 @@ mod journal_verb;
 mod operate;
 #[cfg(feature = "otlp")]
 mod traces;
+mod version;

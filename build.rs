@@ -1,0 +1,134 @@
+//! Names the commit and its date for `--version`, without any dependency.
+//!
+//! Only in optimised builds: in others every commit would rebuild the crate. From git if the sources are a checkout (also a
+//! worktree), from `.cargo_vcs_info.json` if they come from a registry, and without a commit otherwise: sources without git
+//! build all the same. `SOURCE_DATE_EPOCH` replaces the date of the commit.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Digits of a commit that are shown.
+const SHORT: usize = 9;
+
+fn main() {
+    // Without any such line, every changed file would run this again.
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-env-changed=SOURCE_DATE_EPOCH");
+    let sources = env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let is_optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let build = if is_optimised {
+        describe(&sources)
+    } else {
+        "debug build".to_owned()
+    };
+    println!("cargo::rustc-env=HERMES_RELAY_BUILD={build}");
+}
+
+/// The commit and the date, as far as they are known.
+fn describe(sources: &Path) -> String {
+    let git = GitDirectory::of(sources);
+    let commit = match &git {
+        Some(git) => git.commit(),
+        None => packaged_commit(sources),
+    };
+    let commit =
+        commit.filter(|commit| commit.len() >= SHORT && commit.bytes().all(|c| c.is_ascii_hexdigit()));
+    let date = match env::var("SOURCE_DATE_EPOCH") {
+        Ok(epoch) => epoch.trim().parse().ok(),
+        Err(_) => git
+            .and(commit.as_ref())
+            .and_then(|commit| commit_seconds(sources, commit)),
+    };
+    let commit = commit.map(|commit| commit[..SHORT].to_owned());
+    let parts: Vec<_> = commit.into_iter().chain(date.map(day)).collect();
+    if parts.is_empty() {
+        "commit unknown".to_owned()
+    } else {
+        parts.join(" ")
+    }
+}
+
+/// Where git keeps `HEAD`, and where it keeps what all worktrees share.
+struct GitDirectory {
+    own: PathBuf,
+    common: PathBuf,
+}
+
+impl GitDirectory {
+    /// That of a checkout whose top is `sources`. A directory above may be another project's.
+    fn of(sources: &Path) -> Option<Self> {
+        let git = sources.join(".git");
+        let own = if git.is_dir() {
+            git
+        } else {
+            // In a worktree it is a file that names the directory.
+            let text = fs::read_to_string(&git).ok()?;
+            sources.join(text.strip_prefix("gitdir:")?.trim())
+        };
+        let common = fs::read_to_string(own.join("commondir"))
+            .map_or_else(|_| own.clone(), |path| own.join(path.trim()));
+        Some(Self { own, common })
+    }
+
+    /// The commit that is checked out. Reports which files change with it.
+    fn commit(&self) -> Option<String> {
+        let head = read_and_watch(&self.own.join("HEAD"))?;
+        // A packed ref becomes a file with the next commit, which this tells.
+        read_and_watch(&self.own.join("logs/HEAD"));
+        let Some(name) = head.strip_prefix("ref:").map(str::trim) else {
+            return Some(head.trim().to_owned());
+        };
+        if let Some(commit) = read_and_watch(&self.common.join(name)) {
+            return Some(commit.trim().to_owned());
+        }
+        let packed = read_and_watch(&self.common.join("packed-refs"))?;
+        packed.lines().find_map(|line| {
+            let (commit, of) = line.split_once(' ')?;
+            (of == name).then(|| commit.to_owned())
+        })
+    }
+}
+
+/// Reads a file, and runs this again when it changes. A missing file would run it every time.
+fn read_and_watch(file: &Path) -> Option<String> {
+    let bytes = fs::read(file).ok()?;
+    println!("cargo::rerun-if-changed={}", file.display());
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The commit that `cargo package` recorded.
+fn packaged_commit(sources: &Path) -> Option<String> {
+    let info = read_and_watch(&sources.join(".cargo_vcs_info.json"))?;
+    let (_, rest) = info.split_once("\"sha1\"")?;
+    rest.split('"').nth(1).map(str::to_owned)
+}
+
+/// When a commit was made, in Unix seconds.
+fn commit_seconds(sources: &Path, commit: &str) -> Option<i64> {
+    let output = Command::new("git")
+        .current_dir(sources)
+        .args(["show", "--no-patch", "--format=%ct", commit, "--"])
+        .output()
+        .ok()?;
+    String::from_utf8_lossy(&output.stdout).trim().parse().ok()
+}
+
+/// The day of a Unix time, in UTC: 2026-01-31.
+fn day(seconds: i64) -> String {
+    // Days since 0000-03-01, in eras of 400 years; the year begins in March, so that a leap day is its last.
+    let days = seconds.div_euclid(86_400) + 719_468;
+    let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 {
+        from_march + 3
+    } else {
+        from_march - 9
+    };
+    let year = era * 400 + year_of_era + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
