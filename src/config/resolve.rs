@@ -56,6 +56,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     if let Some(format) = sources.flags.log_format {
         log.format = layers.record("log.format", Origin::Flag, format);
     }
+    log.file = log.file.map(|path| layers.resolve_path(&path));
     let mut tls = tree.tls;
     for path in [&mut tls.ca_file, &mut tls.client_cert, &mut tls.client_key]
         .into_iter()

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::de::IntoDeserializer as _;
@@ -432,6 +433,12 @@ pub struct LogConfig {
     pub level: LogLevel,
     /// Format.
     pub format: LogFormat,
+    /// File that gets a copy of the log; none if unset.
+    pub file: Option<PathBuf>,
+    /// Size at which a new file is begun.
+    pub file_bytes: u64,
+    /// Number of older files that are kept.
+    pub file_count: u32,
     /// Maximum repeated lines per window; 0 for no limit.
     pub repeat_burst: u32,
     /// Length of the window; 0 for no limit.
@@ -443,6 +450,9 @@ impl Default for LogConfig {
         Self {
             level: LogLevel::default(),
             format: LogFormat::default(),
+            file: None,
+            file_bytes: 10_485_760,
+            file_count: 5,
             repeat_burst: 10,
             repeat_window_secs: 60,
         }

@@ -139,6 +139,8 @@ fn out_of_range(tree: &FileTree) -> Option<Violation> {
         ("shutdown.budget_secs", shutdown.budget_secs, 1, MAX_SECS),
         ("shutdown.going_idle_secs", shutdown.going_idle_secs, 0, MAX_SECS),
         ("shutdown.drain_secs", shutdown.drain_secs, 0, MAX_SECS),
+        ("log.file_bytes", tree.log.file_bytes, 1 << 16, 1 << 40),
+        ("log.file_count", tree.log.file_count.into(), 0, 1000),
         ("log.repeat_burst", tree.log.repeat_burst.into(), 0, 1 << 20),
         ("log.repeat_window_secs", tree.log.repeat_window_secs, 0, MAX_SECS),
         ("sleep.idle_secs", tree.sleep.idle_secs, 1, MAX_SECS),

@@ -63,7 +63,7 @@ fn write_process(page: &mut MetricsPage, process: &ProcessInfo) {
     );
     page.counter(
         "log_lines_lost_total",
-        "Log lines dropped because journald and standard error were full.",
+        "Log lines lost because journald, standard error or the log file could not be written.",
         process.log_lost,
     );
 }

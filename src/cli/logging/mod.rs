@@ -1,4 +1,4 @@
-//! The log: to journald in its native protocol, or to standard error as text or JSON.
+//! The log: to journald in its native protocol, or to standard error as text or JSON; and to a file if one is configured.
 //!
 //! Every line is redacted, text from outside is escaped, and repeated lines are rate limited. An unusable log never stops
 //! the program: it is reported and replaced by text on standard error.
@@ -6,6 +6,7 @@
 #[cfg(feature = "dev")]
 mod divert;
 mod fatal;
+mod file;
 mod journald;
 mod rate_limit;
 mod redacting;
@@ -31,6 +32,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer, Registry, reload};
 
+use self::file::LogFile;
 use self::journald::Journald;
 use self::rate_limit::RateLimit;
 use self::redacting::{LogRedactor, MakeRedactingWriter};
@@ -53,13 +55,15 @@ pub(super) struct LogHandle {
     filter: reload::Handle<Targets, Registry>,
     redactor: LogRedactor,
     rate_limit: Option<RateLimit>,
+    file: Option<LogFile>,
     trace_counts: Arc<TraceCounts>,
     #[cfg(feature = "otlp")]
     traces: Arc<Mutex<Option<FinishedTraces>>>,
 }
 
 impl LogHandle {
-    /// Applies new settings: the level, the rate limit and the secrets. The format stays.
+    /// Applies new settings: the level, the rate limit and the secrets. The format and the file's name stay; the file is
+    /// opened again.
     pub(super) fn reload(&self, loaded: &LoadedConfig, process: &ProcessEnv<'_>) {
         let log = &loaded.settings.log;
         self.add_secrets(loaded, process);
@@ -68,6 +72,9 @@ impl LogHandle {
             rate_limit.reload(log, &filter);
         }
         let _ = self.filter.reload(filter);
+        if let Some(file) = &self.file {
+            file.reopen();
+        }
     }
 
     /// Redacts the secrets of new settings too.
@@ -156,9 +163,27 @@ pub(super) fn start(loaded: &LoadedConfig, process: &ProcessEnv<'_>, repeats: Re
         .then(|| RateLimit::new(log, &targets, Arc::clone(redactor.counts())));
     let (filter, filter_handle) = reload::Layer::new(targets);
     let (output, error) = Output::choose(log.format, env);
+    // Only for what runs in the background: two programs with one file would rotate it under each other.
+    let (file, file_error) = match repeats {
+        Repeats::Unlimited => (None, None),
+        Repeats::RateLimited => match LogFile::open(log, redactor.counts()) {
+            Ok(file) => (file, None),
+            Err(error) => (None, Some(error)),
+        },
+    };
     let filter = filter.and(rate_limit.clone());
+    let mut output = output.layer(&redactor, env);
+    if let Some(file) = file.clone() {
+        let writer = MakeRedactingWriter {
+            redactor: redactor.clone(),
+            inner: move || file.clone(),
+        };
+        output = output
+            .and_then(line_layer(writer, log.format == LogFormat::Json, false))
+            .boxed();
+    }
     // The filter is the log's own: traces take spans that it does not print.
-    let layers = tracing_subscriber::registry().with(output.layer(&redactor, env).with_filter(filter));
+    let layers = tracing_subscriber::registry().with(output.with_filter(filter));
     let trace_counts = Arc::<TraceCounts>::default();
     #[cfg(feature = "otlp")]
     let (layers, traces) = {
@@ -174,10 +199,18 @@ pub(super) fn start(loaded: &LoadedConfig, process: &ProcessEnv<'_>, repeats: Re
              program access to the socket)"
         );
     }
+    if let (Some(error), Some(file)) = (file_error, &log.file) {
+        tracing::warn!(
+            file = %file.display(),
+            %error,
+            "cannot open the log file; logging without it (create its directory, or change `log.file`, and restart)"
+        );
+    }
     LogHandle {
         filter: filter_handle,
         redactor,
         rate_limit,
+        file,
         trace_counts,
         #[cfg(feature = "otlp")]
         traces,
@@ -236,25 +269,44 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let lines = tracing_subscriber::fmt::layer();
     if json {
-        let lines = lines
+        let lines = tracing_subscriber::fmt::layer()
             .with_writer(MakeEscapedWriter(writer))
             .json()
             .flatten_event(true);
-        lines.fmt_fields(InitialFields(JsonFields::new())).boxed()
+        lines
+            .fmt_fields(InitialFields::<_, false>(JsonFields::new()))
+            .boxed()
+    } else if colour {
+        text_layer::<S, W, true>(writer)
     } else {
-        let fields = InitialFields(debug_fn(write_field).delimited(" "));
-        let lines = lines.with_writer(writer).fmt_fields(fields);
-        lines.with_ansi(colour).with_target(false).boxed()
+        text_layer::<S, W, false>(writer)
     }
 }
 
-/// Formats the fields that a span begins with. Fields that are recorded later are for traces: formatting them again with
-/// every change costs a tenth of a turn.
-struct InitialFields<F>(F);
+/// The layer that writes lines of text.
+fn text_layer<S, W, const COLOUR: bool>(writer: W) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+{
+    let fields = InitialFields::<_, COLOUR>(debug_fn(write_field).delimited(" "));
+    tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .fmt_fields(fields)
+        .with_ansi(COLOUR)
+        .with_target(false)
+        .boxed()
+}
 
-impl<'writer, F: FormatFields<'writer>> FormatFields<'writer> for InitialFields<F> {
+/// Formats the fields that a span begins with. Fields that are recorded later are for traces: formatting them again with
+/// every change costs a tenth of a turn. Layers of the same type share what they have formatted, which a file with one in
+/// colour must not.
+struct InitialFields<F, const COLOUR: bool>(F);
+
+impl<'writer, F: FormatFields<'writer>, const COLOUR: bool> FormatFields<'writer>
+    for InitialFields<F, COLOUR>
+{
     fn format_fields<R: RecordFields>(&self, writer: Writer<'writer>, fields: R) -> fmt::Result {
         self.0.format_fields(writer, fields)
     }

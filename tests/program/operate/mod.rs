@@ -11,6 +11,7 @@ mod dev_chat;
 mod documents;
 mod first_run;
 mod http;
+mod log_file;
 mod logs;
 pub(crate) mod metrics;
 mod signals;
