@@ -132,9 +132,22 @@ pub fn duration(ms: u64) -> String {
     }
 }
 
+/// A size in megabytes.
+pub fn megabytes(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10) / 1_000_000;
+    format!("{}.{} MB", tenths / 10, tenths % 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_and_sizes_have_units() {
+        let shown: Vec<_> = [5, 1500, 61_000, 3_660_000, 90_000_000].map(duration).to_vec();
+        assert_eq!(shown, ["5 ms", "1 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
+        assert_eq!(megabytes(8_450_000), "8.4 MB");
+    }
 
     #[test]
     fn truncation_never_splits_a_character() {

@@ -1,4 +1,4 @@
-//! Formatting for a terminal: durations, sizes, and text from outside.
+//! Formatting for a terminal: durations, and text from outside.
 
 use std::io;
 
@@ -33,22 +33,4 @@ pub(super) fn stdout() -> Escaped<io::Stdout> {
 /// Standard error for verbs.
 pub(super) fn stderr() -> Escaped<io::Stderr> {
     Escaped(io::stderr())
-}
-
-/// A size in megabytes.
-pub(super) fn megabytes(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10) / 1_000_000;
-    format!("{}.{} MB", tenths / 10, tenths % 10)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_and_sizes_have_units() {
-        let shown: Vec<_> = [5, 1500, 61_000, 3_660_000, 90_000_000].map(duration).to_vec();
-        assert_eq!(shown, ["5 ms", "1 s", "1 min 1 s", "1 h 1 min", "1 d 1 h"]);
-        assert_eq!(megabytes(8_450_000), "8.4 MB");
-    }
 }

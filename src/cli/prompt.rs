@@ -64,13 +64,13 @@ impl SecretInput for Stdin {
 }
 
 /// The terminal without echo, line editing and signal keys, until dropped.
-struct NoEcho<'fd> {
+pub(super) struct NoEcho<'fd> {
     terminal: BorrowedFd<'fd>,
     before: Termios,
 }
 
 impl<'fd> NoEcho<'fd> {
-    fn start(terminal: BorrowedFd<'fd>) -> io::Result<Self> {
+    pub(super) fn start(terminal: BorrowedFd<'fd>) -> io::Result<Self> {
         let before = tcgetattr(terminal)?;
         let mut modes = before.clone();
         // Ctrl-C must arrive as a byte: as a signal it would end us with the echo off.

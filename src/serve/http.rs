@@ -1,4 +1,5 @@
-//! The HTTP listeners: health, readiness, metrics and a wake request for monitoring, and fires of the managed scheduler.
+//! The HTTP listeners: a status page, health, readiness, metrics and a wake request for monitoring, and fires of the managed
+//! scheduler.
 //!
 //! Each is off unless its address is set (`serve.http`, `cron.listen`). On loopback, monitoring accepts only the host names
 //! of this machine, so that a web page cannot reach it by DNS rebinding; a fire has a token instead, which no page has.
@@ -9,7 +10,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
@@ -22,7 +26,9 @@ use tokio::time::{sleep, timeout};
 
 use super::ACCEPT_RETRY;
 use super::fire::{FIRE_PATH, FireEndpoint};
+use super::protocol::ControlRequest;
 use super::service::ControlService;
+use super::{status_page, status_rows};
 
 /// Maximum number of connections to a listener; more wait to be accepted.
 const MAX_CLIENTS: usize = 64;
@@ -33,6 +39,7 @@ const CONNECTION_TIMEOUT: Duration = Duration::from_secs(28);
 /// Maximum size of the headers.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
 
+const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -179,7 +186,8 @@ async fn respond(request: Request<Incoming>, site: &Site) -> Response<String> {
         }
         "/wake" => not_allowed("GET, POST"),
         "/healthz" => health(method, service).await,
-        "/readyz" | "/metrics" if !is_read => not_allowed("GET, HEAD"),
+        "/" | "/readyz" | "/metrics" if !is_read => not_allowed("GET, HEAD"),
+        "/" => status(service).await,
         "/readyz" => match service.status().await.map(|status| status.readiness()) {
             Some(Ok(())) => response(StatusCode::OK, TEXT, "ready\n"),
             Some(Err(why)) => response(StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("{why}\n")),
@@ -192,9 +200,23 @@ async fn respond(request: Request<Incoming>, site: &Site) -> Response<String> {
         _ => response(
             StatusCode::NOT_FOUND,
             TEXT,
-            "not found; try /healthz, /readyz, /metrics or /wake\n",
+            "not found; try /, /healthz, /readyz, /metrics or /wake\n",
         ),
     }
+}
+
+/// The status for people.
+async fn status(service: &ControlService) -> Response<String> {
+    let Ok(status) = service.handle(ControlRequest::Status).await else {
+        return no_response();
+    };
+    let mut response = response(StatusCode::OK, HTML, status_page::page(&status_rows(&status)));
+    let headers = response.headers_mut();
+    if let Ok(policy) = HeaderValue::try_from(status_page::content_security_policy()) {
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+    }
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
 }
 
 async fn health(method: &Method, service: &ControlService) -> Response<String> {

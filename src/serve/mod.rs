@@ -10,6 +10,8 @@ mod http;
 mod prometheus;
 mod protocol;
 mod service;
+mod status_page;
+mod status_rows;
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,6 +26,7 @@ use crate::config::ServeConfig;
 pub use self::fire::{FIRE_PATH, FireCounts, FireEndpoint};
 pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
 pub use self::service::{ControlService, LogCounts, Reload, TraceCounts};
+pub use self::status_rows::{StatusRow, Tone, status_rows};
 
 /// Pause after a failed accept.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

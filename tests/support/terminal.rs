@@ -139,6 +139,8 @@ struct Emulator {
     /// Bytes of a character that is not complete.
     partial: Vec<u8>,
     written: Vec<u8>,
+    /// What was shown before a program switched to the other screen.
+    other: Option<(Vec<Vec<char>>, usize, usize)>,
 }
 
 impl Emulator {
@@ -152,6 +154,7 @@ impl Emulator {
             sequence: String::new(),
             partial: Vec::new(),
             written: Vec::new(),
+            other: None,
         }
     }
 
@@ -223,6 +226,20 @@ impl Emulator {
         };
         let count = body[..body.len() - 1].parse().unwrap_or(1);
         match kind {
+            'h' if body == "?1049h" => {
+                let lines = std::mem::replace(&mut self.lines, vec![Vec::new()]);
+                self.other = Some((lines, self.row, self.column));
+                (self.row, self.column) = (0, 0);
+            }
+            'l' if body == "?1049l" => {
+                if let Some(other) = self.other.take() {
+                    (self.lines, self.row, self.column) = other;
+                }
+            }
+            'H' => {
+                self.row = self.lines.len().saturating_sub(self.rows);
+                self.column = 0;
+            }
             'A' => {
                 let top = self.lines.len().saturating_sub(self.rows);
                 self.row = self.row.saturating_sub(count).max(top);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::operate::{answered, connected, connector};
+use crate::operate::{answered, connected, connector, verb};
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
 
 /// Where a relay says that it serves.
@@ -69,7 +69,7 @@ async fn each_endpoint_answers_as_documented() {
         assert_eq!(ask(here, method, "/wake").await.0, 202);
     }
     for (method, path, status) in [
-        ("GET", "/", 404),
+        ("POST", "/", 405),
         ("GET", "/status", 404),
         ("GET", "/metrics/../control", 404),
         ("POST", "/metrics", 405),
@@ -81,6 +81,44 @@ async fn each_endpoint_answers_as_documented() {
     assert!(answer.contains("text/plain; version=0.0.4"), "{answer}");
     relay.stop().await;
     assert!(TcpStream::connect(here).await.is_err(), "it goes with the relay");
+}
+
+#[tokio::test]
+async fn the_status_page_shows_what_the_verb_shows_and_runs_nothing() {
+    let connector = connector().await;
+    let setup = served(Setup::for_connector(&connector));
+    let relay = connected(&setup).await;
+    let here = address(&relay).await;
+    answered(&connector, "m1", "hello").await;
+    let request = format!("GET / HTTP/1.1\r\nHost: {here}\r\n\r\n");
+    let answer = exchange(here, &request).await;
+    let (head, page) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    for part in [
+        "content-type: text/html; charset=utf-8",
+        "content-security-policy: default-src 'none'; style-src 'sha256-",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+        "cache-control: no-store",
+    ] {
+        assert!(head.contains(part), "{part}: {head}");
+    }
+    assert!(!page.contains("<script") && !page.contains("<form"), "{page}");
+    let shown = verb(&setup, &["status"]).await.out;
+    let labels = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter_map(|line| line.get(..9));
+        lines.map(|label| label.trim().to_owned()).collect()
+    };
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("<tr><th scope=\"row\">"));
+    let rows: Vec<_> = rows.filter_map(|row| Some(row.split_once("</th>")?.0)).collect();
+    assert_eq!(rows, labels(&shown), "{page}");
+    assert!(page.contains("<span class=\"good\">live</span> for "), "{page}");
+    assert!(page.contains("echo (echo) ready"), "{page}");
+    let rebound = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    assert_eq!(parts(&exchange(here, rebound).await).0, 421);
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -9,6 +9,8 @@ use tokio::time::timeout;
 
 use crate::operate::{answered, connected, connector, status, status_until, verb, verb_with};
 use crate::support::relay_process::{SOON, Setup};
+use crate::support::terminal::{CTRL_C, Terminal};
+use crate::support::wait::eventually;
 
 #[tokio::test]
 async fn status_reports_everything() {
@@ -293,6 +295,37 @@ async fn who_watches_sees_line_after_line_until_the_reader_goes() {
     let ended = timeout(SOON, watching.wait_with_output()).await.unwrap().unwrap();
     assert_eq!(ended.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn in_a_terminal_the_top_of_the_status_stays_until_q_or_ctrl_c() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    let relay = connected(&setup).await;
+    for quit in ["q", CTRL_C] {
+        let mut terminal = Terminal::start(setup.verb(&["status", "--watch"]));
+        let is_whole = |lines: &[String]| {
+            lines.first().is_some_and(|line| line.starts_with("relay "))
+                && lines.last().is_some_and(|line| line == "every 2 s; q quits")
+        };
+        let first = terminal.until("the status", is_whole).await;
+        eventually("two more pages", async || {
+            terminal.written().matches("\x1b[H").count() >= 3
+        })
+        .await;
+        let later = terminal.until("the status", is_whole).await;
+        assert_eq!(later.len(), first.len(), "{later:#?}");
+        // Other keys do nothing.
+        terminal.keys("x");
+        terminal.keys(quit);
+        eventually("the first screen", async || {
+            terminal.written().ends_with("\x1b[?1049l")
+        })
+        .await;
+        assert!(terminal.lines().is_empty(), "{:#?}", terminal.lines());
+        assert_eq!(terminal.ends().await, (Some(0), true));
+    }
     relay.stop().await;
 }
 

@@ -66,6 +66,7 @@ const RAW_OUTPUT: &[(&str, &str)] = &[
     ("cli/man.rs", "nothing from outside"),
     ("cli/oracle.rs", "JSON for programs"),
     ("cli/status.rs", "colours; escapes each text"),
+    ("cli/status/watch.rs", "a screen of its own; lines are escaped"),
 ];
 
 #[test]
