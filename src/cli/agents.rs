@@ -24,6 +24,9 @@ use crate::wire::SessionKey;
 /// Timeout of an agent's health check and shutdown.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The message of a test turn.
+pub(super) const TEST_MESSAGE: &str = "Say hello in one short sentence.";
+
 /// List agents, or test one.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  hermes-relay agents list\n  hermes-relay agents test echo")]
@@ -62,7 +65,7 @@ enum AgentsVerb {
         /// Agent from the settings, a built-in one, or a preset of `kind: acp` such as `gemini`.
         name: String,
         /// Message to send.
-        #[arg(default_value = "Say hello in one short sentence.")]
+        #[arg(default_value = TEST_MESSAGE)]
         text: String,
         /// Approve every request of the agent, once each.
         #[arg(long)]
@@ -208,12 +211,99 @@ async fn test(
             .agents
             .extend(entry.ok().map(|entry| (name.to_owned(), entry)));
     }
-    let slot = match process.build_agents(&settings, |known| known == name) {
-        Ok(agents) => agents.into_iter().next(),
+    let mut show = |text: &str| {
+        let mut out = stdout();
+        // Ignore a closed pipe: the turn goes on.
+        let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    };
+    let tested = match test_turn(&settings, process, name, text, permission, &mut show).await {
+        Ok(tested) => tested,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
-    let Some((_, slot)) = slot else {
-        return fail(exit::INTERNAL, "the agent was not built", None);
+    match tested.problem() {
+        None => {
+            outln!("");
+            let TestedTurn {
+                took_ms, characters, ..
+            } = tested;
+            errln!("The turn completed after {took_ms} ms, {characters} characters.");
+            ExitCode::SUCCESS
+        }
+        Some(problem) => {
+            let hint = match &tested.end {
+                TurnEnd::Failed(failure) => Some(format!("a chat would read: {}", failure.public_text)),
+                _ => None,
+            };
+            fail(exit::FAILED, problem, hint.as_deref())
+        }
+    }
+}
+
+/// A known agent, and why it cannot be used here.
+pub(super) struct PresetState {
+    pub(super) name: &'static str,
+    pub(super) problem: Option<String>,
+}
+
+/// The presets, and whether each can be used.
+pub(super) async fn presets(process: &ProcessEnv<'_>) -> Vec<PresetState> {
+    let mut states = Vec::new();
+    for preset in PRESETS {
+        let mut settings = Settings::embedded(".");
+        let entry = serde_json::from_value(serde_json::json!({ "preset": preset.name }));
+        settings
+            .agents
+            .extend(entry.ok().map(|entry| (preset.name.to_owned(), entry)));
+        let problem = match process.build_agents(&settings, |name| name == preset.name) {
+            Err(error) => Some(error.to_string()),
+            Ok(agents) => match agents.first() {
+                Some((_, slot)) => match health(slot).await {
+                    (state, why) if state == "down" => Some(why),
+                    _ => None,
+                },
+                None => continue,
+            },
+        };
+        states.push(PresetState {
+            name: preset.name,
+            problem,
+        });
+    }
+    states
+}
+
+/// How a test turn went.
+pub(super) struct TestedTurn {
+    end: TurnEnd,
+    pub(super) took_ms: u128,
+    characters: usize,
+}
+
+impl TestedTurn {
+    /// Why there is no answer.
+    pub(super) fn problem(&self) -> Option<String> {
+        match &self.end {
+            TurnEnd::Completed | TurnEnd::Truncated(_) => None,
+            TurnEnd::Refused => Some("the agent refused to answer".to_owned()),
+            TurnEnd::Cancelled { .. } => Some("the turn was stopped".to_owned()),
+            TurnEnd::Failed(failure) => Some(format!("the turn failed: {}", failure.detail)),
+        }
+    }
+}
+
+/// Runs one turn with a configured agent; `show` gets its text as it arrives. The error is for people.
+pub(super) async fn test_turn(
+    settings: &Settings,
+    process: &ProcessEnv<'_>,
+    name: &str,
+    text: &str,
+    permission: Permission,
+    show: &mut dyn FnMut(&str),
+) -> Result<TestedTurn, String> {
+    let agents = process.build_agents(settings, |known| known == name);
+    let agents = agents.map_err(|error| error.to_string())?;
+    let Some((_, slot)) = agents.into_iter().next() else {
+        return Err(format!("there is no agent named `{name}`"));
     };
     if let (_, why) = health(&slot).await
         && !why.is_empty()
@@ -221,30 +311,22 @@ async fn test(
         errln!("note: {why}");
     }
     let began = Instant::now();
-    let (end, printed) = run_turn(&slot, text, permission).await;
+    let (end, characters) = run_turn(&slot, text, permission, show).await;
     let _ = tokio::time::timeout(AGENT_TIMEOUT, slot.agent.shutdown()).await;
-    let took = began.elapsed().as_millis();
-    match end {
-        TurnEnd::Completed | TurnEnd::Truncated(_) => {
-            outln!("");
-            errln!("The turn completed after {took} ms, {printed} characters.");
-            ExitCode::SUCCESS
-        }
-        TurnEnd::Refused => fail(exit::FAILED, "the agent refused to answer", None),
-        TurnEnd::Cancelled { .. } => fail(exit::FAILED, "the turn was stopped", None),
-        TurnEnd::Failed(failure) => {
-            let hint = format!("a chat would read: {}", failure.public_text);
-            fail(
-                exit::FAILED,
-                format!("the turn failed: {}", failure.detail),
-                Some(&hint),
-            )
-        }
-    }
+    Ok(TestedTurn {
+        end,
+        took_ms: began.elapsed().as_millis(),
+        characters,
+    })
 }
 
-/// Runs a turn and prints its output; Ctrl-C stops it. Returns the number of characters.
-async fn run_turn(slot: &AgentSlot, text: &str, permission: Permission) -> (TurnEnd, usize) {
+/// Runs a turn; Ctrl-C stops it. Returns the number of characters.
+async fn run_turn(
+    slot: &AgentSlot,
+    text: &str,
+    permission: Permission,
+    show: &mut dyn FnMut(&str),
+) -> (TurnEnd, usize) {
     let (events, mut signals) = EventSink::new();
     let cancel = CancellationToken::new();
     let turn = Turn {
@@ -272,22 +354,20 @@ async fn run_turn(slot: &AgentSlot, text: &str, permission: Permission) -> (Turn
             biased;
             _ = tokio::signal::ctrl_c() => cancel.cancel(),
             end = &mut running => break end,
-            Some(signal) = signals.recv() => printed += print(signal),
+            Some(signal) = signals.recv() => printed += print(signal, show),
         }
     };
     while let Ok(signal) = signals.try_recv() {
-        printed += print(signal);
+        printed += print(signal, show);
     }
     (end, printed)
 }
 
-/// Prints an event and returns the number of characters; progress goes to standard error.
-fn print(signal: AgentSignal) -> usize {
+/// Shows an event and returns the number of characters; progress goes to standard error.
+fn print(signal: AgentSignal, show: &mut dyn FnMut(&str)) -> usize {
     match signal {
         AgentSignal::Event(AgentEvent::Text(text) | AgentEvent::Replace(text)) => {
-            let mut out = stdout();
-            // Ignore a closed pipe: the turn goes on.
-            let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+            show(&text);
             text.chars().count()
         }
         AgentSignal::Event(AgentEvent::Tool(call)) if std::io::stderr().is_terminal() => {

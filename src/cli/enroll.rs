@@ -77,6 +77,24 @@ pub(super) struct EnrollVerb {
     owner: Option<PersonId>,
 }
 
+impl EnrollVerb {
+    /// Enrolls with this connector and checks the credentials, with the settings of a file.
+    pub(super) fn for_connector(config: PathBuf, url: String) -> Self {
+        Self {
+            shared: SharedArgs {
+                config: Some(config),
+                ..SharedArgs::default()
+            },
+            enroll: EnrollArgs {
+                connector_url: Some(url),
+                check: true,
+                ..EnrollArgs::default()
+            },
+            owner: None,
+        }
+    }
+}
+
 /// Options of `enroll`.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[expect(

@@ -12,6 +12,8 @@ pub mod enroll;
 mod exit;
 mod format;
 mod health;
+mod help;
+mod init;
 mod journal;
 mod logging;
 mod logs;
@@ -32,6 +34,7 @@ mod stop;
 #[cfg(feature = "otlp")]
 mod telemetry;
 mod unenroll;
+mod unknown_verb;
 mod usage;
 mod wake;
 
@@ -40,7 +43,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches as _, Parser, Subcommand};
 
 use crate::agent::child::BaseEnv;
 use crate::config::{Flags, LogFormat, LogLevel, Settings};
@@ -62,6 +65,7 @@ const VERSION: &str = concat!(
 /// Commands for a start.
 const START: &str = "To begin:
   hermes-relay dev                          # a chat on this machine, nothing else needed
+  hermes-relay init                         # choose an agent and write the settings
   hermes-relay enroll --connector-url URL   # credentials from a connector, once
   hermes-relay run                          # serve
 
@@ -85,7 +89,11 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
+    // Other programs' names for the same lead there, too.
+    #[command(alias = "setup")]
+    Init(init::InitArgs),
     Run(run::RunArgs),
+    #[command(alias = "login")]
     Enroll(enroll::EnrollVerb),
     Unenroll(unenroll::UnenrollArgs),
     /// Aliases with the names of Hermes' own command line.
@@ -130,6 +138,7 @@ impl Verb {
             Self::Gateway {
                 verb: GatewayVerb::Enroll(_) | GatewayVerb::Unenroll(_),
             }
+            | Self::Init(_)
             | Self::Enroll(_)
             | Self::Unenroll(_)
             | Self::Access(_)
@@ -229,7 +238,11 @@ impl ProcessEnv<'_> {
 /// Runs the program. `env` looks up a variable of the process environment; `vars` is all of it.
 pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
     let vars: Vec<_> = vars.into_iter().collect();
-    let verb = Cli::parse().verb;
+    let parsed = help::command().try_get_matches();
+    let verb = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli.verb,
+        Err(error) => return unknown_verb::report(&error),
+    };
     if verb.is_server()
         && pid1::is_first()
         && let Some(code) = pid1::run(&vars)
@@ -245,6 +258,7 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         | Verb::Gateway {
             verb: GatewayVerb::Run(args),
         } => run::run(&args, &process),
+        Verb::Init(args) => init::run(&args, &process),
         Verb::Enroll(args)
         | Verb::Gateway {
             verb: GatewayVerb::Enroll(args),

@@ -1,7 +1,8 @@
 //! `hermes-relay service`: installs, removes and checks the systemd unit.
 //!
-//! It writes one file and changes nothing with `systemctl`: it prints those commands instead. A unit file that was edited
-//! is neither overwritten nor removed without `--force`.
+//! Installing writes one file and prints the commands that start it, or runs them with `--now`. Removing disables and stops
+//! the service first, while systemd knows its unit. A unit file that was edited is neither overwritten nor removed without
+//! `--force`.
 
 mod unit;
 
@@ -13,7 +14,7 @@ use std::process::{Command, ExitCode};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::Environment;
-use super::exit::{self, fail, outln};
+use super::exit::{self, errln, fail, outln};
 use unit::{UnitOptions, UnitState, binary_of, secret_of, unit_state, user_of};
 
 /// Run the relay as a systemd service: install, remove or check its unit.
@@ -28,28 +29,17 @@ pub(super) struct ServiceArgs {
 
 #[derive(Subcommand, Debug)]
 enum ServiceVerb {
-    /// Write the unit, verify it, and print the commands that start it.
+    /// Write the unit, verify it, and print the commands that start it; --now runs them.
     ///
-    /// Exit codes: 0 written, 1 not written or invalid, 2 conflicting options, 78 the program or the account cannot be used.
+    /// With --user or --run-as, the unit keeps the HERMES_HOME of this command.
+    ///
+    /// Exit codes: 0 written, 1 not written, invalid or not started, 2 conflicting options, 78 the program or the account cannot
+    /// be used.
     #[command(
-        after_help = "Examples:\n  hermes-relay service install --user               # with your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started at boot\n  sudo hermes-relay service install --profile relay # agents over HTTP only, sandboxed\n  hermes-relay service install --dry-run            # print the unit, write nothing"
+        after_help = "Examples:\n  hermes-relay service install --user               # with your own Hermes and agents\n  sudo hermes-relay service install --run-as $USER  # the same, started at boot\n  sudo hermes-relay service install --profile relay # agents over HTTP only, sandboxed\n  hermes-relay service install --user --now         # and start it\n  hermes-relay service install --dry-run            # print the unit, write nothing"
     )]
-    Install {
-        #[command(flatten)]
-        location: LocationArgs,
-        /// Sandbox profile: agents (may start programs) or relay (may not).
-        #[arg(long, value_enum, default_value_t = Profile::Agents)]
-        profile: Profile,
-        /// Account of the relay and its agents; uses that account's ~/.hermes [default: hermes-relay].
-        #[arg(long, value_name = "ACCOUNT", value_parser = unit::account, conflicts_with = "user")]
-        run_as: Option<String>,
-        /// Program that the unit starts [default: this one].
-        #[arg(long, value_name = "FILE")]
-        binary: Option<PathBuf>,
-        #[command(flatten)]
-        safety: SafetyArgs,
-    },
-    /// Remove the unit, and print the commands that complete the removal.
+    Install(InstallArgs),
+    /// Stop and disable the service, and remove the unit.
     ///
     /// Exit codes: 0 removed or not installed, 1 not removed, 78 there is no home directory.
     #[command(
@@ -69,6 +59,26 @@ enum ServiceVerb {
         #[command(flatten)]
         location: LocationArgs,
     },
+}
+
+#[derive(Args, Debug)]
+struct InstallArgs {
+    #[command(flatten)]
+    location: LocationArgs,
+    /// Sandbox profile: agents (may start programs) or relay (may not).
+    #[arg(long, value_enum, default_value_t = Profile::Agents)]
+    profile: Profile,
+    /// Account of the relay and its agents; uses that account's ~/.hermes [default: hermes-relay].
+    #[arg(long, value_name = "ACCOUNT", value_parser = unit::account, conflicts_with = "user")]
+    run_as: Option<String>,
+    /// Program that the unit starts [default: this one].
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Enable the service and start it, or restart it.
+    #[arg(long, conflicts_with = "unit_dir")]
+    now: bool,
+    #[command(flatten)]
+    safety: SafetyArgs,
 }
 
 #[derive(Args, Debug)]
@@ -104,33 +114,44 @@ const UNITS: [&str; 2] = ["hermes-relay.service", "hermes-relay-only.service"];
 /// Runs the verb.
 pub(super) fn run(args: &ServiceArgs, env: Environment<'_>) -> ExitCode {
     match &args.verb {
-        ServiceVerb::Install {
-            location,
-            profile,
-            run_as,
-            binary,
-            safety,
-        } => install(
-            location,
-            *profile,
-            run_as.as_deref(),
-            binary.as_deref(),
-            safety,
-            env,
-        ),
+        ServiceVerb::Install(args) => install(args, env),
         ServiceVerb::Uninstall { location, safety } => uninstall(location, safety, env),
         ServiceVerb::Status { location } => status(location, env),
     }
 }
 
-fn install(
-    location: &LocationArgs,
-    profile: Profile,
-    run_as: Option<&str>,
-    binary: Option<&Path>,
-    safety: &SafetyArgs,
-    env: Environment<'_>,
-) -> ExitCode {
+/// Whether systemd runs this machine.
+pub(super) fn has_systemd() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Installs the service of this user and starts it.
+pub(super) fn install_for_user(env: Environment<'_>) -> ExitCode {
+    let args = InstallArgs {
+        location: LocationArgs {
+            user: true,
+            unit_dir: None,
+        },
+        profile: Profile::Agents,
+        run_as: None,
+        binary: None,
+        now: true,
+        safety: SafetyArgs {
+            dry_run: false,
+            force: false,
+        },
+    };
+    install(&args, env)
+}
+
+fn install(args: &InstallArgs, env: Environment<'_>) -> ExitCode {
+    let InstallArgs {
+        location,
+        profile,
+        safety,
+        ..
+    } = args;
+    let run_as = args.run_as.as_deref();
     let (template, name) = match (location.user, profile) {
         (false, Profile::Agents) => (unit::AGENTS, UNITS[0]),
         (false, Profile::Relay) => (unit::RELAY_ONLY, UNITS[1]),
@@ -140,35 +161,49 @@ fn install(
             return fail(exit::USAGE, what, Some("omit --user or --profile relay"));
         }
     };
-    if run_as.is_some() && profile == Profile::Relay {
+    if run_as.is_some() && *profile == Profile::Relay {
         let what = "the relay profile has a dynamic account of its own";
         return fail(exit::USAGE, what, Some("omit --run-as or --profile relay"));
     }
     let Some(file) = directory(location, env).map(|dir| dir.join(name)) else {
         return fail(exit::CONFIGURATION, NO_HOME, None);
     };
-    let binary = binary
-        .map(Path::to_owned)
-        .or_else(|| std::env::current_exe().ok());
+    let binary = args.binary.clone().or_else(|| std::env::current_exe().ok());
+    let hermes_home = (location.user || run_as.is_some())
+        .then(|| hermes_home(env))
+        .flatten();
     let rendered = match unit::render(&UnitOptions {
         template,
         binary: binary.as_deref(),
         run_as,
+        hermes_home: hermes_home.as_deref(),
     }) {
         Ok(rendered) => rendered,
         Err(error) => return fail(exit::CONFIGURATION, error, None),
     };
+    if let Some(folder) = binary.as_deref().and_then(build_folder) {
+        errln!(
+            "warning: the unit starts a program in a build folder ({}): the next build replaces it, and `cargo clean` removes it\n\
+             hint: install the program (`cargo install --path .`) and run this again with the installed one, or name one with --binary",
+            folder.display()
+        );
+    }
     if safety.dry_run {
         outln!("{} would be:\n\n{rendered}", file.display());
         print_next_steps(location.user, name, &rendered);
         return ExitCode::SUCCESS;
     }
+    let next = || {
+        if args.now {
+            return start_now(location.user, name);
+        }
+        print_next_steps(location.user, name, &rendered);
+        ExitCode::SUCCESS
+    };
     match read(&file) {
         Ok(Some(before)) if before == rendered => {
             outln!("{} is already installed and up to date.", file.display());
-            return verify_and(location.user, &file, || {
-                print_next_steps(location.user, name, &rendered);
-            });
+            return verify_and(location.user, &file, next);
         }
         Ok(Some(before)) if !safety.force && unit_state(&before) != UnitState::Unchanged => {
             let what = format!("{} was edited or not installed by this program", file.display());
@@ -186,9 +221,56 @@ fn install(
         return fail(exit::FAILED, what, permission_hint(&error, location.user));
     }
     outln!("Wrote {}.", file.display());
-    verify_and(location.user, &file, || {
-        print_next_steps(location.user, name, &rendered);
-    })
+    verify_and(location.user, &file, next)
+}
+
+/// Enables the service and starts it, or restarts it with a new unit.
+fn start_now(user: bool, name: &str) -> ExitCode {
+    for args in [&["daemon-reload"][..], &["enable", name], &["restart", name]] {
+        if let Err(failure) = systemctl_run(user, args) {
+            let hint = format!(
+                "read the log with `journalctl {}-u {name}`",
+                if user { "--user " } else { "" }
+            );
+            return fail(exit::FAILED, failure, Some(&hint));
+        }
+    }
+    outln!("{name} is enabled and started.");
+    if user {
+        outln!("Next:\n  loginctl enable-linger                      # keep it running after logout");
+    }
+    ExitCode::SUCCESS
+}
+
+/// Runs `systemctl`; the error is for people.
+fn systemctl_run(user: bool, args: &[&str]) -> Result<(), String> {
+    let shown = format!("{} {}", systemctl(user), args.join(" "));
+    let mut command = Command::new("systemctl");
+    if user {
+        command.arg("--user");
+    }
+    match command.args(args).output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            Err(format!("`{shown}` failed: {why}"))
+        }
+        Err(error) => Err(format!("cannot run `{shown}`: {error}")),
+    }
+}
+
+/// The Hermes home of this command, if it is not the one that the service would find by itself.
+fn hermes_home(env: Environment<'_>) -> Option<PathBuf> {
+    let home = env("HERMES_HOME").filter(|home| !home.trim().is_empty())?;
+    let home = std::path::absolute(home.trim()).ok()?;
+    let default = env("HOME").map(|home| Path::new(&home).join(".hermes"));
+    (default.as_ref() != Some(&home)).then_some(home)
+}
+
+/// The folder of cargo's builds that a program is in.
+fn build_folder(program: &Path) -> Option<&Path> {
+    let mut folders = program.ancestors().skip(1);
+    folders.find(|folder| folder.join(".rustc_info.json").is_file() || folder.join("CACHEDIR.TAG").is_file())
 }
 
 fn uninstall(location: &LocationArgs, safety: &SafetyArgs, env: Environment<'_>) -> ExitCode {
@@ -208,16 +290,32 @@ fn uninstall(location: &LocationArgs, safety: &SafetyArgs, env: Environment<'_>)
             let what = format!("{} was edited or not installed by this program", file.display());
             return fail(exit::FAILED, what, Some("remove it anyway with --force"));
         }
-        let systemctl = systemctl(location.user);
         if safety.dry_run {
-            outln!("{} would be removed.", file.display());
-        } else if let Err(error) = std::fs::remove_file(&file) {
+            outln!(
+                "{name} would be stopped and disabled, and {} removed.",
+                file.display()
+            );
+            continue;
+        }
+        // In another directory it is not the unit that systemd knows by this name.
+        if location.unit_dir.is_none()
+            && let Err(failure) = systemctl_run(location.user, &["disable", "--now", name])
+        {
+            if !safety.force && has_systemd() {
+                let hint = "the unit is kept, because systemd could not stop its service without it; remove it anyway with --force";
+                return fail(exit::FAILED, failure, Some(hint));
+            }
+            errln!("warning: {failure}");
+        }
+        if let Err(error) = std::fs::remove_file(&file) {
             let what = format!("cannot remove {}: {error}", file.display());
             return fail(exit::FAILED, what, permission_hint(&error, location.user));
-        } else {
-            outln!("Removed {}.", file.display());
         }
-        outln!("Next:\n  {systemctl} disable --now {name}\n  {systemctl} daemon-reload");
+        outln!("Removed {}.", file.display());
+        if location.unit_dir.is_none() {
+            // Without systemd there is nothing to reload.
+            let _ = systemctl_run(location.user, &["daemon-reload"]);
+        }
     }
     if !found {
         outln!("No unit is installed in {}.", dir.display());
@@ -318,7 +416,7 @@ fn permission_hint(error: &std::io::Error, user: bool) -> Option<&'static str> {
 }
 
 /// Verifies the unit; reports a problem, or continues with `next`.
-fn verify_and(user: bool, file: &Path, next: impl FnOnce()) -> ExitCode {
+fn verify_and(user: bool, file: &Path, next: impl FnOnce() -> ExitCode) -> ExitCode {
     if let Some(problem) = verify(user, file) {
         return fail(
             exit::FAILED,
@@ -326,8 +424,7 @@ fn verify_and(user: bool, file: &Path, next: impl FnOnce()) -> ExitCode {
             None,
         );
     }
-    next();
-    ExitCode::SUCCESS
+    next()
 }
 
 /// The output of a failed `systemd-analyze verify`; `None` if it is not installed or cannot run.

@@ -29,6 +29,8 @@ pub(super) struct UnitOptions<'a> {
     pub(super) binary: Option<&'a Path>,
     /// Another account than the shipped one.
     pub(super) run_as: Option<&'a str>,
+    /// Another Hermes home than the account's own.
+    pub(super) hermes_home: Option<&'a Path>,
 }
 
 /// Why a unit cannot be rendered.
@@ -37,6 +39,9 @@ pub(super) enum RenderError {
     /// The program's path is invalid in a unit.
     #[error("the program's path is not valid in a unit; name another with --binary /full/path/hermes-relay")]
     Binary,
+    /// The path of Hermes' home is invalid in a unit.
+    #[error("the path in HERMES_HOME is not valid in a unit; rename that directory, or unset the variable")]
+    HermesHome,
 }
 
 /// The text of a unit, with its digest.
@@ -46,7 +51,13 @@ pub(super) fn render(options: &UnitOptions<'_>) -> Result<String, RenderError> {
         .and_then(Path::to_str)
         .filter(|path| path.starts_with('/') && !path.contains(char::is_control))
         .ok_or(RenderError::Binary)?;
-    let exec = format!("ExecStart={} run", quoted(binary));
+    let mut exec = format!("ExecStart={} run", quoted(binary));
+    if let Some(home) = options.hermes_home {
+        let home = home.to_str().filter(|path| !path.contains(char::is_control));
+        let variable = format!("HERMES_HOME={}", home.ok_or(RenderError::HermesHome)?);
+        exec.push_str("\n# The Hermes home of the command that installed this unit.\nEnvironment=");
+        exec.push_str(&quoted_value(&variable));
+    }
     let mut text = options.template.replace(SHIPPED_EXEC, &exec);
     if let Some(account) = options.run_as {
         text = text.replace(SHIPPED_USER, &format!("User={account}"));
@@ -86,6 +97,12 @@ fn quoted(path: &str) -> String {
         }
     }
     quoted + "\""
+}
+
+/// Quotes a variable for `Environment=`, where a dollar sign has no meaning.
+fn quoted_value(text: &str) -> String {
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
+    format!("\"{escaped}\"")
 }
 
 /// Parses an account name.
@@ -175,6 +192,7 @@ mod tests {
             template: AGENTS,
             binary: Some(Path::new(binary)),
             run_as,
+            hermes_home: None,
         })
     }
 
@@ -195,6 +213,23 @@ mod tests {
             !mine.contains("CREDENTIALS_DIRECTORY"),
             "its comment is removed too"
         );
+    }
+
+    #[test]
+    fn the_hermes_home_is_kept_and_quoted() {
+        let with_home = |home: &str| {
+            render(&UnitOptions {
+                template: USER,
+                binary: Some(Path::new("/usr/bin/hermes-relay")),
+                run_as: None,
+                hermes_home: Some(Path::new(home)),
+            })
+        };
+        let unit = with_home("/srv/my $hermes 50% \"x\"").unwrap();
+        let line = "\nEnvironment=\"HERMES_HOME=/srv/my $hermes 50%% \\\"x\\\"\"\n";
+        assert!(unit.contains(line), "{unit}");
+        assert_eq!(unit_state(&unit), UnitState::Unchanged);
+        assert!(with_home("/srv/a\nExecStartPre=/bin/evil").is_err());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The units say what the program does, systemd finds no fault with them, and the verb that writes them is careful.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -28,12 +29,16 @@ fn value(unit: &str, key: &str) -> String {
 
 /// Runs `hermes-relay service`.
 fn service(home: &Path, args: &[&str]) -> (i32, String) {
+    service_with(home, args, &[("PATH", "/usr/bin:/bin")])
+}
+
+fn service_with(home: &Path, args: &[&str], env: &[(&str, &str)]) -> (i32, String) {
     let output = Command::new(BINARY)
         .arg("service")
         .args(args)
         .env_clear()
-        .env("PATH", "/usr/bin:/bin")
         .env("HOME", home)
+        .envs(env.iter().copied())
         .output()
         .unwrap();
     let text = [output.stdout, output.stderr].concat();
@@ -175,8 +180,104 @@ fn a_unit_is_written_once_and_a_changed_one_is_left_alone() {
     let (code, output) = run(&["uninstall", "--dry-run"]);
     assert!(code == 0 && file.exists(), "{output}");
     let (code, output) = run(&["uninstall"]);
-    assert!(code == 0 && output.contains("disable --now"), "{output}");
+    assert!(code == 0 && output.contains("Removed"), "{output}");
     assert!(!file.exists());
+}
+
+/// A `systemctl` that writes down what it is asked, and whether the unit exists then; it fails where `fails` says so.
+fn recording_systemctl(home: &Path, fails: &str) -> String {
+    let folder = home.join("bin");
+    fs::create_dir_all(&folder).unwrap();
+    let unit = home.join(".config/systemd/user/hermes-relay.service");
+    let script = format!(
+        "#!/bin/sh\n[ -e '{unit}' ] && unit=yes || unit=no\necho \"$* unit=$unit\" >>'{log}'\n\
+         case \"$*\" in {fails}) echo 'no such thing' >&2; exit 1;; esac\n",
+        unit = unit.display(),
+        log = home.join("asked").display()
+    );
+    let program = folder.join("systemctl");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:/usr/bin:/bin", folder.display())
+}
+
+#[test]
+fn it_is_started_on_request_and_disabled_before_it_is_removed() {
+    let home = tempfile::tempdir().unwrap();
+    let path = recording_systemctl(home.path(), "nothing");
+    let asked = || fs::read_to_string(home.path().join("asked")).unwrap_or_default();
+    let run = |args: &[&str]| service_with(home.path(), args, &[("PATH", &path)]);
+    let (code, output) = run(&["install", "--user"]);
+    assert!(
+        code == 0 && asked().is_empty(),
+        "nothing unasked: {}{output}",
+        asked()
+    );
+    let (code, output) = run(&["install", "--user", "--now"]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("enabled and started"), "{output}");
+    let started = "--user daemon-reload unit=yes\n--user enable hermes-relay.service unit=yes\n\
+                   --user restart hermes-relay.service unit=yes\n";
+    assert_eq!(asked(), started);
+    let (code, output) = run(&["uninstall", "--user", "--dry-run"]);
+    assert!(code == 0 && asked() == started, "{output}");
+    let (code, output) = run(&["uninstall", "--user"]);
+    assert_eq!(code, 0, "{output}");
+    let removed = "--user disable --now hermes-relay.service unit=yes\n--user daemon-reload unit=no\n";
+    assert_eq!(asked().strip_prefix(started), Some(removed));
+    assert_eq!(
+        service(home.path(), &["install", "--now", "--unit-dir", "/tmp/units"]).0,
+        2
+    );
+}
+
+#[test]
+fn a_service_that_does_not_start_is_a_failure() {
+    let home = tempfile::tempdir().unwrap();
+    let path = recording_systemctl(home.path(), "*restart*");
+    let (code, output) = service_with(home.path(), &["install", "--user", "--now"], &[("PATH", &path)]);
+    assert_eq!(code, 1, "{output}");
+    for part in [
+        "systemctl --user restart hermes-relay.service",
+        "no such thing",
+        "journalctl --user",
+    ] {
+        assert!(output.contains(part), "{part}: {output}");
+    }
+}
+
+#[test]
+fn a_program_in_a_build_folder_is_warned_about() {
+    let home = tempfile::tempdir().unwrap();
+    let (code, output) = service(home.path(), &["install", "--user", "--dry-run"]);
+    assert!(code == 0 && output.contains("build folder"), "{output}");
+    let (code, output) = service(
+        home.path(),
+        &["install", "--user", "--dry-run", "--binary", "/bin/true"],
+    );
+    assert!(code == 0 && !output.contains("build folder"), "{output}");
+}
+
+#[test]
+fn the_hermes_home_is_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let install = |args: &[&str], hermes: &str| {
+        let env = [("PATH", "/usr/bin:/bin"), ("HERMES_HOME", hermes)];
+        service_with(home.path(), &[&["install", "--dry-run"], args].concat(), &env)
+    };
+    let line = "\nEnvironment=\"HERMES_HOME=/srv/hermes\"\n";
+    for args in [&["--user"][..], &["--run-as", "root"]] {
+        let (code, output) = install(args, "/srv/hermes");
+        assert!(code == 0 && output.contains(line), "{output}");
+    }
+    let (_, output) = install(&[], "/srv/hermes");
+    assert!(
+        !output.contains("HERMES_HOME="),
+        "another account has its own: {output}"
+    );
+    let own = home.path().join(".hermes").display().to_string();
+    let (_, output) = install(&["--user"], &own);
+    assert!(!output.contains("HERMES_HOME="), "it is found there: {output}");
 }
 
 #[test]

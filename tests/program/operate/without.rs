@@ -137,12 +137,75 @@ async fn every_verb_explains_itself_with_an_example_and_in_the_manual() {
 /// The verbs that a help page lists.
 async fn verbs_below(setup: &Setup, above: &[&str]) -> Vec<String> {
     let help = verb(setup, &[above, &["--help"]].concat()).await.out;
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let listed = listed.take_while(|line| !line.is_empty());
-    // A line that goes on is indented further.
-    let named = listed.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
-    let words = named.filter_map(|line| line.split(' ').next()).map(str::to_owned);
-    words.filter(|word| word != "help").collect()
+    let mut is_listed = false;
+    let mut verbs = Vec::new();
+    for line in help.lines() {
+        if !line.starts_with(' ') && line.ends_with(':') {
+            is_listed = HEADINGS.contains(&line);
+        }
+        // A line that goes on is indented further.
+        let named = line.strip_prefix("  ").filter(|line| !line.starts_with(' '));
+        let word = named.and_then(|line| line.split(' ').next());
+        verbs.extend(
+            word.filter(|word| is_listed && *word != "help")
+                .map(str::to_owned),
+        );
+    }
+    verbs
+}
+
+/// The groups of verbs, and the heading of those below a verb.
+const HEADINGS: [&str; 5] = ["Start:", "Operate:", "Diagnose:", "Tooling:", "Commands:"];
+
+#[tokio::test]
+async fn the_help_groups_the_verbs() {
+    let setup = Setup::new();
+    for option in ["--help", "-h", "help"] {
+        let help = verb(&setup, &[option]).await;
+        assert_eq!(help.code, 0, "{help:?}");
+        let places: Vec<_> = HEADINGS[..4]
+            .iter()
+            .map(|heading| help.out.find(&format!("\n{heading}\n")).expect(heading))
+            .collect();
+        assert!(places.is_sorted(), "{}", help.out);
+        let tooling = &help.out[places[3]..];
+        assert!(tooling.contains("\n  oracle "), "{tooling}");
+        assert!(
+            help.out.contains("\nOptions:\n") && help.out.contains("To begin:"),
+            "{}",
+            help.out
+        );
+    }
+}
+
+#[tokio::test]
+async fn verbs_of_other_programs_lead_to_ours() {
+    let setup = Setup::new();
+    let version = verb(&setup, &["version"]).await;
+    assert_eq!(
+        (version.code, version.out),
+        (0, verb(&setup, &["--version"]).await.out)
+    );
+    for (theirs, ours) in [("setup", "init"), ("login", "enroll")] {
+        let help = verb(&setup, &[theirs, "--help"]).await;
+        assert_eq!(help.code, 0, "{help:?}");
+        assert_eq!(help.out, verb(&setup, &[ours, "--help"]).await.out);
+    }
+    for (args, parts) in [
+        (
+            &["start"][..],
+            &["`start`", "hermes-relay run", "service install --user --now"][..],
+        ),
+        (&["restart"], &["systemctl --user restart hermes-relay", "reload"]),
+        (&["restart", "--now"], &["systemctl --user restart hermes-relay"]),
+        (&["service", "stop"], &["systemctl --user stop hermes-relay"]),
+    ] {
+        let output = verb(&setup, args).await;
+        assert_eq!(output.code, 2, "{output:?}");
+        for part in parts {
+            assert!(output.err.contains(part), "{args:?}: {output:?}");
+        }
+    }
 }
 
 /// The help of a verb, which says what it is for, with an example, and shows no mark-up.

@@ -1,0 +1,297 @@
+//! Which agent answers: named by an option, chosen in the terminal, or the only one that is installed.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{InitArgs, InitFailure};
+use crate::agent::acp::PRESETS;
+use crate::cli::agents::{self, PresetState};
+use crate::cli::exit::{self, outln};
+use crate::cli::prompt::{SecretInput as _, Stdin};
+use crate::cli::{Environment, ProcessEnv};
+use crate::config::file::nearest;
+
+/// Ollama's address.
+const OLLAMA: &str = "http://127.0.0.1:11434/v1";
+/// Times that a question is asked again after an answer that cannot be used.
+const ATTEMPTS: usize = 3;
+
+const OPENAI: &str = "openai";
+const ECHO: &str = "echo";
+
+/// An agent with what its settings need.
+pub(super) enum ChosenAgent {
+    Preset { name: &'static str, workdir: PathBuf },
+    OpenAi { model: String, base_url: String },
+    Echo,
+}
+
+impl ChosenAgent {
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Preset { name, .. } => name,
+            Self::OpenAi { .. } => OPENAI,
+            Self::Echo => ECHO,
+        }
+    }
+
+    /// Whether it can act on this machine.
+    pub(super) fn acts(&self) -> bool {
+        matches!(self, Self::Preset { .. })
+    }
+
+    /// The settings file.
+    pub(super) fn settings(&self) -> String {
+        let name = self.name();
+        let mut text =
+            "# Written by `hermes-relay init`. `hermes-relay config reference` lists every option.\n"
+                .to_owned();
+        // Writing to a String does not fail. Text in double quotes is YAML as it is JSON.
+        let quoted = |text: &str| Value::from(text).to_string();
+        let _ = match self {
+            Self::Preset { workdir, .. } => write!(
+                text,
+                "agents:\n  {name}:\n    preset: {name}\n    workdir: {}\n",
+                quoted(&workdir.to_string_lossy())
+            ),
+            Self::OpenAi { model, base_url } => write!(
+                text,
+                "agents:\n  {name}:\n    kind: openai\n    base_url: {}\n    model: {}\n",
+                quoted(base_url),
+                quoted(model)
+            ),
+            Self::Echo => write!(text, "agents:\n  {name}:\n    kind: {name}\n"),
+        };
+        let _ = writeln!(text, "agent: {name}");
+        if self.acts() {
+            text.push_str("access:\n  # You approve who may write, by code. Make yourself an owner: `hermes-relay access owner telegram:123456`.\n  mode: pair\n");
+        }
+        text
+    }
+}
+
+/// The agent of the options, of the person in front of the terminal, or the only one that can be used.
+pub(super) async fn choose(
+    args: &InitArgs,
+    asks: bool,
+    process: &ProcessEnv<'_>,
+) -> Result<ChosenAgent, InitFailure> {
+    if args.agent.is_none() && !asks && !args.yes && !args.json {
+        return Err(InitFailure::new(
+            exit::USAGE,
+            "standard input is not a terminal, so there is nobody to ask",
+            "name an agent, such as `hermes-relay init --agent claude`; `hermes-relay agents list` lists them",
+        ));
+    }
+    let presets = agents::presets(process).await;
+    let name = match &args.agent {
+        Some(name) => known(name)?,
+        None if asks => ask_for_agent(&presets)?,
+        None => only_one(&presets)?,
+    };
+    let preset = presets.iter().find(|preset| preset.name == name);
+    if let Some(problem) = preset.and_then(|preset| preset.problem.as_deref())
+        && !args.no_test
+    {
+        let hint = "install it, or write the settings all the same with --no-test";
+        return Err(InitFailure::new(
+            exit::FAILED,
+            format!("{name} cannot be used: {problem}"),
+            hint,
+        ));
+    }
+    match (preset, name) {
+        (Some(preset), _) => Ok(ChosenAgent::Preset {
+            name: preset.name,
+            workdir: workdir(args, asks, process.env)?,
+        }),
+        (None, OPENAI) => Ok(ChosenAgent::OpenAi {
+            model: model(args, asks)?,
+            base_url: args.base_url.clone().unwrap_or_else(|| OLLAMA.to_owned()),
+        }),
+        (None, _) => Ok(ChosenAgent::Echo),
+    }
+}
+
+/// The known name that was given.
+fn known(name: &str) -> Result<&'static str, InitFailure> {
+    let names = || PRESETS.iter().map(|preset| preset.name).chain([OPENAI, ECHO]);
+    names().find(|known| *known == name).ok_or_else(|| {
+        let near = nearest(name, names()).map(|near| format!("did you mean `{near}`? "));
+        let all: Vec<_> = names().collect();
+        let hint = format!(
+            "{}Known are {}; for any other agent write the file yourself: docs/agents.md",
+            near.unwrap_or_default(),
+            all.join(", ")
+        );
+        InitFailure::new(exit::USAGE, format!("there is no agent named `{name}`"), hint)
+    })
+}
+
+/// The only preset that can be used.
+fn only_one(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
+    let usable = presets.iter().filter(|preset| preset.problem.is_none());
+    let usable: Vec<_> = usable.map(|preset| preset.name).collect();
+    match usable[..] {
+        [name] => Ok(name),
+        [] => Err(InitFailure::new(
+            exit::FAILED,
+            "no known agent is installed",
+            "install one (`hermes-relay agents list` shows how), or try `--agent echo`",
+        )),
+        _ => Err(InitFailure::new(
+            exit::USAGE,
+            format!("several agents are installed: {}", usable.join(", ")),
+            "name one with --agent",
+        )),
+    }
+}
+
+/// Shows what there is, and asks for one.
+fn ask_for_agent(presets: &[PresetState]) -> Result<&'static str, InitFailure> {
+    let installed = presets.iter().filter(|preset| preset.problem.is_none());
+    let mut choices: Vec<_> = installed.map(|preset| (preset.name, "installed")).collect();
+    choices.push((
+        OPENAI,
+        "a model server with an OpenAI-compatible API, such as Ollama",
+    ));
+    choices.push((ECHO, "repeats every message; needs nothing"));
+    outln!("Agents:");
+    for (number, (name, what)) in (1..).zip(&choices) {
+        outln!("  {number}) {name:<10} {what}");
+    }
+    let missing = presets.iter().filter(|preset| preset.problem.is_some());
+    let missing: Vec<_> = missing.map(|preset| preset.name).collect();
+    if !missing.is_empty() {
+        outln!(
+            "Not installed: {}. `hermes-relay agents list` shows how.",
+            missing.join(", ")
+        );
+    }
+    for _ in 0..ATTEMPTS {
+        let answer = ask("Which one answers? [1]")?;
+        let chosen = match answer.as_str() {
+            "" => choices.first(),
+            answer => {
+                let number = answer
+                    .parse::<usize>()
+                    .ok()
+                    .and_then(|number| number.checked_sub(1));
+                let by_name = || choices.iter().find(|(name, _)| *name == answer);
+                number.and_then(|number| choices.get(number)).or_else(by_name)
+            }
+        };
+        if let Some((name, _)) = chosen {
+            return Ok(name);
+        }
+        outln!("Type a number from 1 to {}.", choices.len());
+    }
+    Err(InitFailure::new(
+        exit::FAILED,
+        "no agent was chosen",
+        "name one with --agent",
+    ))
+}
+
+fn ask(question: &str) -> Result<String, InitFailure> {
+    let failed = |why: String| {
+        InitFailure::new(
+            exit::FAILED,
+            format!("cannot ask: {why}"),
+            "name an agent with --agent",
+        )
+    };
+    match Stdin.line(question) {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(failed("there is no terminal".to_owned())),
+        Err(error) => Err(failed(error.to_string())),
+    }
+}
+
+fn model(args: &InitArgs, asks: bool) -> Result<String, InitFailure> {
+    if let Some(model) = &args.model {
+        return Ok(model.clone());
+    }
+    let answer = if asks {
+        ask("Model, such as llama3.2")?
+    } else {
+        String::new()
+    };
+    if answer.is_empty() {
+        return Err(InitFailure::new(
+            exit::USAGE,
+            "the model is missing",
+            "name it with --model",
+        ));
+    }
+    Ok(answer)
+}
+
+/// The directory that the agent works in, as a full path.
+fn workdir(args: &InitArgs, asks: bool, env: Environment<'_>) -> Result<PathBuf, InitFailure> {
+    let refused = |path: &Path, why: io::Error| {
+        let what = format!("{} cannot be the agent's directory: {why}", path.display());
+        InitFailure::new(
+            exit::CONFIGURATION,
+            what,
+            "name an existing directory with --workdir",
+        )
+    };
+    let here = std::env::current_dir().map_err(|error| refused(Path::new("."), error))?;
+    let chosen = match &args.workdir {
+        Some(path) => path.clone(),
+        None if asks => match ask(&format!("Directory that it works in [{}]", here.display()))?.as_str() {
+            "" => here,
+            answer => match (answer.strip_prefix("~/"), env("HOME")) {
+                (Some(rest), Some(home)) => Path::new(&home).join(rest),
+                _ => PathBuf::from(answer),
+            },
+        },
+        None => here,
+    };
+    let full = chosen.canonicalize().map_err(|error| refused(&chosen, error))?;
+    if !full.is_dir() {
+        return Err(refused(&full, io::ErrorKind::NotADirectory.into()));
+    }
+    Ok(full)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_settings_protect_what_can_act_and_quote_paths() {
+        let preset = ChosenAgent::Preset {
+            name: "claude",
+            workdir: "/srv/a \"b\": c".into(),
+        };
+        let text = preset.settings();
+        assert!(text.contains("    workdir: \"/srv/a \\\"b\\\": c\"\n"), "{text}");
+        assert!(text.ends_with("  mode: pair\n"), "{text}");
+        let echo = ChosenAgent::Echo.settings();
+        assert!(
+            !echo.contains("access") && echo.ends_with("agent: echo\n"),
+            "{echo}"
+        );
+    }
+
+    #[test]
+    fn only_a_single_installed_agent_is_taken_unasked() {
+        let state = |name, problem: Option<&str>| PresetState {
+            name,
+            problem: problem.map(str::to_owned),
+        };
+        let down = || state("codex", Some("not installed"));
+        assert_eq!(only_one(&[state("claude", None), down()]).ok(), Some("claude"));
+        assert_eq!(only_one(&[down()]).err().unwrap().code, exit::FAILED);
+        let both = [state("claude", None), state("gemini", None)];
+        let refused = only_one(&both).err().unwrap();
+        assert!(refused.code == exit::USAGE && refused.what.ends_with("claude, gemini"));
+        let typo = known("cluade").err().unwrap();
+        assert!(typo.hint.unwrap().starts_with("did you mean `claude`?"));
+    }
+}

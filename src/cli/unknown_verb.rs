@@ -1,0 +1,61 @@
+//! A command line that cannot be parsed: the verbs of other programs lead to ours.
+
+use std::process::ExitCode;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use super::VERSION;
+use super::exit::{self, fail, print};
+
+/// Reports the error, or prints what was asked for: help and the version are errors of the parser, too.
+pub(super) fn report(error: &clap::Error) -> ExitCode {
+    if error.kind() == ErrorKind::InvalidSubcommand
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand)
+    {
+        let above = std::env::args_os().nth(1);
+        let is_first = above.as_ref().is_some_and(|first| first == word.as_str());
+        if is_first && word == "version" {
+            return print(format_args!("hermes-relay {VERSION}"));
+        }
+        let is_service = above.is_some_and(|first| first == "service");
+        if let Some(hint) = meant(word, is_first, is_service) {
+            return fail(exit::USAGE, format!("there is no verb `{word}`"), Some(&hint));
+        }
+    }
+    // Nothing can be done if the terminal is gone.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+}
+
+/// What to run instead of a verb that does not exist.
+fn meant(word: &str, is_first: bool, is_service: bool) -> Option<String> {
+    match word {
+        "start" if is_first => Some(
+            "run the relay here with `hermes-relay run`, or as a service with `hermes-relay service install --user --now`"
+                .to_owned(),
+        ),
+        "restart" if is_first => Some(
+            "restart the service with `systemctl --user restart hermes-relay` (a system service without `--user`); \
+             a changed settings file needs only `hermes-relay reload`"
+                .to_owned(),
+        ),
+        "start" | "stop" | "restart" | "enable" | "disable" if is_service => Some(format!(
+            "run `systemctl --user {word} hermes-relay` (a system service without `--user`)"
+        )),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hint_depends_on_where_the_word_is() {
+        assert!(meant("start", true, false).unwrap().contains("hermes-relay run"));
+        let service = meant("start", false, true).unwrap();
+        assert!(service.contains("systemctl --user start"), "{service}");
+        assert_eq!(meant("start", false, false), None, "such as `journal start`");
+        assert_eq!(meant("staus", true, false), None);
+    }
+}

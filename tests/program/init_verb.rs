@@ -1,0 +1,233 @@
+//! `hermes-relay init`, by options and in a terminal: what it writes, what it keeps, and what it tests.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use crate::support::http_stub::Stub;
+use crate::support::relay_process::Setup;
+use crate::support::terminal::{ENTER, Terminal};
+
+/// A home without a settings file, and a directory of programs.
+struct Home {
+    folder: tempfile::TempDir,
+}
+
+impl Home {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("bin")).unwrap();
+        Self { folder }
+    }
+
+    /// Installs a program that does nothing.
+    fn install(&self, name: &str) {
+        let program = self.folder.path().join("bin").join(name);
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join(".hermes/relay.yaml")
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_hermes-relay"))
+            .args(args)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("HOME", self.folder.path())
+            .env("PATH", self.folder.path().join("bin"))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    fn init(&self, args: &[&str]) -> (i32, String, String) {
+        let output = self.run(&[&["init"], args].concat());
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        (
+            output.status.code().unwrap(),
+            text(&output.stdout),
+            text(&output.stderr),
+        )
+    }
+
+    #[track_caller]
+    fn is_valid(&self, file: &Path) {
+        let output = self.run(&["config", "check", file.to_str().unwrap()]);
+        assert!(output.status.success(), "{output:?}");
+    }
+}
+
+#[test]
+fn options_write_a_file_that_is_accepted_and_tested_and_never_replaced_unasked() {
+    let home = Home::new();
+    let (code, out, err) = home.init(&["--agent", "echo", "--yes"]);
+    assert_eq!(code, 0, "{out}{err}");
+    for part in [
+        "Wrote ",
+        "echo: Say hello",
+        "It answered after",
+        "hermes-relay run",
+    ] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    home.is_valid(&home.file());
+    assert_eq!(
+        fs::metadata(home.file()).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let mine = fs::read_to_string(home.file()).unwrap() + "# mine\n";
+    fs::write(home.file(), &mine).unwrap();
+    for args in [&["--agent", "echo", "--yes"][..], &["--agent", "echo", "--json"]] {
+        let (code, _, err) = home.init(args);
+        assert!(
+            code == 1 && err.contains("is kept") && err.contains("--force"),
+            "{err}"
+        );
+    }
+    assert_eq!(fs::read_to_string(home.file()).unwrap(), mine);
+    let (code, out, err) = home.init(&["--agent", "echo", "--json", "--force"]);
+    assert_eq!(code, 0, "{err}");
+    let report: serde_json::Value = serde_json::from_str(&out).expect("one JSON document");
+    assert_eq!(report["config"], home.file().display().to_string());
+    assert_eq!(
+        (&report["agent"], &report["access"]),
+        (&"echo".into(), &"upstream".into())
+    );
+    assert_eq!(report["tested"], true);
+    assert!(!fs::read_to_string(home.file()).unwrap().contains("# mine"));
+}
+
+#[test]
+fn an_agent_that_can_act_gets_pairing_and_its_directory() {
+    let home = Home::new();
+    home.install("gemini");
+    fs::create_dir(home.folder.path().join("work: it's")).unwrap();
+    let file = home.folder.path().join("mine.yaml");
+    let (code, out, err) = home.init(&[
+        "--config",
+        "mine.yaml",
+        "--workdir",
+        "work: it's",
+        "--yes",
+        "--no-test",
+    ]);
+    assert_eq!(code, 0, "the only installed agent is taken: {out}{err}");
+    assert!(out.contains("`access.mode` is `pair`"), "{out}");
+    home.is_valid(&file);
+    let text = fs::read_to_string(&file).unwrap();
+    for part in [
+        "preset: gemini",
+        "/work: it's\"\n",
+        "agent: gemini\n",
+        "mode: pair\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    home.install("goose");
+    let (code, _, err) = home.init(&["--yes", "--no-test"]);
+    assert!(
+        code == 2 && err.contains("gemini, goose") && err.contains("--agent"),
+        "{err}"
+    );
+}
+
+#[test]
+fn nothing_is_written_when_nobody_can_be_asked_or_the_agent_is_not_there() {
+    let home = Home::new();
+    for (args, expected, parts) in [
+        (&[][..], 2, &["not a terminal", "--agent"][..]),
+        (&["--agent", "gmini"], 2, &["did you mean `gemini`?"]),
+        (&["--agent", "gemini"], 1, &["npm install", "--no-test"]),
+        (&["--yes"], 1, &["no known agent is installed"]),
+        (&["--agent", "openai", "--yes"], 2, &["--model"]),
+        (
+            &["--agent", "gemini", "--no-test", "--workdir", "missing"],
+            78,
+            &["--workdir"],
+        ),
+        (
+            &["--agent", "echo", "--config", "mine.yaml", "--service"],
+            2,
+            &["--service"],
+        ),
+    ] {
+        let (code, _, err) = home.init(args);
+        assert_eq!(code, expected, "{args:?}: {err}");
+        for part in parts {
+            assert!(err.contains(part), "{args:?}: {part}: {err}");
+        }
+    }
+    assert!(!home.file().exists());
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_answer_is_a_failure_and_the_file_stays() {
+    let home = Home::new();
+    let server = Stub::always(500, "{}").await;
+    let url = server.base();
+    let (code, out, err) = tokio::task::spawn_blocking(move || {
+        let output = home.init(&["--agent", "openai", "--model", "m", "--base-url", &url, "--yes"]);
+        assert!(home.file().exists());
+        output
+    })
+    .await
+    .unwrap();
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(
+        err.contains("openai does not answer") && err.contains("agents test openai"),
+        "{err}"
+    );
+}
+
+#[tokio::test]
+async fn a_person_chooses_in_the_terminal() {
+    let setup = Setup::new();
+    let file = setup.home().join("relay.yaml");
+    let mut terminal = Terminal::start(setup.verb(&["init"]));
+    let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
+    terminal
+        .until("the question", asked("exists. Replace it? [y/N]:"))
+        .await;
+    terminal.keys("y");
+    terminal.keys(ENTER);
+    let lines = terminal
+        .until("the choice", asked("Which one answers? [1]:"))
+        .await;
+    assert!(
+        lines.iter().any(|line| line.starts_with("  2) echo ")),
+        "{lines:#?}"
+    );
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.starts_with("Not installed: claude, ")),
+        "{lines:#?}"
+    );
+    terminal.keys("9");
+    terminal.keys(ENTER);
+    terminal
+        .until("another chance", asked("Type a number from 1 to 2."))
+        .await;
+    terminal.keys("echo");
+    terminal.keys(ENTER);
+    terminal.until("the test", asked("It answered after")).await;
+    terminal
+        .until("an offer", asked("Enroll with a connector now?"))
+        .await;
+    terminal.keys(ENTER);
+    let offered = |lines: &[String]| asked("Next:")(lines) || asked("Run the relay as a service")(lines);
+    let lines = terminal
+        .until("the end, or the service where there is systemd", offered)
+        .await;
+    if !asked("Next:")(&lines) {
+        terminal.keys(ENTER);
+    }
+    terminal.until("the end", asked("Next:")).await;
+    assert_eq!(terminal.ends().await, (Some(0), true));
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.ends_with("agent: echo\n"), "{text}");
+}
