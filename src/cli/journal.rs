@@ -72,7 +72,11 @@ enum JournalCommand {
     },
     /// Run a message whose turn was interrupted again, or send an op again that was dropped or has no outcome, at
     /// the relay's next start.
-    #[command(after_help = "Example:\n  hermes-relay journal retry op:3")]
+    ///
+    /// The agent may have acted on an interrupted message before; running it again may repeat that.
+    #[command(
+        after_help = "Examples:\n  hermes-relay journal retry message:12\n  hermes-relay journal retry op:3"
+    )]
     Retry {
         /// Id: `message:12` or `op:3`.
         #[arg(value_parser = parse_item)]
@@ -279,10 +283,18 @@ fn retry(dir: &Path, id: Item, as_json: bool, out: &mut impl Write) -> Result<()
                 JournalEntry::name(id),
                 listed.state
             ),
-            "only a running message and a sent op can be retried; queued and pending entries need no retry",
+            "only a message whose turn was interrupted, and an op that was sent or dropped, can be retried; queued and pending \
+             entries need no retry",
         ),
         other => other.into(),
     })?;
+    if matches!(id, Item::Message(_)) {
+        writeln!(
+            stderr(),
+            "warning: the agent may have acted on {} before it was interrupted; running it again may repeat that",
+            JournalEntry::name(id)
+        )?;
+    }
     print_done(id, "retry", "is retried at the relay's next start", as_json, out)
 }
 

@@ -460,6 +460,7 @@ pub(super) struct Statements<'c> {
     pub(super) accept: Statement<'c>,
     pub(super) start: Statement<'c>,
     pub(super) finish: Statement<'c>,
+    pub(super) keep: Statement<'c>,
     pub(super) delete: Statement<'c>,
     pub(super) count_run: Statement<'c>,
     pub(super) finish_run: Statement<'c>,
@@ -486,10 +487,11 @@ impl<'c> Statements<'c> {
             finish: db.prepare(
                 "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
                  SELECT seq, kind, session, dedupe, buffer_id, ?2, attempt, received_at, started_at, ?3
-                 FROM inbox WHERE seq = ?1",
+                 FROM inbox WHERE seq = ?1 AND state < 2",
             )?,
+            keep: db.prepare("UPDATE inbox SET state = ?2 WHERE seq = ?1 AND kind <> ?3")?,
             delete: db.prepare("DELETE FROM inbox WHERE seq = ?1")?,
-            count_run: db.prepare("SELECT count(*) FROM inbox WHERE seq BETWEEN ?1 AND ?2")?,
+            count_run: db.prepare("SELECT count(*) FROM inbox WHERE seq BETWEEN ?1 AND ?2 AND state < 2")?,
             finish_run: db.prepare(
                 "INSERT INTO done (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
                  SELECT seq, kind, session, dedupe, buffer_id, ?3, attempt, received_at, started_at, ?4

@@ -5,7 +5,7 @@
 
 use super::apply::{CommandOutcome, JournalDb};
 use super::command::Command;
-use super::completion::{InboxSeq, OpSeqs};
+use super::completion::{InboxKind, InboxSeq, OpSeqs};
 use super::completion::{NewOp, TurnState};
 use rusqlite::{Result, params};
 
@@ -26,6 +26,10 @@ impl JournalDb<'_> {
         else {
             return Ok(0);
         };
+        if state == TurnState::Interrupted {
+            // One by one: their lines are kept.
+            return Ok(0);
+        }
         let span = [first.0, last.0];
         let held: i64 = self.statements.count_run.query_row(span, |row| row.get(0))?;
         if held != last.0 - first.0 + 1 {
@@ -46,7 +50,8 @@ impl JournalDb<'_> {
         Ok(endings.len())
     }
 
-    /// Ends one turn.
+    /// Ends one turn. The line of an interrupted message is kept, so that it can be run again on request; a job's claim says
+    /// what becomes of its run.
     pub(super) fn end(&mut self, command: &Command) -> Result<CommandOutcome> {
         let Command::End {
             seq,
@@ -61,7 +66,15 @@ impl JournalDb<'_> {
         if self.statements.finish.execute(finish)? == 0 {
             return Ok(CommandOutcome::Missing(*seq));
         }
-        self.statements.delete.execute([seq.0])?;
+        let is_kept = *state == TurnState::Interrupted
+            && self
+                .statements
+                .keep
+                .execute(params![seq.0, state.code(), InboxKind::Job.code()])?
+                > 0;
+        if !is_kept {
+            self.statements.delete.execute([seq.0])?;
+        }
         let ops = self.add_ops(Some(*seq), ops, *now_ms)?;
         Ok(CommandOutcome::Ended(ops))
     }

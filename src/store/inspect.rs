@@ -5,7 +5,7 @@
 //! ids and keys in memory.
 
 use super::access::{self, UsageRow};
-use super::completion::{InboxSeq, OpSeq};
+use super::completion::{InboxSeq, OpSeq, TurnState};
 use super::fault::{Fault, OpenError};
 use super::journal::JournalSettings;
 use super::lock::StateLock;
@@ -186,7 +186,7 @@ impl Inspector {
             waiting: count("SELECT count(*) FROM inbox WHERE state = 0")?.unwrap_or(0),
             running: count("SELECT count(*) FROM inbox WHERE state = 1")?.unwrap_or(0),
             owed: count("SELECT count(*) FROM outbox")?.unwrap_or(0),
-            oldest_message: one("SELECT received_at FROM inbox ORDER BY seq LIMIT 1")?,
+            oldest_message: one("SELECT received_at FROM inbox WHERE state < 2 ORDER BY seq LIMIT 1")?,
             oldest_op: one("SELECT created_at FROM outbox ORDER BY seq LIMIT 1")?,
         })
     }
@@ -254,14 +254,20 @@ impl Inspector {
         }
     }
 
-    /// Resets a running message to waiting, or a sent or dropped op to pending. Fails while a relay runs.
+    /// Resets a running or interrupted message to waiting, or a sent or dropped op to pending. Fails while a relay runs.
     pub fn retry(dir: &Path, item: Item, now_ms: i64) -> Result<(), InspectError> {
         Self::open(dir)?.show(item)?;
         let changed = mend(dir, now_ms, |db| match item {
-            Item::Message(seq) => db.execute(
-                "UPDATE inbox SET state = 0, started_at = NULL WHERE seq = ?1 AND state = 1",
-                [seq.0],
-            ),
+            Item::Message(seq) => {
+                let reset = db.execute(
+                    "UPDATE inbox SET state = 0, started_at = NULL WHERE seq = ?1 AND state IN (1, ?2)",
+                    params![seq.0, TurnState::Interrupted.code()],
+                )?;
+                if reset > 0 {
+                    db.execute("DELETE FROM done WHERE seq = ?1", [seq.0])?;
+                }
+                Ok(reset)
+            }
             Item::Op(op) => {
                 let restored = db.execute(
                     "INSERT INTO outbox (seq, session, chat, op, inbox_seq, state, created_at)
@@ -290,10 +296,10 @@ impl Inspector {
                     "INSERT INTO done
                      (seq, kind, session, dedupe, buffer_id, state, attempt, received_at, started_at, ended_at)
                      SELECT seq, kind, session, dedupe, buffer_id, 6, attempt, received_at, started_at, ?2
-                     FROM inbox WHERE seq = ?1",
+                     FROM inbox WHERE seq = ?1 AND state < 2",
                     params![seq.0, now_ms],
                 )?;
-                db.execute("DELETE FROM inbox WHERE seq = ?1", [seq.0])
+                db.execute("DELETE FROM inbox WHERE seq = ?1 AND state < 2", [seq.0])
             }
             Item::Op(op) => Ok(db.execute("DELETE FROM outbox WHERE seq = ?1", [op.0])?
                 + db.execute("DELETE FROM dropped WHERE seq = ?1", [op.0])?),
@@ -308,8 +314,8 @@ impl Inspector {
 
     fn content(&self, section: Section, number: i64) -> SqlResult<Option<Vec<u8>>> {
         let sql = match section {
-            Section::Unfinished => "SELECT line FROM inbox WHERE seq = ?1",
-            Section::Finished => return Ok(None),
+            // That of an interrupted message is kept.
+            Section::Unfinished | Section::Finished => "SELECT line FROM inbox WHERE seq = ?1",
             Section::Ops => {
                 "SELECT op FROM outbox WHERE seq = ?1 UNION ALL SELECT op FROM dropped WHERE seq = ?1"
             }
@@ -346,11 +352,13 @@ impl Section {
     fn select(self) -> &'static str {
         match self {
             Self::Unfinished => {
-                "SELECT seq, state, session, buffer_id, NULL, attempt, received_at, NULL, ifnull(length(line), 0)
-                 FROM inbox"
+                "SELECT * FROM (
+                 SELECT seq, state, session, buffer_id, NULL, attempt, received_at, NULL, ifnull(length(line), 0)
+                 FROM inbox WHERE state < 2)"
             }
             Self::Finished => {
-                "SELECT seq, state, session, buffer_id, NULL, attempt, received_at, ended_at, 0 FROM done"
+                "SELECT seq, state, session, buffer_id, NULL, attempt, received_at, ended_at,
+                 ifnull((SELECT length(line) FROM inbox WHERE inbox.seq = done.seq), 0) FROM done"
             }
             Self::Ops => {
                 "SELECT * FROM (

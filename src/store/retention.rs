@@ -4,6 +4,7 @@
 //! is returned to the file system in slices (incremental vacuum).
 
 use super::apply::JournalDb;
+use super::completion::TurnState;
 use super::days::Calendar;
 use super::journal::JournalSettings;
 use super::reads::indexed_upto;
@@ -201,7 +202,13 @@ fn delete_finished(
     )?;
     // An end in the future was written under a clock that was ahead.
     let latest = now_ms.saturating_add(DAY_MS);
-    delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?, latest])
+    let deleted = delete.execute(params![DONE_SLICE, older_than, indexed_upto(db)?, latest])?;
+    if deleted > 0 {
+        // The line of an interrupted message is kept as long as its record.
+        db.prepare_cached("DELETE FROM inbox WHERE seq < (SELECT min(seq) FROM done) AND state = ?1")?
+            .execute([TurnState::Interrupted.code()])?;
+    }
+    Ok(deleted)
 }
 
 /// Ops that were dropped are kept as long as finished messages.

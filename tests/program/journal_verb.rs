@@ -1,8 +1,10 @@
 //! The `journal` verb of the real binary: what it prints, what it refuses, and with which exit code.
 
+use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::store::{
     self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, TurnState,
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,6 +12,9 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use tokio::time::timeout;
+
+use crate::support::relay_process::Setup;
+use crate::support::wait::eventually;
 
 const NOW: i64 = 1_790_000_000_000;
 const SECRET: &str = "what was said";
@@ -228,6 +233,60 @@ async fn entries_can_be_mended_when_no_relay_runs() {
         (&counts["waiting"], &counts["running"], &counts["quarantine"]),
         (&json!(1), &json!(1), &json!(0))
     );
+}
+
+/// The agent waits for ever the first time, and answers the second time.
+#[tokio::test]
+async fn an_interrupted_message_is_run_again_on_request() {
+    let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
+    let script = "if [ -e began ]; then echo second time; else touch began; exec sleep 600; fi";
+    let setup = Setup::for_connector(&connector).args(&["run", "--agent", "slow"]);
+    let home = setup.home();
+    let agent = json!({"kind": "command", "argv": ["/bin/sh", "-c", script], "workdir": home});
+    let setup = setup.setting("agents.slow", &agent.to_string());
+    let relay = setup.start();
+    relay.wait_for_log("connected to the connector").await;
+    let event = text_event("discord", "c1", "m1", "hello");
+    connector.deliver(&event).unwrap();
+    eventually("a turn", async || home.join("began").exists()).await;
+    relay.signal(Signal::KILL);
+    drop(relay);
+    let relay = setup.start();
+    relay.wait_for_log("a turn was interrupted").await;
+    let journal = async |args: &[&str]| {
+        let output = setup.verb(&[&["journal"], args].concat()).output().await.unwrap();
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        output
+    };
+    eventually("its end in the journal", async || {
+        out(&journal(&["list", "--section", "done"]).await).contains("interrupted")
+    })
+    .await;
+    relay.stop().await;
+    let shown = out(&journal(&["show", "message:1", "--text"]).await);
+    assert!(
+        shown.contains("interrupted") && shown.contains("hello"),
+        "{shown}"
+    );
+    let retried = journal(&["retry", "message:1"]).await;
+    assert!(
+        err(&retried).contains("warning: the agent may have acted"),
+        "{}",
+        err(&retried)
+    );
+    let again = setup
+        .verb(&["journal", "retry", "message:1"])
+        .output()
+        .await
+        .unwrap();
+    assert_eq!(code(&again), 1, "it waits already: {}", out(&again));
+    let relay = setup.start();
+    eventually("the answer", async || {
+        let sent = connector.sent_messages();
+        sent.iter().any(|sent| sent.text.contains("second time"))
+    })
+    .await;
+    relay.stop().await;
 }
 
 #[tokio::test]

@@ -338,6 +338,50 @@ fn old_records_and_keys_go_unfinished_ones_and_the_newest_stay() {
 }
 
 #[test]
+fn the_line_of_an_interrupted_message_is_kept_as_long_as_its_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = JournalSettings {
+        keep_days: 2,
+        ..JournalSettings::default()
+    };
+    with_ledger(dir.path(), &settings, |journal_db| {
+        let batch: Vec<_> = (0..3000).map(|n| accept(n, "s", Some(&n.to_string()))).collect();
+        journal_db.transact(&batch, NOW).unwrap();
+        let interrupted = |seq| Command::End {
+            seq: InboxSeq(seq),
+            state: TurnState::Interrupted,
+            ops: Vec::new(),
+            now_ms: NOW,
+        };
+        journal_db
+            .transact(&[interrupted(2), interrupted(3)], NOW)
+            .unwrap();
+        let ends: Vec<_> = (4..=3000).map(|seq| end(seq, NOW)).collect();
+        journal_db.transact(&ends, NOW).unwrap();
+        let again = journal_db.transact(&[interrupted(2)], NOW).unwrap();
+        assert!(
+            matches!(again[..], [CommandOutcome::Missing(InboxSeq(2))]),
+            "it has ended: {again:?}"
+        );
+        let held = |db: &Connection| (count(db, "done"), count(db, "inbox"));
+        assert_eq!(
+            held(journal_db.db),
+            (2999, 3),
+            "two lines are kept, one turn runs"
+        );
+        let mut days = Days::new(&settings);
+        days.pass(journal_db, 1);
+        assert_eq!(held(journal_db.db), (2999, 3));
+        days.pass(journal_db, 2);
+        assert_eq!(
+            held(journal_db.db),
+            (1, 1),
+            "the newest record and the turn that runs"
+        );
+    });
+}
+
+#[test]
 fn a_full_journal_forgets_finished_records_early_and_gives_space_back() {
     let dir = tempfile::tempdir().unwrap();
     let settings = JournalSettings {
