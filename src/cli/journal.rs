@@ -118,7 +118,7 @@ enum SectionArg {
     /// Ops without an outcome, and ops that were dropped.
     #[value(alias = "ops")]
     Outbox,
-    /// Messages whose turn ended; their text is deleted.
+    /// Messages whose turn ended; their text is deleted unless the turn was interrupted.
     #[value(alias = "finished")]
     Done,
     /// Frames that could not be used.

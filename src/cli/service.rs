@@ -31,7 +31,7 @@ pub(super) struct ServiceArgs {
 enum ServiceVerb {
     /// Write the unit, verify it, and print the commands that start it; --now runs them.
     ///
-    /// With --user or --run-as, the unit keeps the HERMES_HOME of this command.
+    /// With --user or --run-as, the unit keeps the Hermes home of this shell.
     ///
     /// Exit codes: 0 written, 1 not written, invalid or not started, 2 conflicting options, 78 the program or the account cannot
     /// be used.

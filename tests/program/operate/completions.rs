@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::skip::skip;
+use crate::support::terminal::{ENTER, Terminal};
 
 /// The script for a shell, in a folder of its own.
 fn script(folder: &Path, shell: &str) -> PathBuf {
@@ -93,6 +94,7 @@ fn fish_completes_every_word() {
         ("hermes-relay enr", "enroll"),
         ("hermes-relay enroll --plat", "--platform"),
         ("hermes-relay access ap", "approve"),
+        ("hermes-relay journal list --section q", "quarantine"),
     ] {
         let program = format!("source {}; complete -C '{line}'", script.display());
         let Some(output) = run("fish", &["--no-config", "-c", &program]) else {
@@ -105,18 +107,56 @@ fn fish_completes_every_word() {
     }
 }
 
-#[test]
-fn zsh_loads_the_script() {
+/// What people do: a terminal, a line, and Tab. The script is where zsh looks for it.
+#[tokio::test]
+async fn zsh_completes_every_word() {
     let folder = tempfile::tempdir().unwrap();
-    let script = script(folder.path(), "zsh");
-    let program = format!(
-        "compdef() {{ print registered $2 }}; funcstack=(x); source {}; (( $+functions[_hermes-relay] )) && print defined",
-        script.display()
-    );
-    let Some(output) = run("zsh", &["-f", "-c", &program]) else {
+    let printed = script(folder.path(), "zsh");
+    std::fs::rename(printed, folder.path().join("_hermes-relay")).unwrap();
+    if Command::new("zsh").arg("--version").output().is_err() {
         return skip("zsh is not installed");
-    };
-    let said = words(&output);
-    assert!(said.contains(&"defined".to_owned()), "{output:?}");
-    assert!(said.contains(&"hermes-relay".to_owned()), "{output:?}");
+    }
+    let start = "PROMPT='> '; unset zle_bracketed_paste; setopt no_beep no_prompt_sp; autoload -Uz compinit; \
+                 compinit -u -D; clear\n";
+    std::fs::write(folder.path().join(".zshrc"), start).unwrap();
+    let mut shell = tokio::process::Command::new("zsh");
+    shell
+        .arg("-i")
+        .current_dir(folder.path())
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("ZDOTDIR", folder.path())
+        .env("FPATH", zsh_functions(folder.path()));
+    let mut terminal = Terminal::start(shell);
+    let last = |lines: &[String]| lines.last().cloned().unwrap_or_default();
+    for (typed, completed) in [
+        ("hermes-relay unenr", "> hermes-relay unenroll"),
+        ("hermes-relay enroll --plat", "> hermes-relay enroll --platform"),
+        ("hermes-relay access ap", "> hermes-relay access approve"),
+        (
+            "hermes-relay journal list --section q",
+            "> hermes-relay journal list --section quarantine",
+        ),
+    ] {
+        terminal.until("a prompt", |lines| last(lines) == ">").await;
+        terminal.keys(typed);
+        let shown = format!("> {typed}");
+        terminal.until(&shown, |lines| last(lines) == shown).await;
+        terminal.keys("\t");
+        terminal
+            .until(completed, |lines| last(lines).starts_with(completed))
+            .await;
+        // Clears the line.
+        terminal.keys("\x15");
+    }
+    terminal.keys("exit");
+    terminal.keys(ENTER);
+    terminal.ends().await;
+}
+
+/// The path of zsh's own functions, behind a folder.
+fn zsh_functions(folder: &Path) -> String {
+    let printed = run("zsh", &["-f", "-c", "print -r -- ${(j.:.)fpath}"]).expect("zsh is installed");
+    let known = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+    format!("{}:{known}", folder.display())
 }
