@@ -36,10 +36,6 @@ use crate::config::{self, Flags, Sources};
     after_help = "Examples:\n  hermes-relay init\n  hermes-relay init --agent claude --workdir ~/project --yes\n  \
                   hermes-relay init --agent openai --model llama3.2 --config relay.yaml --yes --json"
 )]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch of the command line"
-)]
 pub(super) struct InitArgs {
     #[arg(
         long,
