@@ -9,6 +9,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::browser::plain_http;
+use crate::server::Stage;
 use crate::support::http_stub::{Stub, egress, json_reply};
 
 const FAR: &str = "2036-11-15T09:00:00+00:00";
@@ -67,4 +68,32 @@ async fn armed_jobs_are_listed_and_fired() {
     assert_eq!(fire(json!({})).await.0, 400);
     assert_eq!(relay.seen().len(), 3);
     assert_eq!(jobs().await["attempts"].as_array().unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_job_from_the_chat_is_armed_and_of_two_fires_one_runs() {
+    let Some(stage) = Stage::set("discord").await else {
+        return;
+    };
+    let page = &stage.browser;
+    page.until("no job", "document.querySelector('#job-none').checkVisibility()")
+        .await;
+    // A fire may come a minute early.
+    stage.say("/cron add every 1m sleep=10 look outside").await;
+    page.until(
+        "an armed job",
+        "document.querySelector('#job-none').hidden && document.querySelector('#job-list time')?.dateTime",
+    )
+    .await;
+    page.click("#fire-twice-0").await;
+    let runs = "[...document.querySelectorAll('.message.bot .text')].filter((n) => n.innerText.includes('echo: look outside')).length";
+    page.until("its run", &format!("{runs} === 1")).await;
+    let fires = "[...document.querySelectorAll('#fire-list li')].map((n) => n.innerText)";
+    let both = page
+        .until("both fires", &format!("{fires}.length >= 2 && {fires}.join()"))
+        .await;
+    let both = both.as_str().unwrap();
+    assert!(both.contains("202") && both.contains("duplicate"), "{both}");
+    page.picture("jobs").await;
+    assert_eq!(page.js(&format!("return {runs};")).await, 1, "one of them ran");
 }

@@ -57,5 +57,6 @@ async function fire(job, twice) {
 }
 
 function verdict(attempt) {
+  if (attempt.answer === "too early") return `${attempt.status} too early: a fire comes at most a minute before its time`;
   return attempt.status ? `${attempt.status} ${attempt.answer}` : attempt.answer;
 }
