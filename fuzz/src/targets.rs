@@ -4,6 +4,9 @@
 //! `tests/pure/fuzz.rs`.
 
 use hermes_relay::adapter::split::{split, split_continuation};
+use hermes_relay::cron::claim;
+use hermes_relay::cron::jobs_file::{self, ImportNote};
+use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, from_millis, plus_secs};
 use hermes_relay::wire::{
     CapabilityDescriptor, ConnectorFrame, GatewayFrame, LenUnit, Line, LineFramer, MessageEvent,
     PassthroughForward, SessionSource,
@@ -141,4 +144,32 @@ fn assert_in_order(text: &str, parts: &[String], plain: bool) {
         assert!(found, "{wanted:?} is lost");
     }
     assert!(!plain || said.next().is_none(), "nothing is added");
+}
+
+/// A file of jobs that can be read is exported as the same jobs, and no imported job is due before the import.
+pub(crate) fn jobs(data: &[u8]) {
+    let zone = TimeZone::UTC;
+    let now = from_millis(1_794_744_000_000);
+    let Ok(mut file) = jobs_file::parse(data) else {
+        return;
+    };
+    let exported = jobs_file::export(file.jobs.clone(), now, &zone).to_string();
+    // What is nested to the very limit is too deep inside of another object.
+    if let Ok(again) = jobs_file::parse(exported.as_bytes()) {
+        let sorted = |jobs: &[hermes_relay::cron::job::Job]| {
+            let mut jobs = jobs.to_vec();
+            jobs.sort_by(|a, b| a.id().cmp(b.id()));
+            jobs
+        };
+        assert_eq!(sorted(&again.jobs), sorted(&file.jobs), "nothing is lost");
+        assert!(again.bad.is_empty());
+    }
+    for job in &mut file.jobs {
+        let notes = jobs_file::prepare(job, now, &zone);
+        let _ = claim::next_run(job, None, now, &zone);
+        if job.is_active() && !notes.contains(&ImportNote::BadSchedule) {
+            let next = job.next_run_at(&zone).expect("a next run");
+            assert!(next >= plus_secs(now, -ONCE_GRACE_SECS), "no run is made up for");
+        }
+    }
 }

@@ -88,6 +88,41 @@ fn splitter() {
 }
 
 #[test]
+fn jobs() {
+    const TOKENS: &[&[u8]] = &[
+        b"\"",
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b"null",
+        b"-1",
+        b"99999999999999999999",
+        b"\"id\":",
+        b"\"schedule\":",
+        b"\"kind\":",
+        b"\"once\"",
+        b"\"interval\"",
+        b"\"minutes\":",
+        b"\"cron\"",
+        b"\"expr\":",
+        b"\"next_run_at\":",
+        b"\"timezone\":",
+        b"\"Asia/Kolkata\"",
+        b"0 9 31 2 *",
+        b"*/5 * * * * */10 2099",
+        b"9999-12-31T23:59:59+14:00",
+        b"0001-01-01",
+        b"in 9999d",
+        b"\n",
+        b"\xef\xbb\xbf",
+    ];
+    run("jobs", targets::jobs, TOKENS);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_inputs() {
     let corpus = corpus("decoder");
     let inputs = |seed| {

@@ -209,7 +209,9 @@ impl<'r> JobStore<'r> {
                     (Some("builtin"), None) if answer["unavailable"].is_null() => {
                         ArmedNote::yes("armed: the running relay starts it")
                     }
-                    _ => ArmedNote::no("saved, not armed yet; the relay keeps trying"),
+                    _ => ArmedNote::no(
+                        "saved, not armed: the managed scheduler has not answered yet; will retry",
+                    ),
                 }
             }
         }

@@ -261,6 +261,35 @@ async fn creation_tells_the_truth_about_the_managed_scheduler() {
     relay.stop().await;
 }
 
+#[tokio::test]
+async fn a_scheduler_that_does_not_answer_keeps_nobody_waiting_for_long() {
+    let connector = connector().await;
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let portal = format!("http://{}", silent.local_addr().unwrap());
+    let chronos = json!({
+        "portal_url": portal, "callback_url": "http://127.0.0.1:9",
+        "expected_audience": "agent:x", "nas_jwks_url": format!("{portal}/keys"),
+    });
+    let setup = Setup::for_connector(&connector)
+        .setting("cron.provider", "chronos")
+        .setting("cron.chronos", &chronos.to_string());
+    let login = json!({"version": 1, "active_provider": "nous", "providers": {"nous": {
+        "access_token": "token", "refresh_token": "refresh", "token_type": "Bearer", "client_id": "hermes-cli-vps",
+        "portal_base_url": portal, "expires_at": "2099-01-01T00:00:00Z",
+    }}});
+    setup.write("auth.json", &login.to_string());
+    let relay = connected(&setup).await;
+    let began = std::time::Instant::now();
+    let job = cron_json(&setup, &["add", "every 1h", "x"]).await;
+    assert!(began.elapsed() < Duration::from_secs(12), "{:?}", began.elapsed());
+    assert_eq!(job["armed"], false);
+    let note = job["note"].as_str().unwrap();
+    assert!(note.contains("has not answered yet; will retry"), "{note}");
+    // Chats do not wait for it either.
+    answered(&connector, "m1", "hello").await;
+    relay.terminate();
+}
+
 /// A relay whose agent is a script that runs `hermes-relay` as an agent would from its shell.
 fn with_shell(setup: Setup, script: &str) -> Setup {
     let program = setup.home().join("shell");
