@@ -230,8 +230,9 @@ fn a_verb_learns_whether_its_job_is_armed_and_waits_a_while_at_most() {
     assert_eq!(answer.try_recv().unwrap().armed(), 1);
     report.send_modify(|report| report.jobs.clear());
     let mut answer = ask(&mut scheduler, at(4).mono);
-    scheduler.step(at(13), true, &mut effects);
+    let over = 4 + ARM_TIMEOUT.as_secs();
+    scheduler.step(at(over - 1), true, &mut effects);
     assert!(answer.try_recv().is_err());
-    scheduler.step(at(14), true, &mut effects);
+    scheduler.step(at(over), true, &mut effects);
     assert_eq!(answer.try_recv().unwrap().armed(), 0, "after {ARM_TIMEOUT:?}");
 }
