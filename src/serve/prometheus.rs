@@ -15,8 +15,8 @@ pub(super) struct ProcessInfo {
     pub(super) log_lost: u64,
     /// Exported traces by outcome.
     pub(super) traces: [(&'static str, u64); 3],
-    /// Fires of the managed scheduler by outcome; none without it.
-    pub(super) fires: Option<[(&'static str, u64); 7]>,
+    /// Fires of the managed scheduler by outcome.
+    pub(super) fires: [(&'static str, u64); 7],
     /// How often its keys were fetched.
     pub(super) key_fetches: u64,
 }
@@ -255,21 +255,19 @@ fn write_jobs(page: &mut MetricsPage, metrics: &Metrics, process: &ProcessInfo) 
         "Runs that the relay started because the managed scheduler did not.",
         cron.misfires,
     );
-    if let Some(fires) = process.fires {
-        page.family(
-            "cron_fires_total",
-            "counter",
-            "Requests to the fire endpoint, by outcome.",
-        );
-        for (outcome, count) in fires {
-            page.sample("cron_fires_total", &[("outcome", outcome)], count);
-        }
-        page.counter(
-            "cron_key_fetches_total",
-            "Fetches of the managed scheduler's keys.",
-            process.key_fetches,
-        );
+    page.family(
+        "cron_fires_total",
+        "counter",
+        "Requests to the fire endpoint, by outcome.",
+    );
+    for (outcome, count) in process.fires {
+        page.sample("cron_fires_total", &[("outcome", outcome)], count);
     }
+    page.counter(
+        "cron_key_fetches_total",
+        "Fetches of the managed scheduler's keys.",
+        process.key_fetches,
+    );
 }
 
 fn write_traces(page: &mut MetricsPage, process: &ProcessInfo) {

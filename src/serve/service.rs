@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
-use super::fire::FireEndpoint;
+use super::fire::{FireCounts, FireEndpoint};
 use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
 use crate::cron::chronos::ArmState;
@@ -181,7 +181,10 @@ impl ControlService {
                 ("dropped", self.traces.dropped.load(Ordering::Relaxed)),
                 ("refused", self.traces.refused.load(Ordering::Relaxed)),
             ],
-            fires: self.fires.as_ref().map(|fires| fires.counts().by_outcome()),
+            fires: (self.fires.as_ref()).map_or_else(
+                || FireCounts::default().by_outcome(),
+                |fires| fires.counts().by_outcome(),
+            ),
             key_fetches: self.fires.as_ref().map_or(0, |fires| fires.key_fetches()),
         };
         Some(prometheus::page(&metrics, &process))

@@ -256,5 +256,5 @@ fn every_kind_is_listed_with_an_answer() {
         .output()
         .unwrap();
     let listed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(listed.matches("\n  out: {\"ok\":").count(), 10, "{listed}");
+    assert_eq!(listed.matches("\n  out: {\"ok\":").count(), 11, "{listed}");
 }
