@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::socket::DialError;
 use hermes_relay::net::tls::TlsSettings;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
@@ -27,6 +27,10 @@ impl Authority {
     fn new() -> Self {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "a private authority");
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("a CA");
         let folder = tempfile::tempdir().expect("a folder");
@@ -95,7 +99,7 @@ async fn a_private_ca_is_refused_without_ca_file_and_accepted_with_it() {
     for host in ["localhost", "127.0.0.1"] {
         let url = format!("wss://{host}:{}/relay", server.port);
         let error = dialer().dial(request(&url)).await.expect_err("an unknown CA");
-        assert!(tls_refusal(&error).contains("`ca_file`"), "{error}");
+        assert!(tls_refusal(&error).contains("`tls.ca_file`"), "{error}");
 
         let trusting = dialer_with(&ca.trusted(), ProxyRules::none());
         let mut dialed = trusting.dial(request(&url)).await.expect("a trusted server");
