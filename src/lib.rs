@@ -153,7 +153,7 @@
 //! | what a platform can do | the descriptor's flag or op in `adapter::stream` | its tables of exact ops, and `tests/relay/adapter` |
 //! | a part of the relay | a file in `relay`, a field of the event loop | the list of outstanding work names every field |
 //! | a metric | `relay::metrics`, the page in `serve`, `docs/metrics.md` | page and document are compared |
-//! | a verb | a file in `cli` and a variant | help is checked |
+//! | a verb | a file in `cli`, a variant, and its group in `cli::help` | help is checked |
 //! | a probe | a function and a line of the table in `check` | its id must be unique, its remedy not empty |
 //! | an option | the section in `config`, `config.example.yaml` | the example must show every option |
 

@@ -238,8 +238,12 @@ impl ProcessEnv<'_> {
 /// Runs the program. `env` looks up a variable of the process environment; `vars` is all of it.
 pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsString)>) -> ExitCode {
     let vars: Vec<_> = vars.into_iter().collect();
-    let parsed = help::command().try_get_matches();
-    let verb = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+    // The help is made only when it is needed.
+    let with_help = |_| {
+        let matches = help::command().try_get_matches();
+        matches.and_then(|matches| Cli::from_arg_matches(&matches))
+    };
+    let verb = match Cli::try_parse().or_else(with_help) {
         Ok(cli) => cli.verb,
         Err(error) => return unknown_verb::report(&error),
     };

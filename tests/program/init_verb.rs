@@ -5,9 +5,19 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
+
 use crate::support::http_stub::Stub;
-use crate::support::relay_process::Setup;
+use crate::support::relay_process::{SOON, Setup};
 use crate::support::terminal::{ENTER, Terminal};
+
+/// Puts a shell script into a directory of programs.
+fn install(folder: &Path, name: &str, script: &str) {
+    fs::create_dir_all(folder).unwrap();
+    let program = folder.join(name);
+    fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+}
 
 /// A home without a settings file, and a directory of programs.
 struct Home {
@@ -23,9 +33,7 @@ impl Home {
 
     /// Installs a program that does nothing.
     fn install(&self, name: &str) {
-        let program = self.folder.path().join("bin").join(name);
-        fs::write(&program, "#!/bin/sh\n").unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        install(&self.folder.path().join("bin"), name, "");
     }
 
     fn file(&self) -> PathBuf {
@@ -230,4 +238,109 @@ async fn a_person_chooses_in_the_terminal() {
     assert_eq!(terminal.ends().await, (Some(0), true));
     let text = fs::read_to_string(file).unwrap();
     assert!(text.ends_with("agent: echo\n"), "{text}");
+}
+
+#[tokio::test]
+async fn a_person_chooses_an_installed_agent_and_its_directory() {
+    let setup = Setup::new();
+    let programs = setup.home().join("bin");
+    install(&programs, "gemini", "");
+    let setup = setup.env("PATH", programs.to_str().unwrap());
+    let file = setup.home().join("mine.yaml");
+    let args = ["init", "--no-test", "--config", file.to_str().unwrap()];
+    let mut terminal = Terminal::start(setup.verb(&args));
+    let asked = |part: &'static str| move |lines: &[String]| lines.iter().any(|line| line.contains(part));
+    let lines = terminal
+        .until("the choice", asked("Which one answers? [1]:"))
+        .await;
+    assert!(
+        lines.iter().any(|line| line == "  1) gemini     installed"),
+        "{lines:#?}"
+    );
+    terminal.keys(ENTER);
+    terminal
+        .until("the directory", asked("Directory that it works in ["))
+        .await;
+    terminal.keys("~/bin");
+    terminal.keys(ENTER);
+    terminal
+        .until("an offer", asked("Enroll with a connector now?"))
+        .await;
+    terminal.keys("n");
+    terminal.keys(ENTER);
+    let lines = terminal
+        .until("the end", asked("hermes-relay doctor --config"))
+        .await;
+    assert!(
+        asked("hermes-relay access owner PLATFORM:ID")(&lines),
+        "{lines:#?}"
+    );
+    assert!(
+        !asked("service of your user")(&lines),
+        "it would not read that file: {lines:#?}"
+    );
+    assert_eq!(terminal.ends().await, (Some(0), true));
+    let text = fs::read_to_string(file).unwrap();
+    let workdir = programs.canonicalize().unwrap();
+    assert!(
+        text.contains(&format!("    workdir: \"{}\"\n", workdir.display())),
+        "{text}"
+    );
+    assert!(
+        text.contains("preset: gemini") && text.ends_with("  mode: pair\n"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn one_command_writes_the_settings_enrolls_and_installs_the_service() {
+    let connector = Connector::start(ConnectorSettings {
+        enrol_tokens: vec!["one-time".to_owned()],
+        platforms: vec!["discord".to_owned()],
+        ..ConnectorSettings::default()
+    })
+    .await
+    .unwrap();
+    let idp = Stub::always(200, r#"{"access_token":"who-i-am"}"#).await;
+    let setup = Setup::new()
+        .env("GATEWAY_RELAY_IDP_TOKEN_URL", &idp.base())
+        .env("GATEWAY_RELAY_ENROLL_TOKEN", "one-time");
+    let (programs, asked) = (setup.home().join("bin"), setup.home().join("asked"));
+    install(
+        &programs,
+        "systemctl",
+        &format!("echo \"$*\" >>'{}'", asked.display()),
+    );
+    let setup = setup.env("PATH", programs.to_str().unwrap());
+    let url = connector.http_base();
+    let args = [
+        "init",
+        "--agent",
+        "echo",
+        "--yes",
+        "--force",
+        "--connector-url",
+        &url,
+        "--service",
+    ];
+    let output = setup.verb(&args).output().await.unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let credentials = fs::read_to_string(setup.home().join(".env")).unwrap();
+    assert!(credentials.contains("GATEWAY_RELAY_SECRET="), "{credentials}");
+    let unit = setup.home().join(".config/systemd/user/hermes-relay.service");
+    let unit = fs::read_to_string(unit).unwrap();
+    let home = format!("Environment=\"HERMES_HOME={}\"", setup.home().display());
+    assert!(unit.contains(&home), "{unit}");
+    let asked = fs::read_to_string(asked).unwrap();
+    assert!(
+        asked.ends_with("--user restart hermes-relay.service\n"),
+        "{asked}"
+    );
+
+    let relay = setup.args(&["run"]).start();
+    relay.wait_for_log("connected to the connector").await;
+    let event = text_event("discord", "c1", "m1", "hello");
+    connector.deliver(&event).unwrap();
+    connector.reply_to(SOON, "m1").await.unwrap();
+    relay.stop().await;
 }

@@ -13,7 +13,6 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{WATCH_INTERVAL, line};
 use crate::cli::exit::{self, fail, finish};
-use crate::cli::format::printable;
 use crate::cli::prompt::NoEcho;
 use crate::cli::remote::RemoteRelay;
 use crate::serve::{ControlRequest, StatusRow, Tone, status_rows};
@@ -137,32 +136,37 @@ impl<'a> Screen<'a> {
     }
 
     fn show(&self, rows: &[StatusRow]) -> io::Result<()> {
-        let (height, width) = match tcgetwinsize(io::stdout().as_fd()) {
+        let size = match tcgetwinsize(io::stdout().as_fd()) {
             Ok(size) if size.ws_row > 0 && size.ws_col > 0 => (size.ws_row.into(), size.ws_col.into()),
             _ => DEFAULT_SIZE,
         };
-        let room = height.saturating_sub(1);
-        let mut page = String::from("\x1b[H");
-        let shown = if rows.len() > room {
-            room.saturating_sub(1)
-        } else {
-            rows.len()
-        };
-        for row in &rows[..shown] {
-            page.push_str(&line(row, width, self.colour));
-            page.push_str("\x1b[K\r\n");
-        }
-        let more = match rows.len() - shown {
-            0 => String::new(),
-            more => format!("{more} more below; "),
-        };
-        let help = format!("{more}every {} s; q quits", WATCH_INTERVAL.as_secs());
-        page.extend(printable(&help).chars().take(width));
-        page.push_str("\x1b[J");
         let mut out = io::stdout().lock();
-        out.write_all(page.as_bytes())?;
+        out.write_all(page(rows, size, self.colour).as_bytes())?;
         out.flush()
     }
+}
+
+/// The rows from the top of the screen on, as many as fit, and how to quit below them.
+fn page(rows: &[StatusRow], (height, width): (usize, usize), colour: bool) -> String {
+    let room = height.saturating_sub(1);
+    let shown = if rows.len() > room {
+        room.saturating_sub(1)
+    } else {
+        rows.len()
+    };
+    let mut page = String::from("\x1b[H");
+    for row in &rows[..shown] {
+        page.push_str(&line(row, width, colour));
+        page.push_str("\x1b[K\r\n");
+    }
+    let more = match rows.len() - shown {
+        0 => String::new(),
+        more => format!("{more} more below; "),
+    };
+    let help = format!("{more}every {} s; q quits", WATCH_INTERVAL.as_secs());
+    page.extend(help.chars().take(width));
+    page.push_str("\x1b[J");
+    page
 }
 
 impl Drop for Screen<'_> {
@@ -171,5 +175,33 @@ impl Drop for Screen<'_> {
         // Nothing can be done if the terminal is gone.
         let _ = out.write_all(b"\x1b[?7h\x1b[?25h\x1b[?1049l");
         let _ = out.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_top_stays_on_a_small_screen() {
+        let row = |number: usize| StatusRow {
+            label: "agent",
+            pieces: vec![(Tone::Plain, number.to_string())],
+        };
+        let rows: Vec<_> = (1..=10).map(row).collect();
+        let lines = |size| {
+            let page = page(&rows, size, false).replace("\x1b[K", "");
+            let page = page
+                .strip_prefix("\x1b[H")
+                .unwrap()
+                .strip_suffix("\x1b[J")
+                .unwrap();
+            page.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let small = ["agent     1", "agent     2", "8 more below; every 2 s; q quits"];
+        assert_eq!(lines((4, 80)), small);
+        assert_eq!(lines((11, 80)).len(), 11, "everything fits");
+        assert_eq!(lines((4, 8)), ["agent   ", "agent   ", "8 more b"]);
+        assert_eq!(lines((1, 80)).len(), 1);
     }
 }
