@@ -14,13 +14,13 @@ use super::agents::Selection;
 use super::effects::{ChatJobRequest, JobStep, Pending};
 use super::event_loop::EventLoop;
 use super::ops::DurableOp;
-use super::routing::route_input;
+use super::routing::{route_input, turn_input};
 use super::scheduler::{ArmWaiter, JobRun, instant};
 use super::turn_task::{TurnContext, TurnReport};
 use super::turns::{EndedTurn, message_span};
-use crate::access::Author;
+use crate::access::{Author, EventKind, Reason};
 use crate::adapter::{ChatFacts, ChatId};
-use crate::agent::{RouteInput, TurnInput};
+use crate::agent::RouteInput;
 use crate::cron::chat::{self, HELP, JobCommand};
 use crate::cron::delivery::{self, Target};
 use crate::cron::fire::FireAdmission;
@@ -311,7 +311,7 @@ impl EventLoop {
         let Some(origin) = self.turns.origin(turn) else {
             return;
         };
-        let selection = match self.select_for_job(&run.job, &origin.author) {
+        let selection = match self.select_for_job(&run.job, &origin.author, turn) {
             Ok(selection) => selection,
             Err(why) => {
                 self.turns.abandon(turn);
@@ -321,10 +321,9 @@ impl EventLoop {
         // Every run is a conversation of its own.
         self.agents.forget(session, None, &mut self.effects);
         let adapter = self.adapters.get(&origin.chat.platform);
-        let mut input = TurnInput::from_event(self.job_event(&run.job));
+        let mut input = turn_input(self.job_event(&run.job), None, &adapter);
         let hint = format!("{} {}", adapter.platform_hint(), delivery::HINT);
         hint.trim().clone_into(&mut input.origin.hint);
-        adapter.markdown_dialect().clone_into(&mut input.origin.markdown);
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, false)),
             collect: true,
@@ -343,8 +342,8 @@ impl EventLoop {
         self.turns.begin(turn, row, selection.agent, input, context);
     }
 
-    /// The agent of a job, if whoever made it may still use it.
-    fn select_for_job(&mut self, job: &Job, author: &Author) -> Result<Selection, String> {
+    /// The agent of a job, if whoever made it may still use it. The run counts as a turn of theirs.
+    fn select_for_job(&mut self, job: &Job, author: &Author, turn: TurnId) -> Result<Selection, String> {
         if job.prompt().is_empty() {
             return Err("the job has no prompt; this relay runs prompts, not scripts".to_owned());
         }
@@ -361,12 +360,19 @@ impl EventLoop {
         };
         if author.person().is_some() {
             let now_ms = self.clock.unix_ms();
+            let (verdict, _) = self.access.decide(author, (EventKind::Message, None), now_ms);
+            if verdict.reason == Reason::Limit {
+                return Err("the person who made this job has used up a limit".to_owned());
+            }
             let name = Arc::clone(&selection.agent.name);
             let verdict = self.access.decide_again(author, Some(&name), now_ms);
             if !verdict.allowed {
                 return Err("the person who made this job has no access any more".to_owned());
             }
             selection.agent.restrict(verdict.role);
+            let effects = &mut self.effects;
+            self.access
+                .turn_started(author, verdict, (turn.0, &name), now_ms, effects);
         }
         Ok(selection)
     }

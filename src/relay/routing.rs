@@ -1462,7 +1462,7 @@ fn job_origin(origin: &TurnOrigin) -> Option<JobOrigin> {
 }
 
 /// What an agent learns of a message, with what the platform says of itself.
-fn turn_input(event: MessageEvent, text: Option<String>, adapter: &RelayAdapter) -> TurnInput {
+pub(super) fn turn_input(event: MessageEvent, text: Option<String>, adapter: &RelayAdapter) -> TurnInput {
     let mut input = TurnInput::from_event(event);
     if let Some(text) = text {
         input.text = text;

@@ -25,6 +25,8 @@ use crate::cron::owner::ClaimOwner;
 
 /// Maximum jobs; further ones are refused.
 pub const MAX_JOBS: usize = 1_000;
+/// Maximum jobs that were made in one chat and will run; further ones are refused there.
+const MAX_CHAT_JOBS: usize = 50;
 /// Jobs that have run for the last time and are kept; the oldest are deleted.
 const MAX_COMPLETED: usize = 100;
 /// Ended runs that are kept; the oldest are deleted.
@@ -410,6 +412,9 @@ pub enum ChangeRefusal {
     /// There are too many.
     #[error("there are {MAX_JOBS} jobs already; remove some first")]
     Full,
+    /// A chat has too many.
+    #[error("this chat has {MAX_CHAT_JOBS} jobs already; remove some first")]
+    ChatFull,
     /// A run was asked for already.
     #[error("this job is already about to run")]
     AlreadyRequested,
@@ -535,7 +540,13 @@ fn make_change(
     now: Timestamp,
 ) -> Result<std::result::Result<Change, ChangeRefusal>> {
     let wanted = match change {
-        JobChange::Add { new, random } => return add(db, new, *random, zone, now),
+        JobChange::Add { new, random } => {
+            let of_chat = only_from.map_or(Ok(0), |chat| count_active_of(db, chat))?;
+            if of_chat >= MAX_CHAT_JOBS {
+                return Ok(Err(ChangeRefusal::ChatFull));
+            }
+            return add(db, new, *random, zone, now);
+        }
         JobChange::Import { records } => return import(db, records),
         JobChange::Edit { job, .. }
         | JobChange::Pause { job }
@@ -544,12 +555,7 @@ fn make_change(
         | JobChange::Run { job } => job,
     };
     let all = jobs(db)?;
-    let is_theirs = |row: &&JobRow| match only_from {
-        None => true,
-        Some((platform, chat)) => {
-            (row.job.origin()).is_some_and(|origin| origin.platform == *platform && origin.chat_id == *chat)
-        }
-    };
+    let is_theirs = |row: &&JobRow| only_from.is_none_or(|chat| is_from(row, chat));
     let visible: Vec<&Job> = all.iter().filter(is_theirs).map(|row| &row.job).collect();
     let id = match job::find(visible.into_iter(), wanted) {
         Ok(job) => job.id().to_owned(),
@@ -602,6 +608,16 @@ fn make_change(
     }
     put(db, &row.job)?;
     Ok(Ok((one(db, &id)?, Vec::new())))
+}
+
+/// Whether a job was made in this chat: platform and chat.
+fn is_from(row: &JobRow, (platform, chat): &(String, String)) -> bool {
+    (row.job.origin()).is_some_and(|origin| origin.platform == *platform && origin.chat_id == *chat)
+}
+
+fn count_active_of(db: &Connection, chat: &(String, String)) -> Result<usize> {
+    let counted = |row: &&JobRow| row.job.state() != JobState::Completed && is_from(row, chat);
+    Ok(jobs(db)?.iter().filter(counted).count())
 }
 
 fn add(

@@ -263,7 +263,9 @@ impl<'r> JobStore<'r> {
                 return self.relay.fail(exit::FAILED, refusal, Some(hint));
             }
             ChangeRefusal::Invalid(error) => job_hint(error),
-            ChangeRefusal::Full => Some("`hermes-relay cron remove JOB` removes one".to_owned()),
+            ChangeRefusal::Full | ChangeRefusal::ChatFull => {
+                Some("`hermes-relay cron remove JOB` removes one".to_owned())
+            }
             ChangeRefusal::AlreadyRequested => Some("`hermes-relay cron runs` shows it".to_owned()),
         };
         self.relay.fail(exit::FAILED, refusal, hint.as_deref())

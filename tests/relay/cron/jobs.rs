@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hermes_relay::access::{ByRole, Mode, PersonRule, Role};
 use hermes_relay::agent::EchoAgent;
 use hermes_relay::config::{CronProvider, Settings};
 use hermes_relay::cron::fire::{AdmitFire as _, FireAdmission, FireRequest};
@@ -436,5 +437,68 @@ async fn an_imported_job_does_not_run_an_occurrence_again() {
         })
         .await;
     assert_eq!(runs(&mut files).len(), 1);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_run_counts_as_a_turn_of_whoever_made_the_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let of = |user: &str, prompt: &str| {
+        let mut new = new_job("every 2h", prompt);
+        new.origin.as_mut().unwrap().user_id = Some(user.to_owned());
+        new
+    };
+    let ids = [
+        add(&mut files, of("u1", "first")),
+        add(&mut files, of("u1", "second one")),
+        add(&mut files, of("stranger", "of a stranger")),
+    ];
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        plain(settings);
+        settings.access.mode = Mode::List;
+        settings.access.people = vec![PersonRule {
+            platform: "discord".to_owned(),
+            user: "u1".to_owned(),
+            role: Role::User,
+            chats: None,
+            agents: None,
+        }];
+        settings.access.limits.turns_per_day = Some(ByRole::All(1));
+    })
+    .await;
+    for (index, id) in ids.iter().enumerate() {
+        change(&mut files, JobChange::Run { job: id.clone() });
+        assert!(relay.handle.jobs_changed().await.is_some());
+        ended(&mut files, index + 1).await;
+    }
+    let runs = runs(&mut files);
+    let error = |id: &str| runs.iter().find(|run| run.job == id).unwrap().error.clone();
+    assert_eq!(error(&ids[0]), None);
+    assert!(error(&ids[1]).unwrap().contains("limit"), "{runs:?}");
+    assert!(error(&ids[2]).unwrap().contains("no access"), "{runs:?}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_route_of_the_chat_holds_for_its_jobs() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut files = files(dir.path());
+    let routed = add(&mut files, new_job("every 2h", "routed"));
+    change(&mut files, JobChange::Run { job: routed });
+    let relay = start_with(dir.path(), EchoAgent, |settings| {
+        plain(settings);
+        settings.routes =
+            vec![serde_json::from_value(serde_json::json!({"chat": "home", "agent": "noop"})).unwrap()];
+    })
+    .await;
+    let runs = ended(&mut files, 1).await;
+    assert!(
+        runs[0]
+            .error
+            .as_deref()
+            .is_some_and(|error| error.contains("no answer")),
+        "the agent that says nothing: {runs:?}"
+    );
     relay.stop().await;
 }
