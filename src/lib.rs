@@ -83,6 +83,7 @@
 //! | L3 | `store` | the journal on SQLite; the only module that names the database crate |
 //! | | `net` | dialling, TLS, proxies, HTTP; the only module that names those crates |
 //! | | `agent` | the agent trait, one file per backend, and the process supervision they share |
+//! | | `agent_connector` | ways to hand an agent something: webhooks, terminals, directories, this relay |
 //! | | `cron` | scheduled jobs: when they run (*pure*), what they are, who may run them |
 //! | L2 | `link` | the connection as a state machine · *pure* |
 //! | | `session` | turns, lanes and idleness as state machines · *pure* |
@@ -178,6 +179,7 @@ mod adapter;
 pub mod agent;
 #[cfg(not(feature = "internals"))]
 mod agent;
+pub mod agent_connector;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod backoff;

@@ -8,7 +8,7 @@ const LAYERS: &[&[&str]] = &[
     &["collections", "backoff", "text", "timestamp"],
     &["wire"],
     &["link", "session", "adapter", "access"],
-    &["store", "net", "agent", "cron"],
+    &["store", "net", "agent", "cron", "agent_connector"],
     &["config"],
     &["relay", "serve"],
     &["cli", "check", "dev"],
@@ -21,6 +21,11 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
         "cron",
         "net",
         "the managed scheduler is reached through the one HTTP client",
+    ),
+    (
+        "agent_connector",
+        "net",
+        "webhooks are sent through the one HTTP client",
     ),
     (
         "store",
@@ -56,6 +61,7 @@ const PURE: &[&str] = &[
     "cron::delivery",
     "cron::claim",
     "cron::owner",
+    "agent_connector::contract",
 ];
 
 /// Crates and modules that do I/O: no pure module names them.
