@@ -1,7 +1,9 @@
-//! The AgentConnector contract: payloads, receipts, errors and addresses, with the contract's field names.
+//! The `AgentConnector` contract: payloads, receipts, errors and addresses, with the contract's field names.
 //!
 //! Kinds are closed: an unknown one is refused. Optional fields are absent when they are not set, never `null`. What a sender put
 //! into `meta` reaches the receiver as it was, with the keys that this program does not know.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -64,6 +66,16 @@ impl AgentAddress {
     /// Whether an address asks for attention: it has an `@`.
     pub fn is_wake(text: &str) -> bool {
         text.contains('@')
+    }
+}
+
+/// As it is written: `agent` or `agent@session`.
+impl fmt::Display for AgentAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.session {
+            Some(session) => write!(f, "{}@{session}", self.agent),
+            None => f.write_str(&self.agent),
+        }
     }
 }
 
@@ -132,7 +144,10 @@ impl DeliveryMeta {
         };
         let id = meta.get("dispatch_id").and_then(Value::as_str);
         if id.is_none_or(|id| id.is_empty() || id.len() > MAX_ID_BYTES) {
-            return Err(EnvelopeError::Field("meta.dispatch_id", "a text of 1 to 512 bytes"));
+            return Err(EnvelopeError::Field(
+                "meta.dispatch_id",
+                "a text of 1 to 512 bytes",
+            ));
         }
         Ok(Self(meta))
     }
@@ -263,6 +278,10 @@ pub struct WakeOpts {
     /// The session, which wins over the one in the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
+    /// The envelope of the delivery that stands in for the wake where there is no interrupt channel, so that all substrates of one
+    /// dispatch deliver under one id; a new one if it is not set. It is not part of the wire.
+    #[serde(skip)]
+    pub envelope: Option<DeliveryMeta>,
 }
 
 /// How a wake was taken.

@@ -1,18 +1,43 @@
-//! AgentConnector: hand an agent something to take in or a playbook to carry out, and learn whether it was woken.
+//! `AgentConnector`: hand an agent something to take in or a playbook to carry out, and learn whether it was woken.
 //!
 //! [`contract`] has the words of the contract; every substrate is a file of its own that implements [`AgentConnector`]. A delivery is
 //! durable where the substrate is and does not interrupt; a wake interrupts where there is an interrupt channel, and delivers where
 //! there is none. What broke now is an error; what a substrate cannot do at all is a degraded receipt.
+//!
+//! [`dispatch()`] routes one notice to every connector that has the agent: a bare address delivers, `agent@session` wakes.
+//!
+//! This is another thing than the chat connector that the relay dials.
 
+mod command;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod contract;
+mod degraded;
+mod dispatch;
+mod file;
+mod noop;
+mod receipt;
+mod subprocess;
+mod tmux;
+mod webhook;
+
+pub use command::{CommandConnector, CommandConnectorSettings, ProgramAgent};
+pub use dispatch::{
+    DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, Notice, dispatch, new_dispatch_id,
+};
+pub use file::{FileConnector, FileConnectorSettings};
+pub use noop::NoopConnector;
+pub use tmux::{TmuxAgent, TmuxConnector, TmuxConnectorSettings};
+pub use webhook::{WebhookAgent, WebhookConnector, WebhookConnectorSettings, WebhookCredentials};
 
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use self::contract::{
-    AgentActivity, AgentDescriptor, AgentResponse, DeliveryFailure, DeliveryPayload, DeliveryReceipt,
-    StaticCapabilities, WakeOpts, WakeReceipt,
+    AgentActivity, AgentDescriptor, AgentResponse, CONTRACT_VERSION, ConnectorFeatures, DeliveryFailure,
+    DeliveryPayload, DeliveryReceipt, MAX_ID_BYTES, StaticCapabilities, WakeOpts, WakeReceipt,
 };
+use crate::text::is_unprintable;
 
 /// What an [`AgentConnector`] method returns: the outcome, later.
 pub type Delivering<'c, T> = Pin<Box<dyn Future<Output = Result<T, DeliveryFailure>> + Send + 'c>>;
@@ -26,8 +51,11 @@ pub trait AgentConnector: std::fmt::Debug + Send + Sync {
     fn list_agents(&self) -> Vec<AgentDescriptor>;
 
     /// Puts something into an agent's mailbox, without an interruption. `agent_id` may have a session (`agent@session`).
-    fn deliver<'c>(&'c self, agent_id: &'c str, payload: &'c DeliveryPayload)
-    -> Delivering<'c, DeliveryReceipt>;
+    fn deliver<'c>(
+        &'c self,
+        agent_id: &'c str,
+        payload: &'c DeliveryPayload,
+    ) -> Delivering<'c, DeliveryReceipt>;
 
     /// Asks for an agent's attention. Without an interrupt channel the context is delivered, with `woken: false`.
     fn wake<'c>(&'c self, agent_id: &'c str, opts: &'c WakeOpts) -> Delivering<'c, WakeReceipt>;
@@ -53,4 +81,66 @@ pub trait AgentConnector: std::fmt::Debug + Send + Sync {
     ) -> Pin<Box<dyn Future<Output = AgentActivity> + Send + 'c>> {
         Box::pin(async { AgentActivity::Unknown })
     }
+}
+
+/// Why a connector cannot be made of its settings.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConnectorSetupError(pub String);
+
+/// The capabilities of a bundled substrate: it delivers, knows its agents and can be checked.
+const fn bundled(implementation: &'static str, wake: bool, agent_status: bool) -> StaticCapabilities {
+    StaticCapabilities {
+        connector_type: "agent_connector",
+        implementation,
+        contract_version: CONTRACT_VERSION,
+        features: ConnectorFeatures {
+            deliver: true,
+            wake,
+            list_agents: true,
+            agent_status,
+            health_check: true,
+            request_response: false,
+        },
+    }
+}
+
+/// An agent of a bundled substrate.
+fn descriptor(agent_id: &str, wakes: bool) -> AgentDescriptor {
+    let all = ["deliver", "augment", "template", "wake"];
+    let capabilities = all.into_iter().filter(|name| wakes || *name != "wake");
+    AgentDescriptor {
+        agent_id: agent_id.to_owned(),
+        agent_name: None,
+        capabilities: Some(capabilities.map(str::to_owned).collect()),
+    }
+}
+
+/// What is wrong with the ids of a connector's agents.
+fn wrong_ids<'i>(ids: impl Iterator<Item = &'i String>) -> Option<String> {
+    let mut any = false;
+    for id in ids {
+        any = true;
+        if id.trim().is_empty() {
+            return Some("`agents` has an empty id".to_owned());
+        }
+        if id.contains('@') {
+            let shown = crate::text::printable(id, 80);
+            return Some(format!(
+                "`agents` has the id `{shown}`; an id has no `@`, which separates the agent from its session"
+            ));
+        }
+        if id.len() > MAX_ID_BYTES || id.chars().any(is_unprintable) {
+            return Some(format!(
+                "`agents` has an id of more than {MAX_ID_BYTES} bytes or with control characters"
+            ));
+        }
+    }
+    (!any).then(|| "`agents` is empty; name at least one agent".to_owned())
+}
+
+/// Unix milliseconds.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -4,6 +4,7 @@ mod access;
 mod agents;
 mod completions;
 mod config;
+mod connectors;
 mod cron;
 #[cfg(feature = "dev")]
 mod dev;
@@ -26,11 +27,13 @@ mod redact;
 mod reload;
 mod remote;
 mod run;
+mod sd_notify;
 mod send;
 mod service;
 mod sessions;
 mod status;
 mod stop;
+mod substrates;
 #[cfg(feature = "otlp")]
 mod telemetry;
 mod unenroll;
@@ -107,10 +110,12 @@ enum Verb {
     Access(access::AccessArgs),
     Agents(agents::AgentsArgs),
     Config(config::ConfigArgs),
+    Connectors(connectors::ConnectorsArgs),
     Cron(cron::CronArgs),
     Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
     Logs(logs::LogsArgs),
+    Notify(notify::NotifyArgs),
     Status(status::StatusArgs),
     Sessions(sessions::SessionsArgs),
     Stop(stop::StopArgs),
@@ -145,10 +150,12 @@ impl Verb {
             | Self::Usage(_)
             | Self::Agents(_)
             | Self::Config(_)
+            | Self::Connectors(_)
             | Self::Cron(_)
             | Self::Doctor(_)
             | Self::Journal(_)
             | Self::Logs(_)
+            | Self::Notify(_)
             | Self::Oracle(_)
             | Self::Status(_)
             | Self::Sessions(_)
@@ -277,10 +284,12 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Usage(args) => usage::run(&args, env),
         Verb::Agents(args) => agents::run(&args, &process),
         Verb::Config(args) => config::run(&args, env),
+        Verb::Connectors(args) => connectors::run(&args, &process),
         Verb::Cron(args) => cron::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &process),
         Verb::Journal(args) => journal::run(&args, env),
         Verb::Logs(args) => logs::run(&args, &process),
+        Verb::Notify(args) => notify::run(&args, &process),
         Verb::Status(args) => status::run(&args, env),
         Verb::Sessions(args) => sessions::run(&args, env),
         Verb::Stop(args) => stop::run(&args, env),

@@ -1,172 +1,205 @@
-//! The `sd_notify` protocol: readiness, status and watchdog messages to the service manager.
-//!
-//! One datagram per message, to the socket in `NOTIFY_SOCKET`: a path, or an abstract name after `@`. Without that variable
-//! nothing is sent. Sending has a timeout, never fails the relay, and never lets text from outside start a new line.
+//! `hermes-relay notify`: hands something to an agent, through every connector that has it.
 
-use std::convert::Infallible;
-use std::future::Future;
-use std::os::unix::net::SocketAddr;
+use std::io::{self, Read as _};
+use std::process::ExitCode;
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-use tokio::net::UnixDatagram;
-use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use clap::{Args, ValueEnum};
 
-use super::Environment;
-use crate::relay::LinkStatus;
-use crate::text::is_unprintable;
+use super::exit::{self, errln, outln};
+use super::remote::{RemoteArgs, RemoteRelay};
+use super::{ProcessEnv, substrates};
+use crate::agent_connector::contract::{AgentAddress, DeliveryKind, DeliveryOrigin, TriggerKind};
+use crate::agent_connector::{DispatchOutcome, Dispatched, DispatchedTo, Notice, dispatch};
+use crate::config::file::nearest;
 
-/// Timeout of a datagram; then it is dropped.
-const SEND_TIMEOUT: Duration = Duration::from_millis(500);
-/// Maximum length of a status in characters: one line in `systemctl status`.
-const MAX_STATUS: usize = 200;
+/// Maximum length of the text.
+const MAX_TEXT_BYTES: usize = 1024 * 1024;
 
-/// A message to the service manager.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Notification {
-    /// The settings are valid and the journal is open.
-    Ready,
-    /// The settings are being reloaded; `Ready` follows.
-    Reloading,
-    /// Shutdown has started.
-    Stopping,
-    /// The state of the link, for people.
-    Status(String),
-    /// The relay responded.
-    Alive,
+/// Hand an agent something to take in or a playbook to carry out.
+///
+/// An address of an agent alone delivers without an interruption; `AGENT@SESSION` wakes the agent, and the text is the wake's context.
+/// Every entry of `connectors` in the settings that has the agent gets it, under one `dispatch_id`. To write into a chat, use `hermes-relay send`.
+///
+/// Exit codes: 0 every connector accepted it, 1 one did not or no connector has the agent, 78 invalid configuration.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  hermes-relay notify ops \"The disk of db1 is 91 % full.\"\n  \
+                  hermes-relay notify ops@night-shift --event-type alert - < report.txt\n  \
+                  hermes-relay notify ops \"Rotate the logs.\" --kind template --json"
+)]
+pub(super) struct NotifyArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    /// The agent, or `AGENT@SESSION` to wake it.
+    #[arg(value_name = "ADDRESS")]
+    address: String,
+    /// Text; `-` reads it from standard input.
+    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
+    text: String,
+    /// What a delivery is for: context to take in, or a playbook to carry out.
+    #[arg(long, value_name = "KIND", default_value = "augment")]
+    kind: KindOption,
+    /// Word that receivers route by.
+    #[arg(long, value_name = "TYPE")]
+    event_type: Option<String>,
+    /// Id that an answer is recognised by.
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
+    /// Wait this long for the agent's answer; connectors that cannot do that say so at once.
+    #[arg(long, value_name = "SECS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait: Option<u64>,
 }
 
-impl Notification {
-    /// Lines of `NAME=value`.
-    fn text(&self) -> String {
-        match self {
-            Self::Ready => "READY=1".to_owned(),
-            Self::Reloading => {
-                let now = clock_gettime(ClockId::Monotonic);
-                let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
-                format!("RELOADING=1\nMONOTONIC_USEC={micros}")
-            }
-            Self::Stopping => "STOPPING=1".to_owned(),
-            Self::Status(status) => format!("STATUS={}", one_line(status)),
-            Self::Alive => "WATCHDOG=1".to_owned(),
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KindOption {
+    Augment,
+    Template,
+}
+
+impl From<KindOption> for DeliveryKind {
+    fn from(kind: KindOption) -> Self {
+        match kind {
+            KindOption::Augment => Self::Augment,
+            KindOption::Template => Self::Template,
         }
     }
 }
 
-/// The service manager, if there is one.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ServiceManager {
-    socket: Option<SocketAddr>,
-    watchdog: Option<Duration>,
+/// Runs the verb.
+pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
+    let relay = match args.remote.relay(process.env) {
+        Ok(relay) => relay,
+        Err(code) => return code,
+    };
+    let text = match read_text(&args.text) {
+        Ok(text) => text,
+        Err(error) => {
+            let what = format!("cannot read the text from standard input: {error}");
+            return relay.fail(exit::FAILED, what, None);
+        }
+    };
+    if text.len() > MAX_TEXT_BYTES {
+        let what = format!("the text is longer than {MAX_TEXT_BYTES} bytes");
+        return relay.fail(exit::FAILED, what, Some("deliver a path or a link to it instead"));
+    }
+    if text.trim().is_empty() && !AgentAddress::is_wake(&args.address) {
+        return relay.fail(
+            exit::USAGE,
+            "the text is empty",
+            Some("write it after the address"),
+        );
+    }
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
+        return relay.fail(exit::INTERNAL, "cannot start the runtime", None);
+    };
+    let notice = Notice {
+        address: args.address.clone(),
+        kind: args.kind.into(),
+        text,
+        origin: DeliveryOrigin {
+            skill_name: None,
+            trigger: TriggerKind::Cli,
+            event_type: args.event_type.clone(),
+            correlation_id: args.correlation_id.clone(),
+        },
+        wait: args.wait.map(Duration::from_secs),
+    };
+    let connectors = substrates::build_all(&relay, process);
+    let dispatched = runtime.block_on(dispatch(&connectors, &notice));
+    if args.remote.json {
+        // A closed standard output changes nothing about what was dispatched.
+        let _ = exit::print(serde_json::to_value(&dispatched).unwrap_or_default());
+    } else {
+        show(&dispatched, &relay);
+    }
+    if dispatched.is_accepted() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(exit::FAILED)
+    }
 }
 
-impl ServiceManager {
-    /// Reads the environment; `own_pid` decides whether the watchdog is meant for us.
-    pub(super) fn from_env(env: Environment<'_>, own_pid: u32) -> Self {
-        let socket = env("NOTIFY_SOCKET").and_then(|name| address(&name));
-        let is_ours = env("WATCHDOG_PID").is_none_or(|pid| pid.trim().parse() == Ok(own_pid));
-        let micros = env("WATCHDOG_USEC").and_then(|micros| micros.trim().parse().ok());
-        let watchdog = micros
-            .filter(|micros| *micros > 0 && is_ours)
-            .map(Duration::from_micros);
-        Self { socket, watchdog }
+fn show(dispatched: &Dispatched, relay: &RemoteRelay) {
+    for to in &dispatched.dispatched {
+        show_one(to);
     }
-
-    /// Sends a message, if there is a manager.
-    pub(super) async fn notify(&self, notification: &Notification) {
-        let Some(socket) = &self.socket else { return };
-        match timeout(SEND_TIMEOUT, send(socket, &notification.text())).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "cannot notify the service manager"),
-            Err(_) => tracing::debug!("notifying the service manager timed out"),
-        }
+    if let Some(error) = &dispatched.error {
+        errln!("error: {error}");
+        errln!("hint: {}", hint(&dispatched.agent, relay));
     }
+}
 
-    /// Reports each change of the link's state. Never returns.
-    pub(super) async fn report_link(&self, mut link: watch::Receiver<LinkStatus>) -> Infallible {
-        let mut last = String::new();
-        while self.socket.is_some() {
-            let now = link_status(&link.borrow_and_update());
-            if now != last {
-                self.notify(&Notification::Status(now.clone())).await;
-                last = now;
-            }
-            if link.changed().await.is_err() {
-                break;
-            }
-        }
-        std::future::pending().await
+/// What to do where no connector has the agent.
+fn hint(address: &str, relay: &RemoteRelay) -> String {
+    let settings = relay.settings();
+    if settings.connectors.is_empty() {
+        return "the settings have no `connectors`; docs/connectors.md has one example for each kind"
+            .to_owned();
     }
+    let entries = settings.connectors.values();
+    let known: Vec<String> = entries
+        .flat_map(|entry| substrates::agents(&entry.substrate, settings))
+        .collect();
+    let agent = AgentAddress::parse(address).agent;
+    match nearest(&agent, known.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "`hermes-relay connectors list` lists the agents of each connector".to_owned(),
+    }
+}
 
-    /// Feeds the watchdog twice per interval, as long as `is_alive` responds in time. Never returns.
-    pub(super) async fn watchdog<F: Future<Output = bool>>(&self, is_alive: impl Fn() -> F) -> Infallible {
-        let (Some(_), Some(limit)) = (&self.socket, self.watchdog) else {
-            return std::future::pending().await;
-        };
-        let period = (limit / 2).max(Duration::from_millis(1));
-        let mut ticks = interval(period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            if timeout(period, is_alive()).await == Ok(true) {
-                self.notify(&Notification::Alive).await;
+fn show_one(to: &DispatchedTo) {
+    let name = &to.connector;
+    let session = |session: &Option<String>| {
+        session
+            .as_ref()
+            .map_or_else(String::new, |session| format!(", session {session}"))
+    };
+    let warnings = match &to.outcome {
+        DispatchOutcome::Delivered(receipt) => {
+            let how = if receipt.delivery_skipped == Some(true) {
+                "accepted, not pushed to the agent"
             } else {
-                tracing::error!("the relay does not respond; not feeding the service manager's watchdog");
-            }
+                "delivered"
+            };
+            let id = receipt.delivery_id.as_ref();
+            let id = id.map_or_else(String::new, |id| format!(", id {id}"));
+            outln!("{name}: {how}{}{id}", session(&receipt.session_id));
+            &receipt.warnings
         }
-    }
-}
-
-/// A path or an abstract name; other addresses are not supported.
-fn address(name: &str) -> Option<SocketAddr> {
-    match name.strip_prefix('@') {
-        Some(name) => abstract_address(name),
-        None if name.starts_with('/') => SocketAddr::from_pathname(name).ok(),
-        None => None,
-    }
-}
-
-#[cfg(target_os = "linux")]
-fn abstract_address(name: &str) -> Option<SocketAddr> {
-    use std::os::linux::net::SocketAddrExt as _;
-    SocketAddr::from_abstract_name(name).ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn abstract_address(_name: &str) -> Option<SocketAddr> {
-    None
-}
-
-/// Uses a new socket for each datagram: the manager may have been restarted.
-async fn send(socket: &SocketAddr, text: &str) -> std::io::Result<()> {
-    let own = std::os::unix::net::UnixDatagram::unbound()?;
-    own.connect_addr(socket)?;
-    own.set_nonblocking(true)?;
-    UnixDatagram::from_std(own)?.send(text.as_bytes()).await.map(drop)
-}
-
-fn link_status(link: &LinkStatus) -> String {
-    let why = || link.last_loss.as_deref().unwrap_or("not dialled yet");
-    match link.state.as_str() {
-        "live" => {
-            let platforms: Vec<_> = link.descriptors.iter().map(|(platform, _)| platform).collect();
-            format!("connected: {}", platforms.join(", "))
+        DispatchOutcome::Woken(receipt) => {
+            let how = if receipt.woken {
+                "woken"
+            } else {
+                "delivered, not woken"
+            };
+            outln!("{name}: {how}{}", session(&receipt.session_id));
+            &receipt.warnings
         }
-        "" => "starting".to_owned(),
-        "waiting" => format!("not connected: {}", why()),
-        "revoked" => "revoked by the connector: enroll again with `hermes-relay enroll`".to_owned(),
-        other => other.to_owned(),
+        DispatchOutcome::Answered(answer) => {
+            outln!("{}", answer.content);
+            return;
+        }
+        DispatchOutcome::Failed(failure) => {
+            errln!("error: {name}: {failure}");
+            return;
+        }
+    };
+    for warning in warnings {
+        errln!("warning: {name}: {warning}");
     }
 }
 
-fn one_line(text: &str) -> String {
-    let plain = text
-        .chars()
-        .map(|char| if is_unprintable(char) { ' ' } else { char });
-    plain.take(MAX_STATUS).collect()
+/// The text, or standard input up to one byte more than the maximum length.
+fn read_text(text: &str) -> io::Result<String> {
+    if text != "-" {
+        return Ok(text.to_owned());
+    }
+    let mut text = String::new();
+    let limit = MAX_TEXT_BYTES as u64 + 1;
+    io::stdin().lock().take(limit).read_to_string(&mut text)?;
+    if text.len() <= MAX_TEXT_BYTES {
+        text.truncate(text.trim_end_matches(['\n', '\r']).len());
+    }
+    Ok(text)
 }
-
-#[cfg(test)]
-#[path = "notify/tests.rs"]
-mod tests;

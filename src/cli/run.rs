@@ -23,7 +23,7 @@ use self::reload::{StartSettings, rotate};
 use self::signals::{SignalRequest, Signals, announce_wait, dump};
 use super::exit;
 use super::logging::{self, FatalErrors, LogHandle, Repeats};
-use super::notify::{Notification, ServiceManager};
+use super::sd_notify::{Notification, ServiceManager};
 use super::{ProcessEnv, SharedArgs, enroll};
 use crate::agent::AgentHealth;
 use crate::config::{self, Backend, Flags, LoadedConfig, Settings, SleepAction, Sources};

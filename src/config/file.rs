@@ -18,6 +18,7 @@ use crate::agent::Route;
 use crate::net::media::MediaSettings;
 
 use super::agents::{AgentChoice, AgentEntries};
+use super::connectors::ConnectorEntries;
 use super::cron::CronConfig;
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
@@ -91,6 +92,9 @@ pub struct FileTree {
     /// Routes; the first match wins.
     #[serde(deserialize_with = "section")]
     pub routes: Vec<Route>,
+    /// Ways to hand something to an agent, by name.
+    #[serde(deserialize_with = "section")]
+    pub connectors: ConnectorEntries,
     /// Scheduled jobs.
     #[serde(deserialize_with = "section")]
     pub cron: CronConfig,

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 mod agents;
+mod connectors;
 mod cron;
 mod describe;
 pub mod dotenv;
@@ -31,6 +32,7 @@ mod whatsapp;
 pub mod yaml;
 
 pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
+pub use connectors::{ConnectorEntries, ConnectorEntry, Substrate};
 pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
 pub use file::check_file;

@@ -45,6 +45,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     let (state_dir, state_dir_assigned) = layers.state_dir()?;
     let tree = layers.tree();
     let (agent, agents) = layers.agents();
+    let connectors = layers.connectors();
     let mut routes = tree.routes;
     for path in routes.iter_mut().filter_map(|route| route.workdir.as_mut()) {
         *path = layers.resolve_path(path);
@@ -97,6 +98,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
             agents,
             agent,
             routes,
+            connectors,
             cron,
             serve: tree.serve,
             shutdown: tree.shutdown,

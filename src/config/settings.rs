@@ -17,6 +17,7 @@ use crate::net::media::MediaSettings;
 use crate::wire::Platform;
 
 use super::agents::{AgentEntries, AgentEntry};
+use super::connectors::ConnectorEntries;
 use super::cron::CronConfig;
 use super::file::nearest;
 use super::sections::LogConfig;
@@ -69,6 +70,8 @@ pub struct Settings {
     pub agent: String,
     /// Routes; the first match wins.
     pub routes: Vec<Route>,
+    /// Ways to hand something to an agent, by name.
+    pub connectors: ConnectorEntries,
     /// Scheduled jobs.
     pub cron: CronConfig,
     /// Control and monitoring.
@@ -140,6 +143,7 @@ impl Settings {
             agents: AgentEntries::new(),
             agent: String::new(),
             routes: Vec::new(),
+            connectors: ConnectorEntries::new(),
             cron: CronConfig::default(),
             serve: ServeConfig::default(),
             shutdown: ShutdownConfig::default(),

@@ -3,6 +3,7 @@
 //! Every time and size has a maximum, so that no sum of them can overflow.
 
 use super::agents::{AgentChoice, Backend};
+use super::connectors;
 use super::file::{FileTree, nearest};
 use crate::adapter::media::AllowedHosts;
 use crate::agent::acp::PRESETS;
@@ -202,6 +203,9 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
         return Some(Violation { key, rule });
     }
     if let Some((key, rule)) = tree.cron.violation() {
+        return Some(Violation { key, rule });
+    }
+    if let Some((key, rule)) = connectors::violation(&tree.connectors) {
         return Some(Violation { key, rule });
     }
     let unknown = |name: &str| unknown_agent(tree, name);

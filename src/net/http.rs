@@ -104,6 +104,8 @@ pub enum HttpError {
     /// The response is a redirect, which is not followed.
     #[error("it redirected to {target}, which is not followed; configure that address if it is right")]
     Redirect {
+        /// HTTP status.
+        status: u16,
         /// Origin of the redirect's target.
         target: String,
     },
@@ -351,6 +353,7 @@ impl HttpClient {
         let location = response.headers().get(LOCATION);
         if let Some(location) = location.filter(|_| response.status().is_redirection()) {
             return Err(HttpError::Redirect {
+                status: response.status().as_u16(),
                 target: redirect_target(&url, location),
             });
         }

@@ -1,10 +1,12 @@
-//! Agent backends: each protocol against a scripted peer, the conformance suite, and the real Hermes and OpenCode.
+//! Agent backends: each protocol against a scripted peer, the conformance suite, and the real Hermes and OpenCode; and the
+//! substrates that hand something to an agent.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod acp;
 mod conformance;
+mod connectors;
 mod http_agents;
 mod real_hermes;
 mod real_opencode;

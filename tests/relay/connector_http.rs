@@ -179,7 +179,7 @@ async fn a_redirect_is_an_error_and_the_bearer_never_reaches_the_other_origin() 
             .await
             .unwrap_err();
         let EnrollError::Unreachable {
-            reason: HttpError::Redirect { target },
+            reason: HttpError::Redirect { target, .. },
             ..
         } = &error
         else {

@@ -90,7 +90,9 @@ pub(super) fn reload(
 }
 
 /// Keys and sections that apply without a restart.
-const APPLIED: [&str; 7] = [
+const APPLIED: [&str; 8] = [
+    // Verbs read it anew each time.
+    "connectors",
     "log.level",
     "log.repeat_burst",
     "log.repeat_window_secs",

@@ -28,6 +28,11 @@ const SIDEWAYS: &[(&str, &str, &str)] = &[
         "webhooks are sent through the one HTTP client",
     ),
     (
+        "agent_connector",
+        "agent",
+        "programs run under the one process supervision",
+    ),
+    (
         "store",
         "cron",
         "the journal stores jobs, and claims are decided where they are stored",
