@@ -15,7 +15,7 @@ use super::KnownSecret;
 use super::names::is_secret_name;
 use crate::cli::{Environment, ProcessEnv};
 use crate::config::dotenv::Dotenv;
-use crate::config::{Backend, LoadedConfig};
+use crate::config::{Backend, LoadedConfig, Substrate, secret};
 use crate::relay;
 
 /// Minimum length of a value whose name sounds like a secret: shorter ones would match ordinary words.
@@ -55,6 +55,9 @@ pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> 
     }
     let keys = relay::agent_keys(settings, process.env);
     found.extend(keys.map(|(name, value)| KnownSecret::new(format!("agents.{name} (its key)"), value)));
+    for (name, entry) in &settings.connectors {
+        found.extend(from_connector(name, &entry.substrate, process.env));
+    }
     if let Some(list) = &settings.telemetry.headers {
         found.extend(headers("telemetry.headers", list));
     }
@@ -64,6 +67,29 @@ pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> 
     // Last, because the last of two names for one value is reported.
     let own = settings.secrets();
     found.extend(own.map(|(name, value)| KnownSecret::new(name, value.clone())));
+    found
+}
+
+/// The credentials of a way to agents: its `Authorization`, also without its scheme, and the key of its signature.
+fn from_connector(name: &str, substrate: &Substrate, env: Environment<'_>) -> Vec<KnownSecret> {
+    let Substrate::Webhook(webhook) = substrate else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    let variable = webhook.auth_env.as_deref().and_then(env).map(SecretString::from);
+    for auth in webhook.auth.iter().chain(&variable) {
+        let whole = KnownSecret::new(
+            format!("connectors.{name} (its auth)"),
+            auth.expose_secret().trim(),
+        );
+        found.extend(after_scheme(&whole));
+        found.push(whole);
+    }
+    let key = webhook
+        .hmac_secret_file
+        .as_deref()
+        .and_then(|file| secret::read(file).ok());
+    found.extend(key.map(|key| KnownSecret::new(format!("connectors.{name} (its key)"), key)));
     found
 }
 
@@ -239,12 +265,14 @@ mod tests {
         let at = |name: &str| home.path().join(name);
         private(&at("secret"), "gateway-secret\n");
         private(&at("key"), "key-of-the-file\n");
+        private(&at("hook"), "key-of-the-hook\n");
         private(
             &at("relay.yaml"),
             "connector: {secret_file: secret, url: 'wss://me:pass-of-url@c.example/relay'}\ntelemetry: {otlp_endpoint: \
              'http://127.0.0.1:4318'}\nagent: a\nagents:\n  a: {kind: openai, base_url: 'http://h/v1', model: m, \
              api_key_file: key}\n  b: {kind: hermes, api_key_env: MODEL}\n  c: {kind: command, argv: [cat], env: \
-             {MY_TOKEN: token-of-command, LANG: not-a-secret-at-all}}\n",
+             {MY_TOKEN: token-of-command, LANG: not-a-secret-at-all}}\nconnectors:\n  h: {kind: webhook, agents: {cc: {url: \
+             'https://h.example/'}}, auth: Bearer auth-of-hook, hmac_secret_file: hook}\n",
         );
         private(
             &at(".env"),
@@ -307,6 +335,9 @@ mod tests {
             "bearer-of-collector",
             "key-of-collector",
             "key-of-logs",
+            "Bearer auth-of-hook",
+            "auth-of-hook",
+            "key-of-the-hook",
             "/q83vEjRWeJq83vEjRWeJ/8=",
         ] {
             assert!(values.contains(&secret), "{secret}");

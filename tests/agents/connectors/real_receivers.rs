@@ -106,7 +106,8 @@ impl Receiver {
         command
             .env("SECRET", SECRET)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.kill_on_drop(true).spawn().expect("it starts");
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let port = timeout(SOON, lines.next_line()).await.expect("a port in time");

@@ -3,6 +3,7 @@
 
 mod access;
 mod completions;
+mod connectors;
 mod control;
 mod cron;
 mod cron_relay;
