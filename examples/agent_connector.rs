@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hermes_relay::agent_connector::contract::{
+use hermes_relay::notify::contract::{
     AgentAddress, AgentDescriptor, CONTRACT_VERSION, ConnectorFeatures, DeliveryFailure, DeliveryKind,
     DeliveryOrigin, DeliveryPayload, DeliveryReceipt, StaticCapabilities, WakeOpts, WakeReceipt,
 };
-use hermes_relay::agent_connector::{AgentConnector, Delivering, Notice, dispatch};
+use hermes_relay::notify::{AgentConnector, Delivering, Notice, dispatch};
 
 /// One agent's mailbox, with a bell.
 #[derive(Debug, Default)]

@@ -179,7 +179,11 @@ mod adapter;
 pub mod agent;
 #[cfg(not(feature = "internals"))]
 mod agent;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
 pub mod agent_connector;
+#[cfg(not(feature = "internals"))]
+mod agent_connector;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod backoff;
@@ -276,6 +280,22 @@ pub use relay::{
     RelayTransport, SendError, Status, StopOutcome, WebSocketTransport,
 };
 pub use wire::{CapabilityDescriptor, SessionKey};
+
+/// Hand an agent something, from any program: the contract `AgentConnector` as a trait, the bundled connectors, and [`dispatch`],
+/// which routes one notice to those that have the agent.
+///
+/// [`dispatch`]: notify::dispatch
+pub mod notify {
+    #[cfg(feature = "conformance")]
+    pub use crate::agent_connector::conformance;
+    pub use crate::agent_connector::contract;
+    pub use crate::agent_connector::{
+        AgentConnector, CommandConnector, CommandConnectorSettings, ConnectorSetupError, Delivering,
+        DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, FileConnector, FileConnectorSettings,
+        NoopConnector, Notice, ProgramAgent, TmuxAgent, TmuxConnector, TmuxConnectorSettings, WebhookAgent,
+        WebhookConnector, WebhookConnectorSettings, WebhookCredentials, dispatch, new_dispatch_id,
+    };
+}
 
 /// The types of [`RelayTransport`]'s methods, for those who write a transport of their own.
 pub mod transport {
