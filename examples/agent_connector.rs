@@ -1,4 +1,4 @@
-//! A way to agents of one's own: an AgentConnector that keeps a mailbox in memory, and a notice that is routed to it.
+//! A way to agents of one's own: an `AgentConnector` that keeps a mailbox in memory, and a notice that is routed to it.
 
 use std::error::Error;
 use std::pin::Pin;

@@ -1,4 +1,4 @@
-//! The bundled substrates of AgentConnector: the statements of the contract's checklist, each where it can be seen.
+//! The bundled substrates of `AgentConnector`: the statements of the contract's checklist, each where it can be seen.
 
 mod envelope;
 mod local;
