@@ -12,8 +12,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::contract::{
-    AgentAddress, AgentDescriptor, DeliveryFailure, DeliveryPayload, DeliveryReceipt, StaticCapabilities,
-    WakeOpts, WakeReceipt,
+    AgentAddress, AgentDescriptor, CauseKind, DeliveryFailure, DeliveryPayload, DeliveryReceipt,
+    StaticCapabilities, WakeOpts, WakeReceipt,
 };
 use super::degraded::deliver_instead;
 use super::subprocess::{self, ProgramEnv};
@@ -22,6 +22,8 @@ use crate::text::{is_unprintable, one_line};
 
 /// Maximum time of a call of tmux.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// What is asked of a pane: its id, whether it is in a mode, whether its program has ended, whether it takes no input.
+const PANE: &str = "#{pane_id} #{pane_in_mode} #{pane_dead} #{pane_input_off}";
 /// Characters of a word in the header line.
 const MAX_WORD: usize = 200;
 
@@ -88,6 +90,22 @@ impl TmuxConnector {
         subprocess::run(agent_id, &argv, &self.env, input, TIMEOUT).await
     }
 
+    /// Whether the pane is in a mode of tmux's, such as scrolling. A pane that is gone or takes no input is a fault.
+    async fn look(&self, agent_id: &str, target: &str) -> Result<bool, DeliveryFailure> {
+        let look = ["display-message", "-p", "-t", target, PANE];
+        let state = self.tmux(agent_id, &look, "").await?;
+        let state = String::from_utf8_lossy(&state);
+        let what = match state.split_whitespace().collect::<Vec<_>>()[..] {
+            [_, in_mode, "0", "0"] => return Ok(in_mode != "0"),
+            [_, _, "1", _] => format!("the program in the pane `{target}` has ended"),
+            [_, _, _, "1"] => {
+                format!("the pane `{target}` takes no input; enable it with `tmux select-pane -e`")
+            }
+            _ => format!("tmux has no pane `{target}`; `tmux list-panes -a` lists all"),
+        };
+        Err(DeliveryFailure::new(CauseKind::Network, agent_id, what))
+    }
+
     async fn paste(
         &self,
         agent_id: &str,
@@ -99,26 +117,14 @@ impl TmuxConnector {
         let (target, now) = (agent.target.trim(), now_ms());
         // Every dispatch has a buffer of its own, which the paste deletes.
         let buffer = format!("hermes-relay-{}-{now}", buffer_word(payload.meta.dispatch_id()));
-        // One call, so that nothing comes between the paste and Enter.
-        let commands = [
-            "load-buffer",
-            "-b",
-            &buffer,
-            "-",
-            ";",
-            "paste-buffer",
-            "-p",
-            "-d",
-            "-b",
-            &buffer,
-            "-t",
-            target,
-            ";",
-            "send-keys",
-            "-t",
-            target,
-            "Enter",
-        ];
+        let in_mode = self.look(agent_id, target).await?;
+        // One call, so that nothing comes between the paste and Enter. A pane that somebody scrolls takes no bracketed paste.
+        let leave: &[&str] = &["copy-mode", "-q", "-t", target, ";"];
+        let load = ["load-buffer", "-b", &buffer, "-", ";"];
+        let paste = ["paste-buffer", "-p", "-d", "-b", &buffer, "-t", target, ";"];
+        let submit = ["send-keys", "-t", target, "Enter"];
+        let leave = if in_mode { leave } else { &[] };
+        let commands = [leave, &load, &paste, &submit].concat();
         let sent = self.tmux(agent_id, &commands, &pasted(agent_id, payload)).await;
         if let Err(failure) = sent {
             // The text does not stay in tmux's buffers.
@@ -204,8 +210,7 @@ impl AgentConnector for TmuxConnector {
     fn health_check(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
         Box::pin(async move {
             for (id, agent) in &self.settings.agents {
-                let look = ["list-panes", "-t", agent.target.trim()];
-                if self.tmux(id, &look, "").await.is_err() {
+                if self.look(id, agent.target.trim()).await.is_err() {
                     return false;
                 }
             }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::exit::{self, outln};
 use super::remote::RemoteArgs;
 use super::{ProcessEnv, substrates};
+use crate::config::Substrate;
 use crate::config::file::nearest;
 
 /// Timeout of a check.
@@ -113,7 +114,15 @@ fn test(remote: &RemoteArgs, name: &str, process: &ProcessEnv<'_>) -> ExitCode {
     let check = async { tokio::time::timeout(CHECK_TIMEOUT, connector.health_check()).await };
     if runtime.block_on(check).unwrap_or(false) {
         let what = json!({"name": name, "kind": kind, "healthy": true});
-        return remote.print(&what, format!("{name}: it works"));
+        let text = match &entry.substrate {
+            Substrate::Webhook(webhook)
+                if webhook.agents.values().all(|agent| agent.status_url.is_none()) =>
+            {
+                "nothing to check: no agent has a `status_url`"
+            }
+            _ => "it works",
+        };
+        return remote.print(&what, format!("{name}: {text}"));
     }
     let what = match kind {
         "webhook" => "a `status_url` did not answer with a 2xx status",

@@ -232,9 +232,11 @@ impl ProcessEnv<'_> {
         settings: &Settings,
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<(String, AgentSlot)>, AgentBuildError> {
+        let connectors = settings.connectors.values();
         let around = AgentEnvironment {
             env: self.env,
-            base: self.base.clone(),
+            base: (self.base.clone())
+                .withhold(connectors.filter_map(|entry| entry.substrate.auth_variable())),
             tls: provisioning::tls(settings),
             proxies: ProxyRules::from_env(self.env),
         };

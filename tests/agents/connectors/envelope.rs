@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
-use hermes_relay::agent_connector::contract::{DeliveryKind, DeliveryOrigin, TriggerKind};
-use hermes_relay::agent_connector::{AgentConnector, Dispatched, NoopConnector, Notice, dispatch};
+use hermes_relay::agent_connector::contract::{
+    DeliveryKind, DeliveryOrigin, DeliveryPayload, EnvelopeError, TriggerKind,
+};
+use hermes_relay::agent_connector::{
+    AgentConnector, CommandConnector, Dispatched, FileConnector, NoopConnector, Notice, TmuxConnector,
+    WebhookConnector, dispatch,
+};
 use serde_json::{Value, json};
 
 use super::{credentials, file, hook, webhook};
-use crate::support::http_stub::Stub;
+use crate::support::http_stub::{Stub, json_reply};
 
 fn notice(address: &str) -> Notice {
     Notice {
@@ -120,6 +125,72 @@ async fn statement_19_49_50_55_what_is_not_set_is_absent() {
         (&json!("alert"), &json!("q-7"), &json!("triage"))
     );
     assert!(metas[0]["sent_at"].as_i64().unwrap() > 1_700_000_000_000);
+}
+
+#[test]
+fn statement_1_2_3_4_5_capabilities_need_no_instance() {
+    let all = [
+        CommandConnector::CAPABILITIES,
+        FileConnector::CAPABILITIES,
+        NoopConnector::CAPABILITIES,
+        TmuxConnector::CAPABILITIES,
+        WebhookConnector::CAPABILITIES,
+    ];
+    let flags = [
+        "agent_status",
+        "deliver",
+        "health_check",
+        "list_agents",
+        "request_response",
+        "wake",
+    ];
+    for capabilities in all {
+        let shown = serde_json::to_value(capabilities).unwrap();
+        assert_eq!(
+            (&shown["connector_type"], &shown["contract_version"]),
+            (&json!("agent_connector"), &json!("1.0.0"))
+        );
+        assert!(!shown["implementation"].as_str().unwrap().is_empty());
+        let features = shown["features"].as_object().unwrap();
+        assert_eq!(features.keys().collect::<Vec<_>>(), flags);
+        assert!(features.values().all(Value::is_boolean));
+    }
+}
+
+#[test]
+fn statement_15_16_an_unknown_kind_and_the_field_of_the_other_are_refused() {
+    let body = |kind: &str, field: &str| {
+        let mut body = json!({"agent_id": "cc", "kind": kind, "meta": {"dispatch_id": "d"}});
+        body[field] = "x".into();
+        DeliveryPayload::from_body(body)
+    };
+    assert!(body("augment", "content").is_ok() && body("template", "prompt").is_ok());
+    assert_eq!(
+        body("binary", "content"),
+        Err(EnvelopeError::UnknownKind("binary".to_owned()))
+    );
+    assert_eq!(
+        body("augment", "prompt"),
+        Err(EnvelopeError::ForeignField("prompt"))
+    );
+    assert_eq!(
+        body("template", "content"),
+        Err(EnvelopeError::ForeignField("content"))
+    );
+}
+
+#[tokio::test]
+async fn statement_31_32_warnings_and_sessions_of_the_receiver_reach_the_record() {
+    let answer = json!({"session_id": "s", "warnings": ["slow down"]});
+    let receiver = Stub::start(move |_| json_reply(200, &answer)).await;
+    let connectors = named(vec![Box::new(hook(&receiver))]);
+    let dispatched = dispatch(&connectors, &notice("cc")).await;
+    assert!(dispatched.is_accepted(), "a warning is no failure");
+    let receipt = shown(&dispatched)["dispatched"][0]["receipt"].clone();
+    assert_eq!(
+        (&receipt["session_id"], &receipt["warnings"]),
+        (&json!("s"), &json!(["slow down"]))
+    );
 }
 
 #[tokio::test]

@@ -145,6 +145,48 @@ async fn a_wake_is_a_delivery_that_says_so() {
 }
 
 #[tokio::test]
+async fn a_pane_that_somebody_scrolls_gets_the_same() {
+    let Some(server) = Server::start(RECORDER) else {
+        return;
+    };
+    server.is_ready().await;
+    assert!(
+        server
+            .tmux()
+            .args(["copy-mode", "-t", "work"])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let connector = tmux("work", server.env.clone());
+    connector
+        .deliver("cc", &augment("d-1", "one\ntwo"))
+        .await
+        .unwrap();
+    let typed = server.typed("\u{1b}[201~\r").await;
+    assert_eq!(typed.matches("\u{1b}[200~").count(), 1, "{typed:?}");
+    assert!(typed.contains("one\rtwo\u{1b}[201~"), "{typed:?}");
+}
+
+#[tokio::test]
+async fn a_program_that_has_ended_gets_nothing() {
+    let Some(server) = Server::start("touch ready; read x; exit 3") else {
+        return;
+    };
+    server.is_ready().await;
+    for command in [
+        &["set-option", "-t", "work", "remain-on-exit", "on"][..],
+        &["send-keys", "-t", "work", "Enter"],
+    ] {
+        assert!(server.tmux().args(command).status().unwrap().success());
+    }
+    let connector = tmux("work", server.env.clone());
+    eventually("the end of the program", async || !connector.health_check().await).await;
+    let failure = connector.deliver("cc", &augment("d-1", "x")).await.unwrap_err();
+    assert!(failure.message.contains("has ended"), "{failure}");
+}
+
+#[tokio::test]
 async fn a_pane_that_is_gone_is_a_fault() {
     let Some(server) = Server::start(RECORDER) else {
         return;
