@@ -65,6 +65,10 @@ const COMMANDS: &[(&[&str], &str)] = &[
 ];
 
 /// The name of every command, without its slash, and what it does.
+#[cfg_attr(
+    not(feature = "dev"),
+    allow(dead_code, reason = "only the page of `dev` lists them")
+)]
 pub fn command_names() -> impl Iterator<Item = (&'static str, &'static str)> {
     COMMANDS
         .iter()

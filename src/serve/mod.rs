@@ -78,6 +78,10 @@ impl FireListener {
     }
 
     /// Where it listens.
+    #[cfg_attr(
+        not(feature = "dev"),
+        allow(dead_code, reason = "only `dev` listens on any free port")
+    )]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }

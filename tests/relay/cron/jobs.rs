@@ -502,3 +502,48 @@ async fn a_route_of_the_chat_holds_for_its_jobs() {
     );
     relay.stop().await;
 }
+
+/// Every claimant has a connection of its own, as a process has.
+#[test]
+fn of_many_claimants_of_an_occurrence_one_wins() {
+    const CLAIMANTS: u64 = 8;
+    let dir = tempfile::tempdir().unwrap();
+    let mut files_here = files(dir.path());
+    for round in 0..10_u64 {
+        let at = in_seconds(30);
+        let mut new = new_job(&at, "contested");
+        new.prompt = format!("contested {round}");
+        let change_command = JobChange::Add {
+            new: Box::new(new),
+            random: 7_000 + round,
+        };
+        let id = change(&mut files_here, change_command).job.id().to_owned();
+        let barrier = std::sync::Barrier::new(usize::try_from(CLAIMANTS).unwrap());
+        let replies: Vec<CronReply> = std::thread::scope(|scope| {
+            let claimants: Vec<_> = (0..CLAIMANTS)
+                .map(|claimant| {
+                    let (id, barrier, path) = (id.clone(), &barrier, dir.path());
+                    scope.spawn(move || {
+                        let mut own = files(path);
+                        let claim = CronCommand::Claim {
+                            job: id,
+                            fire_at: None,
+                            source: RunSource::Chronos,
+                            owner: current_owner(1 + claimant),
+                            zone: TimeZone::UTC,
+                            now: now(),
+                        };
+                        barrier.wait();
+                        own.run(&claim).unwrap()
+                    })
+                })
+                .collect();
+            claimants
+                .into_iter()
+                .map(|claimant| claimant.join().unwrap())
+                .collect()
+        });
+        let won = |reply: &&CronReply| matches!(reply, CronReply::Claim(ClaimReply::Claimed { .. }));
+        assert_eq!(replies.iter().filter(won).count(), 1, "{replies:?}");
+    }
+}
