@@ -260,7 +260,8 @@ impl Column {
             let end = if low <= high { high } else { self.max };
             let rest = (low > high).then_some(self.min..=high);
             for value in (low..=end).chain(rest.into_iter().flatten()).step_by(step) {
-                bits |= 1 << (value - self.offset());
+                // A year before the first bit is long past.
+                bits |= value.checked_sub(self.offset()).map_or(0, |bit| 1 << bit);
             }
         }
         Ok(Bits {
@@ -269,9 +270,9 @@ impl Column {
         })
     }
 
-    /// Years do not fit into the bits from 0 on.
+    /// The value of the first bit: the last 128 years have one.
     fn offset(&self) -> u32 {
-        if self.max < 128 { 0 } else { self.min }
+        self.max.saturating_sub(127)
     }
 
     fn value(&self, text: &str) -> Option<u32> {
@@ -324,6 +325,9 @@ mod tests {
             ("0 12 * * * 30", "2026-06-18T12:00:30"),
             ("0 9 * * * 15 2028", "2028-01-01T09:00:15"),
             ("0 9 29 2 *", "2028-02-29T09:00:00"),
+            ("0 9 * * * 0 2028-2020", "2028-01-01T09:00:00"),
+            ("0 9 * * * 0 1970-2099", "2026-06-19T09:00:00"),
+            ("0 9 * * * 0 1970,2070", "2070-01-01T09:00:00"),
         ] {
             assert_eq!(
                 next(expression, "2026-06-18T10:00").as_deref(),

@@ -102,7 +102,7 @@ async fn usr2_logs_link_sessions_and_queues() {
     connector
         .deliver(&text_event("discord", "c1", "m1", "sleep=60000 hush"))
         .unwrap();
-    status_until(&setup, "a turn", |status| status["turns_running"] == 1).await;
+    status_until(&setup, "a turn", |status| status["tally"]["turns_started"] == 1).await;
     relay.signal(Signal::USR2);
     assert!(relay.wait_for_log("dump: link").await.contains("live"));
     let session = relay.wait_for_log("dump: session").await;
