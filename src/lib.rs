@@ -292,8 +292,9 @@ pub mod notify {
     pub use crate::agent_connector::{
         AgentConnector, CommandConnector, CommandConnectorSettings, ConnectorSetupError, Delivering,
         DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, FileConnector, FileConnectorSettings,
-        NoopConnector, Notice, ProgramAgent, TmuxAgent, TmuxConnector, TmuxConnectorSettings, WebhookAgent,
-        WebhookConnector, WebhookConnectorSettings, WebhookCredentials, dispatch, new_dispatch_id,
+        MAX_NOTICE_BYTES, NoopConnector, Notice, ProgramAgent, TmuxAgent, TmuxConnector,
+        TmuxConnectorSettings, WebhookAgent, WebhookConnector, WebhookConnectorSettings, WebhookCredentials,
+        dispatch, new_dispatch_id,
     };
 }
 

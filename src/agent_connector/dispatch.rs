@@ -13,6 +13,9 @@ use super::contract::{
 use super::{AgentConnector, now_ms};
 use crate::text::is_unprintable;
 
+/// Maximum length of a notice's text in bytes.
+pub const MAX_NOTICE_BYTES: usize = 1024 * 1024;
+
 /// What is handed to an agent.
 #[derive(Debug, Clone)]
 pub struct Notice {
@@ -121,6 +124,16 @@ pub async fn dispatch(connectors: &[(String, Box<dyn AgentConnector>)], notice: 
     if !is_valid {
         let why = "the address is no agent's: write `agent` or `agent@session`, without control characters";
         return Dispatched::refused(notice, why.to_owned());
+    }
+    if notice.text.len() > MAX_NOTICE_BYTES {
+        let why = format!(
+            "the text is longer than {MAX_NOTICE_BYTES} bytes; deliver a path or a link to it instead"
+        );
+        return Dispatched::refused(notice, why);
+    }
+    let is_ring = notice.wait.is_none() && AgentAddress::is_wake(&notice.address);
+    if notice.text.trim().is_empty() && !is_ring {
+        return Dispatched::refused(notice, "the text is empty".to_owned());
     }
     let owners = connectors.iter().filter(|(_, connector)| {
         let agents = connector.list_agents();

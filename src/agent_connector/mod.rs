@@ -23,7 +23,8 @@ mod webhook;
 
 pub use command::{CommandConnector, CommandConnectorSettings, ProgramAgent};
 pub use dispatch::{
-    DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, Notice, dispatch, new_dispatch_id,
+    DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, MAX_NOTICE_BYTES, Notice, dispatch,
+    new_dispatch_id,
 };
 pub use file::{FileConnector, FileConnectorSettings};
 pub use noop::NoopConnector;

@@ -10,11 +10,8 @@ use super::exit::{self, errln, outln};
 use super::remote::{RemoteArgs, RemoteRelay};
 use super::{ProcessEnv, substrates};
 use crate::agent_connector::contract::{AgentAddress, DeliveryKind, DeliveryOrigin, TriggerKind};
-use crate::agent_connector::{DispatchOutcome, Dispatched, DispatchedTo, Notice, dispatch};
+use crate::agent_connector::{DispatchOutcome, Dispatched, DispatchedTo, MAX_NOTICE_BYTES, Notice, dispatch};
 use crate::config::file::nearest;
-
-/// Maximum length of the text.
-const MAX_TEXT_BYTES: usize = 1024 * 1024;
 
 /// Hand an agent something to take in or a playbook to carry out.
 ///
@@ -79,17 +76,6 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
             return relay.fail(exit::FAILED, what, None);
         }
     };
-    if text.len() > MAX_TEXT_BYTES {
-        let what = format!("the text is longer than {MAX_TEXT_BYTES} bytes");
-        return relay.fail(exit::FAILED, what, Some("deliver a path or a link to it instead"));
-    }
-    if text.trim().is_empty() && !AgentAddress::is_wake(&args.address) {
-        return relay.fail(
-            exit::USAGE,
-            "the text is empty",
-            Some("write it after the address"),
-        );
-    }
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
         return relay.fail(exit::INTERNAL, "cannot start the runtime", None);
     };
@@ -126,26 +112,31 @@ fn show(dispatched: &Dispatched, relay: &RemoteRelay) {
     }
     if let Some(error) = &dispatched.error {
         errln!("error: {error}");
-        errln!("hint: {}", hint(&dispatched.agent, relay));
+        if let Some(hint) = hint(&dispatched.agent, relay) {
+            errln!("hint: {hint}");
+        }
     }
 }
 
-/// What to do where no connector has the agent.
-fn hint(address: &str, relay: &RemoteRelay) -> String {
+/// What to do if no connector has the agent.
+fn hint(address: &str, relay: &RemoteRelay) -> Option<String> {
     let settings = relay.settings();
     if settings.connectors.is_empty() {
-        return "the settings have no `connectors`; docs/connectors.md has one example for each kind"
-            .to_owned();
+        let what = "the settings have no `connectors`; docs/connectors.md has one example for each kind";
+        return Some(what.to_owned());
     }
     let entries = settings.connectors.values();
     let known: Vec<String> = entries
         .flat_map(|entry| substrates::agents(&entry.substrate, settings))
         .collect();
     let agent = AgentAddress::parse(address).agent;
-    match nearest(&agent, known.iter().map(String::as_str)) {
+    if known.contains(&agent) {
+        return None;
+    }
+    Some(match nearest(&agent, known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "`hermes-relay connectors list` lists the agents of each connector".to_owned(),
-    }
+    })
 }
 
 fn show_one(to: &DispatchedTo) {
@@ -196,9 +187,9 @@ fn read_text(text: &str) -> io::Result<String> {
         return Ok(text.to_owned());
     }
     let mut text = String::new();
-    let limit = MAX_TEXT_BYTES as u64 + 1;
+    let limit = MAX_NOTICE_BYTES as u64 + 1;
     io::stdin().lock().take(limit).read_to_string(&mut text)?;
-    if text.len() <= MAX_TEXT_BYTES {
+    if text.len() <= MAX_NOTICE_BYTES {
         text.truncate(text.trim_end_matches(['\n', '\r']).len());
     }
     Ok(text)

@@ -155,6 +155,13 @@ async fn nobody_has_the_agent() {
         );
         assert_eq!(shown["error"]["cause_kind"], "client_validation");
     }
+    let output = verb(&setup, &["notify", "cc", " ", "--json"]).await;
+    assert_eq!(output.code, 1);
+    assert_eq!(printed(&output)["error"]["message"], "the text is empty");
+    let long = "x".repeat(1024 * 1024 + 1);
+    let output = verb_with(&setup, &["notify", "cc", "-", "--json"], Some(&long)).await;
+    assert_eq!(output.code, 1);
+    assert_eq!(printed(&output)["error"]["cause_kind"], "client_validation");
     let output = verb(&setup, &["notify", "ccc", "x"]).await;
     assert_eq!(output.code, 1);
     assert!(output.err.contains("did you mean `cc`?"), "{output:?}");
