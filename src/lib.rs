@@ -80,12 +80,13 @@
 //! | L5 | `relay` | the running relay: an event loop over parts; the only module that spawns |
 //! | | `serve` | the owner's control socket, and the optional HTTP listener |
 //! | L4 | `config` | settings and where each came from; every option and variable in one list |
-//! | L3 | `store` | the journal on SQLite; the only module that names the database crate |
+//! | L3 | `store` | the journal, skills and data on SQLite; the only module that names the database crate |
 //! | | `net` | dialling, TLS, proxies, HTTP; the only module that names those crates |
 //! | | `agent` | the agent trait, one file per backend, and the process supervision they share |
 //! | | `agent_connector` | ways to hand an agent something: webhooks, terminals, directories, this relay |
 //! | | `cron` | scheduled jobs: when they run (*pure*), what they are, who may run them |
-//! | L2 | `link` | the connection as a state machine · *pure* |
+//! | L2 | [`skill`], [`data`] | the contracts of the stores for playbooks and for what is remembered, and their conformance suites · *pure* |
+//! | | `link` | the connection as a state machine · *pure* |
 //! | | `session` | turns, lanes and idleness as state machines · *pure* |
 //! | | `access` | who may drive an agent: the rules, the gate, pairing · *pure* |
 //! | | `adapter` | [`RelayAdapter`]: streaming, splitting, prompts, rate limits, attachments, chat memory · *pure* |
@@ -218,6 +219,7 @@ pub mod cron;
     reason = "tests give the managed scheduler's client keys and clocks of their own"
 )]
 mod cron;
+pub mod data;
 #[cfg(all(feature = "dev", feature = "internals"))]
 #[doc(hidden)]
 pub mod dev;
@@ -252,6 +254,7 @@ mod serve;
 pub mod session;
 #[cfg(not(feature = "internals"))]
 mod session;
+pub mod skill;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod store;
@@ -279,6 +282,7 @@ pub use relay::{
     AgentSlot, BuildError, ExitReason, MemoryConnector, MemoryTransport, Relay, RelayBuilder, RelayHandle,
     RelayTransport, SendError, Status, StopOutcome, WebSocketTransport,
 };
+pub use store::{FileSkillStore, SqliteDataStore, SqliteSkillStore};
 pub use wire::{CapabilityDescriptor, SessionKey};
 
 /// Hand an agent something, from any program: the contract `AgentConnector` as a trait, the bundled connectors, and [`dispatch`],

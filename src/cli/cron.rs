@@ -16,6 +16,7 @@ use serde_json::json;
 
 use self::add::{CronAddArgs, CronEditArgs};
 use self::describe::{JobView, RunView};
+pub(super) use self::job_store::jobs_with_skill;
 use self::job_store::{JobStore, RelayAnswer};
 use super::Environment;
 use super::exit;
@@ -34,7 +35,8 @@ use crate::store::{JobChange, JobRow, MAX_LISTED_RUNS};
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "Examples:\n  hermes-relay cron add \"weekdays at 9am\" \"What is new in my inbox?\" --deliver telegram:123456\n  \
-                  hermes-relay cron add \"in 30m\" \"Remind me of the tea\"\n  hermes-relay cron list\n  \
+                  hermes-relay cron add \"in 30m\" \"Remind me of the tea\"\n  \
+                  hermes-relay cron add \"every day at 8am\" --skill inbox\n  hermes-relay cron list\n  \
                   hermes-relay cron pause inbox\n  hermes-relay cron runs inbox"
 )]
 pub(super) struct CronArgs {

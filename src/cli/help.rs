@@ -13,7 +13,19 @@ const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Operate",
         &[
-            "status", "sessions", "stop", "send", "cron", "access", "usage", "reload", "wake",
+            "status",
+            "sessions",
+            "stop",
+            "send",
+            "notify",
+            "connectors",
+            "cron",
+            "skills",
+            "data",
+            "access",
+            "usage",
+            "reload",
+            "wake",
         ],
     ),
     (

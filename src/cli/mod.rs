@@ -6,6 +6,7 @@ mod completions;
 mod config;
 mod connectors;
 mod cron;
+mod data;
 #[cfg(feature = "dev")]
 mod dev;
 mod doctor;
@@ -31,6 +32,7 @@ mod sd_notify;
 mod send;
 mod service;
 mod sessions;
+mod skills;
 mod status;
 mod stop;
 mod substrates;
@@ -112,12 +114,14 @@ enum Verb {
     Config(config::ConfigArgs),
     Connectors(connectors::ConnectorsArgs),
     Cron(cron::CronArgs),
+    Data(data::DataArgs),
     Doctor(doctor::DoctorArgs),
     Journal(journal::JournalArgs),
     Logs(logs::LogsArgs),
     Notify(notify::NotifyArgs),
     Status(status::StatusArgs),
     Sessions(sessions::SessionsArgs),
+    Skills(skills::SkillsArgs),
     Stop(stop::StopArgs),
     Send(send::SendArgs),
     Usage(usage::UsageArgs),
@@ -152,6 +156,7 @@ impl Verb {
             | Self::Config(_)
             | Self::Connectors(_)
             | Self::Cron(_)
+            | Self::Data(_)
             | Self::Doctor(_)
             | Self::Journal(_)
             | Self::Logs(_)
@@ -159,6 +164,7 @@ impl Verb {
             | Self::Oracle(_)
             | Self::Status(_)
             | Self::Sessions(_)
+            | Self::Skills(_)
             | Self::Stop(_)
             | Self::Send(_)
             | Self::Reload(_)
@@ -288,12 +294,14 @@ pub fn main(env: Environment<'_>, vars: impl IntoIterator<Item = (OsString, OsSt
         Verb::Config(args) => config::run(&args, env),
         Verb::Connectors(args) => connectors::run(&args, &process),
         Verb::Cron(args) => cron::run(&args, env),
+        Verb::Data(args) => data::run(&args, env),
         Verb::Doctor(args) => doctor::run(&args, &process),
         Verb::Journal(args) => journal::run(&args, env),
         Verb::Logs(args) => logs::run(&args, &process),
         Verb::Notify(args) => notify::run(&args, &process),
         Verb::Status(args) => status::run(&args, env),
         Verb::Sessions(args) => sessions::run(&args, env),
+        Verb::Skills(args) => skills::run(&args, env),
         Verb::Stop(args) => stop::run(&args, env),
         Verb::Send(args) => send::run(&args, env),
         Verb::Reload(args) => reload::run(&args, env),

@@ -27,6 +27,7 @@ use super::sections::{
     SlackConfig, SleepConfig,
 };
 use super::settings::{BotIdentity, TlsConfig, misspelt_platform};
+use super::skills::SkillsConfig;
 use super::telemetry::TelemetryFile;
 use super::yaml::{self, YamlError, YamlProblem};
 use super::{ConfigError, validate};
@@ -98,6 +99,9 @@ pub struct FileTree {
     /// Scheduled jobs.
     #[serde(deserialize_with = "section")]
     pub cron: CronConfig,
+    /// Skills.
+    #[serde(deserialize_with = "section")]
+    pub skills: SkillsConfig,
     /// Control and monitoring.
     #[serde(deserialize_with = "section")]
     pub serve: ServeConfig,

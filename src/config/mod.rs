@@ -24,6 +24,7 @@ mod resolve;
 pub mod secret;
 mod sections;
 pub mod settings;
+mod skills;
 mod telemetry;
 #[cfg(test)]
 mod test_home;
@@ -43,6 +44,7 @@ pub use sections::{
     SlackConfig, SleepAction, SleepConfig,
 };
 pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};
+pub use skills::{SkillStoreKind, SkillsConfig};
 pub use telemetry::TelemetryConfig;
 pub use whatsapp::AliasFiles;
 

@@ -65,6 +65,10 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     {
         *path = layers.resolve_path(path);
     }
+    let mut skills = tree.skills;
+    if let Some(dir) = &mut skills.dir {
+        *dir = layers.resolve_path(dir);
+    }
     let mut media = tree.media;
     for path in &mut media.send_from {
         *path = layers.resolve_path(path);
@@ -100,6 +104,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
             routes,
             connectors,
             cron,
+            skills,
             serve: tree.serve,
             shutdown: tree.shutdown,
             sleep,

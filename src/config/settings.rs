@@ -26,6 +26,7 @@ use super::sections::{
     AuditConfig, DiscordConfig, JournalConfig, LinkConfig, PolicyOverride, SessionsConfig, ShutdownConfig,
     SlackConfig, SleepConfig,
 };
+use super::skills::SkillsConfig;
 use super::telemetry::TelemetryConfig;
 
 /// Shown instead of a secret.
@@ -74,6 +75,8 @@ pub struct Settings {
     pub connectors: ConnectorEntries,
     /// Scheduled jobs.
     pub cron: CronConfig,
+    /// Skills.
+    pub skills: SkillsConfig,
     /// Control and monitoring.
     pub serve: ServeConfig,
     /// Shutdown.
@@ -145,6 +148,7 @@ impl Settings {
             routes: Vec::new(),
             connectors: ConnectorEntries::new(),
             cron: CronConfig::default(),
+            skills: SkillsConfig::default(),
             serve: ServeConfig::default(),
             shutdown: ShutdownConfig::default(),
             sleep: SleepConfig::default(),

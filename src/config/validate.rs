@@ -208,6 +208,9 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
     if let Some((key, rule)) = connectors::violation(&tree.connectors) {
         return Some(Violation { key, rule });
     }
+    if let Some((key, rule)) = tree.skills.violation() {
+        return Some(Violation { key, rule });
+    }
     let unknown = |name: &str| unknown_agent(tree, name);
     if let Some((key, rule)) = tree.access.violation(&unknown) {
         return Some(Violation { key, rule });

@@ -80,6 +80,8 @@ pub struct NewJob {
     pub timezone: Option<String>,
     /// Maximum time of a run.
     pub timeout_secs: Option<u64>,
+    /// The skill that it runs; the prompt may then be empty.
+    pub skill: Option<String>,
     /// Where it was made.
     pub origin: Option<JobOrigin>,
 }
@@ -104,6 +106,8 @@ pub struct JobEdit {
     pub timezone: Option<String>,
     /// Maximum time of a run; 0 for the default one.
     pub timeout_secs: Option<u64>,
+    /// The skill that it runs; empty for none.
+    pub skill: Option<String>,
 }
 
 /// The state of a job.
@@ -161,7 +165,8 @@ impl Job {
             Some(name) => schedule::zone(name)?,
             None => default_zone.clone(),
         };
-        let prompt = checked_prompt(&new.prompt)?;
+        let skill = named(new.skill.as_deref());
+        let prompt = checked_prompt(&new.prompt, skill.is_some())?;
         let schedule = Schedule::parse(&new.schedule, now, &zone)?;
         let first = schedule.first_run(now, &zone)?;
         let times = match new.repeat {
@@ -177,10 +182,10 @@ impl Job {
         let default_deliver = if new.origin.is_some() { "origin" } else { "local" };
         let record = json!({
             "id": id,
-            "name": name_of(new.name.as_deref(), &prompt),
+            "name": name_of(new.name.as_deref().or(skill.filter(|_| prompt.is_empty())), &prompt),
             "prompt": prompt,
-            "skills": [],
-            "skill": null,
+            "skills": skill.as_slice(),
+            "skill": skill,
             "model": null,
             "provider": null,
             "base_url": null,
@@ -249,6 +254,19 @@ impl Job {
     /// What the agent is asked.
     pub fn prompt(&self) -> &str {
         self.text("prompt").unwrap_or_default()
+    }
+
+    /// The skills that it runs: what Hermes lists, and its older single field.
+    pub fn skills(&self) -> Vec<&str> {
+        let listed = self.record.get("skills").and_then(Value::as_array);
+        let listed = listed.into_iter().flatten().filter_map(Value::as_str);
+        let mut names: Vec<&str> = Vec::new();
+        for name in listed.chain(self.text("skill")) {
+            if !name.trim().is_empty() && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 
     /// The agent, unless it is the default one.
@@ -381,8 +399,15 @@ impl Job {
     /// Changes it. A new schedule or zone recomputes the next run from `base`, unless the job is paused.
     pub fn edit(&mut self, edit: &JobEdit, base: Timestamp, default_zone: &TimeZone) -> Result<(), JobError> {
         let mut changed = self.clone();
-        if let Some(prompt) = &edit.prompt {
-            changed.set("prompt", checked_prompt(prompt)?);
+        if let Some(skill) = edit.skill.as_deref() {
+            let skill = named(Some(skill));
+            changed.set("skills", json!(skill.as_slice()));
+            changed.set("skill", json!(skill));
+        }
+        if edit.prompt.is_some() || edit.skill.is_some() {
+            let prompt = edit.prompt.as_deref().unwrap_or(changed.prompt());
+            let prompt = checked_prompt(prompt, !changed.skills().is_empty())?;
+            changed.set("prompt", prompt);
         }
         if let Some(name) = edit.name.as_deref().filter(|name| !name.trim().is_empty()) {
             let name = name_of(Some(name), changed.prompt());
@@ -512,9 +537,15 @@ pub fn new_id(random: u64) -> String {
     format!("{:012x}", random & 0xffff_ffff_ffff)
 }
 
-fn checked_prompt(prompt: &str) -> Result<String, JobError> {
+/// A name that is not empty.
+fn named(name: Option<&str>) -> Option<&str> {
+    name.map(str::trim).filter(|name| !name.is_empty())
+}
+
+/// Only a job with a skill needs no prompt.
+fn checked_prompt(prompt: &str, has_skill: bool) -> Result<String, JobError> {
     let prompt = prompt.trim();
-    if prompt.is_empty() {
+    if prompt.is_empty() && !has_skill {
         return Err(JobError::NoPrompt);
     }
     if prompt.len() > MAX_PROMPT_BYTES {

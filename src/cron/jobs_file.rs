@@ -139,7 +139,7 @@ pub fn prepare(job: &mut Job, now: Timestamp, default_zone: &TimeZone) -> Vec<Im
     if !job.is_active() {
         return notes;
     }
-    if job.prompt().trim().is_empty() {
+    if job.prompt().trim().is_empty() && job.skills().is_empty() {
         notes.push(ImportNote::NoPrompt);
     }
     let Some(schedule) = job.schedule(default_zone) else {

@@ -59,8 +59,12 @@ pub fn page(job: &Job, answer: &str, error: Option<&str>) -> String {
     let error = error
         .map(|error| format!("Failed: {error}\n\n"))
         .unwrap_or_default();
+    let skills = match job.skills().join(", ") {
+        skills if skills.is_empty() => String::new(),
+        skills => format!("Skill: {skills}\n\n"),
+    };
     format!(
-        "# {} ({})\n\n## Prompt\n\n{}\n\n## Answer\n\n{error}{answer}\n",
+        "# {} ({})\n\n## Prompt\n\n{skills}{}\n\n## Answer\n\n{error}{answer}\n",
         job.name(),
         job.id(),
         job.prompt()

@@ -40,6 +40,7 @@ use crate::config::{BusyMode, Settings};
 use crate::link::{End, SendResult};
 use crate::net::media::MediaClient;
 use crate::session::{OutstandingWork, SessionLimits, StopReason, TurnId};
+use crate::skill::SkillStore;
 use crate::store::{Batch, Health, OpSeq, Opened};
 use crate::wire::{OpId, OpIds};
 
@@ -134,6 +135,8 @@ pub(super) struct EventLoop {
     pub(super) scheduler: Scheduler,
     /// Where the outputs of jobs are written.
     pub(super) state_dir: PathBuf,
+    /// Where the skills of jobs are.
+    pub(super) skills: Box<dyn SkillStore>,
     pub(super) journal: JournalIo,
     pub(super) lifecycle: Lifecycle,
     /// The way to sleep; none for a relay that stays awake.
@@ -231,6 +234,7 @@ impl EventLoop {
             agents,
             scheduler: Scheduler::new(&settings.cron, None, clock.seed()),
             state_dir: settings.state_dir.clone(),
+            skills: settings.skills.store_in(&settings.state_dir),
             journal: JournalIo::new(opened.journal, opened.health.clone()),
             lifecycle: Lifecycle::new(settings),
             settings: loop_settings,
@@ -514,6 +518,7 @@ impl EventLoop {
             sleeper: _,
             commits: _,
             state_dir: _,
+            skills: _,
             settings: _,
             transport: _,
             results: _,

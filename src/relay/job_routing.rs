@@ -27,14 +27,18 @@ use crate::cron::fire::FireAdmission;
 use crate::cron::job::{Job, JobOrigin, NewJob, RunOutcome};
 use crate::cron::output;
 use crate::session::{Admission, StopReason, TurnId};
+use crate::skill::{SkillErrorReason, SkillStatus};
 use crate::store::{
     ChangeRefusal, ClaimReply, Command, CronReply, InboxKind, InboxSeq, JobChange, JobRow, RunRow,
     TurnState as RowOutcome,
 };
+use crate::text::one_line;
 use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
 
 /// What chats read where jobs never run.
 const OFF: &str = "Scheduled jobs are switched off here.";
+/// Longest name of a skill in a report, in characters.
+const MAX_SKILL_NAME: usize = 64;
 /// What chats read when a change could not be stored.
 const NOT_STORED: &str = "This could not be stored. Please try again.";
 
@@ -311,8 +315,11 @@ impl EventLoop {
         let Some(origin) = self.turns.origin(turn) else {
             return;
         };
-        let selection = match self.select_for_job(&run.job, &origin.author, turn) {
-            Ok(selection) => selection,
+        // The prompt first: selecting counts the run for its author.
+        let asked = (self.job_prompt(&run.job))
+            .and_then(|prompt| Ok((self.select_for_job(&run.job, &origin.author, turn)?, prompt)));
+        let (selection, prompt) = match asked {
+            Ok(asked) => asked,
             Err(why) => {
                 self.turns.abandon(turn);
                 return self.finish_unstarted(session, row, &why);
@@ -321,7 +328,7 @@ impl EventLoop {
         // Every run is a conversation of its own.
         self.agents.forget(session, None, &mut self.effects);
         let adapter = self.adapters.get(&origin.chat.platform);
-        let mut input = turn_input(self.job_event(&run.job), None, &adapter);
+        let mut input = turn_input(self.job_event(&run.job), Some(prompt), &adapter);
         let hint = format!("{} {}", adapter.platform_hint(), delivery::HINT);
         hint.trim().clone_into(&mut input.origin.hint);
         let context = TurnContext {
@@ -344,7 +351,7 @@ impl EventLoop {
 
     /// The agent of a job, if whoever made it may still use it. The run counts as a turn of theirs.
     fn select_for_job(&mut self, job: &Job, author: &Author, turn: TurnId) -> Result<Selection, String> {
-        if job.prompt().is_empty() {
+        if job.prompt().is_empty() && job.skills().is_empty() {
             return Err("the job has no prompt; this relay runs prompts, not scripts".to_owned());
         }
         let origin = job.origin();
@@ -375,6 +382,28 @@ impl EventLoop {
                 .turn_started(author, verdict, (turn.0, &name), now_ms, effects);
         }
         Ok(selection)
+    }
+
+    /// What a run asks: the texts of its skills, and then its own prompt. Each skill is read here, from a file of this machine, when
+    /// the run begins, so that a new text and a withdrawn approval count from then on.
+    fn job_prompt(&self, job: &Job) -> Result<String, String> {
+        let mut parts = Vec::new();
+        for name in job.skills() {
+            let shown = one_line(name, MAX_SKILL_NAME);
+            let skill = self.skills.load(name, None).map_err(|error| {
+                if let SkillErrorReason::NotFound(_) = error.reason {
+                    return format!("there is no skill `{shown}`");
+                }
+                tracing::warn!(%error, "cannot read the skill of a job");
+                format!("the skill `{shown}` cannot be read; the relay's log says why")
+            })?;
+            match skill.metadata.status {
+                SkillStatus::Approved => parts.push(skill.source),
+                status => return Err(format!("the skill `{shown}` is {status}, not Approved")),
+            }
+        }
+        parts.extend(Some(job.prompt().to_owned()).filter(|prompt| !prompt.is_empty()));
+        Ok(parts.join("\n\n"))
     }
 
     /// A job's turn has ended: its answer goes to the job's targets, and its end into the journal, in one commit.

@@ -177,7 +177,20 @@ pub fn check_state_dir(dir: &Path, assigned: bool) -> Result<(), OpenError> {
 }
 
 /// What a state directory may hold before it has a journal: a disk's own directory, our files, our settings.
-const OWN_NAMES: [&str; 5] = ["lost+found", "lock", "control.sock", "media", "relay.yaml"];
+const OWN_NAMES: [&str; 12] = [
+    "lost+found",
+    "lock",
+    "control.sock",
+    "media",
+    "relay.yaml",
+    "skills",
+    "skills.db",
+    "skills.db-wal",
+    "skills.db-shm",
+    "data.db",
+    "data.db-wal",
+    "data.db-shm",
+];
 
 /// Whether a relay has locked the directory before.
 fn is_our_lock(path: &Path) -> bool {
@@ -189,7 +202,8 @@ fn is_our_lock(path: &Path) -> bool {
     matches!(numbers[..], [Ok(_), Ok(_)])
 }
 
-fn make_private(dir: &Path, assigned: bool) -> Result<(), OpenError> {
+/// Creates a state directory if needed and makes it owner-only; refuses one that somebody else uses.
+pub fn make_private(dir: &Path, assigned: bool) -> Result<(), OpenError> {
     let failed = |action, source| OpenError::Directory {
         action,
         path: dir.to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! One thread owns the database. It takes all waiting commands, runs them in one transaction, commits once, and returns
 //! all completions together. This is the only module that names the database crate. It never reads a clock for what it
-//! records (times are arguments), never logs message text, and never makes a [`Committed`] before its commit succeeded.
+//! records in the journal (times are arguments), never logs message text, and never makes a [`Committed`] before its commit succeeded.
 //!
 //! # Tables
 //!
@@ -27,6 +27,11 @@
 //! `synchronous=NORMAL`: no fsync per commit, so commits survive a crash of the process, but a power failure may lose the
 //! last ones; the file stays consistent because checkpoints sync.
 //!
+//! # Beside the journal
+//!
+//! Skills and data are in databases of their own (`skills.db`, `data.db`), which verbs and the relay open when they need them. They
+//! keep the clock of whoever writes.
+//!
 //! # Faults
 //!
 //! When a commit fails (disk full, I/O error, read-only, corrupt), nothing in it is acknowledged. What a caller can repeat
@@ -39,7 +44,7 @@ mod audit;
 mod command;
 mod completion;
 mod cron;
-
+mod data;
 mod days;
 mod dedupe;
 mod endings;
@@ -52,6 +57,9 @@ mod queue;
 mod reads;
 mod retention;
 mod schema;
+mod side_file;
+mod skill_files;
+mod skills;
 mod writer;
 
 #[cfg(test)]
@@ -68,10 +76,13 @@ pub use cron::{
     ChangeRefusal, ClaimReply, CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus,
     MAX_LISTED_RUNS, RunRow, RunSource,
 };
+pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};
-pub use lock::{check_state_dir, held_by};
+pub use lock::{check_state_dir, held_by, make_private};
 pub use process::current_owner;
 pub use reads::Recovered;
+pub use skill_files::FileSkillStore;
+pub use skills::SqliteSkillStore;

@@ -8,4 +8,5 @@ mod dependencies;
 mod fuzz;
 mod layers;
 mod split;
+mod stores;
 mod vectors;

@@ -12,11 +12,13 @@ use crate::cli::Environment;
 use crate::cli::exit;
 use crate::cli::format::printable;
 use crate::cli::remote::{RemoteArgs, RemoteRelay};
+use crate::cli::skills;
 use crate::config::file::nearest;
 use crate::config::settings::nearest_platform;
 use crate::cron::delivery;
 use crate::cron::job::{JobEdit, JobOrigin, MAX_PROMPT_BYTES, NewJob};
 use crate::serve::ControlRequest;
+use crate::skill::SkillStatus;
 use crate::store::{JobChange, JobRow};
 
 /// Longest time that a run may be given, in seconds: a week.
@@ -31,7 +33,8 @@ const MAX_TIMEOUT_SECS: u64 = 7 * 86_400;
                   \"0 9 * * 1-5\"                  cron: minute hour day month weekday [second [year]]\n\nExamples:\n  \
                   hermes-relay cron add \"weekdays at 9am\" \"What is new in my inbox?\" --name inbox\n  \
                   hermes-relay cron add \"0 8 * * *\" \"Weather for Oslo\" --timezone Europe/Oslo --deliver discord:123,local\n  \
-                  hermes-relay cron add \"every 2h\" - < prompt.txt"
+                  hermes-relay cron add \"every 2h\" - < prompt.txt\n  \
+                  hermes-relay cron add \"weekdays at 9am\" --skill inbox --deliver telegram:123456"
 )]
 pub(super) struct CronAddArgs {
     #[command(flatten)]
@@ -39,9 +42,12 @@ pub(super) struct CronAddArgs {
     /// When it runs, in quotes.
     #[arg(value_name = "SCHEDULE")]
     schedule: String,
-    /// What the agent is asked; `-` reads it from standard input.
-    #[arg(value_name = "PROMPT", required = true)]
+    /// What the agent is asked; `-` reads it from standard input. With --skill: input for the skill, which may be omitted.
+    #[arg(value_name = "PROMPT", required_unless_present = "skill")]
     prompt: Vec<String>,
+    /// Run this skill; it must be Approved, now and at every run.
+    #[arg(long, value_name = "NAME")]
+    skill: Option<String>,
     /// Name, for lists and for the other verbs [default: the start of the prompt].
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -89,6 +95,9 @@ struct CronChanges {
     /// What the agent is asked; `-` reads it from standard input.
     #[arg(long, value_name = "PROMPT")]
     prompt: Option<String>,
+    /// Skill that it runs; empty for none.
+    #[arg(long, value_name = "NAME")]
+    skill: Option<String>,
     /// Name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -132,6 +141,7 @@ pub(super) fn add(args: &CronAddArgs, env: Environment<'_>) -> Result<ExitCode, 
     let prompt = read_prompt(&relay, &args.prompt.join(" "))?;
     let mut warnings = Vec::new();
     check_agent(&relay, args.agent.as_deref())?;
+    check_skill(&relay, args.skill.as_deref())?;
     let origin = turn_origin(&relay, env);
     let deliver = args.deliver.clone().or_else(|| match &origin {
         Some(_) => None,
@@ -155,6 +165,7 @@ pub(super) fn add(args: &CronAddArgs, env: Environment<'_>) -> Result<ExitCode, 
         agent: args.agent.clone(),
         timezone: args.timezone.clone(),
         timeout_secs: args.timeout,
+        skill: args.skill.clone(),
         origin,
     });
     let store = JobStore::new(&relay);
@@ -174,6 +185,10 @@ pub(super) fn edit(args: &CronEditArgs, env: Environment<'_>) -> Result<ExitCode
         &relay,
         changes.agent.as_deref().filter(|name| !name.trim().is_empty()),
     )?;
+    check_skill(
+        &relay,
+        changes.skill.as_deref().filter(|name| !name.trim().is_empty()),
+    )?;
     if let Some(deliver) = &changes.deliver {
         // Whether the job has an origin is known only when it is changed.
         check_targets(&relay, deliver, true, &mut warnings)?;
@@ -187,6 +202,7 @@ pub(super) fn edit(args: &CronEditArgs, env: Environment<'_>) -> Result<ExitCode
         agent: changes.agent.clone(),
         timezone: changes.timezone.clone(),
         timeout_secs: changes.timeout,
+        skill: changes.skill.clone(),
     });
     let store = JobStore::new(&relay);
     let job = args.job.clone();
@@ -229,6 +245,9 @@ fn report(
     lines.push(format!("deliver    {}", deliver_text(row)));
     if let Some(agent) = job.agent() {
         lines.push(format!("agent      {}", printable(agent)));
+    }
+    for skill in job.skills() {
+        lines.push(format!("skill      {}", printable(skill)));
     }
     lines.push(arm.note);
     lines.extend(
@@ -294,6 +313,29 @@ fn check_agent(relay: &RemoteRelay, name: Option<&str>) -> Result<(), ExitCode> 
         None => "`hermes-relay agents list` lists the agents".to_owned(),
     };
     let what = format!("there is no agent `{}`", printable(name));
+    Err(relay.fail(exit::FAILED, what, Some(&hint)))
+}
+
+/// Whether there is such a skill, and jobs may run it.
+fn check_skill(relay: &RemoteRelay, name: Option<&str>) -> Result<(), ExitCode> {
+    let Some(name) = name.map(str::trim) else {
+        return Ok(());
+    };
+    let settings = relay.settings();
+    let store = settings.skills.store_in(&settings.state_dir);
+    let skill = store
+        .metadata(name)
+        .map_err(|error| skills::report(relay, &*store, &error))?;
+    if skill.status == SkillStatus::Approved {
+        return Ok(());
+    }
+    let what = format!(
+        "the skill `{name}` is {}; jobs run only Approved skills",
+        skill.status
+    );
+    let hint = format!(
+        "read it with `hermes-relay skills show {name}`, then approve it with `hermes-relay skills approve {name}`"
+    );
     Err(relay.fail(exit::FAILED, what, Some(&hint)))
 }
 

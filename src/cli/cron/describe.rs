@@ -111,6 +111,7 @@ impl<'a> JobView<'a> {
             "id": job.id(),
             "name": job.name(),
             "prompt": job.prompt(),
+            "skill": job.skills().first(),
             "schedule": job.schedule_display(),
             "kind": self.schedule.as_ref().map(Schedule::kind),
             "timezone": self.zone.iana_name().unwrap_or("UTC"),

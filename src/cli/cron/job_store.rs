@@ -9,7 +9,7 @@ use crate::cli::exit;
 use crate::cli::format::printable;
 use crate::cli::remote::RemoteRelay;
 use crate::config::{CronProvider, file::nearest};
-use crate::cron::job::{self, JobError};
+use crate::cron::job::{self, JobError, JobState};
 use crate::cron::schedule::{self, ScheduleError, TimeZone, Timestamp};
 use crate::serve::ControlRequest;
 use crate::serve::client::ClientError;
@@ -299,6 +299,17 @@ impl<'r> JobStore<'r> {
     }
 }
 
+/// Jobs that may run and name this skill, for people; none where no relay has run yet.
+pub(in crate::cli) fn jobs_with_skill(relay: &RemoteRelay, skill: &str) -> Result<Vec<String>, ExitCode> {
+    let rows = JobStore::new(relay).jobs()?;
+    let naming = rows.iter().filter(|row| {
+        row.job.state() != JobState::Completed && row.job.skills().iter().any(|named| named.trim() == skill)
+    });
+    Ok(naming
+        .map(|row| format!("{} ({})", row.job.id(), printable(row.job.name())))
+        .collect())
+}
+
 /// What to do about a job that cannot be like this.
 fn job_hint(error: &JobError) -> Option<String> {
     match error {
@@ -319,7 +330,8 @@ fn job_hint(error: &JobError) -> Option<String> {
         | JobError::BadId => None,
         JobError::Schedule(_) | JobError::BadSchedule => Some(SCHEDULES.to_owned()),
         JobError::NoPrompt => {
-            Some("say what the agent is asked, in quotes; `-` reads it from standard input".to_owned())
+            let hint = "say what the agent is asked, in quotes; `-` reads it from standard input, --skill runs a skill";
+            Some(hint.to_owned())
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::support::relay_process::{SOON, Setup};
 use crate::support::wait::eventually;
 
 /// The texts of a chat, once there are so many.
-async fn texts(connector: &Connector, chat: &str, count: usize) -> Vec<String> {
+pub(super) async fn texts(connector: &Connector, chat: &str, count: usize) -> Vec<String> {
     eventually(&format!("{count} messages in {chat}"), async || {
         let texts: Vec<String> = (connector.messages_in(chat).into_iter())
             .map(|sent| sent.text)
@@ -29,7 +29,7 @@ async fn texts(connector: &Connector, chat: &str, count: usize) -> Vec<String> {
 }
 
 /// The runs of a job, once so many are over.
-async fn ended(setup: &Setup, id: &str, count: usize) -> Vec<Value> {
+pub(super) async fn ended(setup: &Setup, id: &str, count: usize) -> Vec<Value> {
     eventually("the runs end", async || {
         let runs = cron_json(setup, &["runs", id]).await["runs"]
             .as_array()

@@ -7,6 +7,7 @@ mod connectors;
 mod control;
 mod cron;
 mod cron_relay;
+mod data;
 mod dev;
 mod dev_chat;
 mod documents;
@@ -16,6 +17,7 @@ mod log_file;
 mod logs;
 pub(crate) mod metrics;
 mod signals;
+mod skills;
 mod verbs;
 mod without;
 
