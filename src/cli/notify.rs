@@ -8,8 +8,11 @@ use clap::{Args, ValueEnum};
 
 use super::exit::{self, errln, outln};
 use super::remote::{RemoteArgs, RemoteRelay};
+use super::skills::{self, SkillRefusal};
 use super::{ProcessEnv, substrates};
-use crate::agent_connector::contract::{AgentAddress, DeliveryKind, DeliveryOrigin, TriggerKind};
+use crate::agent_connector::contract::{
+    AgentAddress, CauseKind, DeliveryFailure, DeliveryKind, DeliveryOrigin, TriggerKind,
+};
 use crate::agent_connector::{DispatchOutcome, Dispatched, DispatchedTo, MAX_NOTICE_BYTES, Notice, dispatch};
 use crate::config::file::nearest;
 
@@ -23,7 +26,8 @@ use crate::config::file::nearest;
 #[command(
     after_help = "Examples:\n  hermes-relay notify ops \"The disk of db1 is 91 % full.\"\n  \
                   hermes-relay notify ops@night-shift --event-type alert - < report.txt\n  \
-                  hermes-relay notify ops \"Rotate the logs.\" --kind template --json"
+                  hermes-relay notify ops \"Rotate the logs.\" --kind template --json\n  \
+                  hermes-relay notify ops --skill rotate-logs"
 )]
 pub(super) struct NotifyArgs {
     #[command(flatten)]
@@ -32,10 +36,23 @@ pub(super) struct NotifyArgs {
     #[arg(value_name = "ADDRESS")]
     address: String,
     /// Text; `-` reads it from standard input.
-    #[arg(value_name = "TEXT", allow_hyphen_values = true)]
-    text: String,
+    #[arg(
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        required_unless_present = "skill",
+        conflicts_with = "skill"
+    )]
+    text: Option<String>,
+    /// Hand over the text of this skill, as a playbook; it must be Approved.
+    #[arg(long, value_name = "NAME")]
+    skill: Option<String>,
     /// What a delivery is for: context to take in, or a playbook to carry out.
-    #[arg(long, value_name = "KIND", default_value = "augment")]
+    #[arg(
+        long,
+        value_name = "KIND",
+        default_value = "augment",
+        conflicts_with = "skill"
+    )]
     kind: KindOption,
     /// Word that receivers route by.
     #[arg(long, value_name = "TYPE")]
@@ -69,7 +86,26 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Ok(relay) => relay,
         Err(code) => return code,
     };
-    let text = match read_text(&args.text) {
+    let skill = match args
+        .skill
+        .as_deref()
+        .map(|name| skills::approved(relay.settings(), name))
+    {
+        None => None,
+        Some(Ok(skill)) => Some(skill),
+        Some(Err(refusal)) => return refused(args, refusal),
+    };
+    let skill_name = skill.as_ref().map(|skill| skill.name.clone());
+    let kind = if skill.is_some() {
+        DeliveryKind::Template
+    } else {
+        args.kind.into()
+    };
+    let text = match skill {
+        Some(skill) => Ok(skill.source),
+        None => read_text(args.text.as_deref().unwrap_or_default()),
+    };
+    let text = match text {
         Ok(text) => text,
         Err(error) => {
             let what = format!("cannot read the text from standard input: {error}");
@@ -81,10 +117,10 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
     };
     let notice = Notice {
         address: args.address.clone(),
-        kind: args.kind.into(),
+        kind,
         text,
         origin: DeliveryOrigin {
-            skill_name: None,
+            skill_name,
             trigger: TriggerKind::Cli,
             event_type: args.event_type.clone(),
             correlation_id: args.correlation_id.clone(),
@@ -104,6 +140,21 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
     } else {
         ExitCode::from(exit::FAILED)
     }
+}
+
+/// Reports a skill that may not be handed over, as the object of a notice that nobody got.
+fn refused(args: &NotifyArgs, refusal: SkillRefusal) -> ExitCode {
+    if args.remote.json {
+        let error = DeliveryFailure::new(CauseKind::ClientValidation, &args.address, refusal.what.clone());
+        let dispatched = Dispatched {
+            agent: args.address.clone(),
+            dispatched: Vec::new(),
+            error: Some(error),
+        };
+        // A closed standard output changes nothing about the exit code.
+        let _ = exit::print(serde_json::to_value(&dispatched).unwrap_or_default());
+    }
+    exit::fail(refusal.code, refusal.what, refusal.hint.as_deref())
 }
 
 fn show(dispatched: &Dispatched, relay: &RemoteRelay) {

@@ -13,10 +13,11 @@ use super::cron::jobs_with_skill;
 use super::exit;
 use super::format::{printable, stderr};
 use super::remote::{RemoteArgs, RemoteRelay};
+use crate::config::Settings;
 use crate::config::file::nearest;
 use crate::skill::{
-    MAX_BODY_BYTES, SkillDetails, SkillError, SkillErrorReason, SkillFilter, SkillMeta, SkillStatus,
-    SkillStore, SkillVersion, SkillWrite,
+    MAX_BODY_BYTES, SkillDetails, SkillError, SkillErrorReason, SkillFilter, SkillMeta, SkillSource,
+    SkillStatus, SkillStore, SkillVersion, SkillWrite,
 };
 use crate::store::make_private;
 use crate::timestamp;
@@ -204,28 +205,68 @@ impl Catalog {
 
     /// Reports an error of the store.
     fn check<T>(&self, result: Result<T, SkillError>) -> Result<T, ExitCode> {
-        result.map_err(|error| report(&self.relay, &*self.store, &error))
+        result.map_err(|error| SkillRefusal::new(&*self.store, &error).report(&self.relay))
     }
 }
 
-/// Reports an error of a skill store; returns the exit code.
-pub(super) fn report(relay: &RemoteRelay, store: &dyn SkillStore, error: &SkillError) -> ExitCode {
-    let (code, hint) = match &error.reason {
-        SkillErrorReason::NotFound(name) => (exit::FAILED, Some(similar(store, name))),
-        SkillErrorReason::VersionNotFound { name, .. } if store.manifest().features.supports_versioning => {
-            let hint = format!("`hermes-relay skills versions {}` lists them", printable(name));
-            (exit::FAILED, Some(hint))
+/// Why a verb cannot use a skill, for people.
+pub(super) struct SkillRefusal {
+    pub(super) code: u8,
+    pub(super) what: String,
+    pub(super) hint: Option<String>,
+}
+
+impl SkillRefusal {
+    fn new(store: &dyn SkillStore, error: &SkillError) -> Self {
+        let (code, hint) = match &error.reason {
+            SkillErrorReason::NotFound(name) => (exit::FAILED, Some(similar(store, name))),
+            SkillErrorReason::VersionNotFound { name, .. }
+                if store.manifest().features.supports_versioning =>
+            {
+                let hint = format!("`hermes-relay skills versions {}` lists them", printable(name));
+                (exit::FAILED, Some(hint))
+            }
+            SkillErrorReason::VersionNotFound { .. } => {
+                let hint =
+                    "this store keeps only the current text; `skills.store: sqlite` keeps earlier ones";
+                (exit::FAILED, Some(hint.to_owned()))
+            }
+            SkillErrorReason::Conflict(_)
+            | SkillErrorReason::Lint(_)
+            | SkillErrorReason::ApprovalRejected(_) => (exit::FAILED, None),
+            SkillErrorReason::Unavailable(_) => (exit::CONFIGURATION, None),
+        };
+        Self {
+            code,
+            what: printable(&error.to_string()),
+            hint,
         }
-        SkillErrorReason::VersionNotFound { .. } => {
-            let hint = "this store keeps only the current text; `skills.store: sqlite` keeps earlier ones";
-            (exit::FAILED, Some(hint.to_owned()))
-        }
-        SkillErrorReason::Conflict(_) | SkillErrorReason::Lint(_) | SkillErrorReason::ApprovalRejected(_) => {
-            (exit::FAILED, None)
-        }
-        SkillErrorReason::Unavailable(_) => (exit::CONFIGURATION, None),
-    };
-    relay.fail(code, printable(&error.to_string()), hint.as_deref())
+    }
+
+    /// Reports it; returns the exit code.
+    pub(super) fn report(&self, relay: &RemoteRelay) -> ExitCode {
+        relay.fail(self.code, &self.what, self.hint.as_deref())
+    }
+}
+
+/// A skill that may be run: there is one, and it is Approved.
+pub(super) fn approved(settings: &Settings, name: &str) -> Result<SkillSource, SkillRefusal> {
+    let store = settings.skills.store_in(&settings.state_dir);
+    let skill = (store.load(name.trim(), None)).map_err(|error| SkillRefusal::new(&*store, &error))?;
+    if skill.metadata.status == SkillStatus::Approved {
+        return Ok(skill);
+    }
+    let name = &skill.name;
+    Err(SkillRefusal {
+        code: exit::FAILED,
+        what: format!(
+            "the skill `{name}` is {}; only Approved skills are run",
+            skill.metadata.status
+        ),
+        hint: Some(format!(
+            "read it with `hermes-relay skills show {name}`, then approve it with `hermes-relay skills approve {name}`"
+        )),
+    })
 }
 
 /// A skill that somebody may have meant.

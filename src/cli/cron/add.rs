@@ -18,7 +18,6 @@ use crate::config::settings::nearest_platform;
 use crate::cron::delivery;
 use crate::cron::job::{JobEdit, JobOrigin, MAX_PROMPT_BYTES, NewJob};
 use crate::serve::ControlRequest;
-use crate::skill::SkillStatus;
 use crate::store::{JobChange, JobRow};
 
 /// Longest time that a run may be given, in seconds: a week.
@@ -318,25 +317,11 @@ fn check_agent(relay: &RemoteRelay, name: Option<&str>) -> Result<(), ExitCode> 
 
 /// Whether there is such a skill, and jobs may run it.
 fn check_skill(relay: &RemoteRelay, name: Option<&str>) -> Result<(), ExitCode> {
-    let Some(name) = name.map(str::trim) else {
-        return Ok(());
-    };
-    let settings = relay.settings();
-    let store = settings.skills.store_in(&settings.state_dir);
-    let skill = store
-        .metadata(name)
-        .map_err(|error| skills::report(relay, &*store, &error))?;
-    if skill.status == SkillStatus::Approved {
-        return Ok(());
+    let Some(name) = name else { return Ok(()) };
+    match skills::approved(relay.settings(), name) {
+        Ok(_) => Ok(()),
+        Err(refusal) => Err(refusal.report(relay)),
     }
-    let what = format!(
-        "the skill `{name}` is {}; jobs run only Approved skills",
-        skill.status
-    );
-    let hint = format!(
-        "read it with `hermes-relay skills show {name}`, then approve it with `hermes-relay skills approve {name}`"
-    );
-    Err(relay.fail(exit::FAILED, what, Some(&hint)))
 }
 
 /// Whether the targets are well-formed; warns of those that may get nothing.

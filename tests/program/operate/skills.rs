@@ -336,3 +336,64 @@ async fn a_job_runs_its_skill_as_it_is_at_that_time() {
     assert!(answer.contains("there is no skill `inbox`"), "{answer}");
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn an_approved_skill_is_handed_to_an_agent_as_a_playbook() {
+    let setup = Setup::new();
+    setup.write(
+        "relay.yaml",
+        "connectors:\n  drop: {kind: file, dir: inbox, agents: [ops]}\n",
+    );
+    let inbox = setup.home().join("inbox");
+    fs::create_dir(&inbox).unwrap();
+    add(&setup, "rotate", "Rotate the logs.\n").await;
+    let output = verb(&setup, &["notify", "ops", "--skill", "rotate", "--json"]).await;
+    assert_eq!(output.code, 1, "{output:?}");
+    let refusal: Value = serde_json::from_str(&output.out).unwrap();
+    assert_eq!(
+        (&refusal["agent"], &refusal["dispatched"]),
+        (&json!("ops"), &json!([]))
+    );
+    assert_eq!(refusal["error"]["cause_kind"], "client_validation");
+    assert!(
+        output.err.contains("is Draft") && output.err.contains("skills approve rotate"),
+        "{output:?}"
+    );
+    skills_json(&setup, &["disable", "rotate"]).await;
+    refused(
+        &verb(&setup, &["notify", "ops", "--skill", "rotate"]).await,
+        &["is Disabled", "skills approve"],
+    );
+    refused(
+        &verb(&setup, &["notify", "ops", "--skill", "rotatr"]).await,
+        &["did you mean `rotate`?"],
+    );
+    assert_eq!(fs::read_dir(&inbox).unwrap().count(), 0, "nothing was delivered");
+
+    skills_json(&setup, &["approve", "rotate"]).await;
+    let sent = verb(&setup, &["notify", "ops", "--skill", "rotate", "--json"])
+        .await
+        .json();
+    assert_eq!(sent["dispatched"][0]["ok"], true, "{sent}");
+    let file = fs::read_dir(&inbox).unwrap().next().unwrap().unwrap().path();
+    let body: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(
+        (
+            &body["kind"],
+            &body["prompt"],
+            &body["meta"]["origin"]["skill_name"]
+        ),
+        (
+            &json!("template"),
+            &json!("# Status: Approved\nRotate the logs.\n"),
+            &json!("rotate")
+        )
+    );
+    for args in [
+        &["notify", "ops", "text", "--skill", "rotate"][..],
+        &["notify", "ops", "--skill", "rotate", "--kind", "augment"],
+        &["notify", "ops"],
+    ] {
+        assert_eq!(verb(&setup, args).await.code, 2, "{args:?}");
+    }
+}
