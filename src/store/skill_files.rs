@@ -26,6 +26,8 @@ const TEXT: &str = ".skill.md";
 const HISTORY: &str = ".versions.jsonl";
 /// The lock of changes.
 const LOCK: &str = ".lock";
+/// Start of the name of a file that is being written.
+const UNFINISHED: &str = ".new-";
 /// Longest history that is read, in bytes; what is before it is left out.
 const MAX_HISTORY_BYTES: u64 = 4 << 20;
 /// The end of a history that the token depends on, in bytes.
@@ -144,7 +146,19 @@ impl FileSkillStore {
             .map_err(|error| unavailable("open", &path, &error))?;
         flock(&file, FlockOperation::LockExclusive)
             .map_err(|error| unavailable("lock", &path, &error.into()))?;
+        self.remove_unfinished();
         Ok(file)
+    }
+
+    /// Deletes what a writer that was killed has left. The lock is held, so nobody writes now.
+    fn remove_unfinished(&self) {
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if name.to_str().is_some_and(|name| name.starts_with(UNFINISHED)) {
+                // It is tried again with the next change.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Writes text and history of a change. The lock is held.
@@ -189,7 +203,9 @@ impl FileSkillStore {
 
     /// Puts a file in place of another one, or of a link, as a whole.
     fn replace(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let mut temporary = tempfile::Builder::new().prefix(".new-").tempfile_in(&self.dir)?;
+        let mut temporary = tempfile::Builder::new()
+            .prefix(UNFINISHED)
+            .tempfile_in(&self.dir)?;
         temporary.write_all(bytes)?;
         temporary.as_file().sync_all()?;
         temporary.persist(path).map_err(|error| error.error)?;

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 
 use crate::operate::cron::{added, cron, cron_json};
@@ -396,4 +397,47 @@ async fn an_approved_skill_is_handed_to_an_agent_as_a_playbook() {
     ] {
         assert_eq!(verb(&setup, args).await.code, 2, "{args:?}");
     }
+}
+
+#[tokio::test]
+async fn processes_that_write_at_once_lose_nothing() {
+    for setup in setups() {
+        let names: Vec<String> = (0..6).map(|number| format!("skill-{number}")).collect();
+        // None of the files exists yet: they also race to make them.
+        let adding = names.iter().map(|name| add(&setup, name, "x"));
+        join_all(adding).await;
+        let changing = (0..6).map(|number| {
+            let text = format!("text {number}");
+            let setup = &setup;
+            async move { add(setup, "shared", &text).await }
+        });
+        join_all(changing).await;
+        let listed = skills_json(&setup, &["list"]).await;
+        assert_eq!(listed["skills"].as_array().unwrap().len(), 7);
+        let versions = skills_json(&setup, &["versions", "shared"]).await;
+        assert_eq!(versions["versions"].as_array().unwrap().len(), 6);
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_hermes_runs_all_its_skills() {
+    let connector = connector().await;
+    let setup = Setup::for_connector(&connector);
+    for name in ["one", "two"] {
+        add(&setup, name, &format!("# Status: Approved\nSkill {name}.")).await;
+    }
+    let job = json!({
+        "id": "0123456789ab", "name": "both", "prompt": "And this.", "skills": ["one", "two"], "skill": "one",
+        "schedule": {"kind": "interval", "minutes": 600, "display": "every 600m"}, "enabled": true,
+        "state": "scheduled", "next_run_at": "2035-01-01T09:00:00+00:00", "deliver": "discord:home",
+    });
+    let file = setup.home().join("jobs.json");
+    fs::write(&file, json!({ "jobs": [job] }).to_string()).unwrap();
+    let relay = connected(&setup).await;
+    cron_json(&setup, &["import", file.to_str().unwrap()]).await;
+    cron_json(&setup, &["run", "both"]).await;
+    let answer = texts(&connector, "home", 1).await.remove(0);
+    let asked = "echo: # Status: Approved\nSkill one.\n\n# Status: Approved\nSkill two.\n\nAnd this.";
+    assert!(answer.contains(asked), "{answer}");
+    relay.stop().await;
 }

@@ -165,6 +165,18 @@ fn files_are_for_their_owner_only() {
 }
 
 #[test]
+fn what_a_killed_writer_left_is_no_skill_and_goes_with_the_next_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = files(dir.path());
+    store.store("a", "x", &write()).unwrap();
+    let left = dir.path().join(".new-abc123");
+    fs::write(&left, "half a te").unwrap();
+    assert_eq!((names(&store), left.exists()), (vec!["a".to_owned()], true));
+    store.update_status("a", SkillStatus::Approved).unwrap();
+    assert!(!left.exists());
+}
+
+#[test]
 fn two_writers_lose_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let make: [MakeStore; 2] = [
