@@ -226,10 +226,10 @@ fn is_header_text(text: &str) -> bool {
     text.trim().is_empty() || text.starts_with('#')
 }
 
-/// `# Key: value`, and in front matter also `key: value`.
+/// `# Key: value`, and in front matter also `key: value`. A smaller heading (`##`) is text.
 fn key_value(text: &str) -> Option<(&str, &str)> {
-    let (key, value) = text.trim_start_matches('#').split_once(':')?;
-    Some((key.trim(), value.trim()))
+    let (key, value) = text.strip_prefix('#').unwrap_or(text).split_once(':')?;
+    (!key.starts_with('#')).then(|| (key.trim(), value.trim()))
 }
 
 /// The first status line of the header. In front matter, only a comment is one.
@@ -344,6 +344,7 @@ mod tests {
                 "---\nstatus: Approved\n---\n# Status: Approved\n",
                 SkillStatus::Draft,
             ),
+            ("# Mail\n\n## Status: unread first\n", SkillStatus::Draft),
             ("# Status: Approved v3:abc\nDo it.", SkillStatus::Approved),
             ("\u{feff}# Status: Approved\nDo it.", SkillStatus::Approved),
         ] {
@@ -384,6 +385,25 @@ mod tests {
                 .with_status(SkillStatus::Draft)
                 .with_status(SkillStatus::Approved);
             assert_eq!(back, body);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_text_that_is_stored_takes_every_status(
+            source in "(\u{feff})?(---|# Skill: x|# Status: (Draft|Approved|Disabled)|#|## Status: x|[a-z: ]{0,9}|\r?\n){1,9}"
+        ) {
+            let Ok(body) = SkillBody::new(&source, &SkillWrite::default(), ApprovalMode::Unsecured) else {
+                return Ok(());
+            };
+            proptest::prop_assert_eq!(&body.source, &source);
+            for status in [SkillStatus::Approved, SkillStatus::Disabled, SkillStatus::Draft] {
+                let changed = body.with_status(status);
+                proptest::prop_assert_eq!(changed.status, status);
+                let rest = |text: &str| text.lines().filter(|line| !line.contains("Status:")).count();
+                proptest::prop_assert!(rest(&changed.source) >= rest(&source));
+                proptest::prop_assert_eq!(changed.with_status(status), changed);
+            }
         }
     }
 
