@@ -7,9 +7,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use serde_json::Value;
 
+use super::mailbox::{HandRefusal, HandReply, HandedDelivery};
 use super::metrics::Metrics;
 use super::status::{AgentStatus, HealthCheck, SessionList, Status};
 use crate::access::{AccessError, AccessRequest};
+use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryReceipt};
 use crate::cron::chronos::ArmReport;
 use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
 use crate::cron::job::JobOrigin;
@@ -32,6 +34,8 @@ pub(super) enum HandleRequest {
     Fire(FireRequest, oneshot::Sender<FireAdmission>),
     JobsChanged(oneshot::Sender<ArmReport>),
     TurnOrigin(SessionKey, oneshot::Sender<Option<JobOrigin>>),
+    Hand(Box<HandedDelivery>, HandReply),
+    Activity(String, oneshot::Sender<Option<AgentActivity>>),
 }
 
 /// A chat by its id, on this platform or on whichever knows it.
@@ -146,6 +150,27 @@ impl RelayHandle {
         self.ask(|reply| HandleRequest::TurnOrigin(session, reply))
             .await
             .flatten()
+    }
+
+    /// Hands something to one of the agents. The receipt means that it is on disk; the same `dispatch_id` again gets the same
+    /// receipt, and nothing happens twice. `None` when the relay is not running.
+    pub async fn hand(&self, delivery: HandedDelivery) -> Option<Result<DeliveryReceipt, HandRefusal>> {
+        let delivery = Box::new(delivery);
+        self.ask(|reply| HandleRequest::Hand(delivery, HandReply::Receipt(reply)))
+            .await
+    }
+
+    /// Hands something to one of the agents, as a turn, and waits for its answer. `None` when the relay is not running.
+    pub async fn request(&self, delivery: HandedDelivery) -> Option<Result<AgentResponse, HandRefusal>> {
+        let delivery = Box::new(delivery);
+        self.ask(|reply| HandleRequest::Hand(delivery, HandReply::Response(reply)))
+            .await
+    }
+
+    /// Whether an agent works; `None` inside if there is no such agent, outside when the relay is not running.
+    pub async fn activity(&self, agent: &str) -> Option<Option<AgentActivity>> {
+        let agent = agent.to_owned();
+        self.ask(|reply| HandleRequest::Activity(agent, reply)).await
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest) -> Option<T> {

@@ -30,6 +30,7 @@ mod approvals;
 mod attachments;
 mod builder;
 mod clock;
+mod delivery_routing;
 mod effects;
 mod event_loop;
 mod handle;
@@ -37,6 +38,7 @@ mod inbound;
 mod job_routing;
 mod journal_io;
 mod lifecycle;
+mod mailbox;
 mod metrics;
 mod ops;
 mod outbox;
@@ -59,6 +61,7 @@ pub use agents::{
 pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
+pub use mailbox::{HandRefusal, HandedDelivery};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
 #[cfg(feature = "dev")]
 pub(crate) use slash_commands::command_names;
