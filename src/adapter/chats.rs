@@ -166,13 +166,16 @@ impl ChatMemory {
         self.0.recent_keys().find(|known| known.chat == chat)
     }
 
+    /// Every chat, the most recently used first, with what is known about it.
+    pub fn all(&self) -> impl Iterator<Item = (&ChatId, &ChatFacts)> {
+        let keys = self.0.recent_keys();
+        keys.filter_map(|chat| Some((chat, self.facts(chat)?)))
+    }
+
     /// Every direct message, the most recently used first, with what is known about it.
     pub fn direct(&self) -> impl Iterator<Item = (&ChatId, &ChatFacts)> {
-        let known = self
-            .0
-            .recent_keys()
-            .filter_map(|chat| Some((chat, self.facts(chat)?)));
-        known.filter(|(_, facts)| facts.chat_type.as_deref() == Some("dm"))
+        self.all()
+            .filter(|(_, facts)| facts.chat_type.as_deref() == Some("dm"))
     }
 
     /// Number of known chats.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::delivery_routing::Handing;
 use super::handle::SendError;
 use super::ops::{DurableOp, EphemeralOp, OpGroup};
 use super::slash_commands::SlashCommand;
@@ -98,6 +99,8 @@ pub(super) enum Pending {
     AgentState(oneshot::Sender<Option<Vec<u8>>>),
     /// A step of scheduled jobs.
     Job(JobStep),
+    /// A delivery is being stored; none for what nobody waits for.
+    Delivery(Option<Box<Handing>>),
 }
 
 /// What the journal is asked about scheduled jobs.

@@ -23,6 +23,7 @@ use super::handle::{HandleRequest, MAX_REQUESTS};
 use super::inbound::Inbound;
 use super::journal_io::JournalIo;
 use super::lifecycle::{ABORT_TIMEOUT, CLOSE_TIMEOUT, LAST_WRITES_TIMEOUT, Lifecycle, Step};
+use super::mailbox::Mailbox;
 use super::metrics::CommitMetrics;
 use super::outbox::{MAX_IN_FLIGHT, Outbox, RetrySettings};
 use super::scheduler::Scheduler;
@@ -133,6 +134,7 @@ pub(super) struct EventLoop {
     pub(super) commands: SlashCommands,
     pub(super) agents: AgentRegistry,
     pub(super) scheduler: Scheduler,
+    pub(super) mailbox: Mailbox,
     /// Where the outputs of jobs are written.
     pub(super) state_dir: PathBuf,
     /// Where the skills of jobs are.
@@ -233,6 +235,7 @@ impl EventLoop {
             ),
             agents,
             scheduler: Scheduler::new(&settings.cron, None, clock.seed()),
+            mailbox: Mailbox::default(),
             state_dir: settings.state_dir.clone(),
             skills: settings.skills.store_in(&settings.state_dir),
             journal: JournalIo::new(opened.journal, opened.health.clone()),
@@ -273,6 +276,7 @@ impl EventLoop {
         let recovery = std::mem::take(&mut channels.recovery);
         self.recover_rest(recovery, &mut channels.batches).await;
         self.scheduler.start(self.clock.now(), &mut self.effects);
+        Self::read_contexts(&mut self.effects);
         self.offer_commands();
         self.transport.connect(sender);
         let mut shutdown = std::pin::pin!(shutdown);
@@ -517,6 +521,7 @@ impl EventLoop {
             media: _,
             sleeper: _,
             commits: _,
+            mailbox: _,
             state_dir: _,
             skills: _,
             settings: _,

@@ -107,7 +107,7 @@ impl Inbound {
         match kind {
             InboxKind::Inbound => self.counters.messages += 1,
             InboxKind::Forward => self.counters.forwards += 1,
-            InboxKind::Job => {}
+            InboxKind::Job | InboxKind::Delivery => {}
         }
     }
 

@@ -94,7 +94,8 @@ impl JournalIo {
             | Pending::Quarantine(_)
             | Pending::Ops(..)
             | Pending::Access(..)
-            | Pending::Job(_) => true,
+            | Pending::Job(_)
+            | Pending::Delivery(_) => true,
             Pending::SessionRows(_)
             | Pending::WaitingRows(_)
             | Pending::AgentChoice(..)

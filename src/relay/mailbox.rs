@@ -75,6 +75,8 @@ pub(super) struct Mailbox {
     contexts: BTreeMap<String, Vec<PendingContext>>,
     /// By the row of the turn.
     waiters: HashMap<InboxSeq, ResponseWaiter>,
+    /// Turns of deliveries that run, by their row: whether their text is collected for the end.
+    running: HashMap<InboxSeq, bool>,
 }
 
 impl Mailbox {
@@ -91,8 +93,9 @@ impl Mailbox {
         let Some(waiting) = self.contexts.get_mut(session) else {
             return Vec::new();
         };
-        let (taken, left): (Vec<_>, Vec<_>) =
-            std::mem::take(waiting).into_iter().partition(|context| context.agent == agent);
+        let (taken, left): (Vec<_>, Vec<_>) = std::mem::take(waiting)
+            .into_iter()
+            .partition(|context| context.agent == agent);
         *waiting = left;
         if waiting.is_empty() {
             self.contexts.remove(session);
@@ -103,6 +106,21 @@ impl Mailbox {
     /// Notes who waits for a turn's answer.
     pub(super) fn wait(&mut self, row: InboxSeq, waiter: ResponseWaiter) {
         self.waiters.insert(row, waiter);
+    }
+
+    /// Whether somebody waits for a turn's answer.
+    pub(super) fn is_awaited(&self, row: InboxSeq) -> bool {
+        self.waiters.contains_key(&row)
+    }
+
+    /// The turn of a delivery begins.
+    pub(super) fn begun(&mut self, row: InboxSeq, is_collected: bool) {
+        self.running.insert(row, is_collected);
+    }
+
+    /// The turn of a delivery is over: whether its text was collected; `None` if it was none.
+    pub(super) fn finished(&mut self, row: InboxSeq) -> Option<bool> {
+        self.running.remove(&row)
     }
 
     /// A turn is over: who waits for its answer.

@@ -56,6 +56,9 @@ impl EventLoop {
             // Its claim says what becomes of it.
             return self.end_message(row.seq, RowOutcome::Interrupted, Vec::new(), None);
         }
+        if row.kind == InboxKind::Delivery {
+            return self.delivery_interrupted(row);
+        }
         let now_ms = self.clock.unix_ms();
         let mut event = decode_row(row);
         if event.is_some() && self.agents.are_repeatable() {

@@ -521,7 +521,8 @@ impl EventLoop {
             media: self.media.clone(),
             accepts_attachments: adapter.accepts_attachments(),
         };
-        let input = turn_input(event, selection.text, &adapter);
+        let mut input = turn_input(event, selection.text, &adapter);
+        self.add_context(&origin.session, &selection.agent.name, &mut input);
         self.turns.begin(turn, row, selection.agent, input, context);
     }
 
@@ -574,6 +575,9 @@ impl EventLoop {
         if row.kind == InboxKind::Job {
             let session = SessionKey::from_text(Arc::clone(&row.session));
             return self.job_row_loaded(&session, turn, row.seq);
+        }
+        if row.kind == InboxKind::Delivery {
+            return self.delivery_row_loaded(turn, row);
         }
         let Some(mut event) = decode_row(row) else {
             tracing::error!(
@@ -831,6 +835,9 @@ impl EventLoop {
             .turn_ended(&ended.origin.author, &ended.agent, tokens, now_ms, effects);
         if let Some(run) = self.scheduler.end(&ended.origin.session) {
             return self.finish_job(&run, &ended, &report);
+        }
+        if self.finish_delivery(&ended, &report) {
+            return;
         }
         if ended.declined {
             return self.end_message(ended.row, ended.outcome, Vec::new(), None);
@@ -1189,6 +1196,11 @@ impl EventLoop {
                     self.handle_job_reply(step, reply);
                 }
             }
+            Completion::Delivery { token, reply } => {
+                if let Some(Pending::Delivery(handing)) = self.journal.take(token) {
+                    self.handle_delivery_reply(handing, reply);
+                }
+            }
             Completion::Duplicate { token, receipt } => {
                 self.inbound.count_duplicate();
                 if let Some(Pending::Message(accepting)) = self.journal.take(token) {
@@ -1268,6 +1280,7 @@ impl EventLoop {
                     let _ = reply.send(None);
                 }
                 Some(Pending::Job(step)) => self.job_command_failed(step),
+                Some(Pending::Delivery(handing)) => self.delivery_failed(handing),
                 None => {}
             },
             Subject::Message(row) => self.turns.row_failed(row),
@@ -1320,6 +1333,14 @@ impl EventLoop {
                     sleeper.on_activity(now);
                 }
             }
+            HandleRequest::Hand(delivery, reply) => {
+                self.hand(*delivery, reply);
+                let now = self.clock.now();
+                if let Some(sleeper) = &mut self.sleeper {
+                    sleeper.on_activity(now);
+                }
+            }
+            HandleRequest::Activity(agent, reply) => drop(reply.send(self.agent_activity(&agent))),
             HandleRequest::JobsChanged(reply) => {
                 self.scheduler.changed(ArmWaiter::Verb(reply), self.clock.mono());
             }
@@ -1434,7 +1455,7 @@ fn event_kind(kind: InboxKind, command: Option<&SlashCommand>) -> EventKind {
         (Some(command), _) if command.is_inquiry() => EventKind::Inquiry,
         (Some(_), _) => EventKind::Command,
         (None, InboxKind::Forward) => EventKind::Interaction,
-        (None, InboxKind::Inbound | InboxKind::Job) => EventKind::Message,
+        (None, InboxKind::Inbound | InboxKind::Job | InboxKind::Delivery) => EventKind::Message,
     }
 }
 

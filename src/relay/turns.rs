@@ -561,6 +561,15 @@ impl Turns {
         }
     }
 
+    /// Whether a turn of this agent runs.
+    pub(super) fn is_agent_running(&self, agent: &str) -> bool {
+        let runs = |live: &LiveTurn| match &live.state {
+            TurnPhase::Running(running) => &*running.agent.name == agent,
+            TurnPhase::Accepting | TurnPhase::Loading | TurnPhase::Choosing(..) => false,
+        };
+        self.live.values().any(runs)
+    }
+
     /// A turn that never ran is over.
     pub(super) fn abandon(&mut self, turn: TurnId) {
         if let Some(live) = self.live.remove(&turn) {

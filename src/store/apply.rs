@@ -5,12 +5,13 @@
 
 use super::access;
 use super::command::Command;
-use super::completion::{ChatRow, Completion, Failed, TurnState};
+use super::completion::{ChatRow, Completion, Failed, InboxKind, TurnState};
 use super::completion::{Committed, InboxSeq, OpSeq, OpSeqs};
 use super::cron;
 use super::days::Calendar;
 use super::dedupe::DedupeKey;
 use super::dedupe::RecentKeys;
+use super::deliveries::{self, DeliveryBody, DeliveryCommand, DeliveryReply};
 use super::fault::Fault;
 use super::reads;
 use super::reads::WriterState;
@@ -238,6 +239,10 @@ impl<'c> JournalDb<'c> {
                 token: *token,
                 reply: cron::apply(self.db, command)?,
             }),
+            Command::Delivery { token, command } => CommandOutcome::Read(Completion::Delivery {
+                token: *token,
+                reply: self.deliver(command)?,
+            }),
             Command::Quarantine {
                 reason,
                 buffer_id,
@@ -347,25 +352,70 @@ impl<'c> JournalDb<'c> {
         else {
             return Ok(CommandOutcome::Silent);
         };
+        let row = NewRow {
+            kind: *kind,
+            session,
+            dedupe: dedupe.as_ref(),
+            buffer_id: buffer_id.as_deref(),
+            line,
+            start: *start,
+            now_ms: *now_ms,
+        };
+        Ok(CommandOutcome::Accepted(self.insert(&row)?))
+    }
+
+    fn insert(&mut self, row: &NewRow<'_>) -> Result<InboxSeq> {
         let seq = InboxSeq(self.counters.inbox);
-        let running = i64::from(*start);
-        let key = dedupe.as_ref().map(|key| key.as_bytes().as_slice());
+        let key = row.dedupe.map(|key| key.as_bytes().as_slice());
         self.statements.accept.execute(params![
             seq.0,
-            kind.code(),
-            session,
+            row.kind.code(),
+            row.session,
             key,
-            buffer_id,
-            running,
-            now_ms,
-            start.then_some(now_ms),
-            line
+            row.buffer_id,
+            i64::from(row.start),
+            row.now_ms,
+            row.start.then_some(row.now_ms),
+            row.line
         ])?;
         self.counters.inbox += 1;
-        if let Some(key) = dedupe {
+        if let Some(key) = row.dedupe {
             self.recent.add(*key, seq);
         }
-        Ok(CommandOutcome::Accepted(seq))
+        Ok(seq)
+    }
+
+    fn deliver(&mut self, command: &DeliveryCommand) -> Result<DeliveryReply> {
+        let new = match command {
+            DeliveryCommand::Contexts => return Ok(DeliveryReply::Contexts(deliveries::contexts(self.db)?)),
+            DeliveryCommand::Taken(ids) => {
+                deliveries::taken(self.db, ids)?;
+                return Ok(DeliveryReply::Done);
+            }
+            DeliveryCommand::Take(new) => new,
+        };
+        if let Some(known) = deliveries::find(self.db, &new.dispatch_id)? {
+            return Ok(known);
+        }
+        let row = match &new.body {
+            DeliveryBody::Context(text) => {
+                if !deliveries::has_room(self.db, &new.session, text)? {
+                    return Ok(DeliveryReply::Full);
+                }
+                None
+            }
+            DeliveryBody::Turn { line, start } => Some(self.insert(&NewRow {
+                kind: InboxKind::Delivery,
+                session: &new.session,
+                dedupe: None,
+                buffer_id: None,
+                line,
+                start: *start,
+                now_ms: new.now_ms,
+            })?),
+        };
+        deliveries::insert(self.db, new)?;
+        Ok(DeliveryReply::Stored(row))
     }
 
     /// A message that is not acted on ends as it comes, without its text.
@@ -414,6 +464,17 @@ impl<'c> JournalDb<'c> {
         upsert.execute(params![chat.platform, chat.chat_id, chat.memory, chat.last_used])?;
         Ok(CommandOutcome::Silent)
     }
+}
+
+/// A row of the inbox to store.
+struct NewRow<'r> {
+    kind: InboxKind,
+    session: &'r str,
+    dedupe: Option<&'r DedupeKey>,
+    buffer_id: Option<&'r str>,
+    line: &'r [u8],
+    start: bool,
+    now_ms: i64,
 }
 
 /// The completion of a command whose transaction committed.

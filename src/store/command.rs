@@ -5,6 +5,7 @@ use super::completion::{ChatRow, InboxKind, NewOp, Subject, TurnState};
 use super::completion::{InboxSeq, OpSeq};
 use super::cron::CronCommand;
 use super::dedupe::DedupeKey;
+use super::deliveries::{DeliveryBody, DeliveryCommand};
 use std::sync::Arc;
 
 /// One command. Commands that nobody waits for are lazy (those without a completion, and the end of a finished turn
@@ -55,6 +56,13 @@ pub enum Command {
         token: u64,
         /// What to do.
         command: Box<CronCommand>,
+    },
+    /// Take or read what others hand to the agents: [`Completion::Delivery`](super::Completion::Delivery).
+    Delivery {
+        /// Returned in the completion.
+        token: u64,
+        /// What to do.
+        command: Box<DeliveryCommand>,
     },
     /// Quarantine a line that cannot be decoded, so that it can be acknowledged: [`Completion::Quarantined`](super::Completion::Quarantined).
     Quarantine {
@@ -202,6 +210,11 @@ impl Command {
         match self {
             Self::Cron { command, .. } if command.only_reads() => FailurePolicy::Read,
             Self::Cron { command, .. } if command.must_last() => FailurePolicy::Retry,
+            Self::Delivery { command, .. } => match **command {
+                DeliveryCommand::Take(_) => FailurePolicy::Fail,
+                DeliveryCommand::Contexts => FailurePolicy::Read,
+                DeliveryCommand::Taken(_) => FailurePolicy::Retry,
+            },
             Self::Accept { .. } | Self::Ignore { .. } | Self::Quarantine { .. } | Self::Cron { .. } => {
                 FailurePolicy::Fail
             }
@@ -240,6 +253,7 @@ impl Command {
             }
             Self::Accept { .. }
             | Self::Cron { .. }
+            | Self::Delivery { .. }
             | Self::Ignore { .. }
             | Self::SetAccess(_)
             | Self::Quarantine { .. }
@@ -257,6 +271,7 @@ impl Command {
         match self {
             Self::Accept { token, .. }
             | Self::Cron { token, .. }
+            | Self::Delivery { token, .. }
             | Self::Ignore { token, .. }
             | Self::Quarantine { token, .. }
             | Self::NextQueued { token, .. }
@@ -285,6 +300,13 @@ impl Command {
             Self::RememberChat(chat) => chat.memory.len(),
             Self::SetResume { blob, .. } => blob.len(),
             Self::OpChanged { body, .. } | Self::OpDropped { body, .. } => body.len(),
+            Self::Delivery { command, .. } => match &**command {
+                DeliveryCommand::Take(new) => match &new.body {
+                    DeliveryBody::Context(text) => text.len(),
+                    DeliveryBody::Turn { line, .. } => line.len(),
+                },
+                DeliveryCommand::Contexts | DeliveryCommand::Taken(_) => 0,
+            },
             Self::SetAccess(row) => row.value.as_ref().map_or(0, String::len),
             Self::Ignore { .. }
             | Self::Cron { .. }
@@ -315,6 +337,7 @@ impl Command {
             Self::RememberChat(chat) => Some(chat.last_used),
             Self::SetAccess(_)
             | Self::Cron { .. }
+            | Self::Delivery { .. }
             | Self::AddUsage(_)
             | Self::Load { .. }
             | Self::NextQueued { .. }

@@ -1,6 +1,7 @@
 //! The journal's completions, its rows and their ids.
 
 use super::cron::CronReply;
+use super::deliveries::DeliveryReply;
 use super::fault::Fault;
 use std::fmt;
 use std::sync::Arc;
@@ -95,6 +96,8 @@ pub enum InboxKind {
     Forward,
     /// A run of a scheduled job.
     Job,
+    /// Something that was handed to an agent.
+    Delivery,
 }
 
 /// State of a message's turn.
@@ -225,6 +228,13 @@ pub enum Completion {
         /// The answer.
         reply: CronReply,
     },
+    /// About what others hand to the agents.
+    Delivery {
+        /// The command's token.
+        token: u64,
+        /// The answer.
+        reply: DeliveryReply,
+    },
     /// The command failed. For an accept: do not acknowledge.
     Failed(Failed),
 }
@@ -339,6 +349,7 @@ impl InboxKind {
             Self::Inbound => 0,
             Self::Forward => 1,
             Self::Job => 2,
+            Self::Delivery => 3,
         }
     }
 
@@ -346,6 +357,7 @@ impl InboxKind {
         match code {
             1 => Self::Forward,
             2 => Self::Job,
+            3 => Self::Delivery,
             _ => Self::Inbound,
         }
     }

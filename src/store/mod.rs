@@ -47,6 +47,7 @@ mod cron;
 mod data;
 mod days;
 mod dedupe;
+mod deliveries;
 mod endings;
 mod fault;
 mod inspect;
@@ -78,6 +79,7 @@ pub use cron::{
 };
 pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;
+pub use deliveries::{DeliveryBody, DeliveryCommand, DeliveryReply, NewDelivery, PendingContext};
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};

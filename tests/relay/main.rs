@@ -8,6 +8,7 @@ mod adapter;
 mod agent_choice;
 mod connector_http;
 mod cron;
+mod deliveries;
 mod dev_connector;
 mod dial;
 mod embed;

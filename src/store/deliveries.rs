@@ -1,0 +1,178 @@
+//! What others handed to the agents: each under its `dispatch_id`, so that the same one again is answered and not acted on, and
+//! the context that waits for a session's next turn.
+
+use rusqlite::{Connection, OptionalExtension, Result, params};
+
+use super::completion::InboxSeq;
+use crate::timestamp::DAY_MS;
+
+/// How long a delivery is recognised.
+const KEEP_MS: i64 = 7 * DAY_MS;
+/// Maximum bytes of context that wait for one session's next turn.
+const MAX_WAITING_BYTES: i64 = 256 << 10;
+/// Maximum contexts that wait, in all sessions.
+const MAX_WAITING: i64 = 10_000;
+
+pub(super) const SCHEMA: &str = "
+    CREATE TABLE deliveries (
+        dispatch_id TEXT PRIMARY KEY,
+        agent TEXT NOT NULL,
+        session TEXT NOT NULL,
+        has_session INTEGER NOT NULL,
+        received_at INTEGER NOT NULL,
+        context TEXT
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX deliveries_by_age ON deliveries (received_at) WHERE context IS NULL;
+    CREATE INDEX deliveries_waiting ON deliveries (session, received_at) WHERE context IS NOT NULL;
+";
+
+/// A delivery to store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDelivery {
+    /// Its id.
+    pub dispatch_id: String,
+    /// The agent.
+    pub agent: String,
+    /// The session.
+    pub session: String,
+    /// Whether the sender named it.
+    pub has_session: bool,
+    /// What it does.
+    pub body: DeliveryBody,
+    /// Unix milliseconds.
+    pub now_ms: i64,
+}
+
+/// What a delivery does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeliveryBody {
+    /// It waits for the session's next turn.
+    Context(String),
+    /// It is a turn: its row's line, and whether the turn starts once it is committed.
+    Turn {
+        /// The line.
+        line: Vec<u8>,
+        /// Store it as running.
+        start: bool,
+    },
+}
+
+/// What is done to deliveries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeliveryCommand {
+    /// Store one: [`DeliveryReply::Stored`], [`DeliveryReply::Known`] or [`DeliveryReply::Full`].
+    Take(NewDelivery),
+    /// All context that waits: [`DeliveryReply::Contexts`].
+    Contexts,
+    /// A turn has taken this context: [`DeliveryReply::Done`].
+    Taken(Vec<String>),
+}
+
+/// The answer to a [`DeliveryCommand`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DeliveryReply {
+    /// It is stored; the row of its turn, if it is one.
+    Stored(Option<InboxSeq>),
+    /// It came before.
+    Known {
+        /// When, in Unix milliseconds.
+        received_at: i64,
+        /// The session, if the sender named it.
+        session: Option<String>,
+    },
+    /// Too much waits for the session's next turn.
+    Full,
+    /// The oldest first.
+    Contexts(Vec<PendingContext>),
+    /// It is done.
+    Done,
+}
+
+/// Context that waits for an agent's next turn in a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingContext {
+    /// The delivery's id.
+    pub dispatch_id: String,
+    /// The session.
+    pub session: String,
+    /// The agent.
+    pub agent: String,
+    /// The text.
+    pub text: String,
+}
+
+/// The delivery that came before under this id.
+pub(super) fn find(db: &Connection, dispatch_id: &str) -> Result<Option<DeliveryReply>> {
+    db.prepare_cached("SELECT received_at, session, has_session FROM deliveries WHERE dispatch_id = ?1")?
+        .query_row([dispatch_id], |row| {
+            let has_session: bool = row.get(2)?;
+            Ok(DeliveryReply::Known {
+                received_at: row.get(0)?,
+                session: has_session.then(|| row.get(1)).transpose()?,
+            })
+        })
+        .optional()
+}
+
+/// Whether there is room for this context.
+pub(super) fn has_room(db: &Connection, session: &str, text: &str) -> Result<bool> {
+    let bytes: i64 = db
+        .prepare_cached(
+            "SELECT ifnull(sum(length(CAST(context AS BLOB))), 0) FROM deliveries
+             WHERE session = ?1 AND context IS NOT NULL",
+        )?
+        .query_row([session], |row| row.get(0))?;
+    let waiting: i64 = db
+        .prepare_cached("SELECT count(*) FROM deliveries WHERE context IS NOT NULL")?
+        .query_row([], |row| row.get(0))?;
+    let own = i64::try_from(text.len()).unwrap_or(i64::MAX);
+    Ok(waiting < MAX_WAITING && bytes.saturating_add(own) <= MAX_WAITING_BYTES)
+}
+
+/// Stores a delivery, and forgets those that are too old.
+pub(super) fn insert(db: &Connection, new: &NewDelivery) -> Result<()> {
+    let context = match &new.body {
+        DeliveryBody::Context(text) => Some(text),
+        DeliveryBody::Turn { .. } => None,
+    };
+    db.prepare_cached(
+        "INSERT INTO deliveries (dispatch_id, agent, session, has_session, received_at, context)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?
+    .execute(params![
+        new.dispatch_id,
+        new.agent,
+        new.session,
+        new.has_session,
+        new.now_ms,
+        context
+    ])?;
+    db.prepare_cached("DELETE FROM deliveries WHERE context IS NULL AND received_at < ?1")?
+        .execute([new.now_ms - KEEP_MS])?;
+    Ok(())
+}
+
+/// All context that waits, the oldest first.
+pub(super) fn contexts(db: &Connection) -> Result<Vec<PendingContext>> {
+    let mut find = db.prepare_cached(
+        "SELECT dispatch_id, session, agent, context FROM deliveries WHERE context IS NOT NULL ORDER BY received_at",
+    )?;
+    let rows = find.query_map([], |row| {
+        Ok(PendingContext {
+            dispatch_id: row.get(0)?,
+            session: row.get(1)?,
+            agent: row.get(2)?,
+            text: row.get(3)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// A turn has taken this context; its ids are still recognised.
+pub(super) fn taken(db: &Connection, dispatch_ids: &[String]) -> Result<()> {
+    let mut update = db.prepare_cached("UPDATE deliveries SET context = NULL WHERE dispatch_id = ?1")?;
+    for id in dispatch_ids {
+        update.execute([id])?;
+    }
+    Ok(())
+}

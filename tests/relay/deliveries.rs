@@ -1,0 +1,201 @@
+//! What others hand to the agents of a running relay: context for the next turn, turns of their own, once each.
+
+use hermes_relay::agent::EchoAgent;
+use hermes_relay::agent_connector::contract::{
+    AgentActivity, DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload,
+};
+use hermes_relay::relay::{HandRefusal, HandedDelivery};
+
+use crate::support::memory_relay::{Running, session, start_with};
+
+fn handed(id: &str, kind: DeliveryKind, session: Option<&str>, text: &str) -> HandedDelivery {
+    HandedDelivery {
+        agent: "echo".to_owned(),
+        session: session.map(str::to_owned),
+        payload: DeliveryPayload {
+            kind,
+            text: text.to_owned(),
+            meta: DeliveryMeta::new(id, 1_700_000_000_000, &DeliveryOrigin::default()),
+        },
+        wake: false,
+    }
+}
+
+fn augment(id: &str, session: &str, text: &str) -> HandedDelivery {
+    handed(id, DeliveryKind::Augment, Some(session), text)
+}
+
+fn template(id: &str, session: &str, text: &str) -> HandedDelivery {
+    handed(id, DeliveryKind::Template, Some(session), text)
+}
+
+async fn start(dir: &std::path::Path) -> Running {
+    start_with(dir, EchoAgent, |settings| settings.streaming.typing = false).await
+}
+
+#[tokio::test]
+async fn context_waits_for_the_sessions_next_turn_and_starts_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    let key = session("c1");
+    let first = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    let first = first.unwrap().unwrap();
+    assert_eq!(first.delivery_id.as_deref(), Some("d1"));
+    assert_eq!(first.session_id.as_deref(), Some(&*key));
+    let again = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    assert_eq!(again.unwrap().unwrap(), first, "the same receipt");
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!(status.tally.turns_started, 0);
+    relay.stop().await;
+
+    // It survives a restart, and is for that session only.
+    let relay = start(dir.path()).await;
+    relay.deliver("other", "m0", "hi").await;
+    assert_eq!(relay.replies("other", 1).await, ["echo: hi"]);
+    relay.deliver("c1", "m1", "what is new?").await;
+    assert_eq!(
+        relay.replies("c1", 1).await,
+        ["echo: the build is red\n\nwhat is new?"]
+    );
+    relay.deliver("c1", "m2", "and now?").await;
+    assert_eq!(relay.replies("c1", 2).await[1], "echo: and now?");
+    relay.stop().await;
+
+    let relay = start(dir.path()).await;
+    let late = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    assert_eq!(late.unwrap().unwrap(), first, "also after it was taken");
+    relay.deliver("c1", "m3", "still?").await;
+    assert_eq!(relay.replies("c1", 1).await, ["echo: still?"]);
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_playbook_is_a_turn_whose_answer_goes_to_the_sessions_chat_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    relay.deliver("c1", "m1", "hello").await;
+    relay.replies("c1", 1).await;
+    let key = session("c1");
+    for _ in 0..2 {
+        let receipt = relay
+            .handle
+            .hand(template("d1", &key, "review the pull request"))
+            .await;
+        assert!(receipt.unwrap().is_ok());
+    }
+    assert_eq!(relay.replies("c1", 2).await[1], "echo: review the pull request");
+    relay.deliver("c1", "m2", "thanks").await;
+    assert_eq!(relay.replies("c1", 3).await[2], "echo: thanks");
+    let status = relay.handle.status().await.unwrap();
+    assert_eq!(status.tally.turns_started, 3, "the second delivery did nothing");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_wake_interrupts_the_turn_and_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    relay.deliver("c1", "m1", "sleep=60000 slow").await;
+    relay.wait_for_turns(1).await;
+    assert_eq!(
+        relay.handle.activity("echo").await,
+        Some(Some(AgentActivity::Active))
+    );
+    let mut wake = template("d1", &session("c1"), "look at this first");
+    wake.wake = true;
+    assert!(relay.handle.hand(wake).await.unwrap().is_ok());
+    relay
+        .seen("the answer of the wake", |seen| {
+            seen.texts("c1")
+                .iter()
+                .any(|text| text == "echo: look at this first")
+        })
+        .await;
+    relay
+        .wait_for_status("the turn was stopped", |status| status.tally.turns_stopped == 1)
+        .await;
+    assert_eq!(
+        relay.handle.activity("echo").await,
+        Some(Some(AgentActivity::Idle))
+    );
+    assert_eq!(relay.handle.activity("nobody").await, Some(None));
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_gets_the_agents_answer_also_without_a_chat() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    let request = handed("d1", DeliveryKind::Template, None, "count to three");
+    let response = relay.handle.request(request).await.unwrap().unwrap();
+    assert_eq!(
+        (response.content.as_str(), response.agent_id.as_str()),
+        ("echo: count to three", "echo")
+    );
+    assert_eq!(response.correlation_id, "d1");
+    let mut unknown = handed("d2", DeliveryKind::Template, None, "hi");
+    unknown.agent = "nobody".to_owned();
+    assert_eq!(
+        relay.handle.hand(unknown).await.unwrap(),
+        Err(HandRefusal::UnknownAgent)
+    );
+    let record = relay.stop().await;
+    assert!(record.texts("").is_empty(), "nobody else gets it");
+}
+
+#[tokio::test]
+async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    let key = session("c1");
+    let large = "x".repeat(200 << 10);
+    assert!(
+        relay
+            .handle
+            .hand(augment("d1", &key, &large))
+            .await
+            .unwrap()
+            .is_ok()
+    );
+    let refused = relay.handle.hand(augment("d2", &key, &large)).await.unwrap();
+    assert_eq!(refused, Err(HandRefusal::Full));
+    assert!(
+        relay
+            .handle
+            .hand(augment("d3", &key, "small"))
+            .await
+            .unwrap()
+            .is_ok()
+    );
+    relay.deliver("c1", "m1", "go").await;
+    let texts = relay.replies("c1", 1).await;
+    assert!(texts[0].contains("xxx"));
+    assert!(
+        relay
+            .handle
+            .hand(augment("d2", &key, &large))
+            .await
+            .unwrap()
+            .is_ok()
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_playbook_that_waits_survives_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    relay.deliver("c1", "m1", "sleep=60000 slow").await;
+    relay.wait_for_turns(1).await;
+    let key = session("c1");
+    let receipt = relay.handle.hand(template("d1", &key, "afterwards")).await;
+    assert!(receipt.unwrap().is_ok());
+    relay.crash().await;
+    let relay = start(dir.path()).await;
+    relay
+        .seen("the playbook's answer", |seen| {
+            seen.texts("c1").iter().any(|text| text == "echo: afterwards")
+        })
+        .await;
+    relay.stop().await;
+}
