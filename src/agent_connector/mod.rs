@@ -19,6 +19,7 @@ mod noop;
 mod receipt;
 mod subprocess;
 mod tmux;
+mod wake_turn;
 mod webhook;
 
 pub use command::{CommandConnector, CommandConnectorSettings, ProgramAgent};
@@ -29,6 +30,7 @@ pub use dispatch::{
 pub use file::{FileConnector, FileConnectorSettings};
 pub use noop::NoopConnector;
 pub use tmux::{TmuxAgent, TmuxConnector, TmuxConnectorSettings};
+pub use wake_turn::{WakeTurnError, wake_payload, wake_receipt};
 pub use webhook::{WebhookAgent, WebhookConnector, WebhookConnectorSettings, WebhookCredentials};
 
 use std::pin::Pin;
@@ -107,7 +109,7 @@ const fn bundled(implementation: &'static str, wake: bool, agent_status: bool) -
 }
 
 /// An agent of a bundled substrate.
-fn descriptor(agent_id: &str, wakes: bool) -> AgentDescriptor {
+pub(crate) fn descriptor(agent_id: &str, wakes: bool) -> AgentDescriptor {
     let all = ["deliver", "augment", "template", "wake"];
     let capabilities = all.into_iter().filter(|name| wakes || *name != "wake");
     AgentDescriptor {

@@ -129,6 +129,7 @@ fn test(remote: &RemoteArgs, name: &str, process: &ProcessEnv<'_>) -> ExitCode {
         "file" => "`dir` is no directory that this user can write to",
         "tmux" => "tmux does not run here or has no pane like a `target`",
         "command" => "a program is not installed or cannot be run",
+        "relay" => "no relay runs with these settings; start one with `hermes-relay run`",
         _ => "it does not work",
     };
     relay.fail(exit::FAILED, format!("{name}: {what}"), None)

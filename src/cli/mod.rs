@@ -25,6 +25,7 @@ mod oracle;
 mod pid1;
 pub mod prompt;
 mod redact;
+mod relay_connector;
 mod reload;
 mod remote;
 mod run;

@@ -134,7 +134,7 @@ impl RemoteRelay {
             ClientError::Refused(refused) if refused.code == "silent" => {
                 self.fail(exit::UNAVAILABLE, error, Some("check its log and try again"))
             }
-            ClientError::InvalidResponse(_) | ClientError::TooLong(_) | ClientError::Refused(_) => {
+            ClientError::InvalidResponse(_) | ClientError::TooLong(..) | ClientError::Refused(_) => {
                 self.fail(exit::FAILED, error, hint)
             }
         }

@@ -501,7 +501,7 @@ fn serve_failure(error: &ServeError, fatal: &FatalErrors) -> ExitCode {
             error,
             Some("stop the program that listens there, or use another port"),
         ),
-        ServeError::Listen { .. } | ServeError::Address { .. } => {
+        ServeError::Listen { .. } | ServeError::Address { .. } | ServeError::Receiver(_) => {
             fatal.fail(exit::CONFIGURATION, error, None)
         }
     }

@@ -68,7 +68,7 @@ fn hint(error: &ClientError) -> Option<&'static str> {
         ClientError::Refused(refused) if refused.code == "unknown_chat" => {
             Some("check the id; a chat is known once somebody has written in it while the relay ran")
         }
-        ClientError::TooLong(_) => Some("send it in parts"),
+        ClientError::TooLong(..) => Some("send it in parts"),
         _ => None,
     }
 }

@@ -7,11 +7,12 @@ use secrecy::SecretString;
 use zeroize::Zeroizing;
 
 use super::ProcessEnv;
+use super::relay_connector::RelayConnector;
 use super::remote::RemoteRelay;
 use crate::agent::child::EnvPolicy;
 use crate::agent_connector::contract::{
-    AgentDescriptor, AgentResponse, CauseKind, ConnectorFeatures, DeliveryFailure, DeliveryPayload,
-    DeliveryReceipt, StaticCapabilities, WakeOpts, WakeReceipt,
+    AgentDescriptor, AgentResponse, CauseKind, DeliveryFailure, DeliveryPayload, DeliveryReceipt,
+    StaticCapabilities, WakeOpts, WakeReceipt,
 };
 use crate::agent_connector::{
     AgentConnector, CommandConnector, Delivering, FileConnector, NoopConnector, TmuxConnector,
@@ -21,18 +22,6 @@ use crate::config::{Settings, Substrate, secret};
 use crate::net::http::HttpEgress;
 use crate::net::proxy::ProxyRules;
 use crate::relay::{USER_AGENT, provisioning, without_keys};
-
-/// What the `relay` kind can do.
-const RELAY: StaticCapabilities = StaticCapabilities {
-    implementation: "relay",
-    features: ConnectorFeatures {
-        wake: true,
-        agent_status: true,
-        request_response: true,
-        ..NoopConnector::CAPABILITIES.features
-    },
-    ..NoopConnector::CAPABILITIES
-};
 
 /// All connectors of the settings. One that cannot be used refuses everything, and says why.
 pub(super) fn build_all(
@@ -82,9 +71,7 @@ pub(super) fn build(
         Substrate::File(file) => Box::new(FileConnector::new(file.clone())),
         Substrate::Tmux(tmux) => Box::new(TmuxConnector::new(tmux.clone(), env())),
         Substrate::Command(command) => Box::new(CommandConnector::new(command.clone(), env())),
-        Substrate::Relay => {
-            return Err("this needs a running relay, which takes no deliveries yet".to_owned());
-        }
+        Substrate::Relay => Box::new(RelayConnector::new(settings)),
         Substrate::Noop => Box::new(NoopConnector),
     })
 }
@@ -119,7 +106,7 @@ pub(super) fn capabilities(substrate: &Substrate) -> StaticCapabilities {
         Substrate::File(_) => FileConnector::CAPABILITIES,
         Substrate::Tmux(_) => TmuxConnector::CAPABILITIES,
         Substrate::Command(_) => CommandConnector::CAPABILITIES,
-        Substrate::Relay => RELAY,
+        Substrate::Relay => RelayConnector::CAPABILITIES,
         Substrate::Noop => NoopConnector::CAPABILITIES,
     }
 }

@@ -40,7 +40,7 @@ pub use file::check_file;
 pub use resolve::load;
 pub use sections::{
     AuditConfig, BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat,
-    LogLevel, OnRevoked, PolicyOverride, ResendUnknown, ServeConfig, SessionsConfig, ShutdownConfig,
+    LogLevel, OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, ServeConfig, SessionsConfig, ShutdownConfig,
     SlackConfig, SleepAction, SleepConfig,
 };
 pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};

@@ -73,6 +73,15 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     for path in &mut media.send_from {
         *path = layers.resolve_path(path);
     }
+    let mut serve = tree.serve;
+    if let Some(receiver) = &mut serve.receiver {
+        for path in [&mut receiver.hmac_secret_file, &mut receiver.bearer_file]
+            .into_iter()
+            .flatten()
+        {
+            *path = layers.resolve_path(path);
+        }
+    }
     let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
     if connector.secret.is_some() && connector.gateway_id.is_none() {
         let origin = layers.origins.of("connector.secret").clone();
@@ -105,7 +114,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
             connectors,
             cron,
             skills,
-            serve: tree.serve,
+            serve,
             shutdown: tree.shutdown,
             sleep,
             log,

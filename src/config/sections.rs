@@ -471,6 +471,18 @@ pub struct ServeConfig {
     pub allowed_hosts: Vec<String>,
     /// Enable the control socket.
     pub control: bool,
+    /// Take deliveries to agents on the HTTP listener; off if unset.
+    pub receiver: Option<ReceiverConfig>,
+}
+
+/// Who may hand something to the agents over HTTP: whoever knows everything that is set here.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReceiverConfig {
+    /// File with the key of the signature.
+    pub hmac_secret_file: Option<PathBuf>,
+    /// File with the bearer key.
+    pub bearer_file: Option<PathBuf>,
 }
 
 impl Default for ServeConfig {
@@ -480,6 +492,7 @@ impl Default for ServeConfig {
             allow_remote: false,
             allowed_hosts: Vec::new(),
             control: true,
+            receiver: None,
         }
     }
 }
@@ -497,6 +510,29 @@ impl ServeConfig {
             );
         }
         Ok(Some(address))
+    }
+}
+
+impl ServeConfig {
+    /// The key and the rule that the receiver breaks.
+    pub(super) fn receiver_violation(&self) -> Option<(&'static str, String)> {
+        let receiver = self.receiver.as_ref()?;
+        let files = [
+            ("serve.receiver.hmac_secret_file", &receiver.hmac_secret_file),
+            ("serve.receiver.bearer_file", &receiver.bearer_file),
+        ];
+        for (key, file) in &files {
+            if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
+                return Some((key, "is empty; name a file".to_owned()));
+            }
+        }
+        let key = "serve.receiver";
+        if files.iter().all(|(_, file)| file.is_none()) {
+            let rule = "needs `hmac_secret_file`, `bearer_file` or both: without a secret anybody could drive the agents";
+            return Some((key, rule.to_owned()));
+        }
+        let has_listener = self.http.as_deref().is_some_and(|http| !http.trim().is_empty());
+        (!has_listener).then(|| (key, "needs `serve.http`, the address that it is served on".to_owned()))
     }
 }
 

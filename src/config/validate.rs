@@ -221,6 +221,9 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
             rule,
         });
     }
+    if let Some((key, rule)) = tree.serve.receiver_violation() {
+        return Some(Violation { key, rule });
+    }
     if tree
         .connector
         .identities
@@ -343,7 +346,7 @@ fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::yaml;
+    use crate::config::{ReceiverConfig, yaml};
 
     #[test]
     fn the_defaults_are_valid() {
@@ -353,7 +356,7 @@ mod tests {
     #[test]
     fn each_rule_names_its_key() {
         type Change = fn(&mut FileTree);
-        let cases: [(&str, Change); 14] = [
+        let cases: [(&str, Change); 16] = [
             ("link.max_in_flight", |tree| tree.link.max_in_flight = 0),
             ("link.stable_secs", |tree| tree.link.stable_secs = u64::MAX),
             ("link.backoff_min_ms", |tree| tree.link.backoff_min_ms = 40_000),
@@ -368,6 +371,16 @@ mod tests {
             ("shutdown.budget_secs", |tree| tree.shutdown.budget_secs = 11),
             ("serve.http", |tree| {
                 tree.serve.http = Some("0.0.0.0:80".to_owned());
+            }),
+            ("serve.receiver", |tree| {
+                tree.serve.http = Some("127.0.0.1:0".to_owned());
+                tree.serve.receiver = Some(ReceiverConfig::default());
+            }),
+            ("serve.receiver", |tree| {
+                tree.serve.receiver = Some(ReceiverConfig {
+                    bearer_file: Some("key".into()),
+                    ..ReceiverConfig::default()
+                });
             }),
             ("sleep.idle_secs", |tree| tree.sleep.idle_secs = 0),
             ("sleep.command", |tree| tree.sleep.command = vec![String::new()]),

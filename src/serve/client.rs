@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::protocol::{
-    ControlError, ControlRequest, DENIED, MAX_REQUEST_BYTES, SocketPath, decode_response, socket_file,
+    ControlError, ControlRequest, DENIED, SocketPath, decode_response, max_bytes, socket_file,
 };
 
 /// Timeout of a call; longer than any timeout of the relay itself.
@@ -43,8 +43,8 @@ pub enum ClientError {
     #[error("invalid response of the relay on {}; is it another version?", .0.display())]
     InvalidResponse(PathBuf),
     /// The request is too long.
-    #[error("the request is too long: {0} bytes, maximum {MAX_REQUEST_BYTES}")]
-    TooLong(usize),
+    #[error("the request is too long: {0} bytes, maximum {1}")]
+    TooLong(usize, usize),
     /// The relay refused the request.
     #[error(transparent)]
     Refused(#[from] ControlError),
@@ -52,12 +52,18 @@ pub enum ClientError {
 
 /// Sends a request to the relay with this state directory and returns its response.
 pub fn call(state_dir: &Path, request: &ControlRequest) -> Result<Value, ClientError> {
+    call_within(state_dir, request, CALL_TIMEOUT)
+}
+
+/// The same with another timeout, for a request that waits for an agent.
+pub fn call_within(state_dir: &Path, request: &ControlRequest, within: Duration) -> Result<Value, ClientError> {
     let path = socket_file(state_dir);
     let request = request.encode();
-    if request.len() > MAX_REQUEST_BYTES {
-        return Err(ClientError::TooLong(request.len()));
+    let limit = max_bytes(request.as_bytes());
+    if request.len() > limit {
+        return Err(ClientError::TooLong(request.len(), limit));
     }
-    let mut socket = connect(state_dir).map_err(|source| match source.kind() {
+    let mut socket = connect(state_dir, within).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
             ClientError::NotRunning(path.clone())
         }
@@ -84,9 +90,9 @@ pub fn call(state_dir: &Path, request: &ControlRequest) -> Result<Value, ClientE
     }
 }
 
-fn connect(state_dir: &Path) -> io::Result<UnixStream> {
+fn connect(state_dir: &Path, within: Duration) -> io::Result<UnixStream> {
     let socket = UnixStream::connect(&SocketPath::new(state_dir)?.path)?;
-    socket.set_read_timeout(Some(CALL_TIMEOUT))?;
+    socket.set_read_timeout(Some(within))?;
     socket.set_write_timeout(Some(CALL_TIMEOUT))?;
     Ok(socket)
 }

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 
 use super::ACCEPT_RETRY;
 use super::protocol::{
-    ControlError, ControlRequest, DENIED, MAX_REQUEST_BYTES, SocketPath, encode_response, socket_file,
+    ControlError, ControlRequest, DENIED, MAX_REQUEST_BYTES, SocketPath, encode_response, max_bytes, socket_file,
 };
 use super::service::ControlService;
 
@@ -134,8 +134,13 @@ async fn read_request(client: &mut UnixStream) -> io::Result<Option<Result<Contr
     if line.is_empty() {
         return Ok(None);
     }
-    if line.len() > MAX_REQUEST_BYTES {
-        let message = format!("a request has at most {MAX_REQUEST_BYTES} bytes");
+    let limit = max_bytes(&line);
+    if line.len() > MAX_REQUEST_BYTES && limit > MAX_REQUEST_BYTES && !line.ends_with(b"\n") {
+        bounded.get_mut().set_limit((limit - MAX_REQUEST_BYTES) as u64);
+        bounded.read_until(b'\n', &mut line).await?;
+    }
+    if line.len() > limit {
+        let message = format!("a request has at most {limit} bytes");
         return Ok(Some(Err(ControlError::new("too_long", message))));
     }
     Ok(Some(ControlRequest::decode(&line)))

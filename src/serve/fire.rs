@@ -4,19 +4,17 @@
 //! the scheduler is done with this fire; anything else makes it try again. The work that a stranger can cause is bounded: a
 //! rate limit, a small body, one look at a token, and next to no fetches of keys ([`crate::cron::jwks`]).
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::header::{
-    AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::WWW_AUTHENTICATE;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::{Body, Buf as _};
+use hyper::body::Body;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::intake::{BodyError, RateGate, bearer, read_body, reply, retry_after};
 use crate::cron::fire::{AdmitFire, FireAdmission, FireRequest};
 use crate::cron::fire_token::TokenRefusal;
 use crate::cron::fire_verifier::FireVerifier;
@@ -38,11 +36,6 @@ const ADMIT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Retry times that a response asks for.
 const RETRY_DRAINING: Duration = Duration::from_secs(10);
 const RETRY_FAILED: Duration = Duration::from_secs(30);
-const MAX_RETRY: Duration = Duration::from_secs(60 * 60);
-
-/// Requests per second, and how many may come together. A fire is refused for later above this.
-const RATE_PER_SEC: f64 = 100.0;
-const BURST: f64 = 200.0;
 
 /// How many fires ended how.
 #[derive(Debug, Default)]
@@ -142,7 +135,7 @@ impl FireEndpoint {
         }
         let (head, body) = request.into_parts();
         // Read in any case: a connection that closes on unread bytes can lose the response.
-        let body = read(body).await;
+        let body = read_body(body, MAX_BODY_BYTES, BODY_TIMEOUT).await;
         if let Err(why) = self.verify(&head.headers).await {
             tracing::warn!(%why, "refused a fire of the managed scheduler");
             let mut response = reply(StatusCode::UNAUTHORIZED, &json!({"error": "invalid fire token"}));
@@ -218,133 +211,6 @@ fn job_of(body: &Value) -> JobField {
     }
 }
 
-/// The token of the one `Authorization` header.
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let mut values = headers.get_all(AUTHORIZATION).iter();
-    let value = values.next()?.to_str().ok()?;
-    let (scheme, token) = value.trim().split_once(' ')?;
-    let only = values.next().is_none() && scheme.eq_ignore_ascii_case("bearer");
-    only.then(|| token.trim())
-}
-
-enum BodyError {
-    TooLarge,
-    Broken,
-}
-
-/// The body, if it is small and comes in time. What is too large is read to a bound, so that the sender reads the response.
-async fn read<B: Body + Unpin>(mut body: B) -> Result<Vec<u8>, BodyError> {
-    let reading = async {
-        let (mut bytes, mut total) = (Vec::new(), 0);
-        while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
-            let Ok(frame) = frame else {
-                return Err(BodyError::Broken);
-            };
-            let Ok(mut data) = frame.into_data() else {
-                continue;
-            };
-            while data.has_remaining() {
-                let chunk = data.chunk();
-                total += chunk.len();
-                if total <= MAX_BODY_BYTES {
-                    bytes.extend_from_slice(chunk);
-                }
-                let read = chunk.len();
-                data.advance(read);
-            }
-            if total > 4 * MAX_BODY_BYTES {
-                break;
-            }
-        }
-        if total > MAX_BODY_BYTES {
-            return Err(BodyError::TooLarge);
-        }
-        Ok(bytes)
-    };
-    timeout(BODY_TIMEOUT, reading)
-        .await
-        .unwrap_or(Err(BodyError::Broken))
-}
-
 fn gone(job_id: &Value) -> Response<String> {
     reply(StatusCode::OK, &json!({"status": "gone", "job_id": job_id}))
-}
-
-fn reply(status: StatusCode, body: &Value) -> Response<String> {
-    let mut response = Response::new(body.to_string());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-fn retry_after(mut response: Response<String>, wait: Duration) -> Response<String> {
-    let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
-    let secs = whole.clamp(1, MAX_RETRY.as_secs());
-    response.headers_mut().insert(RETRY_AFTER, secs.into());
-    response
-}
-
-/// A token bucket for all senders together.
-#[derive(Debug)]
-struct RateGate {
-    tokens: f64,
-    at: Instant,
-}
-
-impl RateGate {
-    fn new(now: Instant) -> Self {
-        Self {
-            tokens: BURST,
-            at: now,
-        }
-    }
-
-    /// Takes one request, or says when the next one can be taken.
-    fn admit(&mut self, now: Instant) -> Result<(), Duration> {
-        let elapsed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * RATE_PER_SEC).min(BURST);
-        self.at = now.max(self.at);
-        if self.tokens < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - self.tokens) / RATE_PER_SEC));
-        }
-        self.tokens -= 1.0;
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rate_limit_lets_a_hundred_a_second_pass() {
-        let start = Instant::now();
-        let mut gate = RateGate::new(start);
-        let passed = (0..1000).filter(|_| gate.admit(start).is_ok()).count();
-        assert_eq!(passed, 200, "the burst");
-        let wait = gate.admit(start).unwrap_err();
-        assert!(wait <= Duration::from_millis(10), "{wait:?}");
-        let second = start + Duration::from_secs(1);
-        let passed = (0..1000).filter(|_| gate.admit(second).is_ok()).count();
-        assert_eq!(passed, 100);
-        let mut steady = RateGate::new(start);
-        for tick in 0..2000 {
-            let now = start + Duration::from_millis(50 * tick);
-            assert_eq!(steady.admit(now), Ok(()), "twenty a second always pass");
-        }
-    }
-
-    #[test]
-    fn retry_times_are_whole_seconds_between_one_and_an_hour() {
-        let secs = |wait| {
-            let response = retry_after(reply(StatusCode::OK, &Value::Null), wait);
-            response.headers()[RETRY_AFTER].to_str().unwrap().to_owned()
-        };
-        assert_eq!(secs(Duration::ZERO), "1");
-        assert_eq!(secs(Duration::from_millis(1500)), "2");
-        assert_eq!(secs(Duration::from_secs(86_400)), "3600");
-    }
 }

@@ -1,8 +1,9 @@
-//! The HTTP listeners: a status page, health, readiness, metrics and a wake request for monitoring, and fires of the managed
-//! scheduler.
+//! The HTTP listeners: a status page, health, readiness, metrics and a wake request for monitoring, fires of the managed
+//! scheduler, and deliveries to agents.
 //!
 //! Each is off unless its address is set (`serve.http`, `cron.listen`). On loopback, monitoring accepts only the host names
-//! of this machine, so that a web page cannot reach it by DNS rebinding; a fire has a token instead, which no page has.
+//! of this machine, so that a web page cannot reach it by DNS rebinding; a fire has a token and a delivery a key or a signature
+//! instead, which no page has.
 //! Connections, headers and time are bounded; they keep no connection alive and expose nothing of any chat.
 
 use std::convert::Infallible;
@@ -27,6 +28,7 @@ use tokio::time::{sleep, timeout};
 use super::ACCEPT_RETRY;
 use super::fire::{FIRE_PATH, FireEndpoint};
 use super::protocol::ControlRequest;
+use super::receiver::{self, Receiver};
 use super::service::ControlService;
 use super::{status_page, status_rows};
 
@@ -34,7 +36,7 @@ use super::{status_page, status_rows};
 const MAX_CLIENTS: usize = 64;
 /// Timeout for the headers of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of a connection; longer than a fire takes at most.
+/// Timeout of a connection; longer than a fire or a delivery takes at most.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(28);
 /// Maximum size of the headers.
 const MAX_HEADER_BYTES: usize = 16 * 1024;
@@ -99,20 +101,23 @@ pub(super) fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 pub(super) struct Site {
     service: Arc<ControlService>,
     fires: Option<Arc<FireEndpoint>>,
+    receiver: Option<Arc<Receiver>>,
     /// Whose monitoring requests are answered; only `/healthz`, and to anyone, where there are no rules.
     monitoring: Option<HostRules>,
 }
 
 impl Site {
-    /// Monitoring, and fires where jobs are managed.
+    /// Monitoring, fires where jobs are managed, and deliveries where they are received.
     pub(super) fn new(
         service: Arc<ControlService>,
         fires: Option<Arc<FireEndpoint>>,
+        receiver: Option<Arc<Receiver>>,
         rules: HostRules,
     ) -> Self {
         Self {
             service,
             fires,
+            receiver,
             monitoring: Some(rules),
         }
     }
@@ -122,6 +127,7 @@ impl Site {
         Self {
             service,
             fires: Some(fires),
+            receiver: None,
             monitoring: None,
         }
     }
@@ -166,6 +172,10 @@ async fn serve_client(client: TcpStream, site: Site) {
 async fn respond(request: Request<Incoming>, site: &Site) -> Response<String> {
     if let Some(fires) = site.fires.as_ref().filter(|_| request.uri().path() == FIRE_PATH) {
         return fires.respond(request).await;
+    }
+    let receiver = site.receiver.as_ref();
+    if let Some(receiver) = receiver.filter(|_| receiver::is_path(request.uri().path())) {
+        return receiver.respond(request).await;
     }
     let service = &site.service;
     let Some(rules) = &site.monitoring else {

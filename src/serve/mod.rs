@@ -1,14 +1,17 @@
 //! Control and monitoring of a running relay: the owner's control socket, and an HTTP listener that is off by default.
 //!
 //! Both use one [`ControlService`], which asks the relay's event loop with a timeout. The control socket is a file in the
-//! state directory that only its owner and root may use; it is never on a network. Neither exposes message text or secrets.
+//! state directory that only its owner and root may use; it is never on a network. Neither exposes secrets, nor message text beyond the
+//! answer that a caller of the socket waits for.
 
 pub mod client;
 mod control;
 mod fire;
 mod http;
+mod intake;
 mod prometheus;
 mod protocol;
+mod receiver;
 mod service;
 mod status_page;
 mod status_rows;
@@ -21,7 +24,9 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use self::control::ControlSocket;
+use self::receiver::Receiver;
 use crate::config::ServeConfig;
+use crate::config::secret::SecretError;
 
 pub use self::fire::{FIRE_PATH, FireCounts, FireEndpoint};
 pub use self::protocol::{ControlError, ControlRequest, MAX_REQUEST_BYTES};
@@ -52,6 +57,9 @@ pub enum ServeError {
         /// The cause.
         source: io::Error,
     },
+    /// A secret of the receiver cannot be used.
+    #[error("cannot take deliveries (`serve.receiver`): {0}")]
+    Receiver(#[from] SecretError),
 }
 
 /// Fires of the managed scheduler: who admits them, and their own listener.
@@ -96,7 +104,7 @@ pub struct Serving {
 
 impl Serving {
     /// Starts what the settings enable. A control socket that cannot be created is logged; an HTTP address that cannot be
-    /// used is an error. Fires are served on `serve.http` and on their own listener. Call it inside a runtime, as the owner
+    /// used is an error. Fires are served on `serve.http` and on their own listener, deliveries on `serve.http`. Call it inside a runtime, as the owner
     /// of the state directory: a socket that an earlier run left there is replaced.
     pub fn start(
         settings: &ServeConfig,
@@ -113,12 +121,15 @@ impl Serving {
             why,
         })? {
             let (listener, local) = listen("serve.http", address)?;
+            let receiver = settings.receiver.as_ref();
+            let receiver = receiver.map(|receiver| Receiver::new(receiver, service.relay_handle()));
+            let receiver = receiver.transpose()?.map(Arc::new);
             let rules = http::HostRules::new(local, &settings.allowed_hosts);
             let endpoint = fires.as_ref().map(|fires| Arc::clone(&fires.endpoint));
             tracing::info!(address = %local, "serving health and metrics over HTTP");
             tasks.spawn(http::serve(
                 listener,
-                http::Site::new(Arc::clone(&service), endpoint, rules),
+                http::Site::new(Arc::clone(&service), endpoint, receiver, rules),
             ));
         }
         if let Some((endpoint, own)) = fires.and_then(|fires| Some((fires.endpoint, fires.listener?))) {

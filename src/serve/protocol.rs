@@ -21,6 +21,10 @@ use crate::access::AccessRequest;
 const VERSION: u32 = 1;
 /// Maximum length of a request in bytes, newline included.
 pub const MAX_REQUEST_BYTES: usize = 64 * 1024;
+/// The same of a delivery, whose text is longer: enough for the longest notice with every character escaped.
+pub(super) const MAX_HAND_BYTES: usize = 8 * 1024 * 1024;
+/// How a delivery starts; only such a request may be longer than [`MAX_REQUEST_BYTES`].
+const HAND_START: &[u8] = br#"{"v":1,"op":"hand","#;
 /// The code of a request that another user sent.
 pub(super) const DENIED: &str = "denied";
 /// The socket's name in the state directory.
@@ -67,6 +71,27 @@ pub enum ControlRequest {
         /// The session key.
         session: String,
     },
+    /// Hand something to an agent; answered with its receipt, or with the agent's answer.
+    Hand {
+        /// The agent's name.
+        agent: String,
+        /// The session; the agent's own session for deliveries without one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<String>,
+        /// Interrupt the session's turn and run at once.
+        #[serde(default)]
+        wake: bool,
+        /// Wait so many milliseconds for the agent's answer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wait_ms: Option<u64>,
+        /// The body of a delivery, as the contract has it.
+        body: Value,
+    },
+    /// Report whether an agent works.
+    Activity {
+        /// The agent's name.
+        agent: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,6 +104,15 @@ struct Envelope {
 #[derive(Deserialize)]
 struct Versioned {
     v: u32,
+}
+
+/// The maximum length of a request that starts like this.
+pub(super) fn max_bytes(start: &[u8]) -> usize {
+    if start.starts_with(HAND_START) {
+        MAX_HAND_BYTES
+    } else {
+        MAX_REQUEST_BYTES
+    }
 }
 
 impl ControlRequest {
@@ -223,6 +257,10 @@ mod tests {
                 text: "hi".to_owned(),
             },
             ControlRequest::JobsChanged,
+            ControlRequest::Activity {
+                agent: "a".to_owned(),
+            },
+            hand(),
             ControlRequest::TurnOrigin {
                 session: "s".to_owned(),
             },
@@ -235,6 +273,26 @@ mod tests {
             let line = encode_response(result.clone());
             assert_eq!(decode_response(line.as_bytes()), Some(result));
         }
+    }
+
+    fn hand() -> ControlRequest {
+        ControlRequest::Hand {
+            agent: "a".to_owned(),
+            session: None,
+            wake: false,
+            wait_ms: Some(5),
+            body: json!({"kind": "augment"}),
+        }
+    }
+
+    #[test]
+    fn only_a_delivery_may_be_long() {
+        assert_eq!(max_bytes(hand().encode().as_bytes()), MAX_HAND_BYTES);
+        assert_eq!(
+            max_bytes(ControlRequest::Status.encode().as_bytes()),
+            MAX_REQUEST_BYTES
+        );
+        assert_eq!(max_bytes(b"xxxx"), MAX_REQUEST_BYTES);
     }
 
     #[test]

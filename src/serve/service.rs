@@ -9,14 +9,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::time::timeout;
 
 use super::fire::{FireCounts, FireEndpoint};
 use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
+use crate::agent_connector::contract::{DeliveryPayload, MAX_ID_BYTES};
 use crate::cron::chronos::ArmState;
-use crate::relay::{AgentStatus, Credentials, RelayHandle, SendError, SessionList, Status, StopOutcome};
+use crate::relay::{
+    AgentStatus, Credentials, HandRefusal, HandedDelivery, RelayHandle, SendError, SessionList, Status,
+    StopOutcome,
+};
 use crate::store::Inspector;
 use crate::wire::{ConnectorUrl, SessionKey};
 
@@ -26,6 +30,8 @@ const RELAY_TIMEOUT: Duration = Duration::from_secs(2);
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for the managed scheduler to learn of changed jobs; longer than the relay itself waits for it.
 const ARM_TIMEOUT: Duration = Duration::from_secs(8);
+/// Maximum number of callers that wait for agents; fewer than there are connections, so that other requests get through.
+const MAX_WAITING: usize = 8;
 /// Maximum number of listed sessions.
 const MAX_SESSIONS: usize = 1000;
 
@@ -66,6 +72,7 @@ pub struct ControlService {
     traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
     fires: Option<Arc<FireEndpoint>>,
+    waiting: Semaphore,
 }
 
 /// The status of everything.
@@ -110,6 +117,7 @@ impl ControlService {
             traces: Arc::default(),
             connector: None,
             fires: None,
+            waiting: Semaphore::new(MAX_WAITING),
         }
     }
 
@@ -148,6 +156,10 @@ impl ControlService {
     ) -> Self {
         self.connector = Some((url.to_string(), credentials));
         self
+    }
+
+    pub(super) fn relay_handle(&self) -> RelayHandle {
+        self.handle.clone()
     }
 
     pub(super) fn state_dir(&self) -> &Path {
@@ -231,7 +243,60 @@ impl ControlService {
                 let origin = timeout(RELAY_TIMEOUT, self.handle.turn_origin(session)).await;
                 Ok(json!({"origin": origin.map_err(|_| no_response())?}))
             }
+            ControlRequest::Hand {
+                agent,
+                session,
+                wake,
+                wait_ms,
+                body,
+            } => {
+                let invalid = |why: String| ControlError::new("bad_request", why);
+                if session.as_ref().is_some_and(|session| session.len() > MAX_ID_BYTES) {
+                    let why = format!("the session is longer than {MAX_ID_BYTES} bytes");
+                    return Err(invalid(why));
+                }
+                let payload = DeliveryPayload::from_body(body).map_err(|error| invalid(error.to_string()))?;
+                let delivery = HandedDelivery {
+                    agent,
+                    session,
+                    payload,
+                    wake,
+                };
+                match wait_ms.map(Duration::from_millis) {
+                    Some(wait) => self.request(delivery, wait).await,
+                    None => self.hand(delivery).await,
+                }
+            }
+            ControlRequest::Activity { agent } => {
+                let activity = timeout(RELAY_TIMEOUT, self.handle.activity(&agent)).await;
+                match activity.ok().flatten().ok_or_else(no_response)? {
+                    Some(activity) => Ok(json!({"status": activity})),
+                    None => Err(refused(HandRefusal::UnknownAgent)),
+                }
+            }
         }
+    }
+
+    /// Hands something to an agent; answers with the receipt.
+    async fn hand(&self, delivery: HandedDelivery) -> ControlResult {
+        let Ok(handed) = timeout(SEND_TIMEOUT, self.handle.hand(delivery)).await else {
+            let message = "the journal has not stored the delivery yet; it may still reach the agent";
+            return Err(ControlError::new("busy", message));
+        };
+        to_json(&handed.ok_or_else(no_response)?.map_err(refused)?)
+    }
+
+    /// Hands something to an agent; answers with the agent's answer.
+    async fn request(&self, delivery: HandedDelivery, wait: Duration) -> ControlResult {
+        let Ok(_permit) = self.waiting.try_acquire() else {
+            let message = format!("{MAX_WAITING} callers wait for agents already; try again later");
+            return Err(ControlError::new("full", message));
+        };
+        let Ok(answer) = timeout(wait, self.handle.request(delivery)).await else {
+            let message = format!("the agent has not answered within {} s", wait.as_secs_f64());
+            return Err(ControlError::new("timeout", message));
+        };
+        to_json(&answer.ok_or_else(no_response)?.map_err(refused)?)
     }
 
     /// What starts jobs now, and for each job that the managed scheduler should have, whether it does.
@@ -352,6 +417,17 @@ impl ControlService {
             None => Err(no_response()),
         }
     }
+}
+
+fn refused(refusal: HandRefusal) -> ControlError {
+    let code = match refusal {
+        HandRefusal::UnknownAgent => "unknown_agent",
+        HandRefusal::Full => "full",
+        HandRefusal::Draining => "draining",
+        HandRefusal::NotStored => "not_stored",
+        HandRefusal::NoAnswer => "no_answer",
+    };
+    ControlError::new(code, refusal.to_string())
 }
 
 fn no_response() -> ControlError {

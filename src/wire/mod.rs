@@ -39,5 +39,5 @@ pub use session_key::{
 pub use slack::CommandMap;
 pub use source::{OwnPlatforms, Platform, SessionSource};
 pub use sse::{MAX_EVENT_BYTES, SseError, SseEvent, SseParser};
-pub use token::{TOKEN_TTL_SECS, UpgradeToken, sign};
+pub use token::{TOKEN_TTL_SECS, UpgradeToken, sign, sign_bytes};
 pub use url::{ConnectorUrl, UrlError, is_loopback_host};

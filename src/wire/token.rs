@@ -96,9 +96,14 @@ impl UpgradeToken {
 
 /// Lower-case hex HMAC-SHA256 of `payload` under the UTF-8 bytes of `secret`.
 pub fn sign(payload: &str, secret: &str) -> String {
+    sign_bytes(payload.as_bytes(), secret)
+}
+
+/// [`sign`] of bytes that need not be text.
+pub fn sign_bytes(payload: &[u8], secret: &str) -> String {
     use std::fmt::Write as _;
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes a key of any length");
-    mac.update(payload.as_bytes());
+    mac.update(payload);
     mac.finalize()
         .into_bytes()
         .iter()

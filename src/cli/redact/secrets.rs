@@ -58,6 +58,17 @@ pub(crate) fn known_secrets(loaded: &LoadedConfig, process: &ProcessEnv<'_>) -> 
     for (name, entry) in &settings.connectors {
         found.extend(from_connector(name, &entry.substrate, process.env));
     }
+    if let Some(receiver) = &settings.serve.receiver {
+        let files = [
+            ("serve.receiver.hmac_secret_file", &receiver.hmac_secret_file),
+            ("serve.receiver.bearer_file", &receiver.bearer_file),
+        ];
+        let read = files.into_iter();
+        found.extend(read.filter_map(|(key, file)| {
+            let value = secret::read(file.as_deref()?).ok()?;
+            Some(KnownSecret::new(key, value))
+        }));
+    }
     if let Some(list) = &settings.telemetry.headers {
         found.extend(headers("telemetry.headers", list));
     }
@@ -266,13 +277,16 @@ mod tests {
         private(&at("secret"), "gateway-secret\n");
         private(&at("key"), "key-of-the-file\n");
         private(&at("hook"), "key-of-the-hook\n");
+        private(&at("receiver.hmac"), "key-of-the-receiver\n");
+        private(&at("receiver.key"), "bearer-of-the-receiver\n");
         private(
             &at("relay.yaml"),
             "connector: {secret_file: secret, url: 'wss://me:pass-of-url@c.example/relay'}\ntelemetry: {otlp_endpoint: \
              'http://127.0.0.1:4318'}\nagent: a\nagents:\n  a: {kind: openai, base_url: 'http://h/v1', model: m, \
              api_key_file: key}\n  b: {kind: hermes, api_key_env: MODEL}\n  c: {kind: command, argv: [cat], env: \
              {MY_TOKEN: token-of-command, LANG: not-a-secret-at-all}}\nconnectors:\n  h: {kind: webhook, agents: {cc: {url: \
-             'https://h.example/'}}, auth: Bearer auth-of-hook, hmac_secret_file: hook}\n",
+             'https://h.example/'}}, auth: Bearer auth-of-hook, hmac_secret_file: hook}\nserve: {http: '127.0.0.1:0', receiver: \
+             {hmac_secret_file: receiver.hmac, bearer_file: receiver.key}}\n",
         );
         private(
             &at(".env"),
@@ -338,6 +352,8 @@ mod tests {
             "Bearer auth-of-hook",
             "auth-of-hook",
             "key-of-the-hook",
+            "key-of-the-receiver",
+            "bearer-of-the-receiver",
             "/q83vEjRWeJq83vEjRWeJ/8=",
         ] {
             assert!(values.contains(&secret), "{secret}");

@@ -220,11 +220,15 @@ fn the_state_directory_has_its_own_order() {
 fn paths_are_relative_to_the_file() {
     let home = TestHome::new().env("HOME", "/home/me").file(
         "sub/relay.yaml",
-        "tls: {ca_file: ca.pem, client_cert: /abs/cert.pem, client_key: ~/key.pem}\nmedia: {send_from: [out, /srv/out]}\n",
+        "tls: {ca_file: ca.pem, client_cert: /abs/cert.pem, client_key: ~/key.pem}\nmedia: {send_from: [out, /srv/out]}\n\
+         serve: {http: '127.0.0.1:0', receiver: {bearer_file: key, hmac_secret_file: /abs/hmac}}\n",
     );
     let mut home = home;
     home.flags.config = Some(home.path("sub/relay.yaml"));
     let settings = home.load().settings;
+    let receiver = settings.serve.receiver.unwrap();
+    assert_eq!(receiver.bearer_file, Some(home.path("sub/key")));
+    assert_eq!(receiver.hmac_secret_file, Some("/abs/hmac".into()));
     let tls = settings.tls;
     assert_eq!(
         settings.media.send_from,

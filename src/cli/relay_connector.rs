@@ -1,0 +1,178 @@
+//! The `relay` kind of connector: this relay's own agents, through the control socket of the relay that runs.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::substrates;
+use crate::agent_connector::contract::{
+    AgentActivity, AgentAddress, AgentDescriptor, AgentResponse, CauseKind, ConnectorFeatures,
+    DeliveryFailure, DeliveryPayload, DeliveryReceipt, StaticCapabilities, TriggerKind, WakeOpts,
+    WakeReceipt,
+};
+use crate::agent_connector::{
+    AgentConnector, Delivering, NoopConnector, descriptor, wake_payload, wake_receipt,
+};
+use crate::config::{Settings, Substrate};
+use crate::serve::ControlRequest;
+use crate::serve::client::{self, ClientError};
+
+/// Timeout of a call; longer than the relay itself takes.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much longer than the agent's time a call may take that waits for an answer.
+const WAIT_MARGIN: Duration = Duration::from_secs(10);
+
+/// Hands everything to the relay that runs with these settings.
+#[derive(Debug)]
+pub(super) struct RelayConnector {
+    state_dir: PathBuf,
+    has_socket: bool,
+    agents: Vec<String>,
+}
+
+impl RelayConnector {
+    /// What it can do.
+    pub(super) const CAPABILITIES: StaticCapabilities = StaticCapabilities {
+        implementation: "relay",
+        features: ConnectorFeatures {
+            wake: true,
+            agent_status: true,
+            request_response: true,
+            ..NoopConnector::CAPABILITIES.features
+        },
+        ..NoopConnector::CAPABILITIES
+    };
+
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            state_dir: settings.state_dir.clone(),
+            has_socket: settings.serve.control,
+            agents: substrates::agents(&Substrate::Relay, settings),
+        }
+    }
+
+    /// Calls the relay beside whatever else is sent.
+    async fn call(&self, request: ControlRequest, within: Duration) -> Result<Value, ClientError> {
+        let dir = self.state_dir.clone();
+        let calling = tokio::task::spawn_blocking(move || client::call_within(&dir, &request, within));
+        calling.await.unwrap_or_else(|error| {
+            Err(ClientError::NoResponse {
+                path: self.state_dir.clone(),
+                source: std::io::Error::other(error),
+            })
+        })
+    }
+
+    async fn hand<T: DeserializeOwned>(
+        &self,
+        agent_id: &str,
+        session: Option<&str>,
+        payload: &DeliveryPayload,
+        (wake, wait): (bool, Option<Duration>),
+    ) -> Result<T, DeliveryFailure> {
+        let address = AgentAddress::parse(agent_id).with_session(session);
+        if !self.agents.contains(&address.agent) {
+            return Err(DeliveryFailure::unknown_agent(&address.agent));
+        }
+        let request = ControlRequest::Hand {
+            body: payload.to_body(&address.agent),
+            agent: address.agent,
+            session: address.session,
+            wake,
+            wait_ms: wait.map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+        };
+        let within = wait.map_or(CALL_TIMEOUT, |wait| wait.saturating_add(WAIT_MARGIN));
+        let answer = self.call(request, within).await;
+        let answer = answer.map_err(|error| self.failure(agent_id, &error))?;
+        serde_json::from_value(answer).map_err(|error| {
+            let what = format!("invalid response of the relay: {error}; is it another version?");
+            DeliveryFailure::new(CauseKind::MalformedResponse, agent_id, what)
+        })
+    }
+
+    fn failure(&self, agent_id: &str, error: &ClientError) -> DeliveryFailure {
+        let cause = match error {
+            ClientError::NotRunning(_) if !self.has_socket => {
+                let what = "the control socket is disabled (`serve.control: false`); set it to true and restart the relay";
+                return DeliveryFailure::new(CauseKind::ClientValidation, agent_id, what);
+            }
+            ClientError::NotRunning(_) => {
+                let what = format!("{error}; this connector needs a running relay: start one with `hermes-relay run`");
+                return DeliveryFailure::new(CauseKind::Network, agent_id, what);
+            }
+            ClientError::Denied { .. } | ClientError::TooLong(..) => CauseKind::ClientValidation,
+            ClientError::NoResponse { source, .. }
+                if matches!(source.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) =>
+            {
+                CauseKind::Timeout
+            }
+            ClientError::NoResponse { .. } => CauseKind::Network,
+            ClientError::InvalidResponse(_) => CauseKind::MalformedResponse,
+            ClientError::Refused(refused) => match refused.code.as_str() {
+                "unknown_agent" | "bad_request" | "version" | "too_long" => CauseKind::ClientValidation,
+                "timeout" | "busy" | "silent" => CauseKind::Timeout,
+                "no_answer" => CauseKind::MalformedResponse,
+                _ => CauseKind::Network,
+            },
+        };
+        DeliveryFailure::new(cause, agent_id, error.to_string())
+    }
+}
+
+impl AgentConnector for RelayConnector {
+    fn capabilities(&self) -> StaticCapabilities {
+        Self::CAPABILITIES
+    }
+
+    fn list_agents(&self) -> Vec<AgentDescriptor> {
+        self.agents.iter().map(|id| descriptor(id, true)).collect()
+    }
+
+    fn deliver<'c>(
+        &'c self,
+        agent_id: &'c str,
+        payload: &'c DeliveryPayload,
+    ) -> Delivering<'c, DeliveryReceipt> {
+        Box::pin(self.hand(agent_id, None, payload, (false, None)))
+    }
+
+    fn wake<'c>(&'c self, agent_id: &'c str, opts: &'c WakeOpts) -> Delivering<'c, WakeReceipt> {
+        Box::pin(async move {
+            let payload = wake_payload(opts, TriggerKind::Cli).map_err(|error| {
+                DeliveryFailure::new(CauseKind::ClientValidation, agent_id, error.to_string())
+            })?;
+            let session = opts.session_id.as_deref();
+            let receipt = self.hand(agent_id, session, &payload, (true, None)).await?;
+            Ok(wake_receipt(receipt))
+        })
+    }
+
+    fn health_check(&self) -> Pin<Box<dyn Future<Output = bool> + Send + '_>> {
+        Box::pin(async move { self.call(ControlRequest::Health, CALL_TIMEOUT).await.is_ok() })
+    }
+
+    fn request_response<'c>(
+        &'c self,
+        agent_id: &'c str,
+        payload: &'c DeliveryPayload,
+        timeout: Duration,
+    ) -> Delivering<'c, AgentResponse> {
+        Box::pin(self.hand(agent_id, None, payload, (false, Some(timeout))))
+    }
+
+    fn agent_status<'c>(
+        &'c self,
+        agent_id: &'c str,
+    ) -> Pin<Box<dyn Future<Output = AgentActivity> + Send + 'c>> {
+        let agent = AgentAddress::parse(agent_id).agent;
+        Box::pin(async move {
+            let answer = self.call(ControlRequest::Activity { agent }, CALL_TIMEOUT).await;
+            let status = answer.map(|mut answer| answer["status"].take()).unwrap_or_default();
+            serde_json::from_value(status).unwrap_or(AgentActivity::Unknown)
+        })
+    }
+}
