@@ -16,6 +16,7 @@ mod http;
 mod log_file;
 mod logs;
 pub(crate) mod metrics;
+mod receiver;
 mod signals;
 mod skills;
 mod verbs;
