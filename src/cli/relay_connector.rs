@@ -101,7 +101,9 @@ impl RelayConnector {
                 return DeliveryFailure::new(CauseKind::ClientValidation, agent_id, what);
             }
             ClientError::NotRunning(_) => {
-                let what = format!("{error}; this connector needs a running relay: start one with `hermes-relay run`");
+                let what = format!(
+                    "{error}; this connector needs a running relay: start one with `hermes-relay run`"
+                );
                 return DeliveryFailure::new(CauseKind::Network, agent_id, what);
             }
             ClientError::Denied { .. } | ClientError::TooLong(..) => CauseKind::ClientValidation,
@@ -171,7 +173,9 @@ impl AgentConnector for RelayConnector {
         let agent = AgentAddress::parse(agent_id).agent;
         Box::pin(async move {
             let answer = self.call(ControlRequest::Activity { agent }, CALL_TIMEOUT).await;
-            let status = answer.map(|mut answer| answer["status"].take()).unwrap_or_default();
+            let status = answer
+                .map(|mut answer| answer["status"].take())
+                .unwrap_or_default();
             serde_json::from_value(status).unwrap_or(AgentActivity::Unknown)
         })
     }

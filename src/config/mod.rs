@@ -40,8 +40,8 @@ pub use file::check_file;
 pub use resolve::load;
 pub use sections::{
     AuditConfig, BusyMode, DiscordConfig, Durability, JournalConfig, LinkConfig, LogConfig, LogFormat,
-    LogLevel, OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, ServeConfig, SessionsConfig, ShutdownConfig,
-    SlackConfig, SleepAction, SleepConfig,
+    LogLevel, OnRevoked, PolicyOverride, ReceiverConfig, ResendUnknown, ServeConfig, SessionsConfig,
+    ShutdownConfig, SlackConfig, SleepAction, SleepConfig,
 };
 pub use settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings, TlsConfig};
 pub use skills::{SkillStoreKind, SkillsConfig};

@@ -532,7 +532,12 @@ impl ServeConfig {
             return Some((key, rule.to_owned()));
         }
         let has_listener = self.http.as_deref().is_some_and(|http| !http.trim().is_empty());
-        (!has_listener).then(|| (key, "needs `serve.http`, the address that it is served on".to_owned()))
+        (!has_listener).then(|| {
+            (
+                key,
+                "needs `serve.http`, the address that it is served on".to_owned(),
+            )
+        })
     }
 }
 

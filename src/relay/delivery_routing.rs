@@ -148,7 +148,7 @@ impl EventLoop {
                 handing.reply.refuse(HandRefusal::NotStored);
             }
             None => {
-                tracing::error!("cannot read the context that waits for turns; it is read at the next start")
+                tracing::error!("cannot read the context that waits for turns; it is read at the next start");
             }
         }
     }
@@ -198,14 +198,13 @@ impl EventLoop {
                 agent: delivery.agent,
                 text: delivery.payload.text,
             }),
-            (Some(row), Some(turn)) => self.begin_delivery(
-                turn,
-                row,
-                DeliveryLine {
+            (Some(row), Some(turn)) => {
+                let line = DeliveryLine {
                     agent: delivery.agent,
                     text: delivery.payload.text,
-                },
-            ),
+                };
+                self.begin_delivery(turn, row, &line);
+            }
             (Some(row), None) => {
                 self.turns.enqueue(&session, row);
                 if delivery.wake {
@@ -226,7 +225,7 @@ impl EventLoop {
         let now_ms = self.clock.unix_ms();
         self.turns
             .set_chat(turn, row, &event, true, Arc::default(), now_ms);
-        self.begin_delivery(turn, row.seq, line);
+        self.begin_delivery(turn, row.seq, &line);
     }
 
     /// A delivery's turn was running when an earlier run ended.
@@ -248,7 +247,7 @@ impl EventLoop {
     }
 
     /// Starts the agent that a delivery is for.
-    fn begin_delivery(&mut self, turn: TurnId, row: InboxSeq, line: DeliveryLine) {
+    fn begin_delivery(&mut self, turn: TurnId, row: InboxSeq, line: &DeliveryLine) {
         let Some(origin) = self.turns.origin(turn) else {
             return;
         };

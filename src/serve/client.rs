@@ -56,7 +56,11 @@ pub fn call(state_dir: &Path, request: &ControlRequest) -> Result<Value, ClientE
 }
 
 /// The same with another timeout, for a request that waits for an agent.
-pub fn call_within(state_dir: &Path, request: &ControlRequest, within: Duration) -> Result<Value, ClientError> {
+pub fn call_within(
+    state_dir: &Path,
+    request: &ControlRequest,
+    within: Duration,
+) -> Result<Value, ClientError> {
     let path = socket_file(state_dir);
     let request = request.encode();
     let limit = max_bytes(request.as_bytes());

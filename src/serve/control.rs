@@ -17,7 +17,8 @@ use tokio::time::{sleep, timeout};
 
 use super::ACCEPT_RETRY;
 use super::protocol::{
-    ControlError, ControlRequest, DENIED, MAX_REQUEST_BYTES, SocketPath, encode_response, max_bytes, socket_file,
+    ControlError, ControlRequest, DENIED, MAX_REQUEST_BYTES, SocketPath, encode_response, max_bytes,
+    socket_file,
 };
 use super::service::ControlService;
 

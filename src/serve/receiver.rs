@@ -120,7 +120,10 @@ impl Receiver {
         self.answer(request).await.unwrap_or_else(|refused| refused)
     }
 
-    async fn answer<B: Body + Unpin>(&self, request: Request<B>) -> Result<Response<String>, Response<String>> {
+    async fn answer<B: Body + Unpin>(
+        &self,
+        request: Request<B>,
+    ) -> Result<Response<String>, Response<String>> {
         let admitted = self
             .gate
             .lock()
@@ -154,7 +157,10 @@ impl Receiver {
             Route::List => self.list().await,
             Route::Status(agent) => {
                 let status = self.activity(&agent).await?;
-                Ok(reply(StatusCode::OK, &json!({"agent_id": agent, "status": status})))
+                Ok(reply(
+                    StatusCode::OK,
+                    &json!({"agent_id": agent, "status": status}),
+                ))
             }
             Route::Deliver(agent) => {
                 self.activity(&agent).await?;

@@ -251,7 +251,10 @@ impl ControlService {
                 body,
             } => {
                 let invalid = |why: String| ControlError::new("bad_request", why);
-                if session.as_ref().is_some_and(|session| session.len() > MAX_ID_BYTES) {
+                if session
+                    .as_ref()
+                    .is_some_and(|session| session.len() > MAX_ID_BYTES)
+                {
                     let why = format!("the session is longer than {MAX_ID_BYTES} bytes");
                     return Err(invalid(why));
                 }

@@ -6,6 +6,7 @@ mod support;
 mod chaos;
 mod crash;
 mod cron;
+mod deliveries;
 mod disk;
 mod journal_speed;
 mod pressure;

@@ -76,7 +76,11 @@ impl Rig {
         eventually(&format!("{count} messages"), async || {
             let sent = self.connector.messages_in("c1");
             let texts: Vec<String> = sent.into_iter().map(|sent| sent.text).collect();
-            if texts.len() >= count { Ok(texts) } else { Err(texts) }
+            if texts.len() >= count {
+                Ok(texts)
+            } else {
+                Err(texts)
+            }
         })
         .await
     }
@@ -209,7 +213,11 @@ async fn everything_that_is_configured_is_required() {
         };
         for path in ["/v1/agents", "/v1/agents/echo/status"] {
             assert_eq!(ask(rig.here, "GET", path, &[], "").await.status, 401, "{path}");
-            assert_eq!(ask(rig.here, "GET", path, &[may_not], "").await.status, 401, "{path}");
+            assert_eq!(
+                ask(rig.here, "GET", path, &[may_not], "").await.status,
+                401,
+                "{path}"
+            );
             assert_eq!(ask(rig.here, "GET", path, &[may], "").await.status, 200, "{path}");
         }
         let log = rig.relay.stderr();
@@ -241,7 +249,10 @@ async fn every_answer_has_its_status() {
     );
 
     let answer = rig.deliver(&augment("d1", "x")).await;
-    assert!(answer.head.contains("content-type: application/json"), "{answer:?}");
+    assert!(
+        answer.head.contains("content-type: application/json"),
+        "{answer:?}"
+    );
     let receipt = answer.json();
     assert_eq!(
         receipt,
@@ -392,11 +403,11 @@ async fn notify_reaches_the_agents_of_the_running_relay() {
         (&response["correlation_id"], &response["agent_id"]),
         (&json!("c-1"), &json!("echo"))
     );
+    assert!(response["content"].as_str().unwrap().contains("ping"), "{waited}");
     assert!(
-        response["content"].as_str().unwrap().contains("ping"),
+        response["sent_at"].is_i64() && to.get("receipt").is_none(),
         "{waited}"
     );
-    assert!(response["sent_at"].is_i64() && to.get("receipt").is_none(), "{waited}");
 
     // A text far above the limit of other requests, with characters that are escaped.
     let long = "\u{1}\"".repeat(200_000);
