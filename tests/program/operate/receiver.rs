@@ -434,7 +434,7 @@ async fn notify_reaches_the_agents_of_the_running_relay() {
 /// Builds the contract's envelope with Node's own JSON and HMAC, posts it twice, and prints both answers.
 const NODE: &str = r"
 const crypto = require('crypto');
-const [base, secret, key, session] = process.argv.slice(2);
+const [base, secret, key, session] = process.argv.slice(1);
 const body = JSON.stringify({
   agent_id: 'echo', kind: 'template', prompt: 'Grüße \u2028 \ud83d\udc69', session_id: session,
   meta: { dispatch_id: crypto.randomUUID(), sent_at: Date.now(), origin: { skill_name: 'node', trigger_kind: 'webhook' } },
