@@ -297,6 +297,14 @@ async fn every_answer_has_its_status() {
     assert_eq!(encoded.status, 200, "{encoded:?}");
     let large = augment("d6", &"x".repeat(1024 * 1024)).to_string();
     assert_eq!(rig.post(path, &large).await.status, 413);
+    // There is room for 256 KiB of context before the session's next turn.
+    let much = "x".repeat(200_000);
+    assert_eq!(rig.deliver(&augment("d7", &much)).await.status, 200);
+    let full = rig.deliver(&augment("d8", &much)).await;
+    assert!(
+        full.status == 429 && full.head.contains("retry-after: 10"),
+        "{full:?}"
+    );
     let later = json!({"agent_id": "echo", "when": 9_999_999_999_999_i64}).to_string();
     let answer = rig.post("/v1/agents/echo/wake", &later).await;
     assert!(
@@ -410,7 +418,7 @@ async fn notify_reaches_the_agents_of_the_running_relay() {
     );
 
     // A text far above the limit of other requests, with characters that are escaped.
-    let long = "\u{1}\"".repeat(200_000);
+    let long = "\u{1}\"".repeat(100_000);
     let output = verb_with(&rig.setup, &["notify", "echo", "-", "--json"], Some(&long)).await;
     assert_eq!(output.json()["dispatched"][0]["ok"], true, "{output:?}");
     assert_eq!(verb(&rig.setup, &["connectors", "test", "here"]).await.code, 0);
