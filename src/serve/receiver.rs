@@ -4,6 +4,7 @@
 //! journal; the same `dispatch_id` again gets the same receipt. The work that a stranger can cause is bounded: a rate limit, and a
 //! body that is not kept without the key.
 
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +40,9 @@ const HAND_TIMEOUT: Duration = Duration::from_secs(8);
 /// Retry times that a response asks for.
 const RETRY_SOON: Duration = Duration::from_secs(10);
 const RETRY_FAILED: Duration = Duration::from_secs(30);
+
+/// The response to a request that is not taken.
+type Refused = Box<Response<String>>;
 
 /// Whether a path belongs to the receiver.
 pub(super) fn is_path(path: &str) -> bool {
@@ -107,23 +111,20 @@ fn percent_decoded(segment: &str) -> Option<String> {
 impl Receiver {
     /// A receiver for the agents of this relay; reads its secrets.
     pub(super) fn new(settings: &ReceiverConfig, handle: RelayHandle) -> Result<Self, SecretError> {
-        let read = |file: &Option<std::path::PathBuf>| file.as_deref().map(secret::read).transpose();
+        let read = |file: Option<&Path>| file.map(secret::read).transpose();
         Ok(Self {
             handle,
-            hmac_secret: read(&settings.hmac_secret_file)?,
-            bearer: read(&settings.bearer_file)?,
+            hmac_secret: read(settings.hmac_secret_file.as_deref())?,
+            bearer: read(settings.bearer_file.as_deref())?,
             gate: Mutex::new(RateGate::new(Instant::now())),
         })
     }
 
     pub(super) async fn respond<B: Body + Unpin>(&self, request: Request<B>) -> Response<String> {
-        self.answer(request).await.unwrap_or_else(|refused| refused)
+        self.answer(request).await.unwrap_or_else(|refused| *refused)
     }
 
-    async fn answer<B: Body + Unpin>(
-        &self,
-        request: Request<B>,
-    ) -> Result<Response<String>, Response<String>> {
+    async fn answer<B: Body + Unpin>(&self, request: Request<B>) -> Result<Response<String>, Refused> {
         let admitted = self
             .gate
             .lock()
@@ -174,11 +175,7 @@ impl Receiver {
     }
 
     /// The body of a request that proves to come from somebody who knows all that is configured.
-    async fn verified_body<B: Body + Unpin>(
-        &self,
-        headers: &HeaderMap,
-        body: B,
-    ) -> Result<Vec<u8>, Response<String>> {
+    async fn verified_body<B: Body + Unpin>(&self, headers: &HeaderMap, body: B) -> Result<Vec<u8>, Refused> {
         let has_key = self.bearer.is_none() || self.has_key(headers);
         // Read in any case: a connection that closes on unread bytes can lose the response. Without the key nothing is kept.
         let limit = if has_key { MAX_BODY_BYTES } else { 0 };
@@ -229,7 +226,7 @@ impl Receiver {
         })
     }
 
-    fn unauthorised(&self) -> Response<String> {
+    fn unauthorised(&self) -> Refused {
         tracing::warn!("refused a delivery: its key or its signature is wrong or missing");
         let what = match (&self.bearer, &self.hmac_secret) {
             (Some(_), Some(_)) => "the bearer key or `X-Signature` is wrong or missing",
@@ -245,7 +242,7 @@ impl Receiver {
     }
 
     /// All agents, without waiting for their health.
-    async fn list(&self) -> Result<Response<String>, Response<String>> {
+    async fn list(&self) -> Result<Response<String>, Refused> {
         let agents = timeout(RELAY_TIMEOUT, self.handle.agents(Duration::ZERO)).await;
         let agents = agents.ok().flatten().ok_or_else(not_running)?;
         let agents: Vec<_> = agents.iter().map(|agent| descriptor(&agent.name, true)).collect();
@@ -253,14 +250,14 @@ impl Receiver {
     }
 
     /// Whether an agent works; refused if there is no such agent.
-    async fn activity(&self, agent: &str) -> Result<Value, Response<String>> {
+    async fn activity(&self, agent: &str) -> Result<Value, Refused> {
         let activity = timeout(RELAY_TIMEOUT, self.handle.activity(agent)).await;
         let activity = activity.ok().flatten().ok_or_else(not_running)?;
         let activity = activity.ok_or_else(unknown_agent)?;
         Ok(serde_json::to_value(activity).unwrap_or_default())
     }
 
-    async fn deliver(&self, agent: String, body: &[u8]) -> Result<Response<String>, Response<String>> {
+    async fn deliver(&self, agent: String, body: &[u8]) -> Result<Response<String>, Refused> {
         let body = object(body)?;
         let session = session(&body, &agent)?;
         let payload = DeliveryPayload::from_body(Value::Object(body));
@@ -270,7 +267,7 @@ impl Receiver {
         Ok(reply(StatusCode::OK, &receipt))
     }
 
-    async fn wake(&self, agent: String, body: &[u8]) -> Result<Response<String>, Response<String>> {
+    async fn wake(&self, agent: String, body: &[u8]) -> Result<Response<String>, Refused> {
         let body = object(body)?;
         let session = session(&body, &agent)?;
         let opts = WakeOpts {
@@ -295,7 +292,7 @@ impl Receiver {
         session: Option<String>,
         payload: DeliveryPayload,
         wake: bool,
-    ) -> Result<DeliveryReceipt, Response<String>> {
+    ) -> Result<DeliveryReceipt, Refused> {
         let delivery = HandedDelivery {
             agent,
             session,
@@ -319,7 +316,7 @@ impl Receiver {
     }
 }
 
-fn object(body: &[u8]) -> Result<Map<String, Value>, Response<String>> {
+fn object(body: &[u8]) -> Result<Map<String, Value>, Refused> {
     match serde_json::from_slice(body) {
         Ok(Value::Object(body)) => Ok(body),
         Ok(_) => Err(malformed("the body is no JSON object")),
@@ -328,7 +325,7 @@ fn object(body: &[u8]) -> Result<Map<String, Value>, Response<String>> {
 }
 
 /// A field that is a text if it is there.
-fn text<'b>(body: &'b Map<String, Value>, key: &str) -> Result<Option<&'b str>, Response<String>> {
+fn text<'b>(body: &'b Map<String, Value>, key: &str) -> Result<Option<&'b str>, Refused> {
     match body.get(key) {
         None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
@@ -337,7 +334,7 @@ fn text<'b>(body: &'b Map<String, Value>, key: &str) -> Result<Option<&'b str>, 
 }
 
 /// The session that a body names for the agent in the path.
-fn session(body: &Map<String, Value>, agent: &str) -> Result<Option<String>, Response<String>> {
+fn session(body: &Map<String, Value>, agent: &str) -> Result<Option<String>, Refused> {
     let address = AgentAddress::parse(text(body, "agent_id")?.unwrap_or(agent));
     if address.agent != agent {
         return Err(malformed("`agent_id` names another agent than the path"));
@@ -352,36 +349,34 @@ fn session(body: &Map<String, Value>, agent: &str) -> Result<Option<String>, Res
 }
 
 /// When a wake is wanted; `None` for immediately.
-fn when(body: &Map<String, Value>) -> Result<Option<i64>, Response<String>> {
+fn when(body: &Map<String, Value>) -> Result<Option<i64>, Refused> {
     match body.get("when") {
         None => Ok(None),
         Some(Value::String(when)) if when == "immediate" => Ok(None),
-        Some(when) => match when.as_i64() {
-            Some(when) => Ok(Some(when)),
-            None => Err(malformed(
-                "`when` is neither `immediate` nor a time in Unix milliseconds",
-            )),
-        },
+        Some(when) => when
+            .as_i64()
+            .map(Some)
+            .ok_or_else(|| malformed("`when` is neither `immediate` nor a time in Unix milliseconds")),
     }
 }
 
-fn refusal(status: StatusCode, error: &str) -> Response<String> {
-    reply(status, &json!({"error": error}))
+fn refusal(status: StatusCode, error: &str) -> Refused {
+    Box::new(reply(status, &json!({"error": error})))
 }
 
-fn malformed(error: &str) -> Response<String> {
+fn malformed(error: &str) -> Refused {
     refusal(StatusCode::BAD_REQUEST, error)
 }
 
-fn unknown_agent() -> Response<String> {
+fn unknown_agent() -> Refused {
     refusal(StatusCode::NOT_FOUND, "there is no such agent")
 }
 
-fn later(status: StatusCode, error: &str, wait: Duration) -> Response<String> {
-    retry_after(refusal(status, error), wait)
+fn later(status: StatusCode, error: &str, wait: Duration) -> Refused {
+    Box::new(retry_after(*refusal(status, error), wait))
 }
 
-fn not_running() -> Response<String> {
+fn not_running() -> Refused {
     later(
         StatusCode::SERVICE_UNAVAILABLE,
         "the relay does not respond; it is starting, shutting down or stuck",

@@ -105,7 +105,7 @@ async fn ask(here: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)
         body.len()
     );
     for (name, value) in headers {
-        request.push_str(&format!("{name}: {value}\r\n"));
+        request.extend([*name, ": ", *value, "\r\n"]);
     }
     request.push_str("\r\n");
     request.push_str(body);
@@ -268,7 +268,7 @@ async fn every_answer_has_its_status() {
     let suffixed = rig.post(path, &changed("agent_id", json!("echo@s1"))).await;
     assert_eq!(suffixed.json()["session_id"], "s1");
     for body in [
-        "".to_owned(),
+        String::new(),
         "[]".to_owned(),
         "{".to_owned(),
         changed("kind", json!("reminder")),
