@@ -106,9 +106,7 @@ async fn a_wake_interrupts_the_turn_and_runs() {
     assert!(relay.handle.hand(wake).await.unwrap().is_ok());
     relay
         .seen("the answer of the wake", |seen| {
-            seen.texts("c1")
-                .iter()
-                .any(|text| *text == "echo: look at this first")
+            seen.texts("c1").contains(&"echo: look at this first")
         })
         .await;
     relay
@@ -197,7 +195,7 @@ async fn a_playbook_that_waits_survives_a_crash() {
     let relay = start(dir.path()).await;
     relay
         .seen("the playbook's answer", |seen| {
-            seen.texts("c1").iter().any(|text| *text == "echo: afterwards")
+            seen.texts("c1").contains(&"echo: afterwards")
         })
         .await;
     relay.stop().await;
