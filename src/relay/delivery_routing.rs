@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::effects::{Effects, Pending};
+use super::effects::{Effects, Handing, Pending};
 use super::event_loop::EventLoop;
 use super::mailbox::{HandRefusal, HandReply, HandedDelivery, ResponseWaiter, activity};
 use super::routing::turn_input;
@@ -20,21 +20,10 @@ use crate::agent::{Permission, TurnInput};
 use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryKind, DeliveryReceipt};
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{
-    Command, DeliveryBody, DeliveryCommand, DeliveryReply, InboxRow, InboxSeq, NewDelivery,
-    TurnState as RowOutcome,
+    Command, DeliveryBody, DeliveryCommand, DeliveryReply, InboxRow, InboxSeq, MAX_CONTEXT_BYTES,
+    NewDelivery, TurnState as RowOutcome,
 };
 use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
-
-/// A delivery on its way into the journal.
-#[derive(Debug)]
-pub(super) struct Handing {
-    delivery: HandedDelivery,
-    session: SessionKey,
-    /// Its turn, if it is one that starts once it is committed.
-    turn: Option<TurnId>,
-    reply: HandReply,
-    received_at: i64,
-}
 
 /// A delivery as its row keeps it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -72,6 +61,9 @@ impl EventLoop {
             reply,
             received_at: self.clock.unix_ms(),
         };
+        if !handing.is_turn() && handing.delivery.payload.text.len() > MAX_CONTEXT_BYTES {
+            return handing.reply.refuse(HandRefusal::TooLarge);
+        }
         let body = if handing.is_turn() {
             let event = self.delivery_event(&handing.session, &handing.delivery.payload.text);
             let span = message_span(&handing.session);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::delivery_routing::Handing;
 use super::handle::SendError;
+use super::mailbox::{HandReply, HandedDelivery};
 use super::ops::{DurableOp, EphemeralOp, OpGroup};
 use super::slash_commands::SlashCommand;
 use crate::access::{AccessError, Author, Reason, Role};
@@ -134,6 +134,17 @@ pub(super) struct ChatJobRequest {
     pub(super) row: InboxSeq,
     pub(super) chat: ChatId,
     pub(super) facts: ChatFacts,
+}
+
+/// Something that was handed to an agent, on its way into the journal.
+#[derive(Debug)]
+pub(super) struct Handing {
+    pub(super) delivery: HandedDelivery,
+    pub(super) session: SessionKey,
+    /// Its turn, if it is one that starts once it is committed.
+    pub(super) turn: Option<TurnId>,
+    pub(super) reply: HandReply,
+    pub(super) received_at: i64,
 }
 
 /// A message on its way into the journal.

@@ -32,6 +32,9 @@ pub enum HandRefusal {
     /// Too much waits for the session's next turn.
     #[error("too much waits for this session's next turn")]
     Full,
+    /// It is larger than everything that may wait for one turn.
+    #[error("context for a turn has at most {} KiB", crate::store::MAX_CONTEXT_BYTES >> 10)]
+    TooLarge,
     /// The relay is shutting down.
     #[error("the relay is shutting down")]
     Draining,

@@ -426,6 +426,7 @@ fn refused(refusal: HandRefusal) -> ControlError {
     let code = match refusal {
         HandRefusal::UnknownAgent => "unknown_agent",
         HandRefusal::Full => "full",
+        HandRefusal::TooLarge => "too_large",
         HandRefusal::Draining => "draining",
         HandRefusal::NotStored => "not_stored",
         HandRefusal::NoAnswer => "no_answer",

@@ -9,7 +9,7 @@ use crate::timestamp::DAY_MS;
 /// How long a delivery is recognised.
 const KEEP_MS: i64 = 7 * DAY_MS;
 /// Maximum bytes of context that wait for one session's next turn.
-const MAX_WAITING_BYTES: i64 = 256 << 10;
+pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
 /// Maximum contexts that wait, in all sessions.
 const MAX_WAITING: i64 = 10_000;
 
@@ -125,8 +125,8 @@ pub(super) fn has_room(db: &Connection, session: &str, text: &str) -> Result<boo
     let waiting: i64 = db
         .prepare_cached("SELECT count(*) FROM deliveries WHERE context IS NOT NULL")?
         .query_row([], |row| row.get(0))?;
-    let own = i64::try_from(text.len()).unwrap_or(i64::MAX);
-    Ok(waiting < MAX_WAITING && bytes.saturating_add(own) <= MAX_WAITING_BYTES)
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    Ok(waiting < MAX_WAITING && bytes.saturating_add(text.len()) <= MAX_CONTEXT_BYTES)
 }
 
 /// Stores a delivery, and forgets those that are too old.

@@ -79,7 +79,9 @@ pub use cron::{
 };
 pub use data::SqliteDataStore;
 pub use dedupe::DedupeKey;
-pub use deliveries::{DeliveryBody, DeliveryCommand, DeliveryReply, NewDelivery, PendingContext};
+pub use deliveries::{
+    DeliveryBody, DeliveryCommand, DeliveryReply, MAX_CONTEXT_BYTES, NewDelivery, PendingContext,
+};
 pub use fault::{Fault, FaultKind, Health, Holder, OpenError};
 pub use inspect::{Counts, Depth, InspectError, Inspector, Item, Listed, Section};
 pub use journal::{CloseError, Durability, Journal, JournalSettings, Opened, SubmitError};

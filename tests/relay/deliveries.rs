@@ -157,6 +157,9 @@ async fn a_mailbox_that_is_full_refuses_and_keeps_what_it_has() {
     );
     let refused = relay.handle.hand(augment("d2", &key, &large)).await.unwrap();
     assert_eq!(refused, Err(HandRefusal::Full));
+    let endless = "x".repeat(300 << 10);
+    let refused = relay.handle.hand(augment("d4", &key, &endless)).await.unwrap();
+    assert_eq!(refused, Err(HandRefusal::TooLarge), "it never fits");
     assert!(
         relay
             .handle
