@@ -115,7 +115,9 @@ impl RelayConnector {
             ClientError::NoResponse { .. } => CauseKind::Network,
             ClientError::InvalidResponse(_) => CauseKind::MalformedResponse,
             ClientError::Refused(refused) => match refused.code.as_str() {
-                "unknown_agent" | "bad_request" | "version" | "too_long" => CauseKind::ClientValidation,
+                "unknown_agent" | "bad_request" | "version" | "too_long" | "too_large" => {
+                    CauseKind::ClientValidation
+                }
                 "timeout" | "busy" | "silent" => CauseKind::Timeout,
                 "no_answer" => CauseKind::MalformedResponse,
                 _ => CauseKind::Network,
