@@ -6,7 +6,7 @@ use axum::body::Bytes;
 use serde_json::json;
 
 use crate::operate::verb;
-use crate::support::http_stub::{Pieces, Stub, plain_http, streamed_reply};
+use crate::support::http_stub::{Pieces, Stub, json_reply, plain_http, streamed_reply};
 use crate::support::relay_process::Setup;
 use crate::support::terminal::{CTRL_C, CTRL_D, ENTER, PASTE_BEGIN, PASTE_END, Terminal, UP};
 use crate::support::wait::eventually;
@@ -238,7 +238,11 @@ async fn a_question_is_answered_by_number() {
 async fn model() -> (Stub, Arc<Mutex<Option<Pieces>>>) {
     let pieces = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&pieces);
-    let stub = Stub::start(move |_| {
+    let stub = Stub::start(move |seen| {
+        // Whether it is healthy is asked, too.
+        if !seen.uri.ends_with("/chat/completions") {
+            return json_reply(200, &json!({"data": []}));
+        }
         let (sender, response) = streamed_reply(200, "text/event-stream");
         *slot.lock().unwrap() = Some(sender);
         response
