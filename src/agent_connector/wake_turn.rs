@@ -1,4 +1,4 @@
-//! A wake on a substrate whose interrupt channel starts a turn: what that turn is told.
+//! A wake on a substrate whose interrupt channel starts a turn: the text of that turn.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use super::contract::{
 };
 use super::{new_dispatch_id, now_ms};
 
-/// What an agent is told that is woken without a context.
+/// The text for an agent that is woken without a context.
 const WAKE_TEXT: &str = "You were woken.";
 /// How far a sender's clock may be ahead before its "now" is a later time, in milliseconds.
 const CLOCK_GRACE_MS: i64 = 5_000;

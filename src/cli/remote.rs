@@ -14,7 +14,7 @@ use crate::relay::STATE_DIR;
 use crate::serve::ControlRequest;
 use crate::serve::client::{self, ClientError};
 
-/// The variable that tells children of a relay its settings file.
+/// The variable with the relay's settings file for its children.
 pub(super) const CONFIG: &str = "RELAY_CONFIG";
 
 /// Which relay to call.

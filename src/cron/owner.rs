@@ -1,7 +1,7 @@
 //! Who holds a claim: `host:pid:start:random`, unique per claim.
 //!
 //! Host, process id and start time together name a process, so that another process on the same machine can see whether it
-//! still runs; the random part tells two claims of one process apart.
+//! still runs; the random part distinguishes two claims of one process.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub struct ClaimOwner {
     pub pid: u32,
     /// When the process started, in a form that differs between boots; no colon.
     pub start: String,
-    /// What tells claims of one process apart.
+    /// Distinguishes claims of one process.
     pub random: u64,
 }
 

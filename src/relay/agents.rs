@@ -361,7 +361,7 @@ pub(super) fn state_key(session: &SessionKey, agent: &str) -> Arc<str> {
     format!("{}#memory:{agent}", session.as_str()).into()
 }
 
-/// The variable that tells children of the relay its state directory, so that `hermes-relay` in their shells finds it.
+/// The variable with the relay's state directory for its children, so that `hermes-relay` in their shells finds it.
 pub const STATE_DIR: &str = "RELAY_STATE_DIR";
 
 /// What agents are built with.
