@@ -21,7 +21,6 @@ use hermes_relay::dev::{Connector, ConnectorSettings, Nas, NasSettings};
 use hermes_relay::store::{CronCommand, CronFiles, CronReply, JobChange, JobRow, JobRunStatus, RunRow};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use rustix::process::Signal;
 
 use crate::rig::{Rng, env_number};
 use crate::support::load::loading;
@@ -131,10 +130,9 @@ async fn no_job_is_lost_silently_and_none_runs_twice_whenever_the_process_dies()
             let id = add(&mut files, &due, &name, 1_000 + (round * JOBS + job) as u64);
             all.insert(name, id);
         }
-        let relay = setup.start();
+        let mut relay = setup.start();
         tokio::time::sleep(Duration::from_millis(100 + rng.below(900))).await;
-        relay.signal(Signal::KILL);
-        drop(relay);
+        relay.kill().await;
     }
     let relay = setup.start();
     relay.wait_for_log("connected to the connector").await;

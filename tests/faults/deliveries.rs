@@ -14,7 +14,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use hermes_relay::dev::{Connector, ConnectorSettings};
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::rig::{Rng, env_number};
@@ -82,7 +81,7 @@ async fn no_delivery_is_lost_silently_and_none_runs_twice_whenever_the_process_d
     let client = plain_http();
     let (mut unconfirmed, mut interrupted, mut confirmed) = (Vec::new(), 0, 0);
     for round in 0..rounds {
-        let relay = setup.start();
+        let mut relay = setup.start();
         let first = round * DELIVERIES;
         unconfirmed.extend(first..first + DELIVERIES);
         let lives = tokio::time::sleep(Duration::from_millis(100 + rng.below(700)));
@@ -104,9 +103,8 @@ async fn no_delivery_is_lost_silently_and_none_runs_twice_whenever_the_process_d
             () = lives => {}
             () = posting => {}
         }
-        relay.signal(Signal::KILL);
+        relay.kill().await;
         interrupted += relay.count("a delivery was interrupted");
-        drop(relay);
         // The select dropped what was being posted: everything is posted again, and what is known is not done again.
         unconfirmed = (0..first + DELIVERIES).collect();
     }

@@ -4,7 +4,6 @@ use hermes_relay::dev::{Connector, ConnectorSettings, text_event};
 use hermes_relay::store::{
     self, InboxKind, InboxSeq, Journal, JournalSettings, NewOp, OpSeq, Opened, TurnState,
 };
-use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -244,13 +243,12 @@ async fn an_interrupted_message_is_run_again_on_request() {
     let home = setup.home();
     let agent = json!({"kind": "command", "argv": ["/bin/sh", "-c", script], "workdir": home});
     let setup = setup.setting("agents.slow", &agent.to_string());
-    let relay = setup.start();
+    let mut relay = setup.start();
     relay.wait_for_log("connected to the connector").await;
     let event = text_event("discord", "c1", "m1", "hello");
     connector.deliver(&event).unwrap();
     eventually("a turn", async || home.join("began").exists()).await;
-    relay.signal(Signal::KILL);
-    drop(relay);
+    relay.kill().await;
     let relay = setup.start();
     relay.wait_for_log("a turn was interrupted").await;
     let journal = async |args: &[&str]| {

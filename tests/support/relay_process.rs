@@ -199,6 +199,12 @@ impl RelayProcess {
         kill_process(self.pid, signal).expect("the relay runs");
     }
 
+    /// Kills it, and waits until the kernel has cleared it away: only then is its state directory free.
+    pub(crate) async fn kill(&mut self) {
+        self.signal(Signal::KILL);
+        self.exited(SOON).await;
+    }
+
     /// Asks it to stop.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);

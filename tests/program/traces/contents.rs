@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hermes_relay::dev::{OpAnswer, ResultRule};
-use rustix::process::Signal;
 
 use crate::support::relay_process::SOON;
 use crate::traces::{
@@ -199,8 +198,7 @@ async fn what_an_earlier_run_left_is_traced_from_its_arrival() {
         })
         .await
         .unwrap();
-    relay.signal(Signal::KILL);
-    relay.exited(SOON).await;
+    relay.kill().await;
     let restarted = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let relay = started(&setup).await;
     connector.reply_to(SOON, "2").await.unwrap();

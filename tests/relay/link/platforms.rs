@@ -1,7 +1,6 @@
 //! Platforms that the contract does not know: our identities and the connector's descriptors name them.
 
 use hermes_relay::dev::{Connector, ConnectorSettings, Direction, RecordedFrame, text_event};
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::support::relay_process::{RelayProcess, Setup};
@@ -116,8 +115,7 @@ async fn a_declared_platform_is_its_own_from_the_first_delivery_and_after_a_cras
     let sessions = setup.verb(&["sessions", "--json"]).output().await.unwrap();
     let sessions = String::from_utf8(sessions.stdout).unwrap();
     assert!(sessions.contains("agent:main:intranet:dm:c1"), "{sessions}");
-    relay.signal(Signal::KILL);
-    relay.exited(crate::support::relay_process::SOON).await;
+    relay.kill().await;
     // What it answers is read back before the connector declares anything.
     let relay = connected(&setup).await;
     assert_eq!(

@@ -159,8 +159,7 @@ async fn what_was_not_answered_before_the_end_is_reported_after_the_next_start()
     let connector = connector().await;
     let setup = Setup::for_connector(&connector);
     let mut relay = busy(&connector, &setup, 60_000).await;
-    relay.signal(Signal::KILL);
-    relay.exited(SOON).await;
+    relay.kill().await;
     let relay = setup.start();
     let sent = connector.reply_to(SOON, "m1").await.unwrap();
     assert!(sent.text.contains("restarted"), "{}", sent.text);
