@@ -10,6 +10,9 @@ use jiff::tz::TimeZone;
 
 use super::job::Job;
 
+/// Maximum jobs whose outputs are kept, those of deleted jobs included; the ones that ran longest ago are deleted.
+const MAX_JOBS_WITH_OUTPUT: usize = 2_000;
+
 /// The file of one run.
 #[derive(Debug, Clone)]
 pub struct OutputFile {
@@ -49,9 +52,22 @@ impl OutputFile {
             for old in files.iter().take(files.len().saturating_sub(keep)) {
                 fs::remove_file(old)?;
             }
+            prune_jobs(&state_dir.join("cron/output"), MAX_JOBS_WITH_OUTPUT)?;
         }
         Ok(())
     }
+}
+
+/// Deletes the outputs of the jobs that ran longest ago, beyond `keep` jobs.
+fn prune_jobs(outputs: &Path, keep: usize) -> io::Result<()> {
+    let mut jobs: Vec<_> = (fs::read_dir(outputs)?.flatten())
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    jobs.sort();
+    for (_, old) in jobs.iter().take(jobs.len().saturating_sub(keep)) {
+        fs::remove_dir_all(old)?;
+    }
+    Ok(())
 }
 
 /// The text of such a file.
@@ -94,5 +110,23 @@ mod tests {
             .collect();
         kept.sort();
         assert_eq!(kept, ["1970-01-01_09-00-02.md", "1970-01-01_09-00-03.md"]);
+    }
+
+    #[test]
+    fn outputs_of_jobs_that_ran_longest_ago_are_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        for (age, job) in [(2, "b"), (3, "c"), (1, "a")] {
+            fs::create_dir(dir.path().join(job)).unwrap();
+            let when = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(100 - age);
+            fs::File::open(dir.path().join(job))
+                .unwrap()
+                .set_modified(when)
+                .unwrap();
+        }
+        prune_jobs(dir.path(), 2).unwrap();
+        let left = fs::read_dir(dir.path()).unwrap().flatten();
+        let mut left: Vec<_> = left.map(|entry| entry.file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["a", "b"]);
     }
 }
