@@ -13,6 +13,7 @@ use super::effects::{Effects, Handing, Pending};
 use super::event_loop::EventLoop;
 use super::mailbox::{HandRefusal, HandReply, HandedDelivery, ResponseWaiter, activity};
 use super::routing::turn_input;
+use super::scheduler::JOB_SESSION;
 use super::turn_task::{TurnContext, TurnReport};
 use super::turns::{EndedTurn, message_span};
 use crate::adapter::{ChatFacts, ChatId};
@@ -49,6 +50,14 @@ impl EventLoop {
         }
         if self.agents.for_job(Some(&delivery.agent), None).is_none() {
             return reply.refuse(HandRefusal::UnknownAgent);
+        }
+        // The end of a job's turn is known by its session.
+        if delivery
+            .session
+            .as_deref()
+            .is_some_and(|session| session.starts_with(JOB_SESSION))
+        {
+            return reply.refuse(HandRefusal::ReservedSession);
         }
         let key = match &delivery.session {
             Some(session) => session.clone(),

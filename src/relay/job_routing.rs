@@ -15,7 +15,7 @@ use super::effects::{ChatJobRequest, JobStep, Pending};
 use super::event_loop::EventLoop;
 use super::ops::DurableOp;
 use super::routing::{route_input, turn_input};
-use super::scheduler::{ArmWaiter, JobRun, instant};
+use super::scheduler::{ArmWaiter, JOB_SESSION, JobRun, instant};
 use super::turn_task::{TurnContext, TurnReport};
 use super::turns::{EndedTurn, message_span};
 use crate::access::{Author, EventKind, Reason};
@@ -487,7 +487,7 @@ impl EventLoop {
                     chat: target.chat.clone(),
                 };
                 let facts = self.target_facts(&chat, target);
-                let session = SessionKey::from_text(format!("cron:{}", job.id()));
+                let session = SessionKey::from_text(format!("{JOB_SESSION}{}", job.id()));
                 let group = self.outbox.notice_group();
                 ops.extend(self.plan_text(text, &session, &chat, &facts, group));
             }

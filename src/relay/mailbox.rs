@@ -29,8 +29,11 @@ pub enum HandRefusal {
     /// There is no such agent.
     #[error("there is no such agent")]
     UnknownAgent,
-    /// Too much waits for the session's next turn.
-    #[error("too much waits for this session's next turn")]
+    /// The session is one of the relay's own.
+    #[error("sessions that begin with `cron:` are those of scheduled jobs")]
+    ReservedSession,
+    /// Too much waits for the session's next turn, or for all of them.
+    #[error("too much waits for the next turn of this session, or of all sessions together")]
     Full,
     /// It is larger than everything that may wait for one turn.
     #[error("context for a turn has at most {} KiB", crate::store::MAX_CONTEXT_BYTES >> 10)]

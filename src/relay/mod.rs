@@ -17,12 +17,13 @@
 //! | `slash_commands` | the relay's own commands |
 //! | `agents` | the registry, which agent answers, how agents are built |
 //! | `scheduler` | scheduled jobs: when to claim one, which run, what the managed scheduler should have |
+//! | `mailbox` | context that others handed to an agent for its next turn, and who waits for an answer |
 //! | `attachments` | downloads and uploads of a turn |
 //! | `journal_io` | what was submitted to the journal, and who waits for it |
 //! | `lifecycle`, `sleep`, `suspend` | serving, draining, asleep, over |
 //! | `transport` | the contract's transport, over the network and in memory |
 //!
-//! `routing`, `job_routing` and `recovery` say what each event means to the parts; `reports` asks them for status and metrics.
+//! `routing`, `job_routing`, `delivery_routing` and `recovery` say what each event means to the parts; `reports` asks them for status and metrics.
 
 mod access;
 mod agents;

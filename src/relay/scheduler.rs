@@ -38,6 +38,9 @@ const ARM_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest time between two looks at the jobs, so that a changed clock or suspended machine is noticed.
 const MAX_LOOK: Duration = Duration::from_secs(30);
 
+/// What the sessions of jobs begin with.
+pub(super) const JOB_SESSION: &str = "cron:";
+
 /// The connection to the managed scheduler.
 #[derive(Debug)]
 pub(super) struct Arms {
@@ -85,7 +88,7 @@ pub(super) struct JobRun {
 impl JobRun {
     /// The session of a job's runs.
     pub(super) fn session(&self) -> SessionKey {
-        SessionKey::from_text(format!("cron:{}", self.job.id()))
+        SessionKey::from_text(format!("{JOB_SESSION}{}", self.job.id()))
     }
 
     /// How long it may take, in seconds.

@@ -12,6 +12,8 @@ const KEEP_MS: i64 = 7 * DAY_MS;
 pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
 /// Maximum contexts that wait, in all sessions.
 const MAX_WAITING: i64 = 10_000;
+/// Maximum bytes of context that wait, in all sessions: a running relay holds them in memory.
+const MAX_TOTAL_BYTES: usize = 16 << 20;
 
 pub(super) const SCHEMA: &str = "
     CREATE TABLE deliveries (
@@ -116,17 +118,15 @@ pub(super) fn find(db: &Connection, dispatch_id: &str) -> Result<Option<Delivery
 
 /// Whether there is room for this context.
 pub(super) fn has_room(db: &Connection, session: &str, text: &str) -> Result<bool> {
-    let bytes: i64 = db
+    let (waiting, total, own): (i64, i64, i64) = db
         .prepare_cached(
-            "SELECT ifnull(sum(length(CAST(context AS BLOB))), 0) FROM deliveries
-             WHERE session = ?1 AND context IS NOT NULL",
+            "SELECT count(*), ifnull(sum(length(CAST(context AS BLOB))), 0),
+                 ifnull(sum(length(CAST(context AS BLOB))) FILTER (WHERE session = ?1), 0)
+             FROM deliveries WHERE context IS NOT NULL",
         )?
-        .query_row([session], |row| row.get(0))?;
-    let waiting: i64 = db
-        .prepare_cached("SELECT count(*) FROM deliveries WHERE context IS NOT NULL")?
-        .query_row([], |row| row.get(0))?;
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    Ok(waiting < MAX_WAITING && bytes.saturating_add(text.len()) <= MAX_CONTEXT_BYTES)
+        .query_row([session], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let with_text = |bytes: i64| usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes + text.len());
+    Ok(waiting < MAX_WAITING && with_text(total) <= MAX_TOTAL_BYTES && with_text(own) <= MAX_CONTEXT_BYTES)
 }
 
 /// Stores a delivery, and forgets those that are too old.

@@ -203,3 +203,25 @@ async fn a_playbook_that_waits_survives_a_crash() {
         .await;
     relay.stop().await;
 }
+
+#[tokio::test]
+async fn what_waits_in_all_sessions_together_is_bounded_and_jobs_keep_their_sessions() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start(dir.path()).await;
+    let large = "x".repeat(250 << 10);
+    let mut taken = 0;
+    while taken < 100 {
+        let (id, session) = (format!("d{taken}"), format!("s{taken}"));
+        match relay.handle.hand(augment(&id, &session, &large)).await.unwrap() {
+            Ok(_) => taken += 1,
+            Err(refusal) => {
+                assert_eq!(refusal, HandRefusal::Full);
+                break;
+            }
+        }
+    }
+    assert_eq!(taken, (16 << 20) / (250 << 10), "16 MiB");
+    let foreign = relay.handle.hand(template("j", "cron:0123456789ab", "hi")).await;
+    assert_eq!(foreign.unwrap(), Err(HandRefusal::ReservedSession));
+    relay.stop().await;
+}
