@@ -10,6 +10,7 @@ use serde::de::IntoDeserializer as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::adapter::OfferedCommand;
+use crate::cron::delivery;
 
 /// A value that is not a valid choice.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -483,6 +484,8 @@ pub struct ReceiverConfig {
     pub hmac_secret_file: Option<PathBuf>,
     /// File with the bearer key.
     pub bearer_file: Option<PathBuf>,
+    /// Where the answers of turns go whose session has no chat; nowhere if unset.
+    pub deliver: Option<String>,
 }
 
 impl Default for ServeConfig {
@@ -525,6 +528,11 @@ impl ServeConfig {
             if file.as_ref().is_some_and(|file| file.as_os_str().is_empty()) {
                 return Some((key, "is empty; name a file".to_owned()));
             }
+        }
+        if let Some(Err(why)) = receiver.deliver.as_deref().map(delivery::platforms) {
+            let rule =
+                format!("is no target: {why}; write `platform:chat`, such as `discord:1234`, or `local`");
+            return Some(("serve.receiver.deliver", rule));
         }
         let key = "serve.receiver";
         if files.iter().all(|(_, file)| file.is_none()) {

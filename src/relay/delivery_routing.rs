@@ -3,7 +3,7 @@
 //!
 //! A delivery is answered only once it is committed. One that is a turn is a row of the inbox like a message, for an agent that its
 //! sender named: it waits for its session, is stoppable, and after a crash it runs if it had not begun. Its answer goes to the
-//! session's chat; a session without a chat has none.
+//! session's chat, or to the target in the settings if it has none.
 
 use std::sync::Arc;
 
@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::effects::{Effects, Handing, Pending};
 use super::event_loop::EventLoop;
-use super::mailbox::{HandRefusal, HandReply, HandedDelivery, ResponseWaiter, activity};
+use super::mailbox::{
+    GivenTurn, HandRefusal, HandReply, HandedDelivery, ResponseWaiter, RunningDelivery, activity,
+};
+use super::ops::{DurableOp, OpGroup};
 use super::routing::turn_input;
 use super::scheduler::JOB_SESSION;
 use super::turn_task::{TurnContext, TurnReport};
@@ -19,6 +22,7 @@ use super::turns::{EndedTurn, message_span};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Permission, TurnInput};
 use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryKind, DeliveryReceipt};
+use crate::cron::delivery;
 use crate::session::{Admission, StopReason, TurnId};
 use crate::store::{
     Command, DeliveryBody, DeliveryCommand, DeliveryReply, InboxRow, InboxSeq, MAX_CONTEXT_BYTES,
@@ -31,6 +35,9 @@ use crate::wire::{MessageEvent, Platform, Scalar, SessionKey, SessionSource};
 struct DeliveryLine {
     agent: String,
     text: String,
+    /// Where its answer goes if the session has no chat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    deliver: Option<String>,
 }
 
 impl Handing {
@@ -80,10 +87,7 @@ impl EventLoop {
             if let Admission::Start(turn) = admission {
                 handing.turn = Some(turn);
             }
-            let line = DeliveryLine {
-                agent: handing.delivery.agent.clone(),
-                text: handing.delivery.payload.text.clone(),
-            };
+            let line = self.line(&handing.delivery);
             DeliveryBody::Turn {
                 line: serde_json::to_vec(&line).unwrap_or_default(),
                 start: handing.turn.is_some(),
@@ -124,6 +128,7 @@ impl EventLoop {
             }
             (Some(handing), DeliveryReply::Stored(row)) => self.delivery_stored(*handing, row),
             (Some(handing), DeliveryReply::Known { received_at, session }) => {
+                self.mailbox.counts.duplicates += 1;
                 self.cancel_delivery(&handing);
                 let id = handing.delivery.payload.meta.dispatch_id().to_owned();
                 match handing.reply {
@@ -178,6 +183,12 @@ impl EventLoop {
             wake = delivery.wake,
             "took a delivery"
         );
+        let counts = &mut self.mailbox.counts;
+        match (&reply, delivery.wake) {
+            (HandReply::Response(_), _) => counts.requested += 1,
+            (HandReply::Receipt(_), true) => counts.woken += 1,
+            (HandReply::Receipt(_), false) => counts.delivered += 1,
+        }
         match (reply, row) {
             (HandReply::Receipt(reply), _) => {
                 drop(reply.send(Ok(receipt(id.clone(), received_at, delivery.session.clone()))));
@@ -200,11 +211,8 @@ impl EventLoop {
                 text: delivery.payload.text,
             }),
             (Some(row), Some(turn)) => {
-                let line = DeliveryLine {
-                    agent: delivery.agent,
-                    text: delivery.payload.text,
-                };
-                self.begin_delivery(turn, row, &line);
+                let line = self.line(&delivery);
+                self.begin_delivery(turn, row, line);
             }
             (Some(row), None) => {
                 self.turns.enqueue(&session, row);
@@ -226,7 +234,16 @@ impl EventLoop {
         let now_ms = self.clock.unix_ms();
         self.turns
             .set_chat(turn, row, &event, true, Arc::default(), now_ms);
-        self.begin_delivery(turn, row.seq, &line);
+        self.begin_delivery(turn, row.seq, line);
+    }
+
+    /// A delivery as its row keeps it.
+    fn line(&self, delivery: &HandedDelivery) -> DeliveryLine {
+        DeliveryLine {
+            agent: delivery.agent.clone(),
+            text: delivery.payload.text.clone(),
+            deliver: self.settings.deliver.clone(),
+        }
     }
 
     /// A delivery's turn was running when an earlier run ended.
@@ -239,16 +256,19 @@ impl EventLoop {
         let session = SessionKey::from_text(Arc::clone(&row.session));
         let ops = match (self.chat_of(&session), self.settings.interrupted_notice.clone()) {
             (Some((chat, facts)), Some(notice)) => {
-                let group = super::ops::OpGroup::Message(row.seq);
-                self.plan_text(&notice, &session, &chat, &facts, group)
+                self.plan_text(&notice, &session, &chat, &facts, OpGroup::Message(row.seq))
             }
-            _ => Vec::new(),
+            (None, Some(notice)) => {
+                let deliver = decode(row).and_then(|line| line.deliver);
+                self.plan_target(deliver.as_deref(), &session, &notice)
+            }
+            (_, None) => Vec::new(),
         };
         self.end_message(row.seq, RowOutcome::Interrupted, ops, None);
     }
 
     /// Starts the agent that a delivery is for.
-    fn begin_delivery(&mut self, turn: TurnId, row: InboxSeq, line: &DeliveryLine) {
+    fn begin_delivery(&mut self, turn: TurnId, row: InboxSeq, line: DeliveryLine) {
         let Some(origin) = self.turns.origin(turn) else {
             return;
         };
@@ -266,7 +286,7 @@ impl EventLoop {
         let adapter = self.adapters.get(&origin.chat.platform);
         let event = self.delivery_event(&origin.session, &line.text);
         let mut input = turn_input(event, None, &adapter);
-        self.add_context(&origin.session, &line.agent, &mut input);
+        self.add_context(turn, &origin.session, &line.agent, &mut input);
         let context = TurnContext {
             stream: Box::new(self.stream(&adapter, &origin, row, false)),
             collect: !has_chat || self.mailbox.is_awaited(row),
@@ -277,24 +297,38 @@ impl EventLoop {
             media: self.media.clone(),
             accepts_attachments: has_chat && adapter.accepts_attachments(),
         };
-        self.mailbox.begun(row, context.collect);
+        let delivery = RunningDelivery {
+            row,
+            is_collected: context.collect,
+            deliver: line.deliver,
+        };
+        self.mailbox.begun(turn, delivery);
         self.turns.begin(turn, row, selection.agent, input, context);
     }
 
     /// Puts the context that waits for an agent's turn in a session before the turn's text.
-    pub(super) fn add_context(&mut self, session: &SessionKey, agent: &str, input: &mut TurnInput) {
-        let taken = self.mailbox.take(session.as_str(), agent);
-        if taken.is_empty() {
+    pub(super) fn add_context(
+        &mut self,
+        turn: TurnId,
+        session: &SessionKey,
+        agent: &str,
+        input: &mut TurnInput,
+    ) {
+        let mut texts = self.mailbox.give(turn, session.as_str(), agent);
+        if !texts.is_empty() {
+            texts.push(&input.text);
+            input.text = texts.join("\n\n");
+        }
+    }
+
+    /// A turn has ended, with what it was given. Context that the agent has answered is done with; other context waits for the
+    /// session's next turn, also after a crash.
+    pub(super) fn settle_contexts(&mut self, given: &mut GivenTurn, has_answered: bool) {
+        let contexts = std::mem::take(&mut given.contexts);
+        let ids = self.mailbox.settle(contexts, has_answered);
+        if ids.is_empty() {
             return;
         }
-        let mut text = String::new();
-        for context in &taken {
-            text.push_str(&context.text);
-            text.push_str("\n\n");
-        }
-        text.push_str(&input.text);
-        input.text = text;
-        let ids = taken.into_iter().map(|context| context.dispatch_id).collect();
         let command = Box::new(DeliveryCommand::Taken(ids));
         self.effects
             .request(Pending::Delivery(None), |token| Command::Delivery {
@@ -303,39 +337,72 @@ impl EventLoop {
             });
     }
 
+    /// A turn is gone that never ran: nobody gets an answer of it, and its context waits again.
+    pub(super) fn release(&mut self, mut given: GivenTurn) {
+        self.settle_contexts(&mut given, false);
+        if let Some(delivery) = given.delivery {
+            self.answer_waiter(delivery.row, None);
+        }
+    }
+
     /// A delivery's turn whose text was collected has ended; `false` if this was none.
-    pub(super) fn finish_delivery(&mut self, ended: &EndedTurn, report: &TurnReport) -> bool {
-        let Some(is_collected) = self.mailbox.finished(ended.row) else {
+    pub(super) fn finish_delivery(
+        &mut self,
+        given: GivenTurn,
+        ended: &EndedTurn,
+        report: &TurnReport,
+    ) -> bool {
+        let Some(delivery) = given.delivery else {
             return false;
         };
-        if !is_collected {
+        if !delivery.is_collected {
             self.answer_waiter(ended.row, None);
             return false;
         }
         let text = report.collected.trim();
         let answered = ended.outcome == RowOutcome::Done;
-        self.answer_waiter(ended.row, answered.then_some((&*ended.agent, text)));
+        let has_waited = self.answer_waiter(ended.row, answered.then_some((&*ended.agent, text)));
         let origin = &ended.origin;
         let shown = match (&ended.notice, text) {
             (Some(notice), "") => notice.clone(),
             (Some(notice), text) => format!("{text}\n\n{notice}"),
             (None, text) => text.to_owned(),
         };
-        let ops = if origin.chat.chat.is_empty() || shown.is_empty() {
+        let ops = if shown.is_empty() {
+            Vec::new()
+        } else if !origin.chat.chat.is_empty() {
+            let group = OpGroup::Message(ended.row);
+            self.plan_text(&shown, &origin.session, &origin.chat, &origin.facts, group)
+        } else if has_waited {
             Vec::new()
         } else {
-            let group = super::ops::OpGroup::Message(ended.row);
-            self.plan_text(&shown, &origin.session, &origin.chat, &origin.facts, group)
+            self.plan_target(delivery.deliver.as_deref(), &origin.session, &shown)
         };
         self.end_message(ended.row, ended.outcome, ops, None);
         self.run_effects();
         true
     }
 
-    /// Answers whoever waits for a turn's answer.
-    fn answer_waiter(&mut self, row: InboxSeq, answer: Option<(&str, &str)>) {
+    /// Ops that send a text to the target for sessions without a chat.
+    fn plan_target(&mut self, deliver: Option<&str>, session: &SessionKey, text: &str) -> Vec<DurableOp> {
+        let Some(deliver) = deliver else {
+            return Vec::new();
+        };
+        let home_channels = &self.scheduler.settings().home_channels;
+        let (targets, error) = delivery::targets(deliver, None, home_channels);
+        if let Some(error) = error {
+            tracing::warn!(
+                error,
+                "cannot send the answer of a delivery to all of `serve.receiver.deliver`"
+            );
+        }
+        self.plan_targets(&targets, session, text)
+    }
+
+    /// Answers whoever waits for a turn's answer; `false` if nobody does.
+    fn answer_waiter(&mut self, row: InboxSeq, answer: Option<(&str, &str)>) -> bool {
         let Some(waiter) = self.mailbox.ended(row) else {
-            return;
+            return false;
         };
         let response = answer.map(|(agent, text)| AgentResponse {
             correlation_id: waiter.correlation_id,
@@ -343,7 +410,7 @@ impl EventLoop {
             sent_at: self.clock.unix_ms(),
             agent_id: agent.to_owned(),
         });
-        let _ = waiter.reply.send(response.ok_or(HandRefusal::NoAnswer));
+        waiter.reply.send(response.ok_or(HandRefusal::NoAnswer)).is_ok()
     }
 
     /// Whether an agent works; `None` if there is no such agent.

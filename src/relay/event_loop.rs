@@ -84,6 +84,8 @@ pub(super) struct LoopSettings {
     pub(super) interrupted_notice: Option<String>,
     pub(super) overflow_notice: Option<String>,
     pub(super) undelivered_notice: Option<String>,
+    /// Where the answers of deliveries go whose session has no chat.
+    pub(super) deliver: Option<String>,
     /// The identities that are announced: platform and bot id.
     pub(super) identities: Vec<(String, String)>,
     pub(super) stream: Arc<StreamSettings>,
@@ -103,6 +105,7 @@ impl LoopSettings {
             interrupted_notice: notice(&sessions.interrupted_notice),
             overflow_notice: notice(&sessions.overflow_notice),
             undelivered_notice: notice(&sessions.undelivered_notice),
+            deliver: (settings.serve.receiver.as_ref()).and_then(|receiver| receiver.deliver.clone()),
             identities: identities
                 .map(|identity| (identity.platform.clone(), identity.bot_id.clone()))
                 .collect(),
@@ -253,6 +256,8 @@ impl EventLoop {
             read_again_at: None,
             deliveries_waiting: false,
         };
+        // Before the turns of an earlier run begin again.
+        Self::read_contexts(&mut event_loop.effects);
         let recovery = event_loop.recover(&opened.recovered);
         let channels = Channels {
             batches: opened.batches,
@@ -276,7 +281,6 @@ impl EventLoop {
         let recovery = std::mem::take(&mut channels.recovery);
         self.recover_rest(recovery, &mut channels.batches).await;
         self.scheduler.start(self.clock.now(), &mut self.effects);
-        Self::read_contexts(&mut self.effects);
         self.offer_commands();
         self.transport.connect(sender);
         let mut shutdown = std::pin::pin!(shutdown);

@@ -102,6 +102,11 @@ impl RelayHandle {
         Some(self.ask(HandleRequest::Agents).await?.run(within).await)
     }
 
+    /// The names of the agents, without a look at their health; `None` when the relay is not running.
+    pub async fn agent_names(&self) -> Option<Vec<String>> {
+        Some(self.ask(HandleRequest::Agents).await?.names())
+    }
+
     /// Dials now if there is no connection; `false` when the relay is not running. May be called as often as anybody
     /// likes: dials keep their minimum distance.
     pub async fn wake(&self) -> bool {

@@ -479,20 +479,29 @@ impl EventLoop {
     /// Ops that deliver a text to every target of a job, and why it could not be delivered everywhere.
     fn plan_delivery(&mut self, job: &Job, text: Option<&str>) -> (Vec<DurableOp>, Option<String>) {
         let (targets, error) = self.targets(job);
+        let session = SessionKey::from_text(format!("{JOB_SESSION}{}", job.id()));
+        let ops = text.map(|text| self.plan_targets(&targets, &session, text));
+        (ops.unwrap_or_default(), error)
+    }
+
+    /// Ops that deliver a text of a session to targets.
+    pub(super) fn plan_targets(
+        &mut self,
+        targets: &[Target],
+        session: &SessionKey,
+        text: &str,
+    ) -> Vec<DurableOp> {
         let mut ops = Vec::new();
-        for target in &targets {
-            if let Some(text) = text {
-                let chat = ChatId {
-                    platform: target.platform.clone(),
-                    chat: target.chat.clone(),
-                };
-                let facts = self.target_facts(&chat, target);
-                let session = SessionKey::from_text(format!("{JOB_SESSION}{}", job.id()));
-                let group = self.outbox.notice_group();
-                ops.extend(self.plan_text(text, &session, &chat, &facts, group));
-            }
+        for target in targets {
+            let chat = ChatId {
+                platform: target.platform.clone(),
+                chat: target.chat.clone(),
+            };
+            let facts = self.target_facts(&chat, target);
+            let group = self.outbox.notice_group();
+            ops.extend(self.plan_text(text, session, &chat, &facts, group));
         }
-        (ops, error)
+        ops
     }
 
     fn targets(&self, job: &Job) -> (Vec<Target>, Option<String>) {

@@ -8,7 +8,11 @@ use std::collections::{BTreeMap, HashMap};
 use tokio::sync::oneshot;
 
 use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryPayload, DeliveryReceipt};
+use crate::session::TurnId;
 use crate::store::{InboxSeq, PendingContext};
+
+/// How many turns are given the same context. One that as many turns ended with before they said anything may be why they ended.
+const MAX_GIVEN: u8 = 3;
 
 /// Something for one of this relay's agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,15 +78,53 @@ pub(super) struct ResponseWaiter {
     pub(super) reply: oneshot::Sender<Result<AgentResponse, HandRefusal>>,
 }
 
+/// A delivery whose turn runs.
+#[derive(Debug)]
+pub(super) struct RunningDelivery {
+    pub(super) row: InboxSeq,
+    /// Whether the turn's text is collected for its end.
+    pub(super) is_collected: bool,
+    /// Where the answer goes if the session has no chat.
+    pub(super) deliver: Option<String>,
+}
+
+/// What a turn has of others: context, and the delivery that it is itself, if it is one.
+#[derive(Debug, Default)]
+pub(super) struct GivenTurn {
+    pub(super) delivery: Option<RunningDelivery>,
+    pub(super) contexts: Vec<GivenContext>,
+}
+
+/// Context, and how many turns were given it.
+#[derive(Debug, Clone)]
+pub(super) struct GivenContext {
+    context: PendingContext,
+    given: u8,
+}
+
+/// What was taken so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DeliveryCounts {
+    /// Deliveries.
+    pub delivered: u64,
+    /// Wakes.
+    pub woken: u64,
+    /// Requests for an answer.
+    pub requested: u64,
+    /// Deliveries that came before under the same id.
+    pub duplicates: u64,
+}
+
 /// Contexts that wait for a turn, and answers that people wait for.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
     /// By session, the oldest first.
-    contexts: BTreeMap<String, Vec<PendingContext>>,
+    contexts: BTreeMap<String, Vec<GivenContext>>,
     /// By the row of the turn.
     waiters: HashMap<InboxSeq, ResponseWaiter>,
-    /// Turns of deliveries that run, by their row: whether their text is collected for the end.
-    running: HashMap<InboxSeq, bool>,
+    /// Turns that run.
+    running: HashMap<TurnId, GivenTurn>,
+    pub(super) counts: DeliveryCounts,
 }
 
 impl Mailbox {
@@ -91,22 +133,48 @@ impl Mailbox {
         self.contexts
             .entry(context.session.clone())
             .or_default()
-            .push(context);
+            .push(GivenContext { context, given: 0 });
     }
 
-    /// Takes what waits for an agent's turn in a session.
-    pub(super) fn take(&mut self, session: &str, agent: &str) -> Vec<PendingContext> {
+    /// Gives a turn what waits for its agent in its session: the texts.
+    pub(super) fn give(&mut self, turn: TurnId, session: &str, agent: &str) -> Vec<&str> {
         let Some(waiting) = self.contexts.get_mut(session) else {
             return Vec::new();
         };
-        let (taken, left): (Vec<_>, Vec<_>) = std::mem::take(waiting)
+        let (mut taken, left): (Vec<_>, Vec<_>) = std::mem::take(waiting)
             .into_iter()
-            .partition(|context| context.agent == agent);
+            .partition(|waiting| waiting.context.agent == agent);
         *waiting = left;
         if waiting.is_empty() {
             self.contexts.remove(session);
         }
-        taken
+        for given in &mut taken {
+            given.given += 1;
+        }
+        let running = self.running.entry(turn).or_default();
+        running.contexts = taken;
+        let texts = running.contexts.iter().map(|given| given.context.text.as_str());
+        texts.collect()
+    }
+
+    /// A turn that was given context has ended: the ids of what has reached the agent. If the agent has not said anything, the
+    /// context waits for the session's next turn, a few times.
+    pub(super) fn settle(&mut self, contexts: Vec<GivenContext>, has_answered: bool) -> Vec<String> {
+        let (back, done): (Vec<_>, Vec<_>) = contexts
+            .into_iter()
+            .partition(|given| !has_answered && given.given < MAX_GIVEN);
+        if let Some(first) = back.first() {
+            let waiting = self.contexts.entry(first.context.session.clone()).or_default();
+            waiting.splice(..0, back);
+        }
+        if !has_answered && !done.is_empty() {
+            tracing::warn!(
+                contexts = done.len(),
+                "dropped context that {MAX_GIVEN} turns were given and did not answer"
+            );
+        }
+        let ids = done.into_iter().map(|given| given.context.dispatch_id);
+        ids.collect()
     }
 
     /// Notes who waits for a turn's answer.
@@ -120,13 +188,13 @@ impl Mailbox {
     }
 
     /// The turn of a delivery begins.
-    pub(super) fn begun(&mut self, row: InboxSeq, is_collected: bool) {
-        self.running.insert(row, is_collected);
+    pub(super) fn begun(&mut self, turn: TurnId, delivery: RunningDelivery) {
+        self.running.entry(turn).or_default().delivery = Some(delivery);
     }
 
-    /// The turn of a delivery is over: whether its text was collected; `None` if it was none.
-    pub(super) fn finished(&mut self, row: InboxSeq) -> Option<bool> {
-        self.running.remove(&row)
+    /// A turn is over: what it had of others.
+    pub(super) fn finished(&mut self, turn: TurnId) -> GivenTurn {
+        self.running.remove(&turn).unwrap_or_default()
     }
 
     /// A turn is over: who waits for its answer.
@@ -163,11 +231,39 @@ mod tests {
         for (session, agent, text) in [("s", "a", "1"), ("s", "b", "2"), ("t", "a", "3"), ("s", "a", "4")] {
             mailbox.add(context(session, agent, text));
         }
-        let texts = |taken: Vec<PendingContext>| taken.into_iter().map(|one| one.text).collect::<Vec<_>>();
-        assert_eq!(texts(mailbox.take("s", "a")), ["1", "4"]);
-        assert_eq!(mailbox.take("s", "a"), []);
-        assert_eq!(texts(mailbox.take("s", "b")), ["2"]);
-        assert_eq!(texts(mailbox.take("t", "a")), ["3"]);
+        let nothing: [&str; 0] = [];
+        assert_eq!(mailbox.give(TurnId(1), "s", "a"), ["1", "4"]);
+        assert_eq!(mailbox.give(TurnId(2), "s", "a"), nothing);
+        assert_eq!(mailbox.give(TurnId(3), "s", "b"), ["2"]);
+        assert_eq!(mailbox.give(TurnId(4), "t", "a"), ["3"]);
+        assert!(mailbox.contexts.is_empty());
+        for turn in 1..=4 {
+            mailbox.finished(TurnId(turn));
+        }
+        assert!(mailbox.running.is_empty());
+    }
+
+    #[test]
+    fn context_of_a_turn_that_said_nothing_waits_again_before_the_newer_and_not_for_ever() {
+        let mut mailbox = Mailbox::default();
+        mailbox.add(context("s", "a", "1"));
+        for turn in 1..MAX_GIVEN {
+            let turn = TurnId(u64::from(turn));
+            assert_eq!(mailbox.give(turn, "s", "a"), ["1"]);
+            let given = mailbox.finished(turn);
+            assert!(mailbox.settle(given.contexts, false).is_empty());
+        }
+        mailbox.add(context("s", "a", "2"));
+        assert_eq!(mailbox.give(TurnId(9), "s", "a"), ["1", "2"]);
+        let given = mailbox.finished(TurnId(9));
+        assert_eq!(
+            mailbox.settle(given.contexts, false),
+            ["1"],
+            "it may be the cause"
+        );
+        assert_eq!(mailbox.give(TurnId(10), "s", "a"), ["2"]);
+        let given = mailbox.finished(TurnId(10));
+        assert_eq!(mailbox.settle(given.contexts, true), ["2"]);
         assert!(mailbox.contexts.is_empty());
     }
 }

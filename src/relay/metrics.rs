@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::mailbox::DeliveryCounts;
 use super::status::{CronStatus, Tally};
 use crate::link::{Counters, Loss, SendResult};
 use crate::store::Commit;
@@ -264,6 +265,8 @@ pub struct Metrics {
     pub access: Vec<(&'static str, &'static str, u64)>,
     /// Scheduled jobs.
     pub cron: CronStatus,
+    /// What others handed to the agents.
+    pub deliveries: DeliveryCounts,
     /// Whether the journal cannot be written.
     pub journal_failing: bool,
 }

@@ -522,7 +522,7 @@ impl EventLoop {
             accepts_attachments: adapter.accepts_attachments(),
         };
         let mut input = turn_input(event, selection.text, &adapter);
-        self.add_context(&origin.session, &selection.agent.name, &mut input);
+        self.add_context(turn, &origin.session, &selection.agent.name, &mut input);
         self.turns.begin(turn, row, selection.agent, input, context);
     }
 
@@ -822,9 +822,12 @@ impl EventLoop {
         };
         self.approvals
             .withdraw_turn(report.turn, &self.adapters, &mut self.effects);
+        let mut given = self.mailbox.finished(report.turn);
         let Some(ended) = self.turns.end(&report) else {
-            return;
+            return self.release(given);
         };
+        let has_answered = report.has_text || ended.outcome == RowOutcome::Done;
+        self.settle_contexts(&mut given, has_answered);
         self.offer_commands();
         let tokens = report
             .usage
@@ -836,7 +839,7 @@ impl EventLoop {
         if let Some(run) = self.scheduler.end(&ended.origin.session) {
             return self.finish_job(&run, &ended, &report);
         }
-        if self.finish_delivery(&ended, &report) {
+        if self.finish_delivery(given, &ended, &report) {
             return;
         }
         if ended.declined {

@@ -261,6 +261,11 @@ impl HealthCheck {
         )
     }
 
+    /// The names of the agents.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.0.iter().map(|(name, _)| name.to_string()).collect()
+    }
+
     /// Checks all agents together; one that takes longer than `within` is silent.
     pub(super) async fn run(self, within: Duration) -> Vec<AgentStatus> {
         let check = |(name, agent): (Arc<str>, Arc<dyn Agent>)| async move {

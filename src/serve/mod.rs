@@ -114,6 +114,12 @@ impl Serving {
         if let Some(fires) = &fires {
             service.set_fires(Arc::clone(&fires.endpoint));
         }
+        let mut receiver = None;
+        if let Some(settings) = settings.receiver.as_ref().filter(|_| settings.http.is_some()) {
+            let new = Arc::new(Receiver::new(settings, service.relay_handle())?);
+            service.set_receiver(Arc::clone(&new));
+            receiver = Some(new);
+        }
         let service = Arc::new(service);
         let mut tasks = JoinSet::new();
         if let Some(address) = settings.http_address().map_err(|why| ServeError::Address {
@@ -121,9 +127,6 @@ impl Serving {
             why,
         })? {
             let (listener, local) = listen("serve.http", address)?;
-            let receiver = settings.receiver.as_ref();
-            let receiver = receiver.map(|receiver| Receiver::new(receiver, service.relay_handle()));
-            let receiver = receiver.transpose()?.map(Arc::new);
             let rules = http::HostRules::new(local, &settings.allowed_hosts);
             let endpoint = fires.as_ref().map(|fires| Arc::clone(&fires.endpoint));
             tracing::info!(address = %local, "serving health and metrics over HTTP");

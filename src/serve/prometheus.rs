@@ -19,6 +19,8 @@ pub(super) struct ProcessInfo {
     pub(super) fires: [(&'static str, u64); 7],
     /// How often its keys were fetched.
     pub(super) key_fetches: u64,
+    /// Requests to the receiver of deliveries by status.
+    pub(super) received: [(&'static str, u64); 8],
 }
 
 /// All states of a link.
@@ -35,6 +37,7 @@ pub(super) fn page(metrics: &Metrics, process: &ProcessInfo) -> String {
     write_turns(&mut page, metrics);
     write_ops(&mut page, metrics);
     write_jobs(&mut page, metrics, process);
+    write_deliveries(&mut page, metrics, process);
     write_traces(&mut page, process);
     page.0
 }
@@ -268,6 +271,35 @@ fn write_jobs(page: &mut MetricsPage, metrics: &Metrics, process: &ProcessInfo) 
         "Fetches of the managed scheduler's keys.",
         process.key_fetches,
     );
+}
+
+fn write_deliveries(page: &mut MetricsPage, metrics: &Metrics, process: &ProcessInfo) {
+    let counts = metrics.deliveries;
+    page.family(
+        "deliveries_total",
+        "counter",
+        "What others handed to the agents, by route.",
+    );
+    for (route, count) in [
+        ("deliver", counts.delivered),
+        ("wake", counts.woken),
+        ("request_response", counts.requested),
+    ] {
+        page.sample("deliveries_total", &[("route", route)], count);
+    }
+    page.counter(
+        "delivery_duplicates_total",
+        "Deliveries that came before under the same dispatch_id.",
+        counts.duplicates,
+    );
+    page.family(
+        "receiver_requests_total",
+        "counter",
+        "Requests to the receiver of deliveries, by the status of the response.",
+    );
+    for (status, count) in process.received {
+        page.sample("receiver_requests_total", &[("status", status)], count);
+    }
 }
 
 fn write_traces(page: &mut MetricsPage, process: &ProcessInfo) {

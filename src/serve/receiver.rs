@@ -5,6 +5,7 @@
 //! body that is not kept without the key.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,36 @@ pub(super) fn is_path(path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
+/// The statuses that requests are answered with.
+const STATUSES: [(&str, StatusCode); 8] = [
+    ("200", StatusCode::OK),
+    ("400", StatusCode::BAD_REQUEST),
+    ("401", StatusCode::UNAUTHORIZED),
+    ("404", StatusCode::NOT_FOUND),
+    ("405", StatusCode::METHOD_NOT_ALLOWED),
+    ("413", StatusCode::PAYLOAD_TOO_LARGE),
+    ("429", StatusCode::TOO_MANY_REQUESTS),
+    ("503", StatusCode::SERVICE_UNAVAILABLE),
+];
+
+/// How many requests were answered with each of [`STATUSES`].
+#[derive(Debug, Default)]
+pub(super) struct AnswerCounts([AtomicU64; STATUSES.len()]);
+
+impl AnswerCounts {
+    fn count(&self, answered: StatusCode) {
+        let place = STATUSES.iter().position(|(_, status)| *status == answered);
+        if let Some(count) = place.and_then(|place| self.0.get(place)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The counts with their statuses.
+    pub(super) fn by_status(&self) -> [(&'static str, u64); STATUSES.len()] {
+        std::array::from_fn(|place| (STATUSES[place].0, self.0[place].load(Ordering::Relaxed)))
+    }
+}
+
 /// Takes deliveries and wakes for the relay's agents.
 #[derive(Debug)]
 pub(super) struct Receiver {
@@ -57,6 +88,7 @@ pub(super) struct Receiver {
     hmac_secret: Option<SecretString>,
     bearer: Option<SecretString>,
     gate: Mutex<RateGate>,
+    counts: AnswerCounts,
 }
 
 /// What is asked, and of which agent.
@@ -117,11 +149,19 @@ impl Receiver {
             hmac_secret: read(settings.hmac_secret_file.as_deref())?,
             bearer: read(settings.bearer_file.as_deref())?,
             gate: Mutex::new(RateGate::new(Instant::now())),
+            counts: AnswerCounts::default(),
         })
     }
 
+    /// How requests were answered.
+    pub(super) fn counts(&self) -> &AnswerCounts {
+        &self.counts
+    }
+
     pub(super) async fn respond<B: Body + Unpin>(&self, request: Request<B>) -> Response<String> {
-        self.answer(request).await.unwrap_or_else(|refused| *refused)
+        let response = self.answer(request).await.unwrap_or_else(|refused| *refused);
+        self.counts.count(response.status());
+        response
     }
 
     async fn answer<B: Body + Unpin>(&self, request: Request<B>) -> Result<Response<String>, Refused> {
@@ -241,11 +281,11 @@ impl Receiver {
         response
     }
 
-    /// All agents, without waiting for their health.
+    /// All agents.
     async fn list(&self) -> Result<Response<String>, Refused> {
-        let agents = timeout(RELAY_TIMEOUT, self.handle.agents(Duration::ZERO)).await;
-        let agents = agents.ok().flatten().ok_or_else(not_running)?;
-        let agents: Vec<_> = agents.iter().map(|agent| descriptor(&agent.name, true)).collect();
+        let names = timeout(RELAY_TIMEOUT, self.handle.agent_names()).await;
+        let names = names.ok().flatten().ok_or_else(not_running)?;
+        let agents: Vec<_> = names.iter().map(|name| descriptor(name, true)).collect();
         Ok(reply(StatusCode::OK, &json!({"agents": agents})))
     }
 

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::fire::{FireCounts, FireEndpoint};
 use super::prometheus;
 use super::protocol::{ControlError, ControlRequest, ControlResult};
+use super::receiver::{AnswerCounts, Receiver};
 use crate::agent_connector::contract::{DeliveryPayload, MAX_ID_BYTES};
 use crate::cron::chronos::ArmState;
 use crate::relay::{
@@ -72,6 +73,7 @@ pub struct ControlService {
     traces: Arc<TraceCounts>,
     connector: Option<(String, watch::Receiver<Option<Credentials>>)>,
     fires: Option<Arc<FireEndpoint>>,
+    receiver: Option<Arc<Receiver>>,
     waiting: Semaphore,
 }
 
@@ -117,6 +119,7 @@ impl ControlService {
             traces: Arc::default(),
             connector: None,
             fires: None,
+            receiver: None,
             waiting: Semaphore::new(MAX_WAITING),
         }
     }
@@ -138,6 +141,11 @@ impl ControlService {
     /// Also reports how fires of the managed scheduler ended.
     pub(super) fn set_fires(&mut self, fires: Arc<FireEndpoint>) {
         self.fires = Some(fires);
+    }
+
+    /// Also reports how requests to the receiver were answered.
+    pub(super) fn set_receiver(&mut self, receiver: Arc<Receiver>) {
+        self.receiver = Some(receiver);
     }
 
     /// Passes reload requests on.
@@ -198,6 +206,10 @@ impl ControlService {
                 |fires| fires.counts().by_outcome(),
             ),
             key_fetches: self.fires.as_ref().map_or(0, |fires| fires.key_fetches()),
+            received: (self.receiver.as_ref()).map_or_else(
+                || AnswerCounts::default().by_status(),
+                |receiver| receiver.counts().by_status(),
+            ),
         };
         Some(prometheus::page(&metrics, &process))
     }

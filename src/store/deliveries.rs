@@ -8,6 +8,8 @@ use crate::timestamp::DAY_MS;
 
 /// How long a delivery is recognised.
 const KEEP_MS: i64 = 7 * DAY_MS;
+/// Maximum deliveries that are recognised; beyond it the oldest are forgotten before their time.
+pub(super) const MAX_KEPT: i64 = 100_000;
 /// Maximum bytes of context that wait for one session's next turn.
 pub const MAX_CONTEXT_BYTES: usize = 256 << 10;
 /// Maximum contexts that wait, in all sessions.
@@ -152,6 +154,22 @@ pub(super) fn insert(db: &Connection, new: &NewDelivery) -> Result<()> {
     Ok(())
 }
 
+/// Forgets the oldest deliveries if more than `max` are known, at most so many of them; returns how many. Context that waits stays.
+pub(super) fn forget_oldest(db: &Connection, max: i64, at_most: i64) -> Result<usize> {
+    let known: i64 = db
+        .prepare_cached("SELECT count(*) FROM deliveries WHERE context IS NULL")?
+        .query_row([], |row| row.get(0))?;
+    let over = (known - max).min(at_most);
+    if over <= 0 {
+        return Ok(0);
+    }
+    db.prepare_cached(
+        "DELETE FROM deliveries WHERE dispatch_id IN
+         (SELECT dispatch_id FROM deliveries WHERE context IS NULL ORDER BY received_at LIMIT ?1)",
+    )?
+    .execute([over])
+}
+
 /// All context that waits, the oldest first.
 pub(super) fn contexts(db: &Connection) -> Result<Vec<PendingContext>> {
     let mut find = db.prepare_cached(
@@ -175,4 +193,40 @@ pub(super) fn taken(db: &Connection, dispatch_ids: &[String]) -> Result<()> {
         update.execute([id])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_many_are_forgotten_from_the_oldest_on_and_context_that_waits_stays() {
+        let db = Connection::open_in_memory().unwrap();
+        db.execute_batch(SCHEMA).unwrap();
+        for number in 0..10 {
+            let body = if number == 1 {
+                DeliveryBody::Context("wait".to_owned())
+            } else {
+                DeliveryBody::Turn {
+                    line: Vec::new(),
+                    start: false,
+                }
+            };
+            let new = NewDelivery {
+                dispatch_id: format!("d{number}"),
+                agent: "a".to_owned(),
+                session: "s".to_owned(),
+                has_session: true,
+                body,
+                now_ms: number,
+            };
+            insert(&db, &new).unwrap();
+        }
+        let is_known = |number: i64| find(&db, &format!("d{number}")).unwrap().is_some();
+        assert_eq!(forget_oldest(&db, 9, 2).unwrap(), 0, "the limit");
+        assert_eq!(forget_oldest(&db, 4, 2).unwrap(), 2, "in slices");
+        assert_eq!(forget_oldest(&db, 4, 100).unwrap(), 3);
+        let known: Vec<i64> = (0..10).filter(|number| is_known(*number)).collect();
+        assert_eq!(known, [1, 6, 7, 8, 9]);
+    }
 }

@@ -6,6 +6,7 @@
 use super::apply::JournalDb;
 use super::completion::TurnState;
 use super::days::Calendar;
+use super::deliveries;
 use super::journal::JournalSettings;
 use super::reads::indexed_upto;
 use crate::timestamp::DAY_MS;
@@ -75,6 +76,7 @@ impl Upkeep {
         more |= self.sweep_keys(db, settings, today.day)?;
         more |= delete_dropped(db, settings, now_ms, over_limit)? > 0;
         more |= delete_chats(db, settings)? > 0;
+        more |= deliveries::forget_oldest(db, deliveries::MAX_KEPT, DONE_SLICE)? > 0;
         if settings.resume_days > 0 {
             let older_than = today.now_ms(now_ms) - i64::from(settings.resume_days) * DAY_MS;
             more |= journal_db.resume.delete_older(db, older_than)? > 0;

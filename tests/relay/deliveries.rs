@@ -1,9 +1,13 @@
 //! What others hand to the agents of a running relay: context for the next turn, turns of their own, once each.
 
-use hermes_relay::agent::EchoAgent;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use hermes_relay::agent::{Agent, AgentFuture, AgentInfo, EchoAgent, Turn, TurnEnd};
 use hermes_relay::agent_connector::contract::{
     AgentActivity, DeliveryKind, DeliveryMeta, DeliveryOrigin, DeliveryPayload,
 };
+use hermes_relay::config::ReceiverConfig;
 use hermes_relay::relay::{HandRefusal, HandedDelivery};
 
 use crate::support::memory_relay::{Running, session, start_with};
@@ -223,5 +227,94 @@ async fn what_waits_in_all_sessions_together_is_bounded_and_jobs_keep_their_sess
     assert_eq!(taken, (16 << 20) / (250 << 10), "16 MiB");
     let foreign = relay.handle.hand(template("j", "cron:0123456789ab", "hi")).await;
     assert_eq!(foreign.unwrap(), Err(HandRefusal::ReservedSession));
+    relay.stop().await;
+}
+
+/// Echoes, but its first turn hangs until it is stopped.
+#[derive(Clone, Default)]
+struct HangsFirst(Arc<AtomicUsize>);
+
+impl Agent for HangsFirst {
+    fn info(&self) -> AgentInfo {
+        EchoAgent.info()
+    }
+
+    fn run(&self, turn: Turn) -> AgentFuture<'_, TurnEnd> {
+        if self.0.fetch_add(1, Ordering::SeqCst) > 0 {
+            return EchoAgent.run(turn);
+        }
+        Box::pin(async move {
+            turn.cancel.cancelled().await;
+            TurnEnd::Cancelled { confirmed: true }
+        })
+    }
+}
+
+#[tokio::test]
+async fn context_of_a_turn_that_was_stopped_waits_for_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), HangsFirst::default(), |settings| {
+        settings.streaming.typing = false;
+    })
+    .await;
+    let key = session("c1");
+    let taken = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    taken.unwrap().unwrap();
+    relay.deliver("c1", "m1", "what is new?").await;
+    relay.wait_for_turns(1).await;
+    relay.interrupt("c1").await;
+    relay.wait_for_turns(0).await;
+    relay.deliver("c1", "m2", "and now?").await;
+    assert_eq!(
+        relay.replies("c1", 1).await,
+        ["echo: the build is red\n\nand now?"]
+    );
+    relay.deliver("c1", "m3", "still?").await;
+    assert_eq!(relay.replies("c1", 2).await[1], "echo: still?");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn context_of_a_turn_that_a_crash_cut_short_waits_for_the_next_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let relay = start_with(dir.path(), HangsFirst::default(), |_| {}).await;
+    let key = session("c1");
+    let taken = relay.handle.hand(augment("d1", &key, "the build is red")).await;
+    taken.unwrap().unwrap();
+    relay.deliver("c1", "m1", "what is new?").await;
+    relay.wait_for_turns(1).await;
+    relay.crash().await;
+    let relay = start(dir.path()).await;
+    assert!(relay.replies("c1", 1).await[0].contains("restarted"));
+    relay.deliver("c1", "m2", "and now?").await;
+    assert_eq!(
+        relay.replies("c1", 2).await[1],
+        "echo: the build is red\n\nand now?"
+    );
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn the_target_for_answers_without_a_chat_is_kept_with_the_delivery() {
+    let dir = tempfile::tempdir().unwrap();
+    let receiver = ReceiverConfig {
+        deliver: Some("discord:c9".to_owned()),
+        ..ReceiverConfig::default()
+    };
+    let relay = start_with(dir.path(), HangsFirst::default(), |settings| {
+        settings.serve.receiver = Some(receiver);
+    })
+    .await;
+    for (id, text) in [("d1", "slow"), ("d2", "next")] {
+        let taken = relay.handle.hand(template(id, "hook", text)).await;
+        taken.unwrap().unwrap();
+    }
+    relay.wait_for_turns(1).await;
+    relay.crash().await;
+    // The settings have changed meanwhile.
+    let relay = start(dir.path()).await;
+    let texts = relay.replies("c9", 2).await;
+    assert!(texts[0].contains("restarted"), "{texts:?}");
+    assert_eq!(texts[1], "echo: next");
     relay.stop().await;
 }

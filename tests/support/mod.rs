@@ -5,6 +5,7 @@
 pub(crate) mod http_stub;
 pub(crate) mod load;
 pub(crate) mod memory_relay;
+pub(crate) mod raw_http;
 pub(crate) mod relay_process;
 pub(crate) mod skip;
 pub(crate) mod small_disk;

@@ -8,12 +8,13 @@ use std::process::Stdio;
 use hermes_relay::dev::Connector;
 use hermes_relay::wire::sign;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use crate::operate::http::address;
+use crate::operate::http::{self, address};
 use crate::operate::{answered, connected, connector, verb, verb_with};
+use crate::support::raw_http::{self, Answer};
 use crate::support::relay_process::{RelayProcess, SOON, Setup};
 use crate::support::skip::skip;
 use crate::support::wait::eventually;
@@ -86,50 +87,17 @@ impl Rig {
     }
 }
 
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
-    }
-}
-
 async fn ask(here: SocketAddr, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
-    let mut request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: any.example\r\nContent-Length: {}\r\n",
-        body.len()
-    );
-    for (name, value) in headers {
-        request.extend([*name, ": ", *value, "\r\n"]);
-    }
-    request.push_str("\r\n");
-    request.push_str(body);
-    let mut stream = TcpStream::connect(here).await.unwrap();
-    // It may hang up in the middle of what is too long.
-    let _ = stream.write_all(request.as_bytes()).await;
-    let mut response = Vec::new();
-    let read = timeout(SOON, stream.read_to_end(&mut response)).await;
-    let _ = read.expect("an end in time");
-    let response = String::from_utf8(response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
-    let status = head
-        .split_whitespace()
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    Answer {
-        status: status.unwrap_or(0),
-        head: head.to_ascii_lowercase(),
-        body: body.to_owned(),
-    }
+    raw_http::ask(here, (method, path), headers, body).await
 }
 
 fn signature(body: &str) -> String {
     format!("sha256={}", sign(body, SECRET))
+}
+
+/// What opens everything but a signature.
+fn bearer() -> String {
+    format!("Bearer {KEY}")
 }
 
 fn augment(id: &str, text: &str) -> Value {
@@ -244,15 +212,12 @@ async fn every_answer_has_its_status() {
     assert_eq!(read("/v1/agents/echo/else").await.status, 404);
     let answer = read(path).await;
     assert!(
-        answer.status == 405 && answer.head.contains("allow: post"),
+        answer.status == 405 && answer.header("allow") == Some("POST"),
         "{answer:?}"
     );
 
     let answer = rig.deliver(&augment("d1", "x")).await;
-    assert!(
-        answer.head.contains("content-type: application/json"),
-        "{answer:?}"
-    );
+    assert_eq!(answer.header("content-type"), Some("application/json"));
     let receipt = answer.json();
     assert_eq!(
         receipt,
@@ -302,7 +267,7 @@ async fn every_answer_has_its_status() {
     assert_eq!(rig.deliver(&augment("d7", &much)).await.status, 200);
     let full = rig.deliver(&augment("d8", &much)).await;
     assert!(
-        full.status == 429 && full.head.contains("retry-after: 10"),
+        full.status == 429 && full.header("retry-after") == Some("10"),
         "{full:?}"
     );
     let later = json!({"agent_id": "echo", "when": 9_999_999_999_999_i64}).to_string();
@@ -484,4 +449,171 @@ async fn a_node_program_gets_an_honest_receipt() {
     let texts = rig.texts(before + 2).await;
     assert_eq!(texts.len(), before + 2, "it acted once: {texts:?}");
     assert!(texts[before].contains("Grüße \u{2028} 👩"), "{texts:?}");
+}
+
+#[tokio::test]
+async fn an_answer_without_a_chat_goes_to_the_target_in_the_settings() {
+    let wrong = with_receiver(
+        Setup::for_connector(&connector().await),
+        "{bearer_file: hook.key, deliver: \"discord:\"}",
+    );
+    let (code, said) = wrong.ends().await;
+    assert!(
+        code == 78 && said.contains("serve.receiver.deliver") && said.contains("names no chat"),
+        "{said}"
+    );
+
+    let rig = Rig::start("{bearer_file: hook.key, deliver: \"discord:c1\"}").await;
+    let bare = json!({"agent_id": "echo", "kind": "template", "prompt": "rotate", "meta": meta("d1")});
+    assert_eq!(rig.deliver(&bare).await.status, 200);
+    assert_eq!(rig.texts(1).await, ["echo: rotate"]);
+    let named = json!({"session_id": "ci", "context": "look"}).to_string();
+    assert_eq!(rig.post("/v1/agents/echo/wake", &named).await.status, 200);
+    assert_eq!(rig.texts(2).await[1], "echo: look");
+    // Whoever waits for an answer has it; nobody else gets it.
+    let args = ["notify", "echo", "ping", "--wait", "15"];
+    assert_eq!(verb(&rig.setup, &args).await.out, "echo: ping\n");
+    // A session with a chat has its own.
+    answered(&rig.connector, "m1", "hello").await;
+    assert_eq!(rig.texts(3).await.len(), 3);
+    let own = "agent:main:discord:dm:c2";
+    let event = hermes_relay::dev::text_event("discord", "c2", "m2", "hello");
+    rig.connector.deliver(&event).unwrap();
+    rig.connector.reply_to(SOON, "m2").await.unwrap();
+    let body = json!({"session_id": own, "context": "only here"}).to_string();
+    assert_eq!(rig.post("/v1/agents/echo/wake", &body).await.status, 200);
+    eventually("the answer in its own chat", async || {
+        let texts = rig.connector.messages_in("c2");
+        texts.iter().any(|sent| sent.text == "echo: only here")
+    })
+    .await;
+    assert_eq!(rig.texts(3).await.len(), 3);
+
+    let metrics = http::ask(rig.here, "GET", "/metrics").await.1;
+    for line in [
+        "hermes_relay_deliveries_total{route=\"deliver\"} 1\n",
+        "hermes_relay_deliveries_total{route=\"wake\"} 2\n",
+        "hermes_relay_deliveries_total{route=\"request_response\"} 1\n",
+        "hermes_relay_receiver_requests_total{status=\"200\"} 3\n",
+        "hermes_relay_delivery_duplicates_total 0\n",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    assert_eq!(rig.deliver(&bare).await.status, 200);
+    assert_eq!(ask(rig.here, "GET", "/v1/agents", &[], "").await.status, 401);
+    let metrics = http::ask(rig.here, "GET", "/metrics").await.1;
+    for line in [
+        "hermes_relay_receiver_requests_total{status=\"401\"} 1\n",
+        "hermes_relay_delivery_duplicates_total 1\n",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    rig.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_wake_over_http_interrupts_the_turn_that_runs_and_runs_itself() {
+    let rig = Rig::start(KEYED).await;
+    let slow = hermes_relay::dev::text_event("discord", "c1", "m1", "sleep=60000 slow");
+    rig.connector.deliver(&slow).unwrap();
+    let key = bearer();
+    let status = async || {
+        let headers = [("Authorization", key.as_str())];
+        let answer = ask(rig.here, "GET", "/v1/agents/echo/status", &headers, "").await;
+        answer.json()["status"].clone()
+    };
+    eventually("a turn", async || status().await == "active").await;
+    // The `relay` kind of connector sees the same.
+    let shown = verb(&rig.setup, &["status", "--json"]).await.json();
+    assert_eq!(shown["turns_running"], 1);
+    let wake = json!({"agent_id": format!("echo@{SESSION}"), "context": "get up"}).to_string();
+    let woken = rig.post("/v1/agents/echo/wake", &wake).await;
+    assert_eq!(
+        (&woken.json()["woken"], &woken.json()["session_id"]),
+        (&json!(true), &json!(SESSION))
+    );
+    eventually("the answer of the wake", async || {
+        let texts = rig.connector.messages_in("c1");
+        texts.iter().any(|sent| sent.text == "echo: get up")
+    })
+    .await;
+    let shown = verb(&rig.setup, &["status", "--json"]).await.json();
+    assert_eq!(shown["tally"]["turns_stopped"], 1, "{shown}");
+    eventually("the agent is idle", async || status().await == "idle").await;
+    rig.relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_relay_that_drains_takes_nothing_and_says_when_to_come_again() {
+    let rig = Rig::start(KEYED).await;
+    let slow = hermes_relay::dev::text_event("discord", "c1", "m1", "sleep=5000 slow");
+    rig.connector.deliver(&slow).unwrap();
+    let key = bearer();
+    let headers = [("Authorization", key.as_str())];
+    eventually("a turn", async || {
+        let answer = ask(rig.here, "GET", "/v1/agents/echo/status", &headers, "").await;
+        answer.body.contains("active")
+    })
+    .await;
+    rig.relay.terminate();
+    let refused = eventually("a refusal", async || {
+        let answer = rig.deliver(&augment("d1", "too late")).await;
+        if answer.status == 503 {
+            Ok(answer)
+        } else {
+            Err(answer)
+        }
+    })
+    .await;
+    assert_eq!(refused.header("retry-after"), Some("10"), "{refused:?}");
+    assert!(refused.body.contains("shutting down"), "{refused:?}");
+    let wake = rig.post("/v1/agents/echo/wake", "{}").await;
+    assert_eq!(wake.status, 503, "{wake:?}");
+    // Senders of the contract come again with the same id; the next run takes it.
+    let Rig { setup, mut relay, .. } = rig;
+    assert_eq!(relay.exit_code(SOON).await, 0);
+    let relay = connected(&setup).await;
+    let body = augment("d1", "too late").to_string();
+    let here = address(&relay).await;
+    let answer = ask(here, "POST", "/v1/agents/echo/deliver", &headers, &body).await;
+    assert_eq!(answer.status, 200, "{answer:?}");
+    relay.stop().await;
+}
+
+#[tokio::test]
+async fn many_requests_at_once_are_bounded_and_a_slow_body_costs_only_its_own_connection() {
+    let rig = Rig::start(KEYED).await;
+    let key = bearer();
+    let headers = [("Authorization", key.as_str())];
+    // A body that never arrives.
+    let mut slow = TcpStream::connect(rig.here).await.unwrap();
+    let head = raw_http::head("POST", "/v1/agents/echo/deliver", &headers, 100);
+    slow.write_all(head.as_bytes()).await.unwrap();
+    slow.write_all(b"{").await.unwrap();
+    // More than the listener takes at a time: the rest waits, and everybody is answered.
+    let body = augment("d1", "the same").to_string();
+    let asked = (0..100).map(|_| {
+        let (headers, body) = (headers, body.clone());
+        async move { ask(rig.here, "POST", "/v1/agents/echo/deliver", &headers, &body).await }
+    });
+    let answers = futures_util::future::join_all(asked).await;
+    for answer in &answers {
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.json(), answers[0].json(), "one receipt for all");
+    }
+    // Above the rate, strangers and friends are told to come again.
+    let flood = (0..600).map(|_| ask(rig.here, "GET", "/v1/agents", &headers, ""));
+    let flood = futures_util::future::join_all(flood).await;
+    let limited = flood.iter().filter(|answer| answer.status == 429);
+    let limited: Vec<&Answer> = limited.collect();
+    assert!(!limited.is_empty(), "none of {} was refused", flood.len());
+    assert!(
+        limited
+            .iter()
+            .all(|answer| answer.header("retry-after") == Some("1"))
+    );
+    assert!(flood.iter().all(|answer| [200, 429].contains(&answer.status)));
+    let late = raw_http::answer(slow).await;
+    assert!(late.status == 400 && late.body.contains("in time"), "{late:?}");
+    rig.relay.stop().await;
 }

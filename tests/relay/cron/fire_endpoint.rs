@@ -14,14 +14,12 @@ use hermes_relay::cron::jwks::KeySource;
 use hermes_relay::serve::{ControlService, FireEndpoint, FireListener, Fires, Serving};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::signing::{OTHER, P256};
 use crate::support::http_stub::{Stub, egress, reply};
 use crate::support::memory_relay::{Running, start_with};
-use crate::support::wait::SOON;
+use crate::support::raw_http::{Answer, ask, exchange};
 
 const PORTAL: &str = "https://portal.example";
 const AUDIENCE: &str = "agent:tested";
@@ -111,58 +109,8 @@ impl FireRig {
     }
 }
 
-/// A response: its status, its head and its body.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|_| panic!("not JSON: {self:?}"))
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines
-            .find(|(key, _)| key.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
-    }
-}
-
-pub(crate) async fn exchange(address: SocketAddr, request: &str) -> Answer {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    // It may hang up in the middle of what is too long.
-    let _ = stream.write_all(request.as_bytes()).await;
-    let mut response = Vec::new();
-    let read = timeout(SOON, stream.read_to_end(&mut response)).await;
-    let _ = read.expect("an end in time");
-    let response = String::from_utf8(response).unwrap();
-    let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
-    let status = head
-        .split_whitespace()
-        .nth(1)
-        .and_then(|status| status.parse().ok());
-    Answer {
-        status: status.unwrap_or(0),
-        head: head.to_owned(),
-        body: body.to_owned(),
-    }
-}
-
 pub(crate) async fn post(address: SocketAddr, headers: &[(&str, &str)], body: &str) -> Answer {
-    let headers: Vec<String> = headers
-        .iter()
-        .map(|(name, value)| format!("{name}: {value}\r\n"))
-        .collect();
-    let headers = headers.concat();
-    let length = body.len();
-    let head = format!(
-        "POST /api/cron/fire HTTP/1.1\r\nHost: agent.example\r\nContent-Length: {length}\r\n{headers}"
-    );
-    exchange(address, &format!("{head}\r\n{body}")).await
+    ask(address, ("POST", "/api/cron/fire"), headers, body).await
 }
 
 fn now() -> u64 {
