@@ -294,11 +294,11 @@ pub mod notify {
     pub use crate::agent_connector::conformance;
     pub use crate::agent_connector::contract;
     pub use crate::agent_connector::{
-        AgentConnector, CommandConnector, CommandConnectorSettings, ConnectorSetupError, Delivering,
-        DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, FileConnector, FileConnectorSettings,
-        MAX_NOTICE_BYTES, NoopConnector, Notice, ProgramAgent, TmuxAgent, TmuxConnector,
-        TmuxConnectorSettings, WebhookAgent, WebhookConnector, WebhookConnectorSettings, WebhookCredentials,
-        dispatch, new_dispatch_id,
+        AgentConnector, CommandConnector, CommandConnectorSettings, ConnectorRegistry, ConnectorSetupError,
+        Delivering, DispatchOutcome, DispatchRoute, Dispatched, DispatchedTo, FileConnector,
+        FileConnectorSettings, MAX_NOTICE_BYTES, NamedConnector, NoopConnector, Notice, ProgramAgent,
+        RegistrationError, TmuxAgent, TmuxConnector, TmuxConnectorSettings, WebhookAgent, WebhookConnector,
+        WebhookConnectorSettings, WebhookCredentials, dispatch, new_dispatch_id,
     };
 }
 

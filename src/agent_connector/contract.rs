@@ -100,6 +100,13 @@ pub enum TriggerKind {
     Inline,
 }
 
+impl TriggerKind {
+    /// Whether there can be a caller who proved who they are.
+    const fn has_caller(self) -> bool {
+        matches!(self, Self::Webhook | Self::Agent)
+    }
+}
+
 /// What a delivery says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeliveryMeta(Map<String, Value>);
@@ -109,12 +116,33 @@ pub struct DeliveryMeta(Map<String, Value>);
 pub struct DeliveryOrigin {
     /// The skill that sends it; `(unnamed)` if there is none.
     pub skill_name: Option<String>,
+    /// The skill that the chain of skills began with; sent if it is another one.
+    pub entry_skill_name: Option<String>,
     /// What started it.
     pub trigger: TriggerKind,
+    /// The agent that started the chain and proved who it is, never the owner of a skill; sent if a webhook or an agent
+    /// started it.
+    pub caller_agent_id: Option<String>,
     /// The word that receivers route by.
     pub event_type: Option<String>,
     /// What an answer is recognised by.
     pub correlation_id: Option<String>,
+}
+
+impl DeliveryOrigin {
+    /// The origin of what a skill sends that this one calls: the chain keeps its beginning, its trigger and its caller. What
+    /// is said of one delivery only does not go with it.
+    #[must_use]
+    pub fn calls(&self, skill_name: &str) -> Self {
+        Self {
+            skill_name: Some(skill_name.to_owned()),
+            entry_skill_name: self.entry_skill_name.clone().or_else(|| self.skill_name.clone()),
+            trigger: self.trigger,
+            caller_agent_id: self.caller_agent_id.clone(),
+            event_type: None,
+            correlation_id: None,
+        }
+    }
 }
 
 impl DeliveryMeta {
@@ -124,8 +152,15 @@ impl DeliveryMeta {
         let mut meta = Map::new();
         meta.insert("dispatch_id".to_owned(), dispatch_id.into());
         meta.insert("sent_at".to_owned(), sent_at_ms.into());
-        let trigger = json!({ "skill_name": name, "trigger_kind": origin.trigger });
-        meta.insert("origin".to_owned(), trigger);
+        let mut sender = json!({ "skill_name": name, "trigger_kind": origin.trigger });
+        if let Some(entry) = origin.entry_skill_name.as_deref().filter(|entry| *entry != name) {
+            sender["entry_skill_name"] = entry.into();
+        }
+        let caller = origin.caller_agent_id.as_deref();
+        if let Some(caller) = caller.filter(|_| origin.trigger.has_caller()) {
+            sender["caller_agent_id"] = caller.into();
+        }
+        meta.insert("origin".to_owned(), sender);
         let optional = [
             ("event_type", &origin.event_type),
             ("correlation_id", &origin.correlation_id),

@@ -10,7 +10,7 @@ use super::contract::{
     AgentAddress, AgentResponse, CauseKind, DeliveryFailure, DeliveryKind, DeliveryMeta, DeliveryOrigin,
     DeliveryPayload, DeliveryReceipt, MAX_ID_BYTES, WakeOpts, WakeReceipt,
 };
-use super::{AgentConnector, now_ms};
+use super::{AgentConnector, NamedConnector, now_ms};
 use crate::text::is_unprintable;
 
 /// Maximum length of a notice's text in bytes.
@@ -116,7 +116,7 @@ pub fn new_dispatch_id() -> io::Result<String> {
 }
 
 /// Hands the notice to every connector that has the agent, at the same time and under one `dispatch_id`.
-pub async fn dispatch(connectors: &[(String, Box<dyn AgentConnector>)], notice: &Notice) -> Dispatched {
+pub async fn dispatch(connectors: &[NamedConnector], notice: &Notice) -> Dispatched {
     let agent = AgentAddress::parse(&notice.address).agent;
     let is_valid = !agent.trim().is_empty()
         && notice.address.len() <= 2 * MAX_ID_BYTES

@@ -4,7 +4,8 @@
 //! durable where the substrate is and does not interrupt; a wake interrupts where there is an interrupt channel, and delivers where
 //! there is none. What broke now is an error; what a substrate cannot do at all is a degraded receipt.
 //!
-//! [`dispatch()`] routes one notice to every connector that has the agent: a bare address delivers, `agent@session` wakes.
+//! [`dispatch()`] routes one notice to every connector that has the agent: a bare address delivers, `agent@session` wakes. A
+//! [`ConnectorRegistry`] takes only connectors that work.
 //!
 //! This is another thing than the chat connector that the relay dials.
 
@@ -17,6 +18,7 @@ mod dispatch;
 mod file;
 mod noop;
 mod receipt;
+mod registry;
 mod subprocess;
 mod tmux;
 mod wake_turn;
@@ -29,6 +31,7 @@ pub use dispatch::{
 };
 pub use file::{FileConnector, FileConnectorSettings};
 pub use noop::NoopConnector;
+pub use registry::{ConnectorRegistry, RegistrationError};
 pub use tmux::{TmuxAgent, TmuxConnector, TmuxConnectorSettings};
 pub use wake_turn::{WakeTurnError, wake_payload, wake_receipt};
 pub use webhook::{WebhookAgent, WebhookConnector, WebhookConnectorSettings, WebhookCredentials};
@@ -41,6 +44,9 @@ use self::contract::{
     DeliveryPayload, DeliveryReceipt, MAX_ID_BYTES, StaticCapabilities, WakeOpts, WakeReceipt,
 };
 use crate::text::is_unprintable;
+
+/// A connector and its name.
+pub type NamedConnector = (String, Box<dyn AgentConnector>);
 
 /// What an [`AgentConnector`] method returns: the outcome, later.
 pub type Delivering<'c, T> = Pin<Box<dyn Future<Output = Result<T, DeliveryFailure>> + Send + 'c>>;

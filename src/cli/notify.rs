@@ -15,6 +15,7 @@ use crate::agent_connector::contract::{
 };
 use crate::agent_connector::{DispatchOutcome, Dispatched, DispatchedTo, MAX_NOTICE_BYTES, Notice, dispatch};
 use crate::config::file::nearest;
+use crate::skill::SkillBody;
 
 /// Hand an agent something to take in or a playbook to carry out.
 ///
@@ -54,7 +55,7 @@ pub(super) struct NotifyArgs {
         conflicts_with = "skill"
     )]
     kind: KindOption,
-    /// Word that receivers route by.
+    /// Word that receivers route by; without it the skill's own (`# Event-type:` in its header).
     #[arg(long, value_name = "TYPE")]
     event_type: Option<String>,
     /// Id that an answer is recognised by.
@@ -96,6 +97,8 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Some(Err(refusal)) => return refused(args, refusal),
     };
     let skill_name = skill.as_ref().map(|skill| skill.name.clone());
+    let header = skill.as_ref();
+    let header = header.and_then(|skill| SkillBody::read(skill.source.clone()).event_type());
     let kind = if skill.is_some() {
         DeliveryKind::Template
     } else {
@@ -122,8 +125,9 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         origin: DeliveryOrigin {
             skill_name,
             trigger: TriggerKind::Cli,
-            event_type: args.event_type.clone(),
+            event_type: args.event_type.clone().or(header),
             correlation_id: args.correlation_id.clone(),
+            ..DeliveryOrigin::default()
         },
         wait: args.wait.map(Duration::from_secs),
     };

@@ -182,3 +182,98 @@ impl AgentConnector for RelayConnector {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tempfile::TempDir;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::agent::EchoAgent;
+    use crate::relay::{MemoryTransport, Relay};
+    use crate::serve::{ControlService, Serving};
+    use crate::wire::CapabilityDescriptor;
+
+    /// A relay in memory with a control socket, and the connector to it.
+    struct Rig {
+        connector: RelayConnector,
+        serving: Serving,
+        _stop: oneshot::Sender<()>,
+        _dir: TempDir,
+    }
+
+    fn start() -> Rig {
+        let dir = tempfile::tempdir().unwrap();
+        let mut settings = Settings::embedded(dir.path());
+        settings.agent = "echo".to_owned();
+        let (transport, _) = MemoryTransport::pair([CapabilityDescriptor::placeholder("discord")]);
+        let relay = Relay::builder(settings.clone())
+            .agent("echo", EchoAgent)
+            .transport(Arc::new(transport))
+            .build()
+            .unwrap();
+        let service = ControlService::new(relay.handle(), dir.path());
+        let serving = Serving::start(&settings.serve, service, None).unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        tokio::spawn(relay.run(async { drop(stopped.await) }));
+        Rig {
+            connector: RelayConnector::new(&settings),
+            serving,
+            _stop: stop,
+            _dir: dir,
+        }
+    }
+
+    #[cfg(feature = "conformance")]
+    #[tokio::test]
+    async fn it_conforms() {
+        let rig = start();
+        let checks = crate::agent_connector::conformance::check_connector(&rig.connector).await;
+        let broken: Vec<_> = checks.iter().filter(|check| check.outcome.is_err()).collect();
+        assert!(broken.is_empty(), "{broken:#?}");
+        let woken = checks.iter().filter(|check| check.statement == 39).count();
+        assert!(woken > 0 && checks.len() > 15, "{checks:?}");
+    }
+
+    #[tokio::test]
+    async fn the_status_of_an_agent_is_the_relays() {
+        let rig = start();
+        let status = async |agent: &'static str| rig.connector.agent_status(agent).await;
+        assert_eq!(status("echo@any").await, AgentActivity::Idle);
+        assert_eq!(status("nobody").await, AgentActivity::Unknown);
+        let opts = WakeOpts {
+            context: Some("sleep=60000 slow".to_owned()),
+            session_id: Some("s".to_owned()),
+            ..WakeOpts::default()
+        };
+        let woken = rig.connector.wake("echo", &opts).await.unwrap();
+        assert_eq!((woken.woken, woken.session_id.as_deref()), (true, Some("s")));
+        assert_eq!(status("echo").await, AgentActivity::Active);
+        // It is woken again, and the turn before is stopped.
+        let next = WakeOpts {
+            context: Some("short".to_owned()),
+            ..opts
+        };
+        assert!(rig.connector.wake("echo", &next).await.unwrap().woken);
+        let began = std::time::Instant::now();
+        while status("echo").await != AgentActivity::Idle {
+            assert!(began.elapsed() < Duration::from_secs(20), "it still works");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn without_a_relay_it_is_unhealthy_and_says_what_to_start() {
+        let Rig {
+            connector, serving, ..
+        } = start();
+        drop(serving);
+        assert!(!connector.health_check().await);
+        assert_eq!(connector.agent_status("echo").await, AgentActivity::Unknown);
+        let failure = connector.wake("echo", &WakeOpts::default()).await.unwrap_err();
+        assert_eq!(failure.cause_kind, CauseKind::Network);
+        assert!(failure.message.contains("hermes-relay run"), "{failure}");
+    }
+}

@@ -15,8 +15,8 @@ use crate::agent_connector::contract::{
     StaticCapabilities, WakeOpts, WakeReceipt,
 };
 use crate::agent_connector::{
-    AgentConnector, CommandConnector, Delivering, FileConnector, NoopConnector, TmuxConnector,
-    WebhookConnector, WebhookConnectorSettings, WebhookCredentials,
+    AgentConnector, CommandConnector, Delivering, FileConnector, NamedConnector, NoopConnector,
+    TmuxConnector, WebhookConnector, WebhookConnectorSettings, WebhookCredentials,
 };
 use crate::config::{Settings, Substrate, secret};
 use crate::net::http::HttpEgress;
@@ -24,10 +24,7 @@ use crate::net::proxy::ProxyRules;
 use crate::relay::{USER_AGENT, provisioning, without_keys};
 
 /// All connectors of the settings. One that cannot be used refuses everything, and says why.
-pub(super) fn build_all(
-    relay: &RemoteRelay,
-    process: &ProcessEnv<'_>,
-) -> Vec<(String, Box<dyn AgentConnector>)> {
+pub(super) fn build_all(relay: &RemoteRelay, process: &ProcessEnv<'_>) -> Vec<NamedConnector> {
     let settings = relay.settings();
     let entries = settings.connectors.iter();
     entries

@@ -101,6 +101,16 @@ impl SkillBody {
         self.content_hash.chars().take(12).collect()
     }
 
+    /// The word that receivers route by, which the header may name (`# Event-type: alert`).
+    pub fn event_type(&self) -> Option<String> {
+        let named = header(&self.source).into_iter().find_map(|line| {
+            let (key, value) = key_value(line.text)?;
+            key.eq_ignore_ascii_case("event-type").then(|| unquoted(value))
+        })?;
+        let word: String = named.chars().take(MAX_LIST_CHARS).collect();
+        Some(word).filter(|word| !word.is_empty())
+    }
+
     /// What the header says.
     pub fn details(&self) -> SkillDetails {
         let mut details = SkillDetails::default();

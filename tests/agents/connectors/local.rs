@@ -44,18 +44,6 @@ async fn a_thousand_concurrent_deliveries_are_a_thousand_whole_files() {
 }
 
 #[tokio::test]
-async fn statement_22_the_same_id_again_is_the_same_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let connector = file(folder.path());
-    for _ in 0..2 {
-        let receipt = connector.deliver("cc", &augment("d", "x")).await.unwrap();
-        let path = folder.path().join("d.json");
-        assert_eq!(receipt.delivery_id.as_deref(), path.to_str());
-    }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-}
-
-#[tokio::test]
 async fn a_file_stays_in_its_directory() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("drop")).unwrap();

@@ -1,11 +1,10 @@
 //! The bundled substrates of `AgentConnector`: the statements of the contract's checklist, each where it can be seen.
 
-mod envelope;
 mod local;
 mod real_receivers;
+mod statements;
 mod suite;
 mod terminal;
-mod wakes;
 mod webhook;
 
 use std::collections::BTreeMap;

@@ -390,6 +390,19 @@ async fn an_approved_skill_is_handed_to_an_agent_as_a_playbook() {
             &json!("rotate")
         )
     );
+    assert_eq!(body["meta"].get("event_type"), None);
+
+    // The header names the event type, unless the call does.
+    let text = "# Status: Approved\n# Event-type: nightly\nRotate the logs.\n";
+    add(&setup, "rotate", text).await;
+    for (call, wanted) in [(&[][..], "nightly"), (&["--event-type", "now"], "now")] {
+        let args = [&["notify", "ops", "--skill", "rotate", "--json"], call].concat();
+        let sent = verb(&setup, &args).await.json();
+        let path = sent["dispatched"][0]["receipt"]["delivery_id"].as_str().unwrap();
+        let body: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        assert_eq!(body["meta"]["event_type"], wanted, "{body}");
+        assert_eq!(body["meta"]["origin"].get("caller_agent_id"), None, "{body}");
+    }
     for args in [
         &["notify", "ops", "text", "--skill", "rotate"][..],
         &["notify", "ops", "--skill", "rotate", "--kind", "augment"],

@@ -8,34 +8,12 @@ use hermes_relay::data::{
     QueryFilters, conformance,
 };
 
-/// One test per statement, and one that finds a statement without a test.
-macro_rules! statements {
-    ($store:ident: $($statement:ident),+ $(,)?) => {
-        mod $store {
-            use super::*;
-
-            $(
-                #[test]
-                fn $statement() {
-                    let outcome = conformance::data_statement(stringify!($statement), &super::$store);
-                    outcome.expect("the suite has it").unwrap();
-                }
-            )+
-
-            #[test]
-            fn no_statement_is_left_out() {
-                assert_eq!(conformance::data_statements(), [$(stringify!($statement)),+]);
-            }
-        }
-    };
-}
-
 #[expect(clippy::unnecessary_wraps, reason = "the constructor that the suite takes")]
 fn sqlite(dir: &Path, access: DataAccess) -> Option<Box<dyn DataStore>> {
     Some(Box::new(SqliteDataStore::new(dir.join("data.db"), access)))
 }
 
-statements!(sqlite:
+statements!(conformance::data_statement, conformance::data_statements, sqlite:
     query_always_gives_a_list,
     get_of_nothing_is_none,
     every_item_has_an_id_and_a_summary,

@@ -8,28 +8,6 @@ use hermes_relay::skill::{
 };
 use hermes_relay::{FileSkillStore, SqliteSkillStore};
 
-/// One test per statement, and one that finds a statement without a test.
-macro_rules! statements {
-    ($store:ident: $($statement:ident),+ $(,)?) => {
-        mod $store {
-            use super::*;
-
-            $(
-                #[test]
-                fn $statement() {
-                    let outcome = conformance::skill_statement(stringify!($statement), &super::$store);
-                    outcome.expect("the suite has it").unwrap();
-                }
-            )+
-
-            #[test]
-            fn no_statement_is_left_out() {
-                assert_eq!(conformance::skill_statements(), [$(stringify!($statement)),+]);
-            }
-        }
-    };
-}
-
 #[expect(clippy::unnecessary_wraps, reason = "the constructor that the suite takes")]
 fn sqlite(dir: &Path, mode: ApprovalMode) -> Option<Box<dyn SkillStore>> {
     Some(Box::new(SqliteSkillStore::new(dir.join("skills.db"), mode)))
@@ -40,65 +18,42 @@ fn filesystem(dir: &Path, mode: ApprovalMode) -> Option<Box<dyn SkillStore>> {
     Some(Box::new(FileSkillStore::new(dir.join("skills"), mode)))
 }
 
-statements!(sqlite:
-    eight_required_methods_exist,
-    query_on_an_empty_store_gives_an_empty_list,
-    query_never_fails_for_none,
-    a_missing_name_is_skill_not_found,
-    an_unknown_version_of_a_skill_is_version_not_found,
-    the_bytes_of_a_draft_come_back,
-    content_hash_is_the_sha256_of_the_persisted_bytes,
-    version_is_the_first_12_hex_digits,
-    the_same_body_in_two_stores_has_the_same_hash,
-    changed_at_is_in_seconds,
-    update_status_fills_previous_status,
-    the_status_filter_takes_one_or_many,
-    an_invalid_status_is_refused_before_any_write,
-    store_neither_grants_nor_checks_approval,
-    secured_mode_never_approves_without_a_signature,
-    the_author_is_locked_at_first_write,
-    an_absent_author_stays_absent,
-    the_author_filter_narrows_further,
-    delete_removes_a_skill_from_every_view,
-    a_deleted_name_is_free_with_a_clean_history,
-    the_catalog_version_changes_with_every_change,
-    the_catalog_version_stays_when_nothing_changes,
-    the_catalog_version_loads_no_texts,
-    errors_name_the_contract_and_the_store,
-    tags_must_all_match,
-    the_offset_comes_before_the_limit,
-    writes_survive_a_restart,
-);
+macro_rules! every_statement {
+    ($store:ident) => {
+        statements!(conformance::skill_statement, conformance::skill_statements, $store:
+            eight_required_methods_exist,
+            query_on_an_empty_store_gives_an_empty_list,
+            query_never_fails_for_none,
+            a_missing_name_is_skill_not_found,
+            an_unknown_version_of_a_skill_is_version_not_found,
+            the_bytes_of_a_draft_come_back,
+            content_hash_is_the_sha256_of_the_persisted_bytes,
+            version_is_the_first_12_hex_digits,
+            the_same_body_in_two_stores_has_the_same_hash,
+            changed_at_is_in_seconds,
+            update_status_fills_previous_status,
+            the_status_filter_takes_one_or_many,
+            an_invalid_status_is_refused_before_any_write,
+            store_neither_grants_nor_checks_approval,
+            secured_mode_never_approves_without_a_signature,
+            the_author_is_locked_at_first_write,
+            an_absent_author_stays_absent,
+            the_author_filter_narrows_further,
+            delete_removes_a_skill_from_every_view,
+            a_deleted_name_is_free_with_a_clean_history,
+            the_catalog_version_changes_with_every_change,
+            the_catalog_version_stays_when_nothing_changes,
+            the_catalog_version_loads_no_texts,
+            errors_name_the_contract_and_the_store,
+            tags_must_all_match,
+            the_offset_comes_before_the_limit,
+            writes_survive_a_restart,
+        );
+    };
+}
 
-statements!(filesystem:
-    eight_required_methods_exist,
-    query_on_an_empty_store_gives_an_empty_list,
-    query_never_fails_for_none,
-    a_missing_name_is_skill_not_found,
-    an_unknown_version_of_a_skill_is_version_not_found,
-    the_bytes_of_a_draft_come_back,
-    content_hash_is_the_sha256_of_the_persisted_bytes,
-    version_is_the_first_12_hex_digits,
-    the_same_body_in_two_stores_has_the_same_hash,
-    changed_at_is_in_seconds,
-    update_status_fills_previous_status,
-    the_status_filter_takes_one_or_many,
-    an_invalid_status_is_refused_before_any_write,
-    store_neither_grants_nor_checks_approval,
-    secured_mode_never_approves_without_a_signature,
-    the_author_is_locked_at_first_write,
-    an_absent_author_stays_absent,
-    the_author_filter_narrows_further,
-    delete_removes_a_skill_from_every_view,
-    a_deleted_name_is_free_with_a_clean_history,
-    the_catalog_version_changes_with_every_change,
-    the_catalog_version_stays_when_nothing_changes,
-    the_catalog_version_loads_no_texts,
-    errors_name_the_contract_and_the_store,
-    tags_must_all_match,
-    the_offset_comes_before_the_limit,
-    writes_survive_a_restart,
-);
+every_statement!(sqlite);
+every_statement!(filesystem);
 
 /// A store that forgets what the suite must notice.
 struct Careless {
