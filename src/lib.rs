@@ -286,8 +286,10 @@ pub use store::{FileSkillStore, SqliteDataStore, SqliteSkillStore};
 pub use wire::{CapabilityDescriptor, SessionKey};
 
 /// Hand an agent something, from any program: the contract `AgentConnector` as a trait, the bundled connectors, and [`dispatch`],
-/// which routes one notice to those that have the agent.
+/// which routes one notice to those that have the agent. [`RelayHandle::hand`] takes a [`HandedDelivery`] for an agent of a relay in
+/// this process.
 ///
+/// [`HandedDelivery`]: notify::HandedDelivery
 /// [`dispatch`]: notify::dispatch
 pub mod notify {
     #[cfg(feature = "conformance")]
@@ -300,6 +302,7 @@ pub mod notify {
         RegistrationError, TmuxAgent, TmuxConnector, TmuxConnectorSettings, WebhookAgent, WebhookConnector,
         WebhookConnectorSettings, WebhookCredentials, dispatch, new_dispatch_id,
     };
+    pub use crate::relay::{HandRefusal, HandedDelivery, TakenDelivery};
 }
 
 /// The types of [`RelayTransport`]'s methods, for those who write a transport of their own.

@@ -94,7 +94,7 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
     {
         None => None,
         Some(Ok(skill)) => Some(skill),
-        Some(Err(refusal)) => return refused(args, refusal),
+        Some(Err(refusal)) => return refused(args, &refusal),
     };
     let skill_name = skill.as_ref().map(|skill| skill.name.clone());
     let header = skill.as_ref();
@@ -112,7 +112,8 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
         Ok(text) => text,
         Err(error) => {
             let what = format!("cannot read the text from standard input: {error}");
-            return relay.fail(exit::FAILED, what, None);
+            let (code, hint) = (exit::FAILED, None);
+            return refused(args, &SkillRefusal { code, what, hint });
         }
     };
     let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
@@ -146,10 +147,10 @@ pub(super) fn run(args: &NotifyArgs, process: &ProcessEnv<'_>) -> ExitCode {
     }
 }
 
-/// Reports a skill that may not be handed over, as the object of a notice that nobody got.
-fn refused(args: &NotifyArgs, refusal: SkillRefusal) -> ExitCode {
+/// Reports why there is nothing to hand over, as the object of a notice that nobody got.
+fn refused(args: &NotifyArgs, refusal: &SkillRefusal) -> ExitCode {
     if args.remote.json {
-        let error = DeliveryFailure::new(CauseKind::ClientValidation, &args.address, refusal.what.clone());
+        let error = DeliveryFailure::new(CauseKind::ClientValidation, &args.address, refusal.what.as_str());
         let dispatched = Dispatched {
             agent: args.address.clone(),
             dispatched: Vec::new(),
@@ -158,7 +159,7 @@ fn refused(args: &NotifyArgs, refusal: SkillRefusal) -> ExitCode {
         // A closed standard output changes nothing about the exit code.
         let _ = exit::print(serde_json::to_value(&dispatched).unwrap_or_default());
     }
-    exit::fail(refusal.code, refusal.what, refusal.hint.as_deref())
+    exit::fail(refusal.code, &refusal.what, refusal.hint.as_deref())
 }
 
 fn show(dispatched: &Dispatched, relay: &RemoteRelay) {

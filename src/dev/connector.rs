@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use super::gateway_frames::{answer, text};
 use super::http::router;
 use super::nas::Nas;
 use super::state::Hub;
+use crate::relay::{RelayHandle, TakenDelivery};
 
 const MAX_HTTP_CONNECTIONS: usize = 256;
 
@@ -119,6 +120,18 @@ impl Connector {
     pub fn show_jobs_of(&self, nas: Arc<Nas>) {
         // Refused only if there is one already.
         let _ = self.hub.nas.set(nas);
+    }
+
+    /// Lets people hand something to the agents of this relay on the page. The first one stays.
+    pub fn show_agents_of(&self, relay: watch::Receiver<Option<RelayHandle>>) {
+        // Refused only if there is one already.
+        let _ = self.hub.relay.set(relay);
+    }
+
+    /// Shows on the page what was handed to an agent.
+    pub fn show_delivery(&self, taken: &TakenDelivery) {
+        let what = serde_json::to_value(taken).unwrap_or_default();
+        self.hub.change(|state| state.feed.publish("handed", what));
     }
 
     /// The URL at which it issues an identity token, as an identity provider without a client secret.

@@ -26,6 +26,7 @@ use super::nas::Nas;
 use super::page::Page;
 use super::record::{Closed, ClosedBy, ConnectionId, Log, TokenCheck};
 use crate::collections::BoundedCache;
+use crate::relay::RelayHandle;
 use crate::wire::{CapabilityDescriptor, UpgradeToken};
 
 /// Gateways that are known at most; enrolment and provisioning refuse further ones.
@@ -46,6 +47,8 @@ pub(super) struct Hub {
     pub(super) page: OnceLock<Page>,
     /// The managed scheduler whose jobs the page shows.
     pub(super) nas: OnceLock<Arc<Nas>>,
+    /// The relay in this process, to whose agents the page hands something.
+    pub(super) relay: OnceLock<watch::Receiver<Option<RelayHandle>>>,
     /// Notified after every change that someone may wait for.
     pub(super) changed: Notify,
     pub(super) stop: CancellationToken,
@@ -61,6 +64,7 @@ impl Hub {
             addr,
             page: OnceLock::new(),
             nas: OnceLock::new(),
+            relay: OnceLock::new(),
             changed: Notify::new(),
             stop: CancellationToken::new(),
             runtime,

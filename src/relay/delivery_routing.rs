@@ -21,6 +21,7 @@ use super::turn_task::{TurnContext, TurnReport};
 use super::turns::{EndedTurn, message_span};
 use crate::adapter::{ChatFacts, ChatId};
 use crate::agent::{Permission, TurnInput};
+use crate::agent_connector::DispatchRoute;
 use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryKind, DeliveryReceipt};
 use crate::cron::delivery;
 use crate::session::{Admission, StopReason, TurnId};
@@ -46,6 +47,15 @@ impl Handing {
         self.delivery.wake
             || self.delivery.payload.kind == DeliveryKind::Template
             || matches!(self.reply, HandReply::Response(_))
+    }
+
+    /// How it came.
+    fn route(&self) -> DispatchRoute {
+        match (&self.reply, self.delivery.wake) {
+            (HandReply::Response(_), _) => DispatchRoute::RequestResponse,
+            (HandReply::Receipt(_), true) => DispatchRoute::Wake,
+            (HandReply::Receipt(_), false) => DispatchRoute::Deliver,
+        }
     }
 }
 
@@ -128,7 +138,7 @@ impl EventLoop {
             }
             (Some(handing), DeliveryReply::Stored(row)) => self.delivery_stored(*handing, row),
             (Some(handing), DeliveryReply::Known { received_at, session }) => {
-                self.mailbox.counts.duplicates += 1;
+                self.note_delivery(&handing, true);
                 self.cancel_delivery(&handing);
                 let id = handing.delivery.payload.meta.dispatch_id().to_owned();
                 match handing.reply {
@@ -167,7 +177,14 @@ impl EventLoop {
         }
     }
 
+    fn note_delivery(&mut self, handing: &Handing, is_duplicate: bool) {
+        let (session, at) = (handing.session.as_str(), handing.received_at);
+        self.mailbox
+            .note(&handing.delivery, session, handing.route(), (at, is_duplicate));
+    }
+
     fn delivery_stored(&mut self, handing: Handing, row: Option<InboxSeq>) {
+        self.note_delivery(&handing, false);
         let Handing {
             delivery,
             session,
@@ -183,12 +200,6 @@ impl EventLoop {
             wake = delivery.wake,
             "took a delivery"
         );
-        let counts = &mut self.mailbox.counts;
-        match (&reply, delivery.wake) {
-            (HandReply::Response(_), _) => counts.requested += 1,
-            (HandReply::Receipt(_), true) => counts.woken += 1,
-            (HandReply::Receipt(_), false) => counts.delivered += 1,
-        }
         match (reply, row) {
             (HandReply::Receipt(reply), _) => {
                 drop(reply.send(Ok(receipt(id.clone(), received_at, delivery.session.clone()))));

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use serde_json::Value;
 
-use super::mailbox::{HandRefusal, HandReply, HandedDelivery};
+use super::mailbox::{HandRefusal, HandReply, HandedDelivery, TakenDelivery};
 use super::metrics::Metrics;
 use super::status::{AgentStatus, HealthCheck, SessionList, Status};
 use crate::access::{AccessError, AccessRequest};
@@ -36,6 +36,7 @@ pub(super) enum HandleRequest {
     TurnOrigin(SessionKey, oneshot::Sender<Option<JobOrigin>>),
     Hand(Box<HandedDelivery>, HandReply),
     Activity(String, oneshot::Sender<Option<AgentActivity>>),
+    Deliveries(u64, oneshot::Sender<Vec<TakenDelivery>>),
 }
 
 /// A chat by its id, on this platform or on whichever knows it.
@@ -176,6 +177,12 @@ impl RelayHandle {
     pub async fn activity(&self, agent: &str) -> Option<Option<AgentActivity>> {
         let agent = agent.to_owned();
         self.ask(|reply| HandleRequest::Activity(agent, reply)).await
+    }
+
+    /// What was handed to the agents after the delivery of this number, the oldest first, and at most the latest 100. `None` when
+    /// the relay is not running.
+    pub async fn deliveries_after(&self, number: u64) -> Option<Vec<TakenDelivery>> {
+        self.ask(|reply| HandleRequest::Deliveries(number, reply)).await
     }
 
     async fn ask<T>(&self, request: impl FnOnce(oneshot::Sender<T>) -> HandleRequest) -> Option<T> {

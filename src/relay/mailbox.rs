@@ -3,14 +3,22 @@
 //! The journal holds every delivery under its `dispatch_id` ([`DeliveryCommand`](crate::store::DeliveryCommand)); this part holds what
 //! the turns need of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::agent_connector::contract::{AgentActivity, AgentResponse, DeliveryPayload, DeliveryReceipt};
+use crate::agent_connector::DispatchRoute;
+use crate::agent_connector::contract::{
+    AgentActivity, AgentResponse, DeliveryKind, DeliveryPayload, DeliveryReceipt,
+};
 use crate::session::TurnId;
 use crate::store::{InboxSeq, PendingContext};
 
+/// Deliveries that are remembered for those who look.
+const MAX_RECENT: usize = 100;
+/// Characters of their texts that are remembered.
+const MAX_SHOWN_CHARS: usize = 200;
 /// How many turns are given the same context. One that as many turns ended with before they said anything may be why they ended.
 const MAX_GIVEN: u8 = 3;
 
@@ -102,6 +110,29 @@ pub(super) struct GivenContext {
     given: u8,
 }
 
+/// Something that was handed to an agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TakenDelivery {
+    /// Its place among all of this run, from 1 on.
+    pub number: u64,
+    /// When, in Unix milliseconds.
+    pub at_ms: i64,
+    /// The agent.
+    pub agent: String,
+    /// The session.
+    pub session: String,
+    /// How it came.
+    pub route: DispatchRoute,
+    /// What it is for.
+    pub kind: DeliveryKind,
+    /// Its id.
+    pub dispatch_id: String,
+    /// It came before, so nothing happened.
+    pub is_duplicate: bool,
+    /// The beginning of its text.
+    pub text: String,
+}
+
 /// What was taken so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeliveryCounts {
@@ -115,6 +146,12 @@ pub struct DeliveryCounts {
     pub duplicates: u64,
 }
 
+impl DeliveryCounts {
+    fn total(self) -> u64 {
+        self.delivered + self.woken + self.requested + self.duplicates
+    }
+}
+
 /// Contexts that wait for a turn, and answers that people wait for.
 #[derive(Debug, Default)]
 pub(super) struct Mailbox {
@@ -124,10 +161,55 @@ pub(super) struct Mailbox {
     waiters: HashMap<InboxSeq, ResponseWaiter>,
     /// Turns that run.
     running: HashMap<TurnId, GivenTurn>,
-    pub(super) counts: DeliveryCounts,
+    counts: DeliveryCounts,
+    /// The latest, the oldest first.
+    recent: VecDeque<TakenDelivery>,
 }
 
 impl Mailbox {
+    /// Notes a delivery that is stored, or that came before.
+    pub(super) fn note(
+        &mut self,
+        delivery: &HandedDelivery,
+        session: &str,
+        route: DispatchRoute,
+        (at_ms, is_duplicate): (i64, bool),
+    ) {
+        let count = match route {
+            _ if is_duplicate => &mut self.counts.duplicates,
+            DispatchRoute::Deliver => &mut self.counts.delivered,
+            DispatchRoute::Wake => &mut self.counts.woken,
+            DispatchRoute::RequestResponse => &mut self.counts.requested,
+        };
+        *count += 1;
+        if self.recent.len() == MAX_RECENT {
+            self.recent.pop_front();
+        }
+        let payload = &delivery.payload;
+        self.recent.push_back(TakenDelivery {
+            number: self.counts.total(),
+            at_ms,
+            agent: delivery.agent.clone(),
+            session: session.to_owned(),
+            route,
+            kind: payload.kind,
+            dispatch_id: payload.meta.dispatch_id().to_owned(),
+            is_duplicate,
+            text: payload.text.chars().take(MAX_SHOWN_CHARS).collect(),
+        });
+    }
+
+    /// What was taken so far.
+    pub(super) fn counts(&self) -> DeliveryCounts {
+        self.counts
+    }
+
+    /// The latest deliveries after this number, the oldest first.
+    pub(super) fn after(&self, number: u64) -> Vec<TakenDelivery> {
+        let recent = self.recent.iter();
+        recent.filter(|taken| taken.number > number).cloned().collect()
+    }
+
     /// Adds context that is stored.
     pub(super) fn add(&mut self, context: PendingContext) {
         self.contexts
@@ -215,6 +297,7 @@ pub(super) fn activity(is_running: bool) -> AgentActivity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::agent_connector::contract::{DeliveryMeta, DeliveryOrigin};
 
     fn context(session: &str, agent: &str, text: &str) -> PendingContext {
         PendingContext {
@@ -241,6 +324,32 @@ mod tests {
             mailbox.finished(TurnId(turn));
         }
         assert!(mailbox.running.is_empty());
+    }
+
+    #[test]
+    fn the_latest_deliveries_are_numbered_and_counted_and_few_are_remembered() {
+        let meta = DeliveryMeta::new("d", 1, &DeliveryOrigin::default());
+        let delivery = HandedDelivery {
+            agent: "a".to_owned(),
+            session: None,
+            payload: DeliveryPayload {
+                kind: DeliveryKind::Augment,
+                text: "x".repeat(10_000),
+                meta,
+            },
+            wake: false,
+        };
+        let mut mailbox = Mailbox::default();
+        for at in 0..150 {
+            mailbox.note(&delivery, "s", DispatchRoute::Wake, (at, at % 50 == 0));
+        }
+        let counts = mailbox.counts();
+        assert_eq!((counts.woken, counts.duplicates), (147, 3));
+        let all = mailbox.after(0);
+        assert_eq!((all.len(), all[0].number, all[99].number), (100, 51, 150));
+        assert_eq!(all[0].text.len(), MAX_SHOWN_CHARS);
+        assert_eq!(mailbox.after(149).len(), 1);
+        assert_eq!(mailbox.after(150), []);
     }
 
     #[test]

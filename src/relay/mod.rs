@@ -62,7 +62,7 @@ pub use agents::{
 pub use builder::{BuildError, Relay, RelayBuilder};
 pub use event_loop::ExitReason;
 pub use handle::{RelayHandle, SendError, StopOutcome};
-pub use mailbox::{HandRefusal, HandedDelivery};
+pub use mailbox::{HandRefusal, HandedDelivery, TakenDelivery};
 pub use metrics::{Histogram, LabelCounts, LinkMetrics, Metrics};
 #[cfg(feature = "dev")]
 pub(crate) use slash_commands::command_names;

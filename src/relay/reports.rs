@@ -94,7 +94,7 @@ pub(super) fn metrics(parts: &EventLoop) -> Metrics {
         journal_failing: parts.journal.failing().is_some(),
         access: parts.access.counts(),
         cron: parts.scheduler.status(parts.clock.now()),
-        deliveries: parts.mailbox.counts,
+        deliveries: parts.mailbox.counts(),
     }
 }
 

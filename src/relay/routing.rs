@@ -1344,6 +1344,7 @@ impl EventLoop {
                 }
             }
             HandleRequest::Activity(agent, reply) => drop(reply.send(self.agent_activity(&agent))),
+            HandleRequest::Deliveries(number, reply) => drop(reply.send(self.mailbox.after(number))),
             HandleRequest::JobsChanged(reply) => {
                 self.scheduler.changed(ArmWaiter::Verb(reply), self.clock.mono());
             }

@@ -6,6 +6,7 @@ mod support;
 mod accessibility;
 mod browser;
 mod chat;
+mod deliveries;
 mod faults;
 mod guard;
 mod jobs;

@@ -162,6 +162,7 @@ impl DevRelay {
         let (keep, watched) = watch::channel(Some(credentials));
         let first = plan.build(&watched, scheduler.as_mut())?;
         let (handle_sender, handle) = watch::channel(Some(first.0.handle()));
+        connector.show_agents_of(handle.clone());
         let stop = CancellationToken::new();
         let (connector, stopped) = (Arc::clone(connector), stop.clone());
         let running = tokio::spawn(async move {
@@ -174,6 +175,7 @@ impl DevRelay {
                     biased;
                     ended = relay.run(stopped.clone().cancelled_owned()) => ended,
                     never = update_status(&handle, &status_sender) => match never {},
+                    never = show_deliveries(&handle, &connector) => match never {},
                 };
                 // Another relay listens where this one did.
                 drop(serving);
@@ -268,6 +270,20 @@ async fn update_status(handle: &RelayHandle, sender: &watch::Sender<Value>) -> s
                 *last = status;
                 is_new
             });
+        }
+    }
+}
+
+/// Shows on the page what is handed to the agents, until dropped.
+async fn show_deliveries(handle: &RelayHandle, connector: &Connector) -> std::convert::Infallible {
+    let mut tick = interval(STATUS_INTERVAL);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut shown = 0;
+    loop {
+        tick.tick().await;
+        for taken in handle.deliveries_after(shown).await.unwrap_or_default() {
+            connector.show_delivery(&taken);
+            shown = taken.number;
         }
     }
 }

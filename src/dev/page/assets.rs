@@ -30,6 +30,7 @@ const FILES: &[(&str, &str, &str)] = &[
     ("faults.js", SCRIPT, include_str!("faults.js")),
     ("trials.js", SCRIPT, include_str!("trials.js")),
     ("jobs.js", SCRIPT, include_str!("jobs.js")),
+    ("hand.js", SCRIPT, include_str!("hand.js")),
     ("json.js", SCRIPT, include_str!("json.js")),
     ("help.js", SCRIPT, include_str!("help.js")),
     ("completion.js", SCRIPT, include_str!("completion.js")),

@@ -9,6 +9,7 @@ import { start as startComposer } from "./composer.js";
 import { start as startWire } from "./wire.js";
 import { start as startFaults } from "./faults.js";
 import { start as startJobs } from "./jobs.js";
+import { start as startHand } from "./hand.js";
 import { start as startHelp } from "./help.js";
 
 const TROUBLES = {
@@ -132,6 +133,7 @@ startComposer();
 startWire();
 startFaults();
 startJobs();
+startHand();
 startHelp();
 views();
 tabs();

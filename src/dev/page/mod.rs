@@ -6,6 +6,7 @@
 
 mod assets;
 mod commands;
+mod deliveries;
 mod events;
 mod export;
 mod jobs;
@@ -181,6 +182,8 @@ async fn route(hub: &Arc<Hub>, page: &Page, rest: &str, request: Request) -> Res
         ("media", id) if get => commands::medium(hub, id),
         ("jobs", "") if get => jobs::list(hub),
         ("fire", "") if post => jobs::fire(hub, request).await,
+        ("agents", "") if get => deliveries::agents(hub).await,
+        ("hand", "") if post => deliveries::hand(hub, request).await,
         ("upload", "") if post => commands::upload(hub, request).await,
         (command, "") if post => commands::run_command(hub, page, command, request).await,
         _ if get => assets::file(rest),

@@ -18,6 +18,9 @@ const SIDES = {
   inbound_ack: { asks: false, by: "buffer" },
 };
 
+// What is shown beside the frames.
+const OTHERS = { link: linkRow, handed: handedRow };
+
 // The rows of each id, in order. One that was sent again has several.
 const pairs = new Map();
 let wanted = "";
@@ -26,8 +29,8 @@ let copied = "";
 
 export function start() {
   on("batch", ({ frames, happenings }) => {
-    const links = happenings.filter((what) => what.k === "link");
-    const both = [...frames.map((one) => [one.t, frameRow(one)]), ...links.map((one) => [one.t, linkRow(one)])];
+    const others = happenings.filter((what) => what.k in OTHERS);
+    const both = [...frames.map((one) => [one.t, frameRow(one)]), ...others.map((one) => [one.t, OTHERS[one.k](one)])];
     append(both.sort(([a], [b]) => a - b).map(([, row]) => row));
   });
   $("filter").addEventListener("input", sieve);
@@ -148,12 +151,23 @@ function linkRow(what) {
     hello: () => `hello as ${what.platform}`,
     close: () => `closed${what.code ? ` with ${what.code} ${what.reason}` : ""} by ${what.by}`,
   }[what.what]?.() ?? what.what;
+  return otherRow("link", said, what);
+}
+
+/** Something that was handed to an agent past the connector. */
+function handedRow(what) {
+  const title = what.route === "deliver" ? what.kind : what.route;
+  const again = what.is_duplicate ? "again: " : "";
+  return otherRow("handed", `${again}${what.agent}@${what.session} ${what.text}`, what, title);
+}
+
+function otherRow(type, said, what, title = type) {
   return el("div", {
-    role: "option", class: "row link", "aria-selected": "false",
-    data: { type: "link", hay: `link ${said}`.toLowerCase(), json: JSON.stringify(what) },
+    role: "option", class: `row ${type}`, "aria-selected": "false",
+    data: { type, hay: `${type} ${title} ${said}`.toLowerCase(), json: JSON.stringify(what) },
   },
   el("span", { class: "at" }, timeOf(what.t, true)), el("span", { class: "way", "aria-hidden": "true" }, "·"),
-  el("span", { class: "what" }, el("b", {}, "link"), " ", said), el("span", { class: "extent" }));
+  el("span", { class: "what" }, el("b", {}, title), " ", said), el("span", { class: "extent" }));
 }
 
 function fits(row) {
@@ -199,7 +213,7 @@ async function select(row, open) {
   chosen?.setAttribute("aria-selected", "false");
   chosen = row;
   row.setAttribute("aria-selected", "true");
-  row.id = `frame-${row.dataset.n ?? "link"}`;
+  row.id = `frame-${row.dataset.n ?? "other"}`;
   $("frames").setAttribute("aria-activedescendant", row.id);
   for (const one of partners(row)) one.classList.add("paired");
   if (!open) return;
@@ -208,7 +222,7 @@ async function select(row, open) {
   if (row !== chosen) return;
   copied = text;
   const json = parse(text);
-  $("detail-title").textContent = row.dataset.n ? `frame ${row.dataset.n}: ${row.dataset.type}` : "link";
+  $("detail-title").textContent = row.dataset.n ? `frame ${row.dataset.n}: ${row.dataset.type}` : row.dataset.type;
   $("detail-text").replaceChildren(...(json === null ? [text] : coloured(JSON.stringify(json, null, 2))));
   $("detail-text").scrollTop = 0;
   showPair(row);
