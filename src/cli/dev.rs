@@ -1,5 +1,6 @@
 //! `hermes-relay dev`: connector and relay on this machine, with a chat page and a chat in the terminal.
 
+mod bot_api;
 mod chat;
 mod line_editor;
 mod relay;
@@ -36,11 +37,11 @@ use scheduler::DevScheduler;
 /// socket, and serves a chat page; you can also chat in the terminal. Nothing is kept: the journal is in a temporary
 /// directory.
 ///
-/// Exit codes: 0 ended, 1 --smoke failed or --record is incomplete, 78 the settings, the port or the file cannot be used.
+/// Exit codes: 0 ended, 1 --smoke failed or --record is incomplete, 2 --bot-api without --platform telegram, 78 the settings, the port or the file cannot be used.
 #[derive(Args, Debug)]
 #[command(
     args_conflicts_with_subcommands = true,
-    after_help = "In the chat: Ctrl-C stops the running turn, Ctrl-D or /quit exits, Tab completes commands, and a number answers a question.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
+    after_help = "In the chat: Ctrl-C stops the running turn, Ctrl-D or /quit exits, Tab completes commands, and a number answers a question.\n\nExamples:\n  hermes-relay dev\n  hermes-relay dev --platform telegram\n  hermes-relay dev --record wire.jsonl               # every frame, one JSON object per line\n  hermes-relay dev replay wire.jsonl --agent echo    # the same messages again\n  hermes-relay dev --connector-only --port 8788      # for another gateway to dial\n  hermes-relay dev --platform telegram --bot-api --connector-only    # a fake Telegram for any bot\n  hermes-relay dev --smoke --json                    # one round trip, for scripts"
 )]
 pub(super) struct DevArgs {
     #[command(subcommand)]
@@ -62,6 +63,9 @@ pub(super) struct DevArgs {
     /// Start only the connector, and print the environment for a gateway and how to enroll one.
     #[arg(long, conflicts_with_all = ["smoke", "agent"])]
     connector_only: bool,
+    /// Start a fake Telegram Bot API instead of the connector, and print token and address for a bot of another program.
+    #[arg(long, requires = "connector_only", conflicts_with = "record")]
+    bot_api: bool,
     /// Send one message, wait for the reply, print the time since the start, and exit.
     #[arg(long)]
     smoke: bool,
@@ -84,6 +88,14 @@ const SMOKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Runs the verb.
 pub(super) fn run(args: &DevArgs, process: &ProcessEnv<'_>) -> ExitCode {
     match &args.verb {
+        None if args.bot_api && args.platform != bot_api::PLATFORM => fail(
+            exit::USAGE,
+            format!(
+                "--bot-api simulates Telegram, and --platform is {}",
+                args.platform
+            ),
+            Some("add --platform telegram"),
+        ),
         None => {
             let began = Instant::now();
             run_locally(&args.shared, args.agent.as_deref(), process, |settings| {
@@ -141,6 +153,9 @@ fn run_locally<F: Future<Output = ExitCode>>(
 }
 
 async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, began: Instant) -> ExitCode {
+    if args.bot_api {
+        return bot_api::serve(args.port).await;
+    }
     let secrets = RunSecrets::new();
     let mut connector_settings = secrets.connector_settings();
     connector_settings.port = args.port;
@@ -151,14 +166,7 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
     }
     let connector = match Connector::start(connector_settings).await {
         Ok(connector) => Arc::new(connector),
-        Err(error) => {
-            let what = format!("cannot listen on 127.0.0.1:{}: {error}", args.port);
-            return fail(
-                exit::CONFIGURATION,
-                what,
-                Some("choose another --port, or leave it out for a free one"),
-            );
-        }
+        Err(error) => return port_in_use(args.port, &error),
     };
     let recording = match record(args, &connector).await {
         Ok(recording) => recording,
@@ -192,6 +200,15 @@ async fn serve(args: &DevArgs, settings: Settings, process: &ProcessEnv<'_>, beg
         }
     }
     code
+}
+
+/// The failure to open the port.
+fn port_in_use(port: u16, error: &std::io::Error) -> ExitCode {
+    fail(
+        exit::CONFIGURATION,
+        format!("cannot listen on 127.0.0.1:{port}: {error}"),
+        Some("choose another --port, or leave it out for a free one"),
+    )
 }
 
 async fn record(args: &DevArgs, connector: &Connector) -> Result<Option<Recording>, ExitCode> {

@@ -6,29 +6,23 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::Body;
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, watch};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
-use tower_service::Service as _;
 use url::Url;
 
 use super::buffer::{BufferId, BufferedDelivery, NotBuffered};
 use super::faults::ResultRule;
 use super::gateway_frames::{answer, text};
 use super::http::router;
+use super::listener::accept;
 use super::nas::Nas;
 use super::state::Hub;
 use crate::relay::{RelayHandle, TakenDelivery};
-
-const MAX_HTTP_CONNECTIONS: usize = 256;
 
 /// A running connector on 127.0.0.1. Dropping it resets its sockets and frees its port.
 pub struct Connector {
@@ -262,45 +256,6 @@ fn listen(hub: &Arc<Hub>, listener: TcpListener) -> Listening {
     let down = hub.stop.child_token();
     let task = hub.runtime.spawn(accept(listener, router(hub), down.clone()));
     Listening { down, task }
-}
-
-async fn accept(listener: TcpListener, router: Router, down: CancellationToken) {
-    let places = Arc::new(Semaphore::new(MAX_HTTP_CONNECTIONS));
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = down.cancelled() => return,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((socket, _)) = accepted else {
-            // Out of descriptors, most likely: give the sockets that are open a moment to end.
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-            let (router, down) = (router.clone(), down.clone());
-            tokio::spawn(async move {
-                tokio::select! {
-                    biased;
-                    () = down.cancelled() => {}
-                    () = serve(socket, router) => {}
-                }
-                drop(place);
-            });
-        }
-    }
-}
-
-async fn serve(socket: TcpStream, router: Router) {
-    let _ = socket.set_nodelay(true);
-    let service = hyper::service::service_fn(move |request: http::Request<Incoming>| {
-        router.clone().call(request.map(Body::new))
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(socket), service)
-        .with_upgrades();
-    let _ = served.await;
 }
 
 /// A gateway that may dial, and the secret it signs with.

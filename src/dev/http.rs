@@ -75,7 +75,7 @@ async fn addressed(extract::State(hub): extract::State<Arc<Hub>>, request: Reque
 }
 
 /// The name in a `Host` header, without the port.
-fn host_name(host: &str) -> &str {
+pub(super) fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -1,5 +1,5 @@
 //! The embedded connector: the connector's side of the contract on loopback, over real sockets. Beside it, the embedded
-//! NAS ([`Nas`]): the managed scheduler's side.
+//! NAS ([`Nas`]): the managed scheduler's side, and a fake Telegram Bot API ([`BotApi`]).
 //!
 //! It authenticates dials, answers hellos, buffers and delivers messages, performs ops and records everything; and it
 //! can be made to fail in every way that real connectors and networks do. It never listens on anything but loopback, never reaches out to anything but loopback, and
@@ -21,6 +21,7 @@
 //! ```
 
 mod actions;
+mod bot_api;
 mod buffer;
 mod chat_contents;
 mod connector;
@@ -28,6 +29,7 @@ mod faults;
 mod feed;
 mod gateway_frames;
 mod http;
+mod listener;
 mod nas;
 mod nas_keys;
 mod ops;
@@ -38,6 +40,11 @@ mod socket;
 mod state;
 mod trace;
 
+pub use bot_api::{
+    ApiChatKind, ApiPerson, BotApi, BotApiAnswer, BotApiCall, BotApiNotSeen, BotApiRule, BotApiSettings,
+    BotStanding, FloodLimits, FloodViolation, PersonFile, PersonMessage, SeenButton, SeenDraft, SeenFile,
+    SeenMessage, SeenPress,
+};
 pub use buffer::{BufferId, NotBuffered};
 pub use chat_contents::{OpenedThread, SentMessage};
 pub use connector::{

@@ -1,10 +1,11 @@
 //! Agent backends: each protocol against a scripted peer, the conformance suite, and the real Hermes and OpenCode; and the
-//! substrates that hand something to an agent.
+//! substrates that hand something to an agent; and a bot library from its registry against the fake Bot API.
 
 #[path = "../support/mod.rs"]
 mod support;
 
 mod acp;
+mod bot_library;
 mod conformance;
 mod connectors;
 mod http_agents;

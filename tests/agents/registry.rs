@@ -18,6 +18,16 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a program may take to say that it is there.
 const MOMENT: Duration = Duration::from_secs(10);
 
+/// What pip says when its registry is not reached.
+pub(crate) const PIP_UNREACHABLE: [&str; 6] = [
+    "NewConnectionError",
+    "TimeoutError",
+    "ProxyError",
+    "SSLError",
+    "connection broken by",
+    "Temporary failure in name resolution",
+];
+
 /// What is installed, and where.
 pub(crate) struct Installation {
     /// What it is called, with its version.

@@ -9,6 +9,7 @@ mod agent_choice;
 mod connector_http;
 mod cron;
 mod deliveries;
+mod dev_bot_api;
 mod dev_connector;
 mod dial;
 mod embed;

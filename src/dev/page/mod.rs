@@ -4,7 +4,7 @@
 //! back as requests. It never answers a request whose `Host` is not this loopback address, whose origin is another
 //! page, or whose token is wrong, and the page it serves may load nothing from anywhere else.
 
-mod assets;
+pub(super) mod assets;
 mod commands;
 mod deliveries;
 mod events;

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{SECRET, augment, context, credentials, webhook};
-use crate::registry::{Installation, TIMEOUT, announce, is_unreachable, run};
+use crate::registry::{Installation, PIP_UNREACHABLE, TIMEOUT, announce, is_unreachable, run};
 use crate::support::wait::SOON;
 
 /// A receiver of the contract's shape: raw bytes, signature, parse, route, receipt. It says its port first.
@@ -77,14 +77,6 @@ const server = app.listen(0, '127.0.0.1', () => console.log(server.address().por
 /// Text whose bytes tell whether a receiver verified what was sent: escapes, wide characters, line breaks.
 const TEXT: &str = "Grüße \"quoted\" \\ \n\t 日本語 👩\u{200d}👩 </script> \u{7f}";
 
-const PIP_UNREACHABLE: [&str; 6] = [
-    "NewConnectionError",
-    "TimeoutError",
-    "ProxyError",
-    "SSLError",
-    "connection broken by",
-    "Temporary failure in name resolution",
-];
 const NPM_UNREACHABLE: [&str; 7] = [
     "ENOTFOUND",
     "EAI_AGAIN",

@@ -1,0 +1,108 @@
+//! The record of calls, bounded, without the token.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+
+/// One call of the bot.
+#[derive(Clone, Debug)]
+pub struct BotApiCall {
+    /// Its place among all calls since the start.
+    pub sequence: u64,
+    /// When it came.
+    pub at: Instant,
+    /// When it came, by the wall clock.
+    pub date: SystemTime,
+    /// The method, as the documentation writes it; as it was written when there is none of this name.
+    pub method: String,
+    /// Its parameters. Files are objects with `file`, `bytes` and `mime`.
+    pub params: Value,
+    /// The status of the answer; `None` while there is none.
+    pub status: Option<u16>,
+    /// The answer, without the updates of `getUpdates`; `null` while there is none.
+    pub answer: Value,
+    /// How long the answer took.
+    pub took: Option<Duration>,
+}
+
+impl BotApiCall {
+    /// The chat that it names.
+    pub fn chat_id(&self) -> Option<i64> {
+        match &self.params["chat_id"] {
+            Value::Number(id) => id.as_i64(),
+            Value::String(id) => id.parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// A text parameter, or `""`.
+    pub fn text(&self, name: &str) -> &str {
+        self.params[name].as_str().unwrap_or_default()
+    }
+
+    /// Whether it was answered with success.
+    pub fn is_ok(&self) -> bool {
+        self.status == Some(200) && self.answer["ok"] == true
+    }
+}
+
+/// Calls, newest last.
+pub(super) struct CallLog {
+    calls: VecDeque<BotApiCall>,
+    limit: usize,
+    counted: u64,
+}
+
+impl CallLog {
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            calls: VecDeque::new(),
+            limit,
+            counted: 0,
+        }
+    }
+
+    /// Records a call that just came; returns its number.
+    pub(super) fn begin(&mut self, method: &str, params: Value) -> u64 {
+        self.counted += 1;
+        self.calls.push_back(BotApiCall {
+            sequence: self.counted,
+            at: Instant::now(),
+            date: SystemTime::now(),
+            method: method.to_owned(),
+            params,
+            status: None,
+            answer: Value::Null,
+            took: None,
+        });
+        while self.calls.len() > self.limit {
+            self.calls.pop_front();
+        }
+        self.counted
+    }
+
+    /// Records the answer.
+    pub(super) fn end(&mut self, sequence: u64, status: u16, answer: Value) {
+        let found = self.calls.iter_mut().rev().find(|call| call.sequence == sequence);
+        if let Some(call) = found {
+            call.status = Some(status);
+            call.answer = answer;
+            call.took = Some(call.at.elapsed());
+        }
+    }
+
+    /// Calls from this number on.
+    pub(super) fn since(&self, sequence: u64) -> impl Iterator<Item = &BotApiCall> {
+        self.calls.iter().filter(move |call| call.sequence >= sequence)
+    }
+
+    /// How many there were.
+    pub(super) fn counted(&self) -> u64 {
+        self.counted
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.calls.clear();
+    }
+}

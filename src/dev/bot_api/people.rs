@@ -1,0 +1,435 @@
+//! The people's side: they write, edit, press, react, block and leave, and the bot gets updates.
+
+use std::time::Instant;
+
+use axum::body::Bytes;
+use serde_json::{Map, Value, json};
+
+use super::BotApi;
+use super::chats::{ApiChat, ApiChatKind, ApiPerson, BotStanding};
+use super::markup::ApiText;
+use super::methods::{member_of, open_topic, put_text};
+use super::params::{ApiParams, UploadedFile};
+use super::server::{BotApiHub, unix_now};
+use super::state::{ApiPress, Author, BotApiState};
+
+/// A file that a person sends.
+#[derive(Clone, Debug)]
+pub struct PersonFile {
+    /// `photo`, `document`, `voice`, `video`, `audio`, `animation`, `video_note` or `sticker`.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Its type; `None` is the usual one of its kind.
+    pub mime: Option<String>,
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// The size that is stated instead of the content's, for files that are only claimed to be large.
+    pub stated_size: Option<u64>,
+}
+
+impl PersonFile {
+    /// A file of a kind.
+    pub fn new(kind: &str, name: &str, bytes: impl Into<Vec<u8>>) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            mime: None,
+            bytes: bytes.into(),
+            stated_size: None,
+        }
+    }
+}
+
+/// A message that a person sends.
+#[derive(Clone, Debug, Default)]
+pub struct PersonMessage {
+    /// Its text, or the caption of its file.
+    pub text: String,
+    /// Its file.
+    pub file: Option<PersonFile>,
+    /// The message that it answers.
+    pub reply_to: Option<i64>,
+    /// The topic that it is written in.
+    pub thread_id: Option<i64>,
+    /// Whether an administrator writes it as the group.
+    pub is_anonymous: bool,
+    /// Further fields of the `Message`, which replace those of the same name.
+    pub extra: Map<String, Value>,
+}
+
+impl PersonMessage {
+    /// A text.
+    pub fn text(text: &str) -> Self {
+        Self {
+            text: text.to_owned(),
+            ..Self::default()
+        }
+    }
+
+    /// A file with a caption, which may be empty.
+    pub fn file(file: PersonFile, caption: &str) -> Self {
+        Self {
+            file: Some(file),
+            ..Self::text(caption)
+        }
+    }
+
+    /// The same as an answer.
+    #[must_use]
+    pub fn answering(self, message_id: i64) -> Self {
+        Self {
+            reply_to: Some(message_id),
+            ..self
+        }
+    }
+
+    /// The same in a topic.
+    #[must_use]
+    pub fn in_topic(self, thread_id: i64) -> Self {
+        Self {
+            thread_id: Some(thread_id),
+            ..self
+        }
+    }
+
+    /// The same with a further field of the `Message`.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: Value) -> Self {
+        self.extra.insert(name.to_owned(), value);
+        self
+    }
+}
+
+/// What people do. Whatever names a chat or message that is not there does nothing.
+impl BotApi {
+    /// Somebody who has started the bot: a person and the private chat.
+    pub fn add_person(&self, person: ApiPerson) {
+        self.hub.change(|state| {
+            let chat = ApiChat::new(
+                person.id,
+                ApiChatKind::Private,
+                &person.first_name,
+                person.username.clone(),
+            );
+            state.add_chat(chat);
+            state.people.insert(person.id, person);
+        });
+    }
+
+    /// A group or channel that the bot is in; channels have it as an administrator.
+    pub fn add_chat(&self, chat_id: i64, kind: ApiChatKind, title: &str) {
+        self.hub.change(|state| {
+            let mut chat = ApiChat::new(chat_id, kind, title, None);
+            if kind == ApiChatKind::Channel {
+                chat.standing = BotStanding::Administrator;
+            }
+            state.add_chat(chat);
+        });
+    }
+
+    /// A text; returns its message id.
+    pub fn say(&self, chat_id: i64, person_id: i64, text: &str) -> i64 {
+        self.send(chat_id, person_id, PersonMessage::text(text))
+    }
+
+    /// A message; returns its id, or 0 when there is no such chat.
+    pub fn send(&self, chat_id: i64, person_id: i64, message: PersonMessage) -> i64 {
+        self.hub.send(chat_id, person_id, message)
+    }
+
+    /// Several files as an album; returns their message ids.
+    pub fn send_album(&self, chat_id: i64, person_id: i64, items: Vec<PersonMessage>) -> Vec<i64> {
+        self.hub.change(|state| {
+            let group_id = format!("{}", 14_000_000_000_000_000 + state.number());
+            let items = items
+                .into_iter()
+                .map(|item| item.with("media_group_id", json!(group_id)));
+            items.map(|item| write(state, chat_id, person_id, item)).collect()
+        })
+    }
+
+    /// Replaces the text of a person's message.
+    pub fn edit(&self, chat_id: i64, message_id: i64, text: &str) {
+        self.hub.edit(chat_id, message_id, text);
+    }
+
+    /// Presses the button with this label or data. Returns the id of the query, if there is such a button.
+    pub fn press(&self, chat_id: i64, message_id: i64, person_id: i64, button: &str) -> Option<String> {
+        self.hub.press(chat_id, message_id, person_id, button)
+    }
+
+    /// Presses a button whose data was made up, as a hostile client can.
+    pub fn press_forged(&self, chat_id: i64, message_id: i64, person_id: i64, data: &str) -> String {
+        self.hub
+            .change(|state| press(state, chat_id, message_id, person_id, data))
+    }
+
+    /// Reacts to a message, instead of what the person reacted with before.
+    pub fn react(&self, chat_id: i64, message_id: i64, person_id: i64, emoji: &[&str]) {
+        self.hub.react(chat_id, message_id, person_id, emoji);
+    }
+
+    /// Makes the bot something else in a chat, and tells it: blocked, removed, promoted, back again.
+    pub fn set_standing(&self, chat_id: i64, person_id: i64, standing: BotStanding) {
+        self.hub.change(|state| {
+            let now = unix_now();
+            let bot = state.bot.user();
+            let user = state.people.get(&person_id).map(ApiPerson::user);
+            let Some(chat) = state.touch(chat_id) else {
+                return;
+            };
+            let old = std::mem::replace(&mut chat.standing, standing);
+            let update = json!({
+                "chat": chat.object(),
+                "from": user,
+                "date": now,
+                "old_chat_member": member_of(&bot, old.status()),
+                "new_chat_member": member_of(&bot, standing.status()),
+            });
+            state.updates.push("my_chat_member", update, now);
+        });
+    }
+
+    /// The person blocks the bot.
+    pub fn block(&self, person_id: i64) {
+        self.set_standing(person_id, person_id, BotStanding::Kicked);
+    }
+
+    /// The person unblocks the bot.
+    pub fn unblock(&self, person_id: i64) {
+        self.set_standing(person_id, person_id, BotStanding::Member);
+    }
+
+    /// The group becomes a supergroup with another id.
+    pub fn migrate(&self, chat_id: i64, to: i64, person_id: i64) {
+        self.hub.change(|state| {
+            let now = unix_now();
+            let Some(chat) = state.touch(chat_id) else {
+                return;
+            };
+            let mut successor = ApiChat::new(to, ApiChatKind::Supergroup, &chat.title, chat.username.clone());
+            successor.standing = chat.standing;
+            state.add_chat(successor);
+            for (chat_id, field, other) in [
+                (chat_id, "migrate_to_chat_id", to),
+                (to, "migrate_from_chat_id", chat_id),
+            ] {
+                let fields = Map::from_iter([(field.to_owned(), json!(other))]);
+                let author = Author::Person(person_id);
+                let message = state.add_message(chat_id, &author, ApiText::default(), fields, now);
+                state.updates.push("message", message, now);
+            }
+            if let Some(chat) = state.touch(chat_id) {
+                chat.migrated_to = Some(to);
+            }
+        });
+    }
+
+    /// Presses Stop on the draft that is shown. Returns its id, if one is that can be stopped.
+    pub fn press_stop(&self, chat_id: i64) -> Option<i64> {
+        self.hub.press_stop(chat_id)
+    }
+
+    /// Opens a topic; returns its id.
+    pub fn open_topic(&self, chat_id: i64, person_id: i64, name: &str) -> i64 {
+        self.hub
+            .change(|state| open_topic(state, chat_id, &Author::Person(person_id), name, unix_now()))
+    }
+
+    /// Closes a topic for everybody but administrators, or deletes it.
+    pub fn end_topic(&self, chat_id: i64, thread_id: i64, is_deleted: bool) {
+        self.hub.change(|state| {
+            let Some(chat) = state.touch(chat_id) else {
+                return;
+            };
+            if is_deleted {
+                chat.topics.remove(&thread_id);
+            } else if let Some(topic) = chat.topics.get_mut(&thread_id) {
+                topic.is_closed = true;
+            }
+        });
+    }
+
+    /// Queues an update as it is, whatever it is; returns the id that it gets if it has none.
+    pub fn push_update(&self, update: Value) -> i64 {
+        self.hub
+            .change(|state| state.updates.push_raw(update, unix_now()))
+    }
+}
+
+/// What the page does for people, too.
+impl BotApiHub {
+    pub(super) fn send(&self, chat_id: i64, person_id: i64, message: PersonMessage) -> i64 {
+        self.change(|state| write(state, chat_id, person_id, message))
+    }
+
+    pub(super) fn edit(&self, chat_id: i64, message_id: i64, text: &str) {
+        self.change(|state| {
+            let now = unix_now();
+            let Some(chat) = state.touch(chat_id) else {
+                return;
+            };
+            let is_channel = chat.kind == ApiChatKind::Channel;
+            let Some(message) = chat.messages.get_mut(&message_id) else {
+                return;
+            };
+            message.text = ApiText::plain(text);
+            let is_caption = message.has_media();
+            if let Some(fields) = message.object.as_object_mut() {
+                put_text(fields, &message.text, is_caption);
+                fields.insert("edit_date".to_owned(), json!(now));
+            }
+            let object = message.object.clone();
+            if state.is_visible_to_bot(chat_id, &object) {
+                let kind = if is_channel {
+                    "edited_channel_post"
+                } else {
+                    "edited_message"
+                };
+                state.updates.push(kind, object, now);
+            }
+        });
+    }
+
+    pub(super) fn press(
+        &self,
+        chat_id: i64,
+        message_id: i64,
+        person_id: i64,
+        button: &str,
+    ) -> Option<String> {
+        self.change(|state| {
+            let message = state.chats.get(&chat_id)?.messages.get(&message_id)?;
+            let rows = message.object["reply_markup"]["inline_keyboard"].as_array()?;
+            let mut buttons = rows.iter().filter_map(Value::as_array).flatten();
+            let found = buttons.find(|found| found["callback_data"] == button || found["text"] == button)?;
+            let data = found["callback_data"].as_str()?.to_owned();
+            Some(press(state, chat_id, message_id, person_id, &data))
+        })
+    }
+
+    pub(super) fn react(&self, chat_id: i64, message_id: i64, person_id: i64, emoji: &[&str]) {
+        self.change(|state| {
+            let now = unix_now();
+            let user = state.people.get(&person_id).map(ApiPerson::user);
+            let Some(chat) = state.touch(chat_id) else {
+                return;
+            };
+            let is_told = chat.standing == BotStanding::Administrator || chat.kind == ApiChatKind::Private;
+            let chat_object = chat.object();
+            let Some(message) = chat.messages.get_mut(&message_id) else {
+                return;
+            };
+            let new: Vec<String> = emoji.iter().map(|emoji| (*emoji).to_owned()).collect();
+            let objects = |emoji: &[String]| -> Vec<Value> {
+                emoji
+                    .iter()
+                    .map(|emoji| json!({ "type": "emoji", "emoji": emoji }))
+                    .collect()
+            };
+            let new_objects = objects(&new);
+            let old = message.reactions.insert(person_id, new).unwrap_or_default();
+            let update = json!({
+                "chat": chat_object,
+                "message_id": message_id,
+                "user": user,
+                "date": now,
+                "old_reaction": objects(&old),
+                "new_reaction": new_objects,
+            });
+            if is_told {
+                state.updates.push("message_reaction", update, now);
+            }
+        });
+    }
+
+    pub(super) fn press_stop(&self, chat_id: i64) -> Option<i64> {
+        self.change(|state| {
+            let now = unix_now();
+            let chat = state.touch(chat_id)?;
+            let (thread_id, draft) = chat.drafts.iter().find(|(_, draft)| draft.can_stop)?;
+            let (thread_id, draft_id) = (*thread_id, draft.draft_id);
+            chat.drafts.remove(&thread_id);
+            // The id is text here, as it was seen.
+            let mut update = json!({ "chat": chat.object(), "draft_id": draft_id.to_string() });
+            if thread_id != 0 {
+                update["message_thread_id"] = json!(thread_id);
+            }
+            state.updates.push("stopped_message_generation", update, now);
+            Some(draft_id)
+        })
+    }
+}
+
+fn write(state: &mut BotApiState, chat_id: i64, person_id: i64, message: PersonMessage) -> i64 {
+    let now = unix_now();
+    if !state.chats.contains_key(&chat_id) {
+        return 0;
+    }
+    let text = ApiText::plain(&message.text);
+    let mut fields = Map::new();
+    let is_file = message.file.is_some();
+    if let Some(file) = message.file {
+        let uploaded = UploadedFile {
+            name: file.name,
+            mime: file.mime,
+            bytes: Bytes::from(file.bytes),
+        };
+        let kept = state.files.put(&file.kind, uploaded, file.stated_size);
+        fields.extend(kept.message_fields(&ApiParams::default()));
+    }
+    put_text(&mut fields, &text, is_file);
+    let chat = &state.chats[&chat_id];
+    if let Some(quoted) = message.reply_to.and_then(|id| chat.quoted(id)) {
+        fields.insert("reply_to_message".to_owned(), quoted);
+    }
+    if let Some(thread_id) = message.thread_id {
+        chat.place_in_topic(&mut fields, thread_id);
+    }
+    let is_channel = chat.kind == ApiChatKind::Channel;
+    fields.extend(message.extra);
+    let author = if is_channel || message.is_anonymous {
+        Author::Chat
+    } else {
+        Author::Person(person_id)
+    };
+    let object = state.add_message(chat_id, &author, text, fields, now);
+    let message_id = object["message_id"].as_i64().unwrap_or(0);
+    if state.is_visible_to_bot(chat_id, &object) {
+        let kind = if is_channel { "channel_post" } else { "message" };
+        state.updates.push(kind, object, now);
+    }
+    message_id
+}
+
+fn press(state: &mut BotApiState, chat_id: i64, message_id: i64, person_id: i64, data: &str) -> String {
+    let query_id = format!("{}", 4_382_000_000_000_000_000_u64 + state.number());
+    let user = state.people.get(&person_id).map(ApiPerson::user);
+    let user = user.unwrap_or_else(|| ApiPerson::named(person_id, "Somebody").user());
+    let chat = state.chats.get(&chat_id);
+    let message = chat
+        .and_then(|chat| chat.messages.get(&message_id))
+        .map(|message| message.object.clone());
+    let message = message.unwrap_or_else(|| {
+        let chat = chat.map_or_else(|| json!({ "id": chat_id, "type": "private" }), ApiChat::object);
+        json!({ "chat": chat, "message_id": message_id, "date": 0 })
+    });
+    let update = json!({
+        "id": query_id,
+        "from": user,
+        "message": message,
+        "chat_instance": format!("{}", chat_id.wrapping_mul(31)),
+        "data": data,
+    });
+    state.updates.push("callback_query", update, unix_now());
+    state.remember_press(ApiPress {
+        query_id: query_id.clone(),
+        chat_id,
+        message_id,
+        data: data.to_owned(),
+        pressed_at: Instant::now(),
+        answer: None,
+    });
+    query_id
+}
