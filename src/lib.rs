@@ -76,7 +76,7 @@
 //! |---|---|---|
 //! | L6 | `cli` | one file per verb: what was typed, what is done, what is printed; the log, its redaction, and with `otlp` its traces |
 //! | | `check` | the probes of `doctor`, each with a remedy |
-//! | | `dev` | the embedded connector and its chat page |
+//! | | `dev` | the embedded connector and its chat page, and a fake Telegram Bot API |
 //! | L5 | `relay` | the running relay: an event loop over parts; the only module that spawns |
 //! | | `serve` | the owner's control socket, and the optional HTTP listener |
 //! | L4 | `config` | settings and where each came from; every option and variable in one list |

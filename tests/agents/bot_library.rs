@@ -42,8 +42,8 @@ async def ready(app):
     say("ready", username=me.username, commands=[command.command for command in commands])
 
 async def start(update, context):
-    say("start", args=context.args)
     await update.message.reply_text("welcome", do_quote=True)
+    say("start", args=context.args)
 
 async def chat(update, context):
     chat = await context.bot.get_chat(int(context.args[0]))

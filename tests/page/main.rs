@@ -4,6 +4,7 @@
 mod support;
 
 mod accessibility;
+mod bot_api;
 mod browser;
 mod chat;
 mod deliveries;

@@ -32,6 +32,8 @@ impl Drop for Waiting {
         if state.poll.number == self.number {
             state.poll.is_waiting = false;
         }
+        drop(state);
+        self.hub.changed.notify_waiters();
     }
 }
 

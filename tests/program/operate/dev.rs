@@ -1,4 +1,4 @@
-//! `dev`: whoever else is logged in on this machine gets nothing from its connector.
+//! `dev`: whoever else is logged in on this machine gets nothing from its connector, or from its fake Telegram.
 
 use std::net::SocketAddr;
 
@@ -112,4 +112,50 @@ async fn a_relay_in_another_shell_connects_with_the_lines_that_connector_only_pr
     request.read_to_string(&mut answer).await.unwrap();
     assert!(answer.contains(r#""secretIssued":true"#), "{answer}");
     relay.stop().await;
+}
+
+#[tokio::test]
+async fn a_bot_of_another_program_uses_the_lines_that_bot_api_prints() {
+    let dev = Setup::new()
+        .args(&["dev", "--platform", "telegram", "--bot-api", "--connector-only"])
+        .start();
+    let token = printed(&dev, "TELEGRAM_BOT_TOKEN=").await;
+    let address = printed(&dev, "TELEGRAM_API_BASE=http://").await;
+    let (own, address): (String, SocketAddr) = (address.clone(), address.parse().unwrap());
+    assert_eq!(
+        status_of(address, &own, "GET", &format!("/bot{token}/getMe"), "").await,
+        200
+    );
+    for (path, wanted) in [
+        ("/bot7000000001:guess/getMe", 401),
+        ("/file/bot7000000001:guess/photos/file_1.jpg", 401),
+        ("/dev/00000000000000000000000000000000/", 404),
+        ("/dev/00000000000000000000000000000000/events", 404),
+        ("/", 404),
+    ] {
+        assert_eq!(status_of(address, &own, "GET", path, "").await, wanted, "{path}");
+    }
+    let elsewhere = status_of(address, "evil.example", "GET", &format!("/bot{token}/getMe"), "").await;
+    assert_eq!(elsewhere, 403);
+    let page = printed(&dev, "http://").await;
+    let path = page.strip_prefix(&own).unwrap().to_owned();
+    assert_eq!(status_of(address, &own, "GET", &path, "").await, 200);
+}
+
+#[tokio::test]
+async fn the_fake_bot_api_is_for_telegram() {
+    for (args, says) in [
+        (
+            &["dev", "--bot-api", "--connector-only"][..],
+            "add --platform telegram",
+        ),
+        (
+            &["dev", "--bot-api", "--platform", "telegram"][..],
+            "--connector-only",
+        ),
+    ] {
+        let (code, text) = Setup::new().args(args).ends().await;
+        assert_eq!(code, 2, "{text}");
+        assert!(text.contains(says), "{text}");
+    }
 }
