@@ -40,15 +40,15 @@ impl ApiFile {
     pub(super) fn object(&self) -> Value {
         let mut object =
             json!({ "file_id": self.id, "file_unique_id": self.unique_id, "file_size": self.size });
-        if self.kind != "photo" && self.kind != "voice" {
-            if let Some(name) = &self.name {
-                object["file_name"] = json!(name);
-            }
+        if let Some(name) = &self.name
+            && !matches!(self.kind.as_str(), "photo" | "voice")
+        {
+            object["file_name"] = json!(name);
         }
-        if self.kind != "photo" {
-            if let Some(mime) = &self.mime {
-                object["mime_type"] = json!(mime);
-            }
+        if let Some(mime) = &self.mime
+            && self.kind != "photo"
+        {
+            object["mime_type"] = json!(mime);
         }
         object
     }

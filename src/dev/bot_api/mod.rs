@@ -25,6 +25,7 @@ mod calls;
 mod chats;
 mod files;
 mod flood_control;
+mod html;
 mod markup;
 mod methods;
 mod page;

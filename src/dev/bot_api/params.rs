@@ -92,19 +92,16 @@ impl ApiParams {
             let Some(field) = PartHead::read(&head) else {
                 continue;
             };
-            match field.filename {
-                Some(name) => {
-                    let file = UploadedFile {
-                        name,
-                        mime: field.mime,
-                        bytes: content,
-                    };
-                    self.files.insert(field.name, file);
-                }
-                None => {
-                    let text = String::from_utf8_lossy(&content).into_owned();
-                    self.values.insert(field.name, Value::String(text));
-                }
+            if let Some(name) = field.filename {
+                let file = UploadedFile {
+                    name,
+                    mime: field.mime,
+                    bytes: content,
+                };
+                self.files.insert(field.name, file);
+            } else {
+                let text = String::from_utf8_lossy(&content).into_owned();
+                self.values.insert(field.name, Value::String(text));
             }
         }
     }

@@ -90,9 +90,11 @@ impl ApiUpdates {
         }
         let id = self.next_id;
         self.next_id += 1;
+        let mut body = json!({ "update_id": id });
+        body[kind] = content;
         self.queue.push_back(QueuedUpdate {
             id,
-            body: json!({ "update_id": id, kind: content }),
+            body,
             expires_at: now + lifetime(kind),
         });
         Some(id)
