@@ -43,7 +43,7 @@ async fn a_call_needs_the_token_and_a_method_that_exists() {
     assert!(!format!("{:?}", stage.api.calls()).contains(token));
     let elsewhere = stage
         .http
-        .get(&format!("{}/getMe", stage.url))
+        .get(format!("{}/getMe", stage.url))
         .header("host", "evil.example");
     assert_eq!(elsewhere.send().await.unwrap().status(), 403);
 }
