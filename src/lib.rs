@@ -89,6 +89,7 @@
 //! | | `link` | the connection as a state machine · *pure* |
 //! | | `session` | turns, lanes and idleness as state machines · *pure* |
 //! | | `access` | who may drive an agent: the rules, the gate, pairing · *pure* |
+//! | | `direct` | platforms without a connector: updates become events, ops become calls · *pure* |
 //! | | `adapter` | [`RelayAdapter`]: streaming, splitting, prompts, rate limits, attachments, chat memory · *pure* |
 //! | L1 | `wire` | frames, events, session keys, actions, op ids, tokens, lines · *pure* |
 //! | L0 | `collections`, `backoff`, `text`, `timestamp` | maps by id, a bounded cache, one backoff, text and time in one form · *pure* |
@@ -229,6 +230,11 @@ pub mod dev;
     reason = "tests script the embedded connector far beyond what the dev verb needs"
 )]
 mod dev;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod direct;
+#[cfg(not(feature = "internals"))]
+mod direct;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod link;

@@ -138,6 +138,21 @@ pub fn megabytes(bytes: u64) -> String {
     format!("{}.{} MB", tenths / 10, tenths % 10)
 }
 
+/// Decodes `%41` to `A`; other text stays, and invalid UTF-8 is replaced.
+pub fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let pair = digit(at + 1).zip(digit(at + 2)).filter(|_| bytes[at] == b'%');
+        let decoded = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
+        out.push(decoded.unwrap_or(bytes[at]));
+        at += if decoded.is_some() { 3 } else { 1 };
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

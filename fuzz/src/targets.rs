@@ -7,6 +7,9 @@ use hermes_relay::adapter::split::{split, split_continuation};
 use hermes_relay::cron::claim;
 use hermes_relay::cron::jobs_file::{self, ImportNote};
 use hermes_relay::cron::schedule::{ONCE_GRACE_SECS, TimeZone, from_millis, plus_secs};
+use hermes_relay::direct::telegram::{
+    BatchReader, Bot, Intake, NextPoll, Relevance, TopicNames, UpdateMeaning, read_batch,
+};
 use hermes_relay::wire::{
     CapabilityDescriptor, ConnectorFrame, GatewayFrame, LenUnit, Line, LineFramer, MessageEvent,
     PassthroughForward, SessionSource,
@@ -172,4 +175,63 @@ pub(crate) fn jobs(data: &[u8]) {
             assert!(next >= plus_secs(now, -ONCE_GRACE_SECS), "no run is made up for");
         }
     }
+}
+
+/// Telegram's updates: what is handed on is a frame that the relay reads, or one that it quarantines and acknowledges, and
+/// when all is acknowledged all is confirmed.
+pub(crate) fn updates(data: &[u8]) {
+    let Ok(mut result) = serde_json::from_slice::<serde_json::Value>(data) else {
+        return;
+    };
+    if result.is_object() {
+        result = serde_json::json!([result]);
+    }
+    let bot = Bot::from_value(&serde_json::json!({ "id": 4242, "username": "OurBot" })).expect("a bot");
+    let relevance = Relevance {
+        require_mention: false,
+        free_chats: vec!["-1009".to_owned()],
+        allow_bots: true,
+    };
+    let open = |data: &str| {
+        data.split_once(':')
+            .map(|(prompt, option)| (prompt.to_owned(), option.to_owned()))
+    };
+    let mut reader = BatchReader {
+        bot: &bot,
+        relevance: &relevance,
+        open_callback: &open,
+        topics: &mut TopicNames::new(),
+    };
+    let batch = read_batch(&result, &mut reader);
+    assert!(batch.is_sorted_by_key(|one| one.update_id));
+    let highest = batch.last().map(|one| one.update_id);
+    let mut intake = Intake::new();
+    let (start, later) = (std::time::Duration::ZERO, std::time::Duration::from_secs(12));
+    intake.begin_poll(start);
+    let mut handed_on = intake.receive(batch.clone(), start);
+    assert!(
+        intake.receive(batch, start).is_empty(),
+        "nothing is handed on twice"
+    );
+    handed_on.extend(intake.due(later));
+    for incoming in &handed_on {
+        let Some(line) = incoming.to_line() else {
+            assert!(!incoming.needs_acknowledgement());
+            continue;
+        };
+        assert!(incoming.needs_acknowledgement() && !line.contains('\n'));
+        let is_poison = matches!(incoming.meaning, UpdateMeaning::Poison { .. });
+        let buffer_id = match ConnectorFrame::decode(line.as_bytes()) {
+            Ok(ConnectorFrame::Inbound { event, buffer_id }) if !is_poison => {
+                assert_eq!(event.source.platform.as_str(), "telegram");
+                buffer_id
+            }
+            Err(refused) if is_poison => refused.buffer_id,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(buffer_id, Some(incoming.update_id.to_string()));
+        intake.acknowledge(incoming.update_id);
+    }
+    assert_eq!(intake.offset(), highest.map(|id| id + 1));
+    assert_eq!(intake.next_poll(later), NextPoll::Now);
 }

@@ -6,9 +6,7 @@ mod names;
 mod url;
 
 pub use mime::{MediaKind, UNKNOWN_MIME, clean_mime, media_kind, mime_for};
-pub use names::{
-    disposition_name, download_name, header_name, numbered_name, percent_decode, safe_file_name,
-};
+pub use names::{disposition_name, download_name, header_name, numbered_name, safe_file_name};
 pub use url::{
     AllowedHosts, MediaUrlError, MediaUrls, UrlOwner, check_url, is_media_id, is_private_url, is_public_ip,
     parse_url, public_url,

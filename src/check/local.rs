@@ -69,6 +69,7 @@ fn settings_remedy(error: &ConfigError) -> String {
         ),
         ConfigError::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", path.display()),
         ConfigError::Secret(_) => "correct the secret file, or name another".to_owned(),
+        ConfigError::Exclusive { .. } => "remove one of them".to_owned(),
         ConfigError::NoStateDir => "pass --state-dir DIR, or set HERMES_RELAY_STATE_DIR".to_owned(),
     }
 }

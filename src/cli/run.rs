@@ -44,8 +44,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of pending reload requests.
 const MAX_RELOADS: usize = 4;
 /// The hint without a connector URL.
-const NO_URL: &str = "enroll with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, or try everything on \
-                      this machine with `hermes-relay dev`";
+const NO_URL: &str = "use a Telegram bot of your own with `hermes-relay run --telegram`, enroll with a connector (`hermes-relay \
+                      enroll --connector-url URL`), or try everything on this machine with `hermes-relay dev`";
 
 /// Dial the connector and answer messages with an agent until stopped.
 ///
@@ -71,6 +71,9 @@ pub(super) struct RunArgs {
     /// `hermes-relay agents list` lists them.
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+    /// Talk to Telegram without a connector, as the bot whose token is in TELEGRAM_BOT_TOKEN or in `direct.telegram`.
+    #[arg(long)]
+    telegram: bool,
     /// Connector URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -87,6 +90,7 @@ impl RunArgs {
         Flags {
             agent: self.agent.clone(),
             url: self.url.clone(),
+            telegram: self.telegram,
             state_dir: self.state_dir.clone(),
             ..self.shared.flags()
         }
@@ -117,14 +121,9 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
         tracing::warn!("{warning}");
     }
     log_start(&loaded);
-    let Some(configured) = loaded.settings.connector.url.clone() else {
-        let veto = loaded.settings.connector.url_veto.clone();
-        let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());
-        return fatal.fail(exit::CONFIGURATION, what, Some(NO_URL));
-    };
-    let url = match ConnectorUrl::parse(&configured) {
+    let url = match connector_url(&loaded.settings) {
         Ok(url) => url,
-        Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
+        Err((error, hint)) => return fatal.fail(exit::CONFIGURATION, error, hint),
     };
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
@@ -141,6 +140,23 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
     }
 }
 
+/// The connector to dial; none when the relay is a bot of its own.
+fn connector_url(settings: &Settings) -> Result<Option<ConnectorUrl>, (String, Option<&'static str>)> {
+    let connector = &settings.connector;
+    match (&connector.url, &settings.direct.telegram) {
+        (None, Some(_)) => Ok(None),
+        (None, None) => {
+            let veto = connector.url_veto.clone();
+            let what = veto.unwrap_or_else(|| "no connector URL is configured".to_owned());
+            Err((what, Some(NO_URL)))
+        }
+        (Some(url), _) => {
+            let url = ConnectorUrl::parse(url);
+            url.map(Some).map_err(|error| (error.to_string(), None))
+        }
+    }
+}
+
 #[expect(
     clippy::too_many_lines,
     reason = "one select over everything that happens to a running relay"
@@ -148,7 +164,7 @@ pub(super) fn run(args: &RunArgs, process: &ProcessEnv<'_>) -> ExitCode {
 async fn serve(
     args: &RunArgs,
     loaded: LoadedConfig,
-    url: ConnectorUrl,
+    url: Option<ConnectorUrl>,
     process: &ProcessEnv<'_>,
     log: &LogHandle,
 ) -> ExitCode {
@@ -187,26 +203,35 @@ async fn serve(
     let manager = ServiceManager::from_env(env, std::process::id());
     manager.notify(&Notification::Ready).await;
     let http = || http_client_with(&tls, &settings, &proxies);
-    if credentials.borrow().is_none() {
+    if let (Some(url), true) = (&url, credentials.borrow().is_none()) {
         let http = match http() {
             Ok(http) => http,
             Err(error) => return fatal.fail(exit::CONFIGURATION, error, None),
         };
-        let provisioned = provisioning::self_provision(&settings, &url, env, enroll::hostname(), &http);
+        let provisioned = provisioning::self_provision(&settings, url, env, enroll::hostname(), &http);
         match before_serving(provisioned, &mut signals, &manager).await {
             Ok(provisioned) => use_credentials(&credentials, provisioned, log),
             Err(code) => return code,
         }
     }
-    let mut provisioning = std::pin::pin!(provision(&settings, &url, env, http, &credentials, log));
-    let mut policy = PolicyDeclaration::start(&loaded, &url, http, &watched);
+    let mut provisioning = std::pin::pin!(async {
+        match &url {
+            Some(url) => provision(&settings, url, env, http, &credentials, log).await,
+            None => std::future::pending().await,
+        }
+    });
+    let declare = |loaded: &LoadedConfig| {
+        let url = url.as_ref();
+        url.map(|url| PolicyDeclaration::start(loaded, url, http, &watched))
+    };
+    let mut policy = declare(&loaded);
     let (reloads, mut reload_requests) = mpsc::channel::<Reload>(MAX_RELOADS);
     let handle = relay.handle();
-    let service = ControlService::new(handle.clone(), &settings.state_dir)
-        .reloads(reloads)
-        .connector(&url, watched.clone())
-        .log_counts(log.counts())
-        .trace_counts(log.trace_counts());
+    let mut service = ControlService::new(handle.clone(), &settings.state_dir).reloads(reloads);
+    if let Some(url) = &url {
+        service = service.connector(url, watched.clone());
+    }
+    let service = service.log_counts(log.counts()).trace_counts(log.trace_counts());
     let fires = verifier.map(|verifier| fires(verifier, &settings, handle.clone()));
     let serving = fires
         .transpose()
@@ -265,7 +290,7 @@ async fn serve(
             let reloaded = reload::reload(args.flags(), &started, process, log);
             if let Ok(reloaded) = &reloaded {
                 rotate(&credentials, &reloaded.loaded);
-                policy = PolicyDeclaration::start(&reloaded.loaded, &url, http, &watched);
+                policy = declare(&reloaded.loaded);
             }
             if let Some(reply) = reply {
                 let result = reloaded.map(|reloaded| reloaded.needs_restart);
@@ -276,7 +301,7 @@ async fn serve(
     };
     drop((policy, serving));
     manager.notify(&Notification::Stopping).await;
-    exit_code(ended, exit_request, &fatal)
+    exit_code(ended, exit_request, url.is_none(), &fatal)
 }
 
 /// What this run uses, in the first lines of the log.
@@ -306,6 +331,7 @@ fn log_start(loaded: &LoadedConfig) {
         agents = agents.join(", "),
         platforms = platforms.join(", "),
         connector = settings.connector.url.as_deref().map(shown_url),
+        telegram = settings.direct.telegram.as_ref().map(|bot| &*bot.api_base),
         "configured"
     );
 }
@@ -365,10 +391,20 @@ async fn before_serving<T>(
 }
 
 /// The exit code of a relay that ended; reports what the user must fix.
-fn exit_code(ended: ExitReason, request: Option<SignalRequest>, fatal: &FatalErrors) -> ExitCode {
+fn exit_code(
+    ended: ExitReason,
+    request: Option<SignalRequest>,
+    is_direct: bool,
+    fatal: &FatalErrors,
+) -> ExitCode {
     match ended {
         ExitReason::Shutdown => requested_exit(request.unwrap_or(SignalRequest::Stop)),
         ExitReason::Slept => ExitCode::SUCCESS,
+        ExitReason::Revoked { reason } if is_direct => fatal.fail(
+            exit::REFUSED,
+            reason,
+            Some("get the bot's current token from @BotFather (/mybots, API Token) and store it in `token_file` or TELEGRAM_BOT_TOKEN"),
+        ),
         ExitReason::Revoked { reason } => fatal.fail(
             exit::REFUSED,
             format!("the connector has revoked this gateway ({reason})"),
@@ -454,6 +490,11 @@ fn http_client_with(tls: &Tls, settings: &Settings, proxies: &ProxyRules) -> Res
 fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
     match error {
         BuildError::NoUrl => fatal.fail(exit::CONFIGURATION, error, Some(NO_URL)),
+        BuildError::NoBotToken | BuildError::BotToken(_) => fatal.fail(
+            exit::CONFIGURATION,
+            error,
+            Some("get a token from @BotFather on Telegram; docs/telegram.md shows how"),
+        ),
         BuildError::Journal(OpenError::InUse { .. }) => fatal.fail(
             exit::TRY_AGAIN,
             error,
@@ -490,6 +531,7 @@ fn build_failure(error: &BuildError, fatal: &FatalErrors) -> ExitCode {
         | BuildError::Url(_)
         | BuildError::Plaintext(_)
         | BuildError::Tls(_)
+        | BuildError::Telegram(_)
         | BuildError::Journal(_) => fatal.fail(exit::CONFIGURATION, error, None),
     }
 }

@@ -56,6 +56,8 @@ pub(super) const IDP_CLIENT_SECRET: &str = "GATEWAY_RELAY_IDP_CLIENT_SECRET";
 pub(super) const IDP_SCOPE: &str = "GATEWAY_RELAY_IDP_SCOPE";
 pub(super) const BUSY_MODE: &str = "HERMES_GATEWAY_BUSY_INPUT_MODE";
 pub(super) const SCALE_TO_ZERO: &str = "HERMES_SCALE_TO_ZERO";
+/// The token of a Telegram bot; no agent sees it.
+pub const TELEGRAM_BOT_TOKEN: &str = "TELEGRAM_BOT_TOKEN";
 pub(super) const TIMEZONE: &str = "HERMES_TIMEZONE";
 pub(super) const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 pub(super) const OTLP_TRACES_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
@@ -131,6 +133,11 @@ pub const VARIABLES: &[Variable] = &[
     shared(IDP_CLIENT_ID, "idp.client_id", "client id at the IdP"),
     shared(IDP_CLIENT_SECRET, "idp.client_secret", "client secret at the IdP"),
     shared(IDP_SCOPE, "idp.scope", "scope requested from the IdP"),
+    shared(
+        TELEGRAM_BOT_TOKEN,
+        "direct.telegram.token",
+        "token of the bot for `direct.telegram`",
+    ),
     shared(BUSY_MODE, "sessions.busy_mode", "queue, interrupt or steer"),
     shared(
         SCALE_TO_ZERO,
@@ -338,6 +345,7 @@ mod tests {
                     | "connector.delivery_key"
                     | "idp.client_secret"
                     | "telemetry.headers"
+                    | "direct.telegram.token"
                     | "hermes_home"
             );
             assert!(is_not_in_file || file.iter().any(|known| known == key), "{key}");

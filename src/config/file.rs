@@ -20,6 +20,7 @@ use crate::net::media::MediaSettings;
 use super::agents::{AgentChoice, AgentEntries};
 use super::connectors::ConnectorEntries;
 use super::cron::CronConfig;
+use super::direct::DirectFile;
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
 use super::sections::{
@@ -42,6 +43,9 @@ pub struct FileTree {
     /// The connector and this gateway's identity.
     #[serde(deserialize_with = "section")]
     pub connector: ConnectorFile,
+    /// Platforms that the relay talks to itself.
+    #[serde(deserialize_with = "section")]
+    pub direct: DirectFile,
     /// TLS certificates.
     #[serde(deserialize_with = "section")]
     pub tls: TlsConfig,
@@ -207,6 +211,12 @@ impl OwnFile {
         self.raw
             .pointer(&format!("/{}", key.replace('.', "/")))
             .is_some_and(|value| !value.is_null())
+    }
+
+    /// Whether the file has a dotted key, with or without a value.
+    pub(super) fn names(&self, key: &str) -> bool {
+        let pointer = format!("/{}", key.replace('.', "/"));
+        self.raw.pointer(&pointer).is_some()
     }
 
     /// A path relative to the file's directory.

@@ -14,6 +14,7 @@ mod agents;
 mod connectors;
 mod cron;
 mod describe;
+mod direct;
 pub mod dotenv;
 pub mod dotenv_edit;
 pub mod env;
@@ -36,6 +37,7 @@ pub use agents::{AgentChoice, AgentEntries, AgentEntry, Backend, KINDS};
 pub use connectors::{ConnectorEntries, ConnectorEntry, Substrate};
 pub use cron::{ChronosConfig, CronConfig, CronProvider};
 pub use describe::{SettingRow, reference};
+pub use direct::{DirectConfig, TelegramConfig, check_bot_token};
 pub use file::check_file;
 pub use resolve::load;
 pub use sections::{
@@ -62,6 +64,8 @@ pub struct Flags {
     pub url: Option<String>,
     /// Default agent.
     pub agent: Option<String>,
+    /// Talk to Telegram without a connector.
+    pub telegram: bool,
     /// Log level.
     pub log_level: Option<LogLevel>,
     /// Log format.
@@ -219,6 +223,17 @@ pub enum ConfigError {
         line: Option<u64>,
         /// The error, with a valid choice.
         what: String,
+    },
+    /// A connector and a bot of one's own are both configured.
+    #[error(
+        "`connector.url` ({url}) and `direct.telegram` ({telegram}) are both set; the relay either dials a connector or talks to \
+         Telegram itself: remove one of them"
+    )]
+    Exclusive {
+        /// Where the URL was set.
+        url: Origin,
+        /// Where the bot was set.
+        telegram: Origin,
     },
     /// A secret file was refused.
     #[error("{0}")]

@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use secrecy::SecretString;
 
 use super::agents::{AgentChoice, AgentEntries};
+use super::direct::apply_policy;
 use super::env;
 use super::file::SYSTEM_PATH;
 use super::layers::{Layers, non_empty};
-use super::sections::{BusyMode, SessionsConfig, SlackConfig, SleepConfig};
+use super::sections::{BusyMode, ServeConfig, SessionsConfig, SlackConfig, SleepConfig};
 use super::settings::{BotIdentity, ConnectorConfig, IdpConfig, Settings};
 use crate::access::{ANY, AccessSettings, Mode, PersonRule, Role};
 use crate::wire::Platform;
@@ -34,7 +35,8 @@ pub fn load(sources: &Sources<'_>) -> Result<LoadedConfig, ConfigError> {
 /// [`load`] with another path of the system's file.
 pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedConfig, ConfigError> {
     let mut layers = Layers::open(sources, system)?;
-    let connector = layers.connector()?;
+    let mut connector = layers.connector()?;
+    let direct = layers.direct(&mut connector)?;
     let idp = layers.idp()?;
     let sessions = layers.sessions();
     let slack = layers.slack();
@@ -73,15 +75,7 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
     for path in &mut media.send_from {
         *path = layers.resolve_path(path);
     }
-    let mut serve = tree.serve;
-    if let Some(receiver) = &mut serve.receiver {
-        for path in [&mut receiver.hmac_secret_file, &mut receiver.bearer_file]
-            .into_iter()
-            .flatten()
-        {
-            *path = layers.resolve_path(path);
-        }
-    }
+    let serve = layers.serve();
     let allow_bots = layers.allow_bots(&connector.identities, tree.policy.keys());
     if connector.secret.is_some() && connector.gateway_id.is_none() {
         let origin = layers.origins.of("connector.secret").clone();
@@ -91,9 +85,10 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
         ));
     }
     layers.warn_of_conflicts();
-    Ok(LoadedConfig {
+    let mut loaded = LoadedConfig {
         settings: Settings {
             connector,
+            direct,
             tls,
             idp,
             link: tree.link,
@@ -129,7 +124,9 @@ pub(super) fn load_from(sources: &Sources<'_>, system: &Path) -> Result<LoadedCo
         own_file: layers.own.map(|own| own.path),
         credential_files: layers.credential_files,
         allow_bots,
-    })
+    };
+    apply_policy(&mut loaded);
+    Ok(loaded)
 }
 
 impl Layers<'_> {
@@ -209,6 +206,17 @@ impl Layers<'_> {
             display_name: display_name.map(|name| self.short_name(name)),
             endpoint,
         })
+    }
+
+    fn serve(&self) -> ServeConfig {
+        let mut serve = self.tree().serve;
+        if let Some(receiver) = &mut serve.receiver {
+            let files = [&mut receiver.hmac_secret_file, &mut receiver.bearer_file];
+            for path in files.into_iter().flatten() {
+                *path = self.resolve_path(path);
+            }
+        }
+        serve
     }
 
     fn short_name(&mut self, name: String) -> String {

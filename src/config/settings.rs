@@ -19,6 +19,7 @@ use crate::wire::Platform;
 use super::agents::{AgentEntries, AgentEntry};
 use super::connectors::ConnectorEntries;
 use super::cron::CronConfig;
+use super::direct::DirectConfig;
 use super::file::nearest;
 use super::sections::LogConfig;
 use super::sections::ServeConfig;
@@ -37,6 +38,8 @@ pub const HIDDEN: &str = "<hidden>";
 pub struct Settings {
     /// The connector and this gateway's identity.
     pub connector: ConnectorConfig,
+    /// Platforms that the relay talks to itself.
+    pub direct: DirectConfig,
     /// TLS certificates.
     pub tls: TlsConfig,
     /// Identity provider for enrollment and provisioning.
@@ -129,6 +132,7 @@ impl Settings {
                 identities: vec![BotIdentity::new("relay", "")],
                 ..ConnectorConfig::default()
             },
+            direct: DirectConfig::default(),
             tls: TlsConfig::default(),
             idp: IdpConfig::default(),
             link: LinkConfig::default(),
@@ -199,6 +203,7 @@ impl Settings {
             return None;
         }
         let who = match self.access.mode {
+            Mode::Upstream if self.direct.telegram.is_some() => "everybody who finds the bot",
             Mode::Upstream => "everybody whom the connector lets through",
             Mode::List | Mode::Pair | Mode::Open => "everybody",
         };
@@ -211,8 +216,10 @@ impl Settings {
 
     /// All secrets by dotted key, except the agents' keys, which are read when agents are built.
     pub fn secrets(&self) -> impl Iterator<Item = (&'static str, &SecretString)> {
+        let bot_token = self.direct.telegram.as_ref().map_or(&None, |bot| &bot.token);
         let held = [
             ("connector.secret", &self.connector.secret),
+            ("direct.telegram.token", bot_token),
             ("connector.delivery_key", &self.connector.delivery_key),
             ("idp.client_secret", &self.idp.client_secret),
             ("telemetry.headers", &self.telemetry.headers),
@@ -330,13 +337,14 @@ mod tests {
         settings.connector.delivery_key = filled();
         settings.idp.client_secret = filled();
         settings.telemetry.headers = filled();
+        settings.direct.telegram = Some(super::super::TelegramConfig::new(filled()));
         let shown = serde_json::to_value(&settings).unwrap();
         let mut hidden = Vec::new();
-        for (section, keys) in shown.as_object().unwrap() {
-            let keys = keys.as_object().into_iter().flatten();
-            let keys = keys.filter(|(_, value)| *value == HIDDEN);
-            hidden.extend(keys.map(|(key, _)| format!("{section}.{key}")));
-        }
+        super::super::file::walk(&shown, "", &mut |key, value| {
+            if value == HIDDEN {
+                hidden.push(key.to_owned());
+            }
+        });
         let mut secrets: Vec<_> = settings.secrets().map(|(key, _)| key.to_owned()).collect();
         secrets.sort_unstable();
         assert_eq!(secrets, hidden);

@@ -205,6 +205,9 @@ fn incomplete(tree: &FileTree) -> Option<Violation> {
     if let Some((key, rule)) = tree.cron.violation() {
         return Some(Violation { key, rule });
     }
+    if let Some((key, rule)) = tree.direct.violation() {
+        return Some(Violation { key, rule });
+    }
     if let Some((key, rule)) = connectors::violation(&tree.connectors) {
         return Some(Violation { key, rule });
     }

@@ -23,6 +23,7 @@ pub mod proxy;
 mod self_signed;
 pub mod socket;
 pub mod steps;
+pub mod telegram;
 pub mod tls;
 mod tunnel;
 pub mod ws_io;

@@ -23,6 +23,7 @@ use crate::agent::{
     Route, RouteInput, UnknownAgent, built_in, fixed_route, match_route,
 };
 use crate::collections::BoundedCache;
+use crate::config::env::TELEGRAM_BOT_TOKEN;
 use crate::config::secret::{self, SecretError};
 use crate::config::{AgentEntry, Backend, DEFAULT_AGENT, Settings};
 use crate::net::http::HttpEgress;
@@ -457,11 +458,12 @@ pub fn agent_keys<'s>(
         .filter_map(move |(name, entry)| Some((name.as_str(), read_key(name, &entry.backend, env).ok()??)))
 }
 
-/// The environment that children inherit, without the variables that hold agents' keys.
+/// The environment that children inherit, without the variables that hold agents' keys and the bot's token.
 pub fn without_keys(settings: &Settings, base: &BaseEnv) -> BaseEnv {
     let entries = settings.agents.values();
     base.clone()
         .withhold(entries.filter_map(|entry| entry.backend.key_source().0))
+        .withhold([TELEGRAM_BOT_TOKEN])
 }
 
 /// A backend must have stopped, or been stopped, before the relay drops its turn.

@@ -20,17 +20,19 @@ use super::clock::unix_ms;
 use super::handle::SendError;
 use super::transport::{Credentials, LinkStatus, USER_AGENT};
 use crate::adapter::media::OutgoingAttachment;
-use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, percent_decode, public_url};
+use crate::adapter::media::{MediaKind, Undelivered, fallback_text, media_kind, public_url};
 use crate::adapter::stream::Position;
 use crate::agent::{Attachment, Media, MediaLocation, Turn};
 use crate::config::Settings;
 use crate::net::http::HttpEgress;
 use crate::net::media::{
-    DownloadLocation, DownloadRequest, Downloaded, MediaAccess, MediaClient, TokenMinter, TurnDir,
+    BotFiles, DownloadLocation, DownloadRequest, Downloaded, MediaAccess, MediaClient, MediaHost,
+    TokenMinter, TurnDir,
 };
 use crate::net::proxy::ProxyRules;
 use crate::net::tls::Tls;
 use crate::session::TurnId;
+use crate::text::percent_decode;
 use crate::wire::{ConnectorUrl, TOKEN_TTL_SECS, UpgradeToken};
 
 /// The directory for attachments in the state directory.
@@ -49,26 +51,33 @@ pub(super) fn open_client(
     proxies: ProxyRules,
     credentials: watch::Receiver<Option<Credentials>>,
     link: watch::Receiver<LinkStatus>,
+    telegram: Option<Arc<BotFiles>>,
 ) -> Option<Arc<MediaClient>> {
-    let connector = ConnectorUrl::parse(settings.connector.url.as_deref()?).ok()?;
+    let host = match telegram {
+        Some(files) => MediaHost::Telegram(files),
+        None => MediaHost::Connector {
+            url: ConnectorUrl::parse(settings.connector.url.as_deref()?).ok()?,
+            mint: token_minter(credentials, link),
+            allow_plaintext: settings.connector.allow_plaintext,
+        },
+    };
     let access = MediaAccess {
-        connector,
-        mint: token_minter(credentials, link),
-        allow_plaintext: settings.connector.allow_plaintext,
+        host,
         egress: HttpEgress {
             tls,
             proxies,
             user_agent: USER_AGENT.to_owned(),
         },
     };
-    MediaClient::open(
-        &settings.state_dir.join(DIRECTORY),
-        settings.media.clone(),
-        access,
-    )
-    .inspect_err(|error| tracing::warn!(%error, "attachments are neither downloaded nor sent"))
-    .ok()
-    .map(Arc::new)
+    MediaClient::open(&media_dir(settings), settings.media.clone(), access)
+        .inspect_err(|error| tracing::warn!(%error, "attachments are neither downloaded nor sent"))
+        .ok()
+        .map(Arc::new)
+}
+
+/// The directory for attachments.
+pub(super) fn media_dir(settings: &Settings) -> PathBuf {
+    settings.state_dir.join(DIRECTORY)
 }
 
 /// Mints tokens by the connector's clock, as far as it is known.

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::agents::{AgentRegistry, AgentSlot};
-use super::attachments::open_client;
+use super::attachments::{media_dir, open_client};
 use super::clock::unix_ms;
 use super::event_loop::{Channels, EventLoop, ExitReason};
 use super::handle::{MAX_REQUESTS, RelayHandle};
@@ -16,14 +16,20 @@ use super::provisioning::{pinned_credentials, tls};
 use super::scheduler::{Arms, Scheduler};
 use super::sleep::Sleeper;
 use super::suspend::Suspender;
-use super::transport::{Credentials, LinkStatus, RelayTransport, WebSocketSettings, WebSocketTransport};
+use super::transport::{
+    Credentials, LinkStatus, RelayTransport, TelegramTransport, USER_AGENT, WebSocketSettings,
+    WebSocketTransport,
+};
 use crate::agent::{Agent, UnknownAgent};
-use crate::config::{Durability, Settings, SleepAction, SleepConfig};
+use crate::config::{Durability, Settings, SleepAction, SleepConfig, TelegramConfig, check_bot_token};
 use crate::cron::arming::{Arming, DesiredArms};
 use crate::cron::chronos::ArmReport;
 use crate::link::{HelloIdentity, LinkSettings};
+use crate::net::http::{HttpEgress, HttpError};
+use crate::net::media::BotFiles;
 use crate::net::proxy::ProxyRules;
 use crate::net::socket::Dialer;
+use crate::net::telegram::BotClient;
 use crate::net::tls::{Tls, TlsError};
 use crate::store::{self, Journal, JournalSettings, OpenError};
 use crate::wire::{ConnectorUrl, UrlError};
@@ -40,6 +46,17 @@ pub enum BuildError {
     /// The connector is not on this machine and the URL is not encrypted.
     #[error("the connector URL {0} is not encrypted; use wss:// or set `connector.allow_plaintext: true`")]
     Plaintext(ConnectorUrl),
+    /// No token is configured for the bot.
+    #[error(
+        "no token is configured for the Telegram bot: set TELEGRAM_BOT_TOKEN or `direct.telegram.token_file`"
+    )]
+    NoBotToken,
+    /// The bot's token cannot be one.
+    #[error("the Telegram bot's token cannot be used: {0}")]
+    BotToken(&'static str),
+    /// The client of the Bot API cannot be set up.
+    #[error("cannot set up the client of the Bot API: {0}")]
+    Telegram(HttpError),
     /// The agent is unknown.
     #[error(transparent)]
     Agent(#[from] UnknownAgent),
@@ -161,13 +178,25 @@ impl RelayBuilder {
         let credentials = self
             .credentials
             .unwrap_or_else(|| watch::channel(pinned_credentials(&self.settings)).1);
+        let mut bot_files = None;
         let (transport, tls) = if let Some(transport) = self.transport {
             (transport, None)
         } else {
             let tls = self.tls.unwrap_or_else(|| tls(&self.settings));
             let (proxies, credentials) = (self.proxies.clone(), credentials.clone());
-            let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
-            (Arc::new(websocket) as Arc<dyn RelayTransport>, Some(tls))
+            let transport: Arc<dyn RelayTransport> = match &self.settings.direct.telegram {
+                Some(bot) => {
+                    let client = Arc::new(bot_client(bot, tls.clone(), proxies)?);
+                    let files = Arc::new(BotFiles::new(Arc::clone(&client), &media_dir(&self.settings)));
+                    bot_files = Some(Arc::clone(&files));
+                    Arc::new(TelegramTransport::new(bot.clone(), client, files))
+                }
+                None => {
+                    let websocket = websocket_transport(&self.settings, tls.clone(), proxies, credentials)?;
+                    Arc::new(websocket)
+                }
+            };
+            (transport, Some(tls))
         };
         let journal = JournalSettings {
             durability: match self.settings.journal.durability {
@@ -199,7 +228,7 @@ impl RelayBuilder {
         });
         // The journal holds the state directory's lock from here on.
         event_loop.media =
-            tls.and_then(|tls| open_client(&self.settings, tls, self.proxies, credentials, link));
+            tls.and_then(|tls| open_client(&self.settings, tls, self.proxies, credentials, link, bot_files));
         Ok(Relay {
             event_loop,
             channels,
@@ -261,6 +290,18 @@ impl Relay {
         }
         event_loop.run(channels, shutdown).await
     }
+}
+
+/// A client of the Bot API for the configured bot.
+pub fn bot_client(bot: &TelegramConfig, tls: Tls, proxies: ProxyRules) -> Result<BotClient, BuildError> {
+    let token = bot.token.clone().ok_or(BuildError::NoBotToken)?;
+    check_bot_token(&token).map_err(BuildError::BotToken)?;
+    let egress = HttpEgress {
+        tls,
+        proxies,
+        user_agent: USER_AGENT.to_owned(),
+    };
+    BotClient::new(&bot.api_base, token, egress).map_err(BuildError::Telegram)
 }
 
 fn websocket_transport(

@@ -235,6 +235,7 @@ impl EventLoop {
                 settings.sessions.commands.clone(),
                 settings.discord.commands.clone(),
                 platforms.map(|identity| identity.platform.as_str()),
+                settings.direct.telegram.is_some(),
             ),
             agents,
             scheduler: Scheduler::new(&settings.cron, None, clock.seed()),

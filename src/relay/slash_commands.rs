@@ -81,8 +81,8 @@ pub(super) struct SlashCommands {
     enabled: Vec<String>,
     /// Further commands that the settings offer on the platform.
     configured: Vec<OfferedCommand>,
-    /// Whether a platform with a command menu is among ours.
-    has_menu: bool,
+    /// The platform with a command menu, when one is among ours.
+    menu: Option<&'static str>,
     /// The agents' commands that were offered last.
     offered: Option<Vec<AgentCommand>>,
 }
@@ -92,11 +92,17 @@ impl SlashCommands {
         enabled: Vec<String>,
         configured: Vec<OfferedCommand>,
         mut platforms: impl Iterator<Item = &'p str>,
+        is_bot: bool,
     ) -> Self {
+        let has_menu = platforms.any(|platform| platform == MANIFEST_PLATFORM);
         Self {
             enabled,
             configured,
-            has_menu: platforms.any(|platform| platform == MANIFEST_PLATFORM),
+            menu: if is_bot {
+                Some("telegram")
+            } else {
+                has_menu.then_some(MANIFEST_PLATFORM)
+            },
             offered: None,
         }
     }
@@ -133,7 +139,8 @@ impl SlashCommands {
         &mut self,
         agents: impl FnOnce() -> Vec<AgentCommand>,
     ) -> Option<(&'static str, Vec<Value>)> {
-        let agents = self.has_menu.then(agents)?;
+        let menu = self.menu?;
+        let agents = agents();
         if self.offered.as_ref() == Some(&agents) {
             return None;
         }
@@ -148,7 +155,7 @@ impl SlashCommands {
             .map(|command| offer(&command.name, &command.description));
         let manifest = manifest(own.chain(self.configured.iter().cloned()).chain(of_agents));
         self.offered = Some(agents);
-        Some((MANIFEST_PLATFORM, manifest))
+        Some((menu, manifest))
     }
 
     fn enabled(&self) -> impl Iterator<Item = &(&[&str], &str)> {
@@ -163,7 +170,7 @@ mod tests {
 
     fn commands(enabled: &[&str]) -> SlashCommands {
         let enabled = enabled.iter().map(|name| (*name).to_owned()).collect();
-        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter())
+        SlashCommands::new(enabled, Vec::new(), ["discord"].into_iter(), false)
     }
 
     #[test]

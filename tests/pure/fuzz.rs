@@ -123,6 +123,44 @@ fn jobs() {
 }
 
 #[test]
+fn updates() {
+    const TOKENS: &[&[u8]] = &[
+        b"\"",
+        b"\\",
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b",",
+        b"null",
+        b"true",
+        b"0",
+        b"-1",
+        b"1e999",
+        b"9007199254740993",
+        b"{}",
+        b"[]",
+        b"\\ud83d\\ude00",
+        b"\\u202e",
+        b"\"update_id\":",
+        b"\"message\":",
+        b"\"chat\":{\"id\":",
+        b"\"entities\":",
+        b"\"offset\":",
+        b"\"length\":",
+        b"\"bot_command\"",
+        b"\"media_group_id\":",
+        b"\"photo\":",
+        b"\"file_id\":",
+        b"\"reply_to_message\":",
+        b"\"rich_message\":",
+        b"\"callback_query\":",
+        b"@OurBot",
+    ];
+    run("updates", targets::updates, TOKENS);
+}
+
+#[test]
 fn the_same_seed_gives_the_same_inputs() {
     let corpus = corpus("decoder");
     let inputs = |seed| {

@@ -1,7 +1,7 @@
 //! File names from outside, made safe: no path, no hidden file, nothing special to a shell or a terminal, bounded.
 
 use super::mime::extension_for;
-use crate::text::{is_invisible, truncate_bytes};
+use crate::text::{is_invisible, percent_decode, truncate_bytes};
 
 /// Longest safe name, in bytes; leaves room for a number within the limit of file systems.
 const MAX_NAME: usize = 150;
@@ -101,21 +101,6 @@ pub fn disposition_name(field: &[u8]) -> Option<String> {
             _ => return plain,
         }
     }
-}
-
-/// Decodes `%41` to `A`; other text stays, and invalid UTF-8 is replaced.
-pub fn percent_decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let digit = |at: usize| bytes.get(at).and_then(|byte| char::from(*byte).to_digit(16));
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let pair = digit(at + 1).zip(digit(at + 2)).filter(|_| bytes[at] == b'%');
-        let decoded = pair.and_then(|(high, low)| u8::try_from(high * 16 + low).ok());
-        out.push(decoded.unwrap_or(bytes[at]));
-        at += if decoded.is_some() { 3 } else { 1 };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// A parameter's value, and the rest. A backslash escapes only quotes and itself: other backslashes are in paths.

@@ -5,6 +5,7 @@
 //! its message. Nothing here follows a link out of the directories that files may be sent from, keeps a file longer than
 //! its turn, or logs an address.
 
+mod bot_files;
 mod disk;
 mod error;
 mod files;
@@ -32,8 +33,10 @@ use crate::adapter::media::{
     AllowedHosts, MediaKind, MediaUrls, UrlOwner, clean_mime, media_kind, mime_for, missing_note, parse_url,
     safe_file_name,
 };
+use crate::direct::telegram::FileAddress;
 use crate::wire::{ConnectorUrl, UpgradeToken};
 
+pub use bot_files::BotFiles;
 pub use error::MediaError;
 pub use files::TurnDir;
 pub use guard::{AddressRule, Looking, Lookup, SystemLookup};
@@ -88,14 +91,25 @@ impl MediaSettings {
 /// Mints a token for one request, valid for [`crate::wire::TOKEN_TTL_SECS`]; `None` without credentials.
 pub type TokenMinter = Arc<dyn Fn() -> Option<UpgradeToken> + Send + Sync>;
 
-/// Access to the network and the connector.
+/// Who keeps the files of messages.
+pub enum MediaHost {
+    /// A connector.
+    Connector {
+        /// Its address.
+        url: ConnectorUrl,
+        /// Mints tokens for it.
+        mint: TokenMinter,
+        /// Whether the token may cross the network unencrypted.
+        allow_plaintext: bool,
+    },
+    /// Telegram.
+    Telegram(Arc<BotFiles>),
+}
+
+/// Access to the network and to whoever keeps the files.
 pub struct MediaAccess {
-    /// The connector.
-    pub connector: ConnectorUrl,
-    /// Mints tokens for the connector.
-    pub mint: TokenMinter,
-    /// Whether the token may cross the network unencrypted.
-    pub allow_plaintext: bool,
+    /// Who keeps the files.
+    pub host: MediaHost,
     /// How requests leave this machine.
     pub egress: HttpEgress,
 }
@@ -164,12 +178,34 @@ pub struct Uploaded {
 /// Downloads and uploads attachments; one per relay, shared by its turns.
 pub struct MediaClient {
     settings: MediaSettings,
-    urls: MediaUrls,
-    mint: TokenMinter,
-    allow_plaintext: bool,
+    host: OpenHost,
     guard: AddressGuard,
     dir: MediaDir,
     downloads: Semaphore,
+}
+
+/// [`MediaHost`], checked.
+enum OpenHost {
+    Connector(ConnectorFiles),
+    Telegram(Arc<BotFiles>),
+}
+
+/// The files that a connector keeps for this gateway.
+struct ConnectorFiles {
+    urls: MediaUrls,
+    mint: TokenMinter,
+    allow_plaintext: bool,
+}
+
+impl ConnectorFiles {
+    /// Mints a token for one request.
+    fn token(&self, url: &Url) -> Result<UpgradeToken, MediaError> {
+        let local = url.host().is_some_and(|host| is_loopback(&host));
+        if url.scheme() != "https" && !local && !self.allow_plaintext {
+            return Err(MediaError::Plaintext);
+        }
+        (self.mint)().ok_or(MediaError::NoCredentials)
+    }
 }
 
 impl std::fmt::Debug for MediaClient {
@@ -186,12 +222,26 @@ impl MediaClient {
     /// holds the state directory's lock.
     pub fn open(dir: &Path, settings: MediaSettings, access: MediaAccess) -> Result<Self, MediaError> {
         let allowed = AllowedHosts::parse(&settings.allow_hosts).map_err(MediaError::AllowHosts)?;
+        let host = match access.host {
+            MediaHost::Connector {
+                url,
+                mint,
+                allow_plaintext,
+            } => OpenHost::Connector(ConnectorFiles {
+                urls: MediaUrls::new(&url).map_err(MediaError::Connector)?,
+                mint,
+                allow_plaintext,
+            }),
+            MediaHost::Telegram(files) => OpenHost::Telegram(files),
+        };
+        let turns = MediaDir::open(dir, &settings)?;
+        if let OpenHost::Telegram(files) = &host {
+            files.open().map_err(MediaError::Disk)?;
+        }
         Ok(Self {
-            urls: MediaUrls::new(&access.connector).map_err(MediaError::Connector)?,
-            mint: access.mint,
-            allow_plaintext: access.allow_plaintext,
+            host,
             guard: AddressGuard::new(access.egress, settings.timeout(), allowed),
-            dir: MediaDir::open(dir, &settings)?,
+            dir: turns,
             downloads: Semaphore::new(settings.parallel.clamp(1, Semaphore::MAX_PERMITS)),
             settings,
         })
@@ -278,14 +328,26 @@ impl MediaClient {
         let outgoing = tokio::task::spawn_blocking(move || files::open_inside(&path, &roots, &also, max))
             .await
             .map_err(|cause| MediaError::Disk(cause.into()))??;
-        let url = self.urls.upload_url();
-        let token = self.token(url)?;
-        let upload = transfer::upload(&self.guard, url, &token, outgoing, &name, &mime);
-        let id = timeout(self.settings.timeout(), upload)
-            .await
-            .map_err(|_| MediaError::TimedOut)??;
+        let url = match &self.host {
+            OpenHost::Connector(files) => {
+                let url = files.urls.upload_url();
+                let token = files.token(url)?;
+                let upload = transfer::upload(&self.guard, url, &token, outgoing, &name, &mime);
+                let id = timeout(self.settings.timeout(), upload)
+                    .await
+                    .map_err(|_| MediaError::TimedOut)??;
+                files.urls.file_url(&id)
+            }
+            OpenHost::Telegram(files) => {
+                let (files, name) = (Arc::clone(files), name.clone());
+                // Cancel-safe: a copy that nobody sends is removed by age.
+                tokio::task::spawn_blocking(move || files.keep(outgoing, &name))
+                    .await
+                    .map_err(|cause| MediaError::Disk(cause.into()))??
+            }
+        };
         Ok(Uploaded {
-            url: self.urls.file_url(&id),
+            url,
             kind: media_kind(&mime, &name),
             name,
             mime,
@@ -297,9 +359,14 @@ impl MediaClient {
         self.settings.timeout()
     }
 
-    /// Whether an address is a file hosted by the connector.
+    /// Whether an address is a file that only the connector, or Telegram, can serve.
     pub fn is_hosted(&self, url: &str) -> bool {
-        parse_url(url).is_ok_and(|url| self.urls.owner(&url) == UrlOwner::Connector)
+        match &self.host {
+            OpenHost::Connector(files) => {
+                parse_url(url).is_ok_and(|url| files.urls.owner(&url) == UrlOwner::Connector)
+            }
+            OpenHost::Telegram(_) => FileAddress::is_address(url),
+        }
     }
 
     async fn download_one(
@@ -309,12 +376,11 @@ impl MediaClient {
         cancel: &CancellationToken,
     ) -> Result<Downloaded, MediaError> {
         let limit = self.settings.timeout();
-        let url = parse_url(&request.url)?;
         let work = async {
             let _permit = timeout(limit, self.downloads.acquire())
                 .await
                 .map_err(|_| MediaError::Busy)?;
-            timeout(limit, self.fetch(&url, &request.mime, names))
+            timeout(limit, self.fetch(&request.url, &request.mime, names))
                 .await
                 .map_err(|_| MediaError::TimedOut)?
         };
@@ -326,25 +392,30 @@ impl MediaClient {
         }
     }
 
-    async fn fetch(&self, url: &Url, mime: &str, names: &FileNames<'_>) -> Result<Downloaded, MediaError> {
-        let (response, from) = match self.urls.owner(url) {
-            UrlOwner::Connector => {
-                let token = self.token(url)?;
-                let response = transfer::get_from_connector(&self.guard, url, &token).await?;
-                (response, url.clone())
+    async fn fetch(&self, url: &str, mime: &str, names: &FileNames<'_>) -> Result<Downloaded, MediaError> {
+        if let OpenHost::Telegram(files) = &self.host
+            && let Some(address) = FileAddress::parse(url)
+        {
+            let response = files.fetch(&address.id).await?;
+            // The name in the message is the person's; the server's is a number.
+            let from = match Url::parse(&address.to_string()) {
+                Ok(url) if !address.name.is_empty() => url,
+                _ => response.url().clone(),
+            };
+            return transfer::save(response, &from, mime, names, self.settings.max_bytes).await;
+        }
+        let url = parse_url(url)?;
+        let (response, from) = match &self.host {
+            OpenHost::Connector(files) if files.urls.owner(&url) == UrlOwner::Connector => {
+                let token = files.token(&url)?;
+                let response = transfer::get_from_connector(&self.guard, &url, &token).await?;
+                (response, url)
             }
-            UrlOwner::Other => transfer::get_from_anyone(&self.guard, url).await?,
+            OpenHost::Connector(_) | OpenHost::Telegram(_) => {
+                transfer::get_from_anyone(&self.guard, &url).await?
+            }
         };
         transfer::save(response, &from, mime, names, self.settings.max_bytes).await
-    }
-
-    /// Mints a token for one request to the connector.
-    fn token(&self, url: &Url) -> Result<UpgradeToken, MediaError> {
-        let local = url.host().is_some_and(|host| is_loopback(&host));
-        if url.scheme() != "https" && !local && !self.allow_plaintext {
-            return Err(MediaError::Plaintext);
-        }
-        (self.mint)().ok_or(MediaError::NoCredentials)
     }
 }
 

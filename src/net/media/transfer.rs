@@ -22,9 +22,9 @@ use super::guard::{AddressGuard, TransferDirection};
 use super::{DownloadLocation, Downloaded};
 use crate::adapter::media::{
     check_url, clean_mime, disposition_name, download_name, header_name, is_media_id, numbered_name,
-    percent_decode,
 };
 use crate::net::http::{HttpError, HttpPolicy, ResponseStream, bearer, innermost};
+use crate::text::percent_decode;
 use crate::wire::UpgradeToken;
 
 /// Maximum redirects followed for one file.

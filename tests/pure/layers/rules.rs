@@ -7,7 +7,7 @@ use crate::layers::source::{self, Path, bracketed};
 const LAYERS: &[&[&str]] = &[
     &["collections", "backoff", "text", "timestamp"],
     &["wire"],
-    &["link", "session", "adapter", "access", "skill", "data"],
+    &["link", "session", "adapter", "access", "direct", "skill", "data"],
     &["store", "net", "agent", "cron", "agent_connector"],
     &["config"],
     &["relay", "serve"],
@@ -57,6 +57,7 @@ const PURE: &[&str] = &[
     "session",
     "adapter",
     "access",
+    "direct",
     "skill::body",
     "skill::error",
     "skill::types",

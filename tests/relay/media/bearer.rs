@@ -1,12 +1,11 @@
 //! The bearer goes to the connector's own shelf, and to nobody and nothing else.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use hermes_relay::net::media::MediaSettings;
 use hermes_relay::wire::UpgradeToken;
 
-use crate::media::server::{Rig, SECRET, Seen, Server, access, answer, file, now, redirect};
+use crate::media::server::{Rig, SECRET, Seen, Server, access_minting, answer, file, now, redirect};
 
 /// Whose token a request carried.
 fn caller(seen: &Seen) -> Option<String> {
@@ -43,9 +42,8 @@ async fn the_connectors_own_files_are_asked_for_with_a_token() {
 #[tokio::test]
 async fn a_token_is_minted_for_each_request() {
     let connector = Server::start(|_| answer(&[], "x")).await;
-    let mut access = access(&connector.url(""));
     let count = std::sync::atomic::AtomicI64::new(1);
-    access.mint = Arc::new(move || {
+    let access = access_minting(&connector.url(""), move || {
         let ttl = count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         Some(UpgradeToken::mint("gw", &SECRET.into(), 100 + ttl, now()))
     });
@@ -134,8 +132,7 @@ async fn a_redirect_to_the_connector_brings_no_token() {
 #[tokio::test]
 async fn without_credentials_only_public_files_come() {
     let server = Server::start(|_| answer(&[], "x")).await;
-    let mut access = access(&server.url(""));
-    access.mint = Arc::new(|| None);
+    let access = access_minting(&server.url(""), || None);
     let rig = Rig::with(allowing_loopback(), access, |room| room);
     let fetched = rig
         .fetch(&[&server.url("/relay/media/a"), &server.url("/public")])
@@ -149,8 +146,7 @@ async fn without_credentials_only_public_files_come() {
 
 #[tokio::test]
 async fn a_token_does_not_cross_the_network_unencrypted() {
-    let mut access = access("http://192.0.2.1:9");
-    access.mint = Arc::new(|| panic!("a token was minted"));
+    let access = access_minting("http://192.0.2.1:9", || panic!("a token was minted"));
     let rig = Rig::with(MediaSettings::default(), access, |room| room);
     let fetched = rig.fetch(&["http://192.0.2.1:9/relay/media/a"]).await;
     assert_eq!((fetched.files.len(), fetched.missing), (0, 1));

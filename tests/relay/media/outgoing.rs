@@ -9,7 +9,7 @@ use hermes_relay::dev::{Connector, ConnectorSettings};
 use hermes_relay::net::media::{MediaError, MediaSettings};
 use hermes_relay::wire::{TOKEN_TTL_SECS, UpgradeToken};
 
-use crate::media::server::{Rig, Server, access, answer, file, now, redirect, status};
+use crate::media::server::{Rig, Server, access_minting, answer, file, now, redirect, status};
 
 fn work() -> (tempfile::TempDir, Vec<PathBuf>) {
     let work = tempfile::tempdir().unwrap();
@@ -21,8 +21,7 @@ fn work() -> (tempfile::TempDir, Vec<PathBuf>) {
 async fn what_is_sent_can_be_fetched_again() {
     let connector = Connector::start(ConnectorSettings::default()).await.unwrap();
     let credentials = connector.credentials().unwrap();
-    let mut access = access(&connector.url());
-    access.mint = Arc::new(move || {
+    let access = access_minting(&connector.url(), move || {
         let (id, secret) = (&credentials.gateway_id, &credentials.secret);
         Some(UpgradeToken::mint(id, secret, TOKEN_TTL_SECS, now()))
     });

@@ -14,7 +14,7 @@ use futures_util::stream;
 use hermes_relay::net::http::HttpEgress;
 use hermes_relay::net::media::{
     DownloadLocation, DownloadRequest, Downloaded, Downloads, Looking, Lookup, MediaAccess, MediaClient,
-    MediaSettings,
+    MediaHost, MediaSettings,
 };
 use hermes_relay::net::proxy::ProxyRules;
 use hermes_relay::net::tls::{Tls, TlsSettings};
@@ -64,10 +64,22 @@ pub(crate) fn now() -> i64 {
 }
 
 pub(crate) fn access(connector: &str) -> MediaAccess {
+    access_minting(connector, || {
+        Some(UpgradeToken::mint("gw", &SECRET.into(), TOKEN_TTL_SECS, now()))
+    })
+}
+
+/// Access with tokens of the test's own.
+pub(crate) fn access_minting(
+    connector: &str,
+    mint: impl Fn() -> Option<UpgradeToken> + Send + Sync + 'static,
+) -> MediaAccess {
     MediaAccess {
-        connector: ConnectorUrl::parse(connector).unwrap(),
-        mint: Arc::new(|| Some(UpgradeToken::mint("gw", &SECRET.into(), TOKEN_TTL_SECS, now()))),
-        allow_plaintext: false,
+        host: MediaHost::Connector {
+            url: ConnectorUrl::parse(connector).unwrap(),
+            mint: Arc::new(mint),
+            allow_plaintext: false,
+        },
         egress: HttpEgress {
             tls: Tls::new(TlsSettings::default()),
             proxies: ProxyRules::none(),

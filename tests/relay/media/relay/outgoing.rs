@@ -16,7 +16,7 @@ use hermes_relay::wire::{Action, TOKEN_TTL_SECS, UpgradeToken};
 use http::StatusCode;
 
 use super::{Running, Scripted, media};
-use crate::media::server::{Rig, access, file, now};
+use crate::media::server::{Rig, access_minting, file, now};
 
 /// Says something, sends what each word of the message names with its own caption, and ends.
 fn sender(before: &'static str) -> impl Agent {
@@ -74,9 +74,8 @@ async fn a_file_arrives_with_its_caption_and_its_bytes_after_what_was_sent_befor
     );
     assert_eq!(reply_to.as_deref(), Some("1"));
 
-    let mut access = access(&relay.connector.url());
     let who = relay.connector.credentials().unwrap();
-    access.mint = Arc::new(move || {
+    let access = access_minting(&relay.connector.url(), move || {
         Some(UpgradeToken::mint(
             &who.gateway_id,
             &who.secret,

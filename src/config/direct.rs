@@ -1,0 +1,257 @@
+//! The `direct` section: platforms that the relay talks to itself, without a connector.
+
+use std::path::PathBuf;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use url::Url;
+
+use super::file::section;
+use super::layers::Layers;
+use super::settings::{BotIdentity, ConnectorConfig, hidden};
+use super::{ConfigError, LoadedConfig, Origin, env};
+use crate::direct::telegram::ALLOWED_UPDATES;
+use crate::net::proxy::is_loopback;
+use crate::wire::RelevancePolicy;
+
+/// The platform's name.
+const TELEGRAM: &str = "telegram";
+/// Telegram's own Bot API.
+const API_BASE: &str = "https://api.telegram.org";
+/// Longest poll that the Bot API serves.
+const MAX_POLL_SECS: u64 = 50;
+/// Longest bot token.
+const MAX_TOKEN: usize = 80;
+
+/// The `direct` section of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DirectFile {
+    /// A Telegram bot of one's own.
+    #[serde(deserialize_with = "section")]
+    pub telegram: TelegramFile,
+}
+
+impl DirectFile {
+    /// The first violated rule, by key.
+    pub(super) fn violation(&self) -> Option<(&'static str, String)> {
+        let telegram = &self.telegram;
+        if !(1..=MAX_POLL_SECS).contains(&telegram.poll_timeout_secs) {
+            let rule = format!("must be between 1 and {MAX_POLL_SECS}");
+            return Some(("direct.telegram.poll_timeout_secs", rule));
+        }
+        if telegram.allowed_updates.is_empty() {
+            return Some(("direct.telegram.allowed_updates", "must not be empty".to_owned()));
+        }
+        let base = check_api_base(&telegram.api_base).err();
+        base.map(|rule| ("direct.telegram.api_base", rule.to_owned()))
+    }
+}
+
+/// The `direct.telegram` section; resolved to [`TelegramConfig`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TelegramFile {
+    /// File with the bot's token.
+    pub token_file: Option<PathBuf>,
+    /// Base URL of the Bot API.
+    pub api_base: String,
+    /// How long one poll waits for updates, in seconds.
+    pub poll_timeout_secs: u64,
+    /// The kinds of updates to ask for.
+    pub allowed_updates: Vec<String>,
+}
+
+impl Default for TelegramFile {
+    fn default() -> Self {
+        Self {
+            token_file: None,
+            api_base: API_BASE.to_owned(),
+            poll_timeout_secs: 30,
+            allowed_updates: ALLOWED_UPDATES.iter().map(|kind| (*kind).to_owned()).collect(),
+        }
+    }
+}
+
+/// Platforms that the relay talks to itself.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct DirectConfig {
+    /// A Telegram bot of one's own; `None` when it is not configured.
+    pub telegram: Option<TelegramConfig>,
+}
+
+/// A Telegram bot of one's own.
+#[derive(Debug, Clone, Serialize)]
+pub struct TelegramConfig {
+    /// The bot's token.
+    #[serde(serialize_with = "hidden")]
+    pub token: Option<SecretString>,
+    /// Base URL of the Bot API.
+    pub api_base: String,
+    /// How long one poll waits for updates, in seconds.
+    pub poll_timeout_secs: u64,
+    /// The kinds of updates to ask for.
+    pub allowed_updates: Vec<String>,
+    /// Whether messages in groups must mention or answer the bot.
+    #[serde(skip)]
+    pub require_mention: bool,
+    /// Chats (`CHAT` or `CHAT:TOPIC`) where they need not.
+    #[serde(skip)]
+    pub free_chats: Vec<String>,
+    /// Whether messages of other bots count.
+    #[serde(skip)]
+    pub allow_bots: bool,
+}
+
+impl TelegramConfig {
+    /// A bot with this token, and defaults for the rest.
+    pub fn new(token: Option<SecretString>) -> Self {
+        Self::from_file(TelegramFile::default(), token)
+    }
+
+    fn from_file(file: TelegramFile, token: Option<SecretString>) -> Self {
+        Self {
+            token,
+            api_base: file.api_base,
+            poll_timeout_secs: file.poll_timeout_secs,
+            allowed_updates: file.allowed_updates,
+            require_mention: true,
+            free_chats: Vec::new(),
+            allow_bots: false,
+        }
+    }
+}
+
+/// Why a text cannot be a bot's token; the text itself is never quoted.
+pub fn check_bot_token(token: &SecretString) -> Result<(), &'static str> {
+    let text = token.expose_secret();
+    let Some((number, secret)) = text.split_once(':') else {
+        return Err("it has no colon; a token looks like 123456789:AbC...");
+    };
+    if number.is_empty() || number.starts_with('0') || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("it does not start with the bot's number");
+    }
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if secret.is_empty() || text.len() > MAX_TOKEN || !secret.bytes().all(is_plain) {
+        return Err("what follows the colon is not a token's secret");
+    }
+    Ok(())
+}
+
+/// Why an address cannot be the base of the Bot API.
+pub(super) fn check_api_base(base: &str) -> Result<(), &'static str> {
+    let url = Url::parse(base).map_err(|_| "must be an https URL, such as https://api.telegram.org")?;
+    let Some(host) = url.host() else {
+        return Err("must name a host, such as https://api.telegram.org");
+    };
+    if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
+        return Err("must not contain a user name, a password or a query");
+    }
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if is_loopback(&host) => Ok(()),
+        "http" => Err("must be https: http is allowed for loopback addresses only"),
+        _ => Err("must be an https URL, such as https://api.telegram.org"),
+    }
+}
+
+/// Applies the relevance policy of the platform: no connector does. In groups a message must mention or answer the bot unless
+/// the settings say otherwise.
+pub(super) fn apply_policy(loaded: &mut LoadedConfig) {
+    let platform = TELEGRAM;
+    let mut yaml = loaded.policy_yaml(platform);
+    if let Value::Object(top) = &mut yaml
+        && top.get("require_mention").is_none_or(Value::is_null)
+    {
+        top.insert("require_mention".to_owned(), true.into());
+    }
+    let allow_bots = loaded.allow_bots(platform);
+    let policy = RelevancePolicy::project(&yaml, platform, allow_bots.as_deref());
+    if let (Some(bot), Some(policy)) = (&mut loaded.settings.direct.telegram, policy) {
+        bot.require_mention = policy.require_address;
+        bot.free_chats = policy.free_response_scopes;
+        bot.allow_bots = policy.allow_other_bots;
+    }
+}
+
+impl Layers<'_> {
+    /// The platforms that the relay talks to itself: those that the file or the command line names. Not beside a connector.
+    pub(super) fn direct(&mut self, connector: &mut ConnectorConfig) -> Result<DirectConfig, ConfigError> {
+        let file = self.tree().direct.telegram;
+        let in_file = self.own.as_ref().filter(|own| own.names("direct.telegram"));
+        let origin = match (self.flags.telegram, in_file) {
+            (true, _) => Origin::Flag,
+            (false, Some(own)) => Origin::OwnFile(own.path.clone()),
+            (false, None) => return Ok(DirectConfig::default()),
+        };
+        if connector.url.is_some() {
+            return Err(ConfigError::Exclusive {
+                url: self.origins.of("connector.url").clone(),
+                telegram: origin,
+            });
+        }
+        connector.identities = vec![BotIdentity::new(TELEGRAM, "")];
+        self.origins.set("direct.telegram", origin);
+        let token = self.bot_token(&file)?;
+        Ok(DirectConfig {
+            telegram: Some(TelegramConfig::from_file(file, token)),
+        })
+    }
+
+    /// The token from its file, else from the environment.
+    fn bot_token(&mut self, file: &TelegramFile) -> Result<Option<SecretString>, ConfigError> {
+        const KEY: &str = "direct.telegram.token";
+        let path = file
+            .token_file
+            .as_deref()
+            .filter(|path| !path.as_os_str().is_empty());
+        if let (Some(path), Some(own)) = (path, &self.own) {
+            let origin = Origin::OwnFile(own.path.clone());
+            let path = self.resolve_path(path);
+            let token = super::secret::read(&path)?;
+            return Ok(Some(self.record(KEY, origin, token)));
+        }
+        let value = self.lookup(env::TELEGRAM_BOT_TOKEN, None, None);
+        Ok(self.record_value(KEY, value).map(super::secret::into_secret))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_checked_without_being_quoted() {
+        let check = |text: &str| check_bot_token(&SecretString::from(text.to_owned()));
+        assert_eq!(check("123456:AbC_-9"), Ok(()));
+        for wrong in [
+            "", "secret", "123456:", ":abc", "0123:abc", "12a:abc", "123:a b", "123:a/b",
+        ] {
+            let why = check(wrong).unwrap_err();
+            assert!(wrong.is_empty() || !why.contains(wrong), "{wrong}: {why}");
+        }
+        assert!(check(&format!("1:{}", "a".repeat(80))).is_err());
+    }
+
+    #[test]
+    fn the_token_crosses_no_network_unencrypted() {
+        for good in [
+            API_BASE,
+            "http://127.0.0.1:8081",
+            "http://localhost:1/",
+            "https://b.example/api",
+        ] {
+            assert_eq!(check_api_base(good), Ok(()), "{good}");
+        }
+        for bad in [
+            "http://b.example",
+            "ftp://b.example",
+            "b.example",
+            "https://u:p@b.example",
+            "https://b.example/?x",
+        ] {
+            assert!(check_api_base(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Fields of Telegram's objects, read leniently: a field of the wrong type is absent.
+
+use serde_json::Value;
+
+/// A number; also accepted as text.
+pub(super) fn integer(object: &Value, key: &str) -> Option<i64> {
+    match object.get(key)? {
+        Value::Number(number) => number.as_i64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    }
+}
+
+/// A text that is not empty.
+pub(super) fn text<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object.get(key)?.as_str().filter(|text| !text.is_empty())
+}
+
+/// A flag; absent is false.
+pub(super) fn flag(object: &Value, key: &str) -> bool {
+    object.get(key) == Some(&Value::Bool(true))
+}
+
+/// An object.
+pub(super) fn object<'v>(parent: &'v Value, key: &str) -> Option<&'v Value> {
+    parent.get(key).filter(|value| value.is_object())
+}
+
+/// The entries of a list; none when it is absent.
+pub(super) fn list<'v>(object: &'v Value, key: &str) -> &'v [Value] {
+    object
+        .get(key)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
+}
+
+/// Whether the field is there and not `null`.
+pub(super) fn has(object: &Value, key: &str) -> bool {
+    object.get(key).is_some_and(|value| !value.is_null())
+}

@@ -1,0 +1,132 @@
+//! The addresses of files: what a message has on Telegram's servers, and what an agent sends, kept on this machine until it
+//! is uploaded. Neither holds the bot's token.
+
+use std::fmt;
+
+use url::Url;
+
+use crate::text::percent_decode;
+
+/// The scheme of these addresses.
+const SCHEME: &str = "telegram";
+/// Longest id of a file.
+const MAX_ID: usize = 512;
+
+/// A file by its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileAddress {
+    /// Where it is.
+    pub place: FilePlace,
+    /// Its id there.
+    pub id: String,
+    /// The name to show; may be empty.
+    pub name: String,
+}
+
+/// Where a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilePlace {
+    /// On Telegram's servers, under its file id.
+    Server,
+    /// On this machine, until it is uploaded.
+    Outgoing,
+}
+
+impl FileAddress {
+    /// Reads what [`fmt::Display`] writes; `None` for everything else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = Url::parse(text).ok().filter(|url| url.scheme() == SCHEME)?;
+        let place = match url.host_str()? {
+            "file" => FilePlace::Server,
+            "outgoing" => FilePlace::Outgoing,
+            _ => return None,
+        };
+        let mut segments = url.path_segments()?;
+        let id = percent_decode(segments.next()?);
+        let name = segments.next().map(percent_decode).unwrap_or_default();
+        let is_usable = match place {
+            FilePlace::Server => is_id(&id),
+            // It names a file in a directory of ours.
+            FilePlace::Outgoing => !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_alphanumeric()),
+        };
+        is_usable.then_some(Self { place, id, name })
+    }
+
+    /// Whether a text is such an address.
+    pub fn is_address(text: &str) -> bool {
+        text.split_once("://").is_some_and(|(scheme, _)| scheme == SCHEME)
+    }
+}
+
+impl fmt::Display for FileAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.place {
+            FilePlace::Server => "file",
+            FilePlace::Outgoing => "outgoing",
+        };
+        write!(f, "{SCHEME}://{place}/")?;
+        write_segment(f, &self.id)?;
+        f.write_str("/")?;
+        write_segment(f, &self.name)
+    }
+}
+
+/// Writes a text as one segment of a path.
+fn write_segment(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    // Dots alone would be a step in the path, also encoded.
+    let text = if text.bytes().all(|byte| byte == b'.') {
+        ""
+    } else {
+        text
+    };
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_~.".contains(&byte) {
+            write!(f, "{}", char::from(byte))?;
+        } else {
+            write!(f, "%{byte:02X}")?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a text can be the id of a file on Telegram's servers.
+pub(super) fn is_id(text: &str) -> bool {
+    !text.is_empty() && text.len() <= MAX_ID && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_back() {
+        for name in ["", "report.pdf", "a b/c?d#e.txt", "Übersicht.png", "..a", "%2e"] {
+            for (place, id) in [
+                (FilePlace::Server, "AgACAgIAAx-_9=./x"),
+                (FilePlace::Outgoing, "a1B2"),
+            ] {
+                let (id, name) = (id.to_owned(), name.to_owned());
+                let address = FileAddress { place, id, name };
+                let text = address.to_string();
+                assert_eq!(FileAddress::parse(&text), Some(address), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_texts_are_no_addresses() {
+        for text in [
+            "",
+            "telegram:abc",
+            "telegram://file/",
+            "telegram://outgoing/..",
+            "telegram://outgoing/..%2Fx",
+            "telegram://outgoing/.hidden/x",
+            "telegram://file/a%20b/c",
+            "telegram://elsewhere/a/b",
+            "https://file/abc/name",
+        ] {
+            assert_eq!(FileAddress::parse(text), None, "{text}");
+        }
+    }
+}

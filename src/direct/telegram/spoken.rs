@@ -1,0 +1,197 @@
+//! What is remembered between ops: the messages of texts, texts that were cut short, topics, drafts, chats that moved.
+//!
+//! All of it is bounded, and none of it is needed for correctness: what is forgotten costs a call or a repeated part.
+
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+
+use super::styled::Styled;
+use crate::collections::BoundedCache;
+
+/// Texts whose messages are remembered.
+const MAX_TEXTS: usize = 4096;
+/// Texts that were cut short.
+const MAX_CUT: usize = 256;
+/// Chats and topics of each kind that are remembered.
+const MAX_CHATS: usize = 4096;
+
+/// A message that shows a part of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ShownPart {
+    pub(super) id: i64,
+    /// A hash of what it shows, if that is known.
+    pub(super) content: Option<u64>,
+}
+
+impl ShownPart {
+    /// A message of which only the id is known.
+    pub(super) fn known(id: i64) -> Self {
+        Self { id, content: None }
+    }
+
+    /// Whether it is known to show exactly this.
+    pub(super) fn shows(&self, part: &Styled) -> bool {
+        self.content == Some(content_hash(part))
+    }
+}
+
+/// A hash of a text and its styles.
+pub(super) fn content_hash(part: &Styled) -> u64 {
+    hash_of(&(&part.text, &part.spans))
+}
+
+pub(super) fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The messages of a text.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ShownText {
+    pub(super) parts: Vec<ShownPart>,
+    /// Whether its last message has buttons.
+    pub(super) has_buttons: bool,
+}
+
+#[derive(Clone, Debug)]
+struct TopicEntry {
+    name: String,
+    /// Whether it was opened by this bot.
+    own: bool,
+}
+
+/// What is remembered between ops.
+#[derive(Debug)]
+pub struct Spoken {
+    /// By chat and by the message id that the op was answered with.
+    texts: BoundedCache<(i64, i64), ShownText>,
+    /// The parts that were sent of a text that was cut short.
+    cut: BoundedCache<u64, Vec<ShownPart>>,
+    moved: BoundedCache<i64, i64>,
+    topics: BoundedCache<(i64, i64), TopicEntry>,
+    /// The draft that is shown in a chat and topic.
+    drafts: BoundedCache<(i64, Option<i64>), i64>,
+    /// Chats without drafts.
+    without_drafts: BoundedCache<i64, ()>,
+    server_has_drafts: bool,
+}
+
+impl Default for Spoken {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Spoken {
+    /// Nothing was said yet.
+    pub fn new() -> Self {
+        Self {
+            texts: BoundedCache::new(MAX_TEXTS),
+            cut: BoundedCache::new(MAX_CUT),
+            moved: BoundedCache::new(MAX_CHATS),
+            topics: BoundedCache::new(MAX_CHATS),
+            drafts: BoundedCache::new(MAX_CHATS),
+            without_drafts: BoundedCache::new(MAX_CHATS),
+            server_has_drafts: true,
+        }
+    }
+
+    /// A group became a supergroup.
+    pub fn chat_moved(&mut self, from: i64, to: i64) {
+        if from != to {
+            self.moved.insert(from, to);
+        }
+    }
+
+    /// The id of a chat today.
+    pub fn chat_now(&mut self, chat: i64) -> i64 {
+        self.moved.get(&chat).copied().unwrap_or(chat)
+    }
+
+    /// A topic's name was learnt.
+    pub fn topic_named(&mut self, chat: i64, thread: i64, name: &str) {
+        let own = self.topics.get(&(chat, thread)).is_some_and(|topic| topic.own);
+        let name = name.to_owned();
+        self.topics.insert((chat, thread), TopicEntry { name, own });
+    }
+
+    pub(super) fn topic_opened(&mut self, chat: i64, thread: i64, name: &str) {
+        let name = name.to_owned();
+        self.topics.insert((chat, thread), TopicEntry { name, own: true });
+    }
+
+    /// A topic's name, if it was learnt.
+    pub fn topic_name(&mut self, chat: i64, thread: i64) -> Option<&str> {
+        self.topics.get(&(chat, thread)).map(|topic| topic.name.as_str())
+    }
+
+    pub(super) fn opened_topic(&mut self, chat: i64, thread: i64) -> bool {
+        self.topics.get(&(chat, thread)).is_some_and(|topic| topic.own)
+    }
+
+    /// Whether this draft is the one that is shown; once. A press of its Stop button counts only then.
+    pub fn take_draft(&mut self, chat: i64, thread: Option<i64>, draft: i64) -> bool {
+        let live = self.drafts.get(&(chat, thread)) == Some(&draft);
+        if live {
+            self.drafts.remove(&(chat, thread));
+        }
+        live
+    }
+
+    pub(super) fn draft_shown(&mut self, chat: i64, thread: Option<i64>, draft: i64) {
+        self.drafts.insert((chat, thread), draft);
+    }
+
+    /// A message replaces the draft.
+    pub(super) fn draft_gone(&mut self, chat: i64, thread: Option<i64>) {
+        self.drafts.remove(&(chat, thread));
+    }
+
+    /// Whether a chat can have drafts: private ones can, as far as is known.
+    pub fn has_drafts(&self, chat: i64) -> bool {
+        chat > 0 && self.server_has_drafts && self.without_drafts.peek(&chat).is_none()
+    }
+
+    pub(super) fn no_drafts_in(&mut self, chat: i64) {
+        self.without_drafts.insert(chat, ());
+    }
+
+    /// The server has no drafts.
+    pub fn no_drafts(&mut self) {
+        self.server_has_drafts = false;
+    }
+
+    /// The messages of a text, by the id that its op was answered with.
+    pub(super) fn text(&mut self, chat: i64, id: i64) -> ShownText {
+        let known = self.texts.get(&(chat, id)).cloned();
+        known.unwrap_or_else(|| ShownText {
+            parts: vec![ShownPart::known(id)],
+            has_buttons: false,
+        })
+    }
+
+    pub(super) fn remember(&mut self, chat: i64, id: i64, text: ShownText) {
+        self.texts.insert((chat, id), text);
+    }
+
+    pub(super) fn forget(&mut self, chat: i64, id: i64) {
+        self.texts.remove(&(chat, id));
+    }
+
+    pub(super) fn cut_short(&mut self, key: u64, parts: Vec<ShownPart>) {
+        if !parts.is_empty() {
+            self.cut.insert(key, parts);
+        }
+    }
+
+    /// The parts of a text that were sent before it was cut short.
+    pub(super) fn resume(&mut self, key: u64) -> Vec<ShownPart> {
+        self.cut.remove(&key).unwrap_or_default()
+    }
+
+    /// Entries of all kinds, which are bounded.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.texts.len() + self.cut.len() + self.moved.len() + self.topics.len() + self.drafts.len()
+    }
+}

@@ -1,0 +1,517 @@
+//! Receives: polls for updates, hands them to the relay, and confirms what the relay has committed.
+//!
+//! Telegram keeps an update until a poll asks for later ones, so nothing about offsets is stored here: after a crash the
+//! server sends again what was not confirmed, and the journal knows what it has.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::speaker::Speaker;
+use crate::config::TelegramConfig;
+use crate::direct::telegram::{
+    ApiAnswer, BatchReader, Bot, Incoming, Intake, NextPoll, PollRetry, PollStep, PollTrouble, Polling,
+    Relevance, TopicNames, UpdateMeaning, descriptor, read_batch,
+};
+use crate::link::{Descriptors, End, Generation};
+use crate::relay::clock::Clock;
+use crate::relay::transport::{
+    Delivery, FrameCounters, FrameSorter, InboundSender, LinkStatus, RelayFrame, RelayGone,
+};
+use crate::wire::ConnectorFrame;
+
+/// Updates per poll.
+const BATCH: u64 = 100;
+/// How long the relay may take to commit what it was given, before it is given again.
+const MAX_COMMIT_TIME: Duration = Duration::from_secs(60);
+/// Timeout of the last call, which confirms what was committed.
+const LAST_CALL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How often the bot's own name is read again.
+const IDENTIFY_EVERY: Duration = Duration::from_secs(300);
+
+/// What the transport asks of its poller.
+#[derive(Debug)]
+pub(super) enum PollerCommand {
+    /// The relay has committed an update.
+    Acknowledge(Generation, i64),
+    /// Everything that is not confirmed is to come again.
+    Reconnect,
+    /// Stop polling; Telegram keeps what comes.
+    Pause(oneshot::Sender<()>),
+    /// Poll again.
+    Resume,
+    /// Stop for good, and confirm what was committed.
+    Close(oneshot::Sender<()>),
+}
+
+/// The poller of one bot.
+#[derive(Debug)]
+pub(super) struct Poller {
+    pub(super) speaker: Arc<Speaker>,
+    pub(super) settings: TelegramConfig,
+    pub(super) commands: mpsc::Receiver<PollerCommand>,
+    pub(super) status: watch::Sender<LinkStatus>,
+    pub(super) frames: Arc<FrameCounters>,
+}
+
+impl Poller {
+    /// Runs until the transport closes.
+    pub(super) async fn run(mut self, inbound: InboundSender) {
+        let clock = Clock::start();
+        let mut receiving = Receiving {
+            relevance: Relevance {
+                require_mention: self.settings.require_mention,
+                free_chats: self.settings.free_chats.clone(),
+                allow_bots: self.settings.allow_bots,
+            },
+            speaker: Arc::clone(&self.speaker),
+            settings: self.settings,
+            status: self.status,
+            frames: self.frames,
+            inbound,
+            clock,
+            bot: None,
+            identified_at: Duration::ZERO,
+            has_drafts: true,
+            topics: TopicNames::new(),
+            polling: Polling::default(),
+            intake: Intake::new(),
+            sorter: FrameSorter::new(Generation::first()),
+            generation: Generation::first(),
+            handed_on_at: Duration::ZERO,
+            not_before: Duration::ZERO,
+            paused: false,
+        };
+        receiving.run(&mut self.commands).await;
+    }
+}
+
+struct Receiving {
+    speaker: Arc<Speaker>,
+    settings: TelegramConfig,
+    status: watch::Sender<LinkStatus>,
+    frames: Arc<FrameCounters>,
+    inbound: InboundSender,
+    clock: Clock,
+    relevance: Relevance,
+    /// The bot, once Telegram has described it.
+    bot: Option<Bot>,
+    identified_at: Duration,
+    /// Whether the server streams drafts.
+    has_drafts: bool,
+    topics: TopicNames,
+    polling: Polling,
+    intake: Intake,
+    sorter: FrameSorter,
+    generation: Generation,
+    /// When something was handed to the relay last.
+    handed_on_at: Duration,
+    /// No poll before this.
+    not_before: Duration,
+    paused: bool,
+}
+
+/// What ended the wait.
+enum PollerWakeup {
+    Answered(PollAnswer),
+    Command(Option<PollerCommand>),
+    Deadline,
+}
+
+/// What a request of the poller brought.
+enum PollAnswer {
+    /// The bot describes itself.
+    Identity(ApiAnswer),
+    Updates(ApiAnswer),
+}
+
+type Request = std::pin::Pin<Box<dyn Future<Output = PollAnswer> + Send>>;
+
+impl Receiving {
+    async fn run(&mut self, commands: &mut mpsc::Receiver<PollerCommand>) {
+        let mut request: Option<Request> = None;
+        loop {
+            let now = self.clock.mono();
+            if self.hand_on_due(now).await.is_err() {
+                return;
+            }
+            if self.paused {
+                // Dropping a poll closes its connection: the server keeps what it would have brought.
+                request = None;
+            } else if request.is_none() {
+                request = self.next_request(now);
+            }
+            let deadline = self.deadline(request.is_some(), now);
+            let wakeup = tokio::select! {
+                biased;
+                command = commands.recv() => PollerWakeup::Command(command),
+                answer = pending(&mut request) => PollerWakeup::Answered(answer),
+                () = sleep_until(deadline) => PollerWakeup::Deadline,
+            };
+            match wakeup {
+                PollerWakeup::Command(Some(PollerCommand::Close(done))) => {
+                    drop(request);
+                    self.close().await;
+                    let _ = done.send(());
+                    return;
+                }
+                PollerWakeup::Command(Some(command)) => self.handle_command(command, &mut request),
+                PollerWakeup::Command(None) => return,
+                PollerWakeup::Answered(answer) => {
+                    request = None;
+                    if self.handle_answer(answer).await.is_err() {
+                        return;
+                    }
+                }
+                PollerWakeup::Deadline => {}
+            }
+        }
+    }
+
+    fn handle_command(&mut self, command: PollerCommand, request: &mut Option<Request>) {
+        match command {
+            PollerCommand::Acknowledge(generation, update) => {
+                if generation == self.generation {
+                    self.intake.acknowledge(update);
+                    self.status.send_modify(|status| status.counters.acks_sent += 1);
+                }
+            }
+            PollerCommand::Reconnect => {
+                *request = None;
+                self.start_over();
+            }
+            PollerCommand::Pause(done) => {
+                self.paused = true;
+                *request = None;
+                let _ = done.send(());
+            }
+            PollerCommand::Resume => {
+                self.paused = false;
+                self.not_before = Duration::ZERO;
+            }
+            // Handled by the loop.
+            PollerCommand::Close(_) => {}
+        }
+    }
+
+    /// What was not confirmed comes again, on a new connection.
+    fn start_over(&mut self) {
+        self.generation = self.generation.next();
+        self.sorter = FrameSorter::new(self.generation);
+        self.intake.forget();
+        self.not_before = Duration::ZERO;
+        self.speaker.client.renew_polls();
+        if self.status.borrow().live.is_some() {
+            self.publish_live();
+        }
+    }
+
+    /// The next request, when one is due.
+    fn next_request(&mut self, now: Duration) -> Option<Request> {
+        if now < self.not_before {
+            return None;
+        }
+        let speaker = Arc::clone(&self.speaker);
+        if self.bot.is_none() || now.saturating_sub(self.identified_at) > IDENTIFY_EVERY {
+            self.status.send_modify(|status| status.counters.dials += 1);
+            return Some(Box::pin(async move {
+                PollAnswer::Identity(speaker.client.call("getMe", &Map::new()).await)
+            }));
+        }
+        match self.intake.next_poll(now) {
+            NextPoll::Now => {}
+            NextPoll::At(_) => return None,
+            NextPoll::Wait if now.saturating_sub(self.handed_on_at) > MAX_COMMIT_TIME => {
+                tracing::warn!("updates were not committed in time; asking Telegram for them again");
+                self.start_over();
+            }
+            NextPoll::Wait => return None,
+        }
+        // The first poll of a connection returns at once: only a poll that returned proves that updates come.
+        let is_live = self.status.borrow().live.is_some();
+        let wait = if is_live {
+            self.settings.poll_timeout_secs
+        } else {
+            0
+        };
+        let mut body = Map::from_iter([
+            ("limit".to_owned(), BATCH.into()),
+            ("timeout".to_owned(), wait.into()),
+            ("allowed_updates".to_owned(), json!(self.settings.allowed_updates)),
+        ]);
+        if let Some(offset) = self.intake.begin_poll(now) {
+            body.insert("offset".to_owned(), offset.into());
+        }
+        Some(Box::pin(async move {
+            PollAnswer::Updates(speaker.client.poll(&body, Duration::from_secs(wait)).await)
+        }))
+    }
+
+    /// When something is due by itself.
+    fn deadline(&self, requested: bool, now: Duration) -> Instant {
+        let next_poll = match self.intake.next_poll(now) {
+            _ if requested || self.paused => None,
+            NextPoll::Now => Some(self.not_before),
+            NextPoll::At(at) => Some(at.max(self.not_before)),
+            NextPoll::Wait => Some(self.handed_on_at + MAX_COMMIT_TIME + Duration::from_millis(1)),
+        };
+        let due = [next_poll, self.intake.deadline()].into_iter().flatten().min();
+        self.clock.instant(due.unwrap_or(now + IDENTIFY_EVERY))
+    }
+
+    async fn handle_answer(&mut self, answer: PollAnswer) -> Result<(), RelayGone> {
+        let (answer, is_identity) = match answer {
+            PollAnswer::Identity(answer) => (answer, true),
+            PollAnswer::Updates(answer) => (answer, false),
+        };
+        match self.polling.answered(answer, self.clock.seed()) {
+            PollStep::Updates(identity) if is_identity => {
+                self.identified(&identity).await;
+                Ok(())
+            }
+            PollStep::Updates(updates) => {
+                if self.status.borrow().live.is_none() {
+                    self.connected();
+                }
+                self.received(&updates).await
+            }
+            PollStep::Retry(retry) => {
+                self.troubled(retry).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Telegram described the bot.
+    async fn identified(&mut self, identity: &Value) {
+        let is_first = self.bot.is_none();
+        self.identified_at = self.clock.mono();
+        let Some(bot) = Bot::from_value(identity) else {
+            tracing::warn!("Telegram did not describe the bot");
+            self.not_before = self.clock.mono() + Duration::from_secs(5);
+            return;
+        };
+        self.bot = Some(bot);
+        if is_first {
+            let info = self.speaker.client.call("getWebhookInfo", &Map::new()).await;
+            let url = match &info {
+                ApiAnswer::Ok(info) => info.get("url").and_then(Value::as_str).unwrap_or_default(),
+                _ => "",
+            };
+            if !url.is_empty() {
+                tracing::warn!("{}", PollTrouble::Webhook);
+                self.delete_webhook().await;
+            }
+            // Without parameters it draws nothing: a server that knows the method says what is missing.
+            let probed = self.speaker.client.call("sendMessageDraft", &Map::new()).await;
+            self.has_drafts = !matches!(probed, ApiAnswer::Error { code: 404, .. });
+            if !self.has_drafts {
+                self.speaker.no_drafts();
+            }
+        }
+    }
+
+    /// Removes a webhook; what waits for it stays.
+    async fn delete_webhook(&self) {
+        let body = Map::from_iter([("drop_pending_updates".to_owned(), false.into())]);
+        let _ = self.speaker.client.call("deleteWebhook", &body).await;
+    }
+
+    /// A poll returned: from now on messages come, and answers can be sent.
+    fn connected(&mut self) {
+        if self.status.borrow().counters.handshakes > 0 {
+            self.generation = self.generation.next();
+            self.sorter = FrameSorter::new(self.generation);
+            self.intake.forget();
+        }
+        self.publish_live();
+        let bot = self.bot.as_ref().map_or("", |bot| bot.username.as_str());
+        tracing::info!(bot, api = self.speaker.client.host(), "connected to Telegram");
+        self.speaker.announce_commands(true);
+    }
+
+    fn publish_live(&mut self) {
+        let descriptor = descriptor(self.has_drafts);
+        self.sorter.declare(&descriptor);
+        let generation = self.generation;
+        self.status.send_modify(|status| {
+            status.live = Some(generation);
+            status.descriptors = Descriptors::new(generation, [descriptor]);
+            "live".clone_into(&mut status.state);
+            status.retry_at_ms = None;
+            status.ended = None;
+            status.counters.handshakes += 1;
+        });
+    }
+
+    /// A poll brought nothing.
+    async fn troubled(&mut self, retry: PollRetry) {
+        let PollRetry {
+            after,
+            trouble,
+            is_news,
+            is_offline,
+        } = retry;
+        let retry_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+        if is_news {
+            tracing::warn!(retry_ms, "{trouble}; run `hermes-relay doctor` to find the cause");
+        }
+        self.not_before = self.clock.mono() + after;
+        self.speaker.client.renew_polls();
+        if trouble == PollTrouble::Webhook {
+            self.delete_webhook().await;
+        }
+        let retry_at_ms = self.clock.unix_ms() + i64::try_from(after.as_millis()).unwrap_or_default();
+        self.status.send_modify(|status| {
+            status.last_loss = Some(trouble.to_string());
+            status.retry_at_ms = Some(retry_at_ms);
+            if !is_offline {
+                return;
+            }
+            status.counters.losses += u64::from(status.live.is_some());
+            status.live = None;
+            "waiting".clone_into(&mut status.state);
+            if let PollTrouble::Refused(_) = &trouble {
+                "revoked".clone_into(&mut status.state);
+                status.ended = Some(End::Revoked {
+                    reason: trouble.to_string(),
+                });
+            }
+        });
+    }
+
+    /// Updates came.
+    async fn received(&mut self, updates: &Value) -> Result<(), RelayGone> {
+        let batch = self.read(updates);
+        let now = self.clock.mono();
+        // A press is answered before anything else happens: whoever pressed waits for it.
+        for incoming in &batch {
+            if let UpdateMeaning::Press { query_id, event, .. } = &incoming.meaning {
+                self.speaker.answer_press(query_id, event.is_some());
+            }
+        }
+        let ready = self.intake.receive(batch, now);
+        self.hand_on(ready).await
+    }
+
+    fn read(&mut self, updates: &Value) -> Vec<Incoming> {
+        let Some(bot) = &self.bot else {
+            return Vec::new();
+        };
+        let callbacks = &self.speaker.callbacks;
+        let mut reader = BatchReader {
+            bot,
+            relevance: &self.relevance,
+            open_callback: &|data| {
+                callbacks
+                    .open(data)
+                    .map(|pressed| (pressed.prompt_id, pressed.option_id))
+            },
+            topics: &mut self.topics,
+        };
+        read_batch(updates, &mut reader)
+    }
+
+    /// Albums whose time has come.
+    async fn hand_on_due(&mut self, now: Duration) -> Result<(), RelayGone> {
+        let due = self.intake.due(now);
+        self.hand_on(due).await
+    }
+
+    async fn hand_on(&mut self, ready: Vec<Incoming>) -> Result<(), RelayGone> {
+        let mut deliveries: Vec<Delivery> = Vec::new();
+        for incoming in ready {
+            if let Some(line) = incoming.to_line() {
+                deliveries.extend(self.delivery(line.as_bytes()));
+                continue;
+            }
+            match incoming.meaning {
+                UpdateMeaning::Stop {
+                    chat_id,
+                    thread_id,
+                    draft_id,
+                } => self.stop(chat_id, thread_id, draft_id).await?,
+                UpdateMeaning::Migrated { from, to } => self.speaker.migrated(from, to),
+                UpdateMeaning::Member { chat_id, can_write } => {
+                    tracing::info!(
+                        chat = chat_id,
+                        can_write,
+                        "what the bot may do in a chat has changed"
+                    );
+                }
+                UpdateMeaning::Ignored(why) => {
+                    tracing::debug!(update = incoming.update_id, why, "ignored an update");
+                }
+                UpdateMeaning::Message(_)
+                | UpdateMeaning::Press { .. }
+                | UpdateMeaning::Topic { .. }
+                | UpdateMeaning::Poison { .. } => {}
+            }
+        }
+        if deliveries.is_empty() {
+            return Ok(());
+        }
+        self.handed_on_at = self.clock.mono();
+        self.inbound.deliver(deliveries).await
+    }
+
+    /// The frame of an update, as a connector would have sent it.
+    fn delivery(&mut self, line: &[u8]) -> Option<Delivery> {
+        match ConnectorFrame::decode(line) {
+            Ok(frame) => {
+                self.frames.received(Some(&frame));
+                match self.sorter.sort(frame, line)? {
+                    RelayFrame::Delivery(delivery) => Some(delivery),
+                    RelayFrame::Interrupt(_) => None,
+                }
+            }
+            Err(error) => {
+                self.frames.received(None);
+                Some(self.sorter.undecodable(error, line))
+            }
+        }
+    }
+
+    /// Somebody pressed Stop on a draft: the turn that writes it is stopped, and no other.
+    async fn stop(&mut self, chat: i64, thread: Option<i64>, draft: i64) -> Result<(), RelayGone> {
+        let Some(session_key) = self.speaker.stopped(chat, thread, draft) else {
+            return Ok(());
+        };
+        let frame = ConnectorFrame::InterruptInbound {
+            session_key,
+            chat_id: chat.to_string(),
+        };
+        match self.sorter.sort(frame, &[]) {
+            Some(RelayFrame::Interrupt(interrupt)) => self.inbound.interrupt(interrupt).await,
+            Some(RelayFrame::Delivery(_)) | None => Ok(()),
+        }
+    }
+
+    /// Confirms what was committed, so that the next start does not see it again.
+    async fn close(&mut self) {
+        let confirmed = self.intake.next_poll(self.clock.mono()) == NextPoll::Now;
+        if let Some(offset) = self.intake.offset().filter(|_| confirmed) {
+            let body = Map::from_iter([
+                ("offset".to_owned(), offset.into()),
+                ("limit".to_owned(), 1.into()),
+                ("timeout".to_owned(), 0.into()),
+            ]);
+            let _ = timeout(LAST_CALL_TIMEOUT, self.speaker.client.poll(&body, Duration::ZERO)).await;
+        }
+        self.status.send_modify(|status| {
+            status.live = None;
+            "closed".clone_into(&mut status.state);
+            status.ended = Some(End::Closed);
+        });
+    }
+}
+
+async fn pending(request: &mut Option<Request>) -> PollAnswer {
+    match request {
+        Some(request) => request.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,390 @@
+//! Sends: ops as calls, in the pace that the server allows. Each op runs in a task of its own; the relay keeps their order.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+use tokio::time::{sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::backoff::Backoff;
+use crate::collections::BoundedCache;
+use crate::direct::telegram::{
+    ApiAnswer, Call, CallFile, CallKind, CallbackKey, FileAddress, Flood, FloodPermit, Learnt, Speech,
+    SpeechStep, Spoken,
+};
+use crate::link::{NotSent, Op, SendResult};
+use crate::net::media::BotFiles;
+use crate::net::telegram::{BotClient, FilePart};
+use crate::relay::clock::Clock;
+use crate::relay::transport::ResultSender;
+use crate::wire::{
+    Action, Grouping, NoAliases, OpId, OpResult, Outcome, Platform, SessionKey, SessionSource,
+};
+
+/// Longest life of an op that names no timeout, with its waits.
+const OP_TIMEOUT: Duration = Duration::from_secs(120);
+/// First and longest delay before an op without an answer is reported: the relay then sends it again.
+const FAILURE_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Chats whose failures are counted.
+const MAX_CHATS: usize = 1024;
+/// Attempts to answer a press, and the time between them.
+const PRESS_ATTEMPTS: u32 = 4;
+const PRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// Commands that a bot can offer, and the longest description of one.
+const MAX_COMMANDS: usize = 100;
+const MAX_DESCRIPTION: usize = 256;
+/// What the callback data of buttons is signed for.
+const CALLBACK_PURPOSE: &str = "hermes-relay callback data";
+/// Shown to whoever presses a button that is not this bot's, or was altered.
+const INVALID_BUTTON: &str = "This button is not valid.";
+
+/// The sending half of a bot.
+pub(super) struct Speaker {
+    pub(super) client: Arc<BotClient>,
+    pub(super) callbacks: CallbackKey,
+    files: Arc<BotFiles>,
+    clock: Clock,
+    state: Mutex<SpeakerState>,
+    /// Ops under way.
+    under_way: watch::Sender<usize>,
+    /// The relay ends: nothing waits any more.
+    closing: CancellationToken,
+}
+
+impl std::fmt::Debug for Speaker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Speaker")
+            .field("under_way", &*self.under_way.borrow())
+            .finish_non_exhaustive()
+    }
+}
+
+/// One lock, held for moments and never across an await.
+#[derive(Debug)]
+struct SpeakerState {
+    spoken: Spoken,
+    flood: Flood,
+    /// Failures in a row, by chat.
+    failures: BoundedCache<i64, Backoff>,
+    /// The last op that reacts to a message: an earlier one that has not gone out would undo it.
+    reactions: BoundedCache<(String, String), OpId>,
+    /// Ops that wait and of which nothing has left this process.
+    unsent: HashSet<OpId>,
+    /// The commands to offer, and whether Telegram has them.
+    commands: Option<(Vec<Value>, bool)>,
+    connected: bool,
+}
+
+impl Speaker {
+    pub(super) fn new(client: Arc<BotClient>, files: Arc<BotFiles>) -> Self {
+        Self {
+            callbacks: CallbackKey::new(&client.derived_key(CALLBACK_PURPOSE)),
+            client,
+            files,
+            clock: Clock::start(),
+            state: Mutex::new(SpeakerState {
+                spoken: Spoken::new(),
+                flood: Flood::new(),
+                failures: BoundedCache::new(MAX_CHATS),
+                reactions: BoundedCache::new(MAX_CHATS),
+                unsent: HashSet::new(),
+                commands: None,
+                connected: false,
+            }),
+            under_way: watch::channel(0).0,
+            closing: CancellationToken::new(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SpeakerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Performs an op in a task of its own.
+    pub(super) fn submit(self: &Arc<Self>, op: Op, results: ResultSender) {
+        let action = serde_json::from_str::<Action>(op.action.as_str()).ok();
+        {
+            let mut state = self.lock();
+            state.unsent.insert(op.id);
+            if let Some(message) = action.as_ref().and_then(reacted_to) {
+                state.reactions.insert(message, op.id);
+            }
+        }
+        self.under_way.send_modify(|count| *count += 1);
+        let speaker = Arc::clone(self);
+        tokio::spawn(async move {
+            let within = op.timeout.unwrap_or(OP_TIMEOUT);
+            let result = match timeout(within, speaker.perform(op.id, action)).await {
+                Ok(result) => result,
+                Err(_) if speaker.has_left(op.id) => SendResult::Answered(Box::new(Outcome::Unknown)),
+                Err(_) => SendResult::NotSent(NotSent::Expired),
+            };
+            speaker.lock().unsent.remove(&op.id);
+            let _ = results.try_send((op.id, result));
+            speaker.under_way.send_modify(|count| *count -= 1);
+        });
+    }
+
+    /// Whether a call of an op has been made.
+    pub(super) fn has_left(&self, op: OpId) -> bool {
+        !self.lock().unsent.contains(&op)
+    }
+
+    /// Waits for the ops under way, at most this long. What waits for its turn ends at once.
+    pub(super) async fn drain(&self, within: Duration) {
+        self.closing.cancel();
+        let mut under_way = self.under_way.subscribe();
+        let _ = timeout(within, under_way.wait_for(|count| *count == 0)).await;
+    }
+
+    async fn perform(&self, op: OpId, action: Option<Action>) -> SendResult {
+        let Some(action) = action else {
+            return answered(OpResult {
+                error: Some("the op cannot be read".into()),
+                ..OpResult::default()
+            });
+        };
+        if let Some(message) = reacted_to(&action)
+            && self.lock().reactions.get(&message) != Some(&op)
+        {
+            return answered(OpResult {
+                success: true,
+                ..OpResult::default()
+            });
+        }
+        let begun = Speech::new(&action, &self.callbacks, &mut self.lock().spoken);
+        let mut speech = match begun {
+            Ok(speech) => speech,
+            Err(refused) => return answered(refused.into()),
+        };
+        let mut kind = CallKind::Show;
+        loop {
+            let call = match speech.step() {
+                SpeechStep::Call(call) => call,
+                SpeechStep::Done(Outcome::Unknown) if kind == CallKind::Speak => {
+                    self.wait_after_failure(speech.chat()).await;
+                    return SendResult::Lost;
+                }
+                SpeechStep::Done(outcome) => {
+                    if let Outcome::Applied(_) = &outcome {
+                        self.succeeded(&action, speech.chat()).await;
+                    }
+                    return SendResult::Answered(Box::new(outcome));
+                }
+                SpeechStep::NotSent => {
+                    if kind == CallKind::Speak {
+                        self.wait_after_failure(speech.chat()).await;
+                    }
+                    return SendResult::NotSent(NotSent::NotLive);
+                }
+            };
+            kind = call.kind;
+            let permit = self.lock().flood.admit(call.chat, call.kind, self.clock.mono());
+            match permit {
+                FloodPermit::Now => {}
+                FloodPermit::At(at) => {
+                    if !self.wait_until(at).await {
+                        return SendResult::NotSent(NotSent::Closing);
+                    }
+                    continue;
+                }
+                FloodPermit::Drop => {
+                    speech.dropped(&mut self.lock().spoken);
+                    continue;
+                }
+                FloodPermit::Limited { retry_after } => {
+                    speech.limited(retry_after, &mut self.lock().spoken);
+                    continue;
+                }
+            }
+            self.lock().unsent.remove(&op);
+            let answer = self.make(call).await;
+            let learnt = speech.answered(answer, &mut self.lock().spoken);
+            if let Some(learnt) = learnt {
+                self.learn(learnt);
+            }
+        }
+    }
+
+    /// Makes a call.
+    async fn make(&self, call: Call) -> ApiAnswer {
+        let Call {
+            method,
+            mut body,
+            file,
+            ..
+        } = call;
+        let Some(CallFile { field, source, name }) = file else {
+            return self.client.call(method, &body).await;
+        };
+        if let Some((path, kept_name)) = self.files.copy_of(&source) {
+            let name = name.unwrap_or(kept_name);
+            let part = FilePart {
+                field,
+                path: &path,
+                name: if name.is_empty() { "file" } else { &name },
+            };
+            return self.client.upload(method, &body, part).await;
+        }
+        let by_reference = FileAddress::parse(&source).map_or(source, |address| address.id);
+        body.insert(field.to_owned(), by_reference.into());
+        self.client.call(method, &body).await
+    }
+
+    fn learn(&self, learnt: Learnt) {
+        match learnt {
+            Learnt::Migrated { from, to } => {
+                tracing::info!(from, to, "a group became a supergroup; using its new id");
+            }
+            Learnt::Limited { chat, retry_after } => {
+                let secs = retry_after.as_secs();
+                tracing::info!(chat, secs, "Telegram limits what is sent to a chat");
+                self.lock().flood.limited(chat, retry_after, self.clock.mono());
+            }
+            Learnt::Closed { chat, reason } => {
+                tracing::warn!(chat, reason, "the bot can say nothing in a chat any more");
+            }
+            Learnt::MarkupRefused => {
+                tracing::warn!("Telegram did not understand the markup of a text; sending it as plain text");
+            }
+        }
+    }
+
+    /// An op was done: its chat works, and the copy of its file is not needed any more.
+    async fn succeeded(&self, action: &Action, chat: i64) {
+        self.lock().failures.remove(&chat);
+        if let Action::SendMedia { source_url, .. } = action
+            && let Some((path, _)) = self.files.copy_of(source_url)
+        {
+            let _ = tokio::fs::remove_file(path).await;
+        }
+    }
+
+    /// Waits after a failure, longer after each in a row, so that an outage does not use up the attempts of an answer.
+    async fn wait_after_failure(&self, chat: i64) {
+        let delay = {
+            let mut state = self.lock();
+            let first = Backoff::new(FAILURE_DELAYS.0, FAILURE_DELAYS.1);
+            let mut backoff = state.failures.get(&chat).copied().unwrap_or(first);
+            let delay = backoff.next_delay();
+            state.failures.insert(chat, backoff);
+            delay
+        };
+        self.wait_until(self.clock.mono() + delay).await;
+    }
+
+    /// Waits until a time; `false` if the relay ends first.
+    async fn wait_until(&self, at: Duration) -> bool {
+        tokio::select! {
+            () = self.closing.cancelled() => false,
+            () = sleep_until(self.clock.instant(at)) => true,
+        }
+    }
+
+    /// Answers a press, so that the button stops waiting.
+    pub(super) fn answer_press(self: &Arc<Self>, query_id: &str, is_valid: bool) {
+        let mut body = Map::from_iter([("callback_query_id".to_owned(), Value::from(query_id))]);
+        if !is_valid {
+            body.insert("text".to_owned(), INVALID_BUTTON.into());
+        }
+        let speaker = Arc::clone(self);
+        tokio::spawn(async move {
+            for _ in 0..PRESS_ATTEMPTS {
+                let answer = speaker.client.call("answerCallbackQuery", &body).await;
+                let again = speaker.clock.mono() + PRESS_INTERVAL;
+                match answer {
+                    ApiAnswer::NotSent(_) | ApiAnswer::Unknown if speaker.wait_until(again).await => {}
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    /// Somebody pressed Stop on a draft: the session of the turn that writes it, once, while it is shown.
+    pub(super) fn stopped(&self, chat: i64, thread: Option<i64>, draft: i64) -> Option<String> {
+        if !self.lock().spoken.take_draft(chat, thread, draft) {
+            return None;
+        }
+        let source = json!({
+            "platform": Platform::TELEGRAM.as_str(),
+            "chat_type": "dm",
+            "chat_id": chat.to_string(),
+            "user_id": chat.to_string(),
+            "thread_id": thread.map(|thread| thread.to_string()),
+        });
+        let source = SessionSource::from_value(&source).ok()?;
+        let key = SessionKey::build(&source, Grouping::default(), None, &NoAliases);
+        Some(key.to_string())
+    }
+
+    /// A group became a supergroup.
+    pub(super) fn migrated(&self, from: i64, to: i64) {
+        tracing::info!(from, to, "a group became a supergroup; using its new id");
+        self.lock().spoken.chat_moved(from, to);
+    }
+
+    /// The server has no drafts.
+    pub(super) fn no_drafts(&self) {
+        self.lock().spoken.no_drafts();
+    }
+
+    /// The commands to offer from now on.
+    pub(super) fn offer_commands(self: &Arc<Self>, manifest: &[Value]) {
+        let usable = |name: &str| {
+            let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            (1..=32).contains(&name.len()) && name.bytes().all(plain)
+        };
+        let text = |command: &Value, key: &str| command.get(key).and_then(Value::as_str).map(str::to_owned);
+        let offered = manifest.iter().filter_map(|command| {
+            let name = text(command, "name").filter(|name| usable(name))?;
+            let description = text(command, "description").filter(|text| !text.is_empty());
+            let description: String = description?.chars().take(MAX_DESCRIPTION).collect();
+            Some(json!({"command": name, "description": description}))
+        });
+        let offered = offered.take(MAX_COMMANDS).collect();
+        self.lock().commands = Some((offered, false));
+        self.announce_commands(false);
+    }
+
+    /// Tells Telegram the commands that it does not have yet; `connected` once calls can be made.
+    pub(super) fn announce_commands(self: &Arc<Self>, connected: bool) {
+        let body = {
+            let mut state = self.lock();
+            state.connected |= connected;
+            let is_connected = state.connected;
+            let Some((commands, told)) = &mut state.commands else {
+                return;
+            };
+            if !is_connected || std::mem::replace(told, true) {
+                return;
+            }
+            Map::from_iter([("commands".to_owned(), Value::from(commands.clone()))])
+        };
+        let speaker = Arc::clone(self);
+        tokio::spawn(async move {
+            if !matches!(
+                speaker.client.call("setMyCommands", &body).await,
+                ApiAnswer::Ok(_)
+            ) {
+                tracing::info!("the bot's command menu was not changed");
+            }
+        });
+    }
+}
+
+/// The message that an op reacts to.
+fn reacted_to(action: &Action) -> Option<(String, String)> {
+    match action {
+        Action::React {
+            chat_id, message_id, ..
+        } => Some((chat_id.clone(), message_id.clone())),
+        _ => None,
+    }
+}
+
+fn answered(result: OpResult) -> SendResult {
+    SendResult::Answered(Box::new(result.into()))
+}
