@@ -37,8 +37,12 @@ pub struct CheckContext<'e> {
     pub(super) proxies: ProxyRules,
     deadline: Instant,
     pub(super) loaded: Option<LoadedSettings>,
-    pub(super) connector: Option<ConnectorTarget>,
+    /// The connector, once its URL is known to be valid.
+    pub(super) connector: Option<ConnectorUrl>,
+    pub(super) target: Option<PeerTarget>,
     pub(super) running: RunningRelay,
+    /// Why the running relay does not receive, in its words.
+    pub(super) running_trouble: Option<String>,
     pub(super) addresses: Vec<SocketAddr>,
     /// How far the connector's clock is ahead.
     pub(super) clock_skew_secs: i64,
@@ -52,9 +56,52 @@ pub(super) struct LoadedSettings {
     pub(super) tls: Tls,
 }
 
-/// The connector, once its URL is known to be valid.
-pub(super) struct ConnectorTarget {
-    pub(super) url: ConnectorUrl,
+/// Who is at the other end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A connector.
+    Connector,
+    /// Telegram's Bot API, without a connector.
+    Telegram,
+}
+
+impl Peer {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Connector => "the connector",
+            Self::Telegram => "the Bot API",
+        }
+    }
+
+    /// Where its address is set.
+    pub(super) fn address(self) -> &'static str {
+        match self {
+            Self::Connector => "the connector URL",
+            Self::Telegram => "`direct.telegram.api_base`",
+        }
+    }
+
+    /// What to do when it cannot be connected to.
+    pub(super) fn connect_remedy(self) -> &'static str {
+        match self {
+            Self::Connector => {
+                "check that the connector runs at that address and port, and that no firewall is in between"
+            }
+            Self::Telegram => {
+                "check this machine's network and firewall; where Telegram is blocked, set HTTPS_PROXY to a proxy that reaches it"
+            }
+        }
+    }
+}
+
+/// The other end, once its address is known to be valid.
+pub(super) struct PeerTarget {
+    pub(super) peer: Peer,
+    pub(super) host: String,
+    pub(super) is_loopback: bool,
+    pub(super) is_plaintext: bool,
+    /// Base URL of its HTTP routes; never ends in a slash.
+    pub(super) http_base: String,
     pub(super) steps: Steps,
 }
 
@@ -96,7 +143,9 @@ impl<'e> CheckContext<'e> {
             deadline: Instant::now() + BUDGET,
             loaded: None,
             connector: None,
+            target: None,
             running: RunningRelay::Unknown,
+            running_trouble: None,
             addresses: Vec::new(),
             clock_skew_secs: 0,
             socket: None,
@@ -107,6 +156,14 @@ impl<'e> CheckContext<'e> {
     /// The settings, once loaded.
     pub(super) fn settings(&self) -> Option<&Settings> {
         self.loaded.as_ref().map(|known| &known.loaded.settings)
+    }
+
+    /// Who is at the other end, by the settings.
+    pub(super) fn peer(&self) -> Peer {
+        match self.settings() {
+            Some(settings) if settings.direct.telegram.is_some() => Peer::Telegram,
+            _ => Peer::Connector,
+        }
     }
 
     pub(super) fn is_expired(&self) -> bool {
@@ -121,6 +178,12 @@ impl<'e> CheckContext<'e> {
     /// Runs a step; `None` on a timeout.
     pub(super) async fn step<T>(&self, step: impl Future<Output = T>) -> Option<T> {
         timeout_at(self.step_deadline(), step).await.ok()
+    }
+
+    /// Runs a step that waits for `wait` by itself; `None` on a timeout.
+    pub(super) async fn waiting_step<T>(&self, wait: Duration, step: impl Future<Output = T>) -> Option<T> {
+        let deadline = self.deadline.min(self.step_deadline() + wait);
+        timeout_at(deadline, step).await.ok()
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::context::{CheckContext, RunningRelay, STEP_TIMEOUT};
+use super::context::{CheckContext, Peer, RunningRelay, STEP_TIMEOUT};
 use super::probe::ProbeResult;
 use super::{local, network};
 use crate::net::connector_http::{PolicyError, declare_policy};
@@ -16,8 +16,8 @@ use crate::net::socket::{DialRequest, Dialer, Socket};
 use crate::net::ws_io::{ReadEvent, SocketReader, split};
 use crate::relay::{Credentials, USER_AGENT, provisioning};
 use crate::wire::{
-    CapabilityDescriptor, ConnectorFrame, GatewayFrame, Line, LineFramer, RelevancePolicy, TOKEN_TTL_SECS,
-    UpgradeToken,
+    CapabilityDescriptor, ConnectorFrame, GatewayFrame, Line, LineFramer, Platform, RelevancePolicy,
+    TOKEN_TTL_SECS, UpgradeToken,
 };
 
 /// The close code of a refused token.
@@ -31,7 +31,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Dials and upgrades to WebSocket.
 pub(super) async fn upgrade(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
-    let (Some(known), Some(place)) = (&context.loaded, &context.connector) else {
+    let (Some(known), Some(url)) = (&context.loaded, &context.connector) else {
         return Vec::new();
     };
     let settings = &known.loaded.settings;
@@ -58,7 +58,7 @@ pub(super) async fn upgrade(context: &mut CheckContext<'_>) -> Vec<ProbeResult> 
     let within = context.step_deadline().duration_since(Instant::now());
     let dialer = Dialer::new(known.tls.clone(), context.proxies.clone(), within);
     let upgraded = dialer.dial(DialRequest {
-        url: place.url.dial_url(),
+        url: url.dial_url(),
         bearer: token.as_ref().map(UpgradeToken::as_secret),
         user_agent: USER_AGENT,
         allow_plaintext: settings.connector.allow_plaintext,
@@ -67,12 +67,12 @@ pub(super) async fn upgrade(context: &mut CheckContext<'_>) -> Vec<ProbeResult> 
     });
     match upgraded.await {
         Ok(open) => {
-            let detail = format!("{} upgrades to WebSocket", place.url);
+            let detail = format!("{url} upgrades to WebSocket");
             context.socket = Some(open.socket);
             vec![ProbeResult::ok(detail)]
         }
         Err(error) => {
-            let (detail, remedy) = network::explain_dial(&error);
+            let (detail, remedy) = network::explain_dial(&error, Peer::Connector);
             vec![ProbeResult::failed(detail, remedy)]
         }
     }
@@ -270,6 +270,18 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     let Some(known) = &context.loaded else {
         return Vec::new();
     };
+    if let Some(bot) = &known.loaded.settings.direct.telegram {
+        let policy = RelevancePolicy {
+            platform: Platform::TELEGRAM.as_str().to_owned(),
+            require_address: bot.require_mention,
+            free_response_scopes: bot.free_chats.clone(),
+            allow_other_bots: bot.allow_bots,
+        };
+        return vec![
+            ProbeResult::ok(format!("{}; applied by the relay itself", terms(&policy)))
+                .about(&policy.platform),
+        ];
+    }
     let policies = provisioning::policies(&known.loaded);
     if policies.is_empty() {
         return vec![ProbeResult::ok("not configured; the connector's default applies")];
@@ -284,7 +296,7 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         };
         return policies.iter().map(shown).collect();
     }
-    let (Some(place), Some(http)) = (&context.connector, network::http(context)) else {
+    let (Some(url), Some(http)) = (&context.connector, network::http(context)) else {
         return vec![ProbeResult::skipped("there is no connector to declare it to")];
     };
     let Some(credentials) = provisioning::pinned_credentials(&known.loaded.settings) else {
@@ -296,7 +308,7 @@ pub(super) async fn policy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     for policy in &policies {
         let token = mint(&credentials, context.clock_skew_secs);
         let body = serde_json::to_value(policy).unwrap_or_default();
-        let declared = declare_policy(&http, place.url.http_base(), &token, &body);
+        let declared = declare_policy(&http, url.http_base(), &token, &body);
         let result = match context.step(declared).await {
             Some(Ok(())) => ProbeResult::ok(format!("{}; accepted by the connector", terms(policy))),
             Some(Err(error)) => ProbeResult::failed(error.to_string(), policy_remedy(&error)),

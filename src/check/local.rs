@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout_at};
 
-use super::context::{CheckContext, ConnectorTarget, LoadedSettings};
+use super::context::{CheckContext, LoadedSettings, Peer, PeerTarget};
 use super::network::explain_dial;
 use super::probe::ProbeResult;
 use crate::agent::{AgentHealth, BUILT_IN};
@@ -69,7 +69,10 @@ fn settings_remedy(error: &ConfigError) -> String {
         ),
         ConfigError::Secret(SecretError::Open { path, .. }) => format!("chmod 600 {}", path.display()),
         ConfigError::Secret(_) => "correct the secret file, or name another".to_owned(),
-        ConfigError::Exclusive { .. } => "remove one of them".to_owned(),
+        ConfigError::Exclusive { .. } => {
+            "remove `direct.telegram` and omit --telegram, or remove `connector.url` and GATEWAY_RELAY_URL"
+                .to_owned()
+        }
         ConfigError::NoStateDir => "pass --state-dir DIR, or set HERMES_RELAY_STATE_DIR".to_owned(),
     }
 }
@@ -85,8 +88,8 @@ pub(super) fn url(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
             .url_veto
             .clone()
             .unwrap_or_else(|| "no connector URL is configured".to_owned());
-        let remedy = "enroll with `hermes-relay enroll --connector-url URL`, set GATEWAY_RELAY_URL, or try everything on this \
-                      machine with `hermes-relay dev`";
+        let remedy = "use a Telegram bot of your own (`hermes-relay init --telegram`), enroll with a connector (`hermes-relay enroll \
+                      --connector-url URL`), set GATEWAY_RELAY_URL, or try everything on this machine with `hermes-relay dev`";
         return vec![ProbeResult::failed(what, remedy)];
     };
     let origin = known.loaded.origins.of("connector.url");
@@ -102,12 +105,20 @@ pub(super) fn url(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
     let steps = match Steps::toward(url.dial_url(), known.tls.clone(), &context.proxies) {
         Ok(steps) => steps,
         Err(error) => {
-            let (detail, remedy) = explain_dial(&error);
+            let (detail, remedy) = explain_dial(&error, Peer::Connector);
             return vec![ProbeResult::failed(detail, remedy)];
         }
     };
     let detail = format!("{url} ({origin})");
-    context.connector = Some(ConnectorTarget { url, steps });
+    context.target = Some(PeerTarget {
+        peer: Peer::Connector,
+        host: url.host().to_owned(),
+        is_loopback: url.is_loopback(),
+        is_plaintext: url.is_plaintext(),
+        http_base: url.http_base().to_owned(),
+        steps,
+    });
+    context.connector = Some(url);
     vec![ProbeResult::ok(detail)]
 }
 
@@ -320,6 +331,12 @@ pub(super) fn platforms(context: &CheckContext<'_>) -> Vec<ProbeResult> {
                       Hermes' home, then restart the relay";
         let warn = |warning| ProbeResult::warn(warning, remedy);
         return warnings.into_iter().map(warn).collect();
+    }
+    if context.peer() == Peer::Telegram {
+        let origin = known.loaded.origins.of("direct.telegram");
+        return vec![ProbeResult::ok(format!(
+            "telegram, without a connector ({origin})"
+        ))];
     }
     let identities = known.loaded.settings.connector.identities.iter();
     let names: Vec<String> = identities.map(|identity| excerpt(&identity.platform)).collect();

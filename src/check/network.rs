@@ -1,11 +1,11 @@
-//! Probes of the network path to the connector: proxy, DNS, TCP, TLS, clock.
+//! Probes of the network path to the other end: proxy, DNS, TCP, TLS, clock.
 
 use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use futures_util::future::join_all;
 
-use super::context::{CheckContext, ConnectorTarget, timed_out};
+use super::context::{CheckContext, Peer, PeerTarget, timed_out};
 use super::probe::ProbeResult;
 use crate::net::http::{Body, HttpClient, HttpEgress, HttpPolicy, Request};
 use crate::net::socket::{DialError, tls_reason};
@@ -19,8 +19,8 @@ const EXPIRES_SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 /// Clock skew above which a warning is reported.
 const MAX_SKEW_SECS: u64 = 30;
 
-fn failed(error: &DialError) -> Vec<ProbeResult> {
-    let (detail, remedy) = explain_dial(error);
+fn failed(error: &DialError, peer: Peer) -> Vec<ProbeResult> {
+    let (detail, remedy) = explain_dial(error, peer);
     vec![ProbeResult::failed(detail, remedy)]
 }
 
@@ -35,7 +35,7 @@ pub(super) async fn proxy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
             ProbeResult::warn(what, format!("write {variable} as http://host:port, or unset it"))
         })
         .collect();
-    let Some(ConnectorTarget { steps, .. }) = &context.connector else {
+    let Some(PeerTarget { steps, peer, .. }) = &context.target else {
         return results;
     };
     let Some(proxy) = steps.proxy() else {
@@ -47,7 +47,7 @@ pub(super) async fn proxy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     let shown = format!("{}://{}", proxy.scheme.as_str(), proxy.address());
     results.extend(match context.step(steps.tunnel()).await {
         Some(Ok(())) => vec![ProbeResult::ok(format!("{shown} opens a tunnel"))],
-        Some(Err(error)) => failed(&error),
+        Some(Err(error)) => failed(&error, *peer),
         None => vec![ProbeResult::failed(
             timed_out(&shown),
             "check that the proxy runs there; check HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY",
@@ -56,9 +56,12 @@ pub(super) async fn proxy(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     results
 }
 
-/// Resolves the connector's host.
+/// Resolves the host of the other end.
 pub(super) async fn dns(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
-    let Some(ConnectorTarget { steps, url }) = &context.connector else {
+    let Some(PeerTarget {
+        steps, host, peer, ..
+    }) = &context.target
+    else {
         return Vec::new();
     };
     if let Some(proxy) = steps.proxy() {
@@ -66,17 +69,16 @@ pub(super) async fn dns(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
     }
     let found = match context.step(steps.addresses()).await {
         Some(Ok(found)) => found,
-        Some(Err(error)) => return failed(&error),
+        Some(Err(error)) => return failed(&error, *peer),
         None => {
             return vec![ProbeResult::failed(
-                timed_out(&format!("cannot resolve {}", url.host())),
-                "check the host in the connector URL, and this machine's DNS",
+                timed_out(&format!("cannot resolve {host}")),
+                dns_remedy(*peer),
             )];
         }
     };
     let detail = format!(
-        "{}: IPv4 {}, IPv6 {}",
-        url.host(),
+        "{host}: IPv4 {}, IPv6 {}",
         shown(&found, SocketAddr::is_ipv4),
         shown(&found, SocketAddr::is_ipv6)
     );
@@ -99,10 +101,10 @@ fn shown(addresses: &[SocketAddr], of: fn(&SocketAddr) -> bool) -> String {
 
 /// Connects to every address.
 pub(super) async fn tcp(context: &CheckContext<'_>) -> Vec<ProbeResult> {
-    let Some(ConnectorTarget { steps, url }) = &context.connector else {
+    let Some(place) = &context.target else {
         return Vec::new();
     };
-    if let Some(proxy) = steps.proxy() {
+    if let Some(proxy) = place.steps.proxy() {
         return vec![ProbeResult::ok(format!("done by the proxy {}", proxy.address()))];
     }
     let attempts = context.addresses.iter().map(|address| async {
@@ -125,10 +127,8 @@ pub(super) async fn tcp(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         })
         .collect();
     if reached.is_empty() {
-        let what = format!("cannot connect to {} ({})", url.host(), reasons.join("; "));
-        let remedy =
-            "check that the connector runs at that address and port, and that no firewall is in between";
-        return vec![ProbeResult::failed(what, remedy)];
+        let what = format!("cannot connect to {} ({})", place.host, reasons.join("; "));
+        return vec![ProbeResult::failed(what, place.peer.connect_remedy())];
     }
     let is_unreachable = |of: fn(&SocketAddr) -> bool| {
         unreached.iter().any(|(address, _)| of(address)) && !reached.iter().any(|(address, _)| of(address))
@@ -143,7 +143,7 @@ pub(super) async fn tcp(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     };
     vec![match family {
         // A local program often listens on one of the two only.
-        Some(family) if !url.is_loopback() => ProbeResult::warn(
+        Some(family) if !place.is_loopback => ProbeResult::warn(
             format!("no connection over {family} ({})", reasons.join("; ")),
             format!(
                 "the relay uses the other family; fix this machine's {family} route, or the host's {family} address"
@@ -156,12 +156,12 @@ pub(super) async fn tcp(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     }]
 }
 
-/// Checks the connector's certificate and its remaining validity.
+/// Checks the certificate of the other end and its remaining validity.
 pub(super) async fn tls(context: &CheckContext<'_>) -> Vec<ProbeResult> {
-    let (Some(known), Some(place)) = (&context.loaded, &context.connector) else {
+    let (Some(known), Some(place)) = (&context.loaded, &context.target) else {
         return Vec::new();
     };
-    let files = if place.url.is_plaintext() {
+    let files = if place.is_plaintext {
         known.tls.check()
     } else {
         known.tls.config().map(drop)
@@ -170,12 +170,12 @@ pub(super) async fn tls(context: &CheckContext<'_>) -> Vec<ProbeResult> {
         let remedy = "correct `tls.ca_file`, `tls.client_cert` and `tls.client_key`";
         return vec![ProbeResult::failed(error.to_string(), remedy)];
     }
-    if place.url.is_plaintext() {
+    if place.is_plaintext {
         return vec![ProbeResult::ok("not used: the URL is not encrypted")];
     }
     match context.step(place.steps.secure(Duration::ZERO)).await {
         Some(Ok(())) => {}
-        Some(Err(error)) => return failed(&error),
+        Some(Err(error)) => return failed(&error, place.peer),
         None => {
             return vec![ProbeResult::failed(
                 timed_out("no secure connection"),
@@ -194,47 +194,56 @@ pub(super) async fn tls(context: &CheckContext<'_>) -> Vec<ProbeResult> {
     vec![match later {
         Some(Err(error)) if error.is_expired_certificate() => ProbeResult::warn(
             "trusted, but the certificate or one of its issuers expires within 14 days",
-            "renew the connector's certificate, or ask its operator to",
+            format!(
+                "renew {}'s certificate, or ask its operator to",
+                place.peer.name()
+            ),
         ),
         _ => ProbeResult::ok(authority),
     }]
 }
 
-/// Compares this machine's clock with the connector's.
+/// Compares this machine's clock with that of the other end.
 pub(super) async fn clock(context: &mut CheckContext<'_>) -> Vec<ProbeResult> {
     let Some(http) = http(context) else {
         return Vec::new();
     };
-    let Some(place) = &context.connector else {
+    let Some(place) = &context.target else {
         return Vec::new();
     };
-    let address = format!("{}/", place.url.http_base());
+    let (peer, address) = (place.peer, format!("{}/", place.http_base));
     let response = http.send(Request::new(&address, Body::Get));
     let ahead = match context.step(response).await {
         Some(Ok(answer)) => answer.clock_skew_secs(SystemTime::now()),
         Some(Err(_)) | None => None,
     };
     let Some(ahead) = ahead else {
-        return vec![ProbeResult::skipped("the connector sends no Date header")];
+        return vec![ProbeResult::skipped(format!(
+            "{} sends no Date header",
+            peer.name()
+        ))];
     };
     context.clock_skew_secs = ahead;
     let off = ahead.unsigned_abs();
     let side = if ahead > 0 { "behind" } else { "ahead of" };
     let detail = format!(
-        "this machine's clock is {} {side} the connector's",
-        duration(off * 1000)
+        "this machine's clock is {} {side} {}'s",
+        duration(off * 1000),
+        peer.name()
     );
     let remedy = "set this machine's clock, for instance with `timedatectl set-ntp true`";
-    vec![if off > TOKEN_TTL_SECS.unsigned_abs() {
-        ProbeResult::failed(
-            format!("{detail}; tokens are valid for {TOKEN_TTL_SECS} s"),
-            remedy,
-        )
-    } else if off > MAX_SKEW_SECS {
-        ProbeResult::warn(detail, remedy)
-    } else {
-        ProbeResult::ok(format!("within {MAX_SKEW_SECS} s of the connector's"))
-    }]
+    vec![
+        if peer == Peer::Connector && off > TOKEN_TTL_SECS.unsigned_abs() {
+            ProbeResult::failed(
+                format!("{detail}; tokens are valid for {TOKEN_TTL_SECS} s"),
+                remedy,
+            )
+        } else if off > MAX_SKEW_SECS {
+            ProbeResult::warn(detail, remedy)
+        } else {
+            ProbeResult::ok(format!("within {MAX_SKEW_SECS} s of {}'s", peer.name()))
+        },
+    ]
 }
 
 /// A client for the connector's HTTP routes.
@@ -258,10 +267,14 @@ pub(super) fn egress(context: &CheckContext<'_>) -> Option<HttpEgress> {
     })
 }
 
+fn dns_remedy(peer: Peer) -> String {
+    format!("check the host in {}, and this machine's DNS", peer.address())
+}
+
 /// What was found and what to do about a failed dial.
-pub(super) fn explain_dial(error: &DialError) -> (String, String) {
+pub(super) fn explain_dial(error: &DialError, peer: Peer) -> (String, String) {
     let detail = match error {
-        DialError::Url { reason } => format!("the connector URL cannot be dialled: {reason}"),
+        DialError::Url { reason } => format!("{} cannot be dialled: {reason}", peer.address()),
         DialError::Header { name } => {
             format!("the {name} value contains characters that are invalid in a header")
         }
@@ -293,16 +306,16 @@ pub(super) fn explain_dial(error: &DialError) -> (String, String) {
         DialError::Upgrade { host, reason } => format!("no WebSocket at {host}: {reason}"),
     };
     let remedy = match error {
-        DialError::Url { .. } => "write it as wss://connector.example/relay".to_owned(),
+        DialError::Url { .. } => match peer {
+            Peer::Connector => "write it as wss://connector.example/relay".to_owned(),
+            Peer::Telegram => "write it as https://api.telegram.org".to_owned(),
+        },
         DialError::Header { .. } => "correct the gateway id and the secret".to_owned(),
         DialError::Plaintext { .. } => "use wss://".to_owned(),
-        DialError::Dns { .. } => "check the host in the connector URL, and this machine's DNS".to_owned(),
-        DialError::Connect { .. } => {
-            "check that the connector runs at that address and port, and that no firewall is in between"
-                .to_owned()
-        }
+        DialError::Dns { .. } => dns_remedy(peer),
+        DialError::Connect { .. } => peer.connect_remedy().to_owned(),
         DialError::Proxy { reason, .. } => reason.clone(),
-        DialError::Timeout { .. } => "check the network, or whether the connector is overloaded".to_owned(),
+        DialError::Timeout { .. } => format!("check the network, or whether {} is overloaded", peer.name()),
         DialError::Redirected { .. } => {
             "if that is the right address, use it as the connector URL".to_owned()
         }

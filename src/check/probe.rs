@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use super::context::CheckContext;
+use super::context::{CheckContext, Peer};
 
 /// A check of one thing that can be wrong.
 #[derive(Debug)]
@@ -11,7 +11,9 @@ pub struct Probe {
     pub id: &'static str,
     /// Name for people.
     pub title: &'static str,
-    /// Probes that must pass first; each is listed before this one.
+    /// The other end that it is for; `None` for both.
+    pub only: Option<Peer>,
+    /// Probes that must pass first, where they apply; each is listed before this one.
     pub needs: &'static [&'static str],
     /// General remedy, used when a result has none.
     pub remedy: &'static str,
@@ -119,7 +121,7 @@ pub struct Finding {
     pub blocked_by: Option<&'static str>,
 }
 
-/// Runs all probes in order and passes each finding to `report` immediately.
+/// Runs all probes that apply in order and passes each finding to `report` immediately.
 pub async fn run_probes(
     probes: &[Probe],
     context: &mut CheckContext<'_>,
@@ -127,7 +129,14 @@ pub async fn run_probes(
 ) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for probe in probes {
-        let results = match blocker(probe, &findings) {
+        // Known from the first probe on, which loads the settings.
+        let peer = context.peer();
+        let applies = |probe: &Probe| probe.only.is_none_or(|only| only == peer);
+        if !applies(probe) {
+            continue;
+        }
+        let is_needed = |id: &str| probes.iter().any(|other| other.id == id && applies(other));
+        let results = match blocker(probe, &findings, is_needed) {
             Some(blocker) => Err(blocker),
             None if context.is_expired() => Ok(vec![ProbeResult::skipped("the probes ran out of time")]),
             None => Ok((probe.run)(context).await),
@@ -149,13 +158,13 @@ pub async fn run_probes(
     findings
 }
 
-/// The first required probe that did not pass.
-fn blocker(probe: &Probe, findings: &[Finding]) -> Option<&'static str> {
+/// The first required probe that applies and did not pass.
+fn blocker(probe: &Probe, findings: &[Finding], applies: impl Fn(&str) -> bool) -> Option<&'static str> {
     let passed = |id: &str| {
         let mut of_it = findings.iter().filter(|finding| finding.id == id).peekable();
         of_it.peek().is_some() && of_it.all(|finding| finding.outcome.is_passed())
     };
-    probe.needs.iter().copied().find(|id| !passed(id))
+    probe.needs.iter().copied().find(|id| applies(id) && !passed(id))
 }
 
 fn finding(probe: &Probe, result: ProbeResult) -> Finding {
@@ -198,6 +207,7 @@ mod tests {
         Probe {
             id,
             title: id,
+            only: None,
             needs,
             remedy: "look again",
             run: probe_fn,
@@ -257,6 +267,24 @@ mod tests {
             "the general remedy"
         );
         assert_eq!(found[0].remedy, None);
+    }
+
+    #[test]
+    fn a_probe_of_another_peer_is_left_out_and_blocks_nothing() {
+        let of = |id, only| Probe {
+            only: Some(only),
+            ..probe(id, &[], odd)
+        };
+        let found = run(&[
+            of("url", Peer::Connector),
+            of("api", Peer::Telegram),
+            probe("dns", &["url", "api"], fine),
+        ]);
+        let shown: Vec<_> = found
+            .iter()
+            .map(|finding| (finding.id, finding.outcome))
+            .collect();
+        assert_eq!(shown, [("url", ProbeOutcome::Warn), ("dns", ProbeOutcome::Ok)]);
     }
 
     #[test]

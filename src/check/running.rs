@@ -48,6 +48,9 @@ pub(super) async fn running(context: &mut CheckContext<'_>) -> Vec<ProbeResult> 
             )];
         }
     };
+    // While it retries; what is over is history.
+    let is_retrying = status["link_retry_at_ms"].is_i64();
+    context.running_trouble = status["last_loss"].as_str().filter(|_| is_retrying).map(excerpt);
     if has_no_socket(&status) {
         context.running = RunningRelay::Disconnected(holder.clone());
     }
@@ -116,8 +119,10 @@ fn refusals(status: &Value) -> Vec<ProbeResult> {
     let refusal = &status["last_refusal"];
     if let Some(op) = refusal["op"].as_str() {
         let error = refusal["error"].as_str().map(excerpt).unwrap_or_default();
+        let is_direct = status["telegram"].is_object();
         let what = format!(
-            "the connector has refused {} ops, `{}` last: {error}",
+            "{} has refused {} ops, `{}` last: {error}",
+            if is_direct { "Telegram" } else { "the connector" },
             status["tally"]["ops_refused"].as_u64().unwrap_or(1),
             excerpt(op)
         );
@@ -126,6 +131,8 @@ fn refusals(status: &Value) -> Vec<ProbeResult> {
             what,
             if is_platform {
                 remedy
+            } else if is_direct {
+                "`hermes-relay journal list` shows what was not delivered; docs/telegram.md says what the reason means"
             } else {
                 "`hermes-relay journal list` shows what was not delivered; ask the connector's operator about the reason"
             },

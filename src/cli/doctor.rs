@@ -18,7 +18,8 @@ use crate::config::Flags;
 /// Checks the settings, the state directory, the network path to the connector (proxy, DNS, TCP, TLS, clock), the token,
 /// the handshake, the agents and the service unit, within 30 seconds. A relay that runs on the same state directory is
 /// asked for its status. The connector is dialled once as this gateway, and nothing is acknowledged; while a relay is
-/// connected, that is skipped unless you pass --dial.
+/// connected, that is skipped unless you pass --dial. Of a Telegram bot of your own it checks the token, privacy mode,
+/// and whether a webhook or another program receives its messages; no message is confirmed.
 ///
 /// Exit codes: 0 no probe failed, 1 a probe failed.
 #[derive(Args, Debug)]
@@ -37,6 +38,9 @@ pub(super) struct DoctorArgs {
     /// Declare the relevance policy to check whether it is accepted; changes what the connector delivers.
     #[arg(long)]
     declare: bool,
+    /// Check the Telegram bot, as `run --telegram` uses it.
+    #[arg(long)]
+    telegram: bool,
     /// Connector URL.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -50,6 +54,7 @@ pub(super) fn run(args: &DoctorArgs, process: &ProcessEnv<'_>) -> ExitCode {
     let flags = Flags {
         url: args.url.clone(),
         state_dir: args.state_dir.clone(),
+        telegram: args.telegram,
         ..args.shared.flags()
     };
     let consent = Consent {

@@ -6,3 +6,4 @@ mod handshake;
 mod local;
 mod network;
 mod rig;
+mod telegram;
